@@ -219,7 +219,7 @@ class Bench:
         found = certificate(table, stats, work.profile, events=events, host_waits=waits)
         virtual, n = self.virtual(work, table.to_pandas(), events)
         virtual = dict(virtual)
-        valid, reason = is_valid(found.whole)
+        valid, reason = is_valid(found.overall)
         # as a campaign does
         direct = bool(work.fio.get("direct", 1))
         told = confirm_fio({"jobs": [output]}, served_by_log(table), direct=direct)

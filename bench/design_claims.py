@@ -296,7 +296,7 @@ def unnamed(case: Hidden, studies: int, seed: int) -> tuple[int, int]:
         left = Open(outcome, plan, "y", None)
         told = {
             term_of(q.term, left.names): {term_of(w, left.names) for w in (*q.plausible, *q.other)}
-            for q in left.asked
+            for q in left.open_questions
         }
         false = [t for t in left.active if t not in (*case.mains, case.hidden)]
         known = case.hidden in left.active or any(case.hidden in rivals for rivals in told.values())

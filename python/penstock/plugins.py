@@ -289,10 +289,11 @@ STUDY_FINDINGS = Table(
         "alerts": "penstock.analyse.findings.alerts:alerts",
         "costs": "penstock.analyse.findings.effect_findings:costs",
         "effects": "penstock.analyse.findings.effect_findings:effects",
-        **{
-            name: f"penstock.analyse.findings.assumptions:{name}"
-            for name in ("scales", "kept_settings", "assumptions", "outliers", "left_out")
-        },
+        "scales": "penstock.analyse.findings.assumptions:scales",
+        "kept_settings": "penstock.analyse.findings.assumptions:shared_settings",
+        "assumptions": "penstock.analyse.findings.assumptions:assumptions",
+        "outliers": "penstock.analyse.findings.assumptions:outliers",
+        "left_out": "penstock.analyse.findings.assumptions:excluded_runs",
         "hosts": "penstock.analyse.findings.hosts:hosts",
         "surfaces": "penstock.analyse.surface.optimum:surfaces",
         "few-runs": "penstock.analyse.statistics.few_runs:in_few_runs",

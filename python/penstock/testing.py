@@ -331,7 +331,7 @@ def check_backend(make: type[Backend], disk: DiskSpec | None = None) -> None:
                 None,
                 None,
             )
-            assert certificate is None or certificate.whole.num_rows, "it certifies nothing"
+            assert certificate is None or certificate.overall.num_rows, "it certifies nothing"
             before = up.read_back()
             try:
                 up.patch({"no-such-feature": 1})

@@ -142,7 +142,7 @@ def throttled_rows(found: dict[str, Any]) -> list[Row]:
             for w in result["windows"]
         ]
         by = {"disk_id": windows[0]["disk_id"], "backend": backend} if windows else {}
-        certificate = fidelity_of_counters(as_table(windows), **by).whole.to_pylist()
+        certificate = fidelity_of_counters(as_table(windows), **by).overall.to_pylist()
         for direction, mine in result["fio"].items():
             (row,) = [r for r in certificate if r["metric"] == f"rate_{direction}"]
             ratio = float(row["ratio"]) if row["ratio"] is not None else float("nan")

@@ -125,7 +125,7 @@ def test_limit_above_the_capability_is_no_failure_of_the_limit(
     table = as_table(long)
     able = {"read": seen["capability_bps"]}
     found = fidelity_of_counters(table, disk_id="ea08", backend="cgroup2", capability=able)
-    (row,) = [r for r in found.whole.to_pylist() if r["metric"] == "rate_read"]
+    (row,) = [r for r in found.overall.to_pylist() if r["metric"] == "rate_read"]
     assert row["verdict"] == "device-bound"
     assert f"{seen['capability_bps']:.4g} B/s" in row["reason"]
 

@@ -70,13 +70,13 @@ def judged(bench: Bench, profile: str, seconds: float, **options: Any) -> dict[s
             events=bench.server.events("d")["events"],
             host_waits=bench.server.host_waits("d"),
         )
-        valid, reason = is_valid(found.whole)
+        valid, reason = is_valid(found.overall)
         if valid:
             agreed = confirm_fio(document, served_by_log(table), direct=True).to_pandas()
             counted = agreed[agreed["metric"].isin(["bytes", "ops"])]
             assert counted["agrees"].all(), counted
             return document
-        assert set(found.whole["verdict"].to_pylist()) <= {"host-saturated", "too-short"}, reason
+        assert set(found.overall["verdict"].to_pylist()) <= {"host-saturated", "too-short"}, reason
     pytest.skip(f"busy host: {reason}")
 
 

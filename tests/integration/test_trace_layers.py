@@ -172,7 +172,7 @@ def test_cold_then_warm(target: Path, tmp_path: Path) -> None:
     tables = run.layers.tables | {"files": run.files}
     served = served_under(tables, run.events_path, run.layers.receipt)
     row = next(row for row in served if row.file_id == of_file)
-    assert row.known
+    assert row.sufficient
     assert row.share["cached"] == 0.5
     assert row.share["device"] + row.share["ahead"] == pytest.approx(0.5)
 

@@ -80,7 +80,7 @@ def test_a_back_end_that_records_nothing_has_counters_and_no_certificate() -> No
 def test_the_back_end_makes_the_certificate() -> None:
     judged = throttled("n1.a", 1.0).certificate(None)
     assert judged is not None
-    assert judged.whole["verdict"][0].as_py() == "honoured"
+    assert judged.overall["verdict"][0].as_py() == "honoured"
     assert replace(throttled("n1.a", 1.0), backend="fuse").certificate(None) is None
     with pytest.raises(BadInput, match="gone"):
         replace(throttled("n1.a", 1.0), backend="gone").certificate(None)

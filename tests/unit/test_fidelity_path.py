@@ -56,8 +56,8 @@ def test_a_way_that_is_not_known_well_is_told_with_how_much_slower_would_do() ->
     wide = {**known, "low_ns": 30_000.0, "high_ns": 90_000.0}
     assert vague({"read": known, "write": known}, {"read": 2e5, "write": 2e5}) == []
     (found,) = vague({"read": known, "write": wide}, {"read": 2e5, "write": 2e5})
-    assert "of writes through the kernel takes 30 to 90 us" in found.words
-    assert "± 15 % of the 200 us" in found.words
+    assert "of writes through the kernel takes 30 to 90 us" in found.message
+    assert "± 15 % of the 200 us" in found.message
     assert found.too_vague == pytest.approx(3)
     assert vague({"read": known, "write": wide}, {"read": 2e5, "write": 2e6}) == []
 

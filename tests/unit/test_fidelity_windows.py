@@ -94,7 +94,7 @@ def test_every_second_has_its_row_and_says_what_was_in_force():
     assert [row["ops"] for row in rows] == pytest.approx([200, 200, 100, 100, 200, 200], abs=1)
     assert [row["active"] for row in rows] == ["", "", *["slow.factor=2"] * 3, ""]
     assert [row["asked_p50_ns"] for row in rows][2:4] == [10 * MS, 10 * MS]
-    assert is_valid(found.whole) == (True, "")
+    assert is_valid(found.overall) == (True, "")
 
 
 def test_a_change_that_the_disk_did_not_follow_is_found_in_its_windows():
@@ -102,7 +102,7 @@ def test_a_change_that_the_disk_did_not_follow_is_found_in_its_windows():
     events = [event(1002 * S, slow={"factor": 2})]
     found = certificate(run(profile, 4, events, follow=False), {}, profile, events=events)
     assert [r["verdict"] for r in found.windows.to_pylist()] != ["honoured"] * 4
-    assert not is_valid(found.whole)[0]
+    assert not is_valid(found.overall)[0]
 
 
 def test_two_seconds_off_in_twenty_five_are_right_on_the_whole_but_named():
@@ -116,7 +116,7 @@ def test_two_seconds_off_in_twenty_five_are_right_on_the_whole_but_named():
     many = certificate(
         run(profile, 10, planted=lambda t: 1.3 if t < 1002 * S else 0.93), {}, profile
     )
-    valid, reason = is_valid(many.whole)
+    valid, reason = is_valid(many.overall)
     assert not valid
     assert "of 10 windows are off" in reason
 
@@ -136,14 +136,14 @@ def test_a_window_of_late_replies_is_the_host_s_only_where_its_witness_says_so()
         )  # fmt: skip
         found = certificate(table, {}, profile, host_waits=waits)
         assert found.windows["verdict"].to_pylist()[1:4] == ["honoured", verdict, "honoured"]
-        assert set(found.whole["verdict"].to_pylist()) == {verdict}
-        assert "of 5 windows are off" in is_valid(found.whole)[1]
+        assert set(found.overall["verdict"].to_pylist()) == {verdict}
+        assert "of 5 windows are off" in is_valid(found.overall)[1]
 
 
 def test_a_change_that_failed_makes_the_run_invalid():
     profile = profile_of(0.005)
     events = [event(1001 * S, "no such key", colour=1)]
-    valid, reason = is_valid(certificate(run(profile, 3), {}, profile, events=events).whole)
+    valid, reason = is_valid(certificate(run(profile, 3), {}, profile, events=events).overall)
     assert not valid
     assert reason.endswith("a change failed: no such key")
 
@@ -192,7 +192,7 @@ def test_the_log_of_a_limited_station_is_honoured_and_five_percent_off_is_not(di
              "size_bytes": np.full(n, 4096)}
         )  # fmt: skip
         found = certificate(log, {}, json.dumps(values))
-        assert is_valid(found.whole)[0] is expected, is_valid(found.whole)[1]
+        assert is_valid(found.overall)[0] is expected, is_valid(found.overall)[1]
         assert op in (0, 1)
 
 
@@ -245,7 +245,7 @@ def busy(*percent: float, metric: str = "busy") -> pa.Table:
 )
 def test_verdicts_of_counters(ratios, options, verdict, valid):
     found = fidelity_of_counters(counted(ratios), disk_id="d", backend="cgroup2", **options)
-    row = found.whole.to_pylist()[0]
+    row = found.overall.to_pylist()[0]
     assert (row["verdict"], row["valid"]) == (verdict, valid), row["reason"]
     assert found.windows.num_rows == len(ratios)
 
@@ -254,26 +254,26 @@ def test_a_run_on_nodes_tells_a_throttled_disk_from_a_busy_host():
     tables = {"throttle_counters": counted([0.4, 0.5, 0.4])}
     found = Recorded("d", "cgroup1", {}, tables).certificate(busy(99, 99, 99))
     assert found is not None
-    assert found.whole.to_pylist()[0]["verdict"] == "host-saturated"
+    assert found.overall.to_pylist()[0]["verdict"] == "host-saturated"
 
 
 def test_counters_of_a_moment_are_too_short_and_of_no_limit_say_so():
     table = counted([1.0]).to_pandas().assign(window_ns=300 * MS)
-    short = fidelity_of_counters(table, disk_id="d", backend="cgroup1").whole.to_pylist()[0]
+    short = fidelity_of_counters(table, disk_id="d", backend="cgroup1").overall.to_pylist()[0]
     assert (short["verdict"], short["valid"]) == ("too-short", False)
     free = fidelity_of_counters(counted([5.0, 5.0], None), disk_id="d", backend="cgroup1")
-    assert free.whole.to_pylist()[0]["asked"] is None
-    assert free.whole.to_pylist()[0]["valid"]
+    assert free.overall.to_pylist()[0]["asked"] is None
+    assert free.overall.to_pylist()[0]["valid"]
 
 
 def test_what_is_counted_ahead_of_a_slow_limit_is_no_departure():
     """128 KiB of readahead at 512 kB/s: a quarter of a second each, counted when handed in."""
     table = counted([0.125, 0.625, 0.75, 0.5, 0.5, 0.375], 512e3).to_pandas()
     table["ops"] = [1, 5, 6, 4, 4, 3]
-    found = fidelity_of_counters(table, disk_id="d", backend="cgroup1").whole.to_pylist()[0]
+    found = fidelity_of_counters(table, disk_id="d", backend="cgroup1").overall.to_pylist()[0]
     assert (found["verdict"], found["valid"]) == ("honoured", True), found["reason"]
     table["ops"] *= 32  # the same bytes in small requests are what passed
-    found = fidelity_of_counters(table, disk_id="d", backend="cgroup1").whole.to_pylist()[0]
+    found = fidelity_of_counters(table, disk_id="d", backend="cgroup1").overall.to_pylist()[0]
     assert not found["valid"]
 
 
@@ -283,7 +283,7 @@ def test_a_limit_that_changes_is_followed_window_by_window():
     found = fidelity_of_counters(table, disk_id="d", backend="cgroup2")
     verdicts = found.windows["verdict"].to_pylist()
     assert verdicts == ["honoured", "honoured", "too-short", "honoured", "honoured", "too-short"]
-    assert found.whole.to_pylist()[0]["verdict"] == "honoured"
+    assert found.overall.to_pylist()[0]["verdict"] == "honoured"
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_gulps_are_called_bursty(p50: float, p99: float, bursty: bool):
     found = fidelity_of_counters(
         counted([1.0] * 4), disk_id="d", backend="cgroup1", latency_ns=quantiles
     )
-    shape = next(r for r in found.whole.to_pylist() if r["metric"] == "shape_read")
+    shape = next(r for r in found.overall.to_pylist() if r["metric"] == "shape_read")
     assert shape["asked"] == pytest.approx(1e9 / 256)
     assert shape["reason"].startswith("bursty") is bursty
 

@@ -1,4 +1,4 @@
-"""What an OUT directory holds, read only through its published tables."""
+"""Contents of an OUT directory, read only through its published tables."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from penstock.errors import BadInput
 from penstock.study.disk_speeds import DiskSpeeds, disk_speeds
 from penstock.text import at_speed
 
-#: how the reason of a run begins that somebody left out of the analysis
-LEFT_OUT = "left out: "
+#: prefix of the reason of a run that a person excluded from the analysis
+EXCLUDED = "left out: "
 _NUMBER = re.compile(r"[+-]?[\d.,]+(e[+-]?\d+)?", re.IGNORECASE)
 #: levels that mean nothing without their factor
 _SAYS_LITTLE = frozenset(
@@ -130,7 +130,7 @@ class Outcome:
 
     @cached_property
     def quick(self) -> bool:
-        """Whether it was run in its quick size."""
+        """True if the study was run in its quick size."""
         return bool(_json(self.path / "campaign.json").get("quick"))
 
     @property
@@ -143,7 +143,7 @@ class Outcome:
     @cached_property
     def factors(self) -> list[FactorLevels]:
         """The factors in the plan's order."""
-        found = []
+        factors = []
         for raw in self.plan.get("factors") or []:
             if isinstance(raw, str):
                 raw = {"name": raw, "levels": self._levels_of(raw)}
@@ -151,12 +151,12 @@ class Outcome:
                 str(level["name"] if isinstance(level, dict) else level)
                 for level in raw.get("levels") or self._levels_of(raw["name"])
             ]
-            found.append(self._factor(str(raw["name"]), levels, raw.get("unit")))
-        if not found:
+            factors.append(self._factor(str(raw["name"]), levels, raw.get("unit")))
+        if not factors:
             for name, raw in (self.study.get("factors") or {}).items():
                 levels = (raw or {}).get("levels", []) if isinstance(raw, dict) else raw
-                found.append(self._factor(str(name), [str(level) for level in levels]))
-        return _told_apart(found)
+                factors.append(self._factor(str(name), [str(level) for level in levels]))
+        return _with_ambiguity(factors)
 
     def _factor(self, name: str, levels: list[str], unit: str | None = None) -> FactorLevels:
         scales = {level: self.speeds.label(name, level) for level in levels}
@@ -174,10 +174,10 @@ class Outcome:
         return next((f for f in self.factors if f.name == name), None) or _missing(name)
 
     def is_effect(self, terms: pd.Series) -> pd.Series:
-        """Which terms are a factor or an interaction of factors (not `residual`, not a block)."""
+        """Flags of terms that are a factor or an interaction of factors (not `residual`, not a block)."""
         names = {f.name for f in self.factors}
-        found = [set(str(term).split(":")) <= names for term in terms.tolist()]
-        return pd.Series(found, index=terms.index, dtype=bool)
+        flags = [set(str(term).split(":")) <= names for term in terms.tolist()]
+        return pd.Series(flags, index=terms.index, dtype=bool)
 
     def _levels_of(self, name: str) -> list[str]:
         coded: dict[str, float] = {}
@@ -191,16 +191,16 @@ class Outcome:
         """The declared responses that the runs table has, first is the study's main one."""
         columns = set(self.runs.columns) if self.runs is not None else set()
         declared = self.study.get("responses") or {}
-        found = []
+        responses = []
         for name, raw in declared.items():
             raw = raw if isinstance(raw, dict) else {}
             if not columns or name in columns:
                 unit = str(raw.get("unit") or self._unit_measured(str(name)))
-                found.append(ResponseUnit(str(name), unit, str(raw.get("better") or "higher")))
-        if not found and self.effects is not None:
+                responses.append(ResponseUnit(str(name), unit, str(raw.get("better") or "higher")))
+        if not responses and self.effects is not None:
             for name in self.effects["response"].drop_duplicates():
-                found.append(ResponseUnit(str(name), self._unit_measured(str(name))))
-        return found
+                responses.append(ResponseUnit(str(name), self._unit_measured(str(name))))
+        return responses
 
     def _unit_measured(self, response: str) -> str:
         for run_id in self.run_ids:
@@ -231,7 +231,7 @@ class Outcome:
         return self._manifests[run_id]
 
     def has_table(self, run_id: str, table: str) -> bool:
-        """Whether the run's bundle holds the table."""
+        """True if the run's bundle has the table."""
         return (self.path / "runs" / run_id / f"{table}.parquet").exists()
 
     def table(
@@ -242,9 +242,9 @@ class Outcome:
         Seconds of a certificate that was judged again are those of today's rules.
         """
         if table == "fidelity_windows" and self.windows_again is not None:
-            mine = self.windows_again[self.windows_again["run_id"].astype(str) == run_id]
-            if len(mine):
-                return mine if columns is None else mine[[c for c in columns if c in mine]]
+            of_run = self.windows_again[self.windows_again["run_id"].astype(str) == run_id]
+            if len(of_run):
+                return of_run if columns is None else of_run[[c for c in columns if c in of_run]]
         return _parquet(self.path / "runs" / run_id / f"{table}.parquet", columns)
 
     @cached_property
@@ -277,12 +277,12 @@ class Outcome:
         )
 
 
-def _told_apart(factors: list[FactorLevels]) -> list[FactorLevels]:
-    """The factors, `ambiguous` where a level of another reads the same."""
-    words = [{f.phrase(level).lower() for level in f.levels} for f in factors]
+def _with_ambiguity(factors: list[FactorLevels]) -> list[FactorLevels]:
+    """The factors, `ambiguous` if a level of another factor has the same text."""
+    phrases = [{f.phrase(level).lower() for level in f.levels} for f in factors]
     return [
-        replace(f, ambiguous=any(mine & other for j, other in enumerate(words) if j != i))
-        for i, (f, mine) in enumerate(zip(factors, words, strict=True))
+        replace(f, ambiguous=any(own & other for j, other in enumerate(phrases) if j != i))
+        for i, (f, own) in enumerate(zip(factors, phrases, strict=True))
     ]
 
 

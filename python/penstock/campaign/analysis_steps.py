@@ -63,9 +63,11 @@ def write_frame(out: Path, name: str, frames: list[pd.DataFrame]) -> None:
 
 def surface(analysis: Analysis) -> None:
     """Surfaces of the responses and where they are best."""
-    from penstock.analyse.surface.optimum import tables, wanted
+    from penstock.analyse.surface.optimum import seeks_optimum, tables
 
-    found = tables(analysis.tables) if wanted(analysis.tables) and analysis.valid_runs else None
+    found = (
+        tables(analysis.tables) if seeks_optimum(analysis.tables) and analysis.valid_runs else None
+    )
     write_frame(analysis.out, "surface", [found[0]] if found and len(found[0]) else [])
     write_frame(analysis.out, "optimum", [found[1]] if found and len(found[1]) else [])
     if found and found[2]:

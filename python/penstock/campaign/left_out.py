@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from penstock.analyse.outcome import LEFT_OUT
+from penstock.analyse.outcome import EXCLUDED
 from penstock.archive.bundle import Bundle
 from penstock.errors import BadInput
 from penstock.writing import whole_file
@@ -60,4 +60,4 @@ def without(bundle: Bundle, reasons: dict[str, str]) -> Bundle:
     reason = reasons.get(str(bundle.manifest["run_id"]))
     if reason is None or not bundle.manifest["valid"]:
         return bundle
-    return Bundle(bundle.path, {**bundle.manifest, "valid": False, "reason": f"{LEFT_OUT}{reason}"})
+    return Bundle(bundle.path, {**bundle.manifest, "valid": False, "reason": f"{EXCLUDED}{reason}"})

@@ -9,7 +9,7 @@ import pandas as pd
 from penstock.analyse.findings.assumptions import scale_of_effects
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.statistics.effect_table import REML
-from penstock.analyse.statistics.scale import IN_WORDS, LINEAR, LOG
+from penstock.analyse.statistics.scale import LINEAR, LOG, SCALE_TEXTS
 from penstock.analyse.statistics.significance import LENTH, LEVEL, is_sure
 from penstock.analyse.treatments.means import ranking
 from penstock.design.power import beyond
@@ -100,7 +100,7 @@ def _response(outcome: Outcome, name: str) -> str:
     if level < LEVEL:
         at = f"{100 * level:.2g} %, what the looks of this sequential study leave of its alpha"
     return (
-        f"{name} was analysed on the scale {IN_WORDS[scale]} {how}; {_errors(outcome, table, scale)}. "
+        f"{name} was analysed on the scale {SCALE_TEXTS[scale]} {how}; {_errors(outcome, table, scale)}. "
         f"Of {tested} terms {sure} are significant at {at}, all judged together ({by}); each by itself would "
         f"be {raw}, by the false discovery rate {bh}. Treatments were compared by all pairs"
         f"{_pairs(outcome, response)}.{_untested(terms)}{detected(outcome, table, scale)}"

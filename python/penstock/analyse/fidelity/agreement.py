@@ -1,8 +1,8 @@
-"""Do three witnesses of one run say the same of the bytes: the program, the tracer, the disk?
+"""Agreement of three byte counts of one run: the program's, the tracer's and the disk's.
 
 The program's own count is a *claim* (a workload parser or the program writes it). The tracer counts what
-the system calls returned; the disk counts what reached it. Between the last two lies the page cache, so the
-disk agrees only where the cache neither saved nor added anything: direct I/O, or one cold pass over a file.
+the system calls returned; the disk counts what reached it. Between these two lies the page cache, so the
+disk agrees only where the cache neither saved nor added I/O: direct I/O, or one cold pass over a file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCHEMA = TABLES["agreement"].arrow
 
 @dataclass(frozen=True)
 class Claim:
-    """What a program says of its own I/O: `bytes` in `direction` ('read' or 'write') on `file`.
+    """Bytes that a program reports of its own I/O, in `direction` ('read' or 'write') on `file`.
 
     `file` is relative to the disk's mount, or `*` for all files of the disk; `by` names the counter.
     """
@@ -83,7 +83,7 @@ def agreement(
         seen = _total(traced, claim)
         disk = _total(served, claim)
         ratios = [b / claim.bytes if b is not None and claim.bytes else None for b in (seen, disk)]
-        known = [r for r in ratios if r is not None]
+        available = [r for r in ratios if r is not None]
         rows.append(
             {
                 "file": claim.file,
@@ -94,7 +94,7 @@ def agreement(
                 "disk_bytes": disk,
                 "traced_ratio": ratios[0],
                 "disk_ratio": ratios[1],
-                "agrees": all(abs(r - 1) <= TOLERANCE for r in known) if known else None,
+                "agrees": all(abs(r - 1) <= TOLERANCE for r in available) if available else None,
             }
         )
     return pa.Table.from_pylist(rows, schema=SCHEMA)

@@ -1,4 +1,4 @@
-"""Whether each run found its devices as they should be: nothing in flight, credits as stated."""
+"""Check of the devices at the start of each run: no requests in flight, credits as specified."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ def devices(outcome: Outcome) -> Iterator[Finding]:
 
     Guard: the runs' manifests say nothing of devices.
     """
-    told = {
-        run_id: words
+    runs = {
+        run_id: faults
         for run_id in outcome.run_ids
-        if (words := device_faults(outcome.manifest(run_id).get("device_state") or {}))
+        if (faults := device_faults(outcome.manifest(run_id).get("device_state") or {}))
     }
-    if not told:
+    if not runs:
         return
-    first, words = next(iter(told.items()))
+    first, faults = next(iter(runs.items()))
     yield Finding(
         "device-not-at-rest",
         "warning",
-        f"{counted(len(told), 'run')} of {len(outcome.run_ids)} began while a disk was not as it is at rest: "
-        f"in {first} {words[0]}. What came before may be in what was measured.",
-        {"table": "manifest", "run_id": sorted(told)},
+        f"{counted(len(runs), 'run')} of {len(outcome.run_ids)} began while a disk was not as it is at rest: "
+        f"in {first} {faults[0]}. What came before may be in what was measured.",
+        {"table": "manifest", "run_id": sorted(runs)},
         "`settle.in_flight_at_most: 0` makes such runs again; `settle.idle` gives a device time.",
-        f"{listed(words)}." if len(words) > 1 else "",
+        f"{listed(faults)}." if len(faults) > 1 else "",
     )

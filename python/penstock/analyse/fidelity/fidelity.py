@@ -1,4 +1,4 @@
-"""Fidelity certificate of an emulated disk: what its profile asked against what it delivered.
+"""Fidelity certificate of an emulated disk: what its profile specifies, and what it delivered.
 
 The question is answered from the request log alone: the requests, in the order of their compensated
 arrivals, are served once more by the station in virtual time, with the same profile and seed. That
@@ -55,7 +55,13 @@ from penstock.analyse.fidelity.fidelity_log import (
     is_late,
     schedule,
 )
-from penstock.analyse.fidelity.fidelity_path import PATH_LIMIT, found_after, moved, taken_off, vague
+from penstock.analyse.fidelity.fidelity_path import (
+    PATH_LIMIT,
+    after_run_ns,
+    moved,
+    taken_off,
+    vague,
+)
 from penstock.analyse.fidelity.host_waits import explained as explained_by
 from penstock.analyse.fidelity.second_source import CONFIRM_LIMIT, confirm
 from penstock.archive.schemas import TABLES
@@ -84,9 +90,9 @@ QUANTILE_LIMIT = 0.15
 #: largest share of late replies, unless all lateness together is less than this share of the time in the disk
 LATE_LIMIT = 0.05
 LATE_SUM_LIMIT = 0.01
-#: largest share of its time at work in which a disk may hold a reply back by more than HELD_BACK_NS
+#: largest share of its time at work in which a disk may hold a reply back by more than OVERDUE_NS
 OVERDUE_LIMIT = 0.01
-HELD_BACK_NS = 1_000_000
+OVERDUE_NS = 1_000_000
 #: longest wait of the server for a processor, per request, as a share of the time asked for
 WAIT_LIMIT = 0.05
 #: a disk idle for longer than this share of the run was bound by demand
@@ -109,9 +115,9 @@ FIDELITY_SCHEMA = TABLES["fidelity"].arrow
 
 @dataclass(frozen=True)
 class Certificate:
-    """What a disk delivered: of the whole run (`fidelity`), and second by second (`fidelity_windows`)."""
+    """Service that a disk delivered: over the run (`fidelity`) and second by second (`fidelity_windows`)."""
 
-    whole: pa.Table
+    overall: pa.Table
     windows: pa.Table
 
 
@@ -138,7 +144,7 @@ def fidelity(
         run_cpu_ns=run_cpu_ns,
         events=events,
         host_waits=host_waits,
-    ).whole
+    ).overall
 
 
 def certificate(
@@ -171,12 +177,12 @@ def certificate(
         row = _row(name, "rate", None, None, "B/s", 0, "demand-bound", True, "no requests")
         return Certificate(_table([row]), fidelity_windows.WINDOWS_SCHEMA.empty_table())
     used_seed = int(stats.get("seed", 0)) if seed is None else seed
-    asked = schedule(log, profile, used_seed, events)
+    specified = schedule(log, profile, used_seed, events)
     excused = explained_by(log, host_waits)
     in_time = replace(log, done=np.where(excused, np.minimum(log.done, log.due), log.done))
     windows = fidelity_windows.windows(
         log,
-        asked,
+        specified,
         in_time,
         disk_id=name,
         profile=_values(profile),
@@ -184,7 +190,7 @@ def certificate(
         utilisation=utilisation,
     )
 
-    judged = _judgements(log, asked, excused)
+    judged = _judgements(log, specified, excused)
     active_s, span_s = busy_s(log.began, log.done), _span(log)
     short = (active_s < SHORTEST_S or len(log.began) < FEWEST) if active_s > 0 else True
     broken = [j for j in judged if not j.holds]
@@ -193,14 +199,14 @@ def certificate(
     suspects = (
         _starved(stats, log),
         _crowded(stats, run_cpu_ns),
-        _moved(stats, log, asked),
-        _vague(stats, log, asked),
+        _moved(stats, log, specified),
+        _vague(stats, log, specified),
     )
     broken += [w for w in suspects if w is not None]
     uneven = [] if short else fidelity_windows.off(windows)
     explained = (
         bool(broken or uneven)
-        and all(j.holds for j in _judgements(in_time, asked, excused))
+        and all(j.holds for j in _judgements(in_time, specified, excused))
         and not (uneven and fidelity_windows.off(windows, ("not-honoured",)))
     )
     lost = int(stats.get("lost_records", 0) or 0)
@@ -232,13 +238,24 @@ def certificate(
         if valid and not j.decided:
             verdict = "too-short"
         rows.append(
-            _row(name, j.metric, j.asked, j.delivered, j.unit, j.n, verdict, valid, reason, j.limit)
+            _row(
+                name,
+                j.metric,
+                j.specified,
+                j.delivered,
+                j.unit,
+                j.n,
+                verdict,
+                valid,
+                reason,
+                j.limit,
+            )
         )
     return Certificate(_table(rows), windows)
 
 
 def is_valid(certificate: pa.Table) -> tuple[bool, str]:
-    """Whether a run with these certificates may be used, and why not."""
+    """(True, "") if a run with these certificates may be used; else False and the reasons."""
     bad = {
         f"{disk}: {reason}"
         for disk, valid, reason in zip(
@@ -255,7 +272,7 @@ def is_valid(certificate: pa.Table) -> tuple[bool, str]:
 @dataclass(frozen=True)
 class _Judged:
     metric: str
-    asked: float | None
+    specified: float | None
     delivered: float | None
     unit: str
     n: int
@@ -265,32 +282,34 @@ class _Judged:
     reason: str
 
 
-def _judge(metric: str, asked: float, delivered: float, unit: str, n: int, limit: float) -> _Judged:
-    ratio = delivered / asked if asked else np.nan
+def _judge(
+    metric: str, specified: float, delivered: float, unit: str, n: int, limit: float
+) -> _Judged:
+    ratio = delivered / specified if specified else np.nan
     holds = not np.isfinite(ratio) or abs(ratio - 1) <= limit
-    words = f"{metric} is {100 * (ratio - 1):+.1f} % off (limit {100 * limit:.0f} %)"
-    return _Judged(metric, asked, delivered, unit, n, limit, True, holds, words)
+    reason = f"{metric} is {100 * (ratio - 1):+.1f} % off (limit {100 * limit:.0f} %)"
+    return _Judged(metric, specified, delivered, unit, n, limit, True, holds, reason)
 
 
-def _judgements(log: Log, asked: Schedule, excused: Flags) -> list[_Judged]:
+def _judgements(log: Log, specified: Schedule, excused: Flags) -> list[_Judged]:
     """Everything that the log itself is judged by."""
     return [
-        *_rates(log, asked.done),
-        _time(log, asked),
-        *_quantiles(log, asked),
+        *_rates(log, specified.done),
+        _time(log, specified),
+        *_quantiles(log, specified),
         _lateness(log),
         _overdue(log, excused),
     ]
 
 
-def _rates(log: Log, asked_done: Integers) -> list[_Judged]:
-    """Of all requests, and of each direction where there are both."""
-    rates = [_rate("rate", log, asked_done)]
+def _rates(log: Log, due_done: Integers) -> list[_Judged]:
+    """Rate of all requests, and of each direction if there are both."""
+    rates = [_rate("rate", log, due_done)]
     for code, direction in enumerate(("read", "write")):
-        mine = log.op == code
-        if mine.any() and not mine[log.op != 2].all():
-            part = log.take(mine)
-            rate = _rate(f"rate_{direction}", part, asked_done[mine], DIRECTION_LIMIT)
+        matches = log.op == code
+        if matches.any() and not matches[log.op != 2].all():
+            part = log.take(matches)
+            rate = _rate(f"rate_{direction}", part, due_done[matches], DIRECTION_LIMIT)
             few = rate.n < fidelity_windows.FEWEST
             if few or busy_s(part.began, part.done) < fidelity_windows.SHORTEST_BUSY_S:
                 rate = replace(rate, decided=False, holds=True, reason="")
@@ -298,39 +317,39 @@ def _rates(log: Log, asked_done: Integers) -> list[_Judged]:
     return rates
 
 
-def _rate(metric: str, log: Log, asked_done: Integers, limit: float = RATE_LIMIT) -> _Judged:
+def _rate(metric: str, log: Log, due_done: Integers, limit: float = RATE_LIMIT) -> _Judged:
     amount, unit = float(log.size.sum()), "B/s"
     if amount == 0:
         amount, unit = float(len(log.began)), "1/s"
-    asked_s, delivered_s = busy_s(log.began, asked_done), busy_s(log.began, log.done)
+    specified_s, delivered_s = busy_s(log.began, due_done), busy_s(log.began, log.done)
     n = len(log.began)
-    if asked_s <= 0:  # a device without service time has no rate
+    if specified_s <= 0:  # a device without service time has no rate
         delivered = amount / delivered_s if delivered_s else None
         return _Judged(metric, None, delivered, unit, n, limit, False, True, "")
-    return _judge(metric, amount / asked_s, amount / delivered_s, unit, n, limit)
+    return _judge(metric, amount / specified_s, amount / delivered_s, unit, n, limit)
 
 
 def _time(log: Log, due: Schedule) -> _Judged:
-    asked = float(due.took.mean())
+    specified = float(due.took.mean())
     delivered = float((log.done - log.began).mean())
-    if asked == 0:
+    if specified == 0:
         return _Judged("time", None, delivered, "ns", len(log.began), TIME_LIMIT, False, True, "")
-    return _judge("time", asked, delivered, "ns", len(log.began), TIME_LIMIT)
+    return _judge("time", specified, delivered, "ns", len(log.began), TIME_LIMIT)
 
 
-def _quantiles(log: Log, asked_of: Schedule) -> list[_Judged]:
+def _quantiles(log: Log, specified_times: Schedule) -> list[_Judged]:
     out = []
-    due, took = asked_of.took, log.done - log.began
+    due, took = specified_times.took, log.done - log.began
     for code, direction in enumerate(("read", "write")):
-        mine = (log.op == code) & (due > 0)
-        n = int(mine.sum())
+        matches = (log.op == code) & (due > 0)
+        n = int(matches.sum())
         for name, p, fewest in _QUANTILES:
             if n == 0:
                 continue
-            asked = float(np.quantile(due[mine], p))
-            delivered = float(np.quantile(took[mine], p))
-            judged = _judge(f"{name}_{direction}", asked, delivered, "ns", n, QUANTILE_LIMIT)
-            if not judged.holds and _between(due[mine], p, delivered):
+            specified = float(np.quantile(due[matches], p))
+            delivered = float(np.quantile(took[matches], p))
+            judged = _judge(f"{name}_{direction}", specified, delivered, "ns", n, QUANTILE_LIMIT)
+            if not judged.holds and _between(due[matches], p, delivered):
                 judged = replace(judged, holds=True)
             if n < fewest:
                 judged = replace(judged, decided=False, holds=True, reason="")
@@ -338,29 +357,29 @@ def _quantiles(log: Log, asked_of: Schedule) -> list[_Judged]:
     return out
 
 
-def _between(asked: Integers, p: float, delivered: float) -> bool:
-    """Whether a quantile holds beside the next ranks of what was asked for.
+def _between(specified: Integers, p: float, delivered: float) -> bool:
+    """True if a quantile lies between nearby quantiles of the specified times.
 
     Where times have a gap, as between requests that wait for a limit and those that do not, one late reply
     in a hundred moves a quantile from one side of it to the other.
     """
     ranks = min(RANKS, (1 - p) / 5)
-    low, high = np.quantile(asked, p - ranks), np.quantile(asked, p + ranks)
+    low, high = np.quantile(specified, p - ranks), np.quantile(specified, p + ranks)
     return bool(low * (1 - QUANTILE_LIMIT) <= delivered <= high * (1 + QUANTILE_LIMIT))
 
 
 def _own_cost(stats: Mapping[str, Any], log: Log) -> list[_Judged]:
-    """What the emulator itself took: processors' worth of time, and the way through the kernel."""
+    """The emulator's own cost: processor time as a number of processors, and the path through the kernel."""
     out = []
     span_s = _span(log)
     if stats.get("server_cpu_ns") is not None and span_s > 0:
         share = float(stats["server_cpu_ns"]) * 1e-9 / span_s
         out.append(_Judged("server_cpu", None, share, "1", len(log.began), 0.0, True, True, ""))
     if path := taken_off(log):
-        after = found_after(log, stats)
+        after = after_run_ns(log, stats)
         delivered = path if after is None else after
-        asked = None if after is None else path
-        out.append(_Judged("path", asked, delivered, "ns", len(log.began), 0.0, True, True, ""))
+        specified = None if after is None else path
+        out.append(_Judged("path", specified, delivered, "ns", len(log.began), 0.0, True, True, ""))
     return out
 
 
@@ -376,26 +395,26 @@ def _lateness(log: Log) -> _Judged:
     share = float(late.mean())
     added = float(lateness.sum()) / max(float((log.wait + log.service).sum()), 1.0)
     holds = share <= LATE_LIMIT or added <= LATE_SUM_LIMIT
-    words = (
+    reason = (
         f"{100 * share:.0f} % of the replies were late (limit {100 * LATE_LIMIT:.0f} %; "
         f"mean lateness {lateness.mean() / 1e3:.0f} us, largest {lateness.max() / 1e6:.1f} ms)"
     )
-    return _Judged("lateness", 0.0, share, "1", len(late), LATE_LIMIT, True, holds, words)
+    return _Judged("lateness", 0.0, share, "1", len(late), LATE_LIMIT, True, holds, reason)
 
 
 def _overdue(log: Log, excused: Flags) -> _Judged:
-    """How much of its time at work the disk held some reply back, by more than the host explains."""
-    held = is_late(log) & ~excused & (log.done - log.due > HELD_BACK_NS)
+    """Share of its busy time in which the disk had an overdue reply that the host does not explain."""
+    overdue = is_late(log) & ~excused & (log.done - log.due > OVERDUE_NS)
     active_s = busy_s(log.began, log.done)
-    share = busy_s(log.due[held], log.done[held]) / active_s if active_s > 0 else 0.0
-    words = (
+    share = busy_s(log.due[overdue], log.done[overdue]) / active_s if active_s > 0 else 0.0
+    reason = (
         f"for {100 * share:.1f} % of its time at work a reply was overdue by more than "
-        f"{HELD_BACK_NS / 1e6:.0f} ms, and nothing on the host explains it "
+        f"{OVERDUE_NS / 1e6:.0f} ms, and nothing on the host explains it "
         f"(limit {100 * OVERDUE_LIMIT:.0f} %)"
     )
     decided = active_s >= SHORTEST_S
     holds = share <= OVERDUE_LIMIT or not decided
-    return _Judged("overdue", 0.0, share, "1", len(held), OVERDUE_LIMIT, decided, holds, words)
+    return _Judged("overdue", 0.0, share, "1", len(overdue), OVERDUE_LIMIT, decided, holds, reason)
 
 
 def _starved(stats: Mapping[str, Any], log: Log) -> _Judged | None:
@@ -414,58 +433,62 @@ def _starved(stats: Mapping[str, Any], log: Log) -> _Judged | None:
     )
     if each <= most:
         return None
-    words = f"the disk server waited {each / 1e3:.0f} us for a processor per request"
-    return _Judged("wait", most, each, "ns", n, WAIT_LIMIT, True, False, words)
+    reason = f"the disk server waited {each / 1e3:.0f} us for a processor per request"
+    return _Judged("wait", most, each, "ns", n, WAIT_LIMIT, True, False, reason)
 
 
-def _moved(stats: Mapping[str, Any], log: Log, asked: Schedule) -> _Judged | None:
-    """A way through the kernel that is another after the run: what was taken off was wrong for some of it."""
-    words = moved(log, stats, float(asked.took.mean()))
-    if not words:
+def _moved(stats: Mapping[str, Any], log: Log, specified: Schedule) -> _Judged | None:
+    """A path through the kernel that changed during the run: the correction was wrong for a part of it."""
+    reason = moved(log, stats, float(specified.took.mean()))
+    if not reason:
         return None
     n = len(log.began)
-    return _Judged("path", None, found_after(log, stats), "ns", n, PATH_LIMIT, True, False, words)
+    return _Judged("path", None, after_run_ns(log, stats), "ns", n, PATH_LIMIT, True, False, reason)
 
 
-def _vague(stats: Mapping[str, Any], log: Log, asked: Schedule) -> _Judged | None:
-    """A way that was not known well enough for what the requests took: before the run or after it."""
+def _vague(stats: Mapping[str, Any], log: Log, specified: Schedule) -> _Judged | None:
+    """A path that was not known precisely enough for the requests, before the run or after it."""
     directions = {"read": log.op == 0, "write": log.op != 0}
-    means = {d: float(asked.took[mine].mean()) for d, mine in directions.items() if mine.any()}
-    found = [
-        (way.high_ns, way.words)
+    means = {
+        d: float(specified.took[matches].mean())
+        for d, matches in directions.items()
+        if matches.any()
+    }
+    imprecise = [
+        (way.high_ns, way.message)
         for ways in (stats.get("compensation") or {}, stats.get("path_after") or {})
         for way in vague(ways, means)
     ]
-    if not found:
+    if not imprecise:
         return None
-    high_ns, words = max(found)
-    return _Judged("path", None, high_ns, "ns", len(log.began), PATH_LIMIT, True, False, words)
+    high_ns, reason = max(imprecise)
+    return _Judged("path", None, high_ns, "ns", len(log.began), PATH_LIMIT, True, False, reason)
 
 
 def _crowded(stats: Mapping[str, Any], run_cpu_ns: int | None) -> _Judged | None:
-    """Whether the host was all taken, and a good part of it by others than the run."""
-    whole = float(stats.get("host_cpu_ns") or 0)
-    if whole <= 0:
+    """Fails if the host was saturated, mainly by other processes than the run's."""
+    total_ns = float(stats.get("host_cpu_ns") or 0)
+    if total_ns <= 0:
         return None
     busy, own = float(stats["host_busy_ns"]), float(stats.get("server_cpu_ns") or 0)
-    if 100 * busy / whole <= fidelity_windows.CPU_LIMIT_PERCENT:
+    if 100 * busy / total_ns <= fidelity_windows.CPU_LIMIT_PERCENT:
         return None
     foreign = busy - float(run_cpu_ns or 0) - own
     for taken, limit, by in (
-        (foreign / whole, FOREIGN_LIMIT, "what is not the run's"),
-        (own / whole, SERVER_LIMIT, "the disk server"),
+        (foreign / total_ns, FOREIGN_LIMIT, "what is not the run's"),
+        (own / total_ns, SERVER_LIMIT, "the disk server"),
     ):
         if taken > limit:
-            words = (
-                f"the host's processors were {100 * busy / whole:.0f} % busy, "
+            reason = (
+                f"the host's processors were {100 * busy / total_ns:.0f} % busy, "
                 f"{100 * taken:.0f} % with {by}"
             )
-            return _Judged("host", limit, taken, "1", 1, limit, True, False, words)
+            return _Judged("host", limit, taken, "1", 1, limit, True, False, reason)
     return None
 
 
 def _by_the_host(log: Log, excused: Flags, host_waits: pa.Table | None) -> str:
-    """How much of the lateness a witness of the host explains, in words."""
+    """Message: how much of the lateness the host explains."""
     if host_waits is None:
         return "no witness of the host was kept"
     late = is_late(log)
@@ -484,7 +507,7 @@ def _saturation(utilisation: pa.Table | pd.DataFrame | None, log: Log) -> str | 
     """The host's saturation in words, where the monitor saw it while the disk was at work."""
     began_ns, ended_ns = int(log.began.min()), int(log.done.max())
     return (
-        fidelity_windows.in_words(fidelity_windows.taken(utilisation), began_ns, ended_ns) or None
+        fidelity_windows.load_text(fidelity_windows.taken(utilisation), began_ns, ended_ns) or None
     )
 
 
@@ -497,7 +520,7 @@ def _first(table: pa.Table, column: str) -> Any:
 def _row(
     disk_id: str,
     metric: str,
-    asked: float | None,
+    specified: float | None,
     delivered: float | None,
     unit: str,
     n: int,
@@ -506,11 +529,11 @@ def _row(
     reason: str,
     limit: float | None = None,
 ) -> dict[str, Any]:
-    ratio = delivered / asked if asked and delivered is not None else None
+    ratio = delivered / specified if specified and delivered is not None else None
     return {
         "disk_id": disk_id,
         "metric": metric,
-        "asked": asked,
+        "asked": specified,
         "delivered": delivered,
         "ratio": ratio,
         "unit": unit,

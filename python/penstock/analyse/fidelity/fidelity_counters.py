@@ -21,7 +21,7 @@ from penstock.analyse.fidelity.fidelity_windows import (
     OFF_SHARE,
     WINDOWS_SCHEMA,
     Taken,
-    in_words,
+    load_text,
     taken,
 )
 
@@ -64,11 +64,11 @@ def fidelity_of_counters(
     rows: list[dict[str, Any]] = []
     windows: list[dict[str, Any]] = []
     for direction in ("read", "write"):
-        mine = _active(table[table["direction"].astype(str) == direction])
-        if mine.empty:
+        active = _active(table[table["direction"].astype(str) == direction])
+        if active.empty:
             continue
-        limited = mine[["limit_bps", "limit_iops"]].notna().any(axis=1)
-        judged = _windows(mine, (capability or {}).get(direction), cpu)
+        limited = active[["limit_bps", "limit_iops"]].notna().any(axis=1)
+        judged = _windows(active, (capability or {}).get(direction), cpu)
         for row in judged:
             row |= {"disk_id": disk_id, "backend": backend, "direction": direction}
         windows += judged
@@ -76,43 +76,43 @@ def fidelity_of_counters(
         if limited.any() and (unsupported or {}).get(direction):
             verdict, valid, reason = "unsupported", False, str((unsupported or {})[direction])
         rows.append(
-            _whole(judged, disk_id, direction)
+            _overall(judged, disk_id, direction)
             | {"verdict": verdict, "valid": valid, "reason": reason}
         )
-        shape = _shape(mine, direction, (latency_ns or {}).get(direction))
+        shape = _shape(active, direction, (latency_ns or {}).get(direction))
         if shape is not None:
             rows.append(shape | {"disk_id": disk_id, "verdict": verdict, "valid": valid})
     windows.sort(key=lambda row: (row["t_ns"], row["direction"]))
-    kept = [{k: v for k, v in row.items() if k in WINDOWS_SCHEMA.names} for row in windows]
+    window_rows = [{k: v for k, v in row.items() if k in WINDOWS_SCHEMA.names} for row in windows]
     return Certificate(
         pa.Table.from_pylist([{**row, "rules": RULES} for row in rows], schema=FIDELITY_SCHEMA),
-        pa.Table.from_pylist(kept, schema=WINDOWS_SCHEMA),
+        pa.Table.from_pylist(window_rows, schema=WINDOWS_SCHEMA),
     )
 
 
-def _active(mine: pd.DataFrame) -> pd.DataFrame:
+def _active(rows: pd.DataFrame) -> pd.DataFrame:
     """The windows from the first to the last in which anything was transferred."""
-    at = mine.index[mine["ops"] > 0]
-    return mine.loc[at[0] : at[-1]] if len(at) else mine.iloc[:0]
+    at = rows.index[rows["ops"] > 0]
+    return rows.loc[at[0] : at[-1]] if len(at) else rows.iloc[:0]
 
 
 def _windows(
-    mine: pd.DataFrame, capability_bps: float | None, cpu: Sequence[Taken]
+    active: pd.DataFrame, capability_bps: float | None, cpu: Sequence[Taken]
 ) -> list[dict[str, Any]]:
     out = []
-    held = False  # a window has kept the limit: what is above it later is no burst at the beginning
+    limited = False  # a window kept to the limit: a later one above it is no burst of the start
     before: tuple[Any, Any] | None = None
-    for record in mine.to_dict("records"):
+    for record in active.to_dict("records"):
         window_s = record["window_ns"] * 1e-9
         amount, ops = float(record["bytes"]), int(record["ops"])
         bps, iops = (_number(record[name]) for name in ("limit_bps", "limit_iops"))
         size = amount / ops if ops else 0.0
-        asked = [v for v in (bps, iops * size if iops and size else None) if v]
-        ratio = amount / window_s / min(asked) if asked and window_s > 0 else None
+        limits = [v for v in (bps, iops * size if iops and size else None) if v]
+        ratio = amount / window_s / min(limits) if limits and window_s > 0 else None
         row: dict[str, Any] = {
             "t_ns": int(record["t_ns"] - record["window_ns"]),
             "window_ns": int(record["window_ns"]),
-            "asked_bps": min(asked) if asked else None,
+            "asked_bps": min(limits) if limits else None,
             "asked_iops": iops,
             "delivered_bps": amount / window_s if window_s > 0 else None,
             "delivered_iops": ops / window_s if window_s > 0 else None,
@@ -125,33 +125,35 @@ def _windows(
                 if value
             ),
             "reason": "",
-            "ahead": AHEAD * size / (min(asked) * window_s) if asked and window_s > 0 else 0.0,
+            "ahead": AHEAD * size / (min(limits) * window_s) if limits and window_s > 0 else 0.0,
         }
-        row["host"] = in_words(cpu, row["t_ns"], row["t_ns"] + row["window_ns"])
+        row["host"] = load_text(cpu, row["t_ns"], row["t_ns"] + row["window_ns"])
         if (bps, iops) != before:  # a changed limit may begin with a burst again, in a mixed window
-            held, mixed = False, before is not None
+            limited, mixed = False, before is not None
         else:
             mixed = False
         before = (bps, iops)
-        row["verdict"] = _of_window(row, mixed, held, capability_bps)
-        held = held or row["verdict"] == "honoured"
+        row["verdict"] = _of_window(row, mixed, limited, capability_bps)
+        limited = limited or row["verdict"] == "honoured"
         out.append(row)
     return out
 
 
-def _of_window(row: dict[str, Any], mixed: bool, held: bool, capability_bps: float | None) -> str:
+def _of_window(
+    row: dict[str, Any], mixed: bool, limited: bool, capability_bps: float | None
+) -> str:
     ratio = row["ratio"]
     if mixed or row["window_ns"] < SHORTEST_S * 1e9:
         row["reason"] = "the limit changed in it" if mixed else ""
         return "too-short"
     if ratio is None:
         return "honoured" if row["asked_bps"] is None and row["ops"] else "demand-bound"
-    if ratio > NOT_APPLIED + row["ahead"] and held:
+    if ratio > NOT_APPLIED + row["ahead"] and limited:
         row["reason"] = f"{ratio:.2f} times the limit: not applied"
         return "not-honoured"
     if ratio > 1 + WINDOW_LIMIT + row["ahead"]:
         row["reason"] = f"{ratio:.2f} times the limit"
-        return "not-honoured" if held else "burst"
+        return "not-honoured" if limited else "burst"
     if ratio >= 1 - WINDOW_LIMIT:
         return "honoured"
     if capability_bps and row["asked_bps"] > CAPABILITY_SHARE * capability_bps:
@@ -167,7 +169,7 @@ def _of_window(row: dict[str, Any], mixed: bool, held: bool, capability_bps: flo
 def _verdict(
     judged: list[dict[str, Any]], direction: str, cpu: Sequence[Taken]
 ) -> tuple[str, bool, str]:
-    """Of the whole run: verdict, whether it may be used, why."""
+    """Verdict of the whole run, whether it may be used, and why."""
     verdicts = [row["verdict"] for row in judged]
     judgeable = [v for v in verdicts if v != "too-short"]
     if not judgeable:
@@ -192,14 +194,14 @@ def _verdict(
             f"{bursts} windows above the limit at the beginning ({BEFORE_A_LIMIT}), then held",
         )
     steady = [r for r in judged if r["verdict"] == "honoured" and r["asked_bps"]]
-    whole = sum(r["bytes"] for r in steady) / max(
+    ratio = sum(r["bytes"] for r in steady) / max(
         1e-9, sum(r["asked_bps"] * r["window_ns"] * 1e-9 for r in steady)
     )
     ahead = sum(r["ahead"] for r in steady) / max(1, len(steady)) ** 2
-    if steady and abs(whole - 1) > RATE_LIMIT + ahead:
-        host = in_words(cpu, judged[0]["t_ns"], judged[-1]["t_ns"] + judged[-1]["window_ns"])
+    if steady and abs(ratio - 1) > RATE_LIMIT + ahead:
+        host = load_text(cpu, judged[0]["t_ns"], judged[-1]["t_ns"] + judged[-1]["window_ns"])
         verdict = "host-saturated" if host else "not-honoured"
-        return verdict, False, f"{direction}s are {100 * (whole - 1):+.1f} % off"
+        return verdict, False, f"{direction}s are {100 * (ratio - 1):+.1f} % off"
     for verdict in ("host-saturated", "device-bound", "demand-bound"):
         if verdicts.count(verdict) > len(judgeable) / 2:
             reason = next(r["reason"] for r in judged if r["verdict"] == verdict)
@@ -207,20 +209,20 @@ def _verdict(
     return "honoured", True, ""
 
 
-def _whole(judged: list[dict[str, Any]], disk_id: str, direction: str) -> dict[str, Any]:
+def _overall(judged: list[dict[str, Any]], disk_id: str, direction: str) -> dict[str, Any]:
     if len(judged) >= 4:  # the first and the last window are not full of work
         judged = judged[1:-1]
-    asked_s = [(r["asked_bps"], r["window_ns"] * 1e-9) for r in judged]
-    span_s = sum(s for _, s in asked_s)
+    limits_and_s = [(r["asked_bps"], r["window_ns"] * 1e-9) for r in judged]
+    span_s = sum(s for _, s in limits_and_s)
     delivered = sum(r["bytes"] for r in judged) / span_s
-    limited = all(bps for bps, _ in asked_s)
-    asked = sum(bps * s for bps, s in asked_s) / span_s if limited else None
+    limited = all(bps for bps, _ in limits_and_s)
+    limit_bps = sum(bps * s for bps, s in limits_and_s) / span_s if limited else None
     return {
         "disk_id": disk_id,
         "metric": f"rate_{direction}",
-        "asked": asked,
+        "asked": limit_bps,
         "delivered": delivered,
-        "ratio": delivered / asked if asked else None,
+        "ratio": delivered / limit_bps if limit_bps else None,
         "unit": "B/s",
         "n": sum(r["ops"] for r in judged),
         "limit": RATE_LIMIT,
@@ -228,18 +230,19 @@ def _whole(judged: list[dict[str, Any]], disk_id: str, direction: str) -> dict[s
 
 
 def _shape(
-    mine: pd.DataFrame, direction: str, quantiles: tuple[float, float] | None
+    active: pd.DataFrame, direction: str, quantiles: tuple[float, float] | None
 ) -> dict[str, Any] | None:
-    """Whether the throttle spread latency: p50 beside the pace of the limit, p99 beside p50."""
-    ops = float(mine["ops"].sum())
+    """Comparison of p50 with the pace of the limit, and of p99 with p50: did the throttle spread the
+    requests?"""
+    ops = float(active["ops"].sum())
     if quantiles is None or ops == 0:
         return None
     p50, p99 = quantiles
-    size = float(mine["bytes"].sum()) / ops
+    size = float(active["bytes"].sum()) / ops
     paces = []
     for name, amount in (("limit_bps", size), ("limit_iops", 1.0)):
-        limit = mine[name].dropna()
-        if len(limit) == len(mine):
+        limit = active[name].dropna()
+        if len(limit) == len(active):
             paces.append(1e9 * amount / float(limit.mean()))
     if not paces:
         return None

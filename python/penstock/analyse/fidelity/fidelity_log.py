@@ -95,8 +95,8 @@ def steps(events: Sequence[Mapping[str, Any]], arrived: Integers) -> list[tuple[
     """
     out = []
     for event in sorted(events, key=lambda e: int(e["applied_ns"])):
-        asked = event.get("asked") or {}
-        patch = {key: asked[key] for key in STATION_KEYS if key in asked}
+        requested = event.get("asked") or {}
+        patch = {key: requested[key] for key in STATION_KEYS if key in requested}
         if patch and not event.get("error"):
             at_ns = int(event["applied_ns"])
             out.append((int(np.searchsorted(arrived, at_ns)), at_ns, json.dumps(patch)))
@@ -147,7 +147,7 @@ def busy_s(began: Integers, ended: Integers) -> float:
 
 
 def is_late(log: Log) -> Flags:
-    """Which replies were later than a twentieth of their time in the disk as drawn, and 50 us."""
+    """Flags of replies that were late by more than 5 % of their specified time in the disk, and 50 us."""
     lateness = np.maximum(log.done - log.due, 0)
     late: Flags = lateness > np.maximum((log.wait + log.service) // 20, 50_000)
     return late

@@ -1,4 +1,4 @@
-"""The way of a request through the kernel, which is taken off its arrival: whether it stayed what it was."""
+"""Time of a request's path through the kernel, which is subtracted from its arrival, and its change."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def taken_off(log: Log) -> float:
     return float((log.arrived - log.began).mean())
 
 
-def found_after(log: Log, stats: Mapping[str, Any]) -> float | None:
-    """The same by the way as it was found after the run [ns]; None where it was not looked for."""
+def after_run_ns(log: Log, stats: Mapping[str, Any]) -> float | None:
+    """The same with the path that was measured after the run [ns]; None if it was not measured."""
     after = stats.get("path_after")
     if not after:
         return None
@@ -34,7 +34,7 @@ def found_after(log: Log, stats: Mapping[str, Any]) -> float | None:
 
 def moved(log: Log, stats: Mapping[str, Any], mean_ns: float) -> str:
     """In words, if the way changed by more than a request of `mean_ns` bears; empty if not."""
-    before, after = taken_off(log), found_after(log, stats)
+    before, after = taken_off(log), after_run_ns(log, stats)
     if after is None or before == 0 or mean_ns <= 0:
         return ""
     share = abs(after - before) / mean_ns
@@ -63,11 +63,11 @@ class Vague:
 
     @property
     def too_vague(self) -> float:
-        """How many times more than it may be."""
+        """The uncertainty as a multiple of its limit."""
         return self.share / PATH_LIMIT
 
     @property
-    def words(self) -> str:
+    def message(self) -> str:
         """A clause without its full stop."""
         return (
             f"the way of {self.direction}s through the kernel takes {self.low_ns / 1e3:.0f} to "
@@ -83,9 +83,9 @@ def vague(ways: Mapping[str, Any], mean_ns: Mapping[str, float]) -> list[Vague]:
     `ways`: by direction, as the disk server measured them, with their 96 % intervals; `mean_ns`: what the
     disk takes on average, by direction.
     """
-    found = [
+    candidates = [
         Vague(direction, ways[direction]["low_ns"], ways[direction]["high_ns"], mean)
         for direction, mean in mean_ns.items()
         if mean > 0 and "low_ns" in ways.get(direction, {})
     ]
-    return [way for way in found if way.share > PATH_LIMIT]
+    return [way for way in candidates if way.share > PATH_LIMIT]

@@ -1,4 +1,4 @@
-"""The certificate second by second: what each window asked and got, and what was in force."""
+"""The certificate second by second: what each window specifies and delivered, and the settings in force."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _QUANTILES = (("p50", 0.5, 20), ("p95", 0.95, 200), ("p99", 0.99, 1000))
 
 @dataclass(frozen=True)
 class Capability:
-    """What the device could do without its limits, in the mix of a window."""
+    """Rate of the device without its limits, for the mix of requests of a window."""
 
     servers: int
     interface_bps: float | None
@@ -48,7 +48,7 @@ class Capability:
 
     @classmethod
     def of(cls, profile: Mapping[str, Any]) -> Capability:
-        """Of a profile's values."""
+        """The capability that a profile's values describe."""
         return cls(
             int(profile.get("servers", 1)),
             profile.get("interface_rate_bps"),
@@ -66,7 +66,7 @@ class Capability:
 
 
 def active_at(events: Sequence[Mapping[str, Any]], since_ns: int, until_ns: int) -> str:
-    """What was in force beside the profile between two times, as `limits.read_bps=1e6, readahead=off`."""
+    """Settings in force besides the profile between two times: `limits.read_bps=1e6, readahead=off`."""
     seen: dict[str, None] = {}
     settings: dict[str, Any] = {}
     begun = False
@@ -76,12 +76,12 @@ def active_at(events: Sequence[Mapping[str, Any]], since_ns: int, until_ns: int)
             continue
         if at_ns > since_ns and not begun:
             begun = True
-            seen |= dict.fromkeys(_words(settings))
+            seen |= dict.fromkeys(_settings_text(settings))
         _merge(settings, event.get("asked") or {})
         if begun:
-            seen |= dict.fromkeys(_words(settings))
+            seen |= dict.fromkeys(_settings_text(settings))
     if not begun:
-        seen |= dict.fromkeys(_words(settings))
+        seen |= dict.fromkeys(_settings_text(settings))
     return ", ".join(seen)
 
 
@@ -96,8 +96,8 @@ def limits_at(
     return {k: float(v) for k, v in (settings.get("limits") or {}).items()}
 
 
-def _merge(settings: dict[str, Any], asked: Mapping[str, Any]) -> None:
-    for key, value in asked.items():
+def _merge(settings: dict[str, Any], requested: Mapping[str, Any]) -> None:
+    for key, value in requested.items():
         if value is None or value == "max":
             settings.pop(key, None)
         elif key == "limits":
@@ -111,7 +111,7 @@ def _merge(settings: dict[str, Any], asked: Mapping[str, Any]) -> None:
             settings[key] = value
 
 
-def _words(settings: Mapping[str, Any]) -> list[str]:
+def _settings_text(settings: Mapping[str, Any]) -> list[str]:
     out = []
     for key, value in settings.items():
         usual = key in ("readahead", "cache")
@@ -138,7 +138,7 @@ def _short(value: Any) -> str:
 
 def windows(
     log: Log,
-    asked: Schedule,
+    specified: Schedule,
     in_time: Log,
     *,
     disk_id: str,
@@ -160,13 +160,13 @@ def windows(
     cpu = taken(utilisation)
     length = int(WINDOW_S * 1e9)
     for code, direction in enumerate(("read", "write")):
-        mine = log.op == code
-        if not mine.any():
+        matches = log.op == code
+        if not matches.any():
             continue
-        chosen = np.flatnonzero(mine)
+        chosen = np.flatnonzero(matches)
         number = (log.began[chosen] - first) // length
         chosen = chosen[np.argsort(number, kind="stable")]
-        part, due, excused = log.take(chosen), asked.take(chosen), in_time.take(chosen)
+        part, due, excused = log.take(chosen), specified.take(chosen), in_time.take(chosen)
         for start, end, which in _joined(np.sort(number)):
             since, until = first + start * length, first + end * length
             row = _window(part.take(which), due.take(which), (since, until), capability)
@@ -189,7 +189,7 @@ def windows(
 def off(
     table: pa.Table, wrong_verdicts: Sequence[str] = ("not-honoured", "host-saturated")
 ) -> list[str]:
-    """What is wrong with the windows of a run, in words; empty if no more than OFF_SHARE of them are off."""
+    """Description of the windows that are off; empty if no more than OFF_SHARE of them are."""
     verdicts = table["verdict"].to_pylist()
     wrong = [i for i, v in enumerate(verdicts) if v in wrong_verdicts]
     judged = [v for v in verdicts if v != "too-short"]
@@ -197,11 +197,11 @@ def off(
         return []
     first = table.slice(wrong[0], 1).to_pylist()[0]
     begun_s = (first["t_ns"] - min(table["t_ns"].to_pylist())) * 1e-9
-    words = (
+    message = (
         f"{len(wrong)} of {len(judged)} windows are off; the first {begun_s:.0f} s after the begin: "
         f"{first['direction']} {first['reason']}"
     )
-    return [words]
+    return [message]
 
 
 def _joined(number: Integers) -> list[tuple[int, int, slice]]:
@@ -225,28 +225,28 @@ def _joined(number: Integers) -> list[tuple[int, int, slice]]:
 
 
 def _window(
-    log: Log, asked: Schedule, span: tuple[int, int], capability: Capability
+    log: Log, specified: Schedule, span: tuple[int, int], capability: Capability
 ) -> dict[str, Any]:
     took = log.done - log.began
-    due = asked.took
-    asked_s, delivered_s = busy_s(log.began, asked.done), busy_s(log.began, log.done)
+    due = specified.took
+    specified_s, delivered_s = busy_s(log.began, specified.done), busy_s(log.began, log.done)
     amount, n = float(log.size.sum()), len(log.began)
     row: dict[str, Any] = {
         "t_ns": span[0],
         "window_ns": span[1] - span[0],
         "ops": n,
         "bytes": int(amount),
-        "asked_bps": amount / asked_s if asked_s > 0 else None,
-        "asked_iops": n / asked_s if asked_s > 0 else None,
+        "asked_bps": amount / specified_s if specified_s > 0 else None,
+        "asked_iops": n / specified_s if specified_s > 0 else None,
         "delivered_bps": amount / delivered_s if delivered_s > 0 else None,
         "delivered_iops": n / delivered_s if delivered_s > 0 else None,
-        "ratio": asked_s / delivered_s if asked_s > 0 and delivered_s > 0 else None,
+        "ratio": specified_s / delivered_s if specified_s > 0 and delivered_s > 0 else None,
         "late_share": float(is_late(log).mean()),
-        "_asked_s": asked_s,
+        "_asked_s": specified_s,
         "_busy": delivered_s / max(1e-9, (span[1] - span[0]) * 1e-9),
         "_busy_s": delivered_s,
         "_wait_ns": float(np.mean(due)),
-        "_capability_bps": capability.bps(amount / n, float(asked.service.mean()) * 1e-9),
+        "_capability_bps": capability.bps(amount / n, float(specified.service.mean()) * 1e-9),
         "_size": amount / n,
     }
     for name, p, fewest in _QUANTILES:
@@ -267,13 +267,13 @@ def _judge(
     if abs(ratio - 1) > WINDOW_LIMIT:
         row["reason"] = f"rate is {100 * (ratio - 1):+.0f} % off"
         late = f"{100 * row['late_share']:.0f} % of the replies late" if row["late_share"] else ""
-        words = in_words(cpu, row["t_ns"], row["t_ns"] + row["window_ns"])
-        row["reason"] = ", ".join(filter(None, [row["reason"], late, words]))
+        host_load = load_text(cpu, row["t_ns"], row["t_ns"] + row["window_ns"])
+        row["reason"] = ", ".join(filter(None, [row["reason"], late, host_load]))
         excused = row["_excused"]
         by_host = excused is not None and abs(excused - 1) <= WINDOW_LIMIT
         row["verdict"] = "host-saturated" if by_host else "not-honoured"
         return
-    asked = [
+    limits_bps = [
         limit * (row["_size"] if name.endswith("iops") else 1.0)
         for name, limit in limits.items()
         if name in (f"{direction}_bps", f"{direction}_iops")
@@ -281,29 +281,29 @@ def _judge(
     can = row["_capability_bps"]
     if row["_busy"] < 1 - IDLE_LIMIT:
         row["verdict"] = "demand-bound"
-    elif asked and min(asked) > CAPABILITY_SHARE * can:
+    elif limits_bps and min(limits_bps) > CAPABILITY_SHARE * can:
         row["verdict"] = "device-bound"
-        row["reason"] = f"limit {min(asked):.4g} B/s, the device can do {can:.4g} B/s"
+        row["reason"] = f"limit {min(limits_bps):.4g} B/s, the device can do {can:.4g} B/s"
     else:
         row["verdict"] = "honoured"
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What took the host's processors from a disk, by time [%]: three witnesses with a limit each."""
+    """Load of the host's processors over time [%] by one metric, with its limit."""
 
     series: pd.Series
     limit: float
-    words: str
+    template: str
 
     def over(self, began_ns: int, ended_ns: int) -> str | None:
-        """In words, if it was above its limit most of that time."""
+        """Message if the load was above its limit for most of that time."""
         inside = self.series[(self.series.index >= began_ns) & (self.series.index <= ended_ns)]
         share = float(inside.median()) if len(inside) else 0.0
-        return self.words.format(share) if share > self.limit else None
+        return self.template.format(share) if share > self.limit else None
 
 
-#: metric of a monitor's `utilisation` → limit [%], words
+#: metric of a monitor's `utilisation` → limit [%], message
 _WITNESSES = {
     "busy": (CPU_LIMIT_PERCENT, "the host's processors were {:.0f} % busy"),
     "stolen": (STEAL_LIMIT_PERCENT, "{:.0f} % of the processors' time went to other machines"),
@@ -319,17 +319,17 @@ def taken(utilisation: pa.Table | pd.DataFrame | None) -> list[Taken]:
     of_cpu = table[(table["kind"].astype(str) == "cpu") & (table["unit"].astype(str) == "%")]
     if "metric" not in of_cpu.columns:  # a table of nothing else
         of_cpu = of_cpu.assign(metric="busy")
-    found = []
-    for metric, (limit, words) in _WITNESSES.items():
-        mine = of_cpu[of_cpu["metric"].astype(str) == metric]
-        whole = mine[mine["entity"].astype(str) == "all"]
-        mine = mine if whole.empty else whole
-        if not mine.empty:
-            found.append(Taken(mine.groupby("t_ns")["value"].max(), limit, words))
-    return found
+    loads = []
+    for metric, (limit, template) in _WITNESSES.items():
+        rows = of_cpu[of_cpu["metric"].astype(str) == metric]
+        of_all = rows[rows["entity"].astype(str) == "all"]
+        rows = rows if of_all.empty else of_all
+        if not rows.empty:
+            loads.append(Taken(rows.groupby("t_ns")["value"].max(), limit, template))
+    return loads
 
 
-def in_words(witnesses: Sequence[Taken], began_ns: int, ended_ns: int) -> str:
-    """What took the host's processors in that time; nothing if nothing did."""
-    said = (witness.over(began_ns, ended_ns) for witness in witnesses)
-    return ", ".join(words for words in said if words is not None)
+def load_text(witnesses: Sequence[Taken], began_ns: int, ended_ns: int) -> str:
+    """Message on the load of the host's processors in that time; empty if no metric was above its limit."""
+    messages = (witness.over(began_ns, ended_ns) for witness in witnesses)
+    return ", ".join(message for message in messages if message is not None)

@@ -20,7 +20,7 @@ FIO_SCHEMA = TABLES["second_source"].arrow
 
 @dataclass(frozen=True)
 class _Side:
-    """What fio counted of one direction, all its jobs together; `tail_ns`: p99, where one group reports."""
+    """fio's counts of one direction, all its jobs together; `tail_ns`: p99, of one reporting group."""
 
     bytes: float
     count: int
@@ -47,11 +47,9 @@ def confirm_fio(
     sides = {name: side for name in ("read", "write") if (side := _side(output, name)) is not None}
     rows: list[dict[str, Any]] = []
     for direction, side in sides.items():
-        mine = _with_own_flushes(output, direction, side, served)
+        disk = _with_own_flushes(output, direction, side, served)
         pairs = list(
-            _direct(side, mine, _counted_whole(output))
-            if direct
-            else _cached(direction, side, mine)
+            _direct(side, disk, _no_ramp(output)) if direct else _cached(direction, side, disk)
         )
         if direction == "write" and (both := _synced(output, sides, served, direct=direct)):
             pairs.append(("synced", *both, "ns"))
@@ -85,8 +83,8 @@ def _side(output: Mapping[str, Any], direction: str) -> _Side | None:
     return _Side(amount, count, float(total_ns), tail)
 
 
-def _counted_whole(output: Mapping[str, Any]) -> bool:
-    """Whether no job has a ramp."""
+def _no_ramp(output: Mapping[str, Any]) -> bool:
+    """True if no job has a ramp."""
     options = [output.get("global options", {})]
     options += [job.get("job options", {}) for job in output.get("jobs", [])]
     return not any(str(o.get("ramp_time", "0")) not in ("0", "") for o in options)
@@ -95,25 +93,25 @@ def _counted_whole(output: Mapping[str, Any]) -> bool:
 _Pair = tuple[str, float, float, str]
 
 
-def _direct(side: _Side, mine: Mapping[str, float], counted_whole: bool) -> Iterator[_Pair]:
-    """Of a program that bypasses the page cache: metric, fio's, the disk's, unit."""
-    if counted_whole:
-        yield "bytes", side.bytes, float(mine.get("bytes", 0.0)), "B"
-        yield "ops", float(side.count), float(mine.get("ops", 0.0)), "1"
-    if "time_ns" in mine:
-        yield "time", side.total_ns / side.count, float(mine["time_ns"]), "ns"
-    if "p99_ns" in mine and side.tail_ns is not None:
-        yield "p99", side.tail_ns, float(mine["p99_ns"]), "ns"
+def _direct(side: _Side, disk: Mapping[str, float], no_ramp: bool) -> Iterator[_Pair]:
+    """Metric, fio's value, the disk's value and unit, of a program that bypasses the page cache."""
+    if no_ramp:
+        yield "bytes", side.bytes, float(disk.get("bytes", 0.0)), "B"
+        yield "ops", float(side.count), float(disk.get("ops", 0.0)), "1"
+    if "time_ns" in disk:
+        yield "time", side.total_ns / side.count, float(disk["time_ns"]), "ns"
+    if "p99_ns" in disk and side.tail_ns is not None:
+        yield "p99", side.tail_ns, float(disk["p99_ns"]), "ns"
 
 
-def _cached(direction: str, side: _Side, mine: Mapping[str, float]) -> Iterator[_Pair]:
+def _cached(direction: str, side: _Side, disk: Mapping[str, float]) -> Iterator[_Pair]:
     """The same of reads through the page cache, where each was one request of the disk."""
-    alike = _near(mine.get("ops"), side.count) and _near(mine.get("bytes"), side.bytes)
-    if direction == "write" or not alike or "time_ns" not in mine:
+    alike = _near(disk.get("ops"), side.count) and _near(disk.get("bytes"), side.bytes)
+    if direction == "write" or not alike or "time_ns" not in disk:
         return
-    yield "time", side.total_ns / side.count, mine["time_ns"] * mine["ops"] / side.count, "ns"
-    if "p99_ns" in mine and side.tail_ns is not None:
-        yield "p99", side.tail_ns, float(mine["p99_ns"]), "ns"
+    yield "time", side.total_ns / side.count, disk["time_ns"] * disk["ops"] / side.count, "ns"
+    if "p99_ns" in disk and side.tail_ns is not None:
+        yield "p99", side.tail_ns, float(disk["p99_ns"]), "ns"
 
 
 def _synced(
@@ -129,12 +127,12 @@ def _synced(
     Of mapped files the page is read first: what fio calls the write is that read.
     """
     writes, flushes = served.get("write", {}), served.get("flush", {})
-    found = [(job.get("sync") or {}).get("lat_ns") for job in output.get("jobs", [])]
-    syncs = [lat for lat in found if lat]
+    latencies = [(job.get("sync") or {}).get("lat_ns") for job in output.get("jobs", [])]
+    syncs = [lat for lat in latencies if lat]
     count = int(sum(lat.get("N", 0) for lat in syncs))
     side = sides["write"]
-    known = "time_ns" in writes and "time_ns" in flushes
-    if not known or count < FEWEST or not _near(flushes["ops"], count):
+    timed = "time_ns" in writes and "time_ns" in flushes
+    if not timed or count < FEWEST or not _near(flushes["ops"], count):
         return None
     if not (_near(writes["ops"], side.count) and (direct or _near(count, side.count))):
         return None
@@ -154,17 +152,17 @@ def _with_own_flushes(
     side: _Side,
     served: Mapping[str, Mapping[str, float]],
 ) -> Mapping[str, float]:
-    """What the disk says of a direction; of writes that flush (`sync=`) with the flush."""
-    mine, flushes = served.get(direction, {}), served.get("flush", {})
+    """The disk's values of a direction; those of synchronous writes (`sync=`) include the flush."""
+    disk, flushes = served.get(direction, {}), served.get("flush", {})
     synced = any((job.get("sync") or {}).get("total_ios") for job in output.get("jobs", []))
     if (
         direction == "read"
         or synced
-        or "time_ns" not in mine
+        or "time_ns" not in disk
         or not _near(flushes.get("ops"), side.count)
     ):
-        return mine
-    both = {**mine, "time_ns": mine["time_ns"] + flushes["time_ns"]}
+        return disk
+    both = {**disk, "time_ns": disk["time_ns"] + flushes["time_ns"]}
     both.pop("p99_ns", None)  # that of a sum is not known
     return both
 
@@ -174,11 +172,11 @@ def _near(one: float | None, other: float) -> bool:
 
 
 def served_by_log(device_requests: pa.Table | pd.DataFrame) -> dict[str, dict[str, float]]:
-    """What a disk's log says it was to serve, as `confirm_fio` takes it, by operation (`read`, `write`,
-    `flush`): bytes, ops, and mean and 99th percentile of the time that was due, from when the program asked.
+    """Requests due by a disk's log, as `confirm_fio` takes them, by operation (`read`, `write`, `flush`).
 
-    What was due, not what was delivered: a reply that went out late is late for the program as well, and of
-    two departures in one direction, the disk's and the way's, the program sees the sum.
+    Each has bytes, ops, and mean and 99th percentile of the time that was due, from the program's request on.
+    Times are those due, not those delivered: a late reply is late for the program as well, and of two delays
+    in one direction, the disk's and the path's, the program sees the sum.
     """
     table = _frame(device_requests)
     until = np.where(table["due_ns"] > 0, table["due_ns"], table["done_ns"])
@@ -187,12 +185,12 @@ def served_by_log(device_requests: pa.Table | pd.DataFrame) -> dict[str, dict[st
         due += table["compensation_ns"].fillna(0)
     out = {}
     for operation in ("read", "write", "flush"):
-        mine = table["op"].astype(str) == operation
-        if mine.any():
+        matches = table["op"].astype(str) == operation
+        if matches.any():
             out[operation] = {
-                "bytes": float(table.loc[mine, "size_bytes"].sum()),
-                "ops": float(mine.sum()),
-                "time_ns": float(due[mine].mean()),
-                "p99_ns": float(due[mine].quantile(0.99)),
+                "bytes": float(table.loc[matches, "size_bytes"].sum()),
+                "ops": float(matches.sum()),
+                "time_ns": float(due[matches].mean()),
+                "p99_ns": float(due[matches].quantile(0.99)),
             }
     return out

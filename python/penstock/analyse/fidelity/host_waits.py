@@ -1,8 +1,8 @@
-"""Which late replies of a disk its host explains, by the windows that the disk server kept of the host.
+"""Late replies of a disk that its host explains, by the windows that the disk server recorded of the host.
 
-The witness (`host_waits`) is what the host took from the server's threads: their wait for a processor,
-time stolen by other machines, sleeps of a thread that shares no lock with the disks. Time in which some
-task of the host waited (PSI) explains nothing by itself, since the run's own tasks wait as well.
+`host_waits` is what the host took from the server's threads: their wait for a processor, time stolen by
+other machines, sleeps of a thread that shares no lock with the disks. Time in which some task of the host
+waited (PSI) explains nothing by itself, since the run's own tasks wait as well.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def explained(log: Log, host_waits: pa.Table | None) -> Flags:
 def _within(
     begins: Integers, ends: Integers, amounts: Integers, since: Integers, until: Integers
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """How much of the amounts, each spread evenly over its interval, falls into the spans since…until.
+    """Part of the amounts, each spread evenly over its interval, that falls into the spans since…until.
 
     The intervals are in order and disjoint.
     """

@@ -1,4 +1,4 @@
-"""Tails of response times that the disk does not vouch for: fio saw others than were due."""
+"""Tails of response times that differ between fio and the disk's schedule."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ _TAILS = ("p95_latency", "p99_latency", "p999_latency", "p9999_latency", "max_la
 
 
 def tails(outcome: Outcome) -> Iterator[Finding]:
-    """One finding where a response is such a tail and valid runs have another than was due from their disks.
+    """One finding if a response is such a tail, and fio's differs from the disk's in valid runs.
 
-    A run whose mean is right is valid; that its 99th percentile is not the disk's voids no run, but is no
-    result either.
+    A run whose mean is right is valid. A 99th percentile that is not the disk's does not invalidate it, but
+    is no result either.
     """
-    asked = {
+    directions = {
         end.partition("_")[0]
         for response in (outcome.study.get("responses") or {}).values()
         if isinstance(response, dict)
         for end in (str(response.get("from") or ""),)
         if end.endswith(_TAILS)
     }
-    if not asked or "run_id" not in outcome.measured:
+    if not directions or "run_id" not in outcome.measured:
         return
-    found: list[tuple[float, str, dict[Any, Any]]] = []
+    deviations: list[tuple[float, str, dict[Any, Any]]] = []
     judged = 0
     for run_id in outcome.measured["run_id"].astype(str):
         table = outcome.table(run_id, "second_source")
         if table is None or table.empty:
             continue
-        mine = table[
-            (table["metric"].astype(str) == "p99") & table["direction"].astype(str).isin(asked)
+        rows = table[
+            (table["metric"].astype(str) == "p99") & table["direction"].astype(str).isin(directions)
         ]
-        judged += bool(len(mine))
-        apart = [row for row in mine.to_dict("records") if not row["agrees"] and row["ratio"] > 0]
+        judged += bool(len(rows))
+        apart = [row for row in rows.to_dict("records") if not row["agrees"] and row["ratio"] > 0]
         if apart:
             worst = max(apart, key=lambda row: abs(math.log(row["ratio"])))
-            found.append((abs(math.log(worst["ratio"])), run_id, worst))
-    if not found:
+            deviations.append((abs(math.log(worst["ratio"])), run_id, worst))
+    if not deviations:
         return
-    _, run_id, row = max(found, key=lambda each: each[0])
+    _, run_id, row = max(deviations, key=lambda each: each[0])
     seen, due = (duration(float(row[side])) for side in ("fio", "disk"))
     text = (
-        f"In {len(found)} of {judged} runs the 99th percentile that fio saw is more than "
+        f"In {len(deviations)} of {judged} runs the 99th percentile that fio saw is more than "
         f"{percent(TAIL_LIMIT)} from what was due from the disk (most in {run_id}: "
         f"{row['direction']}s, {seen} for {due}): the host is in it, and responses of the tail are not "
         "the disk's alone."
@@ -58,6 +58,6 @@ def tails(outcome: Outcome) -> Iterator[Finding]:
         "tail-doubted",
         "warning",
         text,
-        {"table": "second_source", "run_id": [run for _, run, _ in found]},
+        {"table": "second_source", "run_id": [run for _, run, _ in deviations]},
         "Compare medians or rates, raise time_scale, or leave the processors to the workload.",
     )

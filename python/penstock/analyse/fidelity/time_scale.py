@@ -1,6 +1,6 @@
-"""What a time scale does to a result: a program that computes is not slowed with its disk.
+"""Effect of a time scale on a result: a program that computes is not slowed with its disk.
 
-With a share f of the run computing and all the rest the disk's, at full speed computing is
+If computing is a share f of the run and the disk the rest, then at full speed computing is
 f / (f + (1 - f) / s) of it: the disk weighs less, and so do differences between disks.
 """
 
@@ -34,9 +34,9 @@ def slowed(outcome: Outcome) -> Iterator[Finding]:
 
 def _caution(outcome: Outcome) -> Finding:
     speeds = outcome.speeds
-    told = listed([speed(scale) for scale in speeds.scales])
+    speed_list = listed([speed(scale) for scale in speeds.scales])
     disks = "disks" if speeds.several or len(speeds.scales) > 1 else "disk"
-    text = f"The {disks} ran at {told}, the processor at full speed: "
+    text = f"The {disks} ran at {speed_list}, the processor at full speed: "
     most = _most_computing(outcome)
     if most is None:
         text += (
@@ -87,7 +87,7 @@ def _at_full_speed(most: _Computing) -> str:
 
 
 def _most_computing(outcome: Outcome) -> _Computing | None:
-    """Of the treatments with slowed disks the one that computes most; None where nothing tells."""
+    """The treatment with slowed disks that computes most; None if no run recorded it."""
     shares: dict[str, list[float]] = {}
     scales: dict[str, float] = {}
     runs = outcome.measured

@@ -123,9 +123,9 @@ def warnings_of(
         return []
     if not rate_bps > 0:
         raise ValueError(f"rate {rate_bps}: a number above 0 is expected")
-    known = {t.application for t in TIME_OUTS}
-    name = application if application in known else application_of(application or "")
-    found = []
+    applications = {t.application for t in TIME_OUTS}
+    name = application if application in applications else application_of(application or "")
+    warnings = []
     for timeout in TIME_OUTS:
         if timeout.application not in (name, "linux"):
             continue
@@ -134,7 +134,7 @@ def warnings_of(
             size = step_bytes
         takes_s = size / rate_bps
         if takes_s >= NEAR * timeout.seconds:
-            found.append(
+            warnings.append(
                 TimeOutWarning(
                     timeout if size == timeout.bytes else _of_size(timeout, size),
                     takes_s,
@@ -142,30 +142,32 @@ def warnings_of(
                     size / (NEAR * timeout.seconds),
                 )
             )
-    return sorted(found, key=lambda w: w.timeout.seconds / w.takes_s)
+    return sorted(warnings, key=lambda w: w.timeout.seconds / w.takes_s)
 
 
 def applied(delivered_bps: float, limit_bps: float) -> bool:
-    """Whether a limit can have been in force: r = 100 delivered / limit is at most 130 %."""
+    """True if a limit may have been in force: r = 100 delivered / limit is at most 130 %."""
     return 100.0 * delivered_bps <= NOT_APPLIED_PERCENT * limit_bps
 
 
 def time_out_warnings(runs: Iterable[ResolvedRun]) -> list[str]:
     """One text for each time-out that a disk of a treatment will or may trip, the first treatment named."""
-    found: dict[str, tuple[list[str], str]] = {}
+    disks_by_warning: dict[str, tuple[list[str], str]] = {}
     for run in runs:
-        said = " ".join([run.command, run.prepare or "", *(s.command for s in run.services)])
-        application = application_of(said)
+        commands = " ".join([run.command, run.prepare or "", *(s.command for s in run.services)])
+        application = application_of(commands)
         if application is None:
             continue
         where = ", ".join(f"{k} {v}" for k, v in run.treatment.items())
         for disk_id, rate_bps in slowest_rates(run).items():
             for warning in warnings_of(rate_bps, application):
                 if warning.timeout.application != "linux":
-                    disks, _ = found.setdefault(str(warning), ([], where))
+                    disks, _ = disks_by_warning.setdefault(str(warning), ([], where))
                     if disk_id not in disks:
                         disks.append(disk_id)
-    return [f"{_some(disks)}: {text} ({where})" for text, (disks, where) in found.items()]
+    return [
+        f"{_some(disks)}: {text} ({where})" for text, (disks, where) in disks_by_warning.items()
+    ]
 
 
 def _some(disks: list[str]) -> str:
@@ -176,7 +178,7 @@ def _some(disks: list[str]) -> str:
 def slowest_rates(run: ResolvedRun) -> dict[str, float]:
     """The least rate that each disk of a run is held to at any time [B/s]: its limits, those of its schedule,
     and what its profile takes per byte."""
-    found: dict[str, float] = {}
+    slowest: dict[str, float] = {}
     for disk in run.disks:
         rates = list(_profile_rates(disk.profile))
         if run.cluster is not None:
@@ -189,12 +191,12 @@ def slowest_rates(run: ResolvedRun) -> dict[str, float]:
                     changed = event.patch.get("limits") or {}
                     rates += [changed[k] for k in ("read_bps", "write_bps") if changed.get(k)]
         if rates:
-            found[disk.disk_id] = min(rates)
-    return found
+            slowest[disk.disk_id] = min(rates)
+    return slowest
 
 
 def _profile_rates(profile: dict[str, Any]) -> Iterator[float]:
-    """Of a stream, of the interface, of the profile's own limits, and of credits that have run out [B/s]."""
+    """Rates of a stream, of the interface, of the profile's limits and of exhausted credits [B/s]."""
     streams = [(profile.get(d) or {}).get("sequential") or {} for d in ("read", "write")]
     limits = profile.get("limits") or {}
     credits_ = (profile.get("credits") or {}).get("bytes") or {}

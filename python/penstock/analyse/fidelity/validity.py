@@ -87,7 +87,7 @@ class Delay:
         return self.late_s / self.wall_s if self.wall_s > 0 else math.inf
 
     def of(self, value: float, unit: str, *, wall: bool = False) -> tuple[float, float] | None:
-        """Between what the undisturbed response lies; None where no bound can be given.
+        """Bounds of the undisturbed response; None if there are none.
 
         Rates are corrected by the share of the span, times by that of the time with requests; durations
         (longer than that time, or the `wall` time itself) by the delay. Other units may be off either way. No
@@ -102,12 +102,12 @@ class Delay:
                 return (low, value + self.early_s / scale) if low > 0 else None
             low = 1 - self._late(self.active_s) / self.active_s
             return (value * low, value * (1 + self.early_s / self.active_s)) if low > 0 else None
-        left = 1 - self._late(self.span_s) / self.span_s
-        if left <= 0:
+        undelayed = 1 - self._late(self.span_s) / self.span_s
+        if undelayed <= 0:
             return None
         if dimension.endswith("/time"):
-            return value / (1 + self.early_s / self.span_s), value / left
-        ends = (value * left, value / left)
+            return value / (1 + self.early_s / self.span_s), value / undelayed
+        ends = (value * undelayed, value / undelayed)
         return min(ends), max(ends)
 
     def _late(self, seconds: float) -> float:
@@ -135,14 +135,14 @@ def graded(
     measured = {name: dict(m) for name, m in manifest.get("responses", {}).items()}
     bounded = 0
     for response in responses:
-        mine = measured.get(response.name, {})
-        value = mine.get("value")
-        mine |= {"low": None, "high": None}
+        response_row = measured.get(response.name, {})
+        value = response_row.get("value")
+        response_row |= {"low": None, "high": None}
         if delay is None or value is None or _of_few(response):
             continue
         wall = response.source.kind == "key" and response.source.key == "wall_s"
         if (ends := delay.of(float(value), response.unit, wall=wall)) is not None:
-            mine |= dict(zip(("low", "high"), ends, strict=True))
+            response_row |= dict(zip(("low", "high"), ends, strict=True))
             bounded += 1
     if delay is None or not bounded:
         return _with(bundle, INVALID)
@@ -160,8 +160,8 @@ def _occupied(bundle: Bundle) -> dict[str, Any]:
 
 
 def _with(bundle: Bundle, validity: str, **more: Any) -> Bundle:
-    made = {"valid": validity != INVALID, "validity": validity, **more}
-    return Bundle(bundle.path, {**bundle.manifest, **made})
+    verdict = {"valid": validity != INVALID, "validity": validity, **more}
+    return Bundle(bundle.path, {**bundle.manifest, **verdict})
 
 
 def _of_few(response: Response) -> bool:
@@ -306,31 +306,31 @@ def _by_host(
     if stats and "host_id" in (table := bundle.table("disk_stats")).column_names:
         disks, names = (table[c].cast(pa.string()).to_pylist() for c in ("disk_id", "host_id"))
         hosts = dict(zip(disks, names, strict=True))
-    found: dict[str, float] = {}
+    largest: dict[str, float] = {}
     for disk, counters in stats.items():
         if metric in counters:
             host = hosts.get(disk, "")
-            found[host] = max(found.get(host, 0.0), counters[metric])
-    return found
+            largest[host] = max(largest.get(host, 0.0), counters[metric])
+    return largest
 
 
 def _path(log: Log, counters: Mapping[str, float]) -> tuple[float, float]:
-    """How much longer and how much shorter than assumed the request path may have been, of all requests [s].
+    """Time by which the request path may have been longer and shorter than assumed, over all requests [s].
 
     Requests in flight together wait together: the sum over the requests counts by the mean number in flight.
     """
     long_ns = short_ns = 0.0
-    for direction, mine in (("read", log.op == 0), ("write", log.op != 0)):
+    for direction, matches in (("read", log.op == 0), ("write", log.op != 0)):
         before = counters.get(f"compensation.{direction}.base_ns")
-        if before is None or not mine.any():
+        if before is None or not matches.any():
             continue
         ends = [before]
         for when in ("compensation", "path_after"):
             names = ("base_ns", "low_ns", "high_ns")
             values = (counters.get(f"{when}.{direction}.{name}") for name in names)
             ends += [value for value in values if value is not None]
-        long_ns += int(mine.sum()) * (max(ends) - before)
-        short_ns += int(mine.sum()) * (before - min(ends))
+        long_ns += int(matches.sum()) * (max(ends) - before)
+        short_ns += int(matches.sum()) * (before - min(ends))
     flying = _in_flight(log)
     return long_ns * 1e-9 / flying, short_ns * 1e-9 / flying
 
@@ -342,34 +342,34 @@ def _in_flight(log: Log) -> float:
 
 
 def _unlogged_s(bundle: Bundle, logs: Mapping[str, Log]) -> float:
-    """How much longer the program's requests took than by the logs, by the source that has most [s]."""
+    """Time that the program's requests took beyond the logs, by the source that has most [s]."""
     if not logs:
         return 0.0
     flying = min(_in_flight(log) for log in logs.values())
-    found = [0.0]
+    excess_s = [0.0]
     for name, witness in _SOURCES.items():
         if name in bundle.tables:
             rows = [row for row in _apart(bundle.table(name).to_pylist()) if _is_delay(row)]
-            found.append(sum((row[witness] - row["disk"]) * row["n"] for row in rows) * 1e-9)
-    return max(found) / flying
+            excess_s.append(sum((row[witness] - row["disk"]) * row["n"] for row in rows) * 1e-9)
+    return max(excess_s) / flying
 
 
 def _served_s(bundle: Bundle, logs: Mapping[str, Log]) -> float:
     """Shortest time in which a disk could have served its requests, of the disk that needs longest [s]."""
     changed = "events" in bundle.tables
-    found = [0.0]
+    shortest_s = [0.0]
     for disk, log in logs.items():
         at = np.concatenate((log.began, log.done))
         step = np.repeat([1, -1], len(log.began))
         together = int(np.cumsum(step[np.lexsort((step, at))]).max(initial=1))
         servers = _servers(bundle, disk)
         side_by_side = together if changed or servers is None else min(together, servers)
-        found.append(float(log.service.sum()) * 1e-9 / max(side_by_side, 1))
-    return max(found)
+        shortest_s.append(float(log.service.sum()) * 1e-9 / max(side_by_side, 1))
+    return max(shortest_s)
 
 
 def _servers(bundle: Bundle, disk: str) -> int | None:
-    """How many requests the emulated disk serves at once; None where the manifest does not say."""
+    """Number of requests that the emulated disk serves at once; None if the manifest does not have it."""
     manifest = bundle.manifest
     of_nodes = manifest.get("place", {}).get("disks", {})
     about = of_nodes.get(disk) or manifest.get("disks", {}).get(disk, {})

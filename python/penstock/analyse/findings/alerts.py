@@ -15,14 +15,14 @@ _NAMED = 6
 
 def alerts(outcome: Outcome) -> Iterator[Finding]:
     """One finding per rule that fired, valid run or not: where, how far, and which runs it ended."""
-    found: dict[str, list[dict[Any, Any]]] = {}
+    rows_by_rule: dict[str, list[dict[Any, Any]]] = {}
     for run_id in outcome.run_ids:
         table = outcome.table(run_id, "alerts")
         if table is None:
             continue
         for row in table.to_dict("records"):
-            found.setdefault(str(row["rule"]), []).append({**row, "run_id": run_id})
-    for rule, rows in found.items():
+            rows_by_rule.setdefault(str(row["rule"]), []).append({**row, "run_id": run_id})
+    for rule, rows in rows_by_rule.items():
         above = str(rows[0]["rule"]).partition(">")[1] != ""
         worst = (max if above else min)(rows, key=lambda row: float(row["worst"]))
         runs = list(dict.fromkeys(str(row["run_id"]) for row in rows))

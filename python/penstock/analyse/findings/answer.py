@@ -105,9 +105,9 @@ class Answer:
         return [*wrapped(self.headline, width), *([""] if points else []), *points]
 
 
-def answer(outcome: Outcome, found: list[Finding] | None = None) -> Answer | None:
+def answer(outcome: Outcome, results: list[Finding] | None = None) -> Answer | None:
     """The answer by the findings of a study; None where no response was measured."""
-    relevant = answering(outcome, findings(outcome) if found is None else found)
+    relevant = answering(outcome, findings(outcome) if results is None else results)
     if not relevant:
         return None
     first, *rest = relevant
@@ -136,14 +136,14 @@ def label_of(finding: Finding) -> str:
     return next((label for label, codes in LABELS.items() if finding.code in codes), "")
 
 
-def answering(outcome: Outcome, found: list[Finding]) -> list[Finding]:
+def answering(outcome: Outcome, results: list[Finding]) -> list[Finding]:
     """The findings that answer the study's question: the first sentence, then those that may become points.
 
     Empty where no response was measured.
     """
 
     def of(*codes: str, most: int = 99) -> list[Finding]:
-        return [f for code in codes for f in found if f.code == code][:most]
+        return [f for code in codes for f in results if f.code == code][:most]
 
     def of_main(code: str) -> list[Finding]:
         main = outcome.responses[0].name if outcome.responses else ""

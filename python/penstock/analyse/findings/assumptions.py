@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from penstock.analyse.findings.finding import Finding
-from penstock.analyse.outcome import LEFT_OUT, Outcome, ResponseUnit
+from penstock.analyse.outcome import EXCLUDED, Outcome, ResponseUnit
 from penstock.analyse.statistics.bootstrap import wild
 from penstock.analyse.statistics.effect_table import NO_ERROR, REML, effects_of
 from penstock.analyse.statistics.effects import effects
 from penstock.analyse.statistics.fit import Fit, fitted, usable
 from penstock.analyse.statistics.residuals import Check, checks
-from penstock.analyse.statistics.scale import BOX_COX, IN_WORDS, LINEAR, LOG, RANK
+from penstock.analyse.statistics.scale import BOX_COX, LINEAR, LOG, RANK, SCALE_TEXTS
 from penstock.analyse.statistics.significance import LEVEL, is_sure
 from penstock.design.planned import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
@@ -42,22 +42,22 @@ def scales(outcome: Outcome) -> Iterator[Finding]:
             yield Finding(
                 "effect-scale",
                 "info",
-                f"Effects on {response.name} are on the scale of {IN_WORDS[scale]}.",
+                f"Effects on {response.name} are on the scale of {SCALE_TEXTS[scale]}.",
                 {"table": "effects", "response": response.name, "scale": scale},
                 f"`scale: linear` of the response {response.name} in the study tells differences.",
             )
 
 
-def kept_settings(outcome: Outcome) -> Iterator[Finding]:
-    """Which factors were kept over several runs, and what they are judged by."""
-    kept = [str(n) for n in outcome.plan.get("whole_plot_factors") or []]
-    kept += [str(n) for n in outcome.plan.get("strip_factors") or []]
-    if not kept or outcome.effects is None or "stratum" not in outcome.effects:
+def shared_settings(outcome: Outcome) -> Iterator[Finding]:
+    """Factors whose settings are shared by several runs, and the error that they are judged by."""
+    names = [str(n) for n in outcome.plan.get("whole_plot_factors") or []]
+    names += [str(n) for n in outcome.plan.get("strip_factors") or []]
+    if not names or outcome.effects is None or "stratum" not in outcome.effects:
         return
     for response in outcome.responses[:1]:
         table = outcome.effects[outcome.effects["response"] == response.name].set_index("term")
-        untold = [n for n in kept if n in table.index and table.loc[n, "method"] == NO_ERROR]
-        told = [n for n in kept if n in table.index and n not in untold]
+        untold = [n for n in names if n in table.index and table.loc[n, "method"] == NO_ERROR]
+        tested = [n for n in names if n in table.index and n not in untold]
         if untold:
             yield Finding(
                 "stratum-untold",
@@ -67,17 +67,17 @@ def kept_settings(outcome: Outcome) -> Iterator[Finding]:
                 {"table": "effects", "terms": untold},
                 "More replicates make more whole plots.",
             )
-        if told:
-            df = ", ".join(f"{n:.3g}" for n in table.loc[told, "df_error"].astype(float))
+        if tested:
+            df = ", ".join(f"{n:.3g}" for n in table.loc[tested, "df_error"].astype(float))
             how = " (restricted maximum likelihood: runs are lost or were made elsewhere)"
-            reml = how if any(table.loc[n, "method"] == REML for n in told) else ""
+            reml = how if any(table.loc[n, "method"] == REML for n in tested) else ""
             yield Finding(
                 "stratum",
                 "info",
-                f"Settings of {listed([term_text(n) for n in told])} were kept over several runs, hence "
+                f"Settings of {listed([term_text(n) for n in tested])} were kept over several runs, hence "
                 f"judged by how settings differ ({df} degrees of freedom){reml}, other effects by how runs "
                 "within a setting differ.",
-                {"table": "effects", "terms": told},
+                {"table": "effects", "terms": tested},
             )
 
 
@@ -91,7 +91,7 @@ def assumptions(outcome: Outcome) -> Iterator[Finding]:
         failed = failed_checks(outcome, plan, response, scale)
         if not failed:
             continue
-        said = "; ".join(f"{c.what}, p = {c.p:.1g}" for c in failed)
+        checks = "; ".join(f"{c.what}, p = {c.p:.1g}" for c in failed)
         mends = any(c.name in _OF_SCALE or c.name.startswith("spread-") for c in failed)
         beside = _other_scales(outcome, plan, response, scale) if mends else ""
         beside += _by_bootstrap(outcome, plan, response, scale) if mends else ""
@@ -99,7 +99,7 @@ def assumptions(outcome: Outcome) -> Iterator[Finding]:
         yield Finding(
             "residuals",
             "warning",
-            f"{response.name}: the residuals speak against what the intervals assume ({said}).{beside}",
+            f"{response.name}: the residuals speak against what the intervals assume ({checks}).{beside}",
             {"table": "residuals", "response": response.name, "checks": [c.name for c in failed]},
             advice,
         )
@@ -120,10 +120,10 @@ def _failed(outcome: Outcome, plan: Plan, response: ResponseUnit, fit: Fit) -> l
 
 
 def _other_scales(outcome: Outcome, plan: Plan, response: ResponseUnit, scale: str) -> str:
-    """What the other scales say: those on which the residuals hold first, and verdicts that change."""
+    """Residuals and verdicts on the other scales, first those on which the residuals hold."""
     runs = outcome.measured
     base = _sure(effects(runs, plan, response.name, scale=scale))
-    told = []
+    results = []
     for other in (LOG, BOX_COX, RANK):
         if other == scale:
             continue
@@ -140,36 +140,36 @@ def _other_scales(outcome: Outcome, plan: Plan, response: ResponseUnit, scale: s
             if changed
             else "the verdicts are the same"
         )
-        told.append(
+        results.append(
             (
                 not holds,
-                f"of {IN_WORDS[other]} they {'hold' if holds else 'do not'}, and {verdicts}",
+                f"of {SCALE_TEXTS[other]} they {'hold' if holds else 'do not'}, and {verdicts}",
             )
         )
-    if not told:
+    if not results:
         return ""
-    told.sort(key=lambda pair: pair[0])
-    return f" On the scale {'; '.join(words for _, words in told)}."
+    results.sort(key=lambda pair: pair[0])
+    return f" On the scale {'; '.join(text for _, text in results)}."
 
 
 def _by_bootstrap(outcome: Outcome, plan: Plan, response: ResponseUnit, scale: str) -> str:
-    """What the wild bootstrap says of the verdicts, on the same scale."""
+    """Verdicts of the wild bootstrap that differ, on the same scale."""
     try:
         fit = fitted(outcome.measured, plan, response.name, scale)
-        found = wild(fit, response.name)
+        table = wild(fit, response.name)
     except PenstockError:
         return ""
-    told = set(found["term"])
-    base = {t for t in _sure(effects_of(fit, response.name, scale=scale)) if t in told}
-    theirs = set(found.loc[found["p_together"] < LEVEL, "term"])
+    tested = set(table["term"])
+    base = {t for t in _sure(effects_of(fit, response.name, scale=scale)) if t in tested}
+    theirs = set(table.loc[table["p_together"] < LEVEL, "term"])
     changed = sorted(base ^ theirs)
     if not changed:
         return " By the wild bootstrap, which assumes no equal spread, the verdicts are the same."
-    words = [
+    changes = [
         f"{term_text(t)} {'is no longer' if t in base else 'becomes'} significant"
         for t in changed[:_MOST_NAMED]
     ]
-    return f" By the wild bootstrap, which assumes no equal spread, {listed(words)}."
+    return f" By the wild bootstrap, which assumes no equal spread, {listed(changes)}."
 
 
 def _sure(table: pd.DataFrame) -> set[str]:
@@ -204,50 +204,52 @@ def outliers(outcome: Outcome) -> Iterator[Finding]:
         )
 
 
-def left_out(outcome: Outcome) -> Iterator[Finding]:
-    """Runs that somebody left out, why, and what the effects are with them."""
+def excluded_runs(outcome: Outcome) -> Iterator[Finding]:
+    """Runs that a person excluded, the reasons, and the effects with these runs."""
     plan = _plan(outcome)
     runs = outcome.runs
     if plan is None or runs is None or "reason" not in runs:
         return
-    mine = runs["reason"].fillna("").astype(str).str.startswith(LEFT_OUT)
-    if not mine.any():
+    excluded = runs["reason"].fillna("").astype(str).str.startswith(EXCLUDED)
+    if not excluded.any():
         return
-    said = [
-        f"{r['run_id']} ({str(r['reason'])[len(LEFT_OUT) :]})"
-        for r in runs[mine].to_dict("records")
+    reasons = [
+        f"{r['run_id']} ({str(r['reason'])[len(EXCLUDED) :]})"
+        for r in runs[excluded].to_dict("records")
     ]
-    told = []
+    effects_with = []
     for response in outcome.responses:
         scale = scale_of_effects(outcome, response)
         try:
-            whole = effects(
-                runs.assign(valid=runs["valid"] | mine), plan, response.name, scale=scale
+            all_runs = effects(
+                runs.assign(valid=runs["valid"] | excluded), plan, response.name, scale=scale
             )
             rest = effects(outcome.measured, plan, response.name, scale=scale)
         except PenstockError:
             continue
-        changed = sorted(_sure(whole) ^ _sure(rest))
-        words = [
-            f"{term_text(t)} {'is' if t in _sure(whole) else 'is not'} significant"
+        changed = sorted(_sure(all_runs) ^ _sure(rest))
+        changes = [
+            f"{term_text(t)} {'is' if t in _sure(all_runs) else 'is not'} significant"
             for t in changed[:_MOST_NAMED]
         ]
-        told.append(f"for {response.name} {listed(words) if words else 'no verdict changes'}")
+        effects_with.append(
+            f"for {response.name} {listed(changes) if changes else 'no verdict changes'}"
+        )
     yield Finding(
         "run-left-out",
         "warning",
-        f"Left out for a technical reason: {listed(said)}. With "
-        f"{'them' if len(said) > 1 else 'it'} {listed(told) or 'nothing can be said'}.",
-        {"table": "runs", "run_id": list(runs.loc[mine, "run_id"].astype(str))},
+        f"Left out for a technical reason: {listed(reasons)}. With "
+        f"{'them' if len(reasons) > 1 else 'it'} {listed(effects_with) or 'nothing can be said'}.",
+        {"table": "runs", "run_id": list(runs.loc[excluded, "run_id"].astype(str))},
         "`penstock analyse OUT --take-back RUN` takes one in again.",
     )
 
 
 def _named(outcome: Outcome, response: ResponseUnit, runs: Sequence[str]) -> str:
     values = outcome.measured.set_index("run_id")[response.name]
-    said = [f"{r} ({quantity(float(values[r]), response.unit)})" for r in runs[:_MOST_NAMED]]
+    values_of = [f"{r} ({quantity(float(values[r]), response.unit)})" for r in runs[:_MOST_NAMED]]
     more = [f"{len(runs) - _MOST_NAMED} more"] if len(runs) > _MOST_NAMED else []
-    return listed([*said, *more])
+    return listed([*values_of, *more])
 
 
 def _without(
@@ -263,11 +265,11 @@ def _without(
     changed = sorted(_sure(before) ^ _sure(after))
     if not changed:
         return f"without {'them' if len(runs) > 1 else 'it'} no verdict on an effect changes"
-    said = [
+    changes = [
         f"{term_text(t)} {'is no longer' if t in _sure(before) else 'becomes'} significant"
         for t in changed[:_MOST_NAMED]
     ]
-    return f"without {'them' if len(runs) > 1 else 'it'} {listed(said)}"
+    return f"without {'them' if len(runs) > 1 else 'it'} {listed(changes)}"
 
 
 def _plan(outcome: Outcome) -> Plan | None:

@@ -1,4 +1,4 @@
-"""What is said of the collectors of a study's runs: which of them were not complete, and why."""
+"""Findings on the collectors of a study's runs: those that were not complete, and why."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def collected(outcome: Outcome) -> Iterator[Finding]:
 
 
 def _why(one: dict[str, Any]) -> str:
-    """In a few words."""
+    """A short reason."""
     counted = one.get("counted") or {}
     due = counted.get("due")
     parts = [
@@ -57,6 +57,6 @@ def _why(one: dict[str, Any]) -> str:
         parts.append(str(one["trouble"]))
     if not one.get("points"):
         parts.append("no point came")
-    told = one.get("told") or []
-    said = ", ".join(parts) or f"{one.get('verdict')}"
-    return printable(said + (f" ({told[0]})" if told else ""))
+    examples = one.get("told") or []
+    reason = ", ".join(parts) or f"{one.get('verdict')}"
+    return printable(reason + (f" ({examples[0]})" if examples else ""))

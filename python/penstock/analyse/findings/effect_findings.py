@@ -1,4 +1,4 @@
-"""Findings over effects: what a factor does to a response, what removes that, and what matters most."""
+"""Findings on effects: a factor's effect on a response, remedies, and the largest effects."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _MOST_ALIASES = 3
 
 
 def costs(outcome: Outcome) -> Iterator[Finding]:
-    """What the factor in question does to the study's first response, and what removes it."""
+    """Effect of the factor in question on the study's first response, and its remedies."""
     for response in outcome.responses[:1]:
         focal = focal_factor(outcome, response.name)
         cost = factor_cost(outcome, response, focal) if focal else None
@@ -64,7 +64,7 @@ def costs(outcome: Outcome) -> Iterator[Finding]:
 
 
 def _instead(outcome: Outcome, cost: FactorCost) -> str:
-    """What is compared: `wal instead of delete`."""
+    """The comparison: `wal instead of delete`."""
     phrase = outcome.factor(cost.factor).phrase
     return f"{phrase(cost.level)} instead of {phrase(cost.other)}"
 
@@ -94,7 +94,7 @@ def _cost(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding
     if confidence == "clear" and ranked.degraded:
         confidence = "likely"
     single = "" if _repeated(cost) else "; single runs give no interval"
-    texts = _in_words(outcome, response, cost)
+    texts = _effect_texts(outcome, response, cost)
     statement = concise(*(f"{lead}{text}{single}." for text in texts))
     advice = ""
     if confidence == "open":
@@ -116,7 +116,7 @@ def _with_gaps(outcome: Outcome, cost: FactorCost) -> str:
     )
 
 
-def _in_words(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> list[str]:
+def _effect_texts(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> list[str]:
     """The effect of the level on the response with its interval, the fullest text first."""
     if cost.farthest <= NO_COST or not cost.sure:
         return _no_change(outcome, response, cost)
@@ -210,13 +210,13 @@ def _by_combination(outcome: Outcome, cost: FactorCost) -> list[str]:
 
 def _lead(outcome: Outcome, cost: FactorCost) -> tuple[str, str]:
     """`Yes: `, `No: ` or what lies between, and the confidence, by the question and the intervals."""
-    asked = direction(outcome.question) if kind(outcome.question) == "whether" else ""
+    expected = direction(outcome.question) if kind(outcome.question) == "whether" else ""
     sure = cost.sure
     if not _repeated(cost) or (cost.farthest > NO_COST and not sure):
         return "Open: ", "open"
-    if not asked:
+    if not expected:
         return "", "clear"
-    so = [c for c in sure if asked == "matters" or (c.ratio > 1) == (asked == "costs")]
+    so = [c for c in sure if expected == "matters" or (c.ratio > 1) == (expected == "costs")]
     yes = any(max(c.ratio, 1 / c.ratio) > NO_COST for c in so)
     against = any(max(c.ratio, 1 / c.ratio) > NO_COST for c in sure if c not in so)
     if yes:
@@ -226,7 +226,7 @@ def _lead(outcome: Outcome, cost: FactorCost) -> tuple[str, str]:
 
 
 def _repeated(cost: FactorCost) -> bool:
-    """Whether replicates give every ratio an interval."""
+    """True if replicates give every ratio an interval."""
     return all(math.isfinite(c.low) for c in cost.cells)
 
 
@@ -243,7 +243,7 @@ def _raises(cost: FactorCost, ratio: float) -> bool:
 
 
 def _changes(cost: FactorCost, ratio: float) -> str:
-    """What a level does to the response: `divides bandwidth by 8.2`, `raises p99 by 4 %`."""
+    """A level's effect on the response: `divides bandwidth by 8.2`, `raises p99 by 4 %`."""
     up = _raises(cost, ratio)
     if max(ratio, 1 / ratio) >= _FACTOR:
         verb = "multiplies" if up else "divides"
@@ -253,7 +253,7 @@ def _changes(cost: FactorCost, ratio: float) -> str:
 
 
 def _changes_it(cost: FactorCost, ratio: float, before: float) -> str:
-    """What follows on `_changes` of another ratio: `lowers it by 3 %`, `by 1.5` after the same verb."""
+    """Another ratio after `_changes`: `lowers it by 3 %`, or `by 1.5` if the verb is the same."""
     verb, _, amount = _changes(cost, ratio).partition(f" {cost.response} ")
     same = _changes(cost, before).startswith(f"{verb} ")
     return amount if same else f"{verb} it {amount}"
@@ -261,7 +261,7 @@ def _changes_it(cost: FactorCost, ratio: float, before: float) -> str:
 
 def _cost_detail(outcome: Outcome, cost: FactorCost) -> str:
     """The ratios with their intervals."""
-    said = [
+    ratios = [
         f"{times(c.ratio)}"
         + (f" ({times(c.low)} to {times(c.high)})" if math.isfinite(c.low) else "")
         + (f" with {outcome.phrase(c.where)}" if c.where else "")
@@ -271,12 +271,12 @@ def _cost_detail(outcome: Outcome, cost: FactorCost) -> str:
     level, other = _levels(outcome, cost)
     return (
         f"{other} over {level}, more than 1 where {level} is worse, of geometric means with "
-        f"95 % intervals{' (all of them together)' if len(cost.cells) > 1 else ''}: {listed(said)}{mean}."
+        f"95 % intervals{' (all of them together)' if len(cost.cells) > 1 else ''}: {listed(ratios)}{mean}."
     )
 
 
 def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Iterator[Finding]:
-    """What takes a cost away; nothing where there is none, or nothing else was varied."""
+    """Levels that remove a cost; nothing if there is no cost or no other factor."""
     if not cost.cells[0].where or cost.overall < 1 or not cost.sure:
         return
     if cost.missing:
@@ -314,8 +314,8 @@ def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Itera
             statement += _only_worse(outcome, cost, spoiling[0])
         elif not easing:
             least = outcome.phrase(cost.least.where)
-            left = times(cost.least.ratio)
-            statement += f"; it is smallest with {least}, {left}"
+            least_ratio = times(cost.least.ratio)
+            statement += f"; it is smallest with {least}, {least_ratio}"
     statement += _eased(outcome, cost, [row for row in easing if {row[0]: row[1]} not in single])
     yield Finding("remedy", "info", f"{statement}.", evidence)
 
@@ -360,12 +360,14 @@ def _hollow(outcome: Outcome, cost: FactorCost, condition: dict[str, str]) -> st
         and not any(c.where[k] == v for c in genuine)
     }
     where = f"with {outcome.phrase(common)} " if common and genuine else ""
-    mine, other = _levels(outcome, cost)
-    return f" ({where}only because {other} becomes as bad: {mine} itself gets no better there)"
+    level_name, other = _levels(outcome, cost)
+    return (
+        f" ({where}only because {other} becomes as bad: {level_name} itself gets no better there)"
+    )
 
 
 def effects(outcome: Outcome) -> Iterator[Finding]:
-    """What matters most for each response, what depends on each other, and what does not show."""
+    """For each response: the largest effects, interactions, and effects that do not show."""
     if outcome.effects is None:
         return
     yield from not_estimable(outcome)
@@ -464,7 +466,7 @@ def _ratio(logarithm: float) -> float:
 
 def _tests(terms: Sequence[Row]) -> str:
     """The tests of the first terms in words."""
-    said = []
+    tests = []
     for row in terms[:4]:
         name, p = term_text(row["term"]), row["p"]
         of_all = f"p = {p:.2g} of all terms together" if math.isfinite(p) else ""
@@ -474,13 +476,13 @@ def _tests(terms: Sequence[Row]) -> str:
             if row["scale"] == LOG:
                 what, (effect, low, high) = "ratio", map(_ratio, (effect, low, high))
             ends = quantities([low, high])
-            said.append(
+            tests.append(
                 f"{name}: {what} {quantity(effect)}, 95 % interval by itself {ends}"
                 f"{f', {of_all}' if of_all else ''}"
             )
         elif of_all:
-            said.append(f"{name}: F test, {of_all}")
-    return f"{'; '.join(said)}." if said else ""
+            tests.append(f"{name}: F test, {of_all}")
+    return f"{'; '.join(tests)}." if tests else ""
 
 
 def _dominant(outcome: Outcome, response: ResponseUnit, sure: Sequence[Row]) -> Finding:
@@ -515,16 +517,16 @@ def _dominant(outcome: Outcome, response: ResponseUnit, sure: Sequence[Row]) -> 
 
 def inseparable(row: pd.Series[Any] | Mapping[Any, Any]) -> list[str]:
     """The exact aliases of a term of the effects table that have at most two factors, in words."""
-    found = []
+    aliases = []
     for alias in str(row.get("aliases") or "").split(", "):
         name = alias.lstrip("+-")
         other = (
             not name or _PART.match(name) or name.startswith(("not estimable", "the difference"))
         )
         if not other and name.count(":") <= 1:
-            found.append(term_text(name))
-    more = [f"{len(found) - _MOST_ALIASES} more"] if len(found) > _MOST_ALIASES else []
-    return [*found[:_MOST_ALIASES], *more]
+            aliases.append(term_text(name))
+    more = [f"{len(aliases) - _MOST_ALIASES} more"] if len(aliases) > _MOST_ALIASES else []
+    return [*aliases[:_MOST_ALIASES], *more]
 
 
 def _by_level(outcome: Outcome, response: ResponseUnit, factor_name: str) -> str:
@@ -554,11 +556,11 @@ def _interactions(
     for row in [r for r in pairs if r["variation_share"] >= 1.0][:3]:
         names = row["term"].split(":")
         ways = [_worth(outcome, response, *pair) for pair in (names, names[::-1])]
-        told = [way for way in ways if way is not None]
-        if not told:
+        described = [way for way in ways if way is not None]
+        if not described:
             continue
         # the factor that is worth least somewhere shows best that it depends on the other
-        small, large, sentence = min(told)
+        small, large, sentence = min(described)
         # what multiplies by the same under each level differs in units, not in proportion
         if large / small < NO_COST:
             continue
@@ -581,7 +583,7 @@ def _interactions(
 def _worth(
     outcome: Outcome, response: ResponseUnit, name: str, other: str
 ) -> tuple[float, float, str] | None:
-    """What a factor is worth at the levels of another: its smallest and largest ratio, and both in words."""
+    """A factor's effect at the levels of another: smallest and largest ratio, and a sentence on both."""
     cost = factor_cost(outcome, response, name)
     if cost is None:
         return None
@@ -590,10 +592,12 @@ def _worth(
     if len(worth) < 2:
         return None
     (small, small_at), (large, large_at) = worth[0], worth[-1]
-    told = "changes nothing" if abs(small - 1) <= 0.02 else _changes_it(cost, small, large)
+    smallest_change = (
+        "changes nothing" if abs(small - 1) <= 0.02 else _changes_it(cost, small, large)
+    )
     phrase = outcome.factor(other).phrase
     sentence = (
         f"{_instead(outcome, cost)} {_changes(cost, large)} with {phrase(large_at)}, and "
-        f"{told} with {phrase(small_at)}"
+        f"{smallest_change} with {phrase(small_at)}"
     )
     return small, large, sentence

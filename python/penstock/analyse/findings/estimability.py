@@ -26,7 +26,7 @@ _ROMAN = {3: "III", 4: "IV", 5: "V", 6: "VI", 7: "VII", 8: "VIII", 9: "IX", 10: 
 
 
 def size_sentence(outcome: Outcome) -> str:
-    """That a study was a fraction, and what that mixes, or its quick size; empty of a whole full design."""
+    """Sentence on the fraction of a study and its aliases, or on its quick size; empty for a full design."""
     count = len({r["treatment_id"] for r in outcome.plan.get("rows") or []})
     added = int(outcome.plan.get("fraction") or 0)
     if model := outcome.plan.get("model"):
@@ -39,9 +39,9 @@ def size_sentence(outcome: Outcome) -> str:
         return " This was the quick size of the study." if outcome.quick else ""
     grade = int(outcome.plan.get("resolution") or 0)
     quick = "the quick size: " if outcome.quick else ""
-    whole = _whole(outcome)
-    if count << added != whole:
-        return f" {count} of {whole} combinations were run: effects may be mixed with others."
+    full_size = _full_size(outcome)
+    if count << added != full_size:
+        return f" {count} of {full_size} combinations were run: effects may be mixed with others."
     return (
         f" {count} of {count << added} combinations were run ({quick}{fraction_word(added)}, resolution "
         f"{_ROMAN.get(grade, grade)}): each effect is mixed with others{_example(outcome)}."
@@ -59,36 +59,36 @@ def _example(outcome: Outcome) -> str:
     return ""
 
 
-def left_out(outcome: Outcome) -> Iterator[str]:
-    """The combinations that a fraction never ran, for what is not known."""
+def untested_combinations(outcome: Outcome) -> Iterator[str]:
+    """The combinations that a fraction did not run, as a point of what is not known."""
     added = int(outcome.plan.get("fraction") or 0)
     if added:
         count = len({r["treatment_id"] for r in outcome.plan.get("rows") or []})
-        whole = _whole(outcome)
-        regular = count << added == whole
+        full_size = _full_size(outcome)
+        regular = count << added == full_size
         which = f"the {fraction_word(added)}" if regular else "the design"
-        yield f"the {whole - count} combinations that {which} left out"
+        yield f"the {full_size - count} combinations that {which} left out"
 
 
-def _whole(outcome: Outcome) -> int:
+def _full_size(outcome: Outcome) -> int:
     """Treatments of the full design."""
     return math.prod(len(f.levels) for f in outcome.factors)
 
 
 def not_estimable(outcome: Outcome) -> Iterator[Finding]:
-    """What is missing and which effects cannot be told for that, once for all responses alike."""
+    """Effects that missing runs make inestimable, once for all responses alike."""
     if outcome.effects is None or "method" not in outcome.effects:
         return
     alike: dict[str, list[str]] = {}
     for response in outcome.responses:
         terms = terms_of(outcome, response.name)
-        if terms is not None and (said := _sentence(outcome, terms, response.name)):
-            alike.setdefault(said, []).append(response.name)
-    for said, responses in alike.items():
+        if terms is not None and (sentence := _sentence(outcome, terms, response.name)):
+            alike.setdefault(sentence, []).append(response.name)
+    for sentence, responses in alike.items():
         yield Finding(
             "effect-untold",
             "warning",
-            said.format(listed(responses, "or")),
+            sentence.format(listed(responses, "or")),
             {"table": "effects", "responses": responses},
             "`penstock run STUDY --resume` repeats runs that are not valid.",
         )
@@ -97,9 +97,9 @@ def not_estimable(outcome: Outcome) -> Iterator[Finding]:
 def without_run(outcome: Outcome, response: str) -> list[str]:
     """The planned treatments of which no valid run has the response."""
     runs = outcome.measured
-    made = set(runs.loc[runs[response].notna(), "treatment_id"].astype(str))
+    completed = set(runs.loc[runs[response].notna(), "treatment_id"].astype(str))
     planned = dict.fromkeys(str(r["treatment_id"]) for r in outcome.plan.get("rows") or [])
-    return sorted(t for t in planned if t not in made)
+    return sorted(t for t in planned if t not in completed)
 
 
 def _sentence(outcome: Outcome, terms: Terms, response: str) -> str:
@@ -118,20 +118,20 @@ def _sentence(outcome: Outcome, terms: Terms, response: str) -> str:
         )
     gone = [f.name for f in outcome.factors if f.name in names]
     if gone:
-        left = {n: str(outcome.measured[n].iloc[0]) for n in gone}
+        constant_levels = {n: str(outcome.measured[n].iloc[0]) for n in gone}
         also = f"; {_long(outcome, assumed)} taken as 0" if assumed else ""
         return (
             f"Effects of {listed([term_text(n) for n in gone])} on {{}} cannot be told, and all others hold "
-            f"for {outcome.phrase(left, ' + ')} alone{also}."
+            f"for {outcome.phrase(constant_levels, ' + ')} alone{also}."
         )
     if assumed:
         return (
             f"Of the {_planned(outcome)}, {_have_none(lost)}: what is said of effects on {{}} holds only if "
             f"{_long(outcome, assumed)} 0, which these runs cannot tell."
         )
-    told = [term_text(n) for n in names[:_MOST_NAMED]]
+    terms_text = [term_text(n) for n in names[:_MOST_NAMED]]
     more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
-    which = listed([*told, *more], "or")
+    which = listed([*terms_text, *more], "or")
     return f"Too few runs are valid to tell the effect of {which} on {{}}."
 
 

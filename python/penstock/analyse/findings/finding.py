@@ -1,4 +1,4 @@
-"""What every rule of the analysis gives: a finding."""
+"""A finding: the result of a rule of the analysis."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Findings: what the tables of a study say, in plain words, each with a stable code.
+"""Findings: plain statements on the tables of a study, each with a stable code.
 
-A finding is a statement, the rows that carry it and what to do about it. Codes never change their
-meaning; `CODES` lists them. Everything is computed from the published tables of an OUT directory.
+A finding is a statement, the rows that support it and a next step. Codes never change their meaning;
+`CODES` lists them. Everything is computed from the published tables of an OUT directory.
 """
 
 from __future__ import annotations
@@ -100,19 +100,19 @@ def findings(outcome: Outcome | Path | str) -> list[Finding]:
     return [replace(f, confidence="likely") if f.confidence == "clear" else f for f in stated]
 
 
-def findings_table(found: list[Finding]) -> pa.Table:
+def findings_table(results: list[Finding]) -> pa.Table:
     """The findings as a table, a column per field of `Finding`; the evidence as JSON."""
     names = ("code", "severity", "statement", "evidence", "what_to_do", "detail", "confidence")
-    rows = [{**asdict(f), "evidence": json.dumps(f.evidence, default=_plain)} for f in found]
+    rows = [{**asdict(f), "evidence": json.dumps(f.evidence, default=_plain)} for f in results]
     return pa.table({n: pa.array([str(r[n]) for r in rows], pa.string()) for n in names})
 
 
 def write_findings(outcome: Outcome | Path | str) -> list[Finding]:
-    """Computes the findings of OUT and leaves them in `OUT/findings.parquet`."""
+    """Compute the findings of OUT and write them to `OUT/findings.parquet`."""
     outcome = outcome if isinstance(outcome, Outcome) else Outcome.read(outcome)
-    found = findings(outcome)
-    pq.write_table(findings_table(found), outcome.path / "findings.parquet")
-    return found
+    results = findings(outcome)
+    pq.write_table(findings_table(results), outcome.path / "findings.parquet")
+    return results
 
 
 def _plain(value: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Runs of several hosts: how much hosts differ beside runs of one host, hosts taken as random.
+"""Runs on several hosts: variance between hosts and between runs of one host, hosts taken as random.
 
-Each block of a design is made on one host, so what hosts differ by goes with the blocks, not with the
-factors. Restricted maximum likelihood tells both variances (Patterson & Thompson, Biometrika 58, 1971).
+Each block of a design is run on one host, so the variance between hosts belongs to the blocks, not to the
+factors. Restricted maximum likelihood estimates both variances (Patterson & Thompson, Biometrika 58, 1971).
 """
 
 from __future__ import annotations
@@ -40,13 +40,16 @@ class HostVariance:
 
     @property
     def share(self) -> float:
-        """Of the variance of a run."""
+        """Share of the hosts in the variance of a run."""
         total = self.between**2 + self.within**2
         return self.between**2 / total if total > 0 else 0.0
 
 
 def host_variance(outcome: Outcome, response: ResponseUnit) -> HostVariance | None:
-    """Of one response, treatments taken out; None of one host. PenstockError where it cannot be told."""
+    """Variances of one response without that of the treatments; None for a single host.
+
+    Raises PenstockError if they cannot be estimated.
+    """
     runs = outcome.measured
     if "host_id" not in runs or runs["host_id"].nunique() < _LEAST:
         return None
@@ -58,35 +61,35 @@ def host_variance(outcome: Outcome, response: ResponseUnit) -> HostVariance | No
     of_run = design_of(data, plan).of_run
     treatments = np.eye(int(of_run.max()) + 1)[of_run]
     y = scaled(values, scale, power_beside(values, treatments) if scale == BOX_COX else None)
-    found = strata.mixed(y, treatments, group)
+    variances = strata.mixed(y, treatments, group)
     return HostVariance(
         int(group.max()) + 1,
         len(y),
-        math.sqrt(max(found.setting_variance, 0.0)),
-        math.sqrt(found.run_variance),
+        math.sqrt(max(variances.setting_variance, 0.0)),
+        math.sqrt(variances.run_variance),
     )
 
 
 def hosts(outcome: Outcome) -> Iterator[Finding]:
-    """How much hosts differ, in each response."""
+    """Difference between hosts in each response."""
     for response in outcome.responses:
         try:
-            found = host_variance(outcome, response)
+            parts = host_variance(outcome, response)
         except (BadInput, PenstockError):
             continue
-        if found is None:
+        if parts is None:
             continue
-        much = found.share >= _MUCH
+        much = parts.share >= _MUCH
         scale = scale_of_effects(outcome, response)
         yield Finding(
             "hosts",
             "warning" if much else "info",
-            f"{counted(found.hosts, 'host')} made the runs: {response.name} differs between hosts with a "
-            f"standard deviation of {_spread(found.between, scale, response)}, between runs of one host of "
-            f"{_spread(found.within, scale, response)}. Blocks take that out of the comparisons.",
-            {"table": "runs", "response": response.name, "share": round(found.share, 4)},
+            f"{counted(parts.hosts, 'host')} made the runs: {response.name} differs between hosts with a "
+            f"standard deviation of {_spread(parts.between, scale, response)}, between runs of one host of "
+            f"{_spread(parts.within, scale, response)}. Blocks take that out of the comparisons.",
+            {"table": "runs", "response": response.name, "share": round(parts.share, 4)},
             "What is said holds for hosts like these, on average of them." if much else "",
-            f"Restricted maximum likelihood, hosts random; {100 * found.share:.0f} % of the variance of a "
+            f"Restricted maximum likelihood, hosts random; {100 * parts.share:.0f} % of the variance of a "
             "run is the hosts'.",
         )
 

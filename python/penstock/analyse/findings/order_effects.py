@@ -82,9 +82,10 @@ def _order(data: pd.DataFrame, plan: Plan) -> Values | None:
 
 
 def drift_instead(fit: Fit, order: Values, sure: list[str], table: pd.DataFrame) -> list[str]:
-    """Which of the significant terms `sure` a line over the run order explains as well.
+    """The significant terms of `sure` that a line over the run order explains as well.
 
-    `order`: of the runs of the fit; `table`: the effects of the response. None where settings are kept.
+    `order`: of the runs of the fit; `table`: the effects of the response. Empty if settings are shared by
+    runs.
     """
     if fit.groups or not np.ptp(order):
         return []
@@ -108,8 +109,8 @@ def _without_error(
     sure: list[str],
     table: pd.DataFrame,
 ) -> list[str]:
-    mine = table[table["method"] == LENTH]
-    errors = pd.to_numeric(mine["standard_error"], errors="coerce").dropna()
+    rows = table[table["method"] == LENTH]
+    errors = pd.to_numeric(rows["standard_error"], errors="coerce").dropna()
     if errors.empty or float(errors.iloc[0]) <= 0:
         return []
     noise = len(fit.y) * float(errors.iloc[0]) ** 2

@@ -1,4 +1,4 @@
-"""What a study's question asks: which, whether or how much; of which factor, and in which direction."""
+"""Kind of a study's question (which, whether or how much), its factor and its direction."""
 
 from __future__ import annotations
 
@@ -40,31 +40,31 @@ _PICK = re.compile(r"\b(best|fastest|cheapest|should|choose|most|least|optimal|h
 
 
 def kind(question: str) -> str:
-    """`which`, `whether` or `how much`; `which` for what is none of them."""
-    asked = question.lower()
-    if _HOW_MUCH.search(asked.split(",")[0]):
+    """`which`, `whether` or `how much`; `which` if it is none of these."""
+    text = question.lower()
+    if _HOW_MUCH.search(text.split(",")[0]):
         return "how much"
-    if _WHICH.search(asked.split(",")[0]):
+    if _WHICH.search(text.split(",")[0]):
         return "which"
-    return "whether" if _WHETHER.search(asked) else "which"
+    return "whether" if _WHETHER.search(text) else "which"
 
 
 def direction(question: str) -> str:
-    """What a question whether asks of a level: `costs`, `helps`, `matters`; empty where nobody can tell."""
-    asked = question.lower()
-    found = [
+    """Direction of a question with whether: `costs`, `helps`, `matters`; empty if there is none."""
+    text = question.lower()
+    matches = [
         (match.start(), name)
-        for name, words in (("costs", _COSTS), ("helps", _HELPS), ("matters", _MATTERS))
-        if (match := words.search(asked))
+        for name, pattern in (("costs", _COSTS), ("helps", _HELPS), ("matters", _MATTERS))
+        if (match := pattern.search(text))
     ]
-    return min(found)[1] if found else ""
+    return min(matches)[1] if matches else ""
 
 
 def named(word: str, question: str) -> bool:
-    """Whether the question speaks of a factor or level; numbers do not count."""
-    asked = question.lower()
+    """True if the question names a factor or level; numbers do not count."""
+    text = question.lower()
     spelt = re.escape(word.lower()).replace("_", "[ _-]")
-    return not word[:1].isdigit() and bool(re.search(rf"(?<!\w){spelt}s?(?!\w)", asked))
+    return not word[:1].isdigit() and bool(re.search(rf"(?<!\w){spelt}s?(?!\w)", text))
 
 
 def is_screening(outcome: Outcome) -> bool:

@@ -1,9 +1,9 @@
-"""Which node of a study on several nodes is the straggler, and why, as far as the runs' own tables say.
+"""The straggler among the nodes of a study, and its causes as far as the runs' tables show them.
 
-What counts is how long a node's busiest resource was at work in the command's time: a disk by its own counter
+The measure is how long a node's busiest resource was busy during the command: a disk by its own counter
 (`disk_stats`: `busy_ns`, some request in it), the processors by the node's control group (`utilisation`) over
-what the study gives the node. Links are in no table. A node stands out where its busiest resource was at work
-for half of the run or more and a quarter longer than that of any other node.
+those that the study gives the node. Links are in no table. A node is a straggler if its busiest resource was
+busy for half of the run or more and a quarter longer than that of any other node.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ALIKE = 1.25
 
 @dataclass(frozen=True)
 class Load:
-    """What one resource of a node did in one run: `disk` (its id in `name`) or `processors`."""
+    """Load of one resource of a node in one run: `disk` (its id in `name`) or `processors`."""
 
     node: str
     resource: str
@@ -73,12 +73,12 @@ def straggler_runs(outcome: Outcome) -> list[StragglerRun]:
         runs = outcome.measured
         columns = [map(str, runs[c].tolist()) for c in ("run_id", "treatment_id") if len(runs)]
         names = sorted(set(zip(*columns, strict=True)))
-        found = (_held(outcome, run, treatment) for run, treatment in names)
-        outcome.memory[key] = [row for row in found if row is not None]
+        compared = (_of_run(outcome, run, treatment) for run, treatment in names)
+        outcome.memory[key] = [row for row in compared if row is not None]
     return list(outcome.memory[key])
 
 
-def _held(outcome: Outcome, run_id: str, treatment_id: str) -> StragglerRun | None:
+def _of_run(outcome: Outcome, run_id: str, treatment_id: str) -> StragglerRun | None:
     times = outcome.manifest(run_id).get("times") or {}
     if not {"start_ns", "end_ns"} <= set(times):
         return None
@@ -129,20 +129,24 @@ def _processors(outcome: Outcome, run_id: str, begin: int, end: int) -> Iterator
     of_groups = (table["kind"].astype(str) == "cgroup_cpu") & (
         table["metric"].astype(str) == "busy"
     )
-    mine = table[of_groups & table["t_ns"].between(begin, end)]
-    for node, rows in mine.groupby(mine["entity"].astype(str)):
+    of_nodes = table[of_groups & table["t_ns"].between(begin, end)]
+    for node, rows in of_nodes.groupby(of_nodes["entity"].astype(str)):
         share = float(rows["value"].mean()) / 100
         declared = _declared(outcome, run_id, str(node))
         if share != share or not declared:  # the group of the whole run is no node
             continue
         used_ns = share * float(receipt["cpus"]) * (end - begin)
-        given = declared.get("cpus")
-        cpus = float(given) if isinstance(given, int | float) and given > 0 else 1.0
+        declared_cpus = declared.get("cpus")
+        cpus = (
+            float(declared_cpus)
+            if isinstance(declared_cpus, int | float) and declared_cpus > 0
+            else 1.0
+        )
         yield Load(str(node), "processors", str(node), min(used_ns / cpus, float(end - begin)))
 
 
 def _after(outcome: Outcome, run_id: str, top: Load, begin: int, end: int) -> float:
-    """How much later a disk answered its last request than the disks of all other nodes; 0 if it did not."""
+    """Time after the last reply of all other nodes' disks at which a disk gave its last one; at least 0."""
     if top.resource != "disk":
         return 0.0
     table = outcome.table(run_id, "device_requests", ["disk_id", "done_ns"])
@@ -166,26 +170,26 @@ def _declared(outcome: Outcome, run_id: str, node: str) -> dict[str, Any]:
 
 
 def _limits(outcome: Outcome, run_id: str, disk_id: str) -> str:
-    """The limits that the study declares for a disk in this run, in words; empty without any."""
+    """The limits that the study declares for a disk in this run, as text; empty if there are none."""
     node, _, name = disk_id.partition(".")
     for disk in _declared(outcome, run_id, node).get("disks") or []:
         if str(disk.get("name")) == name and disk.get("limits"):
-            said = ", ".join(f"{k} {v}" for k, v in disk["limits"].items())
+            text = ", ".join(f"{k} {v}" for k, v in disk["limits"].items())
             for factor, level in outcome.levels(run_id).items():
-                said = said.replace(f"{{{factor}}}", level)
-            return said
+                text = text.replace(f"{{{factor}}}", level)
+            return text
     return ""
 
 
-def why(outcome: Outcome, held: StragglerRun) -> str:
-    """What the tables say of the first one beside the others: bytes, rate, profile, limits."""
-    top = held.loads[0]
+def why(outcome: Outcome, run: StragglerRun) -> str:
+    """Comparison of the first node with the others: bytes, rate, profile, limits."""
+    top = run.loads[0]
     if top.resource == "processors":
         return (
-            f"its processors are busy for {percent(top.busy_ns / held.wall_ns)} of the run; "
+            f"its processors are busy for {percent(top.busy_ns / run.wall_ns)} of the run; "
             "what they do is in no table"
         )
-    others = [x for x in held.loads[1:] if x.resource == "disk" and x.nbytes > 0]
+    others = [x for x in run.loads[1:] if x.resource == "disk" and x.nbytes > 0]
     if not others or top.nbytes <= 0:
         return "no other disk served as much as a byte: there is nothing to compare it with"
     nbytes = statistics.median(x.nbytes for x in others)
@@ -199,46 +203,48 @@ def why(outcome: Outcome, held: StragglerRun) -> str:
     if more > _ALIKE:
         causes.append(f"it has {more:.1f} times as much to serve")
     if slower > _ALIKE:
-        causes.append(f"it is {slower:.1f} times as slow{_of_what(outcome, held, top, others)}")
+        causes.append(f"it is {slower:.1f} times as slow{_of_what(outcome, run, top, others)}")
     if not causes:
         causes.append("neither alone explains it")
     return f"{served}: {' and '.join(causes)}"
 
 
-def _of_what(outcome: Outcome, held: StragglerRun, top: Load, others: list[Load]) -> str:
-    """What differs in what is declared of a slow disk, or in what was asked of it."""
-    disks = outcome.manifest(held.run_id).get("disks") or {}
+def _of_what(outcome: Outcome, run: StragglerRun, top: Load, others: list[Load]) -> str:
+    """Differences in the declaration of a slow disk, or in its requests."""
+    disks = outcome.manifest(run.run_id).get("disks") or {}
 
     def profile(load: Load) -> str:
         disk = disks.get(load.name) or {}
         return at_speed(str(disk.get("profile")), scale_of(disk) or 1.0)
 
-    found = []
+    differences = []
     theirs = sorted({profile(x) for x in others})
     if profile(top) not in theirs:
-        found.append(f"its profile is {profile(top)}, theirs {', '.join(theirs)}")
-    limits = _limits(outcome, held.run_id, top.name)
-    if limits and limits not in {_limits(outcome, held.run_id, x.name) for x in others}:
-        found.append(f"its limits are {limits}")
+        differences.append(f"its profile is {profile(top)}, theirs {', '.join(theirs)}")
+    limits = _limits(outcome, run.run_id, top.name)
+    if limits and limits not in {_limits(outcome, run.run_id, x.name) for x in others}:
+        differences.append(f"its limits are {limits}")
     each = top.nbytes / max(top.requests, 1)
     usual = statistics.median(x.nbytes / max(x.requests, 1) for x in others)
     if usual > _ALIKE * each:
-        found.append(f"its requests are of {size(each)} in the mean, theirs of {size(usual)}")
-    if outcome.has_table(held.run_id, "events"):
-        found.append("what changed during the run is in its table `events`")
-    return f" ({'; '.join(found)})" if found else " (why is in none of the run's tables)"
+        differences.append(f"its requests are of {size(each)} in the mean, theirs of {size(usual)}")
+    if outcome.has_table(run.run_id, "events"):
+        differences.append("what changed during the run is in its table `events`")
+    return (
+        f" ({'; '.join(differences)})" if differences else " (why is in none of the run's tables)"
+    )
 
 
-def in_words(outcome: Outcome, rows: list[StragglerRun]) -> str:
+def describe(outcome: Outcome, rows: list[StragglerRun]) -> str:
     """A statement on runs with the same straggler; the numbers are of the median run."""
-    held = sorted(rows, key=lambda row: row.ratio)[len(rows) // 2]
-    top, second = held.loads[:2]
+    median = sorted(rows, key=lambda row: row.ratio)[len(rows) // 2]
+    top, second = median.loads[:2]
     what = f"disk {top.name}" if top.resource == "disk" else "processors"
     verb = "is" if top.resource == "disk" else "are"
-    said = (
-        f"its {what} {verb} at work {duration(top.busy_ns)} of {duration(held.wall_ns)}, "
-        f"{held.ratio:.1f} times as long as anything of the next node ({second.node})"
+    text = (
+        f"its {what} {verb} at work {duration(top.busy_ns)} of {duration(median.wall_ns)}, "
+        f"{median.ratio:.1f} times as long as anything of the next node ({second.node})"
     )
-    if held.after_ns > 0.05 * held.wall_ns:
-        said += f", and done {duration(held.after_ns)} after the other disks"
-    return f"{said}; {why(outcome, held)}"
+    if median.after_ns > 0.05 * median.wall_ns:
+        text += f", and done {duration(median.after_ns)} after the other disks"
+    return f"{text}; {why(outcome, median)}"

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from penstock.analyse.findings.finding import Finding
-from penstock.analyse.findings.straggler import StragglerRun, in_words, straggler_runs
-from penstock.analyse.outcome import LEFT_OUT, Outcome
+from penstock.analyse.findings.straggler import StragglerRun, describe, straggler_runs
+from penstock.analyse.outcome import EXCLUDED, Outcome
 from penstock.archive.receipts import unplaced_faults
 from penstock.text import listed, percent, term_text, times
 
@@ -40,14 +40,14 @@ def stragglers(outcome: Outcome) -> Iterator[Finding]:
         if node is None or 2 * runs <= len(rows):
             without.append(treatment)
             continue
-        mine = [row for row in rows if row.node == node]
+        of_node = [row for row in rows if row.node == node]
         where = outcome.phrase(outcome.levels(treatment))
         yield Finding(
             "straggler",
             "info",
             f"{node} is the straggler{f' with {where}' if where else ''} ({runs} of {len(rows)} "
-            f"run{'s' * (len(rows) > 1)}): {in_words(outcome, mine)}.",
-            {"table": "disk_stats", "node": node, "run_id": [row.run_id for row in mine]},
+            f"run{'s' * (len(rows) > 1)}): {describe(outcome, of_node)}.",
+            {"table": "disk_stats", "node": node, "run_id": [row.run_id for row in of_node]},
         )
     if without:
         rows = [row for treatment in without for row in by_treatment[treatment]]
@@ -70,7 +70,7 @@ def stragglers(outcome: Outcome) -> Iterator[Finding]:
 
 
 def limits(outcome: Outcome) -> Iterator[Finding]:
-    """That a limit of the study ended it.
+    """The limit of the study that ended it, if one did.
 
     Guard: none is declared, or none was reached before all planned runs were made.
     """
@@ -80,12 +80,12 @@ def limits(outcome: Outcome) -> Iterator[Finding]:
     except (OSError, ValueError, AttributeError):
         reached = ""
     planned = len(outcome.plan.get("rows") or [])
-    made = len(outcome.runs) if outcome.runs is not None else 0
-    if reached and made < planned:
+    n_runs = len(outcome.runs) if outcome.runs is not None else 0
+    if reached and n_runs < planned:
         yield Finding(
             "limit-reached",
             "warning",
-            f"The study ended at its limit ({reached}) with {made} of {planned} planned runs; nothing was "
+            f"The study ended at its limit ({reached}) with {n_runs} of {planned} planned runs; nothing was "
             "chosen by their responses.",
             {"table": "runs", "reached": reached},
             "A larger limit (`limits` of the study) and `--resume` make the others.",
@@ -121,11 +121,11 @@ def nothing_valid(outcome: Outcome) -> Iterator[Finding]:
 
 
 def runs(outcome: Outcome) -> Iterator[Finding]:
-    """Runs that were left out, that failed, that were not made."""
+    """Runs that were excluded, that failed, that were not made."""
     runs = outcome.runs
     planned = [str(r["run_id"]) for r in outcome.plan.get("rows") or [] if "run_id" in r]
-    made = set(runs["run_id"].astype(str)) if runs is not None else set()
-    missing = [r for r in planned if r not in made]
+    completed = set(runs["run_id"].astype(str)) if runs is not None else set()
+    missing = [r for r in planned if r not in completed]
     if missing:
         yield Finding(
             "run-missing",
@@ -140,9 +140,9 @@ def runs(outcome: Outcome) -> Iterator[Finding]:
     if bad.empty:
         return
     if "reason" in bad:
-        bad = bad[~bad["reason"].fillna("").astype(str).str.startswith(LEFT_OUT)]
+        bad = bad[~bad["reason"].fillna("").astype(str).str.startswith(EXCLUDED)]
     failed = _failed(outcome, bad)
-    for code, rows, severity, told, advice in (
+    for code, rows, severity, problem, advice in (
         (
             "run-failed",
             bad[failed],
@@ -172,12 +172,12 @@ def runs(outcome: Outcome) -> Iterator[Finding]:
             for w, n in reasons.most_common(_MOST_CAUSES)
         )
         names = list(rows["run_id"].astype(str))
-        verb = "was" if len(names) == 1 and told.startswith("not") else "were"
-        told = f"{verb} {told}" if told.startswith("not") else told
+        verb = "was" if len(names) == 1 and problem.startswith("not") else "were"
+        problem = f"{verb} {problem}" if problem.startswith("not") else problem
         yield Finding(
             code,
             severity,
-            f"{_runs_named(names)} {told}: {why or 'no reason given'}.",
+            f"{_runs_named(names)} {problem}: {why or 'no reason given'}.",
             {"table": "runs", "run_id": names},
             advice,
         )
@@ -185,15 +185,15 @@ def runs(outcome: Outcome) -> Iterator[Finding]:
 
 def _causes(reason: str) -> list[str]:
     """A reason without its numbers, cause by cause, so that like reasons can be counted."""
-    found = []
+    causes = []
     for cause in re.sub(r"\([^)]*\)", "", reason).split(";"):
         cause = re.sub(r"^\s*[\w.-]+:\s", "", cause)
         cause = re.sub(r",\s[^,]*\d.*$", "", cause)  # how much, and of what
         cause = re.sub(r"(?<!\w)[+−-]?\d[\d.,]*\s*(%|us|µs|ms|ns|s\b)?\s*", "", cause)
         cause = " ".join(cause.split()).removeprefix("of ").removesuffix(" for")
         if cause:
-            found.append(cause)
-    return found
+            causes.append(cause)
+    return causes
 
 
 def _failed(outcome: Outcome, rows: pd.DataFrame) -> pd.Series:
@@ -205,7 +205,7 @@ def _failed(outcome: Outcome, rows: pd.DataFrame) -> pd.Series:
 
 
 def fidelity(outcome: Outcome) -> Iterator[Finding]:
-    """Whether emulated disks delivered what their profiles ask."""
+    """Deviations of emulated disks from their profiles."""
     table = outcome.fidelity
     if table is None or table.empty or "verdict" not in table:
         return
@@ -216,7 +216,7 @@ def fidelity(outcome: Outcome) -> Iterator[Finding]:
     good = [
         k for k, v in disks.items() if v <= {"honoured", "demand-bound", "too-short", "", "None"}
     ]
-    for code, bad, severity, told, advice in (
+    for code, bad, severity, problem, advice in (
         (
             "fidelity-host-saturated",
             "host-saturated",
@@ -238,7 +238,7 @@ def fidelity(outcome: Outcome) -> Iterator[Finding]:
             yield Finding(
                 code,
                 severity,
-                f"In {len(hit)} of {len(disks)} disk certificates {told} ({_reason(rows)}).",
+                f"In {len(hit)} of {len(disks)} disk certificates {problem} ({_reason(rows)}).",
                 {"table": "fidelity", "run_id": sorted({str(k[0]) for k in hit})},
                 advice,
             )
@@ -271,12 +271,12 @@ def _reason(rows: pd.DataFrame) -> str:
     if judged.empty:
         return f"first in {rows.iloc[0]['run_id']}"
     row = judged.assign(_off=(judged["ratio"] - 1).abs()).sort_values("_off").iloc[-1]
-    told = f"{float(row['ratio']):.2f} times what was asked"
-    return f"farthest off: {row['metric']} of {row['run_id']}, {told}"
+    deviation = f"{float(row['ratio']):.2f} times what was asked"
+    return f"farthest off: {row['metric']} of {row['run_id']}, {deviation}"
 
 
 def observers(outcome: Outcome) -> Iterator[Finding]:
-    """What observers lost, and what they took."""
+    """Losses and costs of the observers."""
     lost: dict[str, dict[str, int]] = {}
     unplaced: dict[str, int] = {}
     cpu: dict[str, float] = {}
@@ -312,11 +312,11 @@ def observers(outcome: Outcome) -> Iterator[Finding]:
         )
     if cpu:
         n = max(1, len(outcome.run_ids))
-        words = listed([f"{o} {v / n / 1e6:.1f} ms" for o, v in sorted(cpu.items())])
+        costs = listed([f"{o} {v / n / 1e6:.1f} ms" for o, v in sorted(cpu.items())])
         yield Finding(
             "observer-cost",
             "info",
-            f"The observers took, per run on average, {words} of processor time.",
+            f"The observers took, per run on average, {costs} of processor time.",
             {"table": "manifest"},
         )
 
@@ -350,7 +350,7 @@ LEAST_JUDGED = 3
 
 
 def assumed(predictions: pd.DataFrame) -> pd.Series[bool]:
-    """Which rows are of a response of which it is only assumed what of the run it measures."""
+    """Flags of rows whose response is only assumed to measure a part of the run."""
     if "note" not in predictions:
         return pd.Series(False, index=predictions.index)
     noted = predictions["note"].fillna("").astype(str).str.contains(" is assumed: ", regex=False)
@@ -359,7 +359,7 @@ def assumed(predictions: pd.DataFrame) -> pd.Series[bool]:
 
 
 def predictions(outcome: Outcome) -> Iterator[Finding]:
-    """How near predictions are to what was measured."""
+    """Deviation of predictions from measurements."""
     table = outcome.predictions
     if table is None or table.empty or "ratio" not in table:
         return
@@ -370,7 +370,7 @@ def predictions(outcome: Outcome) -> Iterator[Finding]:
         basis = str(rows["basis_treatment"].iloc[0]) if "basis_treatment" in rows else "?"
         good = within >= AGREEMENT_BAR * judged
         levels = outcome.phrase(outcome.levels(basis))
-        known = f" ({levels})" if levels else ""
+        levels_text = f" ({levels})" if levels else ""
         yield Finding(
             "prediction-agrees" if good else "prediction-departs",
             "info" if good else "warning",
@@ -378,26 +378,26 @@ def predictions(outcome: Outcome) -> Iterator[Finding]:
             f"predicted within 15 %; the worst prediction is {worst:.2f} of the measurement.",
             {"table": "predictions", "response": str(response), "basis_treatment": basis},
             "" if good else "Do not rely on the model where it departs; see the table.",
-            f"From the traces of {basis}{known} and the disk profiles alone.{_model(rows)}",
+            f"From the traces of {basis}{levels_text} and the disk profiles alone.{_model(rows)}",
         )
 
 
 def _model(rows: pd.DataFrame) -> str:
-    """What the model is and leaves out, in its own words."""
+    """Notes of the model on what it includes and omits."""
     notes = [str(n) for n in rows["note"].dropna().unique()] if "note" in rows else []
-    said = dict.fromkeys(p.strip() for note in notes for p in note.split(";") if p.strip())
-    return f" The model: {'; '.join(said)}." if said else ""
+    notes_once = dict.fromkeys(p.strip() for note in notes for p in note.split(";") if p.strip())
+    return f" The model: {'; '.join(notes_once)}." if notes_once else ""
 
 
 def fraction_comparison(outcome: Outcome, response: str) -> dict[str, Any] | None:
-    """What the half fraction of the same runs would have said; `None` where it cannot be formed."""
+    """Conclusions that the half fraction of the same runs would have given; None if it has none."""
     from penstock.analyse.sequential.fraction import half_against_full
 
     return half_against_full(outcome, response)
 
 
 def fraction(outcome: Outcome) -> Iterator[Finding]:
-    """What the half fraction of the same runs would have said."""
+    """Conclusions that the half fraction of the same runs would have given."""
     for response in outcome.responses:
         compared = fraction_comparison(outcome, response.name)
         if compared is None:
@@ -413,7 +413,7 @@ def fraction(outcome: Outcome) -> Iterator[Finding]:
                 {"table": "effects", "response": response.name},
             )
             continue
-        words = "; ".join(f"{term_text(r['term'])} {r['why']}" for r in wrong)
+        faults = "; ".join(f"{term_text(r['term'])} {r['why']}" for r in wrong)
         yield Finding(
             "fraction-misleads",
             "info",
@@ -421,11 +421,11 @@ def fraction(outcome: Outcome) -> Iterator[Finding]:
             "have been wrong.",
             {"table": "effects", "response": response.name, "terms": [r["term"] for r in wrong]},
             "To separate interactions, keep the full design.",
-            f"The half fraction {relation}: {words}.",
+            f"The half fraction {relation}: {faults}.",
         )
 
 
 def cautions(outcome: Outcome) -> Iterator[Finding]:
-    """What the design cannot tell."""
+    """Limits of the design's conclusions."""
     for sentence in outcome.plan.get("cautions") or []:
         yield Finding("design-caution", "info", str(sentence), {"table": "plan"})

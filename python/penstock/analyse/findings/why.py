@@ -1,8 +1,8 @@
-"""Why a treatment is faster or slower than another: what the runs' own tables say of their time.
+"""Reasons why a treatment is faster or slower than another, from the runs' own tables.
 
-From the manifest (processor time), the trace (flushes, reads and writes that waited, calls that the page
-cache served), the monitor (links) and the disks' counters. Shares are of the run's wall time, the mean of the
-treatment's runs; threads side by side can bring them above 1.
+Sources are the manifest (processor time), the trace (flushes, reads and writes that waited, calls that the
+page cache served), the monitor (links) and the disks' counters. Shares are of the run's wall time, the mean
+of the treatment's runs; parallel threads can bring them above 1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from penstock.analyse.findings.estimability import left_out
+from penstock.analyse.findings.estimability import untested_combinations
 from penstock.analyse.findings.finding import Finding
 from penstock.analyse.findings.question import kind
 from penstock.analyse.outcome import Outcome, ResponseUnit
@@ -52,10 +52,10 @@ _ORDER = {"random": "random", "irregular": "irregular", "hot-set": "random"}
 
 @dataclass
 class Account:
-    """Where the time of a treatment's runs went, as shares of their wall time; None: not recorded."""
+    """Time of a treatment's runs by cause, as shares of their wall time; None: not recorded."""
 
     shares: dict[str, float] = field(default_factory=dict)
-    words: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
     traced: bool = False
     run_ids: list[str] = field(default_factory=list)
     #: what waited for a disk is known from the time of the calls alone
@@ -65,7 +65,7 @@ class Account:
     wall_s: float = 0.0
 
     def share(self, cause: str) -> float:
-        """Of the run; 0 where nothing of it was seen."""
+        """Share of the run; 0 if the cause was not recorded."""
         return self.shares.get(cause, 0.0)
 
     @property
@@ -92,17 +92,17 @@ _COUNTED = ("flushes", "reads", "writes", "cached")
 
 def accounts(outcome: Outcome, treatment_id: str) -> Account | None:
     """The account of a treatment; None where none of its runs is valid."""
-    known: dict[str, Account | None] = outcome.memory.setdefault("accounts", {})
-    if treatment_id not in known:
-        known[treatment_id] = _account(outcome, treatment_id)
-    return known[treatment_id]
+    by_treatment: dict[str, Account | None] = outcome.memory.setdefault("accounts", {})
+    if treatment_id not in by_treatment:
+        by_treatment[treatment_id] = _account(outcome, treatment_id)
+    return by_treatment[treatment_id]
 
 
 def _account(outcome: Outcome, treatment_id: str) -> Account | None:
     runs = outcome.measured
-    made = zip(runs["treatment_id"].tolist(), runs["run_id"].tolist(), strict=True)
-    mine = [str(run) for treatment, run in made if str(treatment) == treatment_id]
-    order = sorted(mine, key=lambda run: (not _has_trace(outcome, run), run))
+    completed = zip(runs["treatment_id"].tolist(), runs["run_id"].tolist(), strict=True)
+    run_ids = [str(run) for treatment, run in completed if str(treatment) == treatment_id]
+    order = sorted(run_ids, key=lambda run: (not _has_trace(outcome, run), run))
     each = [_of_run(outcome, run_id) for run_id in order[:_RUNS]]
     each = [account for account in each if account.traced] or each
     if not each:
@@ -110,7 +110,7 @@ def _account(outcome: Outcome, treatment_id: str) -> Account | None:
     causes = {cause for account in each for cause in account.shares}
     return Account(
         {c: sum(a.share(c) for a in each) / len(each) for c in causes},
-        {c: w for a in reversed(each) for c, w in a.words.items()},
+        {c: w for a in reversed(each) for c, w in a.texts.items()},
         each[0].traced,
         [run for a in each for run in a.run_ids],
         any(a.inferred for a in each),
@@ -131,51 +131,51 @@ def processor_share(outcome: Outcome, run_id: str) -> float | None:
 
 def _of_run(outcome: Outcome, run_id: str) -> Account:
     wall_ns = _wall_ns(outcome, run_id)
-    found = Account(run_ids=[run_id], wall_s=wall_ns / 1e9)
+    account = Account(run_ids=[run_id], wall_s=wall_ns / 1e9)
     if wall_ns <= 0:
-        return found
+        return account
     share = processor_share(outcome, run_id)
     if share:
-        found.shares["processor"] = share
-    _network(outcome, run_id, found)
-    _disk(outcome, run_id, wall_ns, found)
-    _files(outcome, run_id, wall_ns, found)
-    return found
+        account.shares["processor"] = share
+    _network(outcome, run_id, account)
+    _disk(outcome, run_id, wall_ns, account)
+    _files(outcome, run_id, wall_ns, account)
+    return account
 
 
 def _wall_ns(outcome: Outcome, run_id: str) -> float:
-    """Length of the workload; 0 where no table tells."""
+    """Duration of the workload; 0 if no table has it."""
     wall_s = (outcome.manifest(run_id).get("times") or {}).get("wall_s")
     if wall_s:
         return 1e9 * float(wall_s)
     phases = outcome.table(run_id, "phases", ["phase_id", "start_ns", "end_ns"])
     if phases is None:
         return 0.0
-    mine = phases[phases["phase_id"].astype(str) == "workload"]
-    return float((mine["end_ns"] - mine["start_ns"]).sum())
+    workload = phases[phases["phase_id"].astype(str) == "workload"]
+    return float((workload["end_ns"] - workload["start_ns"]).sum())
 
 
-def _network(outcome: Outcome, run_id: str, found: Account) -> None:
+def _network(outcome: Outcome, run_id: str, account: Account) -> None:
     table = outcome.table(run_id, "utilisation", ["kind", "entity", "metric", "value"])
     if table is None or table.empty:
         return
     used = table[(table["kind"].astype(str) == "network") & (table["metric"].astype(str) == "used")]
     means = used.groupby(used["entity"].astype(str))["value"].mean()
     if len(means) and math.isfinite(float(means.max())):
-        found.shares["network"] = float(means.max()) / 100
-        found.words["network"] = f"the link {means.idxmax()}"
+        account.shares["network"] = float(means.max()) / 100
+        account.texts["network"] = f"the link {means.idxmax()}"
 
 
-def _disk(outcome: Outcome, run_id: str, wall_ns: float, found: Account) -> None:
+def _disk(outcome: Outcome, run_id: str, wall_ns: float, account: Account) -> None:
     table = outcome.table(run_id, "disk_stats", ["disk_id", "metric", "value"])
     if table is None or table.empty:
         return
     busy = table[table["metric"].astype(str) == "busy_ns"]
     if len(busy):
-        found.shares["disk"] = min(1.0, float(busy["value"].max()) / wall_ns)
+        account.shares["disk"] = min(1.0, float(busy["value"].max()) / wall_ns)
 
 
-def _files(outcome: Outcome, run_id: str, wall_ns: float, found: Account) -> None:
+def _files(outcome: Outcome, run_id: str, wall_ns: float, account: Account) -> None:
     if not _has_trace(outcome, run_id):
         return
     try:
@@ -185,36 +185,36 @@ def _files(outcome: Outcome, run_id: str, wall_ns: float, found: Account) -> Non
         flushes, judged, others_ns = run.flushes, run.judged, run.others_ns
     except PenstockError:
         return
-    found.traced = True
+    account.traced = True
     ns = sum(float(row["ns"] or 0) for row in flushes)
     count = sum(int(row["flushes"] or 0) for row in flushes)
-    found.flushes = count
+    account.flushes = count
     if count:
-        found.shares["flushes"] = ns / wall_ns
+        account.shares["flushes"] = ns / wall_ns
         each = f" of {duration(ns / count)} each"
-        found.words["flushes"] = f"{count:,} flush{'es' * (count > 1)}{each}"
-    found.shares["names"] = max(0.0, others_ns - ns) / wall_ns
+        account.texts["flushes"] = f"{count:,} flush{'es' * (count > 1)}{each}"
+    account.shares["names"] = max(0.0, others_ns - ns) / wall_ns
     cached_ns = 0.0
     cached: list[tuple[float, int, Verdict]] = []
     for direction in ("read", "write"):
         waiting = [(run.waits(row), row) for row in judged if row.direction == direction]
         total = sum(w.time_ns for w, _ in waiting)
-        found.shares[f"{direction}s"] = total / wall_ns
+        account.shares[f"{direction}s"] = total / wall_ns
         if total:
-            found.inferred = found.inferred or any(w.inferred for w, _ in waiting if w.time_ns)
+            account.inferred = account.inferred or any(w.inferred for w, _ in waiting if w.time_ns)
             most, row = max(waiting, key=lambda pair: pair[0].time_ns)
             order = f" in {_ORDER[row.kind]} order," if row.kind in _ORDER else ""
-            found.words[f"{direction}s"] = (
+            account.texts[f"{direction}s"] = (
                 f"{_calls(most.calls, row)},{order} that wait {duration(most.mean_ns)} each"
             )
         for waits, row in waiting:
-            left = max(0, row.time_ns - waits.time_ns)
-            cached_ns += left
-            cached.append((left, row.calls - waits.calls, row))
-    found.shares["cached"] = cached_ns / wall_ns
+            unwaited_ns = max(0, row.time_ns - waits.time_ns)
+            cached_ns += unwaited_ns
+            cached.append((unwaited_ns, row.calls - waits.calls, row))
+    account.shares["cached"] = cached_ns / wall_ns
     if cached_ns:
         _, calls, row = max(cached, key=lambda each: each[0])
-        found.words["cached"] = f"{_calls(calls, row)}, none waiting for a disk"
+        account.texts["cached"] = f"{_calls(calls, row)}, none waiting for a disk"
 
 
 def _calls(calls: int, row: Verdict) -> str:
@@ -227,16 +227,20 @@ def _calls(calls: int, row: Verdict) -> str:
 
 
 def reasons(outcome: Outcome) -> Iterator[Finding]:
-    """Where the time of the compared treatments goes, and what the runs leave unknown."""
+    """Time of the compared treatments by cause, and the open points of the runs."""
     why = list(_why(outcome))
     yield from why
-    unknown = [*_without_runs(outcome), *left_out(outcome), *_not_seen(outcome, bool(why))]
+    unknown = [
+        *_without_runs(outcome),
+        *untested_combinations(outcome),
+        *_not_seen(outcome, bool(why)),
+    ]
     if unknown:
         yield Finding("not-known", "info", f"{'; '.join(unknown)}.", {"table": "runs"})
 
 
 def _why(outcome: Outcome) -> Iterator[Finding]:
-    """Where the slower treatment's time goes and where the faster one's; nothing if no table records it."""
+    """Causes of the slower treatment's time and of the faster one's; nothing if no table records them."""
     pair = _compared(outcome)
     if pair is None:
         return
@@ -246,7 +250,7 @@ def _why(outcome: Outcome) -> Iterator[Finding]:
         return
     # without a trace only what takes most of the run says why
     least = MUCH if a.traced else _MOST
-    causes = _by_weight([c for c in _CAUSES if _told(a, c) >= least], a, b)
+    causes = _by_weight([c for c in _CAUSES if _comparable_share(a, c) >= least], a, b)
     evidence = {"table": "operations", "run_id": [*a.run_ids, *b.run_ids]}
     if not causes:
         yield from _idle(outcome, slow, fast, a, b, evidence)
@@ -260,7 +264,9 @@ def _why(outcome: Outcome) -> Iterator[Finding]:
     more = [
         c
         for c in ("flushes", *causes[1:])
-        if c != first and max(_told(a, c), _told(b, c)) >= (LITTLE if c == "flushes" else MUCH)
+        if c != first
+        and max(_comparable_share(a, c), _comparable_share(b, c))
+        >= (LITTLE if c == "flushes" else MUCH)
     ]
     for cause in list(dict.fromkeys(more))[:2]:
         text += (
@@ -283,16 +289,18 @@ def _by_weight(causes: list[str], a: Account, b: Account) -> list[str]:
 
     Where none does so, as of runs that are all equally long, by their share.
     """
-    more_s = {c: _told(a, c) * a.wall_s - _told(b, c) * b.wall_s for c in causes}
+    more_s = {
+        c: _comparable_share(a, c) * a.wall_s - _comparable_share(b, c) * b.wall_s for c in causes
+    }
     tells = any(seconds >= LITTLE * a.wall_s for seconds in more_s.values())
-    return sorted(causes, key=lambda c: (-more_s[c] if tells else 0.0, -_told(a, c)))
+    return sorted(causes, key=lambda c: (-more_s[c] if tells else 0.0, -_comparable_share(a, c)))
 
 
 def _flushes(count: float) -> str:
     return "never flushes," if count < 0.5 else f"flushes {count:,.0f}"
 
 
-def _told(account: Account, cause: str) -> float:
+def _comparable_share(account: Account, cause: str) -> float:
     """The share by which causes are compared: of processor time one processor's, without calls on files."""
     if cause != "processor":
         return account.share(cause)
@@ -301,7 +309,7 @@ def _told(account: Account, cause: str) -> float:
 
 
 def _spends(account: Account, cause: str) -> str:
-    share, what = account.share(cause), account.words.get(cause, _CAUSES[cause])
+    share, what = account.share(cause), account.texts.get(cause, _CAUSES[cause])
     if cause == "processor":
         if share > 1.2:
             return f"keeps {share:.1f} processors computing"
@@ -316,14 +324,14 @@ def _spends(account: Account, cause: str) -> str:
 
 def _as_well(account: Account, cause: str, other: Account) -> str:
     share = account.share(cause)
-    told = f"{share:.1f}" if cause == "processor" and share > 1.2 else waited(share)
-    if abs(_told(account, cause) - _told(other, cause)) < _SAME:
-        return f"as much ({told})"
+    share_text = f"{share:.1f}" if cause == "processor" and share > 1.2 else waited(share)
+    if abs(_comparable_share(account, cause) - _comparable_share(other, cause)) < _SAME:
+        return f"as much ({share_text})"
     if share < 0.005:
         return "none of it"
     # a share alone is of a run of another length
-    what = account.words.get(cause, "") if cause in _COUNTED else ""
-    return f"{told} ({what})" if what else told
+    what = account.texts.get(cause, "") if cause in _COUNTED else ""
+    return f"{share_text} ({what})" if what else share_text
 
 
 def _idle(
@@ -342,20 +350,20 @@ def _idle(
 
 
 def _all_shares(outcome: Outcome, pair: tuple[str, str], a: Account, b: Account) -> str:
-    """Every share of the two, for who wants to check."""
+    """Every share of both treatments, for verification."""
     names = {**_CAUSES, "network": "link", "disk": "disk busy"}
-    said = [
+    shares_text = [
         f"{names[c]} {waited(a.share(c))} and {waited(b.share(c))}"
         for c in names
         if max(a.share(c), b.share(c)) >= 0.005
     ]
-    if not said:
+    if not shares_text:
         return ""
     which = listed([f"{t} ({outcome.phrase(outcome.levels(t), ' + ')})" for t in pair])
     inferred = ""
     if a.inferred or b.inferred:
         inferred = " That calls wait for a disk is inferred from their time."
-    shares = "; ".join(said)
+    shares = "; ".join(shares_text)
     return f"Shares of the run in {which}: {shares}. Processor time overlaps with calls.{inferred}"
 
 
@@ -373,9 +381,11 @@ def _compared(outcome: Outcome) -> tuple[str, str] | None:
         cost = factor_cost(outcome, response, focal) if focal else None
         if cost is not None and not cost.missing:
             cell = cost.worst if cost.overall >= 1 else cost.least
-            mine = {**cell.where, cost.factor: cost.level}
+            costly = {**cell.where, cost.factor: cost.level}
             other = {**cell.where, cost.factor: cost.other}
-            both = [t for levels in (mine, other) for t in ranked.treatments if t.levels == levels]
+            both = [
+                t for levels in (costly, other) for t in ranked.treatments if t.levels == levels
+            ]
             if len(both) == 2:
                 both.sort(key=lambda t: -ranked.treatments.index(t))
                 worst, best = both
@@ -384,9 +394,9 @@ def _compared(outcome: Outcome) -> tuple[str, str] | None:
 
 
 def _instead(ranked: Ranking, focal: str | None) -> Mean | None:
-    """What one would choose with another level of the factor asked about, of several the worst level.
+    """The best treatment with another level of the factor in question, or with the worst of several.
 
-    None where that is as good as the best: there would be nothing to explain.
+    None if it is as good as the best: there would be nothing to explain.
     """
     if focal is None:
         return None
@@ -427,8 +437,8 @@ def _without_runs(outcome: Outcome) -> Iterator[str]:
 
 
 def _reason(runs: pd.DataFrame, treatments: list[str]) -> str:
-    mine = runs[runs["treatment_id"].astype(str).isin(treatments)]
-    reasons = [str(r) for r in mine["reason"].dropna() if r] if "reason" in mine else []
+    rows = runs[runs["treatment_id"].astype(str).isin(treatments)]
+    reasons = [str(r) for r in rows["reason"].dropna() if r] if "reason" in rows else []
     if not reasons:
         return ""
     cause = max(set(reasons), key=reasons.count).split(";")[0]
@@ -463,7 +473,7 @@ def _not_seen(outcome: Outcome, explained: bool) -> Iterator[str]:
     if used < _SATURATED and _unexplained(fast) - used > _REST:
         yield (
             f"what limits the program with {fast_name}: it uses {percent(used)} of "
-            f"{fast.words.get('network', 'the link')} and computes for "
+            f"{fast.texts.get('network', 'the link')} and computes for "
             f"{percent(fast.share('processor'))} of the run"
         )
 
@@ -472,16 +482,16 @@ def _unexplained(account: Account) -> float:
     """Share of a run that is neither calls on files nor processor time; 0 where that was not recorded."""
     if "processor" not in account.shares:
         return 0.0
-    return 1 - account.on_files - _told(account, "processor")
+    return 1 - account.on_files - _comparable_share(account, "processor")
 
 
 def _is_of_time(response: ResponseUnit) -> bool:
-    """Whether it is, or may be, a time or a rate: a trace explains those, and no price or count."""
+    """True if the unit is, or may be, a time or a rate: a trace does not explain a price or a count."""
     return response.unit in ("", "1") or bool(_TIME.search(response.unit))
 
 
 def _differ(outcome: Outcome) -> bool:
-    """Whether any treatment is told from the best, or could be: there is a difference to explain."""
+    """True if a treatment differs from the best, or could: there is a difference to explain."""
     ranked = ranking(outcome, outcome.responses[0])
     return ranked.df < 1 or bool(ranked.of("worse"))
 

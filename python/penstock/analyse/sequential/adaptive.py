@@ -1,13 +1,12 @@
-"""What a sequential study runs next, by what it has measured: a function of its plan and its runs table.
+"""Next stage of a sequential study, as a function of its plan and its runs table.
 
 Screening looks at nested fractions, each twice the last, for as long as an active effect has a plausible
-rival or nothing is active (`design/sequential.py` says at which level), or until all is decided where the
-study says so (`screen_rule.py`). Then a model of the runs chooses
-settings that are expected to be better than the best so far (expected improvement; Jones, Schonlau & Welch,
-Journal of Global Optimization 13, 1998), or one of the best once more where that is worth more; search ends
-when no run is expected to be worth a thousandth of the response. Last, the chosen and the default setting are
-run anew in interleaved pairs, because the mean of a setting that was chosen for it is too good. Only runs
-that were made count.
+rival or nothing is active (`design/sequential.py` has the levels), or until all is decided where the
+study says so (`screen_rule.py`). Then a model of the runs chooses settings that are expected to be better
+than the best so far (expected improvement; Jones, Schonlau & Welch, Journal of Global Optimization 13,
+1998), or repeats one of the best where that is worth more; search ends when no run is expected to be worth
+a thousandth of the response. Last, the chosen and the default setting are run anew in interleaved pairs,
+because the mean of a setting that was chosen for it is too good. Only completed runs count.
 """
 
 from __future__ import annotations
@@ -54,11 +53,11 @@ _WIDE = 3.0
 
 @dataclass(frozen=True)
 class _State:
-    """What has been measured: level numbers of each run, and the response, larger being better."""
+    """Measurements so far: level numbers of each run, and the response, larger being better."""
 
     plan: Plan
     study: Study
-    said: Sequential
+    spec: Sequential
     response: Response
     data: pd.DataFrame
     x: NDArray[np.int64]
@@ -71,13 +70,13 @@ class _State:
 
     @property
     def scale(self) -> str:
-        """That on which the effects are told: as declared, else as the runs so far ask for."""
+        """Scale of the effects: as declared, else the usual one for the runs so far."""
         declared = self.response.scale
         return usual_scale(self.data, self.response.name) if declared == "auto" else declared
 
     @property
     def logarithmic(self) -> bool:
-        """Whether models are of the logarithm: positive responses that differ by a factor of `_WIDE`."""
+        """True if models are of the logarithm: positive responses that differ by a factor of `_WIDE`."""
         return bool(self.y.min() > 0 and self.y.max() > _WIDE * self.y.min())
 
     def natural(self, modelled: float) -> float:
@@ -85,9 +84,9 @@ class _State:
         return math.exp(self.sign * modelled) if self.logarithmic else self.sign * modelled
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Runs before the confirmation."""
-        return self.said.runs - len(self.plan.rows) - 2 * self.said.confirm
+        return self.spec.runs - len(self.plan.rows) - 2 * self.spec.confirm
 
 
 def next_stage(plan: Plan, study: Study, runs: pd.DataFrame) -> Stage | None:
@@ -95,24 +94,24 @@ def next_stage(plan: Plan, study: Study, runs: pd.DataFrame) -> Stage | None:
 
     `runs`: the runs table. PenstockError where too few runs are valid.
     """
-    said = study.design.sequential
-    if said is None or any(s["purpose"] == "confirm" for s in plan.stages):
+    spec = study.design.sequential
+    if spec is None or any(s["purpose"] == "confirm" for s in plan.stages):
         return None
-    state = _state(plan, study, said, runs)
+    state = _state(plan, study, spec, runs)
     searched = sum(len(s["treatments"]) for s in plan.stages if s["purpose"] == "optimise")
     spent, ended = 0.0, ""
     if not searched:
         stage, spent, ended = _screen(state)
         if stage is not None:
             return stage
-    if searched < said.search_runs and state.left > 0:
-        stage = _search(state, min(said.search_runs - searched, state.left))
+    if searched < spec.search_runs and state.remaining > 0:
+        stage = _search(state, min(spec.search_runs - searched, state.remaining))
         if stage is not None:
             return replace(stage, spent=spent, ended=ended)
     return replace(_confirm(state), spent=spent, ended=ended)
 
 
-def _state(plan: Plan, study: Study, said: Sequential, runs: pd.DataFrame) -> _State:
+def _state(plan: Plan, study: Study, spec: Sequential, runs: pd.DataFrame) -> _State:
     response = study.responses[0]
     values = pd.to_numeric(runs[response.name], errors="coerce")
     data = runs[runs["valid"].eq(True) & values.notna()]
@@ -123,7 +122,7 @@ def _state(plan: Plan, study: Study, said: Sequential, runs: pd.DataFrame) -> _S
     rows = {r.run_id: r for r in plan.rows}
     x = np.array([_numbers(plan, rows[r].levels) for r in data["run_id"]], dtype=np.int64)
     y = pd.to_numeric(data[response.name]).to_numpy(dtype=float)
-    return _State(plan, study, said, response, data, x, y)
+    return _State(plan, study, spec, response, data, x, y)
 
 
 def _numbers(plan: Plan, levels: dict[str, str]) -> list[int]:
@@ -135,7 +134,7 @@ def _numbers(plan: Plan, levels: dict[str, str]) -> list[int]:
 
 def _screen(state: _State) -> tuple[Stage | None, float, str]:
     """The next nested fraction, or None where screening has ended; alpha that the look spent; why it did."""
-    plan, said = state.plan, state.said
+    plan, spec = state.plan, state.spec
     if not plan.two_level:
         return None, 0.0, "no screening: it takes two levels of every factor"
     names = [f.name for f in plan.factors]
@@ -146,13 +145,13 @@ def _screen(state: _State) -> tuple[Stage | None, float, str]:
     if rows not in at:
         return None, 0.0, ""
     look = at.index(rows)
-    alpha = level(said.alpha, at, look, said.spending)
+    alpha = level(spec.alpha, at, look, spec.spending)
     # by itself: the level of the look is applied here
     by_itself = replace(plan, sequential=None, stages=[s | {"spent": 0.0} for s in plan.stages])
     table = effects(state.data, by_itself, state.response.name, scale=state.scale)
     active = active_at(table, names, alpha)
-    asked = questions(np.unique(matrix, axis=0), [word_of(t, names) for t in active])
-    doubted = [q for q in asked if q.plausible]
+    open_questions = questions(np.unique(matrix, axis=0), [word_of(t, names) for t in active])
+    doubted = [q for q in open_questions if q.plausible]
     if look + 1 == len(at):
         return None, alpha, "it was the last look"
     if active and not regular(np.unique(matrix, axis=0)):
@@ -161,23 +160,25 @@ def _screen(state: _State) -> tuple[Stage | None, float, str]:
         return None, alpha, "no active effect has a plausible rival"
     if verdict := _decided(state, table, alpha, [term_of(q.term, names) for q in doubted]):
         return None, alpha, verdict
-    if rows * plan.replicates > state.left:
+    if rows * plan.replicates > state.remaining:
         return None, alpha, "twice the rows are more runs than are left"
-    whole = [s for s in _doublings(matrix, labels, asked, names) if len(s.rows) == rows]
-    if not whole:
+    full_steps = [
+        s for s in _doublings(matrix, labels, open_questions, names) if len(s.rows) == rows
+    ]
+    if not full_steps:
         return None, alpha, "no step gives another whole fraction"
-    whole = [s for s in whole if _may_be_run(state, s)]
-    if not whole:
+    full_steps = [s for s in full_steps if _may_be_run(state, s)]
+    if not full_steps:
         what = "steps that give another whole fraction have combinations that design.forbidden leaves out"
         return None, alpha, what
-    step = max(whole, key=lambda s: (_short(s), len(s.broken)))
+    step = max(full_steps, key=lambda s: (_short(s), len(s.broken)))
     if doubted:
-        said_of = [
+        pairs_text = [
             f"{term_text(term_of(q.term, names))} from "
             f"{listed([term_text(term_of(w, names)) for w in q.plausible[:2]], 'or')}"
             for q in doubted[:3]
         ]
-        why = f"to tell {listed(said_of)}"
+        why = f"to tell {listed(pairs_text)}"
     else:
         why = f"no effect shows yet at the level of this look ({alpha:.3g})"
     treatments = tuple(levels_of(plan, row) for row in step.rows)
@@ -185,42 +186,44 @@ def _screen(state: _State) -> tuple[Stage | None, float, str]:
 
 
 def _decided(state: _State, table: pd.DataFrame, alpha: float, doubted: list[str]) -> str:
-    """What the rule that the study declared says where it ends screening, else empty.
+    """Message of the declared rule if it ends screening, else empty.
 
-    Rivals of an effect that is too small to matter are not asked about.
+    Rivals of an effect that is too small to matter are not considered.
     """
     detect = state.study.design.detect
-    if state.said.stop != "decided" or detect is None:
+    if state.spec.stop != "decided" or detect is None:
         return ""
     bound = math.log1p(detect) if state.scale == LOG else detect * abs(float(state.y.mean()))
-    found = decide(table, [f.name for f in state.plan.factors], alpha, bound)
-    if found is None or found.undecided or set(doubted) & set(found.beyond):
+    decision = decide(table, [f.name for f in state.plan.factors], alpha, bound)
+    if decision is None or decision.undecided or set(doubted) & set(decision.beyond):
         return ""
-    return found.words(alpha, state.response.unit, state.scale)
+    return decision.sentence(alpha, state.response.unit, state.scale)
 
 
 def active_at(table: pd.DataFrame, names: list[str], alpha: float) -> list[str]:
     """The terms of factors that Holm's procedure finds at `alpha`, largest first."""
     judged = pd.to_numeric(table["p_holm"], errors="coerce")
-    mine = table["term"].map(lambda t: set(str(t).split(":")) <= set(names)).astype(bool)
-    found = table[mine & (judged <= alpha)]
-    found = found.reindex(found["coefficient"].abs().sort_values(ascending=False).index)
-    return [str(t) for t in found["term"]]
+    of_factors = table["term"].map(lambda t: set(str(t).split(":")) <= set(names)).astype(bool)
+    significant = table[of_factors & (judged <= alpha)]
+    significant = significant.reindex(
+        significant["coefficient"].abs().sort_values(ascending=False).index
+    )
+    return [str(t) for t in significant["term"]]
 
 
 def _doublings(
-    matrix: NDArray[np.int8], labels: list[int], asked: list[Any], names: list[str]
+    matrix: NDArray[np.int8], labels: list[int], open_questions: list[Any], names: list[str]
 ) -> list[Step]:
     """Steps that give another whole fraction: it must be of the family of all rows so far."""
     rows = np.unique(matrix, axis=0).astype(np.int8)
-    found = []
+    doublings = []
     for kind in ("foldover", *(f"foldover:{n}" for n in names), "coset"):
         try:
-            step = make_step(kind, rows, [1] * len(rows), asked, names)
+            step = make_step(kind, rows, [1] * len(rows), open_questions, names)
         except BadInput:
             continue
-        found.append(step)
-    return found
+        doublings.append(step)
+    return doublings
 
 
 def _may_be_run(state: _State, step: Step) -> bool:
@@ -236,14 +239,14 @@ def _short(step: Step) -> int:
 
 
 def _search(state: _State, most: int) -> Stage | None:
-    """What is worth running next: settings that were not run, or one of the best so far once more."""
-    plan, said = state.plan, state.said
+    """The settings worth running next: new ones, or one of the best so far once more."""
+    plan, spec = state.plan, state.spec
     pool = _settings(plan, state.study)
-    known = {tuple(row) for row in state.x.tolist()}
-    known |= {tuple(_numbers(plan, r.levels)) for r in plan.rows}
-    new = np.array([row for row in pool.tolist() if tuple(row) not in known], dtype=np.int64)
-    count = min(max(1, -(-said.search_runs // BATCHES)), most)
-    if said.search == "optuna":
+    existing = {tuple(row) for row in state.x.tolist()}
+    existing |= {tuple(_numbers(plan, r.levels)) for r in plan.rows}
+    new = np.array([row for row in pool.tolist() if tuple(row) not in existing], dtype=np.int64)
+    count = min(max(1, -(-spec.search_runs // BATCHES)), most)
+    if spec.search == "optuna":
         return _by_optuna(state, new, min(count, len(new))) if len(new) else None
     x, y, n = _means(state)
     unit = 1.0 if state.logarithmic else abs(float(y.max()))
@@ -252,9 +255,9 @@ def _search(state: _State, most: int) -> Stage | None:
     data_x, data_y, data_n = x, y, n
     for _ in range(count):
         model = _fitted(state, data_x, data_y, data_n)
-        made, sd_made, noise = model(data_x)
-        best = float(data_y.max()) if said.search == "trees" else float(made.max())
-        worth = worth_of_a_run(made, sd_made, noise)
+        mean_run, sd_run, noise = model(data_x)
+        best = float(data_y.max()) if spec.search == "trees" else float(mean_run.max())
+        worth = worth_of_a_run(mean_run, sd_run, noise)
         again = int(np.argmax(worth))
         mean, sd, _ = model(new) if len(new) else (np.empty(0), np.empty(0), 0.0)
         gain = expected_improvement(mean, sd, best)
@@ -266,8 +269,8 @@ def _search(state: _State, most: int) -> Stage | None:
             reasons.append(_reason(state, row, expected, sd[at], gain[at], best, x, y))
             new = np.delete(new, at, axis=0)
         else:
-            row, expected = data_x[again], float(made[again])
-            reasons.append(_again_reason(state, expected, float(sd_made[again]), best))
+            row, expected = data_x[again], float(mean_run[again])
+            reasons.append(_again_reason(state, expected, float(sd_run[again]), best))
         chosen.append(row)
         data_x, data_y, data_n = _with_run(data_x, data_y, data_n, row, expected)
     if not chosen:
@@ -290,8 +293,8 @@ def _with_run(
 
 def _optimise(state: _State, rows: NDArray[np.int64], reasons: list[str]) -> Stage:
     treatments = tuple(_levels(state.plan, row) for row in rows)
-    why = f"{state.said.search} expects better than the best so far"
-    return Stage("optimise", state.said.search, treatments, 1, why, tuple(reasons))
+    why = f"{state.spec.search} expects better than the best so far"
+    return Stage("optimise", state.spec.search, treatments, 1, why, tuple(reasons))
 
 
 def _levels(plan: Plan, numbers: NDArray[np.int64]) -> dict[str, str]:
@@ -302,12 +305,12 @@ def _settings(plan: Plan, study: Study) -> NDArray[np.int64]:
     """All settings that may be run, or a part of them that is drawn where there are too many."""
     sizes = [len(f.levels) for f in plan.factors]
     if math.prod(sizes) <= MOST_SETTINGS:
-        found = np.array(list(itertools.product(*(range(n) for n in sizes))), dtype=np.int64)
+        settings = np.array(list(itertools.product(*(range(n) for n in sizes))), dtype=np.int64)
     else:
         generator = np.random.default_rng(study.design.seed)
         drawn = np.column_stack([generator.integers(0, n, MOST_SETTINGS) for n in sizes])
-        found = np.unique(drawn, axis=0).astype(np.int64)
-    return found[asked_of(study).allowed(found)]
+        settings = np.unique(drawn, axis=0).astype(np.int64)
+    return settings[asked_of(study).allowed(settings)]
 
 
 def _means(state: _State) -> tuple[NDArray[np.int64], Values, NDArray[np.int64]]:
@@ -319,10 +322,10 @@ def _means(state: _State) -> tuple[NDArray[np.int64], Values, NDArray[np.int64]]
     part = np.array([stages[r] for r in state.data["run_id"]])
     y = np.log(state.y) if state.logarithmic else state.y.copy()
     for stage in np.unique(part):  # passes of one stage have the same treatments
-        mine = part == stage
-        for block in np.unique(blocks[mine]):
-            inside = mine & (blocks == block)
-            y[inside] += y[mine].mean() - y[inside].mean()
+        in_stage = part == stage
+        for block in np.unique(blocks[in_stage]):
+            inside = in_stage & (blocks == block)
+            y[inside] += y[in_stage].mean() - y[inside].mean()
     x, places = np.unique(state.x, axis=0, return_inverse=True)
     places = places.reshape(-1)
     n = np.bincount(places)
@@ -347,9 +350,9 @@ Predict = Callable[[NDArray[np.int64]], tuple[Values, Values, float]]
 
 
 def _fitted(state: _State, x: NDArray[np.int64], y: Values, n: NDArray[np.int64]) -> Predict:
-    """What a model of the runs gives of settings."""
+    """Predictions of settings by a model of the runs."""
     coded = _coded(state, x)
-    if state.said.search == "trees":
+    if state.spec.search == "trees":
         from sklearn.ensemble import ExtraTreesRegressor
 
         trees = ExtraTreesRegressor(
@@ -405,7 +408,7 @@ def _again_reason(state: _State, mean: float, sd: float, best: float) -> str:
 
 
 def _by_optuna(state: _State, pool: NDArray[np.int64], count: int) -> Stage | None:
-    """Optuna's tree-structured Parzen estimator (Bergstra et al., NIPS 2011), told of every run."""
+    """Optuna's tree-structured Parzen estimator (Bergstra et al., NIPS 2011), given every run."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -426,12 +429,12 @@ def _by_optuna(state: _State, pool: NDArray[np.int64], count: int) -> Stage | No
     free = {tuple(row) for row in pool.tolist()}
     chosen: list[list[int]] = []
     for _ in range(50 * count):
-        asked = study.ask(spaces)
-        row = _numbers(plan, {k: str(v) for k, v in asked.params.items()})
+        trial = study.ask(spaces)
+        row = _numbers(plan, {k: str(v) for k, v in trial.params.items()})
         if tuple(row) in free:
             free.remove(tuple(row))
             chosen.append(row)
-        study.tell(asked, state=optuna.trial.TrialState.FAIL)
+        study.tell(trial, state=optuna.trial.TrialState.FAIL)
         if len(chosen) == count:
             break
     if not chosen:
@@ -446,11 +449,11 @@ def _by_optuna(state: _State, pool: NDArray[np.int64], count: int) -> Stage | No
 def _confirm(state: _State) -> Stage:
     """Fresh interleaved pairs of the chosen and the default setting; of the next best where they are one."""
     plan = state.plan
-    default = {f.name: f.levels[0].name for f in plan.factors} | state.said.default
+    default = {f.name: f.levels[0].name for f in plan.factors} | state.spec.default
     x, y, n = _means(state)
     if len(x) < 3:
         merit = y
-    elif state.said.search == "trees":
+    elif state.spec.search == "trees":
         merit = (n * y + _fitted(state, x, y, n)(x)[0]) / (n + 1)  # what it says counts as one run
     else:
         merit = _fitted(state, x, y, n)(x)[0]
@@ -460,4 +463,4 @@ def _confirm(state: _State) -> Stage:
     if chosen == default:
         against, what = second, "the default, which is the choice itself, and the next best"
     why = f"fresh runs of the chosen setting beside {what}: the mean that it was chosen for is too good"
-    return Stage("confirm", "confirm", (chosen, against), state.said.confirm, why)
+    return Stage("confirm", "confirm", (chosen, against), state.spec.confirm, why)

@@ -43,7 +43,7 @@ ACTIVE = 0.05
 #: rivals named in a sentence at most
 _MOST_NAMED = 3
 #: shares of a rival that explains the runs from which it is named, and of another one
-LEAST_TOLD, _STRONG = 0.05, 0.25
+LEAST_NAMED, _STRONG = 0.05, 0.25
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ class Proposal:
 
 
 class Open:
-    """What the designed runs of a study leave open in one response, and what could be added.
+    """Ambiguities of the designed runs of a study in one response, and the steps that could resolve them.
 
-    The rivals of a regular fraction are its aliases; those of other designs are told from the alias matrix of
-    the runs that were analysed and from what few terms explain them (`partial.py`).
+    The rivals of a regular fraction are its aliases. Those of other designs come from the alias matrix of the
+    runs that were analysed and from the few terms that explain them (`partial.py`).
     """
 
     def __init__(self, outcome: Outcome, plan: Plan, response: str, most: int | None) -> None:
@@ -76,7 +76,7 @@ class Open:
 
     @classmethod
     def of(cls, outcome: Outcome, response: str | None = None, most: int | None = None) -> Open:
-        """Of one response (the first), with the terms that are active, or the `most` largest."""
+        """The ambiguities of one response (the first), with the active terms, or the `most` largest."""
         plan = plan_from_json(outcome.plan)
         if response is None:
             if not outcome.responses:
@@ -85,35 +85,35 @@ class Open:
         return cls(outcome, plan, response, most)
 
     @cached_property
-    def asked(self) -> list[Question]:
+    def open_questions(self) -> list[Question]:
         """The active contrasts that have rivals."""
         if self.partial:
             return self._partly_aliased()
         if not self.plan.two_level:
             return []
-        words = [word_of(t, self.names) for t in self.active]
+        active = [word_of(t, self.names) for t in self.active]
         rows = np.unique(self.matrix, axis=0)
-        return [q for q in questions(rows, words) if q.plausible or q.other]
+        return [q for q in questions(rows, active) if q.plausible or q.other]
 
     @property
     def doubted(self) -> list[Question]:
-        """Those with a plausible rival."""
-        return [q for q in self.asked if q.plausible]
+        """The questions with a plausible rival."""
+        return [q for q in self.open_questions if q.plausible]
 
     @property
     def unresolved(self) -> list[Question]:
-        """What a step should answer: the plausible rivals, else the aliases of one or two factors; of a
-        design that is no regular fraction both."""
+        """The questions that a step should answer: plausible rivals, else aliases of one or two factors; both
+        for a design that is no regular fraction."""
         if self.doubted and not self.partial:
             return self.doubted
         if self.doubted:
             return [
                 replace(q, plausible=(*q.plausible, *(w for w in q.other if w.bit_count() <= 2)))
-                for q in self.asked
+                for q in self.open_questions
             ]
         return [
             replace(q, plausible=short)
-            for q in self.asked
+            for q in self.open_questions
             if (short := tuple(w for w in q.other if w.bit_count() <= 2))
         ]
 
@@ -141,11 +141,11 @@ class Open:
         """The fit of the response; None where there is none."""
         table = self.outcome.effects
         try:
-            mine = (
+            rows = (
                 table[table["response"].astype(str) == self.response] if table is not None else None
             )
-            known = mine is not None and len(mine) and "scale" in mine
-            scale = str(mine["scale"].iloc[0]) if mine is not None and known else LINEAR
+            has_scale = rows is not None and len(rows) and "scale" in rows
+            scale = str(rows["scale"].iloc[0]) if rows is not None and has_scale else LINEAR
             return fitted(self.outcome.measured, self.plan, self.response, scale)
         except PenstockError:
             return None
@@ -158,14 +158,14 @@ class Open:
         table = self.outcome.effects
         if table is None or self._assumed:
             return None
-        mine = table[table["response"].astype(str) == self.response]
-        told = mine[["coefficient", "p_value"]].notna().any(axis=1)
-        mine = mine[self.outcome.is_effect(mine["term"]) & told]
-        return [str(t) for t in mine["term"]]
+        rows = table[table["response"].astype(str) == self.response]
+        estimated = rows[["coefficient", "p_value"]].notna().any(axis=1)
+        rows = rows[self.outcome.is_effect(rows["term"]) & estimated]
+        return [str(t) for t in rows["term"]]
 
     @cached_property
     def shares(self) -> dict[str, list[Share]]:
-        """What each term holds of those without an estimate."""
+        """Shares in each term of those without an estimate."""
         return {} if self.fit is None else shares_of(self.fit, self.plan, self._estimated)
 
     @cached_property
@@ -182,43 +182,43 @@ class Open:
         few terms do, the largest shares of active factors.
         """
         alone = {t for t in self.explained.terms or self.active if ":" not in t}
-        found = []
+        partly = []
         for term in self.active:
             if square_of(term):
                 continue
             plausible, other, of = list[int](), list[int](), dict[int, float]()
-            for held in self.shares.get(term, []):
-                word = word_of(held.rival, self.names)
-                parents = set(held.rival.split(":"))
-                if held.rival in self.explained.terms:
-                    likely = abs(held.share) >= LEAST_TOLD
+            for share in self.shares.get(term, []):
+                word = word_of(share.rival, self.names)
+                parents = set(share.rival.split(":"))
+                if share.rival in self.explained.terms:
+                    likely = abs(share.share) >= LEAST_NAMED
                 else:
-                    likely = held.exact and bool(parents & alone)
+                    likely = share.exact and bool(parents & alone)
                 if not self.explained.sets:
-                    strong = parents <= alone and abs(held.share) >= _STRONG
+                    strong = parents <= alone and abs(share.share) >= _STRONG
                     likely = likely or (strong and len(plausible) < _MOST_NAMED)
-                if likely or held.exact:
+                if likely or share.exact:
                     (plausible if likely else other).append(word)
-                    if not held.exact:
-                        of[word] = held.share
+                    if not share.exact:
+                        of[word] = share.share
             if plausible or other:
                 word = word_of(term, self.names)
-                found.append(Question(word, tuple(plausible), tuple(other), of))
-        return [*found, *self._without_estimate(found)]
+                partly.append(Question(word, tuple(plausible), tuple(other), of))
+        return [*partly, *self._without_estimate(partly)]
 
-    def _without_estimate(self, found: Sequence[Question]) -> Iterator[Question]:
+    def _without_estimate(self, others: Sequence[Question]) -> Iterator[Question]:
         """Interactions that explain the runs and are behind no active term: each with the term that holds
         most of it."""
-        known = {w for q in found for w in q.plausible}
+        named = {w for q in others for w in q.plausible}
         for rival in sorted(self.explained.terms - set(self.shares)):
             word = word_of(rival, self.names)
             holds = [
                 (abs(s.share), term, s)
-                for term, held in self.shares.items()
-                for s in held
+                for term, shares in self.shares.items()
+                for s in shares
                 if s.rival == rival and not square_of(term)
             ]
-            if word in known or not holds:
+            if word in named or not holds:
                 continue
             _, term, share = max(holds, key=lambda h: h[0])
             of = {} if share.exact else {word: share.share}
@@ -240,14 +240,14 @@ class Open:
         """Every step, those first that break most rivals per hour; replicates alone come last."""
         if not self.plan.two_level:
             return [*self._optimal(), self.proposal("replicates:1")]
-        found = [self.priced(s) for s in self._offered]
-        found.sort(key=lambda p: (-p.per_hour, p.runs))
-        return [*found, self.proposal("replicates:1")]
+        priced_steps = [self.priced(s) for s in self._offered]
+        priced_steps.sort(key=lambda p: (-p.per_hour, p.runs))
+        return [*priced_steps, self.proposal("replicates:1")]
 
     def _optimal(self) -> Iterator[Proposal]:
         """Optimal additions of a third of the treatments, a half, and as many again, as far as there are."""
-        made = len(np.unique(self.matrix, axis=0))
-        for count in sorted({-(-made // 3), -(-made // 2), made}):
+        existing = len(np.unique(self.matrix, axis=0))
+        for count in sorted({-(-existing // 3), -(-existing // 2), existing}):
             try:
                 yield self.proposal(f"optimal:{count}")
             except BadInput:
@@ -270,7 +270,7 @@ class Open:
             )  # fmt: skip
             return self.priced(step, again=again)
         step = make_step(
-            kind, self.matrix, self.stages, self.unresolved or self.asked, self.names,
+            kind, self.matrix, self.stages, self.unresolved or self.open_questions, self.names,
             again=again, allowed=self._may_be_run,
         )  # fmt: skip
         if not self._allowed(step).all():
@@ -298,26 +298,26 @@ class Open:
         """Every step for the questions whose rows may be run, and judged."""
         if not self.plan.two_level:
             return [p.step for p in self._optimal()]
-        found = steps(self.matrix, self.stages, self.unresolved, self.names, self._may_be_run)
-        return [s for s in found if self._allowed(s).all() and self._judged_after(s)]
+        offered = steps(self.matrix, self.stages, self.unresolved, self.names, self._may_be_run)
+        return [s for s in offered if self._allowed(s).all() and self._judged_after(s)]
 
     def _allowed(self, step: Step) -> NDArray[np.bool_]:
-        """Which rows of a step may be run."""
+        """Flags of the rows of a step that may be run."""
         return self._may_be_run(step.rows)
 
     def _may_be_run(self, rows: Matrix) -> NDArray[np.bool_]:
-        asked = Asked(tuple(self.plan.factors), forbidden=self.forbidden)
-        return asked.allowed(numbers_of(self.plan.factors, rows))
+        request = Asked(tuple(self.plan.factors), forbidden=self.forbidden)
+        return request.allowed(numbers_of(self.plan.factors, rows))
 
     def _judged_after(self, step: Step) -> bool:
-        """Whether all rows after a step can be judged: of a strip-plot as long as they are a fraction."""
+        """True if all rows after a step can be judged: for a strip-plot, as long as they are a fraction."""
         if self.plan.order != STRIP_PLOT:
             return True
         rows = np.unique(np.vstack([self.matrix, step.rows]), axis=0)
         return regular(rows)
 
-    def told_after(self, step: Step) -> Model | None:
-        """The model that all rows tell once a step is made; None: all that they have."""
+    def model_after(self, step: Step) -> Model | None:
+        """The model that all rows can estimate after a step; None: all terms that they have."""
         after, stages = self.matrix, list(self.stages)
         if len(step.rows):
             after = np.vstack([after, step.rows])
@@ -333,11 +333,11 @@ class Open:
 
     def priced(self, step: Step, *, again: bool = False) -> Proposal:
         """The step with runs and hours."""
-        made = len(np.unique(self.matrix, axis=0))
+        existing = len(np.unique(self.matrix, axis=0))
         if step.kind.startswith("replicates"):
-            runs = made * int(step.kind.partition(":")[2])
+            runs = existing * int(step.kind.partition(":")[2])
         else:
-            runs = (len(step.rows) + (made if again else 0)) * self.plan.replicates
+            runs = (len(step.rows) + (existing if again else 0)) * self.plan.replicates
         return Proposal(step, runs, runs * self.run_s / 3600)
 
     def to_json(self, proposal: Proposal) -> dict[str, Any]:
@@ -395,21 +395,21 @@ def _aliased(outcome: Outcome) -> Iterator[Finding]:
         return
     for response in outcome.responses:
         try:
-            found = Open.of(outcome, response.name)
+            aliasing = Open.of(outcome, response.name)
         except (PenstockError, BadInput):
             return
-        if not found.active:
+        if not aliasing.active:
             continue
-        if found.doubted:
-            yield _doubt(found, response.unit)
-        elif found.unresolved:
-            yield _not_excluded(found)
-        elif found.asked or found.partial or outcome.plan.get("aliases"):
-            yield _cleared(found)
+        if aliasing.doubted:
+            yield _doubt(aliasing, response.unit)
+        elif aliasing.unresolved:
+            yield _not_excluded(aliasing)
+        elif aliasing.open_questions or aliasing.partial or outcome.plan.get("aliases"):
+            yield _cleared(aliasing)
 
 
 def stages(outcome: Outcome) -> Iterator[Finding]:
-    """What a study that went on cannot tell from the difference between its stages.
+    """Terms that a study with several stages cannot separate from the difference between them.
 
     Guard: no stage was added, or none has such a term.
     """
@@ -430,14 +430,14 @@ def stages(outcome: Outcome) -> Iterator[Finding]:
             )
 
 
-def _doubt(found: Open, unit: str) -> Finding:
-    names, response = found.names, found.response
-    assert found.outcome.effects is not None
-    table = found.outcome.effects[found.outcome.effects["response"].astype(str) == response]
+def _doubt(aliasing: Open, unit: str) -> Finding:
+    names, response = aliasing.names, aliasing.response
+    assert aliasing.outcome.effects is not None
+    table = aliasing.outcome.effects[aliasing.outcome.effects["response"].astype(str) == response]
     size = {str(t): float(e) for t, e in zip(table["term"], table["effect"], strict=True)}
-    said = []
+    texts = []
     for question in sorted(
-        found.doubted, key=lambda q: -abs(size.get(term_of(q.term, names)) or 0.0)
+        aliasing.doubted, key=lambda q: -abs(size.get(term_of(q.term, names)) or 0.0)
     ):
         term = term_of(question.term, names)
         effect = size.get(term, math.nan)
@@ -445,31 +445,34 @@ def _doubt(found: Open, unit: str) -> Finding:
         rivals = [rival_text(w, question, names) for w in question.plausible]
         more = [f"{len(rivals) - _MOST_NAMED} more"] if len(rivals) > _MOST_NAMED else []
         others = _others(question, names)
-        said.append(
+        texts.append(
             f"{term_text(term)}{amount} may be {listed([*rivals[:_MOST_NAMED], *more], 'or')}"
             f"{f', or {others}, though no factor of it shows an effect' if others else ''}"
         )
-    more = [f"{counted(len(said) - _MOST_NAMED, 'more effect')}"] if len(said) > _MOST_NAMED else []
+    more = (
+        [f"{counted(len(texts) - _MOST_NAMED, 'more effect')}"] if len(texts) > _MOST_NAMED else []
+    )
     evidence: dict[str, Any] = {
         "table": "effects",
         "response": response,
-        "terms": [term_of(q.term, names) for q in found.doubted],
+        "terms": [term_of(q.term, names) for q in aliasing.doubted],
         "rivals": {
             term_of(q.term, names): [term_of(w, names) for w in (*q.plausible, *q.other)]
-            for q in found.doubted
+            for q in aliasing.doubted
         },
         "plausible": {
-            term_of(q.term, names): [term_of(w, names) for w in q.plausible] for q in found.doubted
+            term_of(q.term, names): [term_of(w, names) for w in q.plausible]
+            for q in aliasing.doubted
         },
-        "explained": [sorted(one) for one in found.explained.sets],
+        "explained": [sorted(one) for one in aliasing.explained.sets],
     }
     return Finding(
         "effect-aliased",
         "warning",
-        f"{_explained(found)}What is said of {response} rests on an alias: "
-        f"{'; '.join([*said[:_MOST_NAMED], *more])}. These runs cannot tell which.",
+        f"{_explained(aliasing)}What is said of {response} rests on an alias: "
+        f"{'; '.join([*texts[:_MOST_NAMED], *more])}. These runs cannot tell which.",
         evidence,
-        _advice(found, evidence),
+        _advice(aliasing, evidence),
         "Rivals of up to three factors, with at least one factor that has an effect of its own; aliases of "
         "two factors without one are named after them.",
     )
@@ -489,27 +492,29 @@ def _others(question: Question, names: Sequence[str]) -> str:
     return listed([*(term_text(term_of(w, names)) for w in short[:_MOST_NAMED]), *more], "or")
 
 
-def _explained(found: Open) -> str:
+def _explained(aliasing: Open) -> str:
     """The few terms that explain the runs as well as all active effects do."""
-    sets = [one for one in found.explained.sets if set(one) - set(found.shares)]
+    sets = [one for one in aliasing.explained.sets if set(one) - set(aliasing.shares)]
     if not sets:
         return ""
-    told = [listed([term_text(t) for t in sorted(one, key=lambda t: t.count(":"))]) for one in sets]
-    more = [f"{len(told) - _MOST_NAMED} sets more"] if len(told) > _MOST_NAMED else []
-    which = listed([*told[:_MOST_NAMED], *more], "or")
-    if not found.explained.main_alone:
-        return f"The terms of the model do not explain {found.response}; {which} do. "
-    if all(len(one) >= len(found.active) for one in sets):
+    set_texts = [
+        listed([term_text(t) for t in sorted(one, key=lambda t: t.count(":"))]) for one in sets
+    ]
+    more = [f"{len(set_texts) - _MOST_NAMED} sets more"] if len(set_texts) > _MOST_NAMED else []
+    which = listed([*set_texts[:_MOST_NAMED], *more], "or")
+    if not aliasing.explained.main_alone:
+        return f"The terms of the model do not explain {aliasing.response}; {which} do. "
+    if all(len(one) >= len(aliasing.active) for one in sets):
         return ""
-    return f"{which} explain {found.response} as well as the {len(found.active)} effects do. "
+    return f"{which} explain {aliasing.response} as well as the {len(aliasing.active)} effects do. "
 
 
-def _advice(found: Open, evidence: dict[str, Any]) -> str:
+def _advice(aliasing: Open, evidence: dict[str, Any]) -> str:
     """The recommended step, which is put into the evidence as well."""
-    best = found.best()
+    best = aliasing.best()
     if best is None:
         return "No single step tells them apart; a full design does."
-    evidence["augmentation"] = found.to_json(best)
+    evidence["augmentation"] = aliasing.to_json(best)
     return (
         f"`penstock run STUDY -o OUT --augment {best.step.kind}` adds "
         f"{counted(len(best.step.rows), 'treatment')} ({counted(best.runs, 'run')}, "
@@ -519,42 +524,44 @@ def _advice(found: Open, evidence: dict[str, Any]) -> str:
     )
 
 
-def _not_excluded(found: Open) -> Finding:
+def _not_excluded(aliasing: Open) -> Finding:
     """Aliases of two factors, none of which shows an effect by itself."""
-    names = found.names
-    said = [
+    names = aliasing.names
+    texts = [
         f"{term_text(term_of(q.term, names))} from {_others(q, names)}"
-        for q in found.asked
+        for q in aliasing.open_questions
         if _others(q, names)
     ]
-    more = [f"{counted(len(said) - _MOST_NAMED, 'more effect')}"] if len(said) > _MOST_NAMED else []
+    more = (
+        [f"{counted(len(texts) - _MOST_NAMED, 'more effect')}"] if len(texts) > _MOST_NAMED else []
+    )
     evidence: dict[str, Any] = {
         "table": "effects",
-        "response": found.response,
-        "terms": [term_of(q.term, names) for q in found.unresolved],
+        "response": aliasing.response,
+        "terms": [term_of(q.term, names) for q in aliasing.unresolved],
         "rivals": {
             term_of(q.term, names): [term_of(w, names) for w in q.plausible]
-            for q in found.unresolved
+            for q in aliasing.unresolved
         },
     }
     return Finding(
         "effect-unrivalled",
         "info",
-        f"These runs cannot separate {'; '.join([*said[:_MOST_NAMED], *more])} for {found.response}. An "
+        f"These runs cannot separate {'; '.join([*texts[:_MOST_NAMED], *more])} for {aliasing.response}. An "
         "interaction whose factors show no effect is rare, but not excluded.",
         evidence,
-        _advice(found, evidence),
+        _advice(aliasing, evidence),
         "Aliases of two factors.",
     )
 
 
-def _cleared(found: Open) -> Finding:
-    if found.partial:
+def _cleared(open_: Open) -> Finding:
+    if open_.partial:
         share, term, count = max(
             (
-                (max((abs(s.share) for s in held if not s.exact), default=0.0), name, len(held))
-                for name, held in found.shares.items()
-                if name in found.active
+                (max((abs(s.share) for s in shares if not s.exact), default=0.0), name, len(shares))
+                for name, shares in open_.shares.items()
+                if name in open_.active
             ),
             default=(0.0, "", 0),
         )
@@ -564,27 +571,27 @@ def _cleared(found: Open) -> Finding:
             if share
             else ""
         )
-        alone = [one for one in found.explained.sets if not set(one) - set(found.shares)]
+        alone = [one for one in open_.explained.sets if not set(one) - set(open_.shares)]
         which = listed([term_text(t) for t in alone[0]]) if alone else ""
         lead = (
-            f"{which} explain{'s' if len(alone[0]) == 1 else ''} {found.response} without an interaction."
+            f"{which} explain{'s' if len(alone[0]) == 1 else ''} {open_.response} without an interaction."
             if which
-            else f"No interaction explains {found.response} better than its effects do."
+            else f"No interaction explains {open_.response} better than its effects do."
         )
         return Finding(
             "effect-unrivalled",
             "info",
             f"{lead}{part}",
-            {"table": "effects", "response": found.response, "terms": found.active},
+            {"table": "effects", "response": open_.response, "terms": open_.active},
             "",
             "Interactions just beyond the model were looked at, by weak heredity.",
         )
     return Finding(
         "effect-unrivalled",
         "info",
-        f"No effect on {found.response} has a plausible rival: whatever it is aliased with has three factors "
+        f"No effect on {open_.response} has a plausible rival: whatever it is aliased with has three factors "
         "or more, none of which has an effect by itself.",
-        {"table": "effects", "response": found.response, "terms": found.active},
+        {"table": "effects", "response": open_.response, "terms": open_.active},
         "",
         "Rivals of up to three factors were looked at.",
     )

@@ -1,4 +1,4 @@
-"""What could be added to a study, for reading in a terminal of 100 columns."""
+"""Text on possible additions to a study, for a terminal of 100 columns."""
 
 from __future__ import annotations
 
@@ -13,73 +13,73 @@ from penstock.text import counted, listed, term_text
 
 #: steps that are listed, and of the recommended one pairs that stay aliased
 _MOST_STEPS = 12
-_MOST_LEFT = 10
+_MOST_REMAINING = 10
 
 
-def augment_json(found: Open, proposals: list[Proposal]) -> dict[str, Any]:
+def augment_json(aliasing: Open, proposals: list[Proposal]) -> dict[str, Any]:
     """Questions, steps and the recommended one as plain values."""
-    best = found.best()
+    best = aliasing.best()
     return {
-        "response": found.response,
-        "active": found.active,
+        "response": aliasing.response,
+        "active": aliasing.active,
         "questions": [
             {
-                "term": term_of(q.term, found.names),
-                "plausible": [term_of(w, found.names) for w in q.plausible],
-                "other": [term_of(w, found.names) for w in q.other],
-                "shares": {term_of(w, found.names): s for w, s in q.shares.items()},
+                "term": term_of(q.term, aliasing.names),
+                "plausible": [term_of(w, aliasing.names) for w in q.plausible],
+                "other": [term_of(w, aliasing.names) for w in q.other],
+                "shares": {term_of(w, aliasing.names): s for w, s in q.shares.items()},
             }
-            for q in found.asked
+            for q in aliasing.open_questions
         ],
-        "stop": (found.plan.two_level or found.partial) and not found.doubted,
-        "recommended": found.to_json(best) if best is not None else None,
-        "steps": [found.to_json(p) for p in proposals],
+        "stop": (aliasing.plan.two_level or aliasing.partial) and not aliasing.doubted,
+        "recommended": aliasing.to_json(best) if best is not None else None,
+        "steps": [aliasing.to_json(p) for p in proposals],
     }
 
 
-def augment_text(found: Open, proposals: list[Proposal]) -> str:
+def augment_text(aliasing: Open, proposals: list[Proposal]) -> str:
     """The questions, and steps that would answer them."""
-    return "\n".join(_lines(found, proposals))
+    return "\n".join(_lines(aliasing, proposals))
 
 
-def _lines(found: Open, proposals: list[Proposal]) -> Iterator[str]:
-    if not found.plan.two_level and not found.unresolved:
-        yield from _levels(found, proposals)
+def _lines(aliasing: Open, proposals: list[Proposal]) -> Iterator[str]:
+    if not aliasing.plan.two_level and not aliasing.unresolved:
+        yield from _levels(aliasing, proposals)
         return
-    names = found.names
-    yield f"{found.plan.study_id}: effects on {found.response} that other terms may be behind"
-    if not found.active:
+    names = aliasing.names
+    yield f"{aliasing.plan.study_id}: effects on {aliasing.response} that other terms may be behind"
+    if not aliasing.active:
         yield paragraph(
             "  No effect shows, so there is nothing to tell apart; replicates narrow the intervals."
         )
-        for finding in in_few_runs(found.outcome):
-            if finding.evidence["response"] == found.response:
+        for finding in in_few_runs(aliasing.outcome):
+            if finding.evidence["response"] == aliasing.response:
                 yield paragraph(f"  {finding.statement} {finding.what_to_do}")
         return
-    for question in found.asked:
+    for question in aliasing.open_questions:
         rivals = [rival_text(w, question, names) for w in question.plausible]
-        said = listed(rivals, "or") if rivals else "no plausible one"
+        rivals_text = listed(rivals, "or") if rivals else "no plausible one"
         short = [term_text(term_of(w, names)) for w in question.other if w.bit_count() <= 2]
         rest = len(question.other) - len(short)
         others = [*short, *([counted(rest, "other")] if rest else [])]
         more = f" (without an active factor: {listed(others, 'or')})" if others else ""
-        yield paragraph(f"  {term_text(term_of(question.term, names))}: {said}{more}")
-    if found.active and not found.asked and not found.partial:
+        yield paragraph(f"  {term_text(term_of(question.term, names))}: {rivals_text}{more}")
+    if aliasing.active and not aliasing.open_questions and not aliasing.partial:
         yield paragraph("  Every active effect is alone in its contrast, up to three factors.")
-    if found.partial:
-        yield from _partial(found)
-    if not found.doubted:
+    if aliasing.partial:
+        yield from _partial(aliasing)
+    if not aliasing.doubted:
         yield ""
-        if found.unresolved:
+        if aliasing.unresolved:
             yield paragraph(
                 "No rival is plausible, because an interaction rarely exists without an effect of its "
                 "factors. The aliases above are not excluded; these steps would separate them."
             )
-        elif found.partial:
+        elif aliasing.partial:
             yield "No rival is plausible; parts of interactions may still be in the effects."
             return
         else:
-            full = not found.plan.fraction
+            full = not aliasing.plan.fraction
             yield (
                 "Every term is alone in its contrast: nothing needs to be added."
                 if full
@@ -119,67 +119,71 @@ def _lines(found: Open, proposals: list[Proposal]) -> Iterator[str]:
             for p in shown
         ],
     )
-    best = found.best()
+    best = aliasing.best()
     if best is None:
         yield ""
         yield paragraph("No single step breaks any of them.")
         return
-    told = found.to_json(best)
+    recommended = aliasing.to_json(best)
     yield ""
     yield paragraph(
         f"Recommended: --augment {best.step.kind}, the fewest runs that break the plausible rivals of "
         "fewest factors. "
         + (
-            f"Together the rows have I = {' = '.join(told['defining_relation'][1:])}. "
-            if len(told["defining_relation"]) > 1
+            f"Together the rows have I = {' = '.join(recommended['defining_relation'][1:])}. "
+            if len(recommended["defining_relation"]) > 1
             else "Together no two terms share one column in all rows. "
         )
         + (
             "The difference between the stages is that of "
-            f"{listed([term_text(t) for t in told['stage_difference']])}, too."
-            if told["stage_difference"]
+            f"{listed([term_text(t) for t in recommended['stage_difference']])}, too."
+            if recommended["stage_difference"]
             else ""
         )
     )
-    left = [f"{term_text(p['term'])} with {term_text(p['rival'])}" for p in told["rivals_left"]]
-    if left:
-        others = [f"{len(left) - _MOST_LEFT} more"] if len(left) > _MOST_LEFT else []
-        yield paragraph(f"Still aliased then: {listed([*left[:_MOST_LEFT], *others])}.")
+    remaining = [
+        f"{term_text(p['term'])} with {term_text(p['rival'])}" for p in recommended["rivals_left"]
+    ]
+    if remaining:
+        others = (
+            [f"{len(remaining) - _MOST_REMAINING} more"] if len(remaining) > _MOST_REMAINING else []
+        )
+        yield paragraph(f"Still aliased then: {listed([*remaining[:_MOST_REMAINING], *others])}.")
 
 
-def _partial(found: Open) -> Iterator[str]:
-    """What explains the runs where terms hold parts of others, and how much they may hold."""
-    for one in found.explained.sets[:3]:
+def _partial(aliasing: Open) -> Iterator[str]:
+    """Terms that explain the runs where terms hold parts of others, and the size of these parts."""
+    for one in aliasing.explained.sets[:3]:
         yield paragraph(f"  Explained by {listed([term_text(t) for t in one])} alone.")
-    if not found.explained.main_alone:
+    if not aliasing.explained.main_alone:
         yield paragraph("  Not explained by the terms of the model alone.")
-    for term in found.active[:6]:
-        held = [s for s in found.shares.get(term, []) if not s.exact]
-        if held:
+    for term in aliasing.active[:6]:
+        shares = [s for s in aliasing.shares.get(term, []) if not s.exact]
+        if shares:
             yield paragraph(
-                f"  {term_text(term)} holds up to {abs(held[0].share):.2g} of each of "
-                f"{counted(len(held), 'interaction')}, such as {term_text(held[0].rival)}."
+                f"  {term_text(term)} holds up to {abs(shares[0].share):.2g} of each of "
+                f"{counted(len(shares), 'interaction')}, such as {term_text(shares[0].rival)}."
             )
 
 
-def _levels(found: Open, proposals: list[Proposal]) -> Iterator[str]:
-    """What could be added where factors have more than two levels."""
-    plan = found.plan
+def _levels(aliasing: Open, proposals: list[Proposal]) -> Iterator[str]:
+    """Possible additions to a design with more than two levels."""
+    plan = aliasing.plan
     now = f"They tell {MODEL_WORDS[plan.model]}." if plan.model else "Nothing is mixed in them."
     yield f"{plan.study_id}: what could be added to {counted(plan.treatments, 'treatment')}"
     yield paragraph(f"  {now}")
-    yield from _partial(found)
+    yield from _partial(aliasing)
     yield ""
     rows = []
     for one in proposals:
-        told = found.told_after(one.step)
+        model = aliasing.model_after(one.step)
         rows.append(
             [
                 one.step.kind,
                 str(len(one.step.rows)),
                 str(one.runs),
                 duration(3600 * one.hours),
-                MODEL_WORDS[told] if told else "all that there is",
+                MODEL_WORDS[model] if model else "all that there is",
             ]
         )
     yield from table(["--augment", "treatments", "runs", "time", "tells then"], rows)

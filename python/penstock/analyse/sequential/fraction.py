@@ -1,4 +1,4 @@
-"""What a regular fraction of a full design's runs would have said, and where it would have been wrong."""
+"""Conclusions that a regular fraction of a full design's runs would have given, and its errors."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def fraction_of(
     names = [f.name for f in plan.factors]
     relation = relation_of(plan, added, generators)
     in_half = rows_in(runs, plan, relation)
-    words = len(relation).bit_length() - 1
+    generators_used = len(relation).bit_length() - 1
     part = replace(
         plan,
         rows=[r for r in plan.rows if _member(r.coded, names, relation)],
-        fraction=words,
-        treatments=plan.treatments >> words,
+        fraction=generators_used,
+        treatments=plan.treatments >> generators_used,
     )
     full = {str(r["term"]): r for r in _records(_judged(effects(runs, plan, response)))}
     small = _judged(effects(runs[in_half], part, response))
@@ -118,7 +118,7 @@ def _member(coded: dict[str, int], names: list[str], relation: dict[int, int]) -
 
 
 def rows_in(runs: pd.DataFrame, plan: Plan, relation: dict[int, int]) -> Any:
-    """Which runs are of the fraction with this relation."""
+    """Flags of the runs of the fraction with this relation."""
     matrix = (2 * numbers(runs, plan) - 1).astype(np.int8)
     keep = np.ones(len(runs), dtype=bool)
     for word, sign in relation.items():
@@ -142,7 +142,7 @@ def _row(
     terms = {":".join(names[i] for i in members(w)): s for w, s in coset.items() if w}
     others = [f"{'+' if s > 0 else '-'}{t}" for t, s in terms.items() if t != small["term"]]
     others.sort(key=lambda t: (t.count(":"), t))
-    known = [t for t in terms if t in full]
+    present = [t for t in terms if t in full]
     true = full[small["term"]]
     half = float(small["coefficient"])
     sure_full, sure_half = bool(true["sure"]), bool(small["sure"])
@@ -157,7 +157,7 @@ def _row(
         "fraction": half,
         "fraction_ci_low": float(small["ci_low"]),
         "fraction_ci_high": float(small["ci_high"]),
-        "coset_sum": sum(terms[t] * float(full[t]["coefficient"]) for t in known),
+        "coset_sum": sum(terms[t] * float(full[t]["coefficient"]) for t in present),
         "aliased_with": ", ".join(others),
         "full_significant": sure_full,
         "fraction_significant": sure_half,
@@ -168,7 +168,7 @@ def _row(
 
 
 def _fault(half: float, full: float, margin: float, sure_half: bool, sure_full: bool) -> str:
-    """How the fraction's conclusion on a term departs from the full design's; nothing if it does not."""
+    """Difference of the fraction's conclusion on a term from the full design's; empty if there is none."""
     if sure_half and not sure_full:
         return "would have been called significant and is not"
     if sure_full and not sure_half:
@@ -184,29 +184,30 @@ def _fault(half: float, full: float, margin: float, sure_half: bool, sure_full: 
 
 
 def _statement(term: str, aliased_with: str, fault: str, sure_full: bool) -> str:
-    name = _words(term)
+    name = _readable(term)
     if fault:
-        rivals = _words(aliased_with)
+        rivals = _readable(aliased_with)
         return f"{name} {fault}{f' ({rivals} is mixed into it)' if rivals else ''}."
     return f"Both designs find {name}." if sure_full else f"Neither design finds {name}."
 
 
-def _words(terms: str) -> str:
+def _readable(terms: str) -> str:
     """Terms as they are read: `+disk:block_size` as `disk × block size`."""
     plain = ", ".join(t.lstrip("+-") for t in terms.split(", "))
     return plain.replace(":", " × ").replace("_", " ")
 
 
 def half_against_full(outcome: Outcome, response: str) -> dict[str, Any] | None:
-    """The half fraction beside the full design, term by term; `None` unless that is measured whole.
+    """The half fraction and the full design, term by term; None unless the full design was measured
+    completely.
 
     `relation`, `runs`, `of` and `rows`: effects (2q) of both with 95 % intervals, `rivals`, `wrong`, `why`.
     """
     key = f"half {response}"
     if key not in outcome.memory:
         outcome.memory[key] = _compared(outcome, response)
-    found: dict[str, Any] | None = outcome.memory[key]
-    return found
+    comparison: dict[str, Any] | None = outcome.memory[key]
+    return comparison
 
 
 def _compared(outcome: Outcome, response: str) -> dict[str, Any] | None:
@@ -235,7 +236,7 @@ def _compared(outcome: Outcome, response: str) -> dict[str, Any] | None:
 
 def _as_effects(row: dict[str, Any]) -> dict[str, Any]:
     """A row of `fraction_of` for the report: effects in place of coefficients, terms in words."""
-    rivals = _words(row["aliased_with"])
+    rivals = _readable(row["aliased_with"])
     return {
         "term": row["term"],
         "rivals": rivals,

@@ -1,7 +1,7 @@
-"""What a fraction of a full design that was run would have cost, and how far it would have agreed.
+"""Cost of a fraction of a full design that was run, and its agreement with the full design.
 
-Its rows are among those of the full design, so that nothing is run again. That the largest effects are the
-same is no proof of clear estimates: what is mixed into each is beside it.
+The rows of the fraction are among those of the full design, so nothing is run again. Equal largest effects
+are no proof of clear estimates: the aliases of each are stated with it.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class FractionCost:
 
     def document(self) -> dict[str, Any]:
         """Plain values."""
-        known = self.seconds[0] > 0 and self.seconds[1] > 0
+        timed = self.seconds[0] > 0 and self.seconds[1] > 0
         return {
             "response": self.response,
             "relation": self.relation,
             "runs": list(self.runs),
             "cost_ratio": self.runs[0] / self.runs[1],
-            "time_ratio": self.seconds[0] / self.seconds[1] if known else None,
+            "time_ratio": self.seconds[0] / self.seconds[1] if timed else None,
             "top": self.largest.top if self.largest else None,
             "same_top": self.largest.overlap == self.largest.top if self.largest else None,
             "largest": dict(zip(("full", "fraction"), self.largest.best, strict=True))
@@ -59,16 +59,19 @@ class FractionCost:
         }
 
 
-def fraction_costs(outcome: Outcome, said: Sequence[str], top: int = TOP) -> list[FractionCost]:
-    """Of each response. `said`: generators (`D = A*B`), or one number P of a fraction 2^(K−P).
+def fraction_costs(
+    outcome: Outcome, definition: Sequence[str], top: int = TOP
+) -> list[FractionCost]:
+    """The cost for each response. `definition`: generators (`D = A*B`), or one number P of a fraction
+    2^(K−P).
 
     BadInput where the study is no full design of two-level factors, or has no such fraction.
     """
     plan = plan_from_json(outcome.plan)
     names = [f.name for f in plan.factors]
-    number = said[0] if len(said) == 1 and said[0].strip().isdecimal() else None
-    added, generators = (int(number), ()) if number else (len(said), tuple(said))
-    found = []
+    number = definition[0] if len(definition) == 1 and definition[0].strip().isdecimal() else None
+    added, generators = (int(number), ()) if number else (len(definition), tuple(definition))
+    costs = []
     try:
         relation = relation_of(plan, added, generators)
         for response in outcome.responses:
@@ -84,8 +87,8 @@ def fraction_costs(outcome: Outcome, said: Sequence[str], top: int = TOP) -> lis
             meet = (ends["full_ci_low"] <= ends["fraction_ci_high"]) & (
                 ends["fraction_ci_low"] <= ends["full_ci_high"]
             )
-            made = outcome.measured[rows_in(outcome.measured, plan, relation)]
-            found.append(
+            runs_in = outcome.measured[rows_in(outcome.measured, plan, relation)]
+            costs.append(
                 FractionCost(
                     response.name,
                     [
@@ -93,8 +96,8 @@ def fraction_costs(outcome: Outcome, said: Sequence[str], top: int = TOP) -> lis
                         for w, s in relation.items()
                         if w
                     ],
-                    (len(made), len(outcome.measured)),
-                    (_seconds(outcome, made), _seconds(outcome, outcome.measured)),
+                    (len(runs_in), len(outcome.measured)),
+                    (_seconds(outcome, runs_in), _seconds(outcome, outcome.measured)),
                     next(agree(response, "effects", full, part, top, best_low=False), None),
                     next(
                         agree(response, "main effects", alone[0], alone[1], top, best_low=False),
@@ -105,27 +108,29 @@ def fraction_costs(outcome: Outcome, said: Sequence[str], top: int = TOP) -> lis
                 )
             )
     except PenstockError as error:
-        raise BadInput(f"{outcome.path}: --fraction {' '.join(said)}: {error}") from error
-    return found
+        raise BadInput(f"{outcome.path}: --fraction {' '.join(definition)}: {error}") from error
+    return costs
 
 
 def _seconds(outcome: Outcome, runs: pd.DataFrame) -> float:
-    """What these runs took, with all around them."""
+    """Total time of these runs, with preparation and overhead."""
     times = [outcome.manifest(str(r)).get("times") or {} for r in runs["run_id"]]
     return float(sum(float(t.get("wall_s") or 0) + float(t.get("own_s") or 0) for t in times))
 
 
-def fraction_lines(found: Sequence[FractionCost]) -> Iterator[str]:
+def fraction_lines(costs: Sequence[FractionCost]) -> Iterator[str]:
     """`fraction_costs` for a terminal."""
-    for one in found:
-        told = one.document()
-        cost = f"{one.runs[0]} of {counted(one.runs[1], 'run')} ({100 * told['cost_ratio']:.0f} %"
-        if told["time_ratio"] is not None:
-            cost += f", {100 * told['time_ratio']:.0f} % of the time"
+    for one in costs:
+        document = one.document()
+        cost = (
+            f"{one.runs[0]} of {counted(one.runs[1], 'run')} ({100 * document['cost_ratio']:.0f} %"
+        )
+        if document["time_ratio"] is not None:
+            cost += f", {100 * document['time_ratio']:.0f} % of the time"
         yield f"{one.response}: the fraction I = {' = '.join(one.relation)} takes {cost})"
         if one.largest is not None:
             full, part = ([term_text(t) for t in best] for best in one.largest.best)
-            same = "are the same" if told["same_top"] else f"would have been {listed(part)}"
+            same = "are the same" if document["same_top"] else f"would have been {listed(part)}"
             yield f"  the {one.largest.top} largest effects, {listed(full)}, {same}"
         if one.main is not None:
             yield f"  Kendall's tau of the main effects {one.main.tau:.2f}"

@@ -1,9 +1,9 @@
-"""Studies of identical treatments, simulated: how often a study's own plan and analysis say that they differ.
+"""Simulated studies of identical treatments: how often a study's plan and analysis report a difference.
 
-Runs are drawn about one value for all treatments, with the variation that the study assumes (`design.noise`);
-where settings are kept over several runs, half of its variance is the setting's, as the planner takes it.
-Each study is analysed as `penstock analyse` does: effects on the scale of the study, findings, answer. What
-then says that treatments differ is false (Abedi & Brecht, ICPE 2017, call such studies A/A).
+Runs are drawn about one value for all treatments, with the variation that the study assumes (`design.noise`).
+Where several runs share a setting, half of its variance is the setting's, as the planner takes it. Each study
+is analysed as `penstock analyse` does: effects on the scale of the study, findings, answer. Any difference
+that these report is false (Abedi & Brecht, ICPE 2017, call such studies A/A).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SINGLE = "a single term is below 5 % (each by itself)"
 
 @dataclass(frozen=True)
 class Rate:
-    """How often something was said: `said` of `asked`, with the 95 % interval of its rate (Clopper and
+    """Frequency of a report: `said` of `asked` studies, with the 95 % interval of its rate (Clopper and
     Pearson 1934)."""
 
     name: str
@@ -86,7 +86,7 @@ class Identical:
 
     @property
     def holds(self) -> bool:
-        """Whether no rate of whole studies is above `FALSE` for sure."""
+        """True if no rate of whole studies is significantly above `FALSE`."""
         return all(r.interval[0] <= FALSE for r in self.rates if r.name != SINGLE)
 
     def to_json(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class Identical:
 
 
 def identical(study: Study, plan: Plan, studies: int, seed: int = 1) -> Identical:
-    """Simulates `studies` of the plan. BadInput for a plan without variation or of too many runs."""
+    """Simulate `studies` of the plan. BadInput for a plan without variation or of too many runs."""
     if study.design.noise <= 0:
         raise BadInput("found no variation between runs; expected design.noise above 0 %")
     if studies * len(plan.rows) > MOST_RUNS:
@@ -116,19 +116,19 @@ def identical(study: Study, plan: Plan, studies: int, seed: int = 1) -> Identica
         for number in range(studies):
             draws = np.random.default_rng([seed, number])
             outcome = _with_responses(empty, study, plan, draws)
-            found = answering(outcome, findings(outcome))
-            false = [f.statement for f in found if names_difference(outcome, f)]
+            answer = answering(outcome, findings(outcome))
+            false = [f.statement for f in answer if names_difference(outcome, f)]
             counts[ANSWER] += bool(false)
             for statement in false[:1]:
-                words = statement.split(":")[0]
-                examples[words] = examples.get(words, 0) + 1
+                lead = statement.split(":")[0]
+                examples[lead] = examples.get(lead, 0) + 1
             counts[WORSE] += any(_worse(outcome, r.name) for r in study.responses)
             if outcome.effects is not None:
-                mine = outcome.effects[outcome.is_effect(outcome.effects["term"])]
-                counts[HOLM] += bool(is_sure(mine).any())
-                single[0] += int((mine["p_value"] < FALSE).sum())
-                single[1] += int(mine["p_value"].notna().sum())
-    rates = [Rate(name, said, studies) for name, said in counts.items()]
+                terms = outcome.effects[outcome.is_effect(outcome.effects["term"])]
+                counts[HOLM] += bool(is_sure(terms).any())
+                single[0] += int((terms["p_value"] < FALSE).sum())
+                single[1] += int(terms["p_value"].notna().sum())
+    rates = [Rate(name, count, studies) for name, count in counts.items()]
     often = sorted(examples, key=lambda e: -examples[e])
     return Identical(
         studies, study.design.noise, [*rates, Rate(SINGLE, single[0], single[1])], often[:3]
@@ -136,7 +136,7 @@ def identical(study: Study, plan: Plan, studies: int, seed: int = 1) -> Identica
 
 
 def names_difference(outcome: Outcome, finding: Finding) -> bool:
-    """Whether a finding of the answer says that treatments differ."""
+    """True if a finding of the answer reports a difference between treatments."""
     if finding.code == "recommendation":
         return any(_worse(outcome, r.name) for r in outcome.responses[:1])
     if finding.code == "cost":
@@ -207,32 +207,32 @@ def _runs(plan: Plan) -> pd.DataFrame:
 
 def _standard(plan: Plan, draws: np.random.Generator) -> Any:
     """Noise of each run with variance 1, of which settings that are kept share a part."""
-    kept = ([r.whole_plot for r in plan.rows], [r.strip for r in plan.rows])
-    parts = [np.array(labels) for labels in kept if any(labels)]
+    shared = ([r.whole_plot for r in plan.rows], [r.strip for r in plan.rows])
+    parts = [np.array(labels) for labels in shared if any(labels)]
     own = 1 - SETTING_SHARE if parts else 1.0
-    found = math.sqrt(own) * draws.normal(size=len(plan.rows))
+    noise = math.sqrt(own) * draws.normal(size=len(plan.rows))
     for labels in parts:
         of_setting = draws.normal(size=int(labels.max()) + 1)
-        found = found + math.sqrt(SETTING_SHARE / len(parts)) * of_setting[labels]
-    return found
+        noise = noise + math.sqrt(SETTING_SHARE / len(parts)) * of_setting[labels]
+    return noise
 
 
-def identical_lines(found: Identical) -> Iterator[str]:
+def identical_lines(result: Identical) -> Iterator[str]:
     """The rates for a terminal."""
     yield (
-        f"{found.studies} studies of identical treatments, by this plan and its analysis, runs varying by "
-        f"{100 * found.noise:.1f} %:"
+        f"{result.studies} studies of identical treatments, by this plan and its analysis, runs varying by "
+        f"{100 * result.noise:.1f} %:"
     )
-    width = max(len(r.name) for r in found.rates)
-    for one in found.rates:
+    width = max(len(r.name) for r in result.rates)
+    for one in result.rates:
         low, high = one.interval
         yield (
             f"  {one.name:<{width}}  {100 * one.rate:5.1f} %  (95 % interval {100 * low:.1f} to "
             f"{100 * high:.1f} %)"
         )
-    if found.examples:
-        yield "  Falsely said most often: " + "; ".join(found.examples)
-    if found.holds:
+    if result.examples:
+        yield "  Falsely said most often: " + "; ".join(result.examples)
+    if result.holds:
         yield f"No rate of whole studies is above {100 * FALSE:.0f} % beyond chance."
     else:
         yield f"More than {100 * FALSE:.0f} % of studies name a difference that is not there."

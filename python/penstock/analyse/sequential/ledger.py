@@ -1,4 +1,4 @@
-"""What each run of a study that went on was made for, its cost and what it bought; the confirmation."""
+"""Purpose, cost and result of each run of a study with several stages; the confirmation."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _reasons(stage: dict[str, Any]) -> dict[tuple[tuple[str, str], ...], str]:
 
 
 def confirmed(outcome: Outcome) -> Iterator[Finding]:
-    """What fresh interleaved runs say of a setting that was chosen by earlier ones.
+    """Result of fresh interleaved runs of a setting that was chosen by earlier ones.
 
     Guard: no stage confirms.
     """
@@ -90,18 +90,18 @@ def confirmed(outcome: Outcome) -> Iterator[Finding]:
             value = values.get(row["run_id"])
             if value is not None and not pd.isna(value):
                 pairs.setdefault(row["block"], {})[row["levels"] == chosen] = float(value)
-        whole = np.array([[p[True], p[False]] for p in pairs.values() if len(p) == 2])
-        if len(whole) < 2:
-            yield _unjudged(outcome, number, len(whole), rows)
+        complete = np.array([[p[True], p[False]] for p in pairs.values() if len(p) == 2])
+        if len(complete) < 2:
+            yield _unjudged(outcome, number, len(complete), rows)
             continue
-        differences = whole[:, 0] - whole[:, 1]
+        differences = complete[:, 0] - complete[:, 1]
         mean = float(differences.mean())
         half = float(
-            stats.t.ppf(0.975, len(whole) - 1) * differences.std(ddof=1) / np.sqrt(len(whole))
+            stats.t.ppf(0.975, len(complete) - 1) * differences.std(ddof=1) / np.sqrt(len(complete))
         )
         good = mean > 0 if response.better == "higher" else mean < 0
         sure = abs(mean) > half
-        first, second = (quantity(float(v), response.unit) for v in whole.mean(axis=0))
+        first, second = (quantity(float(v), response.unit) for v in complete.mean(axis=0))
         against = outcome.phrase(other, " + ")
         verdict = (
             "may be chance" if not sure else ("is confirmed" if good else "is refuted: it is worse")
@@ -109,7 +109,7 @@ def confirmed(outcome: Outcome) -> Iterator[Finding]:
         yield Finding(
             "confirmation",
             "info" if sure and good else "warning",
-            f"In {counted(len(whole), 'fresh interleaved pair')} {outcome.phrase(chosen, ' + ')} gives "
+            f"In {counted(len(complete), 'fresh interleaved pair')} {outcome.phrase(chosen, ' + ')} gives "
             f"{first}, {against} {second}: that the choice is better {verdict}.",
             {"table": "runs", "stage": number, "run_id": [r["run_id"] for r in rows]},
             ""
@@ -120,8 +120,8 @@ def confirmed(outcome: Outcome) -> Iterator[Finding]:
         )
 
 
-def _unjudged(outcome: Outcome, number: int, whole: int, rows: list[dict[str, Any]]) -> Finding:
-    """That a confirmation cannot be judged, and why."""
+def _unjudged(outcome: Outcome, number: int, complete: int, rows: list[dict[str, Any]]) -> Finding:
+    """A confirmation that cannot be judged, and the reason."""
     planned = int(outcome.plan["stages"][number - 2]["replicates"])
     lost = "the other runs are missing or not valid"
     if len({row["block"] for row in rows}) < planned:
@@ -129,8 +129,8 @@ def _unjudged(outcome: Outcome, number: int, whole: int, rows: list[dict[str, An
     return Finding(
         "confirmation",
         "warning",
-        f"Whether the choice is better cannot be judged: {whole} of {counted(planned, 'fresh pair')} "
-        f"{'is' if whole == 1 else 'are'} whole, and two at least are needed; {lost}.",
+        f"Whether the choice is better cannot be judged: {complete} of {counted(planned, 'fresh pair')} "
+        f"{'is' if complete == 1 else 'are'} whole, and two at least are needed; {lost}.",
         {"table": "runs", "stage": number, "run_id": [r["run_id"] for r in rows]},
         "Run both settings again beside each other before the choice is believed.",
     )

@@ -1,4 +1,4 @@
-"""Which treatments are worth running, by predictions of them: a ranking, never rows of an analysis."""
+"""Ranking of treatments by predictions of them, to choose those worth running; never rows of an analysis."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def predictions_of(path: Path) -> pd.DataFrame:
     try:
         table = pd.read_csv(file) if file.suffix == ".csv" else pd.read_parquet(file)
     except (OSError, ValueError) as error:
-        told = str(error).splitlines()[0]
-        raise BadInput(f"{file}: {told}; expected a table of predictions") from error
+        reason = str(error).splitlines()[0]
+        raise BadInput(f"{file}: {reason}; expected a table of predictions") from error
     if "predicted" not in table:
         raise BadInput(f"{file}: found no column predicted; expected a table of predictions")
     return table
@@ -63,32 +63,34 @@ def ranked(plan: Plan, response: Response, table: pd.DataFrame) -> list[Ranked]:
     if "response" in table:
         table = table[table["response"].astype(str) == response.name]
     by_levels = {tuple(str(row[n]) for n in names): row for row in table.to_dict("records")}
-    found = []
+    treatments = []
     for levels in treatments_of(plan):
         row = by_levels.get(tuple(levels[n] for n in names), {})
         value = _number(row.get("predicted"))
-        found.append(Ranked(levels, value, _number(row.get("ci_low")), _number(row.get("ci_high"))))
-    if all(r.predicted is None for r in found):
+        treatments.append(
+            Ranked(levels, value, _number(row.get("ci_low")), _number(row.get("ci_high")))
+        )
+    if all(r.predicted is None for r in treatments):
         raise BadInput(
             f"the predictions: found none of {response.name} for a treatment of this plan; expected "
             "columns of factors with the plan's level names"
         )
     sign = -1.0 if response.better == "higher" else 1.0
-    return sorted(found, key=lambda r: math.inf if r.predicted is None else sign * r.predicted)
+    return sorted(treatments, key=lambda r: math.inf if r.predicted is None else sign * r.predicted)
 
 
-def rank_lines(found: Sequence[Ranked], response: Response) -> list[str]:
+def rank_lines(treatments: Sequence[Ranked], response: Response) -> list[str]:
     """The ranking for a terminal."""
     lines = [
         f"Treatments by predicted {response.name}, the best first (predicted, not measured)",
         "",
     ]
-    for place, one in enumerate(found, start=1):
-        said = ", ".join(f"{n} {v}" for n, v in one.levels.items())
+    for place, one in enumerate(treatments, start=1):
+        levels_text = ", ".join(f"{n} {v}" for n, v in one.levels.items())
         value = "no prediction" if one.predicted is None else quantity(one.predicted, response.unit)
         if one.low is not None and one.high is not None:
             value += f" ({quantities([one.low, one.high], response.unit)})"
-        lines.append(f"{place:4} {said}: {value}")
+        lines.append(f"{place:4} {levels_text}: {value}")
     return lines
 
 

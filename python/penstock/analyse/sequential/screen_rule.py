@@ -1,9 +1,9 @@
-"""Whether a screening is decided: each effect large enough to matter or too small to, at the level of a look.
+"""Rule that ends a screening: each effect is large enough to matter or too small to, at the level of a look.
 
 The intervals of a look hold all together at 1 − α of that look (Bonferroni over the contrasts), and the looks
 share alpha (`design/sequential.py`). So the chance that an effect of `detect` or more is ever given up as too
-small is at most alpha, over all looks; that any is found which is none is bounded by Holm's procedure apart
-from it. A contrast of a fraction is a sum of aliased effects: those that cancel in it are not told.
+small is at most alpha, over all looks; that of a false effect is bounded by Holm's procedure apart from it.
+A contrast of a fraction is a sum of aliased effects: it does not show those that cancel in it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Decided:
     within: tuple[str, ...]
     undecided: tuple[str, ...]
 
-    def words(self, alpha: float, unit: str, scale: str = LINEAR) -> str:
+    def sentence(self, alpha: float, unit: str, scale: str = LINEAR) -> str:
         """The ending in a sentence, without its full stop."""
         bound = f"± {quantity(self.bound, unit)}"
         if scale == LOG:
@@ -41,19 +41,21 @@ class Decided:
 
 
 def decide(table: pd.DataFrame, names: list[str], alpha: float, bound: float) -> Decided | None:
-    """What the effects table of a look decides at the level `alpha`; None where there is no pure error.
+    """Decisions by the effects table of a look at the level `alpha`; None without pure error.
 
     `bound` is the difference of level means that matters, on the scale of the effects.
     """
-    mine = table["term"].map(lambda term: set(str(term).split(":")) <= set(names)).astype(bool)
-    told = table[mine & table["standard_error"].notna() & table["df_error"].gt(0)]
-    if told.empty:
+    of_factors = (
+        table["term"].map(lambda term: set(str(term).split(":")) <= set(names)).astype(bool)
+    )
+    tested = table[of_factors & table["standard_error"].notna() & table["df_error"].gt(0)]
+    if tested.empty:
         return None
-    error = 2 * pd.to_numeric(told["standard_error"]).to_numpy(dtype=float)
-    half = error * stats.t.ppf(1 - alpha / (2 * len(told)), told["df_error"])
-    size = np.abs(pd.to_numeric(told["effect"]).to_numpy(dtype=float))
+    error = 2 * pd.to_numeric(tested["standard_error"]).to_numpy(dtype=float)
+    half = error * stats.t.ppf(1 - alpha / (2 * len(tested)), tested["df_error"])
+    size = np.abs(pd.to_numeric(tested["effect"]).to_numpy(dtype=float))
     beyond, within = size - half > bound, size + half < bound
-    terms = told["term"].astype(str).to_numpy()
+    terms = tested["term"].astype(str).to_numpy()
     return Decided(
         bound, tuple(terms[beyond]), tuple(terms[within]), tuple(terms[~beyond & ~within])
     )

@@ -1,4 +1,4 @@
-"""Effects that are the difference between blocks: named as that, not as lost."""
+"""Effects that are the difference between blocks, which are named so and not reported as lost."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def named_between_blocks(table: pd.DataFrame, plan: Plan, y: Values) -> pd.DataF
     missing = table["method"].eq(NOT_ESTIMABLE)
     block = np.array([row.block for row in plan.rows])
     lost = table.loc[missing, "term"]
-    mine = table["term"].isin([t for t in lost if _is_between(plan, str(t), block)])
-    table.loc[mine, "method"] = CONFOUNDED_WITH_BLOCKS
-    table.loc[mine, "aliases"] = table.loc[mine, "aliases"].str.replace(
+    between = table["term"].isin([t for t in lost if _is_between(plan, str(t), block)])
+    table.loc[between, "method"] = CONFOUNDED_WITH_BLOCKS
+    table.loc[between, "aliases"] = table.loc[between, "aliases"].str.replace(
         r"not estimable.*", "the difference between blocks", regex=True
     )
-    return share_among(table, missing == mine, y)
+    return share_among(table, missing == between, y)
 
 
-def share_among(table: pd.DataFrame, whole: pd.Series[bool], y: Values) -> pd.DataFrame:
-    """The table with shares of the variation of `y`, where all that is missing is so by the design."""
-    if bool(whole.all()):
+def share_among(table: pd.DataFrame, by_design: pd.Series[bool], y: Values) -> pd.DataFrame:
+    """The table with shares of the variation of `y`, if the design explains all missing terms."""
+    if bool(by_design.all()):
         rows = [{"sum_of_squares": s} for s in table["sum_of_squares"]]
         share_variation(rows, y)
         table["variation_share"] = [row["variation_share"] for row in rows]
@@ -40,6 +40,6 @@ def share_among(table: pd.DataFrame, whole: pd.Series[bool], y: Values) -> pd.Da
 
 
 def _is_between(plan: Plan, term: str, block: Numbers) -> bool:
-    """Whether a term is the same in all runs of each block."""
+    """True if a term is constant in each block."""
     signs = np.array([prod(row.coded[name] for name in term.split(":")) for row in plan.rows])
     return all(len(set(signs[block == b])) == 1 for b in set(block))

@@ -61,10 +61,10 @@ def wild(fit: Fit, response: str, confidence: float = 0.95, seed: int = 1) -> pd
         raise PenstockError("the runs do not vary")
     drawn = np.random.default_rng(seed)
     beyond = np.empty((_DRAWS, len(at)))
-    kept = fit.residuals / free  # as HC3 takes them
+    scaled_residuals = fit.residuals / free  # as HC3 takes them
     for start in range(0, _DRAWS, _BLOCK):
         count = min(_BLOCK, _DRAWS - start)
-        noise = kept * drawn.choice([-1.0, 1.0], size=(count, len(kept)))
+        noise = scaled_residuals * drawn.choice([-1.0, 1.0], size=(count, len(scaled_residuals)))
         moved = noise @ solve.T
         rest = noise - (noise @ q) @ q.T
         beyond[start : start + count] = moved / _hc3(solve, rest, free)
@@ -91,13 +91,13 @@ def wild(fit: Fit, response: str, confidence: float = 0.95, seed: int = 1) -> pd
 
 def _stepwise(drawn: Values, seen: Values) -> Values:
     """Adjusted p-values of the statistics `seen`, by those of each draw (draws × terms)."""
-    found, largest = np.empty(len(seen)), 0.0
+    adjusted, largest = np.empty(len(seen)), 0.0
     order = np.argsort(-seen, kind="stable")
     for step, i in enumerate(order):
         beyond = drawn[:, order[step:]].max(axis=1) >= seen[i]
         largest = max(largest, float((1 + beyond.sum()) / (len(drawn) + 1)))
-        found[i] = largest
-    return found
+        adjusted[i] = largest
+    return adjusted
 
 
 def _hc3(solve: Values, residuals: Values, free: Values) -> Values:

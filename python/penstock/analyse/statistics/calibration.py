@@ -1,4 +1,4 @@
-"""Stored pairs of what was predicted and what was then measured: what calibrates the next intervals."""
+"""Stored pairs of a prediction and the measurement that followed, which calibrate later intervals."""
 
 from __future__ import annotations
 
@@ -64,24 +64,24 @@ def pairs_for(calibration: Path | None, platform: str, *, missing_ok: bool = Fal
     """Pairs of the file asked for, or those of this platform in the user's own store; of queue networks."""
     if calibration is not None:
         return [p for p in read_pairs(calibration, missing_ok=missing_ok) if p.model == "queue"]
-    known = read_pairs(default_store(), missing_ok=True)
-    return [p for p in known if p.model == "queue" and p.platform == platform]
+    stored = read_pairs(default_store(), missing_ok=True)
+    return [p for p in stored if p.model == "queue" and p.platform == platform]
 
 
 def predictions_of(pairs: Sequence[Pair]) -> int:
-    """Of how many predictions the pairs are: repetitions of one err together."""
+    """Number of predictions behind the pairs: repetitions of one prediction err together."""
     return len({(p.workload, p.platform, p.predicted) for p in pairs})
 
 
 def add_pairs(path: Path, pairs: Iterable[Pair]) -> int:
-    """Adds pairs to a JSON store, made if absent, replaced whole; returns how many it then holds."""
+    """Add pairs to a JSON store, created if absent and replaced atomically; return the number in it."""
     today = datetime.date.today().isoformat()
     added = [_pair(asdict(p if p.date else replace(p, date=today)), "a pair") for p in pairs]
     path.parent.mkdir(parents=True, exist_ok=True)
     with _alone(path.parent):
-        known = read_pairs(path, missing_ok=True) + added
-        _replace(path, {"schema": SCHEMA, "pairs": [asdict(p) for p in known]})
-    return len(known)
+        stored = read_pairs(path, missing_ok=True) + added
+        _replace(path, {"schema": SCHEMA, "pairs": [asdict(p) for p in stored]})
+    return len(stored)
 
 
 @contextlib.contextmanager
@@ -130,8 +130,8 @@ def _json(path: Path) -> list[Any]:
             f"{path}:{error.lineno}:{error.colno}: found text that is not JSON; expected {SCHEMA}"
         ) from None
     if not isinstance(value, dict) or value.get("schema") != SCHEMA:
-        found = value.get("schema") if isinstance(value, dict) else type(value).__name__
-        raise BadInput(f"{path}: found schema {found}; expected {SCHEMA}")
+        actual = value.get("schema") if isinstance(value, dict) else type(value).__name__
+        raise BadInput(f"{path}: found schema {actual}; expected {SCHEMA}")
     rows = value.get("pairs")
     if not isinstance(rows, list):
         raise BadInput(f"{path}: found no list `pairs`; expected one of objects")
@@ -150,12 +150,12 @@ def _parquet(path: Path) -> list[Any]:
 
 
 def _pair(row: Any, where: str) -> Pair:
-    known = {f.name for f in fields(Pair)}
+    names = {f.name for f in fields(Pair)}
     if not isinstance(row, dict):
         raise BadInput(f"{where}: found {type(row).__name__}; expected an object")
-    unknown = sorted(set(row) - known)
+    unknown = sorted(set(row) - names)
     if unknown:
-        raise BadInput(f"{where}: found {unknown[0]}; expected {', '.join(sorted(known))}")
+        raise BadInput(f"{where}: found {unknown[0]}; expected {', '.join(sorted(names))}")
     texts = {k: str(row.get(k) or "") for k in ("workload", "platform", "source", "date")}
     low, high = (_seconds(row, name, where, missing_ok=True) for name in ("low", "high"))
     return Pair(

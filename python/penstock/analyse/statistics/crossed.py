@@ -69,8 +69,8 @@ def crossed(
     gain = weight @ x @ covariance
     by_run = gain.T @ gain
     by_setting = {n: gain.T @ shared[n] @ gain for n in names}
-    kept = [n for n in names if of[n] > 0]
-    slopes = [(by_setting[n] / size[n], n) for n in kept]
+    positive = [n for n in names if of[n] > 0]
+    slopes = [(by_setting[n] / size[n], n) for n in positive]
     slopes.append((by_run - sum((s for s, _ in slopes), np.zeros_like(by_run)), RUN))
     return Crossed(
         gain.T @ y,

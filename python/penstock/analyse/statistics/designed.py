@@ -30,8 +30,8 @@ def designed_part(runs: pd.DataFrame, plan: Plan) -> tuple[pd.DataFrame, Plan]:
 
 def designed_plan(plan: Plan) -> Plan:
     """The plan of the designed stages alone, each block a pass."""
-    kept = designed_stages(plan)
-    rows = [r for r in plan.rows if r.stage in kept]
+    included = designed_stages(plan)
+    rows = [r for r in plan.rows if r.stage in included]
     several = len({r.block for r in rows}) > 1
     return replace(
         plan,

@@ -91,7 +91,7 @@ def effects_of(
     if fit.blocks.stop > fit.blocks.start:
         rows.append(_block_row(fit))
     rows += [_error_row(fit, name) for name in fit.errors]
-    if fit.whole:
+    if fit.complete:
         share_variation(rows, fit.y)
     return table_of(rows, response, len(fit.y), scale)
 
@@ -121,21 +121,21 @@ def share_variation(rows: list[dict[str, Any]], y: Values) -> None:
 
 def table_of(rows: list[dict[str, Any]], response: str, n: int, scale: str) -> pd.DataFrame:
     """The effects table of rows on a scale, of `n` runs; on that of logarithms with ratios."""
-    whole: dict[str, Any] = {"response": response, "n": n, "scale": scale, "level": LEVEL}
-    made: dict[str, Any] = {}
+    constants: dict[str, Any] = {"response": response, "n": n, "scale": scale, "level": LEVEL}
+    columns: dict[str, Any] = {}
     for column in COLUMNS:
-        values = [whole[column] if column in whole else row.get(column) for row in rows]
+        values = [constants[column] if column in constants else row.get(column) for row in rows]
         if column in _UNSAID:
-            said = [v if isinstance(v, str) else _UNSAID[column] for v in values]
-            made[column] = np.array(said, dtype=object)
+            texts = [v if isinstance(v, str) else _UNSAID[column] for v in values]
+            columns[column] = np.array(texts, dtype=object)
         elif column in _TEXTS:
-            made[column] = values
+            columns[column] = values
         else:
-            made[column] = np.array(values, "int64" if column in ("df", "n") else "float64")
+            columns[column] = np.array(values, "int64" if column in ("df", "n") else "float64")
     if scale == LOG:
         for part in ("", "_ci_low", "_ci_high"):
-            made["ratio" + part] = np.exp(made["effect" + part])
-    return pd.DataFrame(made, columns=list(COLUMNS))
+            columns["ratio" + part] = np.exp(columns["effect" + part])
+    return pd.DataFrame(columns, columns=list(COLUMNS))
 
 
 _TEXTS = ("response", "term", "aliases", "method", "stratum", "correlations", "scale")
@@ -157,22 +157,22 @@ def _row(fit: Fit, i: int, confidence: float) -> dict[str, Any]:
     row |= {"sum_of_squares": ss, "mean_square": ss / width}
     q, covariance, df = estimate(fit, i)
     row["df_error"] = df
-    known = df > 0 and bool(np.isfinite(covariance).all())
+    tested = df > 0 and bool(np.isfinite(covariance).all())
     bias = fit.bias(i)
-    if known and np.all(np.diag(covariance) > 0):
+    if tested and np.all(np.diag(covariance) > 0):
         row["f_value"] = float(q @ np.linalg.solve(covariance, q)) / width
         least = row["f_value"] if bias is None else _least_f(fit, i, q, covariance)
         row["p_value"] = float(special.fdtrc(width, df, least))
-    elif known:
+    elif tested:
         row["p_value"] = 0.0 if ss > 0 and bias is None else 1.0
     elif fit.groups:
         row["method"] = NO_ERROR
     if width == 1 and not square_of(term.name):
-        row |= _interval(float(q[0]), float(covariance[0, 0]), df if known else 0, confidence)
+        row |= _interval(float(q[0]), float(covariance[0, 0]), df if tested else 0, confidence)
         row |= widened(row, bias)
-    elif known:
+    elif tested:
         row["method"] = "F test"
-    if fit.mixed is not None and known:
+    if fit.mixed is not None and tested:
         row["method"] = REML
     return row
 
@@ -197,12 +197,12 @@ def widened(row: Mapping[str, Any], bias: tuple[Values, Values] | None) -> dict[
     if bias is None:
         return {}
     below, above = (float(side[0]) for side in bias)
-    made = {"bias": 2 * max(below, above), "_bias": (2 * below, 2 * above)}
+    ends = {"bias": 2 * max(below, above), "_bias": (2 * below, 2 * above)}
     for name, factor in (("", 1), ("effect_", 2)):
         if f"{name}ci_low" in row:
-            made[f"{name}ci_low"] = row[f"{name}ci_low"] - factor * below
-            made[f"{name}ci_high"] = row[f"{name}ci_high"] + factor * above
-    return made
+            ends[f"{name}ci_low"] = row[f"{name}ci_low"] - factor * below
+            ends[f"{name}ci_high"] = row[f"{name}ci_high"] + factor * above
+    return ends
 
 
 @lru_cache(maxsize=64)
@@ -212,12 +212,12 @@ def _student(confidence: float, df: float) -> float:
 
 
 def _interval(q: float, variance: float, df: float, confidence: float) -> dict[str, Any]:
-    found: dict[str, Any] = {"coefficient": q, "effect": 2 * q}
+    estimates: dict[str, Any] = {"coefficient": q, "effect": 2 * q}
     if df <= 0:
-        return found
+        return estimates
     error = math.sqrt(variance)
     half = _student(confidence, df) * error
-    return found | {
+    return estimates | {
         "standard_error": error,
         "ci_low": q - half,
         "ci_high": q + half,
@@ -278,7 +278,7 @@ def _types(rows: list[dict[str, Any]], fit: Fit) -> None:
 
     Only where every term has an estimate; of balanced data all types are one.
     """
-    if not fit.whole:
+    if not fit.complete:
         return
     terms = fit.design.terms
     x = np.hstack([np.ones((len(fit.design.levels), 1)), *(t.columns for t in terms)])
@@ -304,12 +304,12 @@ def _types(rows: list[dict[str, Any]], fit: Fit) -> None:
         return
     names = [set(t.name.split(":")) for t in terms]
     for i, row in enumerate(rows):
-        mine = list(range(fit.where[i].start, fit.where[i].stop))
+        own = list(range(fit.where[i].start, fit.where[i].stop))
         beside = [0, *blocks]
         for j, where in enumerate(fit.where):
             if not names[i] <= names[j]:
                 beside += range(where.start, where.stop)
-        row["sum_of_squares_2"] = _explained(gram, product, beside + mine) - _explained(
+        row["sum_of_squares_2"] = _explained(gram, product, beside + own) - _explained(
             gram, product, beside
         )
 
@@ -322,15 +322,15 @@ def _explained(gram: Values, product: Values, columns: list[int]) -> float:
 
 
 def _correlations(rows: list[dict[str, Any]], fit: Fit) -> None:
-    """Of estimates that lost runs made depend on each other, the three largest correlations of each."""
+    """The three largest correlations of each estimate with others, if lost runs made them dependent."""
     single = [i for i, t in enumerate(fit.design.terms) if t.width == 1 and not fit.without[i]]
     at = [fit.where[i].start for i in single]
     cov = fit.covariance[np.ix_(at, at)]
     size = np.sqrt(np.diag(cov))
-    found = cov / np.outer(size, size)
-    np.fill_diagonal(found, 0)
-    found[np.abs(found) < 1e-6] = 0
-    for i, line in zip(single, found, strict=True):
+    correlations = cov / np.outer(size, size)
+    np.fill_diagonal(correlations, 0)
+    correlations[np.abs(correlations) < 1e-6] = 0
+    for i, line in zip(single, correlations, strict=True):
         largest = [int(j) for j in np.argsort(-np.abs(line), kind="stable")[:3] if line[j]]
         names = [fit.design.terms[single[j]].name for j in largest]
         rows[i]["correlations"] = ", ".join(
@@ -377,7 +377,7 @@ def _lenth(rows: list[dict[str, Any]], confidence: float) -> None:
     measure = lenth(sizes, confidence)
 
     def chance(size: float) -> float:
-        """Of a contrast as large as that where nothing is."""
+        """The p-value of a contrast of that size."""
         if measure.pse > 0:
             return float(2 * stats.t.sf(abs(size) / measure.pse, len(sizes) / 3))
         return 0.0 if size else 1.0

@@ -87,7 +87,7 @@ def _parts(fit: Fit, plan: Plan) -> dict[str, list[float]]:
     Each is as large as the effect of a two-level term that explains as much. Empty where every stratum has an
     error of its own.
     """
-    if plan.two_level or plan.model is not None or not fit.whole:
+    if plan.two_level or plan.model is not None or not fit.complete:
         return {}
     if all(error.df > 0 for error in fit.errors.values()):
         return {}

@@ -72,7 +72,7 @@ def few_runs(fit: Fit, rows: list[dict[str, Any]]) -> FewRuns | None:
     noise = n * errors[0] ** 2
     most = min(MOST_RUNS, n // _RUNS_EACH, len(sure) - 1)
     places = _suspects(fit, columns[:, [name in sure for name in names]])
-    found: FewRuns | None = None
+    smallest: FewRuns | None = None
     fewest = len(sure)
     for count in range(1, most + 1):
         for chosen in itertools.combinations(places, count):
@@ -86,8 +86,8 @@ def few_runs(fit: Fit, rows: list[dict[str, Any]]) -> FewRuns | None:
             if needed is not None and not set(sure) <= set(needed):
                 fewest = count + len(needed)
                 doubted = tuple(t for t in sure if t not in needed)
-                found = FewRuns(chosen, doubted, tuple(needed))
-    return found
+                smallest = FewRuns(chosen, doubted, tuple(needed))
+    return smallest
 
 
 def _suspects(fit: Fit, columns: Values) -> list[int]:
@@ -95,14 +95,14 @@ def _suspects(fit: Fit, columns: Values) -> list[int]:
     (`columns`) add up most."""
     together = np.abs(columns @ np.linalg.lstsq(columns, fit.y - fit.y.mean(), rcond=None)[0])
     off = np.abs(fit.y - np.median(fit.y))
-    found = {
+    suspects = {
         int(i) for by in (together, off) for i in np.argsort(-by, kind="stable")[:_MOST_SUSPECTS]
     }
-    return sorted(found)
+    return sorted(suspects)
 
 
 def in_few_runs(outcome: Outcome) -> Iterator[Finding]:
-    """Runs that explain what would else be called effects, and that are to be made again.
+    """Runs that explain apparent effects, and that should be repeated.
 
     Guard: replicates, or effects that no few runs explain.
     """
@@ -118,13 +118,15 @@ def in_few_runs(outcome: Outcome) -> Iterator[Finding]:
     except BadInput:
         return
     for response in outcome.responses:
-        mine = table[table["response"].astype(str) == response.name]
+        rows_of_response = table[table["response"].astype(str) == response.name]
         try:
-            fit = fitted(outcome.measured, plan, response.name, str(mine["scale"].iloc[0]))
+            fit = fitted(
+                outcome.measured, plan, response.name, str(rows_of_response["scale"].iloc[0])
+            )
             data = usable(outcome.measured, plan, response.name)
         except (PenstockError, IndexError):
             continue
-        rows = [{str(k): v for k, v in row.items()} for row in mine.to_dict("records")]
+        rows = [{str(k): v for k, v in row.items()} for row in rows_of_response.to_dict("records")]
         doubt = few_runs(fit, rows)
         if doubt is None:
             continue
@@ -166,14 +168,14 @@ def _number(count: int) -> str:
 
 
 def contrasts_of(fit: Fit) -> tuple[list[str], Values]:
-    """Of each column of the fit's terms its term, and the columns by runs."""
+    """The term of each column of the fit's terms, and the columns by runs."""
     names, columns = list[str](), list[Values]()
     for term, without in zip(fit.design.terms, fit.without, strict=True):
         if without or not np.any(term.columns):
             continue
-        made = term.columns[fit.design.of_run]
-        names += [term.name] * made.shape[1]
-        columns.append(made)
+        by_run = term.columns[fit.design.of_run]
+        names += [term.name] * by_run.shape[1]
+        columns.append(by_run)
     return names, np.hstack(columns) if columns else np.empty((len(fit.y), 0))
 
 
@@ -195,7 +197,7 @@ def needed_beside(
     """
     n = len(y)
     basis = basis_of(np.hstack([base, own]))
-    left = y - basis @ (basis.T @ y)
+    residual = y - basis @ (basis.T @ y)
     needed: list[str] = []
     rest = columns - basis @ (basis.T @ columns)
     for _ in range(max(most, 0) + 1):
@@ -203,18 +205,18 @@ def needed_beside(
         if df < 2:
             return None
         limit = float(stats.f.ppf(1 - _CHANCE, df, max(df_noise, 1.0)))
-        if float(left @ left) / df <= limit * noise:
+        if float(residual @ residual) / df <= limit * noise:
             terms = basis[:, base.shape[1] + own.shape[1] :]
             return needed if _each_matters(y, base, own, terms, limit * noise) else None
         if len(needed) >= most:
             return None
         size = np.einsum("ij,ij->j", rest, rest)
-        gain = np.where(size > _TINY * n, (rest.T @ left) ** 2 / np.maximum(size, _TINY), -1.0)
+        gain = np.where(size > _TINY * n, (rest.T @ residual) ** 2 / np.maximum(size, _TINY), -1.0)
         best = int(np.argmax(gain))
         same = [i for i, name in enumerate(names) if name == names[best]]
         new = basis_of(rest[:, same])
         basis = np.hstack([basis, new])
-        left = left - new @ (new.T @ left)
+        residual = residual - new @ (new.T @ residual)
         rest = rest - new @ (new.T @ rest)
         needed.append(names[best])
     return None
@@ -234,5 +236,5 @@ def _each_matters(y: Values, base: Values, own: Values, terms: Values, noise: fl
 def basis_of(columns: Values) -> Values:
     """An orthonormal basis of the columns."""
     q, values, _ = np.linalg.svd(columns, full_matrices=False)
-    kept: Values = q[:, values > 1e-9 * max(float(values[0]), 1e-300)]
-    return kept
+    basis: Values = q[:, values > 1e-9 * max(float(values[0]), 1e-300)]
+    return basis

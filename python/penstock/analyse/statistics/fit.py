@@ -53,8 +53,8 @@ class Fit:
     blocks: slice
     #: how each term came to its estimate: empty, or `NOT_ESTIMABLE` or `ASSUMED`
     without: list[str]
-    #: whether every term of the design has an estimate
-    whole: bool
+    #: every term of the design has an estimate
+    complete: bool
     #: stratum of each term, and the error of each stratum
     of_term: list[str]
     errors: dict[str, strata.Stratum]
@@ -87,19 +87,19 @@ class Fit:
         x = np.hstack([columns[self.design.of_run], self.block_columns])
         assert self.used is not None
         x = x[:, self.used]
-        made = np.full((len(self.used), len(self.y)), np.nan)
+        weights = np.full((len(self.used), len(self.y)), np.nan)
         if self.mixed is not None and self.mixed.run_variance > 0:
             (group,) = self.groups.values()
             theta = self.mixed.setting_variance / self.mixed.run_variance
             whitened = strata.whitened_by(theta, x, group)
             whitening = strata.whitened_by(theta, np.eye(len(self.y)), group)
-            made[self.used] = np.linalg.pinv(whitened) @ whitening
+            weights[self.used] = np.linalg.pinv(whitened) @ whitening
         else:
-            made[self.used] = np.linalg.pinv(x)
-        return made
+            weights[self.used] = np.linalg.pinv(x)
+        return weights
 
     def bias(self, i: int, sums: Values | None = None) -> tuple[Values, Values] | None:
-        """How far the coefficients of a term, or weighted `sums` of them, may lie below and above their
+        """Largest distance of the coefficients of a term, or weighted `sums` of them, below and above their
         estimates if degraded runs are corrected in the worst way; None without degraded runs."""
         if self.bounds is None or self.without[i]:
             return None
@@ -124,8 +124,8 @@ def fitted(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) -
 
 def by_terms(fit: Fit, terms: list[Term], plan: Plan) -> Fit:
     """The fit of the same runs by other terms over their treatments."""
-    made = _fit(fit.y, replace(fit.design, terms=terms), fit.block, fit.groups, plan)
-    return replace(made, bounds=fit.bounds)
+    fit_of_terms = _fit(fit.y, replace(fit.design, terms=terms), fit.block, fit.groups, plan)
+    return replace(fit_of_terms, bounds=fit.bounds)
 
 
 def _power(values: Values, design: Design, block: Numbers | None) -> float:
@@ -154,12 +154,12 @@ def usable(runs: pd.DataFrame, plan: Plan, response: str) -> pd.DataFrame:
     good = used(data, response).to_numpy(bool, copy=True)
     if "source" in data.columns:  # what was predicted is no run
         good &= (data["source"].isna() | data["source"].isin(["", "measured"])).to_numpy(bool)
-    found: pd.DataFrame = data.loc[good]
-    if len(found) < 2:
+    rows: pd.DataFrame = data.loc[good]
+    if len(rows) < 2:
         raise PenstockError(
-            f"{len(found)} valid run{'s' * (len(found) != 1)} with {response}: no effects"
+            f"{len(rows)} valid run{'s' * (len(rows) != 1)} with {response}: no effects"
         )
-    return found
+    return rows
 
 
 def _blocks(data: pd.DataFrame, plan: Plan) -> Numbers | None:
@@ -180,18 +180,18 @@ def _blocks(data: pd.DataFrame, plan: Plan) -> Numbers | None:
 def _fit(
     y: Values, design: Design, block: Numbers | None, groups: dict[str, Numbers], plan: Plan
 ) -> Fit:
-    """Fits mean, terms and blocks; a term whose columns depend on earlier ones is left out.
+    """Fit mean, terms and blocks; a term whose columns depend on earlier ones is omitted.
 
-    Blocks come first in the choice (they were executed), then terms from main effects upward. What is left
-    out changes no term that has an estimate.
+    Blocks come first in the choice (they were executed), then terms from main effects upward. Omitted terms
+    change no term that has an estimate.
     """
     cells = Cells.of(design.of_run, block)
     blocks = cells.blocks
     terms = design.terms
-    without, whole = _not_estimable(
+    without, complete = _not_estimable(
         terms, cells, may_assume=not plan.fraction and not plan.between_blocks
     )
-    used_terms = terms if whole else _kept(terms, without, cells)
+    used_terms = terms if complete else _estimable_terms(terms, without, cells)
     widths = [term.width for term in used_terms]
     ends = 1 + np.cumsum([0, *widths])
     where = [slice(int(a), int(b)) for a, b in itertools.pairwise(ends)]
@@ -214,15 +214,17 @@ def _fit(
         middle = float(y.mean())
         gram, product = cells.products(of_treatment, blocks, y - middle)
         factor = linalg.cho_factor(gram)
-        found = linalg.cho_solve(factor, product)
+        coefficients = linalg.cho_solve(factor, product)
         covariance[np.ix_(used, used)] = linalg.cho_solve(factor, np.eye(len(gram)))
         kinds = of_treatment.shape[1]
-        predicted = (of_treatment @ found[:kinds])[design.of_run] + blocks @ found[kinds:]
+        predicted = (of_treatment @ coefficients[:kinds])[design.of_run] + blocks @ coefficients[
+            kinds:
+        ]
         residuals = y - middle - predicted
-        found[0] += middle
-        solution[used] = found
+        coefficients[0] += middle
+        solution[used] = coefficients
     fit = Fit(
-        design, y, solution, covariance, residuals, where, of_blocks, without, whole,
+        design, y, solution, covariance, residuals, where, of_blocks, without, complete,
         [RUN] * len(terms), {}, groups, used=used, block=block,
         block_columns=blocks,
     )  # fmt: skip
@@ -237,18 +239,18 @@ def _with_errors(fit: Fit, terms: list[Term], by_run: Values | None) -> Fit:
     if not fit.groups or by_run is None:
         return replace(fit, errors={RUN: strata.Stratum(RUN, error, df)})
     of_run = fit.design.of_run
-    found = [
+    strata_of_terms = [
         strata.stratum_of(t.columns[of_run], fit.groups) if np.any(t.columns) else RUN
         for t in terms
     ]
     level = all(strata.equal_sizes(group) for group in fit.groups.values())
     of_column = [strata.ALL]
-    for term, name in zip(terms, found, strict=True):
+    for term, name in zip(terms, strata_of_terms, strict=True):
         of_column += [name or RUN] * int(np.any(term.columns, axis=0).sum())
     of_column += [strata.ALL] * (fit.blocks.stop - fit.blocks.start)
-    if level and None not in found and not fit.without.count(ASSUMED):
+    if level and None not in strata_of_terms and not fit.without.count(ASSUMED):
         errors = strata.error_strata(fit.residuals, by_run, of_column, fit.groups)
-        return replace(fit, of_term=[name or RUN for name in found], errors=errors)
+        return replace(fit, of_term=[name or RUN for name in strata_of_terms], errors=errors)
     return _out_of_balance(fit, terms, by_run)
 
 
@@ -279,17 +281,17 @@ def _out_of_balance(fit: Fit, terms: list[Term], by_run: Values) -> Fit:
         name: strata.Stratum(name, between, df if not others else 0),
         RUN: strata.Stratum(RUN, within, df_run if not others else 0),
     }
-    found = replace(fit, of_term=of_term, errors=errors)
+    balanced = replace(fit, of_term=of_term, errors=errors)
     if others or df < 1:
-        return found
+        return balanced
     try:
-        return replace(found, mixed=strata.mixed(fit.y, by_run, group))
+        return replace(balanced, mixed=strata.mixed(fit.y, by_run, group))
     except PenstockError:
-        return found
+        return balanced
 
 
 def _between(columns: Values, group: Numbers) -> bool:
-    """Whether a term's columns are constant within every setting."""
+    """True if a term's columns are constant within every setting."""
     return bool(np.allclose(columns, strata.means_of(columns, group), atol=1e-9))
 
 
@@ -307,15 +309,15 @@ class Cells:
 
     @classmethod
     def of(cls, of_run: Numbers, label: Numbers | None) -> Cells:
-        """Of the treatment and the block of each run."""
+        """The cells of the treatment and the block of each run."""
         if label is None:
             code: Values = np.empty((1, 0))
             label = np.zeros(len(of_run), dtype=np.int64)
         else:
             code = sum_to_zero(np.arange(int(label.max()) + 1))
         together = of_run * len(code) + label
-        found, count = np.unique(together, return_counts=True)
-        return cls(found // len(code), found % len(code), count, code, of_run, label)
+        codes, count = np.unique(together, return_counts=True)
+        return cls(codes // len(code), codes % len(code), count, code, of_run, label)
 
     @property
     def blocks(self) -> Values:
@@ -343,17 +345,17 @@ class Cells:
         return self.code[self.block], [t.columns[self.treatment] for t in terms]
 
 
-def _kept(terms: list[Term], without: list[str], cells: Cells) -> list[Term]:
+def _estimable_terms(terms: list[Term], without: list[str], cells: Cells) -> list[Term]:
     """The terms, with zeros for those that are assumed to be 0 or depend on earlier ones."""
-    found = []
+    estimable = []
     blocks, by_cell = cells.rows(terms)
     basis = _start(blocks)
     for term, columns, method in zip(terms, by_cell, without, strict=True):
         larger, new = _extend(basis, columns)
         good = new == term.width and method != ASSUMED
         basis = larger if good else basis
-        found.append(term if good else replace(term, columns=np.zeros_like(term.columns)))
-    return found
+        estimable.append(term if good else replace(term, columns=np.zeros_like(term.columns)))
+    return estimable
 
 
 def _start(blocks: Values) -> Values:
@@ -363,14 +365,16 @@ def _start(blocks: Values) -> Values:
 
 
 def _not_estimable(terms: list[Term], cells: Cells, *, may_assume: bool) -> tuple[list[str], bool]:
-    """Why terms have no estimate (`NOT_ESTIMABLE`, `ASSUMED`; empty: they have one); whether all have one."""
+    """Reasons why terms have no estimate (`NOT_ESTIMABLE`, `ASSUMED`, else empty); True if all have one."""
     there = [bool(np.any(term.columns)) for term in terms]
     gone = ["" if t else NOT_ESTIMABLE for t in there]
-    if _independent([t for t, whole in zip(terms, there, strict=True) if whole], cells):
+    if _independent([t for t, present in zip(terms, there, strict=True) if present], cells):
         return gone, all(there)
     sizes = [term.size for term in terms]
     for most in range(max(sizes) - 1, _NEVER_ASSUMED - 1, -1) if may_assume else ():
-        short = [t for t, s, whole in zip(terms, sizes, there, strict=True) if whole and s <= most]
+        short = [
+            t for t, s, present in zip(terms, sizes, there, strict=True) if present and s <= most
+        ]
         if _independent(short, cells):
             long = [ASSUMED if s > most and not g else g for g, s in zip(gone, sizes, strict=True)]
             return long, False
@@ -378,7 +382,7 @@ def _not_estimable(terms: list[Term], cells: Cells, *, may_assume: bool) -> tupl
 
 
 def _independent(terms: list[Term], cells: Cells) -> bool:
-    """Whether these terms, mean and blocks are all told apart by the runs."""
+    """True if the runs determine these terms, mean and blocks, all together."""
     columns = np.hstack([np.ones((int(cells.treatment.max()) + 1, 1)), *(t.columns for t in terms)])
     if columns.shape[1] + cells.code.shape[1] > len(cells.treatment):
         return False
@@ -414,11 +418,11 @@ def _mixed_in(terms: list[Term], cells: Cells) -> list[str]:
     values, rows = np.linalg.svd(x, full_matrices=True)[1:]
     rank = int(np.sum(values > 1e-8 * values[0]))
     touched = np.any(np.abs(rows[rank:]) > 1e-8, axis=0)
-    found, at = [], 1 + blocks.shape[1]
+    methods, at = [], 1 + blocks.shape[1]
     for term in terms:
-        found.append(NOT_ESTIMABLE if touched[at : at + term.width].any() else "")
+        methods.append(NOT_ESTIMABLE if touched[at : at + term.width].any() else "")
         at += term.width
-    return found
+    return methods
 
 
 def _extend(basis: Values, columns: Values) -> tuple[Values, int]:
@@ -428,9 +432,9 @@ def _extend(basis: Values, columns: Values) -> tuple[Values, int]:
         norm = float(np.linalg.norm(column))
         rest = column - basis @ (basis.T @ column)
         rest = rest - basis @ (basis.T @ rest)  # twice is enough (Kahan; Parlett 1980)
-        left = float(np.linalg.norm(rest))
-        if norm > 0 and left > 1e-8 * norm:
-            basis = np.column_stack([basis, rest / left])
+        norm_rest = float(np.linalg.norm(rest))
+        if norm > 0 and norm_rest > 1e-8 * norm:
+            basis = np.column_stack([basis, rest / norm_rest])
             new += 1
     return basis, new
 

@@ -1,5 +1,5 @@
-"""Terms beyond the model of a design that is no regular fraction: what of them is in the estimates, and which
-few terms would explain the runs as well as the model does.
+"""Terms beyond the model of a design that is no regular fraction: their part in the estimates, and the few
+terms that would explain the runs as well as the model does.
 
 The shares are the alias matrix of the runs that were analysed (`design/alias_matrix.py`), so that lost and
 excluded runs count. Explanations are searched among the terms of the model and the interactions just beyond
@@ -51,10 +51,10 @@ def with_aliases(table: pd.DataFrame, fit: Fit, plan: Plan) -> pd.DataFrame:
     which every treatment has runs."""
     if plan.model is None and ASSUMED not in fit.without:
         return table
-    for term, held in shares_of(fit, plan).items():
-        mine = table["term"].astype(str) == term
-        before = [a for a in table.loc[mine, "aliases"].astype(str) if a]
-        table.loc[mine, "aliases"] = ", ".join([*before, *(s.text for s in held)])
+    for term, rivals in shares_of(fit, plan).items():
+        of_term = table["term"].astype(str) == term
+        before = [a for a in table.loc[of_term, "aliases"].astype(str) if a]
+        table.loc[of_term, "aliases"] = ", ".join([*before, *(s.text for s in rivals)])
     return table
 
 
@@ -71,9 +71,9 @@ def _columns(
             for model in ("main", "pairs")
             for n, c in [*terms(plan.factors, "main", levels), *beyond(plan.factors, model, levels)]
         ]
-        known = dict(every)
-        inside = [(n, known[n]) for n in names if n in known]
-        return base, inside, [(n, c) for n, c in known.items() if n not in names]
+        by_name = dict(every)
+        inside = [(n, by_name[n]) for n in names if n in by_name]
+        return base, inside, [(n, c) for n, c in by_name.items() if n not in names]
     inside, outside = list[Named](), list[Named]()
     for term, without in zip(fit.design.terms, fit.without, strict=True):
         if not np.any(term.columns):
@@ -108,7 +108,7 @@ class _Set:
 
     names: tuple[str, ...]
     basis: Values
-    left: float
+    rest: float
 
 
 def explained(fit: Fit, plan: Plan, names: Sequence[str] | None = None) -> Explained:
@@ -122,25 +122,25 @@ def explained(fit: Fit, plan: Plan, names: Sequence[str] | None = None) -> Expla
     y = fit.y
     kinds = len(fit.design.levels)
     treatments: Values = np.eye(kinds)[fit.design.of_run]
-    whole = _basis(np.hstack([base, treatments]))
-    pure_ss = float(y @ y - (whole.T @ y) @ (whole.T @ y))
-    pure_df = len(y) - whole.shape[1]
+    full = _basis(np.hstack([base, treatments]))
+    pure_ss = float(y @ y - (full.T @ y) @ (full.T @ y))
+    pure_df = len(y) - full.shape[1]
     pure = pure_df >= LEAST_PURE and pure_ss > _TINY * float(y @ y)
     most = min(_MOST_TERMS, kinds - 2 if pure else (kinds - 1) // 2)
     start = _Set((), _basis(base), 0.0)
-    start.left = float(y @ y - (start.basis.T @ y) @ (start.basis.T @ y))
+    start.rest = float(y @ y - (start.basis.T @ y) @ (start.basis.T @ y))
     model = _basis(np.hstack([base, *(c for _, c in inside)]))
-    left = float(y @ y - (model.T @ y) @ (model.T @ y))
+    unexplained = float(y @ y - (model.T @ y) @ (model.T @ y))
     within = {n for n, _ in inside}
 
-    def fits(left_over: float, columns: int) -> bool:
-        lack = whole.shape[1] - columns
+    def fits(rest: float, columns: int) -> bool:
+        lack = full.shape[1] - columns
         if lack < 1:
             return True
-        ratio = max(left_over - pure_ss, 0.0) / lack / (pure_ss / pure_df)
+        ratio = max(rest - pure_ss, 0.0) / lack / (pure_ss / pure_df)
         return bool(stats.f.sf(ratio, lack, pure_df) > LEVEL)
 
-    alone = fits(left, model.shape[1]) if pure else True
+    alone = fits(unexplained, model.shape[1]) if pure else True
     dictionary = [*inside, *outside]
     place = {name: at for at, (name, _) in enumerate(dictionary)}
 
@@ -149,7 +149,7 @@ def explained(fit: Fit, plan: Plan, names: Sequence[str] | None = None) -> Expla
         return [tuple(sorted(one.names, key=place.__getitem__)) for one in sets]
 
     beam, scored = [start], list[tuple[float, _Set]]()
-    if pure and fits(start.left, start.basis.shape[1]):
+    if pure and fits(start.rest, start.basis.shape[1]):
         return Explained([], alone, pure)
     if not pure:
         scored.append((_criterion(start, len(y)), start))
@@ -158,7 +158,7 @@ def explained(fit: Fit, plan: Plan, names: Sequence[str] | None = None) -> Expla
         if not beam:
             break
         if pure:
-            good = [s for s in beam if fits(s.left, s.basis.shape[1])]
+            good = [s for s in beam if fits(s.rest, s.basis.shape[1])]
             if good:
                 return Explained(names_of(good), alone, pure)
         else:
@@ -176,7 +176,7 @@ def _criterion(one: _Set, n: int) -> float:
     k = one.basis.shape[1] + 1
     if n - k - 1 <= 0:
         return math.inf
-    spread = max(one.left / n, 1e-300)
+    spread = max(one.rest / n, 1e-300)
     return float(n * math.log(spread) + 2 * k + 2 * k * (k + 1) / (n - k - 1))
 
 
@@ -184,7 +184,7 @@ def _larger(
     beam: Sequence[_Set], dictionary: Sequence[Named], inside: set[str], y: Values
 ) -> list[_Set]:
     """The most promising sets of one term more, each once."""
-    found: dict[frozenset[str], tuple[float, _Set, int]] = {}
+    candidates: dict[frozenset[str], tuple[float, _Set, int]] = {}
     single = [i for i, (_, c) in enumerate(dictionary) if c.shape[1] == 1]
     stacked = np.hstack([dictionary[i][1] for i in single]) if single else np.empty((len(y), 0))
     sizes = np.einsum("ij,ij->j", stacked, stacked)
@@ -193,9 +193,11 @@ def _larger(
         gains = np.full(len(dictionary), -1.0)
         if single:
             rest = stacked - one.basis @ (one.basis.T @ stacked)
-            left = np.einsum("ij,ij->j", rest, rest)
-            known = left > 1e-9 * sizes
-            gains[single] = np.where(known, (rest.T @ rest_y) ** 2 / np.where(known, left, 1), -1)
+            sizes_rest = np.einsum("ij,ij->j", rest, rest)
+            independent = sizes_rest > 1e-9 * sizes
+            gains[single] = np.where(
+                independent, (rest.T @ rest_y) ** 2 / np.where(independent, sizes_rest, 1), -1
+            )
         for i, (name, columns) in enumerate(dictionary):
             if name in one.names or not _may_enter(name, one.names, inside):
                 continue
@@ -205,19 +207,19 @@ def _larger(
             if gains[i] <= 0:
                 continue
             key = frozenset((*one.names, name))
-            if key not in found or one.left - gains[i] < found[key][0]:
-                found[key] = (one.left - gains[i], one, i)
-    kept = sorted(found.values(), key=lambda item: item[0])[:_MOST_SETS]
-    made = []
-    for left_over, one, i in kept:
+            if key not in candidates or one.rest - gains[i] < candidates[key][0]:
+                candidates[key] = (one.rest - gains[i], one, i)
+    best = sorted(candidates.values(), key=lambda item: item[0])[:_MOST_SETS]
+    sets = []
+    for rest_squares, one, i in best:
         name, columns = dictionary[i]
         new = _basis(columns - one.basis @ (one.basis.T @ columns), float(len(columns)))
-        made.append(_Set((*one.names, name), np.hstack([one.basis, new]), max(left_over, 0.0)))
-    return made
+        sets.append(_Set((*one.names, name), np.hstack([one.basis, new]), max(rest_squares, 0.0)))
+    return sets
 
 
 def _may_enter(name: str, chosen: Sequence[str], inside: set[str]) -> bool:
-    """Whether a term may follow on those chosen: a main effect, or a product beside one of its parts."""
+    """True if a term may follow those chosen: a main effect, or a product with one of its parts."""
     parts = name.split(":")
     if len(parts) == 1:
         return True
@@ -229,10 +231,10 @@ def _may_enter(name: str, chosen: Sequence[str], inside: set[str]) -> bool:
 
 
 def _basis(columns: Values, size: float = 0.0) -> Values:
-    """An orthonormal basis; `size`: the norm of columns below a tiny part of which nothing is left."""
+    """An orthonormal basis; `size`: norm relative to which smaller columns count as zero."""
     if not columns.shape[1]:
         return columns
     q, values, _ = np.linalg.svd(columns, full_matrices=False)
     least = 1e-9 * max(float(values[0]), math.sqrt(size))
-    kept: Values = q[:, values > least]
-    return kept
+    basis: Values = q[:, values > least]
+    return basis

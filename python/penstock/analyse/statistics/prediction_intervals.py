@@ -26,10 +26,10 @@ Width = Literal["ok", "caution", "outside"]
 
 @dataclass(frozen=True)
 class Calibrated:
-    """What measured pairs did to an interval: how many there were, the rank, and the half-width.
+    """Calibration of an interval by measured pairs: their number, the rank, and the half-width.
 
-    `half_width` is a share of the prediction, None where there were too few pairs (unbounded); `low` and
-    `high` are the ends that were simulated, which a new pair keeps.
+    `half_width` is a share of the prediction, None for too few pairs (unbounded); `low` and `high` are the
+    simulated ends, which a new pair does not change.
     """
 
     pairs: int
@@ -57,11 +57,11 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class Interval:
-    """Where one single run will end with probability `level`, in the unit of the values (seconds).
+    """Interval of one single run with probability `level`, in the unit of the values (seconds).
 
-    `high` is infinite where too many of the draws never end (a store that fills up). `attained` is the
-    probability that the order statistics give under the model, at least `level` where there were draws
-    enough. `method` says in words how it was made, `sources` what varied.
+    `high` is infinite if too many of the draws never end (a store that fills up). `attained` is the
+    probability that the order statistics give under the model, at least `level` if there were enough draws.
+    `method` describes how it was computed, `sources` what varied.
     """
 
     low: float
@@ -160,7 +160,7 @@ def order_statistics(
 
 
 def width_verdict(half_width: float) -> Width:
-    """What a calibrated half-width, a share of the prediction, makes of a verdict."""
+    """Verdict for a calibrated half-width, a share of the prediction."""
     if half_width > OF_NO_USE:
         return "outside"
     return "caution" if half_width > TOO_WIDE else "ok"
@@ -168,14 +168,14 @@ def width_verdict(half_width: float) -> Width:
 
 def half_share(interval: Interval, predicted: float) -> float | None:
     """The larger half of a calibrated interval as a share of the prediction; None if it is not calibrated."""
-    known = interval.calibration
-    if known is None or known.half_width is None or not predicted > 0:
+    calibration = interval.calibration
+    if calibration is None or calibration.half_width is None or not predicted > 0:
         return None
     return max(interval.high / predicted - 1, 1 - interval.low / predicted)
 
 
-def width_words(half_width: float) -> str:
-    """What is wrong with a half-width that is too wide."""
+def width_message(half_width: float) -> str:
+    """Message on a half-width that is too wide."""
     if half_width > OF_NO_USE:
         return (
             "of two configurations one may take twice as long as the other and not be told from it"
@@ -189,7 +189,7 @@ def conformal_scores(
     lows: Sequence[float | None] = (),
     highs: Sequence[float | None] = (),
 ) -> tuple[list[float], bool]:
-    """How far each measured value lies outside its interval, as a share of the prediction.
+    """Distance of each measured value outside its interval, as a share of the prediction.
 
     With an interval for every pair: max(low − y, y − high) / predicted, negative inside (conformalised
     intervals, Romano, Patterson and Candès 2019); second result True. Otherwise |y − predicted| / predicted.
@@ -214,10 +214,10 @@ def calibrate(
     """
     rank = conformal_rank(len(scores), interval.level)
     half = conformal_half_width(scores, interval.level)
-    known = Calibrated(len(scores), rank, half, interval.low, interval.high)
+    calibration = Calibrated(len(scores), rank, half, interval.low, interval.high)
     if half is None:
         method = f"{interval.method}; insufficient calibration ({len(scores)} measured pairs, rank {rank})"
-        return replace(interval, method=method, calibration=known)
+        return replace(interval, method=method, calibration=calibration)
     if around_interval:
         low, high = interval.low - half * predicted, interval.high + half * predicted
         basis = f"{interval.method}, its ends moved by {half:+.3g} of the prediction"
@@ -228,4 +228,4 @@ def calibrate(
     if low > high:  # more was taken away than was there
         low = high = (low + high) / 2
     method = f"{basis}: split-conformal, rank {rank} of {len(scores)} measured pairs"
-    return replace(interval, low=low, high=high, method=method, calibration=known)
+    return replace(interval, low=low, high=high, method=method, calibration=calibration)

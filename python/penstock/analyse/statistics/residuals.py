@@ -56,7 +56,7 @@ class Check:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing speaks against it at the level of checks."""
+        """True if the check does not fail at the level of checks."""
         return not self.p < CHECK_LEVEL
 
 
@@ -73,21 +73,21 @@ def leverages(fit: Fit) -> Values:
     kinds = np.einsum(
         "ij,ij->i", of_treatment[:, keep] @ covariance[:first, :first], of_treatment[:, keep]
     )
-    found: Values = kinds[fit.design.of_run]
+    leverage: Values = kinds[fit.design.of_run]
     blocks = fit.block_columns
     if blocks.shape[1]:
         cross = of_treatment[:, keep] @ covariance[:first, first:]
-        found = found + 2 * np.einsum("ij,ij->i", cross[fit.design.of_run], blocks)
-        found = found + np.einsum("ij,ij->i", blocks @ covariance[first:, first:], blocks)
-    return np.asarray(np.clip(found, 0.0, 1.0))
+        leverage = leverage + 2 * np.einsum("ij,ij->i", cross[fit.design.of_run], blocks)
+        leverage = leverage + np.einsum("ij,ij->i", blocks @ covariance[first:, first:], blocks)
+    return np.asarray(np.clip(leverage, 0.0, 1.0))
 
 
 def run_residuals(fit: Fit) -> tuple[Values, float]:
     """The residuals of runs (within the settings that they share), and their degrees of freedom."""
-    found = fit.residuals
+    residuals = fit.residuals
     for group in fit.groups.values():
-        found = found - means_of(found, group)
-    return found, float(fit.errors[RUN].df)
+        residuals = residuals - means_of(residuals, group)
+    return residuals, float(fit.errors[RUN].df)
 
 
 def studentised(fit: Fit) -> Values:
@@ -99,8 +99,8 @@ def studentised(fit: Fit) -> Values:
     total = float(residual @ residual)
     with np.errstate(divide="ignore", invalid="ignore"):
         without = (total - residual**2 / free) / (df - 1)
-        found = residual / np.sqrt(np.where(without > 0, without, np.nan) * free)
-    return np.asarray(np.where(free > 1e-9, found, np.nan))
+        ratios = residual / np.sqrt(np.where(without > 0, without, np.nan) * free)
+    return np.asarray(np.where(free > 1e-9, ratios, np.nan))
 
 
 def residual_table(
@@ -147,8 +147,8 @@ def residual_table(
 def far_from_median(
     data: pd.DataFrame, response: str, mads: float = FAR_IN_MADS
 ) -> NDArray[np.bool_]:
-    """Which runs are so many median absolute deviations from the median of their treatment of five runs or
-    more. Where more than half of the runs of a treatment are alike, that of all treatments counts."""
+    """Flags of runs `mads` median absolute deviations or more from the median of their treatment of five runs
+    or more. Where more than half of the runs of a treatment are equal, that of all treatments counts."""
     if "treatment_id" not in data:
         return np.zeros(len(data), dtype=bool)
     values = pd.to_numeric(data[response]).astype(float)
@@ -187,15 +187,15 @@ def checks(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[Check]:
     raw = [
         one.p(float(value), null) for one, value, null in zip(statistics, seen, drawn, strict=True)
     ]
-    known = [(one, p) for one, p in zip(statistics, raw, strict=True) if math.isfinite(p)]
-    found = holm([p for _, p in known])
-    return [Check(one.name, one.what, p) for (one, _), p in zip(known, found, strict=True)]
+    finite = [(one, p) for one, p in zip(statistics, raw, strict=True) if math.isfinite(p)]
+    adjusted = holm([p for _, p in finite])
+    return [Check(one.name, one.what, p) for (one, _), p in zip(finite, adjusted, strict=True)]
 
 
 @dataclass(frozen=True)
 class _Statistic:
-    """What a check looks at: `of` residuals (sets × runs) and what each run has left of a standard deviation
-    a number for each set. One that is far from its middle speaks against the assumption, or a large one."""
+    """Statistic of a check: `of` residuals (sets × runs) and the remaining share of each run's standard
+    deviation gives a number per set. A number far from its middle, or a large one, fails the assumption."""
 
     name: str
     what: str
@@ -226,10 +226,10 @@ class _Statistic:
 
 
 def _statistics(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[_Statistic]:
-    found = []
+    statistics = []
     if np.ptp(fit.fitted) > 0:
         ranks = _ranks(fit.fitted[None])[0]
-        found.append(
+        statistics.append(
             _Statistic(
                 "spread-fitted",
                 "spread of residuals against fitted values",
@@ -247,7 +247,7 @@ def _statistics(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[_Stati
     for name, of_what, group, least in groups:
         counts = np.bincount(group)
         if len(counts) > 1 and counts.min() >= least:
-            found.append(
+            statistics.append(
                 _Statistic(
                     name,
                     f"spread of residuals {of_what}",
@@ -258,7 +258,7 @@ def _statistics(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[_Stati
     if "run_order" in data:
         order = pd.to_numeric(data["run_order"]).to_numpy(float)
         place, in_order = _ranks(order[None])[0], np.argsort(order)
-        found += [
+        statistics += [
             _Statistic(
                 "drift",
                 "residuals against run order",
@@ -276,7 +276,7 @@ def _statistics(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[_Stati
             by_treatment = np.lexsort((order, fit.design.of_run))
             same = np.diff(fit.design.of_run[by_treatment]) == 0
             if np.bincount(fit.design.of_run).max() >= _ENOUGH_IN_A_ROW:
-                found.append(
+                statistics.append(
                     _Statistic(
                         "successive",
                         "residuals of a treatment from one run of it to the next",
@@ -286,7 +286,7 @@ def _statistics(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[_Stati
     if len(fit.y) <= _MOST_NORMAL:
         n = len(fit.y)
         scores = stats.norm.ppf((np.arange(1, n + 1) - 0.375) / (n + 0.25))
-        found.append(
+        statistics.append(
             _Statistic(
                 "normal",
                 "distribution of residuals against the normal",
@@ -294,7 +294,7 @@ def _statistics(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[_Stati
                 large=True,
             )
         )
-    return found
+    return statistics
 
 
 def _drawn(
@@ -305,13 +305,13 @@ def _drawn(
     draws = _DRAWS if n <= _MOST_DRAWN else _FEW_DRAWS
     basis = _basis(fit)
     draw = np.random.default_rng(_SEED)
-    found: list[list[Values]] = [[] for _ in statistics]
+    drawn: list[list[Values]] = [[] for _ in statistics]
     sets = max(_AT_ONCE // n, 1)
     for start in range(0, draws, sets):
-        left = _left(fit, basis, draw.standard_normal((min(sets, draws - start), n)))
-        for values, statistic in zip(found, statistics, strict=True):
-            values.append(statistic(left, free))
-    return [np.concatenate(values) for values in found]
+        residuals = _residuals_of(fit, basis, draw.standard_normal((min(sets, draws - start), n)))
+        for values, statistic in zip(drawn, statistics, strict=True):
+            values.append(statistic(residuals, free))
+    return [np.concatenate(values) for values in drawn]
 
 
 def _basis(fit: Fit) -> Values | None:
@@ -327,7 +327,7 @@ def _basis(fit: Fit) -> Values | None:
     return np.asarray(np.linalg.qr(columns)[0])
 
 
-def _left(fit: Fit, basis: Values | None, rows: Values) -> Values:
+def _residuals_of(fit: Fit, basis: Values | None, rows: Values) -> Values:
     """The residuals of runs, of values of runs (sets × runs)."""
     if basis is None:
         # exact after once where blocks are balanced, near enough after a few times where runs are lost
@@ -370,10 +370,10 @@ def _ranks(rows: Values) -> Values:
 
 def _correlation(rows: Values, with_: Values) -> Values:
     """Pearson's correlation of each set with the same numbers; NaN of one that does not vary."""
-    left, right = rows - rows.mean(axis=1, keepdims=True), with_ - with_.mean()
-    size = np.sqrt((left**2).sum(axis=1) * (right @ right))
+    centred, other = rows - rows.mean(axis=1, keepdims=True), with_ - with_.mean()
+    size = np.sqrt((centred**2).sum(axis=1) * (other @ other))
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray((left @ right) / size)
+        return np.asarray((centred @ other) / size)
 
 
 def _spreads(rows: Values, free: Values, group: NDArray[np.integer[Any]]) -> Values:
@@ -387,11 +387,11 @@ def _levene(rows: Values, group: NDArray[np.integer[Any]]) -> Values:
     off = np.empty_like(rows)
     for size in np.unique(counts):
         # groups × runs
-        mine = order[counts[group[order]] == size].reshape(-1, size)
+        members = order[counts[group[order]] == size].reshape(-1, size)
         # a median by sorting: several times faster than numpy's for few runs
-        ranked = np.sort(rows[:, mine], axis=2)
+        ranked = np.sort(rows[:, members], axis=2)
         median = (ranked[:, :, (size - 1) // 2] + ranked[:, :, size // 2]) / 2
-        off[:, mine] = np.abs(rows[:, mine] - median[:, :, None])
+        off[:, members] = np.abs(rows[:, members] - median[:, :, None])
     means = _sums(off, group) / counts
     between = (counts * (means - off.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
     within = ((off - means[:, group]) ** 2).sum(axis=1)

@@ -26,7 +26,7 @@ MOST_POWER = 3.0
 #: a Box-Cox power below which it is that of logarithms
 NO_POWER = 1e-6
 
-IN_WORDS = {
+SCALE_TEXTS = {
     LINEAR: "as measured (differences)",
     LOG: "natural logarithms (ratios)",
     BOX_COX: "a Box-Cox power",
@@ -63,7 +63,7 @@ def scaled(
 def scaled_ends(
     values: Values, low: Values, high: Values, scale: str, power: float | None = None
 ) -> tuple[Values, Values]:
-    """How far the undisturbed values may lie below and above the values, on a scale (`scaled`).
+    """Distance of the undisturbed values below and above the values, on a scale (`scaled`).
 
     Ranks move as far as the order of the runs may change.
     """
@@ -85,7 +85,7 @@ def _on_scale(ends: Values, values: Values, scale: str, power: float | None) -> 
 
 
 def geometric_mean(values: NDArray[np.floating[Any]]) -> float:
-    """Of values above 0."""
+    """Geometric mean of values above 0."""
     return float(np.exp(np.log(values).mean()))
 
 
@@ -109,8 +109,8 @@ def power_beside(values: NDArray[np.floating[Any]], columns: NDArray[np.floating
         rest = moved - basis @ (basis.T @ moved)
         return float(rest @ rest)
 
-    found = optimize.minimize_scalar(spread, bounds=(-MOST_POWER, MOST_POWER), method="bounded")
-    return float(found.x)
+    best = optimize.minimize_scalar(spread, bounds=(-MOST_POWER, MOST_POWER), method="bounded")
+    return float(best.x)
 
 
 def unscaled(value: float, scale: str, power: float | None = None, middle: float = 1.0) -> float:

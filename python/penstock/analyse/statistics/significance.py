@@ -1,11 +1,11 @@
-"""What may be said to differ: one judgement, which every sentence, table and figure uses.
+"""Significance of differences: one judgement, used by every sentence, table and figure.
 
-Of a response all terms of the effects are judged together (Holm, Scandinavian Journal of Statistics 6, 1979;
-of effects without pure error Lenth's simultaneous margin, Technometrics 31, 1989): with 95 % probability none
-of them that is nothing is called something. Where no term shows, no treatment and no level is said to be
-worse than another either. Where one shows, pairs of treatments are told apart by Tukey's studentised range
-(Kramer's for unequal numbers), the combinations of a cost by Šidák's bound on the largest of several t
-(Journal of the American Statistical Association 62, 1967).
+All terms of the effects of a response are judged together (Holm, Scandinavian Journal of Statistics 6, 1979;
+of effects without pure error Lenth's simultaneous margin, Technometrics 31, 1989): with 95 % probability no
+zero effect among them is called significant. If no term is, no treatment and no level is called worse than
+another either. If one is, pairs of treatments are compared by Tukey's studentised range (Kramer's for
+unequal numbers), the combinations of a cost by Šidák's bound on the largest of several t (Journal of the
+American Statistical Association 62, 1967).
 """
 
 from __future__ import annotations
@@ -67,18 +67,18 @@ def adjusted(terms: pd.DataFrame) -> pd.Series[float]:
 
 
 def is_sure(terms: pd.DataFrame) -> pd.Series[bool]:
-    """Which terms of an effects table, of one response, are significant: all of them judged together."""
+    """Flags of the significant terms of an effects table of one response: all judged together."""
     return adjusted(terms) < LEVEL
 
 
 def limits(terms: pd.DataFrame) -> pd.Series[float]:
-    """The size of each effect from which on it is significant, given how many others are: exactly those of
-    `is_sure` are beyond theirs. NaN where a term has no single size."""
+    """The size from which each effect is significant, given how many others are: exactly those of `is_sure`
+    exceed theirs. NaN where a term has no single size."""
     tested = np.isfinite(_numbers(terms, "p_value"))
-    left = int(tested.sum()) - int(is_sure(terms).sum())
+    remaining = int(tested.sum()) - int(is_sure(terms).sum())
     if _by_lenth(terms, tested):
         return _margins(terms, tested)
-    return _sizes(terms, tested, _level(terms) / max(left, 1))
+    return _sizes(terms, tested, _level(terms) / max(remaining, 1))
 
 
 def margins(terms: pd.DataFrame) -> pd.Series[float]:
@@ -129,22 +129,22 @@ def _sizes(terms: pd.DataFrame, tested: Flags, p: float) -> pd.Series[float]:
         return pd.Series(math.nan, index=terms.index)
     error = np.where(tested, _numbers(terms, "standard_error"), math.nan)
     df = _numbers(terms, "df_error")
-    mine = _of_lenth(terms) & tested
-    if mine.any():
+    by_lenth = _of_lenth(terms) & tested
+    if by_lenth.any():
         # a third of the contrasts that were judged against each other, those of one stratum
-        judged = pd.Series(np.where(mine, _numbers(terms, "df"), 0.0), index=terms.index)
+        judged = pd.Series(np.where(by_lenth, _numbers(terms, "df"), 0.0), index=terms.index)
         if "stratum" in terms:
             judged = judged.groupby(terms["stratum"].fillna("")).transform("sum")
         else:
             judged[:] = judged.sum()
-        df = np.where(mine, judged / 3, df)
+        df = np.where(by_lenth, judged / 3, df)
     quantile = special.stdtrit(np.where(df > 0, df, math.nan), 1 - p / 2)
     bias = np.nan_to_num(_numbers(terms, "bias")) if "bias" in terms else 0.0
     return pd.Series(2 * error * quantile + bias, index=terms.index)
 
 
 def shows(outcome: Outcome, response: str) -> bool | None:
-    """Whether any term of a response is significant; None where none was tested."""
+    """True if any term of a response is significant; None if none was tested."""
     terms = terms_of(outcome, response)
     if terms is None or all(math.isnan(p) for p in terms.p):
         return None
@@ -162,7 +162,7 @@ def sure_terms(outcome: Outcome, response: str) -> list[str]:
 
 
 def spans(outcome: Outcome, response: str, treatments: int) -> bool:
-    """Whether the terms that were tested leave no difference of so many treatments out."""
+    """True if the tested terms cover all differences between `treatments` treatments."""
     terms = terms_of(outcome, response)
     if terms is None or "df" not in terms.table:
         return False
@@ -171,7 +171,7 @@ def spans(outcome: Outcome, response: str, treatments: int) -> bool:
 
 
 def term_is_sure(outcome: Outcome, response: str, term: str) -> bool | None:
-    """Whether one term is significant; None where it was not tested."""
+    """True if one term is significant; None if it was not tested."""
     terms = terms_of(outcome, response)
     if terms is None or term not in terms.names:
         return None
@@ -186,9 +186,9 @@ def terms_of(outcome: Outcome, response: str) -> Terms | None:
         return None
     cached: dict[str, Terms] = outcome.memory.setdefault("terms", {})
     if response not in cached:
-        mine = np.array([str(r) == response for r in table["response"].tolist()], dtype=bool)
-        mine &= outcome.is_effect(table["term"]).to_numpy()
-        cached[response] = Terms(table[mine])
+        flags = np.array([str(r) == response for r in table["response"].tolist()], dtype=bool)
+        flags &= outcome.is_effect(table["term"]).to_numpy()
+        cached[response] = Terms(table[flags])
     return cached[response]
 
 

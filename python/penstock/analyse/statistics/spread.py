@@ -1,4 +1,4 @@
-"""Standard errors of means of treatments: what runs vary by, and what those of a block or a setting share.
+"""Standard errors of means of treatments: variation of runs, and the part shared by a block or a setting.
 
 A run is its treatment's mean, plus what its block and its settings add to all of their runs, plus an error of
 its own. The variances come from the residuals about the treatments' means (equations of quadratic forms and
@@ -43,7 +43,7 @@ NONE = Error(math.nan, 0.0)
 
 @dataclass(frozen=True)
 class Spread:
-    """What the runs of each treatment (from 0) vary by; `shared`: the number of each run's block or setting,
+    """Variation of the runs of each treatment (from 0); `shared`: the number of each run's block or setting,
     a group for each kind that may make runs alike."""
 
     treatment: Numbers
@@ -84,14 +84,14 @@ class Spread:
 
     @cached_property
     def alone(self) -> NDArray[np.bool_]:
-        """Which treatments have all their runs in different blocks and settings: they vary independently."""
-        found: NDArray[np.bool_] = np.ones(len(self.counts), dtype=bool)
+        """Flags of treatments with all runs in different blocks and settings, which vary independently."""
+        flags: NDArray[np.bool_] = np.ones(len(self.counts), dtype=bool)
         for group in self.shared:
             if int(group.max(initial=0)) == 0:
                 continue
             pairs = np.unique(np.column_stack([self.treatment, group]), axis=0)
-            found &= np.bincount(pairs[:, 0], minlength=len(self.counts)) == self.counts
-        return found
+            flags &= np.bincount(pairs[:, 0], minlength=len(self.counts)) == self.counts
+        return flags
 
     def of_treatment(self, treatment: int) -> Error:
         """The standard error of a treatment's mean: from its own runs where these are enough."""
@@ -124,13 +124,13 @@ class Spread:
         weight = np.zeros(len(self.counts))
         for treatment, one in weights.items():
             weight[treatment] = one
-        mine = weight[self.treatment] != 0
-        if int(mine.sum()) != several * len(weights):
+        used = weight[self.treatment] != 0
+        if int(used.sum()) != several * len(weights):
             return None
-        pairs = np.column_stack([self.treatment, group])[mine]
+        pairs = np.column_stack([self.treatment, group])[used]
         if len(np.unique(pairs, axis=0)) != len(pairs):
             return None
-        sums = np.bincount(group[mine], (weight[self.treatment] * self.values)[mine])
+        sums = np.bincount(group[used], (weight[self.treatment] * self.values)[used])
         return np.asarray(sums, dtype=np.float64)
 
     def _weights(self, treatments: Mapping[int, float]) -> Values:
@@ -155,13 +155,13 @@ class Spread:
         if not variance > 0:
             return NONE if variance < 0 else Error(0.0, float(self.free))
         key = tuple(np.round(shares / shares[0], 9))
-        df = self._known.get(key)
+        df = self._degrees.get(key)
         if df is None:
-            df = self._known[key] = self._satterthwaite(back.T @ shares)
+            df = self._degrees[key] = self._satterthwaite(back.T @ shares)
         return Error(math.sqrt(variance), df)
 
     @cached_property
-    def _known(self) -> dict[tuple[float, ...], float]:
+    def _degrees(self) -> dict[tuple[float, ...], float]:
         return {}
 
     @cached_property
@@ -225,16 +225,16 @@ class Spread:
 
 
 def _sums(values: Values, group: Numbers) -> Values:
-    found = np.zeros((int(group.max()) + 1, *values.shape[1:]))
-    np.add.at(found, group, values)
-    return found
+    sums = np.zeros((int(group.max()) + 1, *values.shape[1:]))
+    np.add.at(sums, group, values)
+    return sums
 
 
 def differs(variances: Values, df: Numbers) -> float:
-    """The p-value that variances of so many degrees of freedom are equal (Bartlett, Proceedings of the Royal
-    Society A 160, 1937); 1 where fewer than two are known."""
-    known = (df > 0) & np.isfinite(variances)
-    variances, df = variances[known], df[known]
+    """The p-value that variances with these degrees of freedom are equal (Bartlett, Proceedings of the Royal
+    Society A 160, 1937); 1 if fewer than two are finite."""
+    finite = (df > 0) & np.isfinite(variances)
+    variances, df = variances[finite], df[finite]
     total = float(df.sum())
     pooled = float((df * variances).sum()) / total if total else 0.0
     if len(df) < 2 or pooled <= 0:

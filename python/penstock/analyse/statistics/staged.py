@@ -91,9 +91,9 @@ def staged_effects(
 
 def _with_rivals(fit: Fit, plan: Plan, part: Plan) -> Fit:
     """The fit with the interactions that stages were made to tell and that the model does not have."""
-    known = {t.name for t in fit.design.terms}
+    names = {t.name for t in fit.design.terms}
     levels = fit.design.levels.astype(np.int64)
-    added = [Term(name, columns) for name, columns in separated(plan, levels, known)]
+    added = [Term(name, columns) for name, columns in separated(plan, levels, names)]
     return by_terms(fit, [*fit.design.terms, *added], part) if added else fit
 
 
@@ -109,20 +109,20 @@ def _in_strata(
     names = [f.name for f in plan.factors]
     x = _coded(data, plan)
     blocks = pd.get_dummies(data["replicate"]).to_numpy(dtype=float)
-    words, columns = _choose(x, blocks, fit.y)
+    selected, columns = _choose(x, blocks, fit.y)
     first = np.unique(fit.design.of_run, return_index=True)[1]
     terms = [
         Term(term_of(word, names), column[first][:, None])
-        for word, column in zip(words, columns.T, strict=True)
+        for word, column in zip(selected, columns.T, strict=True)
     ]
     chosen = by_terms(fit, terms, plan)
     (group,) = fit.groups.values()
-    found = chosen.mixed
-    theta = found.setting_variance / found.run_variance if found is not None else 0.0
+    variances = chosen.mixed
+    theta = variances.setting_variance / variances.run_variance if variances is not None else 0.0
     model = strata.whitened_by(theta, np.column_stack([blocks, columns]), group)
     inverse = np.linalg.inv(model.T @ model)
     mixed = _mixed(
-        x, model, inverse, words, blocks.shape[1], lambda c: strata.whitened_by(theta, c, group)
+        x, model, inverse, selected, blocks.shape[1], lambda c: strata.whitened_by(theta, c, group)
     )
     table = effects_of(chosen, response, confidence, scale)
     for i, term in enumerate(terms):
@@ -138,11 +138,11 @@ def _coded(data: pd.DataFrame, plan: Plan) -> NDArray[np.int8]:
 
 
 def _aliases(mixed: list[tuple[int, float]], names: list[str]) -> str:
-    held = [
+    shares = [
         Share(term_of(word, names), share, exact=abs(abs(share) - 1) < _TINY)
         for word, share in sorted(mixed, key=lambda m: -round(abs(m[1]), 9))
     ]
-    return ", ".join(s.text for s in held)
+    return ", ".join(s.text for s in shares)
 
 
 def _selected(
@@ -156,7 +156,7 @@ def _selected(
     names = [f.name for f in plan.factors]
     x = _coded(data, plan)
     blocks = pd.get_dummies(data["replicate"]).to_numpy(dtype=float)
-    words, columns = _choose(x, blocks, y)
+    selected, columns = _choose(x, blocks, y)
     model = np.column_stack([blocks, columns])
     inverse = np.linalg.inv(model.T @ model)
     solver = inverse @ model.T
@@ -166,9 +166,9 @@ def _selected(
     error = float(residual @ residual) if df > 0 else 0.0
     variance = error / df if df > 0 else math.nan
     total = float(((y - y.mean()) ** 2).sum())
-    mixed = _mixed(x, model, inverse, words, blocks.shape[1])
+    mixed = _mixed(x, model, inverse, selected, blocks.shape[1])
     rows: list[dict[str, Any]] = []
-    for i, word in enumerate(words):
+    for i, word in enumerate(selected):
         at = blocks.shape[1] + i
         q, spread = float(solution[at]), float(inverse[at, at])
         ss = q * q / spread
@@ -211,11 +211,11 @@ def _selected(
 def _choose(x: NDArray[np.int8], blocks: Values, y: Values) -> tuple[list[int], Values]:
     """Words in the model and their columns: main effects, then longer ones, those with larger parents first.
 
-    At least a third of the rows is left to the error, where the main effects leave that much.
+    At least a third of the rows is reserved for the error, if the main effects need no more.
     """
     factors = x.shape[1]
     basis = np.linalg.qr(blocks)[0]
-    words: list[int] = []
+    chosen: list[int] = []
     columns: list[Values] = []
     size = np.zeros(factors)
     distinct = len(np.unique(np.column_stack([x, blocks]), axis=0))
@@ -233,24 +233,24 @@ def _choose(x: NDArray[np.int8], blocks: Values, y: Values) -> tuple[list[int], 
             if len(y) == distinct and order > 1 and basis.shape[1] >= distinct * 2 / 3:
                 continue
             basis = np.column_stack([basis, rest / length])
-            words.append(word)
+            chosen.append(word)
             columns.append(values)
             if order == 1:
                 size[word.bit_length() - 1] = abs(float(rest @ y)) / length
-    return words, np.column_stack(columns)
+    return chosen, np.column_stack(columns)
 
 
 def _mixed(
     x: NDArray[np.int8],
     model: Values,
     inverse: Values,
-    words: list[int],
+    in_model: list[int],
     blocks: int,
     weighed: Callable[[Values], Values] = lambda columns: columns,
 ) -> dict[int, list[tuple[int, float]]]:
-    """Of each term in the model, the words outside of it that are mixed in, with their share; `weighed` does
-    to their columns what was done to those of the model."""
-    others = [w for w in words_up_to(x.shape[1], ORDER) if w not in words]
+    """For each term in the model, the aliased words outside of it with their share; `weighed` applies to
+    their columns the weighting of the model's."""
+    others = [w for w in words_up_to(x.shape[1], ORDER) if w not in in_model]
     if not others:
         return {}
     outside = np.column_stack([column(x, w).astype(float) for w in others])

@@ -57,7 +57,7 @@ def groups_of(data: pd.DataFrame, plan: Plan) -> dict[str, Numbers]:
         return {}
     if "run_id" not in data.columns:
         raise PenstockError("the runs have no column run_id: what they shared cannot be told")
-    found: dict[str, Numbers] = {}
+    settings: dict[str, Numbers] = {}
     for attribute, name in PLOTS:
         planned = {row.run_id: int(getattr(row, attribute)) for row in plan.rows}
         if not any(planned.values()):
@@ -69,8 +69,8 @@ def groups_of(data: pd.DataFrame, plan: Plan) -> dict[str, Numbers]:
         of_run = label.to_numpy(dtype=np.int64)
         if attribute == "whole_plot":
             of_run = _as_executed(data, of_run)
-        found[name] = np.unique(of_run, return_inverse=True)[1]
-    return found
+        settings[name] = np.unique(of_run, return_inverse=True)[1]
+    return settings
 
 
 def _as_executed(data: pd.DataFrame, planned: Numbers) -> Numbers:
@@ -82,9 +82,9 @@ def _as_executed(data: pd.DataFrame, planned: Numbers) -> Numbers:
         return planned
     order = np.argsort(start, kind="stable")
     changed = np.diff(planned[order], prepend=planned[order[0]] - 1) != 0
-    found = np.empty_like(planned)
-    found[order] = np.cumsum(changed)
-    return found
+    executed = np.empty_like(planned)
+    executed[order] = np.cumsum(changed)
+    return executed
 
 
 def means_of(columns: Values, of_run: Numbers) -> Values:
@@ -93,8 +93,8 @@ def means_of(columns: Values, of_run: Numbers) -> Values:
     groups = int(of_run.max()) + 1
     sums = np.zeros((groups, wide.shape[1]))
     np.add.at(sums, of_run, wide)
-    found = (sums / np.bincount(of_run, minlength=groups)[:, None])[of_run]
-    return found if columns.ndim == 2 else found[:, 0]
+    means = (sums / np.bincount(of_run, minlength=groups)[:, None])[of_run]
+    return means if columns.ndim == 2 else means[:, 0]
 
 
 def stratum_of(columns: Values, groups: dict[str, Numbers]) -> str | None:
@@ -118,26 +118,26 @@ def error_strata(
     `residuals` of the least-squares fit; `used`: its columns, `of_column` the stratum of each (`RUN`, `ALL`
     or a key of `groups`).
     """
-    found: dict[str, Stratum] = {}
+    strata: dict[str, Stratum] = {}
     rest, df_rest = float(residuals @ residuals), len(residuals) - used.shape[1]
     coarse: list[str] = []
     for name, of_run in groups.items():
         inside = [c for c in coarse if _nested(groups[c], of_run)]
         mean = means_of(residuals, of_run)
-        squares = float(mean @ mean) - sum(found[c].sum_of_squares for c in inside)
+        squares = float(mean @ mean) - sum(strata[c].sum_of_squares for c in inside)
         first = np.unique(of_run, return_index=True)[1]
         members = [i for i, s in enumerate(of_column) if s in (ALL, name, *inside)]
         fixed = [used[:, members], *(_indicators(groups[c]) for c in inside)]
         df = len(first) - int(np.linalg.matrix_rank(np.hstack(fixed)[first]))
-        found[name] = Stratum(name, max(squares, 0.0) if df else 0.0, df)
-        rest, df_rest = rest - found[name].sum_of_squares, df_rest - df
+        strata[name] = Stratum(name, max(squares, 0.0) if df else 0.0, df)
+        rest, df_rest = rest - strata[name].sum_of_squares, df_rest - df
         coarse.append(name)
-    found[RUN] = Stratum(RUN, max(rest, 0.0) if df_rest else 0.0, df_rest)
-    return found
+    strata[RUN] = Stratum(RUN, max(rest, 0.0) if df_rest else 0.0, df_rest)
+    return strata
 
 
 def _nested(outer: Numbers, inner: Numbers) -> bool:
-    """Whether every group of `inner` lies in one of `outer`."""
+    """True if every group of `inner` lies in one of `outer`."""
     pairs = np.unique(np.column_stack([outer, inner]), axis=0)
     return len(pairs) == len(np.unique(inner))
 
@@ -147,7 +147,7 @@ def _indicators(of_run: Numbers) -> Values:
 
 
 def equal_sizes(of_run: Numbers) -> bool:
-    """Whether all settings have as many runs."""
+    """True if all settings have the same number of runs."""
     counts = np.bincount(of_run)
     return bool((counts == counts[0]).all())
 
@@ -220,8 +220,8 @@ def mixed(y: Values, x: Values, of_run: Numbers) -> Mixed:
         """−2 times the restricted log-likelihood, without its constant."""
         run, setting = variances
         r, _, rss = whitened(setting / run)
-        known = (n - p) * math.log(run) + float(np.log1p(counts * setting / run).sum())
-        return float(known + 2 * float(np.log(np.abs(np.diag(r))).sum()) + rss / run)
+        log_det = (n - p) * math.log(run) + float(np.log1p(counts * setting / run).sum())
+        return float(log_det + 2 * float(np.log(np.abs(np.diag(r))).sum()) + rss / run)
 
     def at(ratio: float) -> tuple[float, float]:
         _, _, rss = whitened(ratio)
@@ -248,7 +248,7 @@ def mixed(y: Values, x: Values, of_run: Numbers) -> Mixed:
     here = np.array([run, setting])
     r, projected, _ = whitened(ratio)
     beta = linalg.solve_triangular(r, projected) * scale
-    found = covariance(here)
+    covariance_here = covariance(here)
     uncertainty = gradients = None
     if ratio > 0:
         steps = 1e-4 * np.maximum(here, 1e-3 * run)
@@ -260,20 +260,22 @@ def mixed(y: Values, x: Values, of_run: Numbers) -> Mixed:
     squared = scale**2
     if uncertainty is not None and gradients is not None:
         gradients = (gradients[0] * squared, gradients[1] * squared)
-    return Mixed(beta, found * squared, run * squared, setting * squared, uncertainty, gradients)
+    return Mixed(
+        beta, covariance_here * squared, run * squared, setting * squared, uncertainty, gradients
+    )
 
 
 def _hessian(function: Any, at: Values, steps: Values) -> Values:
     """Second derivatives by central differences."""
-    found = np.empty((2, 2))
+    derivatives = np.empty((2, 2))
     moves = np.diag(steps)
     for i in range(2):
         for j in range(2):
             a, b = moves[i], moves[j]
-            found[i, j] = (
+            derivatives[i, j] = (
                 function(at + a + b)
                 - function(at + a - b)
                 - function(at - a + b)
                 + function(at - a - b)
             ) / (4 * steps[i] * steps[j])
-    return found
+    return derivatives

@@ -1,8 +1,8 @@
-"""The terms of a model: which factors and interactions, and their coded columns.
+"""The terms of a model: its factors and interactions, and their coded columns.
 
-Columns are those of the treatments that were run, each once; `Design.of_run` says of which a run is.
+Columns are those of the treatments that were run, each once; `Design.of_run` maps runs to treatments.
 Factors of two levels are coded −1 and +1, others by effect coding (sum to zero). Names of factors never reach
-a formula: a factor may be called anything.
+a formula: a factor may have any name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Term:
 
     @property
     def size(self) -> int:
-        """How many factors are in it."""
+        """Number of factors in the term."""
         return self.name.count(":") + 1
 
     @property
@@ -60,15 +60,15 @@ class Design:
 
 def numbers(data: pd.DataFrame, plan: Plan) -> NDArray[np.int64]:
     """Runs × factors: number of each level from 0, in the study's order; PenstockError for a strange one."""
-    found = np.empty((len(data), len(plan.factors)), dtype=np.int64)
+    levels = np.empty((len(data), len(plan.factors)), dtype=np.int64)
     for j, factor in enumerate(plan.factors):
         places = {level.name: i for i, level in enumerate(factor.levels)}
         names = data[factor.name].tolist()
-        found[:, j] = [places.get(str(name), -1) for name in names]
-        if (found[:, j] < 0).any():
-            strange = names[int(np.argmin(found[:, j]))]
+        levels[:, j] = [places.get(str(name), -1) for name in names]
+        if (levels[:, j] < 0).any():
+            strange = names[int(np.argmin(levels[:, j]))]
             raise PenstockError(f"{strange!r} is no level of {factor.name}")
-    return found
+    return levels
 
 
 def design_of(data: pd.DataFrame, plan: Plan) -> Design:
@@ -97,14 +97,14 @@ def _terms(level: Numbers, plan: Plan) -> list[Term]:
             coded = np.column_stack([_of_two(of_factor) for of_factor in level.T])
         return _two_level_terms(coded, names, plan)
     codes = [_coded_factor(level[:, j], len(f.levels)) for j, f in enumerate(plan.factors)]
-    found = []
+    terms = []
     for size in range(1, _longest_mixed([c.shape[1] for c in codes]) + 1):
         for chosen in itertools.combinations(range(len(names)), size):
             columns = codes[chosen[0]]
             for j in chosen[1:]:
                 columns = np.einsum("ia,ib->iab", columns, codes[j]).reshape(len(level), -1)
-            found.append(Term(":".join(names[j] for j in chosen), columns))
-    return found
+            terms.append(Term(":".join(names[j] for j in chosen), columns))
+    return terms
 
 
 def _longest_mixed(widths: list[int]) -> int:
@@ -120,10 +120,10 @@ def _longest_mixed(widths: list[int]) -> int:
 def _coded_factor(level: Numbers, levels: int) -> Values:
     if levels == 2:
         return _of_two(level)[:, None]
-    made = np.unique(level, return_inverse=True)[1]
-    if made.max() == 0:
+    codes = np.unique(level, return_inverse=True)[1]
+    if codes.max() == 0:
         return np.zeros((len(level), 1))
-    return sum_to_zero(made)
+    return sum_to_zero(codes)
 
 
 def _of_two(level: Numbers) -> Values:
@@ -134,7 +134,7 @@ def _of_two(level: Numbers) -> Values:
 
 def _two_level_terms(coded: Values, names: list[str], plan: Plan) -> list[Term]:
     """One term per contrast column of the plan's matrix: its shortest word, with what is aliased to it."""
-    found = []
+    terms = []
     for group in alias_words(coded_matrix(plan), _longest(plan)):
         first = group[0][0]
         others = [(w, s) for w, s in group[1:] if w.bit_count() <= ALIAS_ORDER]
@@ -146,18 +146,18 @@ def _two_level_terms(coded: Values, names: list[str], plan: Plan) -> list[Term]:
             f"{'+' if sign > 0 else '-'}{':'.join(names[j] for j in range(len(names)) if w >> j & 1)}"
             for w, sign in others
         ]
-        found.append(Term(":".join(names[j] for j in chosen), product, ", ".join(shown)))
-    return found
+        terms.append(Term(":".join(names[j] for j in chosen), product, ", ".join(shown)))
+    return terms
 
 
 def _longest(plan: Plan) -> int:
     """Length of words up to which terms are in the model: all contrasts, unless there are more than
     `MOST_TERMS`; then the longest stay in the residual. Words of K−P factors meet every contrast."""
     factors = len(plan.factors)
-    order, words = 0, 0
+    order, contrasts = 0, 0
     while order < max(min(ALIAS_ORDER, factors), factors - plan.fraction):
-        words += math.comb(factors, order + 1)
-        if words > MOST_TERMS and order >= 2:
+        contrasts += math.comb(factors, order + 1)
+        if contrasts > MOST_TERMS and order >= 2:
             break
         order += 1
     return order

@@ -21,7 +21,7 @@ Values = NDArray[np.floating[Any]]
 
 
 def worth(value: float | Values, desire: Desire) -> Values:
-    """What a response of this value is worth, 0 to 1; NaN is worth nothing."""
+    """Desirability of a value of a response, 0 to 1; that of NaN is 0."""
     y = np.asarray(value, dtype=float)
     if desire.target is not None:
         assert desire.low is not None

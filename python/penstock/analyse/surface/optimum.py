@@ -1,5 +1,5 @@
-"""What the surfaces of a study's responses say: predictions at a setting, where each response is best, and
-the setting that serves all of them."""
+"""Results of the surfaces of a study's responses: predictions at a setting, the best setting of each
+response, and the best setting for all of them."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ def surface_of(outcome: Outcome, response: ResponseUnit) -> Surface:
 
 
 def desires(outcome: Outcome) -> dict[str, Desire]:
-    """What values of the responses are worth, of those that say it."""
-    said = outcome.study.get("responses") or {}
-    found = {}
+    """Desirability functions of the responses that declare one."""
+    declared = outcome.study.get("responses") or {}
+    by_name = {}
     for response in outcome.responses:
-        body = said.get(response.name)
+        body = declared.get(response.name)
         if isinstance(body, dict) and isinstance(body.get("desire"), dict):
-            found[response.name] = Desire(**body["desire"])
-    return found
+            by_name[response.name] = Desire(**body["desire"])
+    return by_name
 
 
-def wanted(outcome: Outcome) -> bool:
-    """Whether the study asks for the best setting."""
+def seeks_optimum(outcome: Outcome) -> bool:
+    """True if the study asks for the best setting."""
     design = outcome.study.get("design")
     purpose = design.get("purpose") if isinstance(design, dict) else None
     return purpose == "optimise" or bool(desires(outcome))
@@ -66,38 +66,40 @@ def wanted(outcome: Outcome) -> bool:
 
 def parse_at(text: str) -> At:
     """`jobs=12,disk=hdd` as values by factor. BadInput for anything else."""
-    found: At = {}
+    values: At = {}
     for part in text.split(","):
         name, equals, value = part.partition("=")
         if not equals or not name.strip() or not value.strip():
             raise BadInput(f"--at: found {part!r}; expected FACTOR=VALUE, ...")
-        if name.strip() in found:
+        if name.strip() in values:
             raise BadInput(f"--at: found {name.strip()} twice; expected each factor once")
-        found[name.strip()] = value.strip()
-    return found
+        values[name.strip()] = value.strip()
+    return values
 
 
 def predictions_at(outcome: Outcome, at: Mapping[str, float | str]) -> list[dict[str, Any]]:
-    """Each response at a setting, with the 95 % intervals of its mean and of one run. BadInput for a setting
-    that there is not; PenstockError where no response has a surface."""
+    """Each response at a setting, with the 95 % intervals of its mean and of one run.
+
+    Raises BadInput for a setting that does not exist, PenstockError if no response has a surface.
+    """
     rows, faults = [], []
     for response in outcome.responses:
         try:
-            found = surface_of(outcome, response)
+            surface = surface_of(outcome, response)
         except BadInput:
             raise
         except PenstockError as error:
             faults.append(f"{response.name}: {error}")
             continue
-        there = found.predict(at)
-        lack = next((t for t in found.tests if t.name == LACK), None)
+        prediction = surface.predict(at)
+        lack = next((t for t in surface.tests if t.name == LACK), None)
         rows.append(
             {
                 "response": response.name, "unit": response.unit, "at": dict(at),
-                "value": there.value, "ci_low": there.low, "ci_high": there.high,
-                "run_low": there.run_low, "run_high": there.run_high,
+                "value": prediction.value, "ci_low": prediction.low, "ci_high": prediction.high,
+                "run_low": prediction.run_low, "run_high": prediction.run_high,
                 "lack_of_fit_p": lack.p if lack is not None else None,
-                "made": made_there(outcome, at), "scale": found.scale, "power": found.power,
+                "made": runs_at(outcome, at), "scale": surface.scale, "power": surface.power,
             }
         )  # fmt: skip
     if not rows:
@@ -107,28 +109,28 @@ def predictions_at(outcome: Outcome, at: Mapping[str, float | str]) -> list[dict
 
 def prediction_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """`predictions_at` for a terminal."""
-    found = []
+    lines = []
     for row in rows:
         unit = str(row["unit"])
         line = f"{row['response']}: {quantity(float(row['value']), unit)}"
         if math.isfinite(float(row["ci_low"])):
             line += f" ({_ends(row, 'ci', unit)}; one run {_ends(row, 'run', unit)})"
-        found.append(line)
+        lines.append(line)
         if row["lack_of_fit_p"] is not None and row["lack_of_fit_p"] < _DOUBTED:
-            found.append(
+            lines.append(
                 f"  the surface does not fit the runs (lack of fit, p = {row['lack_of_fit_p']:.2g}): the "
                 "interval is too narrow"
             )
-    made = int(rows[0]["made"])
-    found.append(
-        f"{counted(made, 'valid run')} of this setting"
-        if made
+    completed = int(rows[0]["made"])
+    lines.append(
+        f"{counted(completed, 'valid run')} of this setting"
+        if completed
         else "This setting was not run: predicted from the others, 95 % intervals."
     )
-    return found
+    return lines
 
 
-def made_there(outcome: Outcome, at: Mapping[str, float | str]) -> int:
+def runs_at(outcome: Outcome, at: Mapping[str, float | str]) -> int:
     """Valid runs of a setting."""
     runs = outcome.measured
     hit = pd.Series(True, index=runs.index)
@@ -164,9 +166,9 @@ def tables(outcome: Outcome) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
             faults.append(f"{response.name}: {error}")
     coefficients = [surface_table(s) for s in surfaces.values()]
     rows = [row for s in surfaces.values() for row in _best_rows(outcome, s)]
-    said = {n: d for n, d in desires(outcome).items() if n in surfaces}
-    if said:
-        rows += _weighed(outcome, [surfaces[n] for n in said], list(said.values()))
+    weights = {n: d for n, d in desires(outcome).items() if n in surfaces}
+    if weights:
+        rows += _weighed(outcome, [surfaces[n] for n in weights], list(weights.values()))
     optimum = pd.DataFrame(rows, columns=list(OPTIMUM_COLUMNS))
     return (
         pd.concat(coefficients, ignore_index=True) if coefficients else pd.DataFrame(),
@@ -177,40 +179,40 @@ def tables(outcome: Outcome) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
 
 def _forbidden(outcome: Outcome) -> list[dict[str, list[str]]]:
     design = outcome.study.get("design")
-    said = design.get("forbidden") if isinstance(design, dict) else None
+    declared = design.get("forbidden") if isinstance(design, dict) else None
     return [
         {n: [str(v) for v in (x if isinstance(x, list) else [x])] for n, x in one.items()}
-        for one in said or []
+        for one in declared or []
         if isinstance(one, dict)
     ]
 
 
-def _best_rows(outcome: Outcome, found: Surface) -> Iterator[dict[str, Any]]:
-    response = next(r for r in outcome.responses if r.name == found.response)
+def _best_rows(outcome: Outcome, surface: Surface) -> Iterator[dict[str, Any]]:
+    response = next(r for r in outcome.responses if r.name == surface.response)
     sign = 1.0 if response.better == "higher" else -1.0
-    at = best_setting(Merit([found], lambda v: sign * v[0]), _forbidden(outcome))
-    yield _row(found.response, "best", at, "", found)
-    level = stationary(found, at)
+    at = best_setting(Merit([surface], lambda v: sign * v[0]), _forbidden(outcome))
+    yield _row(surface.response, "best", at, "", surface)
+    level = stationary(surface, at)
     if level is not None:
         where = at | level.at
         nature = f"{level.nature}{'' if level.inside else ', outside of the levels'}"
         limits = {n: [level.low[n], level.high[n]] for n in level.at}
         row = _row(
-            found.response, "stationary", where, f"{nature}; 95 %: {json.dumps(limits)}", None
+            surface.response, "stationary", where, f"{nature}; 95 %: {json.dumps(limits)}", None
         )
         if level.inside:
-            row |= _values(found, where)
+            row |= _values(surface, where)
         yield row
 
 
-def _row(response: str, what: str, at: At, nature: str, found: Surface | None) -> dict[str, Any]:
+def _row(response: str, what: str, at: At, nature: str, surface: Surface | None) -> dict[str, Any]:
     row = dict.fromkeys(OPTIMUM_COLUMNS[4:], math.nan)
-    said = {"response": response, "what": what, "at": json.dumps(at), "nature": nature}
-    return {**said, **row, **(_values(found, at) if found is not None else {})}
+    key = {"response": response, "what": what, "at": json.dumps(at), "nature": nature}
+    return {**key, **row, **(_values(surface, at) if surface is not None else {})}
 
 
-def _values(found: Surface, at: Mapping[str, float | str]) -> dict[str, float]:
-    there = found.predict(at)
+def _values(surface: Surface, at: Mapping[str, float | str]) -> dict[str, float]:
+    there = surface.predict(at)
     return {
         "value": there.value, "ci_low": there.low, "ci_high": there.high,
         "run_low": there.run_low, "run_high": there.run_high,
@@ -218,49 +220,49 @@ def _values(found: Surface, at: Mapping[str, float | str]) -> dict[str, float]:
 
 
 def _weighed(
-    outcome: Outcome, surfaces: list[Surface], said: list[Desire]
+    outcome: Outcome, surfaces: list[Surface], desired: list[Desire]
 ) -> Iterator[dict[str, Any]]:
     """The setting of largest desirability, with the interval that the coefficients' allow, and each response
     there. Responses are drawn apart from each other."""
-    at = best_setting(Merit(surfaces, lambda v: float(overall(v, said))), _forbidden(outcome))
+    at = best_setting(Merit(surfaces, lambda v: float(overall(v, desired))), _forbidden(outcome))
     middle = [s.predict(at).value for s in surfaces]
     drawn = []
-    for number, found in enumerate(surfaces, start=1):
-        row = found.row(found.coded(at))
-        values = found.draws(seed=number) @ row
-        drawn.append(np.vectorize(found.natural)(values))
-    low, high = np.quantile(overall(drawn, said), [0.025, 0.975])
+    for number, each in enumerate(surfaces, start=1):
+        row = each.row(each.coded(at))
+        values = each.draws(seed=number) @ row
+        drawn.append(np.vectorize(each.natural)(values))
+    low, high = np.quantile(overall(drawn, desired), [0.025, 0.975])
     best = _row(ALL, "chosen", at, "desirability, 0 to 1", None)
-    yield best | {"value": float(overall(middle, said)), "ci_low": low, "ci_high": high}
-    for found in surfaces:
-        yield _row(found.response, "chosen", at, "", found)
+    yield best | {"value": float(overall(middle, desired)), "ci_low": low, "ci_high": high}
+    for each in surfaces:
+        yield _row(each.response, "chosen", at, "", each)
 
 
 # ---------------------------------------------------------------- findings
 
 
 def at_text(outcome: Outcome, at: Mapping[str, float | str]) -> str:
-    """A setting in words: `jobs = 12.5, hdd`."""
-    said = []
+    """A setting as text: `jobs = 12.5, hdd`."""
+    parts = []
     for factor in outcome.factors:
         value = at[factor.name]
         if isinstance(value, str) and value in factor.levels:
-            said.append(factor.phrase(value))
+            parts.append(factor.phrase(value))
         else:
-            said.append(f"{factor.name} = {quantity(float(value), factor.unit or '')}")
-    return ", ".join(said)
+            parts.append(f"{factor.name} = {quantity(float(value), factor.unit or '')}")
+    return ", ".join(parts)
 
 
 def surfaces(outcome: Outcome) -> Iterator[Finding]:
-    """Where each response is best by its surface, whether the surface fits, and what serves all."""
-    if not wanted(outcome) or not (outcome.path / "optimum.parquet").exists():
+    """The best setting of each response by its surface, its fit, and the best setting for all."""
+    if not seeks_optimum(outcome) or not (outcome.path / "optimum.parquet").exists():
         return
     optimum = pd.read_parquet(outcome.path / "optimum.parquet")
     terms = pd.read_parquet(outcome.path / "surface.parquet")
     units = {r.name: r.unit for r in outcome.responses}
     for row in optimum[optimum["what"] == "best"].to_dict("records"):
         name, at = str(row["response"]), json.loads(row["at"])
-        ran = "" if made_there(outcome, at) else ", which was not run"
+        ran = "" if runs_at(outcome, at) else ", which was not run"
         statement = (
             f"By its surface {name} is best at {at_text(outcome, at)}{ran}: "
             f"{_with_interval(row, units[name])}."
@@ -285,21 +287,21 @@ def surfaces(outcome: Outcome) -> Iterator[Finding]:
         )
     chosen = optimum[optimum["what"] == "chosen"].to_dict("records")
     if chosen:
-        whole, *each = chosen
-        at = json.loads(whole["at"])
-        yield _chosen(outcome, at, whole, each, units)
+        total, *each = chosen
+        at = json.loads(total["at"])
+        yield _chosen(outcome, at, total, each, units)
 
 
 def _chosen(
     outcome: Outcome,
     at: At,
-    whole: Mapping[Any, Any],
+    total: Mapping[Any, Any],
     each: Sequence[Mapping[Any, Any]],
     units: Mapping[str, str],
 ) -> Finding:
-    told = [f"{r['response']} {_with_interval(r, units[str(r['response'])])}" for r in each]
+    texts = [f"{r['response']} {_with_interval(r, units[str(r['response'])])}" for r in each]
     evidence = {"table": "optimum", "response": ALL, "at": at}
-    if not float(whole["value"]) > 0:
+    if not float(total["value"]) > 0:
         return Finding(
             "desirability",
             "warning",
@@ -311,18 +313,18 @@ def _chosen(
         "desirability",
         "info",
         f"What serves {listed([str(r['response']) for r in each])} best together is {at_text(outcome, at)}: "
-        f"{listed(told)}; desirability {whole['value']:.2f} "
-        f"({whole['ci_low']:.2f} to {whole['ci_high']:.2f}).",
+        f"{listed(texts)}; desirability {total['value']:.2f} "
+        f"({total['ci_low']:.2f} to {total['ci_high']:.2f}).",
         evidence,
-        "" if made_there(outcome, at) else "This setting was not run: confirm it.",
+        "" if runs_at(outcome, at) else "This setting was not run: confirm it.",
     )
 
 
 def _with_interval(row: Mapping[Any, Any], unit: str) -> str:
-    said = quantity(float(row["value"]), unit)
+    text = quantity(float(row["value"]), unit)
     if math.isfinite(float(row["ci_low"])):
-        said += f" ({_ends(row, 'ci', unit)})"
-    return said
+        text += f" ({_ends(row, 'ci', unit)})"
+    return text
 
 
 def _ends(row: Mapping[Any, Any], of: str, unit: str) -> str:

@@ -19,8 +19,8 @@ def orthogonal(factor: Factor) -> Values | None:
     values = numeric(factor)
     if values is None:
         return None
-    known = contrasts(values)
-    every = np.hstack([np.ones((count, 1)), known, np.eye(count)])
+    named = contrasts(values)
+    every = np.hstack([np.ones((count, 1)), named, np.eye(count)])
     # Gram and Schmidt: the first columns keep their directions
     basis = np.linalg.qr(every)[0]
     return np.asarray(basis[:, 1:count])

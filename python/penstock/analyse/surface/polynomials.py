@@ -33,14 +33,14 @@ def contrasts(values: list[float]) -> Values:
     x = np.asarray(values, dtype=float)
     centred = x - x.mean()
     size = float(np.abs(centred).max())
-    found: list[Values] = []
+    columns: list[Values] = []
     for power in range(1, min(len(values) - 1, len(NAMES)) + 1):
         column = (centred / size) ** power
         column = column - column.mean()
-        for before in found:
+        for before in columns:
             column = column - before * (before @ column) / (before @ before)
-        found.append(centred if power == 1 else column / float(np.abs(column).max()))
-    return np.column_stack(found)
+        columns.append(centred if power == 1 else column / float(np.abs(column).max()))
+    return np.column_stack(columns)
 
 
 def trends(
@@ -58,8 +58,8 @@ def trends(
         i = by_name.get(factor.name)
         if values is None or len(values) < 3 or i is None or fit.without[i]:
             continue
-        made = np.unique(fit.design.levels[:, j])
-        if len(made) != len(values):
+        levels_run = np.unique(fit.design.levels[:, j])
+        if len(levels_run) != len(values):
             continue
         first = np.unique(fit.design.levels[:, j], return_index=True)[1]
         square = by_name.get(f"{factor.name}:{factor.name}")

@@ -35,10 +35,10 @@ class Process:
         self._size = float(y.std()) or 1.0
         values = (y - self._middle) / self._size
         part = np.unique(np.linspace(0, len(x) - 1, min(len(x), _MOST_FITTED)).astype(int))
-        found = _largest_posterior(x[part], values[part], n[part])
+        logarithms = _largest_posterior(x[part], values[part], n[part])
         width = x.shape[1]
-        self._theta = np.exp(found[:width])
-        self._variance, self._noise = math.exp(found[width]), math.exp(found[width + 1])
+        self._theta = np.exp(logarithms[:width])
+        self._variance, self._noise = math.exp(logarithms[width]), math.exp(logarithms[width + 1])
         covariance = self._variance * _correlation(x, x, self._theta)
         covariance[np.diag_indices_from(covariance)] += self._noise / n + 1e-8
         self._lower = np.linalg.cholesky(covariance)
@@ -52,9 +52,9 @@ class Process:
     def __call__(self, at: Values) -> tuple[Values, Values]:
         """Mean and standard deviation of the response, without a run's noise, at coded settings."""
         across = self._variance * _correlation(at, self._x, self._theta)
-        known = linalg.solve_triangular(self._lower, across.T, lower=True)
-        left = np.maximum(self._variance - (known**2).sum(axis=0), 1e-12)
-        return across @ self._weights * self._size + self._middle, np.sqrt(left) * self._size
+        explained = linalg.solve_triangular(self._lower, across.T, lower=True)
+        variance = np.maximum(self._variance - (explained**2).sum(axis=0), 1e-12)
+        return across @ self._weights * self._size + self._middle, np.sqrt(variance) * self._size
 
 
 def expected_improvement(mean: Values, sd: Values, best: float) -> Values:
@@ -67,9 +67,9 @@ def expected_improvement(mean: Values, sd: Values, best: float) -> Values:
 
 
 def worth_of_a_run(mean: Values, sd: Values, noise: float) -> Values:
-    """What one more run of each setting is expected to add to the largest mean: the knowledge gradient of
-    settings taken one by one (Frazier, Powell & Dayanik, SIAM Journal on Control and Optimization 47, 2008).
-    Larger is better; `sd` of the settings' true responses, `noise` that of a run."""
+    """Expected gain in the largest mean by one more run of each setting: the knowledge gradient of settings
+    taken one by one (Frazier, Powell & Dayanik, SIAM Journal on Control and Optimization 47, 2008). Larger is
+    better; `sd` of the settings' true responses, `noise` that of a run."""
     if len(mean) < 2:
         return np.zeros(len(mean))
     moves = sd**2 / np.sqrt(sd**2 + noise**2)
@@ -95,8 +95,8 @@ def _largest_posterior(x: Values, y: Values, n: Numbers) -> Values:
     def loss(at: Values) -> tuple[float, Values]:
         theta, variance, noise = np.exp(at[:width]), math.exp(at[width]), math.exp(at[width + 1])
         signal = variance * _correlation(x, x, theta)
-        whole = signal + np.diag(noise / n + 1e-8)
-        lower = np.linalg.cholesky(whole)
+        covariance = signal + np.diag(noise / n + 1e-8)
+        lower = np.linalg.cholesky(covariance)
         weights = linalg.cho_solve((lower, True), y)
         inner = np.outer(weights, weights) - linalg.cho_solve((lower, True), np.eye(len(y)))
         of_signal = inner * signal
@@ -110,5 +110,5 @@ def _largest_posterior(x: Values, y: Values, n: Numbers) -> Values:
         return value + 0.5 * float(off @ off), slope
 
     bounds = [(-9.0, 3.0)] * width + [(-4.0, 6.0), (-10.0, 1.0)]
-    found = optimize.minimize(loss, middle, jac=True, method="L-BFGS-B", bounds=bounds)
-    return np.asarray(found.x)
+    optimum = optimize.minimize(loss, middle, jac=True, method="L-BFGS-B", bounds=bounds)
+    return np.asarray(optimum.x)

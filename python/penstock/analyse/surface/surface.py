@@ -26,9 +26,9 @@ from penstock.analyse.statistics.crossed import Crossed, crossed
 from penstock.analyse.statistics.fit import Fit, fitted, usable
 from penstock.analyse.statistics.scale import (
     BOX_COX,
-    IN_WORDS,
     LINEAR,
     RANK,
+    SCALE_TEXTS,
     geometric_mean,
     power_beside,
     scaled,
@@ -97,7 +97,7 @@ class Surface:
     of_column: list[str]
     tests: list[Test] = field(default_factory=list)
     #: products of two factors that the runs do not determine
-    left_out: list[str] = field(default_factory=list)
+    undetermined: list[str] = field(default_factory=list)
     #: of a Box-Cox scale, with the geometric mean of the runs
     power: float | None = None
     middle: float = 1.0
@@ -107,17 +107,17 @@ class Surface:
     def coded(self, at: Mapping[str, float | str]) -> list[Values]:
         """The columns of each factor at a setting. BadInput for a factor or level that there is not, or a
         number outside of the levels."""
-        known = [f.name for f in self.factors]
-        if strange := [name for name in at if name not in known]:
-            raise BadInput(f"found the factor {strange[0]}; expected {', '.join(known)}")
-        found = []
+        names = [f.name for f in self.factors]
+        if strange := [name for name in at if name not in names]:
+            raise BadInput(f"found the factor {strange[0]}; expected {', '.join(names)}")
+        columns = []
         for factor in self.factors:
             if factor.name not in at:
                 raise BadInput(
-                    f"found no {factor.name}; expected a value of every factor: {', '.join(known)}"
+                    f"found no {factor.name}; expected a value of every factor: {', '.join(names)}"
                 )
-            found.append(_columns(factor, at[factor.name]))
-        return found
+            columns.append(_columns(factor, at[factor.name]))
+        return columns
 
     def row(self, columns: Sequence[Values]) -> Values:
         """A row of the model from the columns of each factor."""
@@ -160,14 +160,14 @@ class Surface:
         root = _root(self.covariance)
         normal = random.normal(size=(count, len(self.coefficients))) @ root.T
         chi = random.chisquare(self.df, count) / self.df if self.df > 0 else np.ones(count)
-        found: Values = self.coefficients + normal / np.sqrt(chi)[:, None]
-        return found
+        drawn: Values = self.coefficients + normal / np.sqrt(chi)[:, None]
+        return drawn
 
 
 @dataclass(frozen=True)
 class Stationary:
-    """Where the surface is level: a maximum, minimum, saddle or ridge, whether within the levels, and the
-    95 % interval of each number."""
+    """A point at which the surface is level: a maximum, minimum, saddle or ridge, with the 95 % interval of
+    each number; `inside`: within the levels."""
 
     at: At
     nature: str
@@ -183,8 +183,8 @@ def _root(covariance: Values) -> Values:
 
 def numbers_of(factor: Factor) -> list[float] | None:
     """The values of a quantitative factor; None of another."""
-    found = numeric(factor)
-    return found if found is not None and len(found) > 1 else None
+    values = numeric(factor)
+    return values if values is not None and len(values) > 1 else None
 
 
 def _columns(factor: Factor, value: float | str) -> Values:
@@ -225,7 +225,7 @@ def surface(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) 
     if scale == RANK:
         raise PenstockError(
             f"a surface is of values, their logarithms or a power of them; {response} is on the scale of "
-            f"{IN_WORDS[scale]}"
+            f"{SCALE_TEXTS[scale]}"
         )
     runs = valid_only(runs)
     if plan.stages:
@@ -238,35 +238,35 @@ def surface(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) 
         np.vstack([_columns(f, level.name) for level in f.levels])[levels[:, j]]
         for j, f in enumerate(plan.factors)
     ]
-    made = np.ones((len(levels), 1))
+    design = np.ones((len(levels), 1))
     blocks_of = fit.block_columns
     basis = np.linalg.qr(np.hstack([np.ones((len(fit.y), 1)), blocks_of]))[0]
     terms: list[tuple[int, ...]] = []
-    names, left_out = ["mean"], []
+    names, undetermined = ["mean"], []
     distinct = len(np.unique(np.column_stack([fit.design.of_run, blocks_of]), axis=0))
     for term in _candidates(plan.factors, levels):
         block = _product(term, columns)
         larger = _extended(basis, block[fit.design.of_run])
         if larger is None or larger.shape[1] > distinct:
             if len(term) == 2:
-                left_out.append(_name(plan.factors, term))
+                undetermined.append(_name(plan.factors, term))
             continue
         basis = larger
         terms.append(term)
-        made = np.hstack([made, block])
+        design = np.hstack([design, block])
         names += [_name(plan.factors, term)] * block.shape[1]
-    x = np.hstack([made[fit.design.of_run], blocks_of])
+    x = np.hstack([design[fit.design.of_run], blocks_of])
     power, middle = None, 1.0
     if scale == BOX_COX:
         power, middle = power_beside(fit.y, x), geometric_mean(fit.y)
         data = usable(runs, plan, response)
         fit = fitted(data.assign(**{response: scaled(fit.y, scale, power)}), plan, response)
     both = crossed(fit.y, x, fit.groups, fit.errors) if len(fit.groups) > 1 else None
-    found = _least_squares(fit, x) if both is None else _of_crossed(both)
-    kept = made.shape[1]
+    solved = _least_squares(fit, x) if both is None else _of_crossed(both)
+    width = design.shape[1]
     built = Surface(
-        response, scale, plan.factors, terms, found[0][:kept], found[1][:kept, :kept], found[2],
-        found[3], names, [], left_out, power, middle, both,
+        response, scale, plan.factors, terms, solved[0][:width], solved[1][:width, :width], solved[2],
+        solved[3], names, [], undetermined, power, middle, both,
     )  # fmt: skip
     if fit.groups:
         return built
@@ -319,14 +319,14 @@ def _least_squares(fit: Fit, x: Values) -> tuple[Values, Values, float, float]:
     """Coefficients, their covariance, the variance of a run, degrees of freedom."""
     if fit.groups:
         name, group = next(iter(fit.groups.items()))
-        found = strata.mixed(fit.y, x, group)
+        mixed = strata.mixed(fit.y, x, group)
         df = float(fit.errors[name].df)
         if df < 1:
             raise PenstockError(
                 f"nothing to judge a surface by: there are too few settings of the {name.replace('_', ' ')}s"
             )
         return (
-            found.coefficients, found.covariance, found.run_variance + found.setting_variance, df,
+            mixed.coefficients, mixed.covariance, mixed.run_variance + mixed.setting_variance, df,
         )  # fmt: skip
     q, r = np.linalg.qr(x)
     inverse = np.linalg.inv(r)
@@ -340,9 +340,9 @@ def _least_squares(fit: Fit, x: Values) -> tuple[Values, Values, float, float]:
 def _tests(fit: Fit, x: Values, plan: Plan, columns: list[Values]) -> Iterator[Test]:
     """Lack of fit against pure error, and the mean of the corners against that of the centre."""
     of_run = fit.design.of_run
-    whole = np.hstack([np.eye(len(fit.design.levels))[of_run], fit.block_columns])
-    rank = int(np.linalg.matrix_rank(whole))
-    pure = _rest(whole, fit.y)
+    full = np.hstack([np.eye(len(fit.design.levels))[of_run], fit.block_columns])
+    rank = int(np.linalg.matrix_rank(full))
+    pure = _rest(full, fit.y)
     df_pure = len(fit.y) - rank
     model = _rest(x, fit.y)
     df_model = len(fit.y) - x.shape[1]
@@ -360,9 +360,9 @@ def _tests(fit: Fit, x: Values, plan: Plan, columns: list[Values]) -> Iterator[T
     corner = np.all(np.abs(np.abs(place) - 1) < 1e-9, axis=1)
     if centre.any() and corner.any():
         # the corners' mean less the centre's, each treatment's mean with its block taken out
-        solution = np.linalg.pinv(whole.T @ whole)
-        means = solution @ whole.T @ fit.y
-        weights = np.zeros(whole.shape[1])
+        solution = np.linalg.pinv(full.T @ full)
+        means = solution @ full.T @ fit.y
+        weights = np.zeros(full.shape[1])
         weights[np.flatnonzero(corner)] = 1 / corner.sum()
         weights[np.flatnonzero(centre)] = -1 / centre.sum()
         difference = float(weights @ means)
@@ -380,15 +380,15 @@ def _f_test(name: str, square: float, df: int, variance: float, df_error: int) -
     return Test(name, square, df, df_error, f, float(stats.f.sf(f, df, df_error)))
 
 
-def surface_table(found: Surface, confidence: float = 0.95) -> pd.DataFrame:
+def surface_table(surface: Surface, confidence: float = 0.95) -> pd.DataFrame:
     """A row for each coefficient and each test; columns in `COLUMNS`."""
     rows: list[dict[str, Any]] = []
-    for i, name in enumerate(found.of_column):
-        q, spread = float(found.coefficients[i]), float(found.covariance[i, i])
+    for i, name in enumerate(surface.of_column):
+        q, spread = float(surface.coefficients[i]), float(surface.covariance[i, i])
         error = math.sqrt(spread) if spread >= 0 else math.nan
-        df = found.df_of(np.eye(len(found.coefficients))[i])
+        df = surface.df_of(np.eye(len(surface.coefficients))[i])
         t = float(stats.t.ppf((1 + confidence) / 2, df)) if df > 0 else math.nan
-        known = df > 0 and error > 0
+        tested = df > 0 and error > 0
         rows.append(
             {
                 "term": name,
@@ -396,7 +396,7 @@ def surface_table(found: Surface, confidence: float = 0.95) -> pd.DataFrame:
                 "standard_error": error,
                 "ci_low": q - t * error,
                 "ci_high": q + t * error,
-                "p_value": float(2 * stats.t.sf(abs(q) / error, df)) if known else math.nan,
+                "p_value": float(2 * stats.t.sf(abs(q) / error, df)) if tested else math.nan,
                 "df": 1,
                 "df_error": df,
             }
@@ -409,12 +409,12 @@ def surface_table(found: Surface, confidence: float = 0.95) -> pd.DataFrame:
             "sum_of_squares": test.sum_of_squares,
             "df_error": float(test.df_error),
         }
-        for test in found.tests
+        for test in surface.tests
     ]
     table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
-    table["response"], table["scale"] = found.response, found.scale
-    table["power"] = math.nan if found.power is None else found.power
-    table["geometric_mean"] = math.nan if found.power is None else found.middle
+    table["response"], table["scale"] = surface.response, surface.scale
+    table["power"] = math.nan if surface.power is None else surface.power
+    table["geometric_mean"] = math.nan if surface.power is None else surface.middle
     numeric = [c for c in COLUMNS if c not in ("response", "term", "scale", "df")]
     return table.astype(dict.fromkeys(numeric, "float64") | {"df": "int64"})
 
@@ -423,7 +423,7 @@ def surface_table(found: Surface, confidence: float = 0.95) -> pd.DataFrame:
 
 
 class Merit:
-    """What is to be made as large as it can be at a setting: a function of predicted responses."""
+    """Objective to maximise over settings: a function of predicted responses."""
 
     def __init__(self, surfaces: Sequence[Surface], of: Any) -> None:
         self.surfaces, self._of = surfaces, of
@@ -496,17 +496,17 @@ def _refined(merit: Merit, at: At) -> At:
         return -merit([here[f.name] for f in factors])
 
     start = np.array([fixed[f.name][0] for f in moving])
-    found = optimize.minimize(loss, start, method="L-BFGS-B", bounds=[(-1.0, 1.0)] * len(moving))
-    return at | {f.name: _value(f, float(z)) for f, z in zip(moving, found.x, strict=True)}
+    optimum = optimize.minimize(loss, start, method="L-BFGS-B", bounds=[(-1.0, 1.0)] * len(moving))
+    return at | {f.name: _value(f, float(z)) for f, z in zip(moving, optimum.x, strict=True)}
 
 
 def _value(factor: Factor, coded: float) -> float:
     values = numbers_of(factor)
     assert values is not None
     low, high = min(values), max(values)
-    found = (low + high) / 2 + coded * (high - low) / 2
-    near = min(values, key=lambda v: abs(v - found))
-    return near if abs(near - found) < 1e-6 * (high - low) else found
+    value = (low + high) / 2 + coded * (high - low) / 2
+    near = min(values, key=lambda v: abs(v - value))
+    return near if abs(near - value) < 1e-6 * (high - low) else value
 
 
 def _is_forbidden(
@@ -514,7 +514,7 @@ def _is_forbidden(
     factors: Sequence[Factor],
     forbidden: Sequence[Mapping[str, Sequence[str]]],
 ) -> bool:
-    """Whether a setting, each number taken as its nearest level, is a forbidden combination."""
+    """True if a setting, each number taken as its nearest level, is a forbidden combination."""
     if not forbidden:
         return False
     nearest = {}
@@ -525,16 +525,18 @@ def _is_forbidden(
         else:
             place = int(np.argmin([abs(v - value) for v in values]))
             nearest[factor.name] = factor.levels[place].name
-    return any(all(nearest[n] in levels for n, levels in said.items()) for said in forbidden)
+    return any(
+        all(nearest[n] in levels for n, levels in combination.items()) for combination in forbidden
+    )
 
 
-def stationary(found: Surface, at: Mapping[str, float | str]) -> Stationary | None:
-    """Where the surface is level in the numbers that have a square, others as `at`; None without any."""
-    places = [t[0] for t in found.terms if len(t) == 2 and t[0] == t[1]]
+def stationary(surface: Surface, at: Mapping[str, float | str]) -> Stationary | None:
+    """The level point of the surface in the numbers that have a square, others as `at`; None without any."""
+    places = [t[0] for t in surface.terms if len(t) == 2 and t[0] == t[1]]
     if not places:
         return None
-    columns = found.coded(at)
-    first = _solved(found, found.coefficients, columns, places)
+    columns = surface.coded(at)
+    first = _solved(surface, surface.coefficients, columns, places)
     if first is None:
         return None
     point, curvature = first
@@ -546,9 +548,9 @@ def stationary(found: Surface, at: Mapping[str, float | str]) -> Stationary | No
         nature = "maximum"
     else:
         nature = "minimum" if values.min() > 0 else "saddle"
-    solved = [_solved(found, q, columns, places) for q in found.draws()]
+    solved = [_solved(surface, q, columns, places) for q in surface.draws()]
     points = np.array([s[0] for s in solved if s is not None])
-    factors = [found.factors[j] for j in places]
+    factors = [surface.factors[j] for j in places]
     names = [f.name for f in factors]
     low, high = np.quantile(points, [0.025, 0.975], axis=0)
     return Stationary(
@@ -561,7 +563,7 @@ def stationary(found: Surface, at: Mapping[str, float | str]) -> Stationary | No
 
 
 def _solved(
-    found: Surface, coefficients: Values, columns: Sequence[Values], places: list[int]
+    surface: Surface, coefficients: Values, columns: Sequence[Values], places: list[int]
 ) -> tuple[Values, Values] | None:
     """Coded numbers where the slope is 0, and the matrix of second derivatives."""
     count = len(places)
@@ -570,7 +572,7 @@ def _solved(
         here = list(columns)
         for place, number in zip(places, z, strict=True):
             here[place] = np.array([number])
-        return float(found.row(here) @ coefficients)
+        return float(surface.row(here) @ coefficients)
 
     # of a quadratic, differences over steps of 1 are exact
     middle, unit = value(np.zeros(count)), np.eye(count)

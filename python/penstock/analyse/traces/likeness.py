@@ -1,4 +1,4 @@
-"""How alike two traces are: sizes, steps, direction and class of their reads and writes.
+"""Distance of two traces: sizes, steps, direction and class of their reads and writes.
 
 The distance (docs/trace-formats.md) is the mean of four, each between 0 and 1: the Kolmogorov-Smirnov
 distances of the request sizes and of the signed logarithmic steps, the difference of the read shares, and
@@ -25,7 +25,7 @@ _PER_OCTAVE = 8
 
 @dataclass
 class Requests:
-    """What the distance needs of one trace, gathered batch by batch.
+    """Statistics of one trace for the distance, collected batch by batch.
 
     A step is a request's start less the end of the one before it, of the same file, direction and thread.
     """
@@ -40,7 +40,7 @@ class Requests:
     def add(
         self, file_id: Numbers, writes: Numbers, tid: Numbers, offset: Numbers, done: Numbers
     ) -> None:
-        """Takes requests in order of time; `writes` is 1 for a write, sizes and offsets in bytes."""
+        """Add requests in order of time; `writes` is 1 for a write, sizes and offsets in bytes."""
         if len(file_id) == 0:
             return
         self.requests += len(file_id)
@@ -54,16 +54,16 @@ class Requests:
         first[1:] = (f[1:] != f[:-1]) | (w[1:] != w[:-1]) | (t[1:] != t[:-1])
         before = np.empty_like(end)
         before[1:] = end[:-1]
-        known = ~first
+        has_previous = ~first
         for at in np.flatnonzero(first).tolist():
             key = (int(f[at]), int(w[at]), int(t[at]))
             if key in self._ends:
                 before[at] = self._ends[key]
-                known[at] = True
+                has_previous[at] = True
         last = np.append(np.flatnonzero(first)[1:] - 1, len(f) - 1)
         for at in last.tolist():
             self._ends[int(f[at]), int(w[at]), int(t[at])] = int(end[at])
-        step = (start - before)[known].astype(np.float64)
+        step = (start - before)[has_previous].astype(np.float64)
         binned = np.sign(step) * np.round(_PER_OCTAVE * np.log2(1 + np.abs(step)))
         for value, n in zip(*np.unique(binned, return_counts=True), strict=True):
             self.steps[int(value)] += int(n)

@@ -89,5 +89,5 @@ def largest_set(
         return []
     first = max((row for one in sets.values() for row in one), key=time_ns)
     chosen = max(sets.values(), key=lambda one: sum(map(time_ns, one)) * (len(one) >= MANY))
-    whole = sum(map(time_ns, chosen))
-    return chosen if len(chosen) >= MANY and time_ns(first) < _MOST * whole else [first]
+    total_ns = sum(map(time_ns, chosen))
+    return chosen if len(chosen) >= MANY and time_ns(first) < _MOST * total_ns else [first]

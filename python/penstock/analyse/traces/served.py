@@ -1,13 +1,13 @@
-"""What served the reads and writes of a run: the page cache, read-ahead, or a device.
+"""The source that served the reads and writes of a run: the page cache, read-ahead, or a device.
 
 From the tables `cache_use`, `io_events`, `files` and `device_requests` alone (docs/formats.md), call by call:
 
-- `device`: it waited for a request to a device; a direct call for which one was found
-- `missed`: pages came in that no request to a block device brought, on a file system that has none (network,
-  FUSE): it waited for whoever serves that
+- `device`: it waited for a request to a device; a direct call with such a request
+- `missed`: pages came in without a request to a block device, on a file system that has none (network,
+  FUSE): it waited for the server of that file system
 - `filled`: pages came in without a request though the file system lies on a block device: holes of a
-  sparse file, or requests that were not told of
-- `ahead`: all pages were there, some because an earlier read had them read ahead; it waited for nobody
+  sparse file, or requests that were not reported
+- `ahead`: all pages were there, some because an earlier read had them read ahead; it did not wait
 - `cached`: all pages were in memory; of a write, the page cache took it
 - `untold`: all others: calls that failed or moved nothing, writes that return only when the device has the
   bytes (O_SYNC), direct calls without a request, and calls that are not in `cache_use`
@@ -29,8 +29,8 @@ FLUSHES = tuple(str(name) for _, name, way in _native.trace_operations() if way 
 
 #: what a call was served by
 SOURCES = ("cached", "ahead", "device", "missed", "filled", "untold")
-#: part of a file's calls that `cache_use` must tell of for a statement on all of them
-_ENOUGH_TOLD = 0.9
+#: share of a file's calls that `cache_use` must have for a statement on all of them
+_ENOUGH = 0.9
 #: part of the records below the calls that may be lost without a miss passing for a hit in a statement
 _MAY_BE_LOST = 0.01
 #: without it a page that comes into the page cache is not seen
@@ -106,9 +106,9 @@ class Served:
         return sum(self.time_ns.values())
 
     @property
-    def known(self) -> bool:
-        """Whether the tables tell enough of its calls for a statement on all of them."""
-        return self.total - self.calls["untold"] >= _ENOUGH_TOLD * max(self.total, 1)
+    def sufficient(self) -> bool:
+        """True if the tables have enough of its calls for a statement on all of them."""
+        return self.total - self.calls["untold"] >= _ENOUGH * max(self.total, 1)
 
     @property
     def waiting(self) -> int:
@@ -151,7 +151,7 @@ def quick_ns(mean_bytes: float) -> float:
 
 
 class AllServed(Mapping[tuple[int, str, str], Served]):
-    """What served the calls of a run, by file, direction and basis; each row is made when it is asked for."""
+    """Calls of a run by source, for each file, direction and basis; each row is created on access."""
 
     def __init__(self, columns: Mapping[str, Any], layers: Mapping[str, Any]) -> None:
         keys = zip(
@@ -168,10 +168,10 @@ class AllServed(Mapping[tuple[int, str, str], Served]):
         columns: Mapping[str, Any], what: str, layers: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Sums by what the calls may be said to be served by, after what was lost below."""
-        found = {name: np.zeros(len(columns["file_id"]), np.int64) for name in SOURCES}
+        sums = {name: np.zeros(len(columns["file_id"]), np.int64) for name in SOURCES}
         for name in SOURCES:
-            found[_trusted(name, layers)] += columns[f"{what}_{name}"]
-        return found
+            sums[_trusted(name, layers)] += columns[f"{what}_{name}"]
+        return sums
 
     def __getitem__(self, key: tuple[int, str, str]) -> Served:
         place = self._places[key]
@@ -195,10 +195,10 @@ def all_served(
     layers: Mapping[str, Any] | None,
     only: int | None = None,
 ) -> Mapping[tuple[int, str, str], Served]:
-    """What served the calls by file, direction and basis (or of the file `only`).
+    """Calls by source for each file, direction and basis (or for the file `only`).
 
     `arrays` answers SQL over the tables by columns, `columns` are the names of those there, `layers` the
-    receipt of what watched below the calls. Empty where the run has no `cache_use`.
+    statistics of the observer below the calls. Empty if the run has no `cache_use`.
     """
     if not all(set(names) <= columns.get(table, set()) for table, names in NEEDED.items()):
         return {}
@@ -215,8 +215,8 @@ def all_served(
         only="" if only is None else f"AND e.file_id = {only}",
         sums=", ".join(sums),
     )
-    found = arrays(statement)
-    return AllServed(found, layers or {}) if len(found["file_id"]) else {}
+    by_key = arrays(statement)
+    return AllServed(by_key, layers or {}) if len(by_key["file_id"]) else {}
 
 
 def served_by(
@@ -246,7 +246,7 @@ def _no_blocks(columns: dict[str, set[str]]) -> str:
 
 
 def _trusted(source: str, layers: Mapping[str, Any]) -> str:
-    """What a call may be said to be served by, after what was lost or could not be seen below."""
+    """The source that may be stated for a call, given the losses and gaps of the observer below the calls."""
     missing = layers.get("missing") or {}
     lost = layers.get("lost", 0) > _MAY_BE_LOST * max(layers.get("seen", 0), 1)
     if source in ("cached", "ahead") and (_ADDED in missing or lost or layers.get("incomplete")):

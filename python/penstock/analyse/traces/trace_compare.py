@@ -74,7 +74,7 @@ class Ratio:
 
     @property
     def differs(self) -> bool:
-        """Whether 1 is outside the interval."""
+        """True if 1 is outside the interval."""
         return not self.low <= 1 <= self.high
 
 
@@ -135,8 +135,8 @@ class Run:
         self.tables = TraceTables(path)
         self.path = path
         self.events = self.tables.has("io_events")
-        wanted = ["file_id", "path", "dev_major", "dev_minor", "inode", "generation"]
-        table = self.tables.table("files", wanted)
+        names = ["file_id", "path", "dev_major", "dev_minor", "inode", "generation"]
+        table = self.tables.table("files", names)
         self.files: dict[int, dict[str, Any]] = {row["file_id"]: row for row in table.to_pylist()}
         for row in self.files.values():
             row["path"] = self._of_its_disk(row.get("path"))
@@ -148,7 +148,7 @@ class Run:
         self.sums = self._sums(verdicts)
 
     def _of_its_disk(self, path: str | None) -> str | None:
-        """Of a study's run what follows the run's own directory: the same in each of its runs."""
+        """The path of a study's run below the run's own directory: equal in each of its runs."""
         manifest = self.tables.manifest
         if path is None or not manifest.get("treatment_id"):
             return path
@@ -161,7 +161,7 @@ class Run:
 
     def _sums(self, verdicts: list[Verdict]) -> dict[tuple[int, str], Side]:
         if self.events:
-            rows = self._asked("io_events", _SUMS)
+            rows = self._query("io_events", _SUMS)
         else:
             rows = [
                 {
@@ -172,18 +172,18 @@ class Run:
                 for row in verdicts
             ]
             if self.tables.has("operations"):  # flushes by the sums that every mode keeps
-                flushes = self._asked("operations", _FLUSHES)
+                flushes = self._query("operations", _FLUSHES)
                 rows += [{**row, "direction": "sync", "bytes": 0} for row in flushes]
-        made: dict[tuple[int, str], Side] = {}
+        sums: dict[tuple[int, str], Side] = {}
         for row in rows:
             key = (self._first(row["file_id"]), row["direction"])
-            side = made.setdefault(key, {"requests": 0, "bytes": 0, "time_ns": 0, "files": 0})
+            side = sums.setdefault(key, {"requests": 0, "bytes": 0, "time_ns": 0, "files": 0})
             side["files"] += 1
             for name in ("requests", "bytes", "time_ns"):
                 side[name] += int(row[name] or 0)
-        return made
+        return sums
 
-    def _asked(self, table: str, query: str) -> list[dict[str, Any]]:
+    def _query(self, table: str, query: str) -> list[dict[str, Any]]:
         try:
             return self.tables.query(query)
         except duckdb.Error as error:
@@ -200,10 +200,10 @@ class Run:
         if sums is None:
             return None
         verdict = self.classes.get((file_id, direction))
-        made = {**sums, "class": verdict and verdict.kind, "k": verdict and verdict.k}
-        made["joint_class"] = verdict and verdict.joint_class
-        made["mean_ns"] = sums["time_ns"] / max(sums["requests"], 1)
-        return made
+        numbers = {**sums, "class": verdict and verdict.kind, "k": verdict and verdict.k}
+        numbers["joint_class"] = verdict and verdict.joint_class
+        numbers["mean_ns"] = sums["time_ns"] / max(sums["requests"], 1)
+        return numbers
 
     def latencies(self, file_id: int, direction: str) -> npt.NDArray[np.float64]:
         """At most 4000 latencies [ns], drawn evenly, in order of time; none without events."""
@@ -211,12 +211,12 @@ class Run:
             return np.empty(0)
         query = _LATENCIES.format(n=_SAMPLE)
         members = [number for number, first in self.first_of.items() if first == file_id]
-        found = self.tables.arrays(query, [members or [file_id], direction])
-        return np.asarray(found["latency_ns"], np.float64)
+        sample = self.tables.arrays(query, [members or [file_id], direction])
+        return np.asarray(sample["latency_ns"], np.float64)
 
     @property
     def wall_s(self) -> float | None:
-        """How long the run took."""
+        """Duration of the run."""
         wall = (self.tables.manifest.get("responses") or {}).get("wall_s") or {}
         if "value" in wall:
             return float(wall["value"])
@@ -225,18 +225,18 @@ class Run:
 
 def compare_runs(a: Run, b: Run, distance: Distance | None = None) -> Comparison:
     """The comparison of two traced runs; `distance` (see `likeness`) is passed through."""
-    made: list[tuple[Difference, int | None, int | None]] = []
+    compared: list[tuple[Difference, int | None, int | None]] = []
     for one, other, by in match_files(a, b):
         path = a.path_of(one) if one is not None else b.path_of(other or 0)
         for direction in _DIRECTIONS:
-            left = a.side(one, direction) if one is not None else None
-            right = b.side(other, direction) if other is not None else None
-            if left is not None or right is not None:
-                made.append((Difference(path, direction, by, left, right), one, other))
-    made.sort(key=lambda row: (-abs(row[0].change_ns), row[0].path, row[0].direction))
+            side_a = a.side(one, direction) if one is not None else None
+            side_b = b.side(other, direction) if other is not None else None
+            if side_a is not None or side_b is not None:
+                compared.append((Difference(path, direction, by, side_a, side_b), one, other))
+    compared.sort(key=lambda row: (-abs(row[0].change_ns), row[0].path, row[0].direction))
     totals = [sum(side["time_ns"] for side in run.sums.values()) for run in (a, b)]
     random = np.random.default_rng(7)
-    for n, (row, one, other) in enumerate(made):
+    for n, (row, one, other) in enumerate(compared):
         if row.a is None or row.b is None:
             row.matters = abs(row.change_ns) >= _MATTERS * max(*totals, 1)
             continue
@@ -257,16 +257,16 @@ def compare_runs(a: Run, b: Run, distance: Distance | None = None) -> Comparison
         otherwise = row.a["class"] != row.b["class"]
         more = counts is not None and abs(math.log(max(counts.value, 1e-9))) > 0.1
         row.matters = large and (otherwise or more or mean is None or mean.differs)
-    differences = [row for row, _, _ in made]
-    found = Comparison(str(a.path), str(b.path), (a.wall_s, b.wall_s), differences, distance)
-    found.closing = _closing(found, totals)
-    return found
+    differences = [row for row, _, _ in compared]
+    comparison = Comparison(str(a.path), str(b.path), (a.wall_s, b.wall_s), differences, distance)
+    comparison.closing = _closing(comparison, totals)
+    return comparison
 
 
 def match_files(a: Run, b: Run) -> list[tuple[int | None, int | None, str]]:
     """Pairs of file numbers and by what they were matched; None on the side that lacks the file."""
-    left = {number for number, _ in a.sums}
-    right = {number for number, _ in b.sums}
+    rest_a = {number for number, _ in a.sums}
+    rest_b = {number for number, _ in b.sums}
     pairs: list[tuple[int | None, int | None, str]] = []
 
     def take(by: str, keys: tuple[dict[Any, list[int]], dict[Any, list[int]]]) -> None:
@@ -274,26 +274,26 @@ def match_files(a: Run, b: Run) -> list[tuple[int | None, int | None, str]]:
             others = keys[1].get(key, [])
             if len(numbers) == 1 and len(others) == 1:
                 pairs.append((numbers[0], others[0], by))
-                left.discard(numbers[0])
-                right.discard(others[0])
+                rest_a.discard(numbers[0])
+                rest_b.discard(others[0])
 
     def keyed(run: Run, numbers: set[int], key: Any) -> dict[Any, list[int]]:
-        made: dict[Any, list[int]] = {}
+        by_key: dict[Any, list[int]] = {}
         for number in sorted(numbers):
             value = key(run.files.get(number, {}))
             if value is not None:
-                made.setdefault(value, []).append(number)
-        return made
+                by_key.setdefault(value, []).append(number)
+        return by_key
 
     for by, key in (("path", _by_path), ("identity", _by_identity), ("name", _by_name)):
-        take(by, (keyed(a, left, key), keyed(b, right, key)))
-    ranked = [_main_files(run, numbers) for run, numbers in ((a, left), (b, right))]
+        take(by, (keyed(a, rest_a, key), keyed(b, rest_b, key)))
+    ranked = [_main_files(run, numbers) for run, numbers in ((a, rest_a), (b, rest_b))]
     for one, other in zip(*ranked, strict=False):
         pairs.append((one, other, "role"))
-        left.discard(one)
-        right.discard(other)
-    pairs += [(number, None, "only in A") for number in sorted(left)]
-    pairs += [(None, number, "only in B") for number in sorted(right)]
+        rest_a.discard(one)
+        rest_b.discard(other)
+    pairs += [(number, None, "only in A") for number in sorted(rest_a)]
+    pairs += [(None, number, "only in B") for number in sorted(rest_b)]
     return pairs
 
 
@@ -333,15 +333,15 @@ def ratios_of(
     if len(a) == 0 or len(b) == 0:
         return {}
     independent = [max(int(len(x) / _spread_in_time(x)), 1) for x in (a, b)]
-    made = {}
+    ratios = {}
     if min(independent) >= _LEAST and a.mean() > 0 and b.mean() > 0:
-        made["mean"] = _of_means(a, b, independent, random)
+        ratios["mean"] = _of_means(a, b, independent, random)
     for name, (part, _, least) in _QUANTILES.items():
         if min(independent) >= least:
             ratio = _of_quantiles(a, b, independent, part)
             if ratio is not None:
-                made[name] = ratio
-    return made
+                ratios[name] = ratio
+    return ratios
 
 
 def _spread_in_time(values: npt.NDArray[np.float64]) -> float:
@@ -403,30 +403,30 @@ def _of_quantiles(
         below, above = binom.ppf(_TAILS, m, part)
         ordered = np.sort(x)
         ranks = np.array([(below - 0.5) / m, part, (above + 0.5) / m]) * len(x)
-        found = ordered[np.clip(ranks.astype(int), 0, len(x) - 1)]
-        if found[0] <= 0:
+        ends = ordered[np.clip(ranks.astype(int), 0, len(x) - 1)]
+        if ends[0] <= 0:
             return None
         middle = np.log(np.quantile(x, part))
         middles.append(middle)
-        lows.append(middle - min(np.log(found[0]), middle))
-        highs.append(max(np.log(found[2]), middle) - middle)
+        lows.append(middle - min(np.log(ends[0]), middle))
+        highs.append(max(np.log(ends[2]), middle) - middle)
     middle = middles[1] - middles[0]
     low, high = np.hypot(lows[1], highs[0]), np.hypot(highs[1], lows[0])
     return Ratio(*(float(np.exp(x)) for x in (middle, middle - low, middle + high)))
 
 
-def _closing(found: Comparison, totals: list[int]) -> str:
+def _closing(comparison: Comparison, totals: list[int]) -> str:
     if not any(totals):
         return "The times of the requests are in neither trace: only orders and sizes compare."
     ratio = totals[1] / totals[0] if totals[0] else float("inf")
-    said = (
+    text = (
         f"Reads, writes and flushes took {duration(totals[0])} in A and {duration(totals[1])} in B"
     )
     if totals[0]:
-        said += f" ({ratio:.2g} times)"
-    main = [row for row in found.differences if row.matters]
+        text += f" ({ratio:.2g} times)"
+    main = [row for row in comparison.differences if row.matters]
     if not main:
-        return said + "; no file differs by more than chance and a twentieth of that time."
+        return text + "; no file differs by more than chance and a twentieth of that time."
     change = totals[1] - totals[0]
     # what explains the change is what went the same way
     alike = [row for row in main if row.change_ns * change > 0]
@@ -437,13 +437,13 @@ def _closing(found: Comparison, totals: list[int]) -> str:
     where = f"{SPOKEN[top.direction]} of {top.path}"
     if top.a is None or top.b is None:
         only, side = ("B", top.b) if top.a is None else ("A", top.a)
-        return f"{said}; {part}: {where} occur in {only} only ({duration(side['time_ns'])})."  # type: ignore[index]
-    said += f"; {part}: {where}, {duration(top.a['time_ns'])} against {duration(top.b['time_ns'])}"
+        return f"{text}; {part}: {where} occur in {only} only ({duration(side['time_ns'])})."  # type: ignore[index]
+    text += f"; {part}: {where}, {duration(top.a['time_ns'])} against {duration(top.b['time_ns'])}"
     if top.a["class"] != top.b["class"]:
-        said += f", {top.a['class']} in A and {top.b['class']} in B"
+        text += f", {top.a['class']} in A and {top.b['class']} in B"
     if top.a["requests"] != top.b["requests"]:
-        said += f", {top.a['requests']} requests against {top.b['requests']}"
+        text += f", {top.a['requests']} requests against {top.b['requests']}"
     mean = top.ratios.get("mean")
     if mean is not None:
-        said += f", each {mean.value:.2g} times as long ({mean.low:.2g} to {mean.high:.2g})"
-    return said + "."
+        text += f", each {mean.value:.2g} times as long ({mean.low:.2g} to {mean.high:.2g})"
+    return text + "."

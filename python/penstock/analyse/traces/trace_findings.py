@@ -1,11 +1,12 @@
-"""Findings over one traced run: what its I/O costs, why, and what to try, each with a stable code.
+"""Findings on one traced run: the cost of its I/O, its causes, and possible remedies, each with a stable
+code.
 
-Every rule names its guard: the case in which the same numbers are harmless and nothing is said. Rules read
-the published tables of a bundle (docs/formats.md) through DuckDB, so that memory stays bounded whatever the
-trace's length; a rule whose tables are not there says nothing.
+Every rule names its guard: the case in which the same numbers are harmless and nothing is reported. Rules
+read the published tables of a bundle (docs/formats.md) through DuckDB, so memory stays bounded for traces of
+any length. A rule whose tables are missing reports nothing.
 
-What waited for a device and what the page cache served is known from `cache_use` (module `served`). Where
-that is not there it is inferred from the mean latency, and the statement says so.
+`cache_use` (module `served`) records which calls waited for a device and which the page cache served. Without
+it this is inferred from the mean latency, and the statement says so.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ FRAGMENTED = 0.5
 FRAGMENTED_BYTES = 16 << 20
 OVERHEAD = 0.05
 #: files whose numbers the evidence of a finding on many files holds
-MOST_TOLD = 100
+MOST_NAMED = 100
 
 #: of the time of all calls on files that those of the page cache must take for a statement on them
 _MOSTLY = 0.5
@@ -73,7 +74,7 @@ _BY_TIME = " That they wait for a device is inferred from that time"
 
 
 def _inferred(run: TracedRun) -> str:
-    """What a statement rests on where nobody watched the page cache."""
+    """The basis of a statement for which the page cache was not observed."""
     mode = run.receipt.get("mode")
     if mode == "trace":
         return f"{_BY_TIME}: what the page cache served was not recorded, or not enough of it."
@@ -81,17 +82,17 @@ def _inferred(run: TracedRun) -> str:
 
 
 def _of_calls(run: TracedRun) -> bool:
-    """Whether the program's calls were recorded, rather than what reached a device."""
+    """True if the program's calls were recorded, rather than requests to a device."""
     return (run.manifest.get("source") or {}).get("basis") != "device"
 
 
 def _timed(run: TracedRun) -> bool:
-    """Whether the time of all calls is known but for a few."""
+    """True if the time of nearly all calls is recorded."""
     calls = sum(row.calls for row in run.judged)
     timed = sum(row.calls for row in run.judged if row.time_ns > 0)
-    whole = not run.receipt.get("incomplete") and not run.receipt.get("in_flight")
+    complete = not run.receipt.get("incomplete") and not run.receipt.get("in_flight")
     lost, seen = run.receipt.get("lost", 0), run.receipt.get("seen", 0)
-    return whole and timed >= (1 - LITTLE) * calls and lost <= _FEW_LOST * max(seen, 1)
+    return complete and timed >= (1 - LITTLE) * calls and lost <= _FEW_LOST * max(seen, 1)
 
 
 def bound(run: TracedRun) -> Iterator[Finding]:
@@ -130,23 +131,23 @@ class _Sum:
 
 def _cached(run: TracedRun, total: int) -> Iterator[Finding]:
     """Guard: few calls, and runs whose time on files goes to something else: devices, flushes, opening."""
-    known, both = _Sum(), _Sum()
+    certain, both = _Sum(), _Sum()
     for row in run.judged:
         served = run.served(row)
         if served is not None:
             nbytes = row.nbytes * served.share["cached"]
-            for each in (known, both):
+            for each in (certain, both):
                 each.add(served.calls["cached"], served.time_ns["cached"], nbytes)
         elif row.time_ns and row.mean_ns < quick_ns(row.nbytes / max(row.calls, 1)):
             both.add(row.calls, row.time_ns, row.nbytes)
-    for found in (known, both):
-        little = run.share(found.time_ns) < LITTLE or found.time_ns < _MOSTLY * total
-        if found.calls >= ENOUGH and not little:
+    for calls in (certain, both):
+        little = run.share(calls.time_ns) < LITTLE or calls.time_ns < _MOSTLY * total
+        if calls.calls >= ENOUGH and not little:
             break
     else:
         return
-    inferred = found is both
-    large = found.nbytes / found.calls >= _LARGE_BYTES
+    inferred = calls is both
+    large = calls.nbytes / calls.calls >= _LARGE_BYTES
     cost = "copying them" if large else "their number"
     by = "the page cache serves them"
     if inferred:
@@ -154,11 +155,11 @@ def _cached(run: TracedRun, total: int) -> Iterator[Finding]:
     yield Finding(
         "trace-cached",
         "info",
-        f"{found.calls:,} reads and writes of {duration(found.time_ns / found.calls)} each take "
-        f"{of_run(run.share(found.time_ns))}: {by}, and it is {cost} that costs.",
+        f"{calls.calls:,} reads and writes of {duration(calls.time_ns / calls.calls)} each take "
+        f"{of_run(run.share(calls.time_ns))}: {by}, and it is {cost} that costs.",
         {
-            "calls": found.calls,
-            "time_ns": found.time_ns,
+            "calls": calls.calls,
+            "time_ns": calls.time_ns,
             "wall_ns": run.wall_ns,
             "inferred": inferred,
         },
@@ -219,7 +220,7 @@ def random_reads(run: TracedRun) -> Iterator[Finding]:
         f"{duration(time_ns / calls)} each, {of_run(run.share(time_ns))}."
         + (_inferred(run) if any(waits.inferred for _, waits in others) else ""),
         {
-            "patterns": {"file_id": files[:MOST_TOLD]},
+            "patterns": {"file_id": files[:MOST_NAMED]},
             "files": len(files),
             "calls": calls,
             "time_ns": time_ns,
@@ -319,7 +320,7 @@ def small(run: TracedRun) -> Iterator[Finding]:
             "warning",
             f"{_and_more(others)}: {calls:,} reads and writes of {size(each)} in the "
             f"mean, one after the other, take {of_run(run.share(time_ns))}.",
-            {"patterns": {"file_id": _file_ids(others)[:MOST_TOLD]}},
+            {"patterns": {"file_id": _file_ids(others)[:MOST_NAMED]}},
             _BUFFER,
         )
 
@@ -402,14 +403,14 @@ def rereads(run: TracedRun) -> Iterator[Finding]:
         by_device = _device_reads(run, file_id)
         if by_device is not None:
             nbytes, touched = _touched(run, *by_device)
-            said = f"devices read {size(nbytes)} of about {size(touched)}"
+            amounts = f"devices read {size(nbytes)} of about {size(touched)}"
             inferred, table = False, "device_requests"
         if by_device is None or (nbytes == 0 and run.served(row) is None):
             waits = run.waits(row)
             if not waits.calls:
                 continue
             nbytes, touched = _touched(run, _READS, [file_id])
-            said = f"{size(nbytes)} were read of about {size(touched)}, {duration(waits.mean_ns)} a call"
+            amounts = f"{size(nbytes)} were read of about {size(touched)}, {duration(waits.mean_ns)} a call"
             inferred, table = True, "io_events"
         ratio = nbytes / max(touched, 1.0)
         if ratio < REREAD_RATIO:
@@ -417,7 +418,7 @@ def rereads(run: TracedRun) -> Iterator[Finding]:
         yield Finding(
             "trace-rereads",
             "warning",
-            f"{run.name(file_id)}: {said}: each byte {ratio:.1f} times."
+            f"{run.name(file_id)}: {amounts}: each byte {ratio:.1f} times."
             + (_inferred(run) if inferred else ""),
             {table: {"file_id": file_id, "direction": "read"}, "inferred": inferred},
             "Give it memory for what it reads again (page cache, shared_buffers, block cache), "
@@ -489,8 +490,12 @@ def alone(run: TracedRun) -> Iterator[Finding]:
     ]
     total = sum(waits.time_ns for _, waits in waiting)
     both = [pair for pair in waiting if pair[0].kind in _SCATTERED and pair[0].direction == "read"]
-    scattered, held = [row for row, _ in both], sum(waits.time_ns for _, waits in both)
-    if not scattered or held < 0.8 * total or not run.has("io_events", "t_ns", "latency_ns"):
+    scattered, scattered_ns = [row for row, _ in both], sum(waits.time_ns for _, waits in both)
+    if (
+        not scattered
+        or scattered_ns < 0.8 * total
+        or not run.has("io_events", "t_ns", "latency_ns")
+    ):
         return
     ids = [row.file_id for row in scattered]
     row = run.query(
@@ -499,7 +504,7 @@ def alone(run: TracedRun) -> Iterator[Finding]:
         [ids],
     )[0]
     depth = float(row["busy"] or 0) / max(float(row["span"] or 0), 1.0)
-    if run.share(held) >= 0.5 and depth < ALONE:
+    if run.share(scattered_ns) >= 0.5 and depth < ALONE:
         yield Finding(
             "trace-low-concurrency",
             "info",
@@ -513,7 +518,7 @@ def alone(run: TracedRun) -> Iterator[Finding]:
 
 
 def _seldom_waits(run: TracedRun, row: Verdict) -> bool:
-    """Whether the tables tell that devices took little of the run for a file that was read."""
+    """True if the tables show that devices took little of the run for a file that was read."""
     served = run.served(row)
     if served is None or row.direction != "read":
         return False
@@ -532,18 +537,18 @@ def _quick_at_device(run: TracedRun, row: Verdict) -> bool:
 
 
 def _appends(run: TracedRun, row: Verdict) -> bool:
-    """Whether a file grows at the device: requests begin where the one before ended, or with its last page,
+    """True if a file grows at the device: requests begin where the one before ended, or with its last page,
     which is written again when more of it is filled."""
     if not run.has("device_requests", "file_id", "offset_bytes", "size_bytes"):
         return False
-    (found,) = run.query(
+    (counts,) = run.query(
         """SELECT count(*) AS all_of_them,
             count(*) FILTER (offset_bytes BETWEEN last_end - ? AND last_end) AS in_order
         FROM (SELECT offset_bytes, lag(offset_bytes + size_bytes) OVER (ORDER BY t_ns) AS last_end
             FROM device_requests WHERE file_id = ? AND op = ?) WHERE last_end IS NOT NULL""",
         [PAGE_BYTES, row.file_id, row.direction],
     )
-    return int(found["in_order"]) > APPENDED * int(found["all_of_them"])
+    return int(counts["in_order"]) > APPENDED * int(counts["all_of_them"])
 
 
 def disorder(run: TracedRun) -> Iterator[Finding]:
@@ -608,19 +613,19 @@ def fragmented(run: TracedRun) -> Iterator[Finding]:
 
 
 def overhead(run: TracedRun) -> Iterator[Finding]:
-    """By the command's own paired runs where those decide, else by what the receipt says of our programs."""
+    """Overhead by the command's own paired runs if they decide it, else by the receipt's figures."""
     share, paired = run.receipt.get("added_share"), run.receipt.get("paired") or {}
     evidence = {"added_share": share, "mode": run.receipt.get("mode")}
-    told = "about " + percent(share) if isinstance(share, int | float) else ""
+    added = "about " + percent(share) if isinstance(share, int | float) else ""
     if paired.get("verdict") in {"above", "within"}:
         share = paired["share"]
-        told = f"{percent(share)} [{percent(paired['low'])}, {percent(paired['high'])}] in pairs of runs"
+        added = f"{percent(share)} [{percent(paired['low'])}, {percent(paired['high'])}] in pairs of runs"
         evidence["paired"] = {name: paired[name] for name in ("share", "low", "high", "pairs")}
     if isinstance(share, int | float) and share >= OVERHEAD:
         yield Finding(
             "trace-overhead",
             "warning",
-            f"Tracing added {told} to the run.",
+            f"Tracing added {added} to the run.",
             {"manifest": evidence},
             "Use --mode pattern or count, or choose fewer files; --calibrate measures what it adds "
             "to this command.",

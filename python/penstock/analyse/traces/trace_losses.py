@@ -1,4 +1,4 @@
-"""What a trace lost: how much, why, and what helps against that."""
+"""Losses of a trace: amounts, reasons and remedies."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _WHY = {
 
 def losses(receipt: Mapping[str, Any]) -> dict[str, int]:
     """Operations lost by reason (`_WHY`), most first."""
-    found = dict.fromkeys(_WHY, 0)
-    found["unspooled"] = int(receipt.get("lost_unspooled") or 0)
+    lost = dict.fromkeys(_WHY, 0)
+    lost["unspooled"] = int(receipt.get("lost_unspooled") or 0)
     for counts in (receipt.get("per_probe") or {}).values():
         for name in _WHY:
-            found[name] += int(counts.get(f"lost_{name}") or 0)
-    return dict(sorted(((n, c) for n, c in found.items() if c), key=lambda item: -item[1]))
+            lost[name] += int(counts.get(f"lost_{name}") or 0)
+    return dict(sorted(((n, c) for n, c in lost.items() if c), key=lambda item: -item[1]))
 
 
 def _remedy(receipt: Mapping[str, Any], reasons: Mapping[str, int]) -> str:
-    """What helps against the losses, by their reasons and the mode."""
+    """Remedies for the losses, by their reasons and the mode."""
     mode = str(receipt.get("mode") or "trace")
     fewer = "choose fewer files (--file, --dir)"
     remedies: dict[str, str | dict[str, str]] = {
@@ -45,13 +45,13 @@ def _remedy(receipt: Mapping[str, Any], reasons: Mapping[str, int]) -> str:
         "unresolved": "Nothing helps against this: which file they were on is not known any more.",
         "planted": "Leave out --drop-every.",
     }
-    made: list[str] = []
+    texts: list[str] = []
     for reason in reasons or {"ring_full": 0}:
         remedy = remedies[reason]
         if isinstance(remedy, dict):
             remedy = remedy.get(mode, f"{fewer[0].upper()}{fewer[1:]}.")
-        made.append(remedy)
-    return " ".join(made)
+        texts.append(remedy)
+    return " ".join(texts)
 
 
 def lost(run: TracedRun) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""One traced run: what its tables say of it, and what follows from them."""
+"""One traced run: its tables and the findings on them."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ class TracedRun(TraceTables):
 
     @cached_property
     def findings(self) -> list[Finding]:
-        """What its I/O costs, why, and what to try (`trace_findings`), warnings first."""
-        found = [made for name in TRACE_FINDINGS for made in TRACE_FINDINGS.load(name)(self)]
+        """The cost of its I/O, the causes, and possible remedies (`trace_findings`), warnings first."""
+        results = [result for name in TRACE_FINDINGS for result in TRACE_FINDINGS.load(name)(self)]
         order = {"error": 0, "warning": 1, "info": 2}
-        return sorted(found, key=lambda finding: order[finding.severity])
+        return sorted(results, key=lambda finding: order[finding.severity])
 
     @cached_property
     def flushes(self) -> list[dict[str, Any]]:
         """Flushes per path (file_id, flushes, ns), most time first: from the sums that every mode keeps, else
         from the events."""
         if self.has("operations", "op", "calls", "time_ns"):
-            found = self.query(_FLUSHES)
+            rows = self.query(_FLUSHES)
         elif self.has("io_events", "direction", "latency_ns"):
-            found = self.query(_FLUSH_EVENTS)
+            rows = self.query(_FLUSH_EVENTS)
         else:
             return []
         paths: dict[int, dict[str, Any]] = {}
-        for row in found:
+        for row in rows:
             first = self.first_of.get(row["file_id"], row["file_id"])
             path = paths.setdefault(first, {"file_id": first, "flushes": 0, "ns": 0})
             path["flushes"] += int(row["flushes"] or 0)
@@ -86,8 +86,8 @@ class TracedRun(TraceTables):
     @property
     def _timed(self) -> list[Verdict]:
         """The verdicts, where they say how long the calls took."""
-        told = self.has("patterns", "time_ns") or self.has("patterns", "evidence")
-        return self.whole_verdicts if told else []
+        timed = self.has("patterns", "time_ns") or self.has("patterns", "evidence")
+        return self.whole_verdicts if timed else []
 
     @cached_property
     def device(self) -> dict[tuple[int, str], Verdict]:
@@ -107,10 +107,10 @@ class TracedRun(TraceTables):
     @cached_property
     def _of_first(self) -> dict[int, list[Verdict]]:
         """The verdicts by the first file of their path, those with most requests first."""
-        found: dict[int, list[Verdict]] = {}
+        by_file: dict[int, list[Verdict]] = {}
         for row in self.whole_verdicts:
-            found.setdefault(self.first_of.get(row.file_id, row.file_id), []).append(row)
-        return found
+            by_file.setdefault(self.first_of.get(row.file_id, row.file_id), []).append(row)
+        return by_file
 
     def class_phases(self, file_id: int) -> list[tuple[str, list[dict[str, Any]]]]:
         """Per direction the stretches of one class that a mixed file has: first and end request, class.
@@ -139,13 +139,13 @@ class TracedRun(TraceTables):
 
     @cached_property
     def all_served(self) -> Mapping[tuple[int, str, str], Served]:
-        """What served the calls, by file, direction and basis; empty where that was not recorded."""
+        """Calls by source for each file, direction and basis; empty if that was not recorded."""
         return all_served(self.arrays, self.columns, self.receipt.get("layers"))
 
     def served_on(
         self, file_id: int, direction: str | None = None, basis: str | None = None
     ) -> list[Served]:
-        """What served the calls on a path: all of them, or those of one direction, and basis."""
+        """Calls on a path by source: all of them, or those of one direction, and basis."""
         keys = (
             (number, way, kind)
             for number in self.files_of_path(file_id)
@@ -156,9 +156,9 @@ class TracedRun(TraceTables):
         return [self.all_served[key] for key in keys if key in self.all_served]
 
     def served(self, row: Verdict) -> Served | None:
-        """What served the calls of a verdict; None where the tables do not tell, or of too few of them."""
-        found = self.all_served.get((row.file_id, row.direction, row.basis))
-        return found if found is not None and found.known else None
+        """Calls of a verdict by source; None if the tables do not have them, or too few of them."""
+        calls = self.all_served.get((row.file_id, row.direction, row.basis))
+        return calls if calls is not None and calls.sufficient else None
 
     def waits(self, row: Verdict) -> Waits:
         """The calls of a verdict that waited for a device."""
@@ -181,5 +181,5 @@ class TracedRun(TraceTables):
         return int(self.query(query)[0]["ns"] or 0)
 
     def share(self, ns: float) -> float:
-        """Of the run's wall time; more than 1 where threads wait side by side."""
+        """Share of the run's wall time; more than 1 if threads wait in parallel."""
         return ns / self.wall_ns

@@ -62,7 +62,7 @@ class Row:
         return {name: float(np.mean(v)) for name, v in self.values.items()}
 
     def change(self, name: str) -> float:
-        """Of a mean against that of the first, as a share; infinite against 0."""
+        """Change of a mean from that of the first, as a share; infinite against 0."""
         means = self.means
         first = next(iter(means.values()))
         if means[name] == first:
@@ -70,7 +70,7 @@ class Row:
         return (means[name] - first) / abs(first) if first else math.inf * (means[name] - first)
 
     def apart(self, name: str) -> bool | None:
-        """Whether one differs from the first; None where that cannot be told."""
+        """True if one differs from the first; None if there is no test."""
         if self.order is None:
             return None
         return self.order.pair(next(iter(self.values)), name).apart
@@ -95,7 +95,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Compared:
-    """What was compared, the first being the reference, and a row for each quantity in each phase."""
+    """The compared selections, the first being the reference, and a row for each quantity in each phase."""
 
     names: list[str]
     runs: dict[str, list[str]]
@@ -123,22 +123,23 @@ class Gate:
 
     @classmethod
     def of(cls, text: str) -> Gate:
-        """From its words. BadInput where they are none."""
-        found = _GATE.fullmatch(text.strip())
-        if found is None:
+        """The gate of a text. BadInput if it is none."""
+        match = _GATE.fullmatch(text.strip())
+        if match is None:
             raise BadInput(
                 f"--fail-on: found {printable(text[:80])!r}; expected METRIC > 5%, METRIC < -5% or "
                 "METRIC@PHASE > 5%"
             )
-        share = float(found["percent"]) / 100
-        return cls(text.strip(), found["metric"].strip(), found["phase"], found["sign"], share)
+        share = float(match["percent"]) / 100
+        return cls(text.strip(), match["metric"].strip(), match["phase"], match["sign"], share)
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What a gate found in one row of one that is compared.
+    """Result of a gate in one row of a compared selection.
 
-    `failed`: beyond the bound, and told apart from the first where several runs of each can tell.
+    `failed`: beyond the bound, and significantly different from the first where several runs of each allow a
+    test.
     """
 
     gate: str
@@ -166,10 +167,10 @@ def compared(
     partial: bool = False,
     table: str | None = None,
 ) -> Compared:
-    """Puts them side by side. `align` leaves one phase alone, `metrics` those of such names (`*`, `?`).
+    """Compare the selections. `align` selects one phase, `metrics` those with these names (`*`, `?`).
 
-    Phases are those that every run has. BadInput for fewer than two, for what has nothing in common, and
-    without `partial` for a run that is not complete.
+    Phases are those that every run has. BadInput for fewer than two, for selections with nothing in common,
+    and without `partial` for a run that is not complete.
     """
     if not 2 <= len(selections) <= MOST_COMPARED:
         raise BadInput(f"found {len(selections)} to compare; expected 2 to {MOST_COMPARED}")
@@ -185,33 +186,33 @@ def compared(
         bundles = [Bundle.open(run) for run in selection.runs]
         if not partial:
             _check_complete(name, bundles)
-        unknown += [words for b in bundles if (words := unknown_words(b.manifest))]
+        unknown += [warning for b in bundles if (warning := unknown_words(b.manifest))]
         runs[name] = [run_name(b) for b in bundles]
         measured[name] = [_of_run(b, STATISTICS[statistic], align, table, partial) for b in bundles]
-    made = _together(names, runs, measured, metrics, align)
-    return replace(made, notes=[*made.notes, *unknown])
+    result = _together(names, runs, measured, metrics, align)
+    return replace(result, notes=[*result.notes, *unknown])
 
 
-def judge(found: Compared, gates: Sequence[Gate]) -> list[Judged]:
-    """What every gate finds. BadInput for one that looks at nothing."""
+def judge(comparison: Compared, gates: Sequence[Gate]) -> list[Judged]:
+    """Results of all gates. BadInput for one that matches no row."""
     judged = []
     for gate in gates:
         rows = [
             r
-            for r in found.rows
+            for r in comparison.rows
             if fnmatch.fnmatchcase(r.metric, gate.metric)
             and gate.phase in (None, r.phase, r.phase.rpartition("/")[2])
         ]
         # without a phase it is the whole run, or the phase that was asked for
-        whole = [r for r in rows if r.phase == WHOLE]
-        rows = rows if gate.phase is not None else whole or rows
+        of_run = [r for r in rows if r.phase == WHOLE]
+        rows = rows if gate.phase is not None else of_run or rows
         if not rows:
-            known = ", ".join(dict.fromkeys(printable(r.metric) for r in found.rows))
+            metrics = ", ".join(dict.fromkeys(printable(r.metric) for r in comparison.rows))
             raise BadInput(
-                f"--fail-on: found nothing called {gate.text!r}; expected one of {known}"
+                f"--fail-on: found nothing called {gate.text!r}; expected one of {metrics}"
             )
         for row in rows:
-            for name in found.names[1:]:
+            for name in comparison.names[1:]:
                 change = row.change(name)
                 beyond = change > gate.share if gate.sign == ">" else change < gate.share
                 judged.append(
@@ -230,9 +231,9 @@ def _names(selections: Sequence[Selection]) -> list[str]:
 
 def _check_complete(name: str, bundles: Sequence[Bundle]) -> None:
     for bundle in bundles:
-        told = (bundle.manifest.get("experiment") or {}).get("verdict", "complete")
-        if told not in TAKEN or not bundle.manifest.get("valid", True):
-            why = bundle.manifest.get("reason") or f"it is {told}"
+        verdict = (bundle.manifest.get("experiment") or {}).get("verdict", "complete")
+        if verdict not in TAKEN or not bundle.manifest.get("valid", True):
+            why = bundle.manifest.get("reason") or f"it is {verdict}"
             raise BadInput(
                 f"{name}: found {run_name(bundle)}, which is not valid ({printable(str(why))}); expected "
                 "complete runs (--partial takes it all the same)"
@@ -246,19 +247,19 @@ def _of_run(
     table: str | None,
     partial: bool,
 ) -> dict[Key, float]:
-    found: dict[Key, float] = {}
+    values: dict[Key, float] = {}
     times = bundle.manifest.get("times") or {}
     if align is None:
         for name, value in (bundle.manifest.get("responses") or {}).items():
             number = value.get("value") if isinstance(value, dict) else None
             if isinstance(number, int | float) and math.isfinite(number):
-                found[WHOLE, name, str(value.get("unit") or "")] = float(number)
+                values[WHOLE, name, str(value.get("unit") or "")] = float(number)
         wall = times.get("wall_s")
-        if isinstance(wall, int | float) and (WHOLE, "wall_s", "s") not in found:
-            found[WHOLE, DURATION, "s"] = float(wall)
+        if isinstance(wall, int | float) and (WHOLE, "wall_s", "s") not in values:
+            values[WHOLE, DURATION, "s"] = float(wall)
     watched = set(bundle.tables) & {"utilisation", "points", "samples"}
     if not watched and align is None and table is None:
-        return found  # a run that nobody watched has its responses
+        return values  # a run that nobody watched has its responses
     one = Selection(str(bundle.path), "run", bundle.path, [bundle.path])
     recorded = of_selection(one, table, partial=partial)
     # of several phases of one name the first
@@ -266,17 +267,17 @@ def _of_run(
     if align is not None:
         stretches = [(align, recorded.phase(align, "--align"))]
     else:
-        found |= _statistics(recorded, WHOLE, None, statistic)
+        values |= _statistics(recorded, WHOLE, None, statistic)
     for name, phase in stretches:
-        found[name, DURATION, "s"] = phase.end_s - phase.start_s
-        found |= _statistics(recorded, name, phase, statistic)
-    return found
+        values[name, DURATION, "s"] = phase.end_s - phase.start_s
+        values |= _statistics(recorded, name, phase, statistic)
+    return values
 
 
 def _statistics(
     recorded: Recorded, phase: str, within: Phase | None, statistic: Callable[[Array], float]
 ) -> dict[Key, float]:
-    """Of each quantity over all its nodes, and of each node by itself where there are several."""
+    """Statistics of each quantity over all its nodes, and of each node alone if there are several."""
     parts: dict[Key, list[Array]] = {}
     single: dict[Key, list[Array]] = {}
     for s in recorded.series:
@@ -290,8 +291,8 @@ def _statistics(
         parts.setdefault((phase, quantity, s.unit), []).append(y)
         if s.name.replace(" ", "_") != quantity:
             single.setdefault((phase, s.name, s.unit), []).append(y)
-    found = {key: statistic(np.concatenate(y)) for key, y in parts.items()}
-    return found | {key: statistic(np.concatenate(y)) for key, y in single.items()}
+    overall = {key: statistic(np.concatenate(y)) for key, y in parts.items()}
+    return overall | {key: statistic(np.concatenate(y)) for key, y in single.items()}
 
 
 def _together(
@@ -307,10 +308,10 @@ def _together(
         common = [k for k in common if any(fnmatch.fnmatchcase(k[1], m) for m in metrics)]
         absent = [m for m in metrics if not any(fnmatch.fnmatchcase(k[1], m) for k in common)]
         if absent:
-            known = list(dict.fromkeys(k[1] for one in every for k in one))
+            metric_names = list(dict.fromkeys(k[1] for one in every for k in one))
             raise BadInput(
                 f"--metric: found {printable(absent[0])} not in every run; expected one of "
-                f"{', '.join(printable(n) for n in known[:20])}"
+                f"{', '.join(printable(n) for n in metric_names[:20])}"
             )
     else:
         # nodes one by one only where they are asked for

@@ -1,10 +1,10 @@
-"""What a level of a factor costs beside the other level, under each combination of the other factors.
+"""Cost of one level of a factor compared with the other, under each combination of the other factors.
 
 Costs are ratios of treatment means, 1 = no cost. Their intervals come from the spread of the logarithms of
 the replicates, pooled over all treatments where these vary alike, else of the two that are compared. They
 are so wide that those of all combinations and of their mean hold together (Šidák), wider where the two
 levels were picked from several because they differ most (Tukey), or the factor from several because it
-explains most. Of a factor of two levels the effect's own test says whether it costs anything on average;
+explains most. Of a factor of two levels the effect's own test decides whether it costs anything on average;
 where no effect shows, no cost does (`significance.py`).
 """
 
@@ -71,7 +71,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class FactorCost:
-    """What one level of a factor costs beside another: on average and under every combination of the others.
+    """Cost of one level of a factor against another: on average and under every combination of the others.
 
     `missing` combinations have no valid run at one of the levels; `df` are those of the errors.
     """
@@ -94,8 +94,12 @@ class FactorCost:
     @property
     def sure(self) -> list[Cost]:
         """The combinations in which there is a difference, and their mean where it is told."""
-        found = [cell for cell in self.cells if cell.sure]
-        return [*found, self.average] if len(self.cells) > 1 and self.average.sure else found
+        significant = [cell for cell in self.cells if cell.sure]
+        return (
+            [*significant, self.average]
+            if len(self.cells) > 1 and self.average.sure
+            else significant
+        )
 
     @property
     def worst(self) -> Cost:
@@ -121,34 +125,34 @@ class FactorCost:
         the costly level and not at the other one's expense; `doubtful`: those, too, whose help may be
         chance."""
         names = list(self.cells[0].where) if self.cells else []
-        found: list[dict[str, str]] = []
+        conditions: list[dict[str, str]] = []
         for size in range(1, len(names) + 1):
             for chosen in itertools.combinations(names, size):
                 for condition in _conditions(self.cells, chosen):
-                    if any(f.items() <= condition.items() for f in found):
+                    if any(f.items() <= condition.items() for f in conditions):
                         continue
-                    mine = self.under(condition)
-                    none = all(c.ratio <= NO_COST for c in mine)
+                    costs = self.under(condition)
+                    none = all(c.ratio <= NO_COST for c in costs)
                     if none and self.helps(condition) and (doubtful or self.eases(condition)):
-                        found.append(condition)
-            if found and size >= 2:
+                        conditions.append(condition)
+            if conditions and size >= 2:
                 break
-        return found
+        return conditions
 
     def eases(self, condition: dict[str, str]) -> bool:
-        """Whether the cost is told to be smaller with the condition than without, all conditions of so many
-        levels together; without replicates nothing says that it is not."""
-        mine = self.under(condition)
-        rest = [c for c in self.cells if c not in mine]
-        if not mine or not rest:
+        """True if the cost is significantly smaller with the condition than without, all conditions of the
+        same number of levels together; without replicates any smaller cost counts."""
+        inside = self.under(condition)
+        rest = [c for c in self.cells if c not in inside]
+        if not inside or not rest:
             return False
-        less = math.log(mean_ratio(rest) / mean_ratio(mine))
+        less = math.log(mean_ratio(rest) / mean_ratio(inside))
         error = math.sqrt(
-            sum(sum(c.error**2 for c in part) / len(part) ** 2 for part in (mine, rest))
+            sum(sum(c.error**2 for c in part) / len(part) ** 2 for part in (inside, rest))
         )
         if not math.isfinite(error) or self.df <= 0:
             return less > 0
-        less -= sum(sum(c.bias for c in part) / len(part) for part in (mine, rest))
+        less -= sum(sum(c.bias for c in part) / len(part) for part in (inside, rest))
         names = list(self.cells[0].where)
         looks = sum(
             len(_conditions(self.cells, chosen))
@@ -157,28 +161,28 @@ class FactorCost:
         return less > significance.of_several(looks, self.df) * error
 
     def helps(self, condition: dict[str, str]) -> bool:
-        """Whether the costly level gets better by the condition itself, and the other one is not harmed."""
+        """True if the costly level improves by the condition itself, and the other one is not harmed."""
         costly, good = self._gains(condition)
         return costly > _UNHARMED and good > 1 / _UNHARMED
 
     def spoils(self, condition: dict[str, str]) -> bool:
-        """Whether the condition only makes the other level worse."""
+        """True if the condition only makes the other level worse."""
         costly, good = self._gains(condition)
         return costly <= _UNHARMED and good < 1 / _UNHARMED
 
     def _gains(self, condition: dict[str, str]) -> tuple[float, float]:
-        """How many times better the costly and the other level are with the condition than without."""
-        mine = self.under(condition)
-        rest = [c for c in self.cells if c not in mine]
+        """Gain of the costly and of the other level by the condition, as factors."""
+        inside = self.under(condition)
+        rest = [c for c in self.cells if c not in inside]
         if not rest:
             return 1.0, 1.0
         return (
-            self._gain([c.at_level for c in mine], [c.at_level for c in rest]),
-            self._gain([c.at_other for c in mine], [c.at_other for c in rest]),
+            self._gain([c.at_level for c in inside], [c.at_level for c in rest]),
+            self._gain([c.at_other for c in inside], [c.at_other for c in rest]),
         )
 
     def _gain(self, inside: list[float], outside: list[float]) -> float:
-        """How many times better geometric means are inside than outside."""
+        """Gain of the geometric mean inside over that outside, as a factor."""
         gain = math.exp(float(np.mean(np.log(inside)) - np.mean(np.log(outside))))
         return gain if self.better == "higher" else 1 / gain
 
@@ -301,17 +305,19 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
     sign = 1 if response.better == "higher" else -1
     mean = float(np.mean([sign * cell[1] for cell in cells]))
     question = outcome.question.lower()
-    asked = [named(level, question) for level in levels]
-    second = asked[1] if sum(asked) == 1 else mean >= 0
+    in_question = [named(level, question) for level in levels]
+    second = in_question[1] if sum(in_question) == 1 else mean >= 0
     sign = sign if second else -sign
     costly = 1 if second else 0
     errors = [cell[2] for cell in cells]
     # of settings that were kept, what sets one apart does not average out
-    of_mean = sum(errors) if factor in ranked.kept else math.sqrt(sum(e * e for e in errors))
+    of_mean = (
+        sum(errors) if factor in ranked.shared_factors else math.sqrt(sum(e * e for e in errors))
+    )
     df = fewest
     half = _quantile(outcome, factor, len(cells), df)
     # where no effect shows, nothing costs; single runs tell nothing of chance
-    told = False if df > 0 and not ranked.differences.show else None
+    significant = False if df > 0 and not ranked.differences.show else None
 
     def cost(
         where: dict[str, str],
@@ -326,7 +332,7 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
         high = math.exp(sign * difference + above + half * error)
         ratio = math.exp(sign * difference)
         at_level, at_other = both[costly], both[1 - costly]
-        return Cost(where, ratio, low, high, n, at_level, at_other, error, told, max(off))
+        return Cost(where, ratio, low, high, n, at_level, at_other, error, significant, max(off))
 
     built = [cost(*cell) for cell in cells]
     off = (
@@ -373,12 +379,12 @@ def _quantile(outcome: Outcome, factor: str, cells: int, df: float) -> float:
     several = cells + (cells > 1)
     question = outcome.question
     levels = outcome.factor(factor).levels
-    told = sum(named(level, question) for level in levels)
-    if not told and not named(factor, question):
+    count_named = sum(named(level, question) for level in levels)
+    if not count_named and not named(factor, question):
         several *= len(outcome.factors)
-    if len(levels) == 2 or told == 2:
+    if len(levels) == 2 or count_named == 2:
         return significance.of_several(several, df)
-    if told == 1:
+    if count_named == 1:
         return significance.of_several(several * (len(levels) - 1), df)
     return significance.of_pairs(len(levels), df, significance.each_of(several))
 
@@ -392,10 +398,14 @@ def _pair(outcome: Outcome, response: ResponseUnit, factor: str) -> list[str]:
     if len(means) < 2:
         return []
     means.sort(key=lambda m: m.behind)
-    asked = [v for v in levels if named(v, outcome.question)]
-    pair = asked if len(asked) == 2 else [means[0].levels[factor], means[-1].levels[factor]]
-    if len(asked) == 1 and asked[0] not in pair:
-        pair = [pair[0], asked[0]]
+    in_question = [v for v in levels if named(v, outcome.question)]
+    pair = (
+        in_question
+        if len(in_question) == 2
+        else [means[0].levels[factor], means[-1].levels[factor]]
+    )
+    if len(in_question) == 1 and in_question[0] not in pair:
+        pair = [pair[0], in_question[0]]
     return [v for v in levels if v in pair]
 
 

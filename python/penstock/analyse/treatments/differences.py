@@ -1,4 +1,5 @@
-"""Which treatments differ: all pairs judged together, by the error of the order in which they were run."""
+"""Differences between treatments: all pairs judged together, by the error of the order in which they were
+run."""
 
 from __future__ import annotations
 
@@ -30,14 +31,14 @@ class Differences:
     """Differences of treatment means, of logarithms where ratios have a meaning.
 
     `values` of the runs of each treatment on that scale; `block` of each run, if they were made in several;
-    `spread` of the runs, treatments in the order of `values`; `kept`: settings were kept over several runs.
+    `spread` of the runs, treatments in the order of `values`; `shared_settings`: several runs share a setting.
     """
 
     outcome: Outcome
     response: str
     values: Mapping[str, Values]
     block: NDArray[np.int64] | None
-    kept: bool
+    shared_settings: bool
     spread: Spread
     #: how far the undisturbed mean of a treatment may lie below and above its mean, where runs are degraded
     slack: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -72,7 +73,7 @@ class Differences:
     def unequal(self) -> bool:
         """True if spreads differ between treatments (Brown and Forsythe's test; of few runs Bartlett's)."""
         values = list(self.values.values())
-        if len(values) < 2 or self.kept or not any(np.ptp(v) > 0 for v in values):
+        if len(values) < 2 or self.shared_settings or not any(np.ptp(v) > 0 for v in values):
             return False
         fewest = min(map(len, values))
         if fewest >= _ENOUGH and stats.levene(*values, center="median").pvalue < _UNEQUAL:
@@ -81,7 +82,9 @@ class Differences:
 
     def error_of(self, a: str, b: str) -> Error:
         """The standard error of the difference of two treatments' means."""
-        if self.kept or (self.spread.shared and self._passes is None and not self.unequal):
+        if self.shared_settings or (
+            self.spread.shared and self._passes is None and not self.unequal
+        ):
             places = {name: i for i, name in enumerate(self.values)}
             return self.spread.difference(places[a], places[b])
         ours, theirs = self.values[a], self.values[b]
@@ -108,7 +111,7 @@ class Differences:
         return float(self.values[a].mean() - self.values[b].mean())
 
     def off(self, a: str, b: str) -> tuple[float, float]:
-        """How far the undisturbed difference of two means may lie below and above the measured one."""
+        """Distance of the undisturbed difference of two means below and above the measured one."""
         ours, theirs = (self.slack.get(t, (0.0, 0.0)) for t in (a, b))
         return ours[0] + theirs[1], ours[1] + theirs[0]
 
@@ -119,16 +122,16 @@ class Differences:
 
     @cached_property
     def show(self) -> bool:
-        """Whether treatments are said to differ: an effect shows, or what the effects leave out does."""
-        found = significance.shows(self.outcome, self.response)
-        if found is not False:
+        """True if treatments differ: an effect is significant, or what the effects do not cover is."""
+        by_terms = significance.shows(self.outcome, self.response)
+        if by_terms is not False:
             return True
         if significance.spans(self.outcome, self.response, len(self.values)):
             return False
         error, df = self.error
         if math.isnan(error):
             return False
-        if self.kept or self.unequal or self.slack:
+        if self.shared_settings or self.unequal or self.slack:
             return any(
                 self._beyond(a, b, self.between(a, b), self.half(a, b, significance.BEYOND_TERMS))
                 for a, b in itertools.combinations(self.values, 2)
@@ -141,14 +144,14 @@ class Differences:
 
     @cached_property
     def by_effect(self) -> bool | None:
-        """Of two treatments that are the levels of one factor, what the test of its effect says."""
+        """The test of the effect, for two treatments that are the levels of one factor."""
         factors = self.outcome.factors
         if len(self.values) != 2 or len(factors) != 1:
             return None
         return significance.term_is_sure(self.outcome, self.response, factors[0].name)
 
     def apart(self, a: str, b: str, difference: float) -> bool:
-        """Whether two treatments, so far from each other, are told apart."""
+        """True if two treatments with this difference differ significantly."""
         half = self.half(a, b)
         if not math.isfinite(half) or not self.show:
             return False
@@ -170,7 +173,7 @@ def blocks_of(outcome: Outcome, runs: pd.DataFrame) -> NDArray[np.int64] | None:
 
 def settings_of(outcome: Outcome, runs: pd.DataFrame) -> list[NDArray[np.int64]]:
     """The whole plot and the strip of each run, where settings were kept over several."""
-    found = []
+    settings = []
     for attribute in ("whole_plot", "strip"):
         if "run_id" not in runs or not any(
             r.get(attribute) for r in outcome.plan.get("rows") or []
@@ -178,12 +181,12 @@ def settings_of(outcome: Outcome, runs: pd.DataFrame) -> list[NDArray[np.int64]]
             continue
         setting = _several(_planned(outcome.plan, runs, attribute))
         if setting is not None:
-            found.append(setting)
-    return found
+            settings.append(setting)
+    return settings
 
 
 def _planned(plan: Mapping[str, Any], runs: pd.DataFrame, attribute: str) -> list[Any]:
-    """What the plan has of each run; None of a run that it lacks."""
+    """The plan's value for each run; None for a run that it lacks."""
     planned = {str(r.get("run_id")): r.get(attribute) for r in plan.get("rows") or []}
     return [planned.get(str(run)) for run in runs["run_id"].tolist()]
 

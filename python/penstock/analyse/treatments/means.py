@@ -97,7 +97,7 @@ class Ranking:
 
     @cached_property
     def positive(self) -> bool:
-        """Whether ratios have a meaning: all values are above 0."""
+        """True if all values are above 0, so that ratios have a meaning."""
         return bool((self._low > 0).all())
 
     @cached_property
@@ -108,7 +108,9 @@ class Ranking:
     def _mean_pairs(self, one: Numbers, other: Numbers) -> dict[str, tuple[float, float]]:
         """The means over the runs of each treatment of two quantities."""
         each = {name: self._treatment == i for name, i in self._place.items()}
-        return {t: (float(one[mine].mean()), float(other[mine].mean())) for t, mine in each.items()}
+        return {
+            t: (float(one[flags].mean()), float(other[flags].mean())) for t, flags in each.items()
+        }
 
     @cached_property
     def df(self) -> int:
@@ -116,7 +118,7 @@ class Ranking:
         return sum(len(v) - 1 for v in self._values.values())
 
     @cached_property
-    def kept(self) -> frozenset[str]:
+    def shared_factors(self) -> frozenset[str]:
         """The factors whose settings were kept over several runs."""
         plan = self.outcome.plan
         names = (plan.get("whole_plot_factors") or [], plan.get("strip_factors") or [])
@@ -124,7 +126,7 @@ class Ranking:
 
     @cached_property
     def spread(self) -> Spread:
-        """What runs vary by, in the order of `_values`; of logarithms where ratios have a meaning."""
+        """Variation of runs, in the order of `_values`; of logarithms if all values are above 0."""
         shared = settings_of(self.outcome, self._runs)
         groups = shared if self._block is None else [self._block, *shared]
         scale = np.log if self.positive else np.asarray
@@ -152,10 +154,10 @@ class Ranking:
         if not order:
             return []
         best = self._values[order[0]]
-        found = []
+        means = []
         for treatment in order:
-            mine = self._values[treatment]
-            mean = float(mine.mean())
+            values = self._values[treatment]
+            mean = float(values.mean())
             error = self.spread.of_treatment(self._place[treatment])
             low, high = self._around(self._ends[treatment], error)
             behind = self._behind(float(best.mean()), mean)
@@ -163,13 +165,13 @@ class Ranking:
             verdict = "best" if treatment == order[0] else self._verdict(order[0], treatment)
             if verdict == "best":
                 behind_low, behind_high = 1.0, 1.0
-            found.append(
+            means.append(
                 Mean(
                     self._levels[treatment],
                     mean,
                     low,
                     high,
-                    len(mine),
+                    len(values),
                     behind,
                     behind_low,
                     behind_high,
@@ -178,8 +180,8 @@ class Ranking:
                     off=mean - float(best.mean()),
                 )
             )
-        found.sort(key=lambda mean: mean.verdict == "worse")
-        return found
+        means.sort(key=lambda mean: mean.verdict == "worse")
+        return means
 
     @cached_property
     def best(self) -> Mean:
@@ -195,14 +197,14 @@ class Ranking:
             self.response.name,
             {t: scale(v) for t, v in self._values.items()},
             self._block,
-            bool(self.kept),
+            bool(self.shared_factors),
             self.spread,
             self._slack,
         )
 
     @cached_property
     def _slack(self) -> dict[str, tuple[float, float]]:
-        """How far the mean of each treatment may move down and up, on the scale of the spread."""
+        """Distance that the mean of each treatment may move down and up, on the scale of the spread."""
         if not self.degraded:
             return {}
         scale = np.log if self.positive else np.asarray
@@ -222,12 +224,12 @@ class Ranking:
         return least * math.exp(-half), most * math.exp(half)
 
     def apart(self, a: Mean, b: Mean) -> bool:
-        """Whether two treatments are told apart, all pairs judged together."""
+        """True if two treatments differ, all pairs judged together."""
         one, other = str(a.treatment_id), str(b.treatment_id)
         return self.differences.apart(one, other, self.differences.between(one, other))
 
     def better(self, a: Mean, b: Mean) -> tuple[float, float, float]:
-        """How many times better `a` is than `b`, with the interval of all pairs together."""
+        """Ratio by which `a` is better than `b`, with the interval of all pairs together."""
         ratio = self._behind(a.mean, b.mean)
         return ratio, *self._between(str(a.treatment_id), str(b.treatment_id))
 
@@ -250,32 +252,32 @@ class Ranking:
             where = tuple(treatment.levels[n] for n in others)
             cells.setdefault(where, {})[treatment.levels[factor]] = treatment
         levels = self.outcome.factor(factor).levels
-        made = [v for v in levels if any(v in cell for cell in cells.values())]
-        whole = [cell for cell in cells.values() if set(made) <= set(cell)]
-        if not whole:
+        run_levels = [v for v in levels if any(v in cell for cell in cells.values())]
+        complete = [cell for cell in cells.values() if set(run_levels) <= set(cell)]
+        if not complete:
             return []
-        means = {v: float(np.mean([cell[v].mean for cell in whole])) for v in made}
+        means = {v: float(np.mean([cell[v].mean for cell in complete])) for v in run_levels}
         best = min(means.values(), key=self._worse)
-        found = []
-        for level in made:
-            mine = [cell[level] for cell in whole]
+        result = []
+        for level in run_levels:
+            of_level = [cell[level] for cell in complete]
             weights = {
                 self._place[str(m.treatment_id)]: (m.mean / means[level] if self.positive else 1.0)
-                / len(mine)
-                for m in mine
+                / len(of_level)
+                for m in of_level
             }
-            between = [self._ends[str(m.treatment_id)] for m in mine]
+            between = [self._ends[str(m.treatment_id)] for m in of_level]
             low, high = self._around(
                 (float(np.mean([e[0] for e in between])), float(np.mean([e[1] for e in between]))),
                 self.spread.of_mean(weights),
             )
-            found.append(
+            result.append(
                 Mean(
                     {factor: level},
                     means[level],
                     low,
                     high,
-                    sum(m.n for m in mine),
+                    sum(m.n for m in of_level),
                     self._behind(best, means[level]),
                     math.nan,
                     math.nan,
@@ -284,7 +286,7 @@ class Ranking:
                     off=means[level] - best,
                 )
             )
-        return found
+        return result
 
     def _worse(self, value: float) -> float:
         return -value if self.response.better == "higher" else value
@@ -323,11 +325,11 @@ class Ranking:
 
 
 def ranking(outcome: Outcome, response: ResponseUnit) -> Ranking:
-    """The ranking of a response, worked out once."""
-    known: dict[str, Ranking] = outcome.memory.setdefault("rankings", {})
-    if response.name not in known:
-        known[response.name] = Ranking(outcome, response)
-    return known[response.name]
+    """The ranking of a response, computed once."""
+    rankings: dict[str, Ranking] = outcome.memory.setdefault("rankings", {})
+    if response.name not in rankings:
+        rankings[response.name] = Ranking(outcome, response)
+    return rankings[response.name]
 
 
 def means_table(outcome: Outcome) -> pa.Table:
@@ -393,9 +395,9 @@ def ranked_columns(
     heads.append("#runs")
     rows = []
     for rank, treatment in enumerate(main.treatments, start=1):
-        told = [f.label(str(treatment.levels[f.name])) for f in columns]
-        whole = outcome.phrase(treatment.levels) or str(treatment.treatment_id)
-        cells = [str(rank), *(told or [whole])]
+        labels = [f.label(str(treatment.levels[f.name])) for f in columns]
+        phrase = outcome.phrase(treatment.levels) or str(treatment.treatment_id)
+        cells = [str(rank), *(labels or [phrase])]
         for response in responses:
             of = ranking(outcome, response)
             mean = of.mean(treatment.treatment_id)

@@ -51,7 +51,7 @@ class Pair:
 
     @property
     def apart(self) -> bool:
-        """Whether they differ, all pairs judged together."""
+        """True if they differ, all pairs judged together."""
         return self.p_holm < 1 - CONFIDENCE
 
 
@@ -82,11 +82,11 @@ class Order:
     def __str__(self) -> str:
         """`1-3: a = c = b; 4-5: d = e; 6: f`, ties joined by `=`."""
         shown = []
-        for (low, high), mine in itertools.groupby(
+        for (low, high), tied in itertools.groupby(
             self.places, lambda p: (p.rank_low, p.rank_high)
         ):
             rank = f"{low}" if low == high else f"{low}-{high}"
-            shown.append(f"{rank}: {' = '.join(p.measured.name for p in mine)}")
+            shown.append(f"{rank}: {' = '.join(p.measured.name for p in tied)}")
         return "; ".join(shown)
 
 
@@ -128,11 +128,11 @@ def order(measured: Sequence[Measured], better: Literal["lower", "higher"] = "lo
 def _groups(names: list[str], apart: set[frozenset[str]]) -> list[list[str]]:
     """The largest sets in which no two are told apart (maximal cliques; Bron and Kerbosch, 1973)."""
     ties = {n: {o for o in names if o != n and frozenset((n, o)) not in apart} for n in names}
-    found: list[list[str]] = []
+    cliques: list[list[str]] = []
 
     def grow(inside: set[str], open_: set[str], closed: set[str]) -> None:
         if not open_ and not closed:
-            found.append(sorted(inside, key=names.index))
+            cliques.append(sorted(inside, key=names.index))
         if open_ or closed:
             pivot = max(sorted(open_ | closed, key=names.index), key=lambda n: len(ties[n] & open_))
             for n in sorted(open_ - ties[pivot], key=names.index):
@@ -140,4 +140,4 @@ def _groups(names: list[str], apart: set[frozenset[str]]) -> list[list[str]]:
                 open_, closed = open_ - {n}, closed | {n}
 
     grow(set(), set(names), set())
-    return sorted(found, key=lambda g: [names.index(n) for n in g])
+    return sorted(cliques, key=lambda g: [names.index(n) for n in g])

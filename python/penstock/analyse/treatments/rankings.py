@@ -1,9 +1,10 @@
-"""Whether two studies rank alike: a fraction or a sequential study beside the full table, say.
+"""Agreement of the rankings of two studies, for example of a fraction or a sequential study with the full
+table.
 
 Treatments that both ran are ranked by the mean of each response, main effects that both estimated by their
-size. Kendall's τ-b says how far the ranks agree; its interval is that of Fieller, Hartley and Pearson
-(Biometrika 44, 1957): atanh τ with variance 0.437 / (n − 4), for n of five and more. That the best `top` are
-the same is no proof of clear estimates.
+size. Kendall's τ-b measures the agreement of the ranks; its interval is that of Fieller, Hartley and Pearson
+(Biometrika 44, 1957): atanh τ with variance 0.437 / (n − 4), for n of five and more. Equality of the best
+`top` is no proof of clear estimates.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ _FEWEST = 5
 
 @dataclass(frozen=True)
 class Agreement:
-    """How two rankings of the same things agree; `low` and `high` are NaN where they are too few for an
-    interval, `overlap` is how many of the best `top` are the same, `by_chance` how many would be."""
+    """Agreement of two rankings of the same items; `low` and `high` are NaN where these are too few for an
+    interval, `overlap` is the number of equal items among the best `top`, `by_chance` that expected by
+    chance."""
 
     response: str
     ranked: str
@@ -82,7 +84,7 @@ def kendall(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> tuple[flo
 
 
 def compare_rankings(a: Outcome, b: Outcome, top: int = TOP) -> Rankings:
-    """How the rankings of two studies agree. BadInput where they share no response or no two treatments."""
+    """Agreement of the rankings of two studies. BadInput if they share no response or no two treatments."""
     names = {r.name for r in b.responses}
     shared = [r for r in a.responses if r.name in names]
     if not shared:
@@ -90,26 +92,28 @@ def compare_rankings(a: Outcome, b: Outcome, top: int = TOP) -> Rankings:
             f"{b.name}: found no response of {a.name} ({listed([r.name for r in a.responses])}); expected "
             "one that both have"
         )
-    found: list[Agreement] = []
+    agreements: list[Agreement] = []
     notes: list[str] = []
     for response in shared:
         means = _treatments(a, response), _treatments(b, response)
-        found += agree(response, "treatments", *means, top, best_low=response.better == "lower")
+        agreements += agree(
+            response, "treatments", *means, top, best_low=response.better == "lower"
+        )
         sizes = _effects(a, response), _effects(b, response)
-        found += agree(response, "main effects", *sizes, top, best_low=False)
-        mine, theirs = means
-        left = len(set(mine) ^ set(theirs))
-        if left:
+        agreements += agree(response, "main effects", *sizes, top, best_low=False)
+        of_a, of_b = means
+        count_single = len(set(of_a) ^ set(of_b))
+        if count_single:
             notes.append(
-                f"{response.name}: {counted(left, 'treatment')} that only one of them ran "
-                f"{'is' if left == 1 else 'are'} not compared"
+                f"{response.name}: {counted(count_single, 'treatment')} that only one of them ran "
+                f"{'is' if count_single == 1 else 'are'} not compared"
             )
-    if not found:
+    if not agreements:
         raise BadInput(
             f"{b.name}: found fewer than two treatments that {a.name} ran as well, and no two main "
             "effects of both; expected studies with the same factors and levels"
         )
-    return Rankings(str(a.path), str(b.path), (len(a.measured), len(b.measured)), found, notes)
+    return Rankings(str(a.path), str(b.path), (len(a.measured), len(b.measured)), agreements, notes)
 
 
 def agree(
@@ -121,7 +125,7 @@ def agree(
     *,
     best_low: bool,
 ) -> Iterator[Agreement]:
-    """How two rankings of what both have agree; nothing of fewer than two."""
+    """Agreement of two rankings over their common items; nothing for fewer than two."""
     both = sorted(set(one) & set(other))
     if len(both) < 2:
         return
@@ -171,11 +175,11 @@ def _effects(outcome: Outcome, response: ResponseUnit) -> dict[str, float]:
     }
 
 
-def ranking_lines(found: Rankings) -> Iterator[str]:
+def ranking_lines(comparison: Rankings) -> Iterator[str]:
     """The agreements for a terminal of 100 columns."""
-    yield f"A: {found.a} ({counted(found.runs[0], 'valid run')})"
-    yield f"B: {found.b} ({counted(found.runs[1], 'valid run')})"
-    for one in found.agreements:
+    yield f"A: {comparison.a} ({counted(comparison.runs[0], 'valid run')})"
+    yield f"B: {comparison.b} ({counted(comparison.runs[1], 'valid run')})"
+    for one in comparison.agreements:
         yield ""
         yield f"{one.response}: {one.n} {one.ranked} of both"
         between = (
@@ -191,8 +195,8 @@ def ranking_lines(found: Rankings) -> Iterator[str]:
         )
         for side, best in zip("AB", one.best, strict=True):
             yield f"    {side}: {'; '.join(best)}"[:100]
-    if found.notes:
+    if comparison.notes:
         yield ""
-        yield from (f"note: {note}" for note in found.notes)
+        yield from (f"note: {note}" for note in comparison.notes)
     yield ""
     yield "That the best are the same does not prove that their estimates are clear of each other."

@@ -110,9 +110,9 @@ def more_runs(ranked: Ranking) -> str:
     """
     top, last = (str(t.treatment_id) for t in (ranked.best, ranked.treatments[-1]))
     half = ranked.differences.half(top, last)
-    wanted = math.log1p(_RESOLVED) if ranked.positive else _RESOLVED * abs(ranked.best.mean)
+    resolved = math.log1p(_RESOLVED) if ranked.positive else _RESOLVED * abs(ranked.best.mean)
     each = min(t.n for t in ranked.treatments)
-    add = math.ceil(each * ((half / wanted) ** 2 - 1)) if math.isfinite(half) and wanted else 0
+    add = math.ceil(each * ((half / resolved) ** 2 - 1)) if math.isfinite(half) and resolved else 0
     if not 1 <= add <= _MOST_REPLICATES:
         return "more replicates: `penstock run STUDY -o OUT --augment replicates:1`."
     runs = add * len(ranked.treatments)
@@ -139,8 +139,8 @@ def _choice(ranked: Ranking, pick: Mean, after: Mean, decided: Finding | None) -
     """The best treatment, its mean and how much better it is than the next."""
     outcome, response = ranked.outcome, ranked.response
     name = _name(ranked, pick) if decided is not None else _shared(ranked, pick)
-    missing, made = _not_measured(ranked), len(ranked.treatments)
-    of_those = f" (best of the {made} of {made + missing} treatments with a valid run)"
+    missing, measured = _not_measured(ranked), len(ranked.treatments)
+    of_those = f" (best of the {measured} of {measured + missing} treatments with a valid run)"
     name += of_those if missing else ""
     if kind(outcome.question) != "which":
         opening = f"{name}: {response.name} is"
@@ -290,7 +290,7 @@ def _estimate(ranked: Ranking, mean: Mean) -> str:
 
 
 def _beside(ranked: Ranking, pick: Mean, after: Mean, name_it: bool = True) -> str:
-    """How much better `pick` is than the next: `, 3.2× (3.0–3.4) that of the next best, network-volume`."""
+    """The gain of `pick` over the next: `, 3.2× (3.0–3.4) that of the next best, network-volume`."""
     name = f", {_name(ranked, after)}" if name_it else ""
     higher = ranked.response.better == "higher"
     if not ranked.positive:
@@ -329,7 +329,7 @@ def _off(other: Ranking, behind: float) -> str:
 
 
 def _nothing(ranked: Ranking, pick: Mean, decided: Finding | None) -> str:
-    """Where no treatment differs from the best."""
+    """The text for a response in which no treatment differs from the best."""
     top, last, name = ranked.best, ranked.treatments[-1], ranked.response.name
     count, behind = len(ranked.treatments), max(t.behind_high for t in ranked.treatments[1:])
     if not ranked.of("undecided"):
@@ -376,7 +376,7 @@ def _tied(ranked: Ranking, pick: Mean) -> tuple[dict[str, str], bool]:
 
 
 def _shared(ranked: Ranking, pick: Mean) -> str:
-    """What to choose: the levels that all tied treatments share, if these say enough; else `pick`."""
+    """The choice: the levels that all tied treatments share, if these say enough; else `pick`."""
     tied = [ranked.best, *ranked.of("as-good", "undecided")]
     same, enough = _tied(ranked, pick)
     if len(tied) == 1 or not enough:
@@ -409,18 +409,18 @@ def _ties(ranked: Ranking, pick: Mean, decided: Finding | None) -> Iterator[Find
         text = f"{names} may be as good as {_name(ranked, pick)}{bound}."
         yield Finding("tie-open", "info", text, evidence)
         return
-    words = _rest(ranked, [ranked.best, *tied], same)
+    names_rest = _rest(ranked, [ranked.best, *tied], same)
     chosen = ranked.outcome.phrase(same, " + ")
     lead = f"with {chosen}, " if chosen else ""
     if not open_:
-        text = f"{lead}{_listed(words)} are equally good (within {_within(behind)})."
+        text = f"{lead}{_listed(names_rest)} are equally good (within {_within(behind)})."
         yield Finding(code, "info", text, evidence)
         return
     bound = ""
     if math.isfinite(behind):
         worse = difference(1 / _of_best(ranked, behind))
-        bound = f" ({words[0]} may be up to {worse} better)"
-    text = f"{lead}{_listed(words)} cannot be distinguished{bound}."
+        bound = f" ({names_rest[0]} may be up to {worse} better)"
+    text = f"{lead}{_listed(names_rest)} cannot be distinguished{bound}."
     yield Finding(code, "info", text, evidence)
 
 
@@ -443,10 +443,10 @@ def _everywhere(ranked: Ranking) -> str:
     """A sentence if the best level of the factor asked about is best in every combination of the others, or
     in most; empty if any combination cannot decide it."""
     outcome = ranked.outcome
-    asked = [f for f in outcome.factors if named(f.name, outcome.question)]
-    if len(asked) != 1 or len(outcome.factors) < 2:
+    in_question = [f for f in outcome.factors if named(f.name, outcome.question)]
+    if len(in_question) != 1 or len(outcome.factors) < 2:
         return ""
-    name, level = asked[0].name, ranked.best.levels[asked[0].name]
+    name, level = in_question[0].name, ranked.best.levels[in_question[0].name]
     combinations: dict[tuple[str, ...], list[Mean]] = {}
     for treatment in ranked.treatments:
         rest = tuple(v for k, v in treatment.levels.items() if k != name)
@@ -461,7 +461,7 @@ def _everywhere(ranked: Ranking) -> str:
         if not rival or not ranked.apart(winner, rival[0]):
             return ""
         winners.append(winner)
-    phrase = asked[0].phrase(level)
+    phrase = in_question[0].phrase(level)
     lost = [w for w in winners if w.levels[name] != level]
     if not lost:
         remaining = [term_text(f.name) for f in outcome.factors if f.name != name]
@@ -469,7 +469,7 @@ def _everywhere(ranked: Ranking) -> str:
     where = outcome.phrase({k: v for k, v in lost[0].levels.items() if k != name})
     return (
         f" {phrase} is best in {len(winners) - len(lost)} of {len(winners)} combinations of the rest; "
-        f"with {where} {asked[0].phrase(lost[0].levels[name])} is."
+        f"with {where} {in_question[0].phrase(lost[0].levels[name])} is."
     )
 
 

@@ -69,19 +69,19 @@ class Measured:
 
     @property
     def differs(self) -> bool:
-        """Whether 1 is outside the interval, or one side alone is always 0."""
+        """True if 1 is outside the interval, or one side alone is always 0."""
         if self.interval is not None:
             return self.interval.differs
         return self.ratio is None and bool(any(self.a)) != bool(any(self.b))
 
     @property
     def equal(self) -> bool:
-        """Whether several runs of both sides have one value: that is its resolution, and no certainty."""
+        """True if several runs of both sides have one value, which is the resolution of the measurement."""
         return len(self.a) + len(self.b) > 2 and len({*self.a, *self.b}) == 1
 
     @property
     def coarse(self) -> bool:
-        """Whether the runs of each side have one value, so that they tell nothing of chance."""
+        """True if the runs of each side have one value, so that they show no variation."""
         return len(self.a) + len(self.b) > 2 and len({*self.a}) == 1 and len({*self.b}) == 1
 
     def document(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class FileMeasured:
 
 @dataclass
 class Replicated:
-    """What differs between A and B, in sentences and in numbers; files with the largest change first."""
+    """Differences between A and B, in sentences and in numbers; files with the largest change first."""
 
     a: str
     b: str
@@ -145,13 +145,13 @@ class Replicated:
 def compare_replicates(a: Selection, b: Selection) -> Replicated:
     """The comparison of two treatments, or runs, of studies.
 
-    Where there are responses to compare, traces that cannot be read are left out, and that is said. Raises
-    BadInput where neither a response nor a traced file is known of both.
+    If there are responses to compare, unreadable traces are omitted with a note. Raises BadInput if the two
+    have neither a response nor a traced file in common.
     """
     pairs = _by_pass(a, b)
     chosen = pairs or (a.replicates, b.replicates)
     sides = [[Bundle.open(path).manifest for path in paths] for paths in chosen]
-    found = Replicated(
+    comparison = Replicated(
         a.name,
         b.name,
         (_levels(sides[0]), _levels(sides[1])),
@@ -166,27 +166,27 @@ def compare_replicates(a: Selection, b: Selection) -> Replicated:
             with reading(*a.traced, *b.traced):
                 traced = _traced(a, b, pairs)
                 _add_files(
-                    found,
+                    comparison,
                     [Run(path) for path in traced[0]],
                     [Run(path) for path in traced[1]],
                     paired=traced == pairs,
                 )
         except BadInput as error:
-            if not found.responses:
+            if not comparison.responses:
                 raise
             unread = f"Their traces are left out: {error}."
-    if not found.responses and found.on_files is None:
+    if not comparison.responses and comparison.on_files is None:
         raise BadInput(
             f"{a.name} and {b.name}: found no response that both have, and no trace of both; "
             "expected runs of a study, or traces"
         )
-    found.conclusion = [
-        *_conclusion(found),
-        *_how(found),
+    comparison.conclusion = [
+        *_conclusion(comparison),
+        *_how(comparison),
         *_unequal(sides[0], sides[1]),
         *([unread] if unread else []),
     ]
-    return found
+    return comparison
 
 
 def _by_pass(a: Selection, b: Selection) -> tuple[list[Path], list[Path]] | None:
@@ -248,26 +248,28 @@ def ratio_of(
 
 
 def _responses(a: list[dict[str, Any]], b: list[dict[str, Any]], *, paired: bool) -> list[Measured]:
-    """Responses that every run of both sides has, and how long the runs took."""
-    made = []
+    """Responses that every run of both sides has, and the duration of the runs."""
+    measured = []
     every = [*a, *b]
-    known = [m.get("responses") or {} for m in every]
-    for name in known[0]:
-        values = [(responses.get(name) or {}).get("value") for responses in known]
+    of_runs = [m.get("responses") or {} for m in every]
+    for name in of_runs[0]:
+        values = [(responses.get(name) or {}).get("value") for responses in of_runs]
         if name != "wall_s" and all(isinstance(value, int | float) for value in values):
-            unit = str(known[0][name].get("unit") or "")
+            unit = str(of_runs[0][name].get("unit") or "")
             numbers = [float(value) for value in values if value is not None]
-            made.append(Measured(name, unit, numbers[: len(a)], numbers[len(a) :], paired=paired))
+            measured.append(
+                Measured(name, unit, numbers[: len(a)], numbers[len(a) :], paired=paired)
+            )
     walls = [_wall_s(manifest) for manifest in every]
     if all(walls):
         seconds = [float(wall) for wall in walls if wall]
-        made.append(Measured(_WALL, "s", seconds[: len(a)], seconds[len(a) :], paired=paired))
-    return made
+        measured.append(Measured(_WALL, "s", seconds[: len(a)], seconds[len(a) :], paired=paired))
+    return measured
 
 
 def _wall_s(manifest: dict[str, Any]) -> float | None:
-    kept = (manifest.get("responses") or {}).get("wall_s") or {}
-    wall: float | None = (manifest.get("times") or {}).get("wall_s") or kept.get("value")
+    response = (manifest.get("responses") or {}).get("wall_s") or {}
+    wall: float | None = (manifest.get("times") or {}).get("wall_s") or response.get("value")
     return wall
 
 
@@ -286,22 +288,22 @@ def _scales(manifests: list[dict[str, Any]]) -> dict[str, tuple[str, float]]:
 
 
 def _slowed(manifests: list[dict[str, Any]]) -> dict[str, str]:
-    found = _scales(manifests).items()
-    return {disk: at_speed(profile, scale) for disk, (profile, scale) in found if scale != 1}
+    scales = _scales(manifests).items()
+    return {disk: at_speed(profile, scale) for disk, (profile, scale) in scales if scale != 1}
 
 
 def _unequal(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[str]:
-    """That the same disk ran at another speed in A than in B."""
+    """Message on disks that ran at another speed in A than in B."""
     one, other = _scales(a), _scales(b)
-    said = [
+    speeds = [
         f"{disk} ran at {speed(one[disk][1])} in A and at {speed(other[disk][1])} in B"
         for disk in one
         if disk in other and one[disk][1] != other[disk][1]
     ]
-    return [f"{'; '.join(said)}: {NO_DIFFERENCE_OF_DEVICES}."] if said else []
+    return [f"{'; '.join(speeds)}: {NO_DIFFERENCE_OF_DEVICES}."] if speeds else []
 
 
-def _add_files(found: Replicated, a: list[Run], b: list[Run], *, paired: bool) -> None:
+def _add_files(comparison: Replicated, a: list[Run], b: list[Run], *, paired: bool) -> None:
     runs = [*a, *b]
     sides: dict[tuple[str, str], list[dict[str, Any] | None]] = {}
     for place, run in enumerate(runs):
@@ -321,10 +323,10 @@ def _add_files(found: Replicated, a: list[Run], b: list[Run], *, paired: bool) -
         return Measured(name, unit, values[: len(a)], values[len(a) :], paired=paired)
 
     totals = [float(sum(side["time_ns"] for side in run.sums.values())) for run in runs]
-    found.on_files = Measured(
+    comparison.on_files = Measured(
         "reads, writes and flushes", "ns", totals[: len(a)], totals[len(a) :], paired=paired
     )
-    least = _MATTERS * max(*found.on_files.means, 1.0)
+    least = _MATTERS * max(*comparison.on_files.means, 1.0)
     for (path, direction), of_runs in sides.items():
         row = FileMeasured(
             path,
@@ -334,50 +336,54 @@ def _add_files(found: Replicated, a: list[Run], b: list[Run], *, paired: bool) -
             measured("time_ns", "ns", of_runs),
         )
         row.matters = abs(row.change_ns) >= least and row.time.differs
-        found.files.append(row)
-    found.files.sort(key=lambda row: (-abs(row.change_ns), row.path, row.direction))
+        comparison.files.append(row)
+    comparison.files.sort(key=lambda row: (-abs(row.change_ns), row.path, row.direction))
 
 
-def _conclusion(found: Replicated) -> list[str]:
-    """What differs; what does not by more than the runs do; what the time on files has to do with it."""
-    said = [f"{_of_response(response)}." for response in found.responses if response.differs]
-    same = [r for r in found.responses if r.interval is not None and not (r.differs or r.equal)]
+def _conclusion(comparison: Replicated) -> list[str]:
+    """Differences; responses without one beyond the variation of runs; the part of the time on files."""
+    sentences = [
+        f"{_of_response(response)}." for response in comparison.responses if response.differs
+    ]
+    same = [
+        r for r in comparison.responses if r.interval is not None and not (r.differs or r.equal)
+    ]
     if same:
         parts = "; ".join(f"{r.name}, {_times(r)}" for r in same)
-        said.append(f"No difference shown by these runs: {parts}.{_alike(same)}")
-    equal = [r for r in found.responses if r.equal]
-    said += [f"{r.name} is equal as far as it is printed ({_printed(r)})." for r in equal]
-    alone = [r for r in found.responses if r.interval is None and r.ratio is not None]
+        sentences.append(f"No difference shown by these runs: {parts}.{_alike(same)}")
+    equal = [r for r in comparison.responses if r.equal]
+    sentences += [f"{r.name} is equal as far as it is printed ({_printed(r)})." for r in equal]
+    alone = [r for r in comparison.responses if r.interval is None and r.ratio is not None]
     if alone:
         parts = "; ".join(_of_response(r) for r in alone)
-        said.append(f"{parts}. One run on each side: nothing tells how much of it is chance.")
-    if found.on_files is not None:
-        said.append(_of_files(found, found.on_files))
-    return said
+        sentences.append(f"{parts}. One run on each side: nothing tells how much of it is chance.")
+    if comparison.on_files is not None:
+        sentences.append(_of_files(comparison, comparison.on_files))
+    return sentences
 
 
-def _how(found: Replicated) -> list[str]:
-    """By what runs were compared, where there is a choice."""
-    if found.passes:
+def _how(result: Replicated) -> list[str]:
+    """The basis of the comparison, where there is a choice."""
+    if result.passes:
         return [
-            f"Compared pass by pass, over the same {found.passes} passes: what a pass has in common is in "
+            f"Compared pass by pass, over the same {result.passes} passes: what a pass has in common is in "
             "neither."
         ]
-    if any(r.interval is not None for r in found.responses):
+    if any(r.interval is not None for r in result.responses):
         return ["Compared run by run, not pass by pass: each side varies as its own runs do."]
     return []
 
 
 def _alike(same: list[Measured]) -> str:
-    """Within what each is the same, which says more than that nothing tells them apart."""
-    told = [
+    """Margins within which responses are equal, which says more than the lack of a difference."""
+    margins = [
         f"{r.name} within {_margin(r.equivalent_within)}"
         for r in same
         if r.equivalent_within is not None
     ]
-    if not told:
+    if not margins:
         return ""
-    return f" The same at 95 % (two one-sided tests): {listed(told)}."
+    return f" The same at 95 % (two one-sided tests): {listed(margins)}."
 
 
 def _margin(factor_: float) -> str:
@@ -399,29 +405,29 @@ def _printed(response: Measured) -> str:
     return f"{response.a[0]:.12g} {response.unit}".rstrip()
 
 
-def _of_files(found: Replicated, on_files: Measured) -> str:
+def _of_files(comparison: Replicated, on_files: Measured) -> str:
     a, b = on_files.means
     if not a and not b:
         return "The times of the requests are in neither's traces."
-    said = f"Reads, writes and flushes took {duration(a)} in A and {duration(b)} in B"
+    text = f"Reads, writes and flushes took {duration(a)} in A and {duration(b)} in B"
     if on_files.ratio is not None:
-        said += f", {_times(on_files, ('longer', 'shorter'))}"
-    main = [row for row in found.files if row.matters]
+        text += f", {_times(on_files, ('longer', 'shorter'))}"
+    main = [row for row in comparison.files if row.matters]
     alike = [row for row in main if row.change_ns * (b - a) > 0]
     if not alike:
-        return f"{said}; of no file by more than the runs differ and a twentieth of that time."
+        return f"{text}; of no file by more than the runs differ and a twentieth of that time."
     top = alike[0]
     part = "most of it" if 2 * abs(top.change_ns) >= abs(b - a) else "the largest part"
     of_top = f"{duration(top.time.means[0])} against {duration(top.time.means[1])}"
-    return f"{said}; {part}: {SPOKEN[top.direction]} of {top.path}, {of_top}."
+    return f"{text}; {part}: {SPOKEN[top.direction]} of {top.path}, {of_top}."
 
 
-def _times(measured: Measured, words: tuple[str, str] = ("higher", "lower")) -> str:
+def _times(measured: Measured, directions: tuple[str, str] = ("higher", "lower")) -> str:
     """`2.1 times higher (1.9 to 2.3)`, `54 % lower (50 to 58 %)`; what may be both as a range of percent."""
     ratio, interval = measured.ratio or 1.0, measured.interval
     if interval is not None and not interval.differs:
         return f"{_percent(interval.low)} to {_percent(interval.high)} %"
-    way = words[ratio < 1]
+    way = directions[ratio < 1]
     ends = []
     if interval is not None and not measured.coarse:
         ends = sorted((interval.low, interval.high), reverse=ratio < 1)

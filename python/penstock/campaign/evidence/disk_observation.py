@@ -39,8 +39,8 @@ def observation_of(
         tables = {**disk.tables, "disk_stats": _counters_table(disk.disk_id, disk.stats)}
         judged = disk.certificate(utilisation, run_cpu_ns)
         if judged is not None:
-            tables |= {"fidelity": judged.whole, "fidelity_windows": judged.windows}
-            faults += faults_of(judged.whole)
+            tables |= {"fidelity": judged.overall, "fidelity_windows": judged.windows}
+            faults += faults_of(judged.overall)
         node = disk.disk_id.partition(".")[0]
         for name, table in tables.items():
             parts.setdefault(name, []).append(_of_node(table, node) if by_node else table)

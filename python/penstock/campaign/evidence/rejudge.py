@@ -63,7 +63,7 @@ def rejudged_certificates(bundle: Bundle) -> RejudgedCertificates:
         if judged is None:
             why = f"{disk_id} was a disk of {recorded.backend}, which makes no certificate of it"
             return RejudgedCertificates(bundle, old, kept=f"{run_id} keeps its verdict: {why}")
-        now = judged.whole
+        now = judged.overall
         was, is_now = (part["verdict"][0].as_py() for part in (before, now))
         if was != is_now:
             why = now["reason"][0].as_py()

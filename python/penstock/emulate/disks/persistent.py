@@ -132,7 +132,7 @@ def _refusal(found: list[Vague], profile: str, time_scale: float) -> str:
     worst = max(found, key=lambda way: way.share)
     honest = math.ceil(time_scale * worst.too_vague)
     return (
-        f"profile {profile} at time_scale {time_scale:g}: {worst.words}; "
+        f"profile {profile} at time_scale {time_scale:g}: {worst.message}; "
         f"on this host, as busy as it is now, its time_scale must be {honest} or more"
     )
 

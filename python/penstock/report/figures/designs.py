@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from penstock.analyse.outcome import Outcome, ResponseUnit
-from penstock.analyse.surface.optimum import plan_of, surface_of, wanted
+from penstock.analyse.surface.optimum import plan_of, seeks_optimum, surface_of
 from penstock.analyse.surface.surface import At, Merit, best_setting, numbers_of
 from penstock.errors import PenstockError
 from penstock.report import style
@@ -130,7 +130,7 @@ def contour(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
         factors = {f.name: f for f in plan_of(outcome).factors}
         numeric = [n for n in _by_share(outcome, response) if numbers_of(factors[n]) is not None]
         curved = [n for n in numeric if len(factors[n].levels) > 2]
-        if len(numeric) < 2 or not (curved or wanted(outcome)):
+        if len(numeric) < 2 or not (curved or seeks_optimum(outcome)):
             raise NotDrawn(
                 "contours take two factors of numbers, one of them of three levels or more"
             )

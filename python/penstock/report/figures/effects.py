@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from penstock.analyse.findings.assumptions import scale_of_effects
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.sequential.fraction import half_against_full
-from penstock.analyse.statistics.scale import IN_WORDS, LINEAR, LOG
+from penstock.analyse.statistics.scale import LINEAR, LOG, SCALE_TEXTS
 from penstock.analyse.statistics.significance import is_sure, limits
 from penstock.analyse.treatments.costs import NO_COST, factor_cost, focal_factor
 from penstock.analyse.treatments.means import ranking
@@ -134,7 +134,7 @@ def effect_axis(outcome: Outcome, response: ResponseUnit, text: str) -> str:
         return response_axis(outcome, response, text)
     if scale == LOG:
         return text.format(f"{response.name} (ratio)")
-    return text.format(f"{response.name} on the scale of {IN_WORDS[scale]}")
+    return text.format(f"{response.name} on the scale of {SCALE_TEXTS[scale]}")
 
 
 def _as_ratios(axis: Axis) -> None:

@@ -114,7 +114,9 @@ def closing_sentence(
     direction = told[0]["direction"]
     little = total_ns + others_ns < _LITTLE * wall_ns
     below = below or Below(served)
-    below = replace(below, served=below.served if below.served and below.served.known else None)
+    below = replace(
+        below, served=below.served if below.served and below.served.sufficient else None
+    )
     if told[0].get("basis") == FAULTS:
         warning = f" By {basis_text(FAULTS)}.{warning}"
     flushed_ns = sum(row["time_ns"] for row in rows if row["direction"] == "sync")

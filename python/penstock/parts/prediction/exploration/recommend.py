@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.analyse.statistics.prediction_intervals import width_words
+from penstock.analyse.statistics.prediction_intervals import width_message
 from penstock.parts.prediction import quantities
 from penstock.parts.prediction.exploration.calibrated import Calibration, Overlap
 from penstock.parts.prediction.exploration.compare import INDIFFERENCE, ratio_interval
@@ -138,9 +138,7 @@ def recommend(found: Exploration) -> Recommendation:
         return Recommendation("none", text)
     calibration = found.calibration
     if calibration is not None and calibration.verdict == "outside":
-        text = (
-            f"No recommendation: {calibration.words}: {width_words(calibration.half_width or 0.0)}."
-        )
+        text = f"No recommendation: {calibration.words}: {width_message(calibration.half_width or 0.0)}."
         return Recommendation("none", text)
     notes = _notes(found)
     if calibration is not None and found.overlap is not None and found.overlap.candidates:
@@ -369,7 +367,7 @@ def _calibration_notes(found: Exploration, best: Candidate) -> list[Point]:
     told = found.overlap is not None and found.overlap.candidates  # by the sentence itself
     notes = [] if told else [("Model", f"Calibrated: {calibration.words}.")]
     if calibration.verdict == "caution":
-        notes = [("Model", f"Caution: {calibration.words}: {width_words(half)}.")]
+        notes = [("Model", f"Caution: {calibration.words}: {width_message(half)}.")]
     mean = found.record.mean(best)
     late = mean | {m: mean[m] * (1 + half) for m in METRICS} | found.record.known(best)
     broken = [c.text for c in found.question.constraints if not c.holds(late)]

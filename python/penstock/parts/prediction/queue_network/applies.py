@@ -13,8 +13,8 @@ from typing import Any, Literal
 from penstock.analyse.statistics.prediction_intervals import (
     conformal_rank,
     least_pairs,
+    width_message,
     width_verdict,
-    width_words,
 )
 from penstock.parts.prediction import quantities
 from penstock.parts.prediction.queue_network.unequal import UNEQUAL, Rates
@@ -314,7 +314,7 @@ def _width(c: Conditions) -> list[Reason]:
         return []
     text = (
         f"measured runs widen the {quantities.percent(c.level)} interval to "
-        f"±{quantities.digits(100 * c.half_width, 2)} % of the prediction: {width_words(c.half_width)}"
+        f"±{quantities.digits(100 * c.half_width, 2)} % of the prediction: {width_message(c.half_width)}"
     )
     return [Reason("wide-calibration", verdict, text)]
 

@@ -66,11 +66,11 @@ def _certificate(disk: Recorded, utilisation: pa.Table) -> dict[str, Any]:
     certificate = disk.certificate(utilisation)
     if certificate is None:
         return {"backend": disk.backend, "valid": None, "reason": "nothing was recorded"}
-    valid, reason = is_valid(certificate.whole)
+    valid, reason = is_valid(certificate.overall)
     return {
         "backend": disk.backend,
         "valid": valid,
         "reason": reason,
-        "fidelity": certificate.whole.to_pylist(),
+        "fidelity": certificate.overall.to_pylist(),
         "windows": certificate.windows.to_pylist(),
     }
