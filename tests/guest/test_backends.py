@@ -108,7 +108,7 @@ def test_short_read_escapes_no_further_than_its_readahead(says: dict[str, Any]) 
     assert most_escaped("free") > most
     for one in says["ea07"]["small"] + says["ea07"]["large"]:
         rows = fidelity_of_counters(as_table(one["windows"]), disk_id="ea07", backend="cgroup2")
-        (row,) = [r for r in rows.whole.to_pylist() if r["metric"] == "rate_read"]
+        (row,) = [r for r in rows.overall.to_pylist() if r["metric"] == "rate_read"]
         assert one["ratio"] <= 130 or row["verdict"] in ("burst", "too-short")
     assert not row["valid"]
     assert "readahead" in BEFORE_A_LIMIT

@@ -200,7 +200,7 @@ def test_the_recommended_step_breaks_all_rivals_of_two_factors() -> None:
     asked = questions(matrix, [word_of(t, NAMES) for t in "EBCF"])
     best = recommended(steps(matrix, [1] * 8, asked, NAMES))
     assert best is not None
-    assert not [p for p in best.left if p[1].bit_count() == 2]
+    assert not [p for p in best.remaining if p[1].bit_count() == 2]
 
 
 def test_half_a_foldover_is_the_cheapest_for_two_interactions() -> None:

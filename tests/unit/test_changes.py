@@ -68,7 +68,7 @@ def test_an_action_runs_only_where_a_factor_that_needs_it_changes(tmp_path: Path
 def test_after_a_run_that_failed_everything_is_done(tmp_path: Path) -> None:
     loaded, plan = planned(tmp_path)
     changes = Changes(loaded.factors, plan.rows)
-    changes.made(plan.rows[0])
+    changes.completed(plan.rows[0])
     assert changes.step(plan.rows[0]).actions == ()  # the same setting again
     changes.lost()
     assert changes.step(plan.rows[0]).actions == ACTIONS[::-1]

@@ -262,7 +262,7 @@ def test_a_step_is_judged_by_how_sure_the_term_is_now(d_optimal: Plan) -> None:
     names = list(SEVEN)
     asked = questions(matrix, [word_of("E", names)])
     step = make_step("foldover", matrix, [1] * len(matrix), asked, names)
-    assert len(step.broken) + len(step.left) == sum(len(q.plausible) for q in asked)
+    assert len(step.broken) + len(step.remaining) == sum(len(q.plausible) for q in asked)
 
 
 def test_a_stage_of_a_plan_tells_its_partial_aliases() -> None:

@@ -285,7 +285,7 @@ class HostExecutor:
         path = bundle.finish(f"{attempt.run.run_id}.attempt{attempt.number}" if keep else "")
         self._now = None
         if judgement.state == "finished" and not work.verdict:
-            self._changes.made(attempt.run)
+            self._changes.completed(attempt.run)
         size = directory_bytes(path)
         self._finished_bytes.append(size)
         again = self._study.retry.times(judgement.causes)

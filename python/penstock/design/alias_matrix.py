@@ -52,9 +52,9 @@ class Share:
 
 
 def shares(base: Values, terms: Sequence[Named], others: Sequence[Named]) -> dict[str, list[Share]]:
-    """Of each term what it holds of the `others`, the exact ones first, then the largest.
+    """Shares of the `others` in each term, the exact ones first, then the largest.
 
-    `base`: runs × columns of the mean and the blocks. Terms without an estimate are left out.
+    `base`: runs × columns of the mean and the blocks. Terms without an estimate are omitted.
     """
     if not terms or not others:
         return {}
@@ -64,7 +64,7 @@ def shares(base: Values, terms: Sequence[Named], others: Sequence[Named]) -> dic
     outside = np.hstack([c for _, c in others])
     ends = np.cumsum([0, *(c.shape[1] for _, c in others)])
     centred = outside - _projected(_basis(base), outside)
-    found: dict[str, list[Share]] = {}
+    by_term: dict[str, list[Share]] = {}
     for at, (name, own) in enumerate(zip([n for n, _ in terms], columns, strict=True)):
         if not np.any(own):
             continue
@@ -73,7 +73,7 @@ def shares(base: Values, terms: Sequence[Named], others: Sequence[Named]) -> dic
         if float(np.linalg.norm(rest)) < 1e-8 * float(np.linalg.norm(own)):
             continue
         alone = own - _projected(_basis(base), own)
-        found[name] = sorted(
+        by_term[name] = sorted(
             (
                 share
                 for j, (rival, _) in enumerate(others)
@@ -82,7 +82,7 @@ def shares(base: Values, terms: Sequence[Named], others: Sequence[Named]) -> dic
             ),
             key=lambda s: (not s.exact, -round(abs(s.share), 9)),
         )
-    return found
+    return by_term
 
 
 def _single(
@@ -92,30 +92,32 @@ def _single(
     own, outside = np.hstack([c for _, c in terms]), np.hstack([c for _, c in others])
     x = np.hstack([base, own])
     inverse = np.linalg.pinv(x)
-    known = np.isclose((inverse @ x).diagonal(), 1.0, atol=1e-6)[base.shape[1] :]
+    estimable = np.isclose((inverse @ x).diagonal(), 1.0, atol=1e-6)[base.shape[1] :]
     matrix = (inverse @ outside)[base.shape[1] :]
     mean = _basis(base)
-    left, right = own - _projected(mean, own), outside - _projected(mean, outside)
-    sizes = np.outer(np.linalg.norm(left, axis=0), np.linalg.norm(right, axis=0))
+    centred_own, centred = own - _projected(mean, own), outside - _projected(mean, outside)
+    sizes = np.outer(np.linalg.norm(centred_own, axis=0), np.linalg.norm(centred, axis=0))
     with np.errstate(divide="ignore", invalid="ignore"):
-        exact = np.where(sizes > 1e-9, np.abs(left.T @ right) / sizes, 0.0) > 1 - LEAST_SHARE
-    there = np.linalg.norm(right, axis=0) > 1e-8 * np.linalg.norm(outside, axis=0)
-    found: dict[str, list[Share]] = {}
+        exact = (
+            np.where(sizes > 1e-9, np.abs(centred_own.T @ centred) / sizes, 0.0) > 1 - LEAST_SHARE
+        )
+    there = np.linalg.norm(centred, axis=0) > 1e-8 * np.linalg.norm(outside, axis=0)
+    by_term: dict[str, list[Share]] = {}
     for i, (name, _) in enumerate(terms):
-        if not known[i]:
+        if not estimable[i]:
             continue
-        held = [
+        shares_of_term = [
             Share(others[int(j)][0], float(matrix[i, j]), bool(exact[i, j]))
             for j in np.flatnonzero(there & (np.abs(matrix[i]) > LEAST_SHARE))
         ]
-        found[name] = sorted(held, key=lambda s: (not s.exact, -round(abs(s.share), 9)))
-    return found
+        by_term[name] = sorted(shares_of_term, key=lambda s: (not s.exact, -round(abs(s.share), 9)))
+    return by_term
 
 
 def _share(
     rival: str, rest: Values, alone: Values, outside: Values, centred: Values, ends: Values
 ) -> Share | None:
-    """What a term holds of one other: `rest` is the term beside all of the model, `alone` beside the mean."""
+    """Share of one other in a term: `rest` is the term beside all of the model, `alone` beside the mean."""
     where = slice(int(ends[0]), int(ends[1]))
     its, z = centred[:, where], outside[:, where]
     if float(np.linalg.norm(its)) < 1e-8 * max(float(np.linalg.norm(z)), 1e-300):
@@ -130,12 +132,12 @@ def _share(
 
 def _cosine(one: Values, other: Values) -> float:
     """The cosine of the smallest angle between two spaces of columns."""
-    left, right = _basis(one), _basis(other)
-    if not left.shape[1] or not right.shape[1]:
+    basis_one, basis_other = _basis(one), _basis(other)
+    if not basis_one.shape[1] or not basis_other.shape[1]:
         return 0.0
-    if left.shape[1] == right.shape[1] == 1:
-        return abs(float(left[:, 0] @ right[:, 0]))
-    return float(np.linalg.norm(left.T @ right, 2))
+    if basis_one.shape[1] == basis_other.shape[1] == 1:
+        return abs(float(basis_one[:, 0] @ basis_other[:, 0]))
+    return float(np.linalg.norm(basis_one.T @ basis_other, 2))
 
 
 def _basis(columns: Values) -> Values:
@@ -145,8 +147,8 @@ def _basis(columns: Values) -> Values:
         one: Values = columns / length if length else columns[:, :0]
         return one
     q, sizes, _ = np.linalg.svd(columns, full_matrices=False)
-    kept: Values = q[:, sizes > 1e-9 * max(float(sizes[0]), 1e-300)]
-    return kept
+    basis: Values = q[:, sizes > 1e-9 * max(float(sizes[0]), 1e-300)]
+    return basis
 
 
 def _projected(basis: Values, columns: Values) -> Values:
@@ -163,7 +165,7 @@ def beyond(factors: Sequence[Factor], model: Model, numbers: Numbers) -> list[Na
     curved = model in ("squares", "quadratic")
     coded = [_coded(f, numbers[:, j], linear=curved) for j, f in enumerate(factors)]
     size = 2 if model in ("main", "squares") else 3
-    found: list[Named] = []
+    terms_beyond: list[Named] = []
     total = 0
     for chosen in itertools.combinations(range(len(factors)), size):
         columns = coded[chosen[0]]
@@ -172,8 +174,8 @@ def beyond(factors: Sequence[Factor], model: Model, numbers: Numbers) -> list[Na
         total += columns.shape[1]
         if total > MOST_COLUMNS:
             return []
-        found.append((":".join(factors[j].name for j in chosen), columns))
-    return found
+        terms_beyond.append((":".join(factors[j].name for j in chosen), columns))
+    return terms_beyond
 
 
 def _coded(factor: Factor, of_factor: Numbers, *, linear: bool) -> Values:

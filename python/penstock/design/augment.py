@@ -1,9 +1,9 @@
-"""What to add to a two-level design so that effects that it cannot tell apart are told apart.
+"""Additions to a two-level design that separate effects which it cannot separate.
 
 A *question* is a contrast that shows an effect, with its *rivals*: the other terms of at most `ORDER` factors
-that the runs cannot tell from it. A rival is *plausible* if one of its factors has an effect by itself (weak
-heredity; Hamada & Wu, Journal of Quality Technology 24, 1992). A step *breaks* a rival if, in a model of
-mean, stages and main effects, term and rival then both have an estimate, and that of the term is no wider
+that the runs cannot separate from it. A rival is *plausible* if one of its factors has an effect by itself
+(weak heredity; Hamada & Wu, Journal of Quality Technology 24, 1992). A step *breaks* a rival if, in a model
+of mean, stages and main effects, term and rival then both have an estimate, and that of the term is no wider
 than it is now. Steps: folding over all factors (Box & Hunter, Technometrics 3, 1961) or one (Montgomery &
 Runger, Journal of Quality Technology 28, 1996), half of such a fold (Mee & Peralta, Technometrics 42, 2000),
 another fraction of the same family, and rows chosen for their determinant with a prior on what the runs do
@@ -67,15 +67,15 @@ class Question:
 class Step:
     """Rows to add: `kind` as `--augment` takes it, `rows` treatments × factors of −1/+1 (empty: replicates).
 
-    `broken` are pairs of term and rival that it tells apart, `left` those that it does not; `relation` the
-    defining words of all rows together with their sign; `stage` the words that cannot be told from the
+    `broken` are pairs of term and rival that it tells apart, `remaining` those that it does not; `relation`
+    the defining words of all rows together with their sign; `stage` the words that cannot be told from the
     difference between the stages.
     """
 
     kind: str
     rows: Matrix
     broken: tuple[tuple[int, int], ...] = ()
-    left: tuple[tuple[int, int], ...] = ()
+    remaining: tuple[tuple[int, int], ...] = ()
     relation: dict[int, int] = field(default_factory=dict)
     stage: tuple[int, ...] = ()
 
@@ -101,27 +101,27 @@ def questions(matrix: Matrix, active: Sequence[int]) -> list[Question]:
 def steps(
     matrix: Matrix,
     stages: Sequence[int],
-    asked: Sequence[Question],
+    open_questions: Sequence[Question],
     names: Sequence[str],
     allowed: Allowed | None = None,
 ) -> list[Step]:
     """Every step that could answer: each kind once, the best of it. `stages`: of each row, from 1."""
-    found: list[Step] = []
+    distinct: list[Step] = []
     for kind in _kinds(matrix, names):
         try:
-            step = make_step(kind, matrix, stages, asked, names, allowed=allowed)
+            step = make_step(kind, matrix, stages, open_questions, names, allowed=allowed)
         except BadInput:
             continue
-        if not any(_same(step.rows, other.rows) for other in found):
-            found.append(step)
-    return found
+        if not any(_same(step.rows, other.rows) for other in distinct):
+            distinct.append(step)
+    return distinct
 
 
 def make_step(
     kind: str,
     matrix: Matrix,
     stages: Sequence[int],
-    asked: Sequence[Question],
+    open_questions: Sequence[Question],
     names: Sequence[str],
     *,
     again: bool = False,
@@ -132,17 +132,19 @@ def make_step(
     these. BadInput where there is none."""
     word, _, argument = kind.partition(":")
     if word == "replicates":
-        count = _whole(argument or "1", kind, 1000)
-        return _judged(f"replicates:{count}", matrix[:0], matrix, stages, asked, again=False)
+        count = _count(argument or "1", kind, 1000)
+        return _judged(
+            f"replicates:{count}", matrix[:0], matrix, stages, open_questions, again=False
+        )
     makers: dict[str, Callable[[], Matrix]] = {
         "foldover": lambda: _folded(matrix, names, argument),
-        "semifold": lambda: _half(matrix, stages, asked, names, argument),
-        "coset": lambda: _coset(matrix, stages, asked),
+        "semifold": lambda: _half(matrix, stages, open_questions, names, argument),
+        "coset": lambda: _coset(matrix, stages, open_questions),
         "optimal": lambda: optimal_rows(
             matrix,
             stages,
-            asked,
-            _whole(argument or str(max(1, -(-len(matrix) // 3))), kind, 4096),
+            open_questions,
+            _count(argument or str(max(1, -(-len(matrix) // 3))), kind, 4096),
             allowed,
         ),
     }
@@ -155,7 +157,7 @@ def make_step(
         raise BadInput(f"--augment {kind}: {len(rows)} treatments; expected at most {MOST_ADDED}")
     if word == "optimal":
         kind = f"optimal:{len(rows)}"
-    return _judged(kind, rows, matrix, stages, asked, again=again)
+    return _judged(kind, rows, matrix, stages, open_questions, again=again)
 
 
 # ---------------------------------------------------------------- rows
@@ -177,7 +179,7 @@ def _place(names: Sequence[str], name: str) -> int:
     return list(names).index(name)
 
 
-def _whole(text: str, kind: str, most: int) -> int:
+def _count(text: str, kind: str, most: int) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= most:
         raise BadInput(f"--augment {kind}: found {text!r}; expected a number from 1 to {most}")
     return int(text)
@@ -195,11 +197,11 @@ def _folded(matrix: Matrix, names: Sequence[str], name: str) -> Matrix:
 def _half(
     matrix: Matrix,
     stages: Sequence[int],
-    asked: Sequence[Question],
+    open_: Sequence[Question],
     names: Sequence[str],
     name: str,
 ) -> Matrix:
-    """Of the fold on a factor, the half (one level of some factor) that breaks most."""
+    """The half (one level of some factor) of the fold on a factor that breaks most."""
     if not name:
         raise BadInput("--augment semifold: found no factor; expected semifold:FACTOR")
     rows = _folded(matrix, names, name)
@@ -211,12 +213,15 @@ def _half(
         raise BadInput(f"--augment semifold:{name}: there is no half that is new")
     return max(
         halves,
-        key=lambda h: (_merit(h, matrix, stages, asked), _determinant(h, matrix, stages, asked)),
+        key=lambda h: (
+            _merit(h, matrix, stages, open_),
+            _determinant(h, matrix, stages, open_),
+        ),
     )
 
 
-def _coset(matrix: Matrix, stages: Sequence[int], asked: Sequence[Question]) -> Matrix:
-    """Of the fractions of the same family (columns with changed signs), the one that breaks most."""
+def _coset(matrix: Matrix, stages: Sequence[int], open_questions: Sequence[Question]) -> Matrix:
+    """The fraction of the same family (columns with changed signs) that breaks most."""
     factors = matrix.shape[1]
     best: Matrix | None = None
     most = (-1, -1)
@@ -231,7 +236,7 @@ def _coset(matrix: Matrix, stages: Sequence[int], asked: Sequence[Question]) -> 
             rows = _new(rows, matrix)
             if len(rows) < len(matrix):
                 continue
-            broken = _merit(rows, matrix, stages, asked)
+            broken = _merit(rows, matrix, stages, open_questions)
             if broken > most:
                 best, most = rows, broken
     if best is None:
@@ -242,7 +247,7 @@ def _coset(matrix: Matrix, stages: Sequence[int], asked: Sequence[Question]) -> 
 def optimal_rows(
     matrix: Matrix,
     stages: Sequence[int],
-    asked: Sequence[Question],
+    open_questions: Sequence[Question],
     count: int,
     allowed: Allowed | None = None,
 ) -> Matrix:
@@ -252,8 +257,10 @@ def optimal_rows(
     determine have a weak prior. From all 2^K rows, or from a part that is drawn where there are more.
     """
     factors = matrix.shape[1]
-    words = [1 << i for i in range(factors)]
-    words += sorted({w for q in asked for w in (q.term, *q.plausible)} - set(words))
+    columns_of = [1 << i for i in range(factors)]
+    columns_of += sorted(
+        {w for q in open_questions for w in (q.term, *q.plausible)} - set(columns_of)
+    )
     if 2**factors <= _MOST_ROWS:
         numbers = np.arange(2**factors)
     else:
@@ -268,14 +275,14 @@ def optimal_rows(
     def terms(rows: Matrix, stage: int | Sequence[int]) -> Values:
         labels = np.broadcast_to(np.asarray(stage), (len(rows),))
         kinds = [(labels == s).astype(float) for s in range(1, max(stages) + 2)]
-        return np.column_stack([*kinds, *(column(rows, w).astype(float) for w in words)])
+        return np.column_stack([*kinds, *(column(rows, w).astype(float) for w in columns_of)])
 
     had, may = terms(matrix, stages), terms(pool, max(stages) + 1)
     return pool[chosen_rows(had, may, count)]
 
 
 def chosen_rows(had: Values, may: Values, count: int) -> list[int]:
-    """Which `count` of the rows `may` add most to the determinant of the information of the rows `had`.
+    """The `count` rows of `may` that add most to the determinant of the information of the rows `had`.
 
     Greedily, then by exchange (Fedorov 1972); what `had` does not determine has a weak prior.
     """
@@ -283,9 +290,9 @@ def chosen_rows(had: Values, may: Values, count: int) -> list[int]:
     chosen: list[int] = []
 
     def gain(inverse: Values) -> Values:
-        found = np.einsum("ij,jk,ik->i", may, inverse, may)
-        found[chosen] = -1
-        return np.asarray(found)
+        gains = np.einsum("ij,jk,ik->i", may, inverse, may)
+        gains[chosen] = -1
+        return np.asarray(gains)
 
     for _ in range(count):
         at = int(np.argmax(gain(np.linalg.inv(information))))
@@ -310,35 +317,37 @@ def chosen_rows(had: Values, may: Values, count: int) -> list[int]:
 
 
 def _merit(
-    rows: Matrix, matrix: Matrix, stages: Sequence[int], asked: Sequence[Question]
+    rows: Matrix, matrix: Matrix, stages: Sequence[int], open_questions: Sequence[Question]
 ) -> tuple[int, int]:
     """Rivals of two factors that the rows break, then all."""
-    broken = _broken(rows, matrix, stages, asked)[0]
+    broken = _broken(rows, matrix, stages, open_questions)[0]
     return sum(r.bit_count() <= 2 for _, r in broken), len(broken)
 
 
 def _determinant(
-    rows: Matrix, matrix: Matrix, stages: Sequence[int], asked: Sequence[Question]
+    rows: Matrix, matrix: Matrix, stages: Sequence[int], open_questions: Sequence[Question]
 ) -> float:
     """Logarithm of the determinant of the information on main effects, terms and rivals of two factors."""
     together, labels = _together(rows, matrix, stages)
-    words = [1 << i for i in range(matrix.shape[1])]
-    words += sorted({w for q in asked for w in (q.term, *q.plausible) if w.bit_count() == 2})
+    columns_of = [1 << i for i in range(matrix.shape[1])]
+    columns_of += sorted(
+        {w for q in open_questions for w in (q.term, *q.plausible) if w.bit_count() == 2}
+    )
     model = np.column_stack(
-        [_stage_columns(labels), *(column(together, w).astype(float) for w in words)]
+        [_stage_columns(labels), *(column(together, w).astype(float) for w in columns_of)]
     )
     return float(np.linalg.slogdet(model.T @ model + 1e-3 * np.eye(model.shape[1]))[1])
 
 
 def _new(rows: Matrix, matrix: Matrix) -> Matrix:
     """The rows that are not in the matrix, each once, in their order."""
-    known = {row.tobytes() for row in matrix.astype(np.int8)}
-    kept = []
+    existing = {row.tobytes() for row in matrix.astype(np.int8)}
+    new = []
     for row in rows.astype(np.int8):
-        if row.tobytes() not in known:
-            known.add(row.tobytes())
-            kept.append(row)
-    return np.array(kept, dtype=np.int8).reshape(len(kept), matrix.shape[1])
+        if row.tobytes() not in existing:
+            existing.add(row.tobytes())
+            new.append(row)
+    return np.array(new, dtype=np.int8).reshape(len(new), matrix.shape[1])
 
 
 def _same(one: Matrix, other: Matrix) -> bool:
@@ -353,15 +362,15 @@ def _judged(
     rows: Matrix,
     matrix: Matrix,
     stages: Sequence[int],
-    asked: Sequence[Question],
+    open_questions: Sequence[Question],
     *,
     again: bool,
 ) -> Step:
-    broken, left = _broken(rows, matrix, stages, asked, again=again)
+    broken, remaining = _broken(rows, matrix, stages, open_questions, again=again)
     together, labels = _together(rows, matrix, stages, again=again)
     every = together if len(rows) else matrix
     relation = constant_words(every) if every.shape[1] <= _MOST_RELATED else {0: 1}
-    return Step(kind, rows, broken, left, relation, stage_words(together, labels))
+    return Step(kind, rows, broken, remaining, relation, stage_words(together, labels))
 
 
 def _together(
@@ -375,22 +384,22 @@ def _broken(
     rows: Matrix,
     matrix: Matrix,
     stages: Sequence[int],
-    asked: Sequence[Question],
+    open_questions: Sequence[Question],
     *,
     again: bool = False,
 ) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
     """Pairs of term and plausible rival that the rows tell apart, and those that they do not."""
     together, labels = _together(rows, matrix, stages, again=again)
     broken: list[tuple[int, int]] = []
-    left: list[tuple[int, int]] = []
+    remaining: list[tuple[int, int]] = []
     before, after = _Beside(matrix, stages), _Beside(together, labels)
-    for question in asked:
+    for question in open_questions:
         now = before.variance(question.term)
         for rival in question.plausible:
             width = after.variance(question.term, rival)
             apart = len(rows) > 0 and np.isfinite(width) and width <= (1 + 1e-9) * now
-            (broken if apart else left).append((question.term, rival))
-    return tuple(broken), tuple(left)
+            (broken if apart else remaining).append((question.term, rival))
+    return tuple(broken), tuple(remaining)
 
 
 class _Beside:
@@ -406,8 +415,8 @@ class _Beside:
         self.first = of_stage.shape[1]
         self.x = np.hstack([of_stage, matrix.astype(float)])
         gram = self.x.T @ self.x
-        whole = int(np.linalg.matrix_rank(gram, hermitian=True)) == len(gram)
-        self.inverse = np.linalg.inv(gram) if whole else None
+        full_rank = int(np.linalg.matrix_rank(gram, hermitian=True)) == len(gram)
+        self.inverse = np.linalg.inv(gram) if full_rank else None
 
     def variance(self, term: int, rival: int | None = None) -> float:
         """As `variance`."""
@@ -420,8 +429,8 @@ class _Beside:
         its = column(self.matrix, rival).astype(float)
         b = self.inverse @ (self.x.T @ its)
         rest = its - self.x @ b
-        left = float(rest @ rest)
-        return alone + float(b[at]) ** 2 / left if left >= _TINY else float("inf")
+        rest_squares = float(rest @ rest)
+        return alone + float(b[at]) ** 2 / rest_squares if rest_squares >= _TINY else float("inf")
 
 
 def variance(matrix: Matrix, stages: Sequence[int], term: int, rival: int | None = None) -> float:
@@ -430,14 +439,14 @@ def variance(matrix: Matrix, stages: Sequence[int], term: int, rival: int | None
     mains = [1 << i for i in range(matrix.shape[1])]
     others = [column(matrix, w).astype(float) for w in mains if w not in (term, rival)]
     base = np.column_stack([_stage_columns(stages), *others])
-    mine = column(matrix, term).astype(float)
+    own = column(matrix, term).astype(float)
     if rival is not None:
         its = column(matrix, rival).astype(float)
-        if _rest(its, np.column_stack([base, mine])) < _TINY:
+        if _rest(its, np.column_stack([base, own])) < _TINY:
             return float("inf")
         base = np.column_stack([base, its])
-    kept = _rest(mine, base)
-    return 1 / kept if kept >= _TINY else float("inf")
+    rest_squares = _rest(own, base)
+    return 1 / rest_squares if rest_squares >= _TINY else float("inf")
 
 
 def stage_words(matrix: Matrix, stages: Sequence[int], order: int = ORDER) -> tuple[int, ...]:
@@ -445,12 +454,12 @@ def stage_words(matrix: Matrix, stages: Sequence[int], order: int = ORDER) -> tu
     columns = _stage_columns(stages)
     if columns.shape[1] == 1:
         return ()
-    found = []
+    between_stages = []
     for group in alias_words(matrix, order)[1:]:
         if _rest(column(matrix, group[0][0]).astype(float), columns) < _TINY:
-            found += [w for w, _ in group]
+            between_stages += [w for w, _ in group]
     constant = constant_words(matrix) if matrix.shape[1] <= 15 else {}
-    return tuple(w for w in found if w not in constant)
+    return tuple(w for w in between_stages if w not in constant)
 
 
 def _stage_columns(stages: Sequence[int]) -> Values:
@@ -460,14 +469,14 @@ def _stage_columns(stages: Sequence[int]) -> Values:
 
 def _rest(values: Values, columns: Values) -> float:
     """Sum of squares of what the columns do not explain."""
-    left = values - columns @ np.linalg.lstsq(columns, values, rcond=None)[0]
-    return float(left @ left)
+    residual = values - columns @ np.linalg.lstsq(columns, values, rcond=None)[0]
+    return float(residual @ residual)
 
 
-def recommended(found: Sequence[Step]) -> Step | None:
+def recommended(steps_offered: Sequence[Step]) -> Step | None:
     """The step to take: of those that break most of the plausible rivals of fewest factors (large effects are
     rather of few factors), the one of fewest rows, then the one that breaks most in all."""
-    pairs = [p for s in found for p in (*s.broken, *s.left)]
+    pairs = [p for s in steps_offered for p in (*s.broken, *s.remaining)]
     if not pairs:
         return None
     shortest = min(r.bit_count() for _, r in pairs)
@@ -476,5 +485,5 @@ def recommended(found: Sequence[Step]) -> Step | None:
         short = sum(r.bit_count() == shortest for _, r in step.broken)
         return short, -len(step.rows), len(step.broken)
 
-    best = max(found, key=merit)
+    best = max(steps_offered, key=merit)
     return best if best.broken else None

@@ -1,8 +1,8 @@
-"""What to add to a design whose factors have more than two levels: optimal treatments, or replicates.
+"""Additions to a design whose factors have more than two levels: optimal treatments, or replicates.
 
-Rivals are told for two-level factors alone (`augment.py`). Here a step adds the treatments that make the
-determinant of a model largest, with all that were made kept: a larger model than the plan's where so many
-treatments tell it, stages being blocks, else the same one by narrower intervals.
+Rivals are known for two-level factors alone (`augment.py`). Here a step adds the treatments that make the
+determinant of a model largest, with all existing ones: a larger model than the plan's where enough treatments
+estimate it, stages being blocks, else the same one by narrower intervals.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def numbers_of(factors: Sequence[Factor], coded: Matrix) -> Numbers:
     """Level numbers from 0 of coded rows (−1 and +1 where a factor has two levels)."""
     two = np.array([len(f.levels) == 2 for f in factors])
     wide = np.asarray(coded, dtype=np.int64)
-    found: Numbers = np.where(two, (wide + 1) // 2, wide)
-    return found
+    numbers: Numbers = np.where(two, (wide + 1) // 2, wide)
+    return numbers
 
 
 def coded_of(factors: Sequence[Factor], numbers: Numbers) -> Matrix:
@@ -55,69 +55,70 @@ def level_step(
     seed: int,
     forbidden: Forbidden = (),
     again: bool = False,
-    asked: Sequence[Question] = (),
+    open_questions: Sequence[Question] = (),
 ) -> Step:
-    """The step that is called `kind` (one of `KINDS`) for rows that were made in `stages`. With `asked`, rows
-    that separate its terms from their rivals beside the model. BadInput where there is none."""
+    """The step that is called `kind` (one of `KINDS`) for rows that were made in `stages`. With
+    `open_questions`, rows that separate its terms from their rivals beside the model. BadInput where there is
+    none."""
     word, _, argument = kind.partition(":")
-    made = np.unique(numbers_of(factors, coded), axis=0)
+    existing = np.unique(numbers_of(factors, coded), axis=0)
     if word == "replicates":
-        return Step(f"replicates:{_whole(argument or '1', kind, 1000)}", coded[:0])
+        return Step(f"replicates:{_count(argument or '1', kind, 1000)}", coded[:0])
     if word != "optimal":
         raise BadInput(
             f"--augment: found {kind!r}; expected {' or '.join(KINDS)}: factors of more than two levels have "
             "no foldover, and rivals are not told for them"
         )
     everything = Asked(tuple(factors), {}, seed, tuple(forbidden))
-    free = possible(everything) - len(made)
+    free = possible(everything) - len(existing)
     if not free or model is None:
         raise BadInput(f"--augment {kind}: all of these treatments are in the plan already")
-    count = _whole(argument or str(min(free, max(1, -(-len(made) // 3)))), kind, MOST_ADDED)
+    count = _count(argument or str(min(free, max(1, -(-len(existing) // 3)))), kind, MOST_ADDED)
     if count > free:
         raise BadInput(f"--augment optimal:{count}: only {free} treatments have not been run")
-    if asked:
+    if open_questions:
         return _separating(
-            everything, model, numbers_of(factors, coded), stages, count, asked, again
+            everything, model, numbers_of(factors, coded), stages, count, open_questions, again
         )
-    told = ""
+    fault_text = ""
     for larger in larger_models(factors, model):
         options = {
             "model": "main" if larger == "squares" else larger,  # the same coefficients
-            "runs": len(made) + count,
+            "runs": len(existing) + count,
             "keep": [
                 {f.name: f.levels[int(n)].name for f, n in zip(factors, row, strict=True)}
-                for row in made
+                for row in existing
             ],
         }
-        wanted = Asked(tuple(factors), options, seed, tuple(forbidden))
-        if fault := D.fault(wanted):
-            told = f"expected {fault}"
+        request = Asked(tuple(factors), options, seed, tuple(forbidden))
+        if fault := D.fault(request):
+            fault_text = f"expected {fault}"
             continue
         try:
-            rows = D.treatments(wanted)
+            rows = D.treatments(request)
         except PenstockError as error:
-            told = str(error)
+            fault_text = str(error)
             continue
-        new = rows[len(made) :]
+        new = rows[len(existing) :]
         together, labels = with_step(numbers_of(factors, coded), stages, new, again=again)
         if larger == model or tells(factors, larger, together, labels):
             return Step(f"optimal:{len(new)}", coded_of(factors, new))
-    raise BadInput(f"--augment optimal:{count}: {told}")
+    raise BadInput(f"--augment optimal:{count}: {fault_text}")
 
 
 def _separating(
-    wanted: Asked,
+    request: Asked,
     model: Model,
-    made: Numbers,
+    existing: Numbers,
     stages: Sequence[int],
     count: int,
-    asked: Sequence[Question],
+    open_questions: Sequence[Question],
     again: bool,
 ) -> Step:
     """Rows that separate terms from their rivals, with what they separate and what not."""
-    factors = wanted.factors
-    words = sorted({w for q in asked for w in q.plausible})
-    pool = _free(wanted, made)
+    factors = request.factors
+    rivals = sorted({w for q in open_questions for w in q.plausible})
+    pool = _free(request, existing)
     if len(pool) < count:
         raise BadInput(f"--augment optimal:{count}: only {len(pool)} treatments have not been run")
 
@@ -126,33 +127,33 @@ def _separating(
             [np.equal(labels, s).astype(float) for s in range(1, max(stages) + 2)]
         )
         own = [c for _, c in models.terms(factors, model, rows)]
-        return np.hstack([of_stage, *own, *(_product(factors, rows, w) for w in words)])
+        return np.hstack([of_stage, *own, *(_product(factors, rows, w) for w in rivals)])
 
-    had = all_columns(made, stages)
+    had = all_columns(existing, stages)
     may = all_columns(pool, [max(stages) + 1] * len(pool))
     new = pool[chosen_rows(had, may, count)]
-    together, labels = with_step(made, stages, new, again=again)
-    broken, left = list[tuple[int, int]](), list[tuple[int, int]]()
-    for question in asked:
+    together, labels = with_step(existing, stages, new, again=again)
+    broken, remaining = list[tuple[int, int]](), list[tuple[int, int]]()
+    for question in open_questions:
         for rival in question.plausible:
             apart = _apart(factors, model, together, labels, rival)
-            (broken if apart else left).append((question.term, rival))
-    return Step(f"optimal:{count}", coded_of(factors, new), tuple(broken), tuple(left))
+            (broken if apart else remaining).append((question.term, rival))
+    return Step(f"optimal:{count}", coded_of(factors, new), tuple(broken), tuple(remaining))
 
 
-def _free(wanted: Asked, made: Numbers) -> Numbers:
+def _free(request: Asked, existing: Numbers) -> Numbers:
     """Treatments that may be run and were not: all of them, or a part that is drawn."""
-    sizes = wanted.levels
-    if wanted.combinations <= _MOST_POOL:
+    sizes = request.levels
+    if request.combinations <= _MOST_POOL:
         every = np.array(list(np.ndindex(*sizes)), dtype=np.int64)
     else:
-        draws = np.random.default_rng(wanted.seed)
+        draws = np.random.default_rng(request.seed)
         every = np.unique(
             np.column_stack([draws.integers(0, n, _MOST_POOL) for n in sizes]), axis=0
         ).astype(np.int64)
-    every = every[wanted.allowed(every)]
-    known = {tuple(row) for row in made.tolist()}
-    return every[[tuple(row) not in known for row in every.tolist()]]
+    every = every[request.allowed(every)]
+    existing_rows = {tuple(row) for row in existing.tolist()}
+    return every[[tuple(row) not in existing_rows for row in every.tolist()]]
 
 
 def _product(factors: Sequence[Factor], rows: Numbers, word: int) -> Values:
@@ -177,11 +178,11 @@ def _apart(
 
 
 def with_step(
-    made: Numbers, stages: Sequence[int], new: Numbers, *, again: bool
+    existing: Numbers, stages: Sequence[int], new: Numbers, *, again: bool
 ) -> tuple[Numbers, list[int]]:
     """All rows and their stages after a step."""
-    added = np.vstack([np.unique(made, axis=0), new]) if again else new
-    return np.vstack([made, added]), [*stages, *[max(stages) + 1] * len(added)]
+    added = np.vstack([np.unique(existing, axis=0), new]) if again else new
+    return np.vstack([existing, added]), [*stages, *[max(stages) + 1] * len(added)]
 
 
 def larger_models(factors: Sequence[Factor], model: Model) -> tuple[Model, ...]:
@@ -192,10 +193,10 @@ def larger_models(factors: Sequence[Factor], model: Model) -> tuple[Model, ...]:
     return ("pairs", "quadratic", model) if curved else ("pairs", model)
 
 
-def told_model(
+def estimable_model(
     factors: Sequence[Factor], model: Model | None, coded: Matrix, stages: Sequence[int]
 ) -> Model | None:
-    """What all rows tell beside the stages: the plan's model, or a larger one that they determine."""
+    """The model that all rows estimate beside the stages: the plan's, or a larger one that they determine."""
     if model is None:
         return None
     numbers = numbers_of(factors, coded)
@@ -206,8 +207,8 @@ def told_model(
 
 
 def tells(factors: Sequence[Factor], model: Model, numbers: Numbers, stages: Sequence[int]) -> bool:
-    """Whether rows tell a model beside the stages: by half as many treatments again as it has coefficients,
-    none of which is all but confounded (`model.MOST_CONDITION`)."""
+    """True if rows estimate a model beside the stages: by half as many treatments again as it has
+    coefficients, none of which is nearly confounded (`model.MOST_CONDITION`)."""
     x = columns(factors, model, numbers, stages)
     return (
         2 * len(np.unique(numbers, axis=0)) >= 3 * models.coefficients(factors, model)
@@ -225,7 +226,7 @@ def columns(
     return np.hstack([models.matrix(factors, model, numbers), of_block])
 
 
-def _whole(text: str, kind: str, most: int) -> int:
+def _count(text: str, kind: str, most: int) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= most:
         raise BadInput(f"--augment {kind}: found {text!r}; expected a number from 1 to {most}")
     return int(text)

@@ -25,7 +25,7 @@ Words = NDArray[np.int64]
 
 
 def blocks_of_pass(treatments: int, size: int) -> int:
-    """How many blocks of `size` runs a pass of so many treatments has. BadInput for no power of two."""
+    """Number of blocks of `size` runs in a pass of `treatments`. BadInput if it is no power of two."""
     if size >= treatments:
         return 1
     if size < 2 or size & (size - 1):
@@ -36,22 +36,22 @@ def blocks_of_pass(treatments: int, size: int) -> int:
 def confounded(
     factors: int, relation: Iterable[int], blocks: int, passes: int
 ) -> list[list[list[int]]]:
-    """Of each pass, the contrasts that are the difference between its blocks: of each its words, the
+    """For each pass, the contrasts that are the difference between its blocks: the words of each, the
     shortest first (several in a fraction, whose constant words are `relation`)."""
     constant = sorted(relation)
     classes = _classes(factors, constant)
     heads = np.array(sorted(classes), dtype=np.int64)
     length = np.zeros(1 << factors, dtype=np.int64)
-    for head, words in classes.items():
-        length[head] = min(w.bit_count() for w in words)
+    for head, aliases in classes.items():
+        length[head] = min(w.bit_count() for w in aliases)
     used = np.zeros(1 << factors, dtype=np.int64)
-    found = []
+    by_pass = []
     for _ in range(passes):
         chosen = _choose(heads, length, used, blocks.bit_length() - 1, factors)
         used[chosen] += 1
         groups = [sorted(classes[int(w)], key=_by_length) for w in chosen]
-        found.append(sorted(groups, key=lambda g: (-g[0].bit_count(), members(g[0]))))
-    return found
+        by_pass.append(sorted(groups, key=lambda g: (-g[0].bit_count(), members(g[0]))))
+    return by_pass
 
 
 def block_numbers(matrix: Matrix, groups: Sequence[Sequence[int]]) -> NDArray[np.int64]:
@@ -89,11 +89,11 @@ class _Reduced:
 def _classes(factors: int, constant: Sequence[int]) -> dict[int, list[int]]:
     """Words by the reduced one of their set of aliases, without the constant ones."""
     reduced = _Reduced(constant)
-    found: dict[int, list[int]] = {}
+    classes: dict[int, list[int]] = {}
     for word in range(1, 1 << factors):
         if head := reduced.of(word):
-            found.setdefault(head, []).append(word)
-    return found
+            classes.setdefault(head, []).append(word)
+    return classes
 
 
 def _choose(heads: Words, length: Words, used: Words, independent: int, factors: int) -> Words:
@@ -110,13 +110,13 @@ def _choose(heads: Words, length: Words, used: Words, independent: int, factors:
                 basis.append(int(word))
         score: tuple[int, ...] | None = None
         while True:
-            found = min(
+            extended = min(
                 (_extended(part, heads, length, used, factors) for part in _parts(basis)),
                 key=lambda one: (one[0], one[1]),
             )
-            if score is not None and found[0] >= score:
+            if score is not None and extended[0] >= score:
                 break
-            score, basis = found
+            score, basis = extended
         group = np.sort(_span(basis))[1:]
         if best is None or (score, group.tolist()) < (best[0], best[1].tolist()):
             best = score, group
@@ -126,10 +126,10 @@ def _choose(heads: Words, length: Words, used: Words, independent: int, factors:
 
 def _span(basis: Sequence[int]) -> Words:
     """All products of words, the empty one among them."""
-    found = np.zeros(1, dtype=np.int64)
+    products = np.zeros(1, dtype=np.int64)
     for word in basis:
-        found = np.concatenate([found, found ^ word])
-    return found
+        products = np.concatenate([products, products ^ word])
+    return products
 
 
 def _parts(basis: list[int]) -> Iterator[list[int]]:
@@ -147,13 +147,13 @@ def _extended(
     """The group with the best further word, and its score: how many words it has of length 1, 2, …, and how
     often they were used."""
     span = _span(part)
-    words = heads[~np.isin(heads, span)]
-    new = span[:, None] ^ words[None, :]
+    candidates = heads[~np.isin(heads, span)]
+    new = span[:, None] ^ candidates[None, :]
     lengths = length[new]
     counts = [(lengths == n).sum(axis=0) for n in range(1, factors + 1)]
     counts.append(used[new].sum(axis=0))
-    at = int(np.lexsort([words, *reversed(counts)])[0])
+    at = int(np.lexsort([candidates, *reversed(counts)])[0])
     have = np.bincount(length[span[1:]], minlength=factors + 1)[1:]
     score = [int(c[at]) for c in counts]
-    whole = [a + int(b) for a, b in zip(score, [*have, used[span].sum()], strict=True)]
-    return tuple(whole), [*part, int(words[at])]
+    totals = [a + int(b) for a, b in zip(score, [*have, used[span].sum()], strict=True)]
+    return tuple(totals), [*part, int(candidates[at])]

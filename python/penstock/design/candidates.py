@@ -65,16 +65,16 @@ class Candidate:
 
 
 def candidates(study: Study, purpose: str) -> Iterator[Candidate]:
-    """What there is, cheap and coarse first; those that do not serve `purpose` say why."""
-    asked = Asked(study.factors, {}, study.design.seed, study.design.forbidden)
-    if all(n == 2 for n in asked.levels) and not asked.forbidden:
-        yield from _two_level(asked, purpose)
+    """Available designs, cheap and coarse first; those that do not serve `purpose` have the reason."""
+    request = Asked(study.factors, {}, study.design.seed, study.design.forbidden)
+    if all(n == 2 for n in request.levels) and not request.forbidden:
+        yield from _two_level(request, purpose)
     else:
-        yield from _mixed(asked, purpose)
+        yield from _mixed(request, purpose)
 
 
-def _two_level(asked: Asked, purpose: str) -> Iterator[Candidate]:
-    count = len(asked.factors)
+def _two_level(request: Asked, purpose: str) -> Iterator[Candidate]:
+    count = len(request.factors)
     grades: dict[int, int] = {}
     for added in range(1, largest_fraction(count) + 1):
         try:
@@ -83,11 +83,11 @@ def _two_level(asked: Asked, purpose: str) -> Iterator[Candidate]:
             break
         grade = resolution(defining_relation(g.relation for g in chosen_)) or 0
         grades[grade] = added
-    quadratic = any(numeric(f) is not None for f in asked.factors)
+    quadratic = any(numeric(f) is not None for f in request.factors)
     last = ""
     if 5 <= count <= 20:
         yield from _of_kind(
-            asked,
+            request,
             "plackett-burman",
             {},
             "each main effect is mixed in part with many interactions of two",
@@ -133,78 +133,84 @@ def _unfit(purpose: str, grade: int) -> str:
     return "interactions of two not clear" if grade < 5 else ""
 
 
-def _mixed(asked: Asked, purpose: str) -> Iterator[Candidate]:
+def _mixed(request: Asked, purpose: str) -> Iterator[Candidate]:
     leaves = "leaves treatments out" if purpose == "compare" else ""
     main_only = leaves or ("no interactions" if purpose != "screen" else "")
-    if not asked.forbidden:
-        told = "interactions are not estimated, and main effects not free of them"
-        yield from _of_kind(asked, "orthogonal-array", {}, told, main_only)
+    if not request.forbidden:
+        cannot = "interactions are not estimated, and main effects not free of them"
+        yield from _of_kind(request, "orthogonal-array", {}, cannot, main_only)
         curved = main_only if purpose != "optimise" else "interactions of two mixed in part"
-        told = "only a few interactions and curvatures can be told, mixed in part with each other"
-        yield from _of_kind(asked, "definitive-screening", {}, told, curved)
-    told = "interactions are not estimated, and main effects not free of them"
-    yield from _optimal(asked, "d-optimal", "main", told, main_only)
-    told = "interactions of three or more are taken as 0"
-    no_curve = "no curvature" if purpose == "optimise" and _curved(asked) else ""
-    serving = list(_optimal(asked, "d-optimal", "pairs", told, leaves or no_curve))
-    if purpose == "optimise" and _curved(asked):
-        told = "cubes and interactions of three or more are taken as 0"
-        if not asked.forbidden:
-            serving += _of_kind(asked, "central-composite", {}, told, "")
+        cannot = "only a few interactions and curvatures can be told, mixed in part with each other"
+        yield from _of_kind(request, "definitive-screening", {}, cannot, curved)
+    cannot = "interactions are not estimated, and main effects not free of them"
+    yield from _optimal(request, "d-optimal", "main", cannot, main_only)
+    cannot = "interactions of three or more are taken as 0"
+    no_curve = "no curvature" if purpose == "optimise" and _curved(request) else ""
+    serving = list(_optimal(request, "d-optimal", "pairs", cannot, leaves or no_curve))
+    if purpose == "optimise" and _curved(request):
+        cannot = "cubes and interactions of three or more are taken as 0"
+        if not request.forbidden:
+            serving += _of_kind(request, "central-composite", {}, cannot, "")
         # the best surface of numbers of many levels never runs most of them
-        if max(asked.levels) <= MOST_SURFACE:
-            serving += _optimal(asked, "i-optimal", "quadratic", told, "")
+        if max(request.levels) <= MOST_SURFACE:
+            serving += _optimal(request, "i-optimal", "quadratic", cannot, "")
     yield from serving
-    whole = asked.combinations <= full.MOST
-    if not whole and purpose != "compare" and all(one.unfit for one in serving):
-        yield from _filling(asked, purpose)
-    if whole:
-        rows = full.treatments(asked)
+    enumerable = request.combinations <= full.MOST
+    if not enumerable and purpose != "compare" and all(one.unfit for one in serving):
+        yield from _filling(request, purpose)
+    if enumerable:
+        rows = full.treatments(request)
         if len(rows):
-            model = full.claim(asked).model if asked.forbidden else None
+            model = full.claim(request).model if request.forbidden else None
             yield Candidate(
-                "full" + (" but for forbidden ones" if asked.forbidden else ""),
+                "full" + (" but for forbidden ones" if request.forbidden else ""),
                 "full",
                 "nothing is mixed; nothing outside of the levels is said"
-                if not asked.forbidden
+                if not request.forbidden
                 else "effects are correlated by what is left out",
                 len(rows),
                 {},
-                effective=_effective(asked, model or "main", rows),
-                coefficients=models.coefficients(asked.factors, model) if model else None,
+                effective=_effective(request, model or "main", rows),
+                coefficients=models.coefficients(request.factors, model) if model else None,
             )
 
 
-def _filling(asked: Asked, purpose: str) -> Iterator[Candidate]:
+def _filling(request: Asked, purpose: str) -> Iterator[Candidate]:
     """Points that fill the space of numbers, enough for a surface of second order."""
-    if any(numeric(f) is None and len(f.levels) > 2 for f in asked.factors):
+    if any(numeric(f) is None and len(f.levels) > 2 for f in request.factors):
         return
-    least, most = models.coefficients(asked.factors, "quadratic"), max(asked.levels)
+    least, most = models.coefficients(request.factors, "quadratic"), max(request.levels)
     runs = -(-3 * least // (2 * most)) * most
     for _ in range(3):
-        told = "levels are not separated one by one: numbers have a line, a curvature and products"
-        found = list(_of_kind(asked, "latin-hypercube", {"runs": runs}, told, ""))
-        if any(one.coefficients == least for one in found):
-            yield from found
+        cannot = (
+            "levels are not separated one by one: numbers have a line, a curvature and products"
+        )
+        available = list(_of_kind(request, "latin-hypercube", {"runs": runs}, cannot, ""))
+        if any(one.coefficients == least for one in available):
+            yield from available
             return
         runs *= 2
 
 
-def _curved(asked: Asked) -> bool:
-    return any(len(f.levels) > 2 and numeric(f) is not None for f in asked.factors)
+def _curved(request: Asked) -> bool:
+    return any(len(f.levels) > 2 and numeric(f) is not None for f in request.factors)
 
 
-def _optimal(asked: Asked, kind: str, model: Model, cannot: str, unfit: str) -> Iterator[Candidate]:
-    least = models.coefficients(asked.factors, model)
-    runs = min(asked.combinations, least + max(3, round(0.2 * least)))
-    words = {"main": "main effects", "pairs": "products of two", "quadratic": "curvature"}[model]
-    if runs < asked.combinations:
+def _optimal(
+    request: Asked, kind: str, model: Model, cannot: str, unfit: str
+) -> Iterator[Candidate]:
+    least = models.coefficients(request.factors, model)
+    runs = min(request.combinations, least + max(3, round(0.2 * least)))
+    estimated = {"main": "main effects", "pairs": "products of two", "quadratic": "curvature"}[
+        model
+    ]
+    if runs < request.combinations:
         options = {"model": model, "runs": runs}
-        yield from _of_kind(asked, kind, options, cannot, unfit, f"{kind} for {words}")
+        yield from _of_kind(request, kind, options, cannot, unfit, f"{kind} for {estimated}")
 
 
 def _of_kind(
-    asked: Asked,
+    request: Asked,
     kind: str,
     options: dict[str, Any],
     cannot: str,
@@ -212,21 +218,21 @@ def _of_kind(
     name: str = "",
 ) -> Iterator[Candidate]:
     """The kind, if it can be made for these factors."""
-    wanted = Asked(asked.factors, options, asked.seed, asked.forbidden)
+    of_kind = Asked(request.factors, options, request.seed, request.forbidden)
     row = DESIGNS.load(kind)
-    if row.fault(wanted):
+    if row.fault(of_kind):
         return
     try:
-        claim = row.claim(wanted)
-        rows = check(wanted, row.treatments(wanted), claim)
-        effective = _effective(wanted, claim.model or "main", rows)
+        claim = row.claim(of_kind)
+        rows = check(of_kind, row.treatments(of_kind), claim)
+        effective = _effective(of_kind, claim.model or "main", rows)
     except (PenstockError, ValueError):
         return
-    least = models.coefficients(asked.factors, claim.model) if claim.model else None
+    least = models.coefficients(request.factors, claim.model) if claim.model else None
     yield Candidate(name or kind, kind, cannot, len(rows), options, 0, effective, least, unfit)
 
 
-def _effective(asked: Asked, model: Model, rows: Numbers) -> float:
+def _effective(request: Asked, model: Model, rows: Numbers) -> float:
     from penstock.design.power import effective_runs
 
-    return effective_runs(asked.factors, model, rows)
+    return effective_runs(request.factors, model, rows)

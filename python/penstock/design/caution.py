@@ -1,4 +1,4 @@
-"""What a design cannot tell, one sentence each."""
+"""Limits of a design's conclusions, one sentence each."""
 
 from __future__ import annotations
 
@@ -60,23 +60,23 @@ def cautions(
 ) -> list[str]:
     """The sentences that apply to this plan; `pure`: degrees of freedom of runs that repeat treatments within
     blocks; `also`: those of its kind."""
-    found: list[str] = list(also)
+    sentences: list[str] = list(also)
     if resolution is not None:
-        found += _fraction(resolution, aliases)
+        sentences += _fraction(resolution, aliases)
         if "width_against_full" in power:
             wide = f"{power['width_against_full']:.3f}"
             unblocked = f"{power.get('width_against_full_random', 0.0):.3f}"
-            found.append(
+            sentences.append(
                 f"Intervals are {wide} times as wide as the full design's with as many replicates"
                 + ("." if unblocked in (wide, "0.000") else f" ({unblocked} times without blocks).")
             )
     if not two_level:
-        found.append(
+        sentences.append(
             "Factors of more than two levels are reported by the variation they explain and a test, not by "
             "one coefficient, unless their line is a term of its own."
         )
         if study.design.sequential is not None:
-            found.append(
+            sentences.append(
                 "This sequential study is not screened, which takes two levels of every factor: from the "
                 "runs of its design it goes to search and confirmation; no treatment is added to tell "
                 "effects apart."
@@ -88,57 +88,57 @@ def cautions(
             if of_numbers
             else ""
         )
-        found.append(f"Two levels show no curvature between them.{middle}")
-    found.append("Nothing is said about levels outside those that were run.")
-    found += _error(study, power, pure)
+        sentences.append(f"Two levels show no curvature between them.{middle}")
+    sentences.append("Nothing is said about levels outside those that were run.")
+    sentences += _error(study, power, pure)
     if study.design.order == "standard":
-        found.append("The order is not randomised: drift over time can look like an effect.")
+        sentences.append("The order is not randomised: drift over time can look like an effect.")
     if any(disk.profile is not None for node in study.platform.nodes for disk in node.disks):
-        found.append(
+        sentences.append(
             "Disks are emulated: what holds for them holds for the real device as far as the profile does; "
             "runs whose disk did not deliver what was asked are left out."
         )
-    return found
+    return sentences
 
 
 def _error(study: Study, power: dict[str, Any], pure: int) -> list[str]:
-    """What the error that effects are judged by is, and what it leaves unfound."""
+    """The error that effects are judged by, and the differences that it does not detect."""
     design = study.design
     df = power["degrees_of_freedom"]
-    found = []
+    sentences = []
     if design.replicates == 1 and not df:
-        found.append(
+        sentences.append(
             "No pure error: with one replicate, effects are judged against each other (Lenth), not against "
             "the spread between repeated runs."
         )
         wide = [f for f in study.factors if len(f.levels) > 2]
-        whole = design.kind == "full" and not design.forbidden
-        numbers = [f.name for f in wide if whole and numeric(f) is not None]
+        full = design.kind == "full" and not design.forbidden
+        numbers = [f.name for f in wide if full and numeric(f) is not None]
         others = [f.name for f in wide if f.name not in numbers]
         if numbers:
-            found.append(
+            sentences.append(
                 f"Effects of {listed(numbers)} are judged by the largest of their contrasts (linear, "
                 "quadratic, …, and the products of these)."
             )
         if others:
-            found.append(
+            sentences.append(
                 f"No effect that {listed(others, 'or')} takes part in is judged at all: without replicates, "
                 "more than two levels are judged only where a full design has numbers for them."
             )
     elif 0 < pure < df:
-        found.append(
+        sentences.append(
             f"Effects are judged by what the model leaves ({df} degrees of freedom), of which {pure} are "
             "pure error, from treatments that are repeated; the others hold effects that the model has not."
         )
     elif not pure:
-        found.append(
+        sentences.append(
             f"No pure error: no treatment is repeated, so effects are judged by what the model leaves ({df} "
             "degrees of freedom), which holds every effect that is not in it."
         )
     if not df:
-        return found
+        return sentences
     share = power["detectable_share_80"]
-    found.append(
+    sentences.append(
         f"Differences of level means below {power['detectable_sigma_80']:.2f} standard deviations are "
         f"found with a probability below 80 % ({tenths(share)} of the mean if "
         f"runs vary by {tenths(design.noise)}, which is {design.noise_from}), each judged by itself, and the "
@@ -146,66 +146,66 @@ def _error(study: Study, power: dict[str, Any], pure: int) -> list[str]:
     )
     if design.detect is not None and share > design.detect * (1 + 1e-9):
         of = f" of {power['factor']}" if "factor" in power else ""
-        found.append(
+        sentences.append(
             f"design.detect asks for {tenths(design.detect)}; with {design.replicates} replicates in this "
             f"order a difference{of} is found from {tenths(share)} on, judged by itself."
         )
-    return found
+    return sentences
 
 
-def irregular(asked: Asked, rows: Numbers, model: Model) -> list[str]:
-    """What rows that are no regular fraction mix, told from the rows themselves."""
-    found = []
+def irregular(request: Asked, rows: Numbers, model: Model) -> list[str]:
+    """Aliases of rows that are no regular fraction, from the rows themselves."""
+    sentences = []
     if model == "main":
-        found.append(
+        sentences.append(
             "Main effects alone are estimated. Interactions have no estimate; those that exist are part of "
             "what is reported as a main effect."
         )
     elif model == "squares":
-        found.append(
+        sentences.append(
             "Main effects and squares are estimated. Products of factors have no estimate; those that exist "
             "are part of what is reported as a square."
         )
     elif model == "pairs":
-        found.append("Interactions of three or more factors are taken as 0.")
+        sentences.append("Interactions of three or more factors are taken as 0.")
     else:
-        found.append(
+        sentences.append(
             "Main effects, squares of quantitative factors and products of two are estimated; all beyond is "
             "taken as 0."
         )
     if model in ("main", "squares"):
-        found += _partial(mixed(asked, rows, model))
-    largest = correlation(asked, rows)
+        sentences += _partial(mixed(request, rows, model))
+    largest = correlation(request, rows)
     if largest > NEAR:
-        found.append(
+        sentences.append(
             f"Main effects are correlated, by {largest:.2f} at most: they share some of what they explain."
         )
-    return found
+    return sentences
 
 
-def _partial(held: Sequence[Mixed]) -> list[str]:
-    """What terms of a design that is no regular fraction hold of others."""
-    found = []
+def _partial(aliased: Sequence[Mixed]) -> list[str]:
+    """Partial aliases of the terms of a design that is no regular fraction."""
+    sentences = []
     exact = [
-        f"{term_text(one.term)} with {term_text(rival)}" for one in held for rival in one.exact
+        f"{term_text(one.term)} with {term_text(rival)}" for one in aliased for rival in one.exact
     ]
     if exact:
         more = f"; {len(exact) - MOST_PAIRS} more" if len(exact) > MOST_PAIRS else ""
         shown = "; ".join(exact[:MOST_PAIRS])
-        found.append(f"{ALIASED}{shown}{more}.")
-    parts = [one for one in held if len(one.pairs) > len(one.exact)]
+        sentences.append(f"{ALIASED}{shown}{more}.")
+    parts = [one for one in aliased if len(one.pairs) > len(one.exact)]
     if parts:
         shown = ", ".join(
             f"{term_text(one.term)} up to {one.share:.2g} of {len(one.pairs) - len(one.exact)}"
             for one in parts[:MOST_MIXED]
         )
         more = f", {len(parts) - MOST_MIXED} more terms alike" if len(parts) > MOST_MIXED else ""
-        found.append(f"Partly aliased: of the interactions of two factors {shown}{more}.")
-    return found
+        sentences.append(f"Partly aliased: of the interactions of two factors {shown}{more}.")
+    return sentences
 
 
 def _fraction(resolution: int, aliases: Sequence[Alias]) -> list[str]:
-    found: list[str] = []
+    sentences: list[str] = []
     pairs = [
         f"{term_text(a.term)} with {term_text(t[1:])}"
         for a in aliases
@@ -217,33 +217,33 @@ def _fraction(resolution: int, aliases: Sequence[Alias]) -> list[str]:
         shown = "; ".join(pairs[:MOST_PAIRS])
         if len(pairs) > MOST_PAIRS:
             shown += f"; {len(pairs) - MOST_PAIRS} more"
-        found.append(f"{ALIASED}{shown}.")
+        sentences.append(f"{ALIASED}{shown}.")
     mean = next((a for a in aliases if a.term == "mean"), None)
     if mean is not None and mean.with_terms:
-        found.append(
+        sentences.append(
             f"The mean holds {', '.join(term_text(t[1:]) for t in mean.with_terms)} as well."
         )
     if resolution == 3:
-        found.append("Resolution III: main effects are not free of two-factor interactions.")
+        sentences.append("Resolution III: main effects are not free of two-factor interactions.")
     elif resolution == 4:
-        found.append("Resolution IV: two-factor interactions are not free of each other.")
-    found.append(
+        sentences.append("Resolution IV: two-factor interactions are not free of each other.")
+    sentences.append(
         "That a fraction names the same largest effects as a full design is no proof that they are clear; "
         "where every effect must be available a fraction is the wrong choice."
     )
-    return found
+    return sentences
 
 
 def between_cautions(between: Sequence[Sequence[str]]) -> list[str]:
-    """What blocks within passes do not tell, or tell by some of the passes alone."""
+    """Effects that blocks within passes hide, or leave to some of the passes."""
     passes: dict[str, list[int]] = {}
     for number, terms in enumerate(between, start=1):
         for term in terms:
             passes.setdefault(term, []).append(number)
     always = [t for t, where in passes.items() if len(where) == len(between)]
-    found = []
+    sentences = []
     if always:
-        found.append(
+        sentences.append(
             f"block = {', '.join(map(term_text, always))}: the difference between blocks holds "
             f"{'it' if len(always) == 1 else 'them'}, so {'it is' if len(always) == 1 else 'they are'} not "
             "reported."
@@ -251,8 +251,8 @@ def between_cautions(between: Sequence[Sequence[str]]) -> list[str]:
     for term, where in passes.items():
         if term not in always:
             others = [str(n) for n in range(1, len(between) + 1) if n not in where]
-            found.append(
+            sentences.append(
                 f"{term_text(term)} is the difference between blocks in pass "
                 f"{listed([str(n) for n in where])}: it is told by pass {listed(others)} alone."
             )
-    return found
+    return sentences

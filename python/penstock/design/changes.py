@@ -1,8 +1,8 @@
-"""What changing factors makes necessary between two runs: which actions, in which order, before which run.
+"""Actions between two runs that changed factors need: which, in which order, before which run.
 
-A factor declares the strongest action that it needs; an action brings the weaker ones with it, for what is
-formatted anew has to be started and mounted anew. Nothing is done for a factor that keeps its level. Before
-the first run, and after one that left the place in a state that is not known, everything is done.
+A factor declares the strongest action that it needs. An action includes the weaker ones, since a newly
+formatted device must also be mounted and its services started. Nothing is done for a factor that keeps its
+level. Before the first run, and after one that left an unknown state, everything is done.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Step:
 
 
 class Changes:
-    """Tells before each run what is to be done; is told what became of it.
+    """The actions before each run; `completed` reports a run that has reached its state.
 
     A factor whose settings are whole plots of the plan's `rows` is set anew for each of them, also where its
     level was there before. What a setting in strips makes stays beside the others: it is made once in a pass.
@@ -39,13 +39,13 @@ class Changes:
 
     def __init__(self, factors: Sequence[Factor], rows: Sequence[PlannedRun]) -> None:
         self._factors = factors
-        self._hard = _kept(factors, {(r.whole_plot, r.run_id): r for r in rows if r.whole_plot})
-        self._strips = _kept(factors, {(r.strip, r.run_id): r for r in rows if r.strip})
+        self._hard = _constant(factors, {(r.whole_plot, r.run_id): r for r in rows if r.whole_plot})
+        self._strips = _constant(factors, {(r.strip, r.run_id): r for r in rows if r.strip})
         self._up: PlannedRun | None = None
-        self._made: set[int] = set()
+        self._settled: set[int] = set()
 
     def step(self, row: PlannedRun) -> Step:
-        """What is to be done before this run."""
+        """The actions before this run."""
         up = self._up
         if up is None:
             return Step(row.run_id, {}, ACTIONS[::-1])
@@ -60,18 +60,18 @@ class Changes:
         )
         return Step(row.run_id, changed, ACTIONS[:most][::-1])
 
-    def made(self, row: PlannedRun) -> None:
-        """The place is now as this run wants it."""
+    def completed(self, row: PlannedRun) -> None:
+        """Record that the place is in the state of this run."""
         self._up = row
-        self._made.add(row.strip)
+        self._settled.add(row.strip)
 
     def lost(self) -> None:
         """Nobody knows how the place is: before the next run everything is done."""
         self._up = None
-        self._made.clear()
+        self._settled.clear()
 
     def _acts(self, factor: Factor, changed: Mapping[str, Any], row: PlannedRun) -> bool:
-        stays = factor.name in self._strips and row.strip in self._made
+        stays = factor.name in self._strips and row.strip in self._settled
         return factor.name in changed and not (stays and factor.change in STAYS)
 
 
@@ -80,10 +80,12 @@ def sequence(factors: Sequence[Factor], rows: Sequence[PlannedRun]) -> Iterator[
     changes = Changes(factors, rows)
     for row in rows:
         yield changes.step(row)
-        changes.made(row)
+        changes.completed(row)
 
 
-def _kept(factors: Sequence[Factor], rows: Mapping[tuple[int, str], PlannedRun]) -> frozenset[str]:
+def _constant(
+    factors: Sequence[Factor], rows: Mapping[tuple[int, str], PlannedRun]
+) -> frozenset[str]:
     """Factors of one level in each group (the first of a key); none where there are no groups."""
     levels: dict[str, dict[int, set[str]]] = {f.name: {} for f in factors}
     for (group, _), row in rows.items():
@@ -92,7 +94,7 @@ def _kept(factors: Sequence[Factor], rows: Mapping[tuple[int, str], PlannedRun])
     return frozenset(
         name
         for name, by_group in levels.items()
-        if by_group and all(len(found) == 1 for found in by_group.values())
+        if by_group and all(len(names) == 1 for names in by_group.values())
     )
 
 

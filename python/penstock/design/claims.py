@@ -1,4 +1,4 @@
-"""Whether the treatments of a kind keep to what it promises, told from the rows themselves."""
+"""Verification of the promises of a kind of design, from its treatments themselves."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Mixed:
     exact: list[str] = field(default_factory=list)
 
 
-def check(asked: Asked, made: Any, claim: Claim) -> Numbers:
+def check(request: Asked, treatments: Any, claim: Claim) -> Numbers:
     """The rows as level numbers; PenstockError that names what is not as it was promised."""
-    rows = np.asarray(made)
-    levels = asked.levels
+    rows = np.asarray(treatments)
+    levels = request.levels
     if rows.ndim != 2 or not len(rows) or rows.shape[1] != len(levels):
         raise PenstockError(f"the design gave a matrix of {rows.shape}")
     rows = rows.astype(np.int64)
@@ -45,16 +45,16 @@ def check(asked: Asked, made: Any, claim: Claim) -> Numbers:
         raise PenstockError("the design has a treatment twice")
     if claim.runs is not None and len(rows) != claim.runs:
         raise PenstockError(f"the design has {len(rows)} treatments, {claim.runs} were asked for")
-    if not asked.allowed(rows).all():
+    if not request.allowed(rows).all():
         raise PenstockError("the design holds a forbidden combination")
-    _levels(asked, rows, claim)
+    _levels(request, rows, claim)
     if claim.strength >= 2:
-        _pairs(asked, rows)
+        _pairs(request, rows)
     if claim.clear:
-        _clear(asked, rows)
+        _clear(request, rows)
     if claim.model is None:
         return rows
-    x = models.matrix(asked.factors, claim.model, rows)
+    x = models.matrix(request.factors, claim.model, rows)
     if int(np.linalg.matrix_rank(x)) < x.shape[1]:
         raise PenstockError(
             f"{len(rows)} treatments do not tell the {x.shape[1]} coefficients of the model "
@@ -63,8 +63,8 @@ def check(asked: Asked, made: Any, claim: Claim) -> Numbers:
     return rows
 
 
-def _levels(asked: Asked, rows: Numbers, claim: Claim) -> None:
-    for name, count, column in zip(asked.names, asked.levels, rows.T, strict=True):
+def _levels(request: Asked, rows: Numbers, claim: Claim) -> None:
+    for name, count, column in zip(request.names, request.levels, rows.T, strict=True):
         often = np.bincount(column, minlength=count)
         if not often.all():
             raise PenstockError(f"the design never runs a level of {name}")
@@ -74,46 +74,48 @@ def _levels(asked: Asked, rows: Numbers, claim: Claim) -> None:
             raise PenstockError(f"levels of {name} are run {often.tolist()} times")
 
 
-def _pairs(asked: Asked, rows: Numbers) -> None:
-    for i, j in itertools.combinations(range(len(asked.levels)), 2):
-        cells = rows[:, i] * asked.levels[j] + rows[:, j]
-        often = np.bincount(cells, minlength=asked.levels[i] * asked.levels[j])
+def _pairs(request: Asked, rows: Numbers) -> None:
+    for i, j in itertools.combinations(range(len(request.levels)), 2):
+        cells = rows[:, i] * request.levels[j] + rows[:, j]
+        often = np.bincount(cells, minlength=request.levels[i] * request.levels[j])
         if np.ptp(often):
-            raise PenstockError(f"columns {asked.names[i]} and {asked.names[j]} are not orthogonal")
+            raise PenstockError(
+                f"columns {request.names[i]} and {request.names[j]} are not orthogonal"
+            )
 
 
-def _clear(asked: Asked, rows: Numbers) -> None:
+def _clear(request: Asked, rows: Numbers) -> None:
     """Linear effects of symmetric levels: orthogonal to everything of second order, of three levels to each
     other as well."""
-    coded = rows - (np.array(asked.levels) - 1) / 2
-    three = [j for j, n in enumerate(asked.levels) if n > 2]
+    coded = rows - (np.array(request.levels) - 1) / 2
+    three = [j for j, n in enumerate(request.levels) if n > 2]
     second = [coded[:, i] * coded[:, j] for i, j in itertools.combinations(range(len(coded.T)), 2)]
     second += [coded[:, j] ** 2 for j in three]
     for j in range(len(coded.T)):
         others = [coded[:, i] for i in range(len(coded.T)) if i != j and i in three and j in three]
         if any(abs(float(coded[:, j] @ other)) > NEAR for other in [*others, *second]):
-            raise PenstockError(f"column {asked.names[j]} is not clear of second order")
+            raise PenstockError(f"column {request.names[j]} is not clear of second order")
 
 
-def mixed(asked: Asked, rows: Numbers, model: Model = "main") -> list[Mixed]:
+def mixed(request: Asked, rows: Numbers, model: Model = "main") -> list[Mixed]:
     """For each term of the model the terms just beyond it that its estimate holds a part of."""
     return [
         Mixed(
             term,
-            [s.rival for s in held],
-            max((abs(s.share) for s in held if not s.exact), default=1.0),
-            [s.rival for s in held if s.exact],
+            [s.rival for s in shares],
+            max((abs(s.share) for s in shares if not s.exact), default=1.0),
+            [s.rival for s in shares if s.exact],
         )
-        for term, held in of_treatments(asked.factors, model, rows).items()
-        if held
+        for term, shares in of_treatments(request.factors, model, rows).items()
+        if shares
     ]
 
 
-def correlation(asked: Asked, rows: Numbers) -> float:
+def correlation(request: Asked, rows: Numbers) -> float:
     """The largest correlation of two main effects (linear contrasts of real values where there are any)."""
     columns = []
-    for j, count in enumerate(asked.levels):
-        values = asked.values(j)
+    for j, count in enumerate(request.levels):
+        values = request.values(j)
         code = polynomial(values or list(range(count)), 1)[:, 0]
         column = code[rows[:, j]]
         columns.append(column - column.mean())

@@ -29,13 +29,13 @@ def polynomial(values: Sequence[float], degree: int = 2) -> Values:
     for power in range(1, min(degree, len(x) - 1) + 1):
         rest = unit**power
         for _ in range(2):  # twice is enough (Kahan; Parlett 1980)
-            for known in basis:
-                rest = rest - known * (known @ rest) / (known @ known)
+            for lower in basis:
+                rest = rest - lower * (lower @ rest) / (lower @ lower)
         basis.append(rest)
-    found: Values = np.column_stack(basis[1:]) if len(basis) > 1 else np.empty((len(x), 0))
-    if found.shape[1]:
-        found[:, 0] *= scale
-    return found
+    contrasts: Values = np.column_stack(basis[1:]) if len(basis) > 1 else np.empty((len(x), 0))
+    if contrasts.shape[1]:
+        contrasts[:, 0] *= scale
+    return contrasts
 
 
 def effect_coding(levels: int) -> Values:
@@ -46,6 +46,6 @@ def effect_coding(levels: int) -> Values:
 
 def curve(values: Sequence[float]) -> Values:
     """Linear and, of three or more levels, quadratic contrast, each scaled to a largest entry of 1."""
-    found = polynomial(values, 2)
-    scaled: Values = found / np.abs(found).max(axis=0)
+    contrasts = polynomial(values, 2)
+    scaled: Values = contrasts / np.abs(contrasts).max(axis=0)
     return scaled

@@ -1,4 +1,4 @@
-"""How long a plan will take."""
+"""Estimated duration of a plan."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def change_s(factor: Factor) -> float:
 
 
 def run_seconds(study: Study) -> float:
-    """What each run takes, changes of factors not counted [s]."""
+    """Duration of each run without changes of factors [s]."""
     work = study.workload
     each = work.expected_s if work.expected_s is not None else work.timeout_s
     return each + study.settle.idle_s + PER_RUN_S
@@ -73,8 +73,8 @@ def changes_s(
     total = 0.0
     for j, factor in enumerate(study.factors):
         if factor.name in strips:
-            made = {(p.replicate, int(levels[p.treatment, j])) for p in places}
-            changed = len(made) - 1
+            settings = {(p.replicate, int(levels[p.treatment, j])) for p in places}
+            changed = len(settings) - 1
         else:
             changed = int(np.count_nonzero(np.diff(rows[:, j])))
         total += change_s(factor) * changed

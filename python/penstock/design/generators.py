@@ -71,8 +71,8 @@ def words_up_to(factors: int, order: int) -> list[int]:
 
 def parse_generator(text: str, names: Sequence[str]) -> Generator:
     """`jobs = disk*pattern` or `jobs = -disk*pattern`; NoFraction says what is wrong with it."""
-    left, equals, right = text.partition("=")
-    target, right = left.strip(), right.strip()
+    target_text, equals, right = text.partition("=")
+    target, right = target_text.strip(), right.strip()
     if not equals or not right:
         raise NoFraction("a generator such as 'c = a*b'")
     sign = -1 if right.startswith("-") else 1
@@ -89,10 +89,10 @@ def parse_generator(text: str, names: Sequence[str]) -> Generator:
 
 def defining_relation(relations: Iterable[tuple[int, int]]) -> dict[int, int]:
     """All products of signed words, the identity (word 0) included: word → sign."""
-    found = {0: 1}
+    relation = {0: 1}
     for word, sign in relations:
-        found |= {w ^ word: s * sign for w, s in found.items()}
-    return found
+        relation |= {w ^ word: s * sign for w, s in relation.items()}
+    return relation
 
 
 def word_lengths(relation: Iterable[int], factors: int) -> list[int]:
@@ -119,18 +119,18 @@ def choose_generators(factors: int, added: int) -> list[Generator]:
     basic = factors - added
     if added == 0:
         return []
-    if known := MINIMUM_ABERRATION.get((factors, added)):
-        return [Generator(basic + i, word) for i, word in enumerate(known)]
+    if published := MINIMUM_ABERRATION.get((factors, added)):
+        return [Generator(basic + i, word) for i, word in enumerate(published)]
     candidates = [w for w in words_up_to(basic, basic) if length(w) >= 2]
     if len(candidates) < added:
         raise NoFraction(f"a fraction of at most {largest_fraction(factors)} for {factors} factors")
-    found: list[int] | None = None
+    best: list[int] | None = None
     for floor in range(highest_resolution(factors, added), 2, -1):
-        found = _Search(candidates, basic, added, floor).best()
-        if found:
+        best = _Search(candidates, basic, added, floor).best()
+        if best:
             break
-    words = found or candidates[:added]
-    return [Generator(basic + i, word) for i, word in enumerate(words)]
+    generators = best or candidates[:added]
+    return [Generator(basic + i, word) for i, word in enumerate(generators)]
 
 
 def largest_fraction(factors: int) -> int:
@@ -157,37 +157,37 @@ class _Search:
         self.basic = basic
         self.added = added
         self.floor = floor
-        self.words: list[int] = []
+        self.chosen: list[int] = []
         self.pattern: list[int] | None = None
-        self.left = STEPS
+        self.remaining = STEPS
 
     def best(self) -> list[int]:
         nothing: list[int] = [0] * (self.basic + self.added + 1)
         first = self.candidates[self.candidates & (self.candidates + 1) == 0]
         self._extend([], np.zeros(1, dtype=np.int64), nothing, first)
-        return self.words
+        return self.chosen
 
     def _extend(
         self, chosen: list[int], relation: Relation, pattern: list[int], options: Relation
     ) -> None:
         """Tries every one of `options` as the next word; counts so far are in `pattern`."""
-        self.left -= 1
+        self.remaining -= 1
         place = len(chosen)
         joined = options[:, None] | 1 << (self.basic + place)
         lengths = np.bitwise_count(relation[None, :] ^ joined)
         good = lengths.min(axis=1, initial=self.basic + self.added) >= self.floor
         options, lengths = options[good], lengths[good]
         for i, word in enumerate(options.tolist()):
-            if self.left <= 0 and self.words:
+            if self.remaining <= 0 and self.chosen:
                 return
             counts = np.bincount(lengths[i], minlength=len(pattern)).tolist()
             grown = [a + b for a, b in zip(pattern, counts, strict=True)]
             if self.pattern is not None and grown >= self.pattern:
                 continue  # words only ever join, so the pattern only grows
             if place + 1 == self.added:
-                self.words, self.pattern = [*chosen, word], grown
+                self.chosen, self.pattern = [*chosen, word], grown
                 continue
-            if self.left <= 0:
+            if self.remaining <= 0:
                 return
             larger = np.concatenate([relation, relation ^ (word | 1 << (self.basic + place))])
             later = options if place else self.candidates

@@ -43,7 +43,7 @@ def column(matrix: Matrix, word: int) -> Matrix:
 
 @dataclass(frozen=True)
 class Verified:
-    """What the columns of the matrix themselves say."""
+    """Properties of the columns of the matrix, computed from them."""
 
     resolution: int | None
     relation: dict[int, int]  # word → sign, for every word whose column is constant
@@ -61,13 +61,13 @@ def verify(
     if rows != runs or len(np.unique(numbers)) != rows:
         raise PenstockError(f"the design has {rows} rows, not {runs} distinct ones")
     relation = constant_words(matrix)
-    found = min((w.bit_count() for w in relation if w), default=None)
+    actual = min((w.bit_count() for w in relation if w), default=None)
     check_columns(matrix, names)
-    if found != resolution:
-        raise PenstockError(f"the design has resolution {found}, {resolution} was asked for")
+    if actual != resolution:
+        raise PenstockError(f"the design has resolution {actual}, {resolution} was asked for")
     if not is_regular(matrix, relation):
         raise PenstockError(f"{len(relation)} constant words do not fit {rows} rows")
-    return Verified(found, relation)
+    return Verified(actual, relation)
 
 
 def check_columns(matrix: Matrix, names: Sequence[str] | None = None) -> None:
@@ -87,7 +87,7 @@ def check_columns(matrix: Matrix, names: Sequence[str] | None = None) -> None:
 
 
 def is_regular(matrix: Matrix, relation: Mapping[int, int]) -> bool:
-    """Whether distinct rows with these constant words are a regular fraction, or the full design."""
+    """True if distinct rows with these constant words are a regular fraction, or the full design."""
     rows, factors = matrix.shape
     return bool(len(relation) * rows == 1 << factors)
 
@@ -112,7 +112,7 @@ def constant_words(matrix: Matrix) -> dict[int, int]:
         for i in range(factors)
     ]
     everything = (1 << rows) - 1
-    found = {0: 1}
+    signs = {0: 1}
     gray, product, word = 0, 0, 0
     for step in range(1, 1 << factors):
         flip = (step & -step).bit_length() - 1
@@ -120,10 +120,10 @@ def constant_words(matrix: Matrix) -> dict[int, int]:
         product ^= negative[flip]
         word = gray
         if product == 0:
-            found[word] = 1
+            signs[word] = 1
         elif product == everything:
-            found[word] = -1
-    return found
+            signs[word] = -1
+    return signs
 
 
 def alias_words(matrix: Matrix, order: int) -> list[list[tuple[int, int]]]:

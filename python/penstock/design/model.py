@@ -27,17 +27,17 @@ def terms(factors: Sequence[Factor], model: Model, numbers: Numbers) -> list[tup
     main = [_columns(f, numbers[:, j], squares=squares) for j, f in enumerate(factors)]
     if model == "squares":
         return _apart(factors, main)
-    found = [(f.name, main[j]) for j, f in enumerate(factors)]
+    by_name = [(f.name, main[j]) for j, f in enumerate(factors)]
     if model == "main":
-        return found
+        return by_name
     linear = [
         c[:, :1] if squares and numeric(f) is not None else c
         for f, c in zip(factors, main, strict=True)
     ]
     for a, b in itertools.combinations(range(len(factors)), 2):
         product = np.einsum("ia,ib->iab", linear[a], linear[b]).reshape(len(numbers), -1)
-        found.append((f"{factors[a].name}:{factors[b].name}", product))
-    return found
+        by_name.append((f"{factors[a].name}:{factors[b].name}", product))
+    return by_name
 
 
 def _apart(factors: Sequence[Factor], main: Sequence[Values]) -> list[tuple[str, Values]]:
@@ -61,7 +61,7 @@ def matrix(factors: Sequence[Factor], model: Model, numbers: Numbers) -> Values:
 
 
 def coefficients(factors: Sequence[Factor], model: Model) -> int:
-    """How many coefficients the model has, the mean included."""
+    """Number of coefficients of the model, including the mean."""
     none: Numbers = np.zeros((1, len(factors)), dtype=np.int64)
     return int(matrix(factors, model, none).shape[1])
 

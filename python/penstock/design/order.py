@@ -58,7 +58,7 @@ def places_in_blocks(blocks: Sequence[NDArray[np.integer[Any]]], seed: int) -> l
 
     Draws are keyed as in `run_order`: order of treatments, then of blocks.
     """
-    found: list[Place] = []
+    in_order: list[Place] = []
     before = 0
     for replicate, block in enumerate(blocks, start=1):
         several = int(block.max()) + 1
@@ -66,9 +66,9 @@ def places_in_blocks(blocks: Sequence[NDArray[np.integer[Any]]], seed: int) -> l
         shuffled = _generator(seed, replicate).permutation(len(block))
         for treatment in sorted((int(i) for i in shuffled), key=lambda i: int(rank[block[i]])):
             number = before + int(rank[block[treatment]]) + 1
-            found.append(Place(replicate, treatment, block=number))
+            in_order.append(Place(replicate, treatment, block=number))
         before += several
-    return found
+    return in_order
 
 
 def run_order(treatments: int, replicates: int, seed: int, order: str) -> list[tuple[int, int]]:
@@ -77,15 +77,15 @@ def run_order(treatments: int, replicates: int, seed: int, order: str) -> list[t
     The shuffle of one replicate is NumPy's PCG64 permutation keyed by (seed, replicate) alone: replicates
     that are added later leave earlier ones as they were.
     """
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     for replicate in range(1, replicates + 1):
         places = np.arange(treatments)
         if order == INTERLEAVED:
             places = _generator(seed, replicate).permutation(treatments)
-        found += [(replicate, int(i)) for i in places]
+        pairs += [(replicate, int(i)) for i in places]
     if order == RANDOM:
-        found = [found[i] for i in _generator(seed, 0).permutation(len(found))]
-    return found
+        pairs = [pairs[i] for i in _generator(seed, 0).permutation(len(pairs))]
+    return pairs
 
 
 def places(
@@ -111,7 +111,7 @@ def places(
         plots += [(replicate, int(setting)) for setting in shuffled]
     if order == SPLIT_PLOT_RANDOM:
         plots = [plots[i] for i in _generator(seed, 0).permutation(len(plots))]
-    found = []
+    in_order = []
     columns = int(column.max()) + 1
     for number, (replicate, setting) in enumerate(plots, start=1):
         shuffle = _generator(seed, replicate, setting + 1).permutation
@@ -123,16 +123,16 @@ def places(
             strip = 0
             if order == STRIP_PLOT:
                 strip = (replicate - 1) * columns + int(column[treatment]) + 1
-            found.append(Place(replicate, treatment, number, strip))
-    return found
+            in_order.append(Place(replicate, treatment, number, strip))
+    return in_order
 
 
 def _settings(levels: NDArray[np.integer[Any]], columns: Sequence[int]) -> NDArray[np.integer[Any]]:
     """The number of each treatment's setting of some factors."""
     if not len(columns):
         return np.zeros(len(levels), dtype=np.int64)
-    found = np.unique(levels[:, list(columns)], axis=0, return_inverse=True)[1]
-    return np.asarray(found.reshape(-1))
+    numbers = np.unique(levels[:, list(columns)], axis=0, return_inverse=True)[1]
+    return np.asarray(numbers.reshape(-1))
 
 
 def _generator(seed: int, *key: int) -> np.random.Generator:

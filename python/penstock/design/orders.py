@@ -1,11 +1,11 @@
-"""Which order a study should have: what changes cost in each, and which differences it would find.
+"""Choice of the order of a study: cost of changes in each order, and the differences that it would detect.
 
-A run's variation is taken to come half from the setting of the dear factors (it is there in each run of a
-whole plot alike) and half from the run; `design.noise` is both together. An order that keeps settings saves
-changes; it tells the factors that are kept less well and the others better. The order is chosen by the time
-that equally sure statements take: hours times the square of the smallest difference of level means that is
-found with 80 % probability, of the main effect that is told worst (Bisgaard, Journal of Quality Technology
-32, 2000).
+A run's variation is taken to come half from the setting of the factors that are costly to change (it is in
+each run of a whole plot alike) and half from the run; `design.noise` is both together. An order that shares
+settings saves changes; it estimates the factors that are shared less well and the others better. The order is
+chosen by the time that equally sure statements take: hours times the square of the smallest difference of
+level means that is found with 80 % probability, of the main effect that is estimated worst (Bisgaard, Journal
+of Quality Technology 32, 2000).
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ class OrderOption:
 
     @property
     def judged(self) -> bool:
-        """Whether every factor has an error to be judged by."""
+        """True if every factor has an error to be judged by."""
         return all(d is not None for d in self.detectable.values())
 
-    def made(self, chosen: Ordered) -> bool:
-        """Whether it is the order that was chosen."""
-        mine = (self.order, self.hard, self.strips)
-        return mine == (chosen.order, chosen.hard, chosen.strips)
+    def matches(self, chosen: Ordered) -> bool:
+        """True if it is the order that was chosen."""
+        own = (self.order, self.hard, self.strips)
+        return own == (chosen.order, chosen.hard, chosen.strips)
 
     @property
     def price(self) -> float:
@@ -143,90 +143,93 @@ def ordered(
     dear = sorted(
         (j for j, f in enumerate(factors) if change_s(f) > 0), key=lambda j: -change_s(factors[j])
     )
-    wanted = design.order
-    if wanted in RESTRICTED and not dear:
+    requested = design.order
+    if requested in RESTRICTED and not dear:
         raise BadInput(
-            f"found design.order {wanted} and no factor that is dear to change; expected `change` or "
+            f"found design.order {requested} and no factor that is dear to change; expected `change` or "
             "`change_cost` of a factor"
         )
-    told = effective or [float(len(levels))] * len(factors)
+    runs_of_factor = effective or [float(len(levels))] * len(factors)
     options = (
-        [_option(study, levels, base_s, model, told, *c) for c in _candidates(factors, dear)]
+        [
+            _option(study, levels, base_s, model, runs_of_factor, *c)
+            for c in _candidates(factors, dear)
+        ]
         if dear
         else []
     )
-    order = wanted if wanted != AUTO else INTERLEAVED
+    order = requested if requested != AUTO else INTERLEAVED
     hard: tuple[str, ...] = ()
     strips: tuple[str, ...] = ()
     why = ""
-    if wanted in RESTRICTED:
-        mine = [o for o in options if o.order == wanted]
-        if not mine:
-            raise BadInput(_impossible(wanted))
-        best = min(mine, key=lambda o: (o.price, o.seconds))
+    if requested in RESTRICTED:
+        of_order = [o for o in options if o.order == requested]
+        if not of_order:
+            raise BadInput(_impossible(requested))
+        best = min(of_order, key=lambda o: (o.price, o.seconds))
         hard, strips = best.hard, best.strips
-    elif wanted == AUTO and options:
+    elif requested == AUTO and options:
         best, why = _chosen(options, factors)
         order, hard, strips = best.order, best.hard, best.strips
     names = [f.name for f in factors]
-    found = places(
+    run_places = places(
         levels, design.replicates, design.seed, order,
         [names.index(n) for n in hard], [names.index(n) for n in strips],
     )  # fmt: skip
     text = ORDER_WHY[order].format(hard=listed(list(hard)), strips=listed(list(strips)))
-    return Ordered(order, " ".join(filter(None, (text, why))), found, hard, strips, options)
+    return Ordered(order, " ".join(filter(None, (text, why))), run_places, hard, strips, options)
 
 
 def cautions_of(ordered_: Ordered, factors: Sequence[Factor]) -> list[str]:
-    """What the order cannot tell, a sentence each."""
-    found = []
-    kept = [*ordered_.hard, *ordered_.strips]
-    if kept:
-        option = next(o for o in ordered_.options if o.made(ordered_))
-        untold = [n for n in kept if option.detectable[n] is None]
+    """Limits of the order's conclusions, a sentence each."""
+    sentences = []
+    shared = [*ordered_.hard, *ordered_.strips]
+    if shared:
+        option = next(o for o in ordered_.options if o.matches(ordered_))
+        untold = [n for n in shared if option.detectable[n] is None]
         by_name = {f.name: f for f in factors}
         # of levels that are no numbers there is no contrast to judge
-        told_levels = [
+        judged_levels = [
             len(by_name[n].levels)
             for n in untold
             if len(by_name[n].levels) == 2 or numeric(by_name[n]) is not None
         ]
         settings = len({p.whole_plot for p in ordered_.places})
-        against = min(math.prod(told_levels), settings) - 1
+        against = min(math.prod(judged_levels), settings) - 1
         if untold and not ordered_.strips and against >= _LENTH:
-            found.append(
+            sentences.append(
                 f"Each setting of {listed(untold)} is made once: the {against} contrasts of settings are "
                 "judged against each other alone (Lenth). More replicates make more whole plots."
             )
         elif untold:
-            found.append(
+            sentences.append(
                 f"Nothing can be concluded about {listed(untold, 'or')}: each setting is made once, so no "
                 "interval and no test is given. More replicates make more whole plots."
             )
-        told = [n for n in kept if n not in untold]
-        if told:
-            freedom = listed([str(option.df[n]) for n in told])
-            found.append(
-                f"Settings of {listed(told)} are kept over several runs: judged by {freedom} degrees of "
+        judged = [n for n in shared if n not in untold]
+        if judged:
+            freedom = listed([str(option.df[n]) for n in judged])
+            sentences.append(
+                f"Settings of {listed(judged)} are kept over several runs: judged by {freedom} degrees of "
                 "freedom between settings, however many runs there are."
             )
     if ordered_.order == STANDARD and any(change_s(f) > 0 for f in factors):
-        found.append("In standard order dear settings are kept without being made again.")
-    return found
+        sentences.append("In standard order dear settings are kept without being made again.")
+    return sentences
 
 
 def power_as_ordered(ordered_: Ordered, noise: float) -> dict[str, Any] | None:
-    """What the plan says of power where settings are kept: of the factor that is told worst of those with an
-    error to be judged by. None where no setting is kept or no factor has an error."""
-    option = next((o for o in ordered_.options if o.made(ordered_)), None)
+    """Power of a plan in which runs share settings: of the factor that is estimated worst of those with an
+    error to be judged by. None if no setting is shared or no factor has an error."""
+    option = next((o for o in ordered_.options if o.matches(ordered_)), None)
     if option is None or not option.hard:
         return None
-    told = {n: d for n, d in option.detectable.items() if d is not None}
-    if not told:
+    judged = {n: d for n, d in option.detectable.items() if d is not None}
+    if not judged:
         return None
-    worst = max(told, key=lambda n: told[n])
+    worst = max(judged, key=lambda n: judged[n])
     df = option.df[worst]
-    return power_at(told[worst] / smallest(df), df, noise) | {"factor": worst}
+    return power_at(judged[worst] / smallest(df), df, noise) | {"factor": worst}
 
 
 # ---------------------------------------------------------------- the candidates
@@ -236,18 +239,18 @@ def _candidates(
     factors: Sequence[Factor], dear: list[int]
 ) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
     """Orders that could be had: name, columns of kept factors, columns of strips."""
-    found: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = [
+    orders: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = [
         (INTERLEAVED, (), ()),
         (RANDOM, (), ()),
     ]
-    for kept in range(1, min(len(dear), len(factors) - 1) + 1):
-        found += [(o, tuple(sorted(dear[:kept])), ()) for o in (SPLIT_PLOT, SPLIT_PLOT_RANDOM)]
+    for count in range(1, min(len(dear), len(factors) - 1) + 1):
+        orders += [(o, tuple(sorted(dear[:count])), ()) for o in (SPLIT_PLOT, SPLIT_PLOT_RANDOM)]
     stays = [j for j in dear[1:] if factors[j].change in STAYS]
     if stays:
-        found.append((STRIP_PLOT, (dear[0],), (stays[0],)))
+        orders.append((STRIP_PLOT, (dear[0],), (stays[0],)))
     elif len(dear) > 1:
-        found.append((STRIP_PLOT, (dear[0],), (dear[1],)))
-    return found
+        orders.append((STRIP_PLOT, (dear[0],), (dear[1],)))
+    return orders
 
 
 def _option(
@@ -262,20 +265,22 @@ def _option(
 ) -> OrderOption:
     factors, r = study.factors, study.design.replicates
     names = [f.name for f in factors]
-    found = places(levels, r, study.design.seed, order, hard, strips)
-    rows = [[int(v) for v in levels[p.treatment]] for p in found]
-    kept_strips = [names[j] for j in strips]
-    as_is = Ordered(order, "", found, tuple(names[j] for j in hard), tuple(kept_strips), [])
+    run_places = places(levels, r, study.design.seed, order, hard, strips)
+    rows = [[int(v) for v in levels[p.treatment]] for p in run_places]
+    strip_names = [names[j] for j in strips]
+    as_is = Ordered(order, "", run_places, tuple(names[j] for j in hard), tuple(strip_names), [])
     seconds = base_s + changes_s(study, levels, as_is.places, as_is.strips)
     changes = sum(a != b for a, b in itertools.pairwise(rows))
     treatments = len(levels)
     passes = order in PASSES
     df: dict[str, int] = {}
     detectable: dict[str, float | None] = {}
-    plots = len({p.whole_plot for p in found})
+    plots = len({p.whole_plot for p in run_places})
     a, b = (len(np.unique(levels[:, list(c)], axis=0)) if c else 0 for c in (hard, strips))
-    of_hard = error_df(a, r, passes=passes, coefficients=_told(factors, model, hard, a))
-    of_strips = error_df(b, r, passes=passes, coefficients=_told(factors, model, strips, b))
+    of_hard = error_df(a, r, passes=passes, coefficients=_n_coefficients(factors, model, hard, a))
+    of_strips = error_df(
+        b, r, passes=passes, coefficients=_n_coefficients(factors, model, strips, b)
+    )
     of_run = error_df(
         treatments, r, passes=passes,
         coefficients=models.coefficients(factors, model) if model else None,
@@ -295,11 +300,11 @@ def _option(
             variance = run if hard else run / (1 - SETTING_SHARE)
         detectable[name] = smallest(df[name]) * math.sqrt(variance) if df[name] > 0 else None
     return OrderOption(
-        order, seconds, changes, tuple(names[j] for j in hard), tuple(kept_strips), df, detectable
+        order, seconds, changes, tuple(names[j] for j in hard), tuple(strip_names), df, detectable
     )
 
 
-def _told(
+def _n_coefficients(
     factors: Sequence[Factor], model: Model | None, columns: Sequence[int], settings: int
 ) -> int:
     """Coefficients, the mean included, that settings of some factors have in the model."""
@@ -316,15 +321,15 @@ def _chosen(options: list[OrderOption], factors: Sequence[Factor]) -> tuple[Orde
         o for o in options
         if o.order in RESTRICTED and o.judged and set(o.strips) <= stays
     ]  # fmt: skip
-    kept = [o for o in judged if o.seconds < plain.seconds]
-    if not kept:
+    faster = [o for o in judged if o.seconds < plain.seconds]
+    if not faster:
         why = (
             "the orders that keep settings take no less time"
             if judged
             else "keeping a setting would leave it too few whole plots to be judged by"
         )
         return plain, f"Complete passes were chosen because {why}."
-    best = min(kept, key=_dear)
+    best = min(faster, key=_dear)
     part = best.price / plain.price
     if _dear(best) <= _WORTH * plain.price:
         why = (

@@ -1,4 +1,4 @@
-"""From a study to its plan: which runs, in which order, and what they cannot tell apart."""
+"""The plan of a study: its runs, their order, and the effects that they cannot separate."""
 
 from __future__ import annotations
 
@@ -100,13 +100,13 @@ def make_plan(study: Study) -> Plan:
         )
     )  # fmt: skip
     between = [[term_of(g[0], names) for g in groups] for groups in in_order.between]
-    as_kept = power_as_ordered(in_order, study.design.noise)
+    split_power = power_as_ordered(in_order, study.design.noise)
     worst = min(effective) if effective is not None else None
     power = power_of(
         len(levels), replicates, study.design.noise, len(generators), worst, df,
         error_df(len(levels) << len(generators), replicates, passes=passes),
     )  # fmt: skip
-    power |= as_kept or {}
+    power |= split_power or {}
     too_much = _too_much(study, len(rows), seconds, why)
     return Plan(
         study_id=study.study_id,
@@ -146,16 +146,16 @@ def make_plan(study: Study) -> Plan:
 
 
 def _looks_share(study: Study) -> dict[str, Any] | None:
-    """What the looks of a sequential study share; None of one that looks once."""
-    said = study.design.sequential
-    return None if said is None else {"alpha": said.alpha, "spending": said.spending}
+    """Error level that the looks of a sequential study share; None for a study with a single look."""
+    spec = study.design.sequential
+    return None if spec is None else {"alpha": spec.alpha, "spending": spec.spending}
 
 
 def _too_much(study: Study, runs: int, seconds: float, why: str) -> list[str]:
-    """What the plan says where it is over the budget. BadInput where the study says its kind: only a purpose
+    """Sentences of the plan if it exceeds the budget. BadInput where the study names its kind: only a purpose
     chooses within the budget, by the time of a random order."""
     design = study.design
-    found = []
+    sentences = []
     if over := over_budget(design, runs, seconds):
         what = f"{runs} runs, {seconds / 3600:.2g} h ({why})"
         if design.choice is None:
@@ -163,16 +163,16 @@ def _too_much(study: Study, runs: int, seconds: float, why: str) -> list[str]:
                 f"found a plan of {what}, {over}, which design.budget has; expected fewer treatments, "
                 "replicates or changes, less to detect, or a larger budget"
             )
-        found.append(f"The plan takes {what} in its order, {over}, which design.budget has.")
+        sentences.append(f"The plan takes {what} in its order, {over}, which design.budget has.")
     if design.sequential is not None:
         most = design.sequential.runs
         longest = most * (run_seconds(study) + drawn_changes_s(study))
         if over := over_budget(design, 0, longest):
-            found.append(
+            sentences.append(
                 f"All {most} runs that the sequential study may make would take {longest / 3600:.2g} h, "
                 f"{over}, which design.budget has; `limits.time` ends it."
             )
-    return found
+    return sentences
 
 
 def treatments(study: Study) -> tuple[Numbers, Model | None, list[str]]:
@@ -180,25 +180,25 @@ def treatments(study: Study) -> tuple[Numbers, Model | None, list[str]]:
     they cannot tell. BadInput where there is no such design; PenstockError where a promise is broken."""
     design = study.design
     kind = DESIGNS.load(design.kind)
-    asked = asked_of(study)
-    if fault := kind.fault(asked):
+    request = design_request(study)
+    if fault := kind.fault(request):
         raise BadInput(f"found the design {design.kind} for these factors; expected {fault}")
-    claim = kind.claim(asked)
+    claim = kind.claim(request)
     try:
-        rows = check(asked, kind.treatments(asked), claim)
+        rows = check(request, kind.treatments(request), claim)
     except PenstockError as error:
         if not design.forbidden or isinstance(error, BadInput):
             raise
         raise BadInput(f"found that {error}; expected fewer design.forbidden") from None
     if design.kind == "full" and not design.forbidden:
         return rows, None, []
-    told = irregular(asked, rows, claim.model) if claim.model is not None else []
-    found = [*kind.CANNOT, *told]
-    return rows, claim.model, found
+    aliased = irregular(request, rows, claim.model) if claim.model is not None else []
+    sentences = [*kind.CANNOT, *aliased]
+    return rows, claim.model, sentences
 
 
-def asked_of(study: Study) -> Asked:
-    """What a kind of design is asked for by a study."""
+def design_request(study: Study) -> Asked:
+    """The request of a study for its kind of design."""
     design = study.design
     return Asked(study.factors, design.options, design.seed, design.forbidden)
 
@@ -252,47 +252,47 @@ def _signed(sign: int, word: int, names: list[str], between: str) -> str:
 
 
 def alias_table(matrix: Matrix, names: list[str], relation: dict[int, int]) -> list[Alias]:
-    """What every contrast of the matrix holds, the mean first; `relation` are its constant words."""
-    found = []
+    """Terms of every contrast of the matrix, the mean first; `relation` are its constant words."""
+    aliases = []
     for group in alias_words(matrix, ALIAS_ORDER):
         (first, _), *others = group
         terms = [("+" if s > 0 else "-") + term_of(w, names) for w, s in others]
         longer = len(relation) - len(group)
-        found.append(
+        aliases.append(
             Alias(
                 term=term_of(first, names) if first else "mean",
                 with_terms=terms,
-                words=_in_words(first, others, longer, names),
+                words=_sum_text(first, others, longer, names),
                 longer=longer,
             )
         )
-    return found
+    return aliases
 
 
 def partial_aliases(
     factors: Sequence[Factor], model: Model, numbers: Numbers, most: int = MOST_PARTIAL
 ) -> list[Alias]:
-    """What each term of a model holds of the terms beyond it where treatments are no regular fraction: the
+    """Shares in each term of a model of the terms beyond it, for treatments that are no regular fraction: the
     largest `most` of each."""
-    found = []
+    aliases = []
     for term, shares in of_treatments(factors, model, numbers).items():
         if not shares:
             continue
-        said = [term_text(s.text) for s in shares[:MOST_WRITTEN]]
+        texts = [term_text(s.text) for s in shares[:MOST_WRITTEN]]
         rest = shares[MOST_WRITTEN:]
         more = f" and up to {abs(rest[0].share):.2g} of {len(rest)} more" if rest else ""
-        found.append(
+        aliases.append(
             Alias(
                 term=term,
                 with_terms=[s.text for s in shares[:most]],
-                words=f"{term_text(term)} {' '.join(said)}{more}",
+                words=f"{term_text(term)} {' '.join(texts)}{more}",
                 longer=len(shares) - len(shares[:most]),
             )
         )
-    return found
+    return aliases
 
 
-def _in_words(first: int, others: list[tuple[int, int]], longer: int, names: list[str]) -> str:
+def _sum_text(first: int, others: list[tuple[int, int]], longer: int, names: list[str]) -> str:
     """A contrast as a sum: `A × B + C × E − D × F + 2 of higher order`."""
     parts = [f"{'+' if sign > 0 else '−'} {term_text(term_of(w, names))}" for w, sign in others]
     if longer:

@@ -37,7 +37,7 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Alias:
-    """What one contrast column really holds: `term` plus `with_terms`, signs as `+a:b` or `-a:b`.
+    """Terms of one contrast column: `term` plus `with_terms`, signs as `+a:b` or `-a:b`.
 
     A partial alias has its share before it: `+0.33 a:b`; of factors of more levels without a sign.
     """
@@ -89,12 +89,12 @@ class Plan:
 
     @property
     def two_level(self) -> bool:
-        """Whether every factor has two levels."""
+        """True if every factor has two levels."""
         return all(len(f.levels) == 2 for f in self.factors)
 
     @property
     def tested_terms(self) -> int:
-        """How many terms the analysis judges together."""
+        """Number of terms that the analysis judges together."""
         from penstock.design.model import terms
 
         if self.model is not None:
@@ -107,7 +107,7 @@ class Plan:
 
     @property
     def power_together(self) -> dict[str, Any]:
-        """What of `power` holds where all terms are judged together, as the report does."""
+        """Power if all terms are judged together, as the report does."""
         from penstock.design.power import power_together
 
         return power_together(self.power, self.tested_terms)
@@ -136,12 +136,12 @@ def treatments_of(plan: Plan) -> list[dict[str, str]]:
 def plan_from_json(value: dict[str, Any]) -> Plan:
     """The plan that `to_json` wrote; BadInput if the value is none."""
     try:
-        known = {k: v for k, v in value.items() if k in Plan.__dataclass_fields__}
-        known["rows"] = [PlannedRun(**row) for row in value["rows"]]
-        known["factors"] = [Factor.model_validate(f, strict=False) for f in value["factors"]]
-        known["aliases"] = [Alias(**a) for a in value["aliases"]]
-        known["word_lengths"] = {int(k): v for k, v in value["word_lengths"].items()}
-        return Plan(**known)
+        values = {k: v for k, v in value.items() if k in Plan.__dataclass_fields__}
+        values["rows"] = [PlannedRun(**row) for row in value["rows"]]
+        values["factors"] = [Factor.model_validate(f, strict=False) for f in value["factors"]]
+        values["aliases"] = [Alias(**a) for a in value["aliases"]]
+        values["word_lengths"] = {int(k): v for k, v in value["word_lengths"].items()}
+        return Plan(**values)
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput(f"this is no plan: {error}") from None
 

@@ -1,4 +1,4 @@
-"""Power of a design: what differences it can find, with the degrees of freedom that its analysis has."""
+"""Power of a design: the differences it can detect with the degrees of freedom of its analysis."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def pure_df(treatments: Sequence[Any], blocks: Sequence[Any]) -> int:
         part = after
 
 
-def found_with(shift: float, df: int, level: float = LEVEL) -> float:
+def detection_probability(shift: float, df: int, level: float = LEVEL) -> float:
     """Probability that an estimate is called significant whose truth is `shift` standard errors, of `df`
     degrees of freedom, from 0."""
     limit = float(stdtrit(df, 1 - level / 2))
-    found = float(1 - nctdtr(df, shift, limit) + nctdtr(df, shift, -limit))
-    if math.isfinite(found):
-        return found
+    probability = float(1 - nctdtr(df, shift, limit) + nctdtr(df, shift, -limit))
+    if math.isfinite(probability):
+        return probability
     # SciPy's non-central t has no value far out: the same as a mean over the estimate of the spread
     spread = np.sqrt(chdtri(df, 1 - (np.arange(4096) + 0.5) / 4096) / df)
     beyond = ndtr(shift - limit * spread) + ndtr(-limit * spread - shift)
@@ -66,11 +66,11 @@ def smallest(df: int, goal: float = 0.8, level: float = LEVEL) -> float:
     """The smallest truth, in standard errors of `df` degrees of freedom, that is found with probability
     `goal`."""
     below, above = 0.0, 2.0
-    while found_with(above, df, level) < goal:
+    while detection_probability(above, df, level) < goal:
         above *= 2
     while above - below > _NEAR * above:
         middle = (below + above) / 2
-        if found_with(middle, df, level) < goal:
+        if detection_probability(middle, df, level) < goal:
             below = middle
         else:
             above = middle
@@ -92,26 +92,26 @@ def power(
     the analysis has (`error_df`); N(r−1), those of complete randomisation, without.
     """
     shift = delta * math.sqrt((effective or runs) * replicates) / 2
-    return found_with(shift, _df(runs, replicates, df), level)
+    return detection_probability(shift, _df(runs, replicates, df), level)
 
 
 def _df(runs: int, replicates: int, df: int | None) -> int:
-    found = runs * (replicates - 1) if df is None else df
-    if found < 1:
+    freedom = runs * (replicates - 1) if df is None else df
+    if freedom < 1:
         raise ValueError("no degrees of freedom for the error: no power can be given")
-    return found
+    return freedom
 
 
 def beyond(df: float, goal: float = 0.8, level: float = LEVEL) -> float:
-    """How many standard errors an estimate's truth must be from 0 to be found with probability `goal`, where
-    the standard error has `df` degrees of freedom."""
+    """Number of standard errors that an estimate's true value must be from 0 to be detected with probability
+    `goal`, if the standard error has `df` degrees of freedom."""
     limit = float(stdtrit(df, 1 - level / 2))
     low, high = 0.0, 1e4
     while high - low > _NEAR * high:
         middle = (low + high) / 2
-        found = float(1 - nctdtr(df, middle, limit))
+        probability = float(1 - nctdtr(df, middle, limit))
         # far out SciPy has no value: found for sure
-        if math.isfinite(found) and found < goal:
+        if math.isfinite(probability) and probability < goal:
             low = middle
         else:
             high = middle
@@ -143,16 +143,16 @@ def replicates_for(
     """The fewest replicates (2 or more) that find `delta` standard deviations with probability `goal`; None
     if `most` are too few. `freedom`: the degrees of freedom of so many replicates; N(r−1) without."""
 
-    def found(replicates: int) -> float:
+    def detected(replicates: int) -> float:
         df = None if freedom is None else freedom(replicates)
         return power(delta, runs, replicates, effective=effective, df=df)
 
-    if found(most) < goal:
+    if detected(most) < goal:
         return None
     below, above = 1, most
     while above - below > 1:
         middle = (below + above) // 2
-        if found(middle) < goal:
+        if detected(middle) < goal:
             below = middle
         else:
             above = middle
@@ -171,15 +171,15 @@ def effective_by_factor(factors: Sequence[Factor], model: Model, numbers: Number
     By least squares of the model, one replicate: the variance of the difference of two levels is 4/N σ² in an
     orthogonal two-level design; of more levels the pair that is told worst counts.
     """
-    return told_by(factors, model, numbers, matrix(factors, model, numbers))
+    return effective_by_columns(factors, model, numbers, matrix(factors, model, numbers))
 
 
-def told_by(
+def effective_by_columns(
     factors: Sequence[Factor], model: Model, numbers: Numbers, columns: Values
 ) -> list[float]:
     """`effective_by_factor` from columns that begin with those of the model, one row for each run."""
     covariance = np.linalg.pinv(columns.T @ columns)
-    found: list[float] = []
+    effective: list[float] = []
     at = 1
     for j, factor in enumerate(factors):
         count = len(factor.levels)
@@ -188,9 +188,9 @@ def told_by(
         code = terms(factors, model, each)[j][1]
         where = slice(at, at + code.shape[1])
         steps = [code[a] - code[b] for a, b in itertools.combinations(range(count), 2)]
-        found.append(4 / max(float(step @ covariance[where, where] @ step) for step in steps))
+        effective.append(4 / max(float(step @ covariance[where, where] @ step) for step in steps))
         at += code.shape[1]
-    return found
+    return effective
 
 
 def half_width(
@@ -216,7 +216,7 @@ def power_of(
     df: int | None = None,
     full_df: int | None = None,
 ) -> dict[str, Any]:
-    """What the plan says of power: differences in σ and, with the assumed `noise`, in percent of the mean.
+    """Power of a plan: differences in σ and, with the assumed `noise`, in percent of the mean.
 
     `df`: the degrees of freedom of the analysis (`error_df`), `full_df` those of the full design of a
     `fraction`; N(r−1) without.
@@ -225,20 +225,20 @@ def power_of(
     if freedom < 1:
         return {"degrees_of_freedom": 0, "assumed_noise": noise}
     error = 2 / math.sqrt((effective or runs) * replicates)
-    found = power_at(error, freedom, noise)
+    result = power_at(error, freedom, noise)
     if effective is not None:
-        found["effective_runs"] = effective
+        result["effective_runs"] = effective
     if fraction and (full_df is None or full_df > 0) and (full_df or replicates > 1):
         wide = half_width(runs << fraction, replicates, df=full_df)
-        found["width_against_full"] = found["half_width_q_sigma"] / wide
+        result["width_against_full"] = result["half_width_q_sigma"] / wide
         if replicates > 1 and runs > 1:
-            whole = half_width(runs << fraction, replicates)
-            found["width_against_full_random"] = half_width(runs, replicates) / whole
-    return found
+            wide_random = half_width(runs << fraction, replicates)
+            result["width_against_full_random"] = half_width(runs, replicates) / wide_random
+    return result
 
 
 def power_at(error: float, df: int, noise: float) -> dict[str, Any]:
-    """What the plan says of power where a difference of level means has the standard error `error` [standard
+    """Power of a plan in which a difference of level means has the standard error `error` [standard
     deviations of a run] of `df` degrees of freedom."""
     small, large = (smallest(df, goal) * error for goal in (0.8, 0.9))
     return {
@@ -253,7 +253,7 @@ def power_at(error: float, df: int, noise: float) -> dict[str, Any]:
 
 
 def power_together(power: Mapping[str, Any], tests: int, goal: float = 0.8) -> dict[str, Any]:
-    """What of `power_of` holds where all `tests` terms of the analysis are judged together (Holm).
+    """Power if all `tests` terms of the analysis are judged together (Holm).
 
     The smallest difference of level means, in standard deviations and in percent of the mean, that is found
     with probability `goal` where it is the only effect; where others are found as well, less will do.
@@ -316,8 +316,8 @@ def power_by_simulation(
     fitted = y @ columns @ covariance
     rest = y - fitted @ columns.T
     error = np.sqrt((rest**2).sum(axis=1) / freedom * covariance[at, at])
-    found = int((np.abs(fitted[:, at]) > stdtrit(freedom, 1 - level / 2) * error).sum())
-    share, z = found / studies, 1.959964
+    detected = int((np.abs(fitted[:, at]) > stdtrit(freedom, 1 - level / 2) * error).sum())
+    share, z = detected / studies, 1.959964
     middle = (share + z**2 / (2 * studies)) / (1 + z**2 / studies)
     half = (z / (1 + z**2 / studies)) * math.sqrt(
         share * (1 - share) / studies + z**2 / (4 * studies**2)

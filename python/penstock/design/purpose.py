@@ -1,8 +1,8 @@
-"""Which design a purpose asks for: what there is, what each costs and cannot tell, and which is taken.
+"""Choice of a design for a purpose: the candidates, the cost and limits of each, and the one that is taken.
 
 Purposes: *screen* (which factors matter, few runs), *estimate* (main effects and interactions of two),
-*optimise* (the best setting, with curvature where factors are quantitative), *compare* (all treatments
-beside each other). The full design is taken where it is the cheapest that serves, never unsaid.
+*optimise* (the best setting, with curvature where factors are quantitative), *compare* (all treatments with
+each other). The full design is taken where it is the cheapest that serves, and the plan says so.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def chosen(study: Study, *, kind: bool, replicates: int | None) -> Study:
     if kind:
         return _with_replicates(study) if replicates is None and design.detect else study
     for purpose in (design.purpose,) if design.purpose else UNSAID:
-        found = list(candidates(study, purpose))
-        rows = [_costed(study, one, replicates) for one in found]
+        available = list(candidates(study, purpose))
+        rows = [_costed(study, one, replicates) for one in available]
         fitting = [i for i, row in enumerate(rows) if not row["refused"]]
         if fitting:
             break
@@ -57,8 +57,8 @@ def chosen(study: Study, *, kind: bool, replicates: int | None) -> Study:
                 "found factors that no kind of design takes whole; expected fewer factors or levels, fewer "
                 "design.forbidden, or design.kind"
             )
-        at = min(range(len(rows)), key=lambda i: (bool(found[i].unfit), rows[i]["runs"]))
-        if found[at].unfit:
+        at = min(range(len(rows)), key=lambda i: (bool(available[i].unfit), rows[i]["runs"]))
+        if available[at].unfit:
             raise BadInput(_unserved(study, purpose, replicates))
         least = rows[at]
         raise BadInput(
@@ -68,17 +68,17 @@ def chosen(study: Study, *, kind: bool, replicates: int | None) -> Study:
         )
     taken = min(fitting, key=lambda i: (rows[i]["runs"], i))
     rows[taken]["chosen"] = True
-    spec = found[taken].spec(design, rows[taken]["replicates"])
+    spec = available[taken].spec(design, rows[taken]["replicates"])
     choice = {
         "purpose": purpose if design.purpose else f"{purpose} (the study says none)",
-        "why": _why(study, purpose, rows, taken, said=replicates is not None),
+        "why": _why(study, purpose, rows, taken, fixed=replicates is not None),
         "alternatives": rows,
     }
     return study.model_copy(update={"design": spec.model_copy(update={"choice": choice})})
 
 
 def _unserved(study: Study, purpose: str, replicates: int | None) -> str:
-    """What is expected where no design of these factors serves a purpose: one of fewer levels that does."""
+    """Message if no design of these factors serves a purpose: one of fewer levels that does."""
     count = math.prod(len(f.levels) for f in study.factors)
     ends = [
         f.model_copy(update={"levels": (f.levels[0], f.levels[-1])}) if len(f.levels) > 2 else f
@@ -169,7 +169,7 @@ def _seconds(study: Study, one: Candidate, replicates: int) -> float:
     return one.treatments * replicates * (run_seconds(study) + drawn_changes_s(study))
 
 
-def _why(study: Study, purpose: str, rows: list[dict[str, Any]], taken: int, *, said: bool) -> str:
+def _why(study: Study, purpose: str, rows: list[dict[str, Any]], taken: int, *, fixed: bool) -> str:
     row = rows[taken]
     design = study.design
     why = f"{purpose.capitalize()}: {SERVES[purpose]}. Taken is {row['design']}, "
@@ -178,7 +178,7 @@ def _why(study: Study, purpose: str, rows: list[dict[str, Any]], taken: int, *, 
     if design.budget_runs is not None or design.budget_s is not None:
         why += " within the budget"
     why += "."
-    if said:
+    if fixed:
         why += f" {row['replicates']} replicates are as the study says."
     elif design.detect is not None:
         why += (

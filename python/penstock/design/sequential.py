@@ -1,6 +1,6 @@
-"""How a study that looks at its runs several times shares the error level over the looks.
+"""Error level of each look at a study that looks at its runs several times.
 
-`spent(t)` is how much of alpha has been spent when the share t of all designed rows has been run (Lan &
+`spent(t)` is the part of alpha that has been spent when the share t of all designed rows has been run (Lan &
 DeMets, Biometrika 70, 1983). The look at hand may spend what was not spent before. Holm's procedure over
 the terms of a look, at the level of that look, keeps the chance of any false term at this look at most
 there; by Bonferroni's inequality that of any at any look is at most alpha, whatever looks have in common.
@@ -36,14 +36,14 @@ def spent(alpha: float, share: float, rule: str = "pocock") -> float:
 def looks(factors: int, rows: int) -> list[int]:
     """Rows at each look: those of the first fraction, doubled up to the full design or `MOST_ROWS`."""
     most = max(rows, min(1 << factors, MOST_ROWS))
-    found = [rows]
-    while found[-1] * 2 <= most:
-        found.append(found[-1] * 2)
-    return found
+    rows_at = [rows]
+    while rows_at[-1] * 2 <= most:
+        rows_at.append(rows_at[-1] * 2)
+    return rows_at
 
 
 def level(alpha: float, at: list[int], look: int, rule: str = "pocock") -> float:
-    """What the look number `look` (from 0) of the looks `at` (rows) may spend."""
+    """The error level that the look number `look` (from 0) of the looks `at` (rows) may spend."""
     before = spent(alpha, at[look - 1] / at[-1], rule) if look else 0.0
     return spent(alpha, at[look] / at[-1], rule) - before
 
@@ -54,16 +54,19 @@ def analysis_level(plan: Plan, usual: float = 0.05) -> float:
     That is `usual`; of a sequential study what the look at these runs may spend, so that the looks before it
     and the analysis together take no more than alpha. Treatments that are no look of the plan share the rest.
     """
-    said = plan.sequential
-    if said is None or not plan.two_level:
+    spec = plan.sequential
+    if spec is None or not plan.two_level:
         spent_before = [float(s.get("spent") or 0) for s in plan.stages]
         return min([usual, *(s for s in spent_before[-1:] if s > 0)])
-    alpha, rule = float(said["alpha"]), str(said["spending"])
-    kept = {1, *(n for n, s in enumerate(plan.stages, start=2) if s["purpose"] == "augment")}
+    alpha, rule = float(spec["alpha"]), str(spec["spending"])
+    designed_stages = {
+        1,
+        *(n for n, s in enumerate(plan.stages, start=2) if s["purpose"] == "augment"),
+    }
     first = len({r.treatment_id for r in plan.rows if r.stage == 1})
-    rows = len({r.treatment_id for r in plan.rows if r.stage in kept})
+    rows = len({r.treatment_id for r in plan.rows if r.stage in designed_stages})
     at = looks(len(plan.factors), first)
     if rows in at:
         return min(usual, level(alpha, at, at.index(rows), rule))
-    left = alpha - sum(float(s.get("spent") or 0) for s in plan.stages)
-    return min(usual, max(left, 0.0))
+    remaining = alpha - sum(float(s.get("spent") or 0) for s in plan.stages)
+    return min(usual, max(remaining, 0.0))

@@ -15,7 +15,7 @@ from penstock.spec.study import Level, Study
 from penstock.text import COLUMNS, at_speed, tenths, term_text
 
 #: what the models of `penstock.design.kinds.base` estimate
-MODEL_WORDS = {
+MODEL_TEXTS = {
     "main": "main effects",
     "squares": "main effects, and squares apart from them",
     "pairs": "main effects and products of two",
@@ -26,7 +26,7 @@ Scales = Callable[[str, str], float]
 
 
 def plan_text(plan: Plan, study: Study, scales: Scales = lambda _factor, _level: 1.0) -> str:
-    """What would run, for reading in a terminal; levels with the speed of their disks, as `scales` has it."""
+    """The planned runs, for a terminal; levels with the speed of their disks, as `scales` has it."""
     return "\n".join(line.rstrip() for line in _lines(plan, study, scales))
 
 
@@ -84,14 +84,14 @@ _OWN = {
 def sequence_text(
     steps: Sequence[Step], study: Study, levels: Mapping[str, Mapping[str, str]]
 ) -> str:
-    """What is done for each run, in order: actions where factors change, the study's commands, the run."""
+    """The steps of each run, in order: actions where factors change, the study's commands, the run."""
     work = study.workload
     lines = ["Actions, where a factor that needs them changes"]
     for action, own in _OWN.items():
         needs = [f.name for f in study.factors if f.change == action]
         command = work.hooks.get(action)
-        said = f"{own}; {command}" if command else own
-        lines += _wrapped(f"{action} ({', '.join(needs) or 'no factor'}): {said}", "- ")
+        description = f"{own}; {command}" if command else own
+        lines += _wrapped(f"{action} ({', '.join(needs) or 'no factor'}): {description}", "- ")
     order = [name for name in ("apply", "verify") if name in work.hooks]
     around = [
         *(["prepare"] if work.prepare else []),
@@ -169,7 +169,7 @@ def _factors(plan: Plan, scales: Scales) -> Iterator[str]:
 
 
 def _text(level: Level) -> str:
-    """What templates get of a level; of a mapping or list its JSON."""
+    """The text of a level in templates; of a mapping or list its JSON."""
     parts = isinstance(level.value, dict | list)
     return json.dumps(level.value).replace('"', "") if parts else str(level.value)
 
@@ -185,7 +185,7 @@ def _design(plan: Plan, study: Study) -> Iterator[str]:
     else:
         kind = f"full 2^{count}" if plan.two_level else "full, mixed levels"
         if plan.kind != "full":
-            kind = f"{plan.kind}, {MODEL_WORDS[plan.model or 'main']}"
+            kind = f"{plan.kind}, {MODEL_TEXTS[plan.model or 'main']}"
         elif plan.model is not None:
             kind = "full but for forbidden combinations"
     yield f"  {kind}: {runs}"
@@ -194,8 +194,8 @@ def _design(plan: Plan, study: Study) -> Iterator[str]:
         yield from _wrapped(
             "defining relation: " + " = ".join(map(_product, plan.defining_relation))
         )
-        words = ", ".join(f"{n} of length {k}" for k, n in plan.word_lengths.items())
-        yield from _wrapped("words: " + words)
+        lengths = ", ".join(f"{n} of length {k}" for k, n in plan.word_lengths.items())
+        yield from _wrapped("words: " + lengths)
     for number, terms in enumerate(plan.between_blocks, start=1):
         yield from _wrapped(f"pass {number}: block = {', '.join(map(term_text, terms))}")
     most = "at most " if study.workload.expected_s is None else ""
@@ -211,24 +211,24 @@ def _product(word: str) -> str:
 
 
 def _orders(plan: Plan) -> Iterator[str]:
-    """What each order would take, and which differences of level means it would find."""
+    """Duration of each order, and the differences of level means that it would detect."""
     yield "Orders: time, and the smallest difference found with 80 % probability [standard deviations]"
     names = [f.name for f in plan.factors]
     rows = []
     for option in plan.orders:
-        kept = " x ".join(", ".join(option[k]) for k in ("hard", "strips") if option[k])
-        mine = (option["order"], option["hard"], option["strips"]) == (
+        shared = " x ".join(", ".join(option[k]) for k in ("hard", "strips") if option[k])
+        is_chosen = (option["order"], option["hard"], option["strips"]) == (
             plan.order,
             plan.whole_plot_factors,
             plan.strip_factors,
         )
-        found = [option["detectable"][n] for n in names]
+        detectable = [option["detectable"][n] for n in names]
         rows.append(
             [
-                f"{'> ' if mine else '  '}{option['order']}",
-                kept,
+                f"{'> ' if is_chosen else '  '}{option['order']}",
+                shared,
                 duration(option["seconds"]),
-                *(f"{d:.2f}" if d is not None else "no error" for d in found),
+                *(f"{d:.2f}" if d is not None else "no error" for d in detectable),
             ]
         )
     yield from table(["  order", "kept", "time", *names], rows)

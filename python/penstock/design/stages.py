@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from penstock.design.alias_matrix import Named, beyond
 from penstock.design.augment import ORDER, Step, stage_words
-from penstock.design.augment_levels import columns, numbers_of, told_model
+from penstock.design.augment_levels import columns, estimable_model, numbers_of
 from penstock.design.caution import between_cautions, cautions, irregular
 from penstock.design.generators import term_of, word_lengths
 from penstock.design.kinds.base import Numbers
@@ -34,9 +34,9 @@ from penstock.design.order import (
     places,
 )
 from penstock.design.orders import PASSES
-from penstock.design.plan import alias_table, asked_of, partial_aliases, relation_text
+from penstock.design.plan import alias_table, design_request, partial_aliases, relation_text
 from penstock.design.planned import Alias, Plan, PlannedRun, coded_matrix
-from penstock.design.power import error_df, power_at, power_of, pure_df, told_by
+from penstock.design.power import effective_by_columns, error_df, power_at, power_of, pure_df
 from penstock.errors import BadInput
 from penstock.spec.study import Study
 
@@ -76,14 +76,14 @@ class Stage:
 
 
 def stage_from_json(value: Any) -> Stage:
-    """What `to_json` wrote. BadInput if it is none."""
+    """The stage that `to_json` wrote. BadInput if it is none."""
     try:
-        made = Stage(**value)
-        rows = tuple({str(k): str(v) for k, v in row.items()} for row in made.treatments)
-        if made.purpose not in PURPOSES or not rows or not 1 <= int(made.replicates) <= 1000:
-            raise ValueError(made.purpose)
-        reasons, rivals = (tuple(str(r) for r in texts) for texts in (made.reasons, made.rivals))
-        return replace(made, treatments=rows, reasons=reasons, rivals=rivals)
+        stage = Stage(**value)
+        rows = tuple({str(k): str(v) for k, v in row.items()} for row in stage.treatments)
+        if stage.purpose not in PURPOSES or not rows or not 1 <= int(stage.replicates) <= 1000:
+            raise ValueError(stage.purpose)
+        reasons, rivals = (tuple(str(r) for r in texts) for texts in (stage.reasons, stage.rivals))
+        return replace(stage, treatments=rows, reasons=reasons, rivals=rivals)
     except (TypeError, ValueError, AttributeError) as error:
         raise BadInput(f"found a stage {value!r}; expected one that penstock wrote") from error
 
@@ -132,37 +132,39 @@ def with_stages(plan: Plan, study: Study, stages: Sequence[Stage]) -> Plan:
     if len(rows) > MOST_RUNS:
         raise BadInput(f"found {len(rows)} runs; expected at most {MOST_RUNS}")
     seconds, why = estimate(study, len(rows), changed_s(study, rows))
-    whole = replace(
+    combined = replace(
         plan,
         rows=rows,
         treatments=len({r.treatment_id for r in rows}),
         estimated_s=seconds,
         estimate_why=why,
     )
-    matrix, labels = designed(whole, stages)
+    matrix, labels = designed(combined, stages)
     recorded = [stage.to_json() for stage in stages]
     for at, record in enumerate(recorded, start=2):
         upto = [i for i, s in enumerate(labels) if s <= at]
         names = [f.name for f in plan.factors]
         order = len(names) if len(names) <= 10 else ORDER
-        words = (
+        confounded = (
             stage_words(matrix[upto], [labels[i] for i in upto], order) if plan.two_level else ()
         )
-        record["confounded"] = [term_of(w, names) for w in words] if at in labels else []
-    whole = replace(whole, stages=recorded)
+        record["confounded"] = [term_of(w, names) for w in confounded] if at in labels else []
+    combined = replace(combined, stages=recorded)
     if plan.two_level:
-        return _told(whole, study, np.unique(matrix, axis=0))
-    return _levels_told(whole, study, matrix, labels, grown=whole.treatments > plan.treatments)
+        return _with_estimates(combined, study, np.unique(matrix, axis=0))
+    return _with_levels(
+        combined, study, matrix, labels, grown=combined.treatments > plan.treatments
+    )
 
 
 def designed(plan: Plan, stages: Sequence[Stage]) -> tuple[Matrix, list[int]]:
     """Coded rows of the designed stages (each treatment once per stage) and the stage of each."""
-    kept = {1, *(n for n, s in enumerate(stages, start=2) if s.purpose in DESIGNED)}
+    included = {1, *(n for n, s in enumerate(stages, start=2) if s.purpose in DESIGNED)}
     names = [f.name for f in plan.factors]
     seen = {
         (r.stage, r.standard_order): [r.coded[n] for n in names]
         for r in plan.rows
-        if r.stage in kept
+        if r.stage in included
     }
     order = sorted(seen)
     return np.array([seen[k] for k in order], dtype=np.int8), [k[0] for k in order]
@@ -171,7 +173,7 @@ def designed(plan: Plan, stages: Sequence[Stage]) -> tuple[Matrix, list[int]]:
 def _rows(
     plan: Plan, before: list[PlannedRun], stage: Stage, number: int, study: Study
 ) -> list[PlannedRun]:
-    known = {tuple(sorted(r.levels.items())): r for r in before}
+    existing = {tuple(sorted(r.levels.items())): r for r in before}
     width = len(plan.rows[0].treatment_id) - 1
     digits = len(plan.rows[0].run_id) - 1
     replicates = {r.treatment_id: 0 for r in before}
@@ -182,7 +184,7 @@ def _rows(
     treatments: list[tuple[str, int, dict[str, str], dict[str, int]]] = []
     _may_be_run(study, stage)
     for levels in stage.treatments:
-        earlier = known.get(tuple(sorted(levels.items())))
+        earlier = existing.get(tuple(sorted(levels.items())))
         if earlier is None:
             orders += 1
             coded = _coded(plan, levels)
@@ -190,13 +192,13 @@ def _rows(
         else:
             order = earlier.standard_order
             treatments.append((earlier.treatment_id, order, earlier.levels, earlier.coded))
-    found: list[PlannedRun] = []
+    planned: list[PlannedRun] = []
     passes = plan.order in PASSES or stage.purpose == "confirm"
-    kept = (max(r.whole_plot for r in before), max(r.strip for r in before))
+    last_plots = (max(r.whole_plot for r in before), max(r.strip for r in before))
     placed = _placed(plan, [levels for _, _, levels, _ in treatments], stage, number, study)
     for place, one in enumerate(placed, start=len(before) + 1):
         treatment, order, levels, coded = treatments[one.treatment]
-        found.append(
+        planned.append(
             PlannedRun(
                 run_id=f"r{place:0{digits}d}",
                 run_order=place,
@@ -206,12 +208,12 @@ def _rows(
                 standard_order=order,
                 levels=levels,
                 coded=coded,
-                whole_plot=one.whole_plot and kept[0] + one.whole_plot,
-                strip=one.strip and kept[1] + one.strip,
+                whole_plot=one.whole_plot and last_plots[0] + one.whole_plot,
+                strip=one.strip and last_plots[1] + one.strip,
                 stage=number,
             )
         )
-    return found
+    return planned
 
 
 def _placed(
@@ -235,15 +237,15 @@ def _placed(
             [names.index(n) for n in plan.whole_plot_factors],
             [names.index(n) for n in plan.strip_factors],
         )  # fmt: skip
-    found = []
+    run_places = []
     for again in range(1, stage.replicates + 1):
         shuffled = np.arange(len(treatments))
         if confirm or plan.order in (INTERLEAVED, BLOCKS):
             shuffled = _shuffled(study, again, number, len(treatments))
-        found += [Place(again, int(i)) for i in shuffled]
+        run_places += [Place(again, int(i)) for i in shuffled]
     if plan.order == RANDOM and not confirm:
-        found = [found[i] for i in _shuffled(study, 0, number, len(found))]
-    return found
+        run_places = [run_places[i] for i in _shuffled(study, 0, number, len(run_places))]
+    return run_places
 
 
 def _shuffled(study: Study, again: int, number: int, count: int) -> NDArray[np.int64]:
@@ -255,9 +257,9 @@ def _shuffled(study: Study, again: int, number: int, count: int) -> NDArray[np.i
 def _may_be_run(study: Study, stage: Stage) -> None:
     """BadInput where a treatment of a stage is one that the study forbids."""
     for levels in stage.treatments:
-        for said in study.design.forbidden:
-            if all(levels.get(name) in names for name, names in said.items()):
-                what = ", ".join(f"{name} {levels[name]}" for name in said)
+        for combination in study.design.forbidden:
+            if all(levels.get(name) in names for name, names in combination.items()):
+                what = ", ".join(f"{name} {levels[name]}" for name in combination)
                 raise BadInput(
                     f"found {what} in a stage, which design.forbidden leaves out; expected treatments that "
                     "may be run"
@@ -278,22 +280,22 @@ def _coded(plan: Plan, levels: dict[str, str]) -> dict[str, int]:
     return coded
 
 
-def _levels_told(
+def _with_levels(
     plan: Plan, study: Study, matrix: Matrix, labels: Sequence[int], *, grown: bool
 ) -> Plan:
-    """The plan with what all designed rows of factors of more than two levels tell; `grown`: treatments were
-    added."""
-    model = told_model(plan.factors, plan.model, matrix, labels) if grown else plan.model
-    whole = replace(plan, model=model)
-    power = power_of_stages(whole, study.design.noise)
+    """The plan with the estimates of all designed rows of factors of more than two levels; `grown`:
+    treatments were added."""
+    model = estimable_model(plan.factors, plan.model, matrix, labels) if grown else plan.model
+    combined = replace(plan, model=model)
+    power = power_of_stages(combined, study.design.noise)
     also, aliases = list[str](), list[Alias]()
     if model is not None:
         rows = np.unique(numbers_of(plan.factors, matrix), axis=0)
-        also = irregular(asked_of(study), rows, model)
+        also = irregular(design_request(study), rows, model)
         aliases = partial_aliases(plan.factors, model, rows)
-    pure = _pure(whole)
-    said = cautions(study, plan.resolution, [], power, two_level=False, pure=pure, also=also)
-    return replace(whole, power=power, cautions=said, aliases=aliases)
+    pure = _pure(combined)
+    sentences = cautions(study, plan.resolution, [], power, two_level=False, pure=pure, also=also)
+    return replace(combined, power=power, cautions=sentences, aliases=aliases)
 
 
 def _pure(plan: Plan) -> int:
@@ -312,9 +314,9 @@ def separated(plan: Plan, numbers: Numbers, model: Collection[str]) -> list[Name
 
 
 def power_of_stages(plan: Plan, noise: float, fraction: int = 0) -> dict[str, Any]:
-    """What all designed runs together find: every one counts, each block costs a degree of freedom."""
-    kept = {1, *(n for n, s in enumerate(plan.stages, start=2) if s["purpose"] in DESIGNED)}
-    rows = [r for r in plan.rows if r.stage in kept]
+    """Power of all designed runs together: every one counts, each block costs a degree of freedom."""
+    included = {1, *(n for n, s in enumerate(plan.stages, start=2) if s["purpose"] in DESIGNED)}
+    rows = [r for r in plan.rows if r.stage in included]
     blocks = [r.block for r in rows]
     if plan.whole_plot_factors:  # what the first stage found is found with more settings as well
         return plan.power
@@ -331,8 +333,8 @@ def power_of_stages(plan: Plan, noise: float, fraction: int = 0) -> dict[str, An
             df = pure_df([r.treatment_id for r in rows], blocks)
         if df < 1:
             return {"degrees_of_freedom": 0, "assumed_noise": noise}
-        told = told_by(plan.factors, model, numbers, x)
-        return power_at(2 / math.sqrt(min(told)), df, noise)
+        effective = effective_by_columns(plan.factors, model, numbers, x)
+        return power_at(2 / math.sqrt(min(effective)), df, noise)
     kinds = len({r.treatment_id for r in rows})
     return power_of(
         kinds, plan.replicates, noise, fraction, len(rows) / plan.replicates,
@@ -341,8 +343,8 @@ def power_of_stages(plan: Plan, noise: float, fraction: int = 0) -> dict[str, An
     )  # fmt: skip
 
 
-def _told(plan: Plan, study: Study, matrix: Matrix) -> Plan:
-    """The plan with what all designed rows together can tell."""
+def _with_estimates(plan: Plan, study: Study, matrix: Matrix) -> Plan:
+    """The plan with the estimates of all designed rows together."""
     names = [f.name for f in plan.factors]
     relation = constant_words(matrix)
     regular = is_regular(matrix, relation)
@@ -356,11 +358,11 @@ def _told(plan: Plan, study: Study, matrix: Matrix) -> Plan:
     if not regular:
         aliases = partial_aliases(plan.factors, "main", numbers_of(plan.factors, matrix))
     power = power_of_stages(plan, study.design.noise, fraction)
-    said = cautions(
+    sentences = cautions(
         study, grade if fraction else None, aliases, power, two_level=True, pure=_pure(plan)
     )
-    said += between_cautions(plan.between_blocks)
-    said += [
+    sentences += between_cautions(plan.between_blocks)
+    sentences += [
         f"Stage {n}: the difference between stages holds {', '.join(s['confounded'])} as well; it is not "
         "reported as an effect."
         for n, s in enumerate(plan.stages, start=2)
@@ -377,5 +379,5 @@ def _told(plan: Plan, study: Study, matrix: Matrix) -> Plan:
         },
         aliases=aliases,
         power=power,
-        cautions=said,
+        cautions=sentences,
     )

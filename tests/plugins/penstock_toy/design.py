@@ -13,15 +13,15 @@ OPTIONS = {"runs": "how many treatments"}
 CANNOT = ("A diagonal does not tell one factor from another.",)
 
 
-def fault(asked: Asked) -> str:
-    return whole_number(asked, "runs", max(asked.levels), max(asked.levels) + 10)
+def fault(request: Asked) -> str:
+    return whole_number(request, "runs", max(request.levels), max(request.levels) + 10)
 
 
-def treatments(asked: Asked) -> Any:
+def treatments(request: Asked) -> Any:
     """As many treatments as the factor with most levels has, or `runs`."""
-    runs = asked.whole("runs", max(asked.levels))
-    return np.array([[i % n for n in asked.levels] for i in range(runs)])
+    runs = request.whole("runs", max(request.levels))
+    return np.array([[i % n for n in request.levels] for i in range(runs)])
 
 
-def claim(asked: Asked) -> Claim:
+def claim(request: Asked) -> Claim:
     return Claim(model=None)

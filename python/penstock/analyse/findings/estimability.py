@@ -9,7 +9,7 @@ from penstock.analyse.findings.finding import Finding
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.statistics.fit import ASSUMED, NOT_ESTIMABLE
 from penstock.analyse.statistics.significance import Terms, terms_of
-from penstock.design.show import MODEL_WORDS
+from penstock.design.show import MODEL_TEXTS
 from penstock.text import listed, term_text
 
 #: treatments named in a sentence at most
@@ -33,7 +33,7 @@ def size_sentence(outcome: Outcome) -> str:
         every = math.prod(len(f.levels) for f in outcome.factors)
         return (
             f" {count} of {every} combinations were run ({outcome.plan.get('kind')}): "
-            f"{MODEL_WORDS[model]} are estimated; what else there is becomes part of them."
+            f"{MODEL_TEXTS[model]} are estimated; what else there is becomes part of them."
         )
     if not added:
         return " This was the quick size of the study." if outcome.quick else ""

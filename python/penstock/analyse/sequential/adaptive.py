@@ -30,7 +30,7 @@ from penstock.design.augment_levels import numbers_of
 from penstock.design.generators import term_of, word_of
 from penstock.design.kinds.base import numeric
 from penstock.design.matrix import regular
-from penstock.design.plan import asked_of
+from penstock.design.plan import design_request
 from penstock.design.planned import Plan
 from penstock.design.sequential import level, looks
 from penstock.design.stages import Stage, bare, designed, levels_of, stage_from_json
@@ -228,7 +228,7 @@ def _doublings(
 
 def _may_be_run(state: _State, step: Step) -> bool:
     rows = numbers_of(state.plan.factors, step.rows)
-    return bool(asked_of(state.study).allowed(rows).all())
+    return bool(design_request(state.study).allowed(rows).all())
 
 
 def _short(step: Step) -> int:
@@ -310,7 +310,7 @@ def _settings(plan: Plan, study: Study) -> NDArray[np.int64]:
         generator = np.random.default_rng(study.design.seed)
         drawn = np.column_stack([generator.integers(0, n, MOST_SETTINGS) for n in sizes])
         settings = np.unique(drawn, axis=0).astype(np.int64)
-    return settings[asked_of(study).allowed(settings)]
+    return settings[design_request(study).allowed(settings)]
 
 
 def _means(state: _State) -> tuple[NDArray[np.int64], Values, NDArray[np.int64]]:

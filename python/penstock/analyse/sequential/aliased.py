@@ -26,7 +26,7 @@ from penstock.design.augment import (
     recommended,
     steps,
 )
-from penstock.design.augment_levels import level_step, numbers_of, told_model
+from penstock.design.augment_levels import estimable_model, level_step, numbers_of
 from penstock.design.estimate import PER_RUN_S
 from penstock.design.generators import term_of, word_of
 from penstock.design.kinds.base import Asked, Model
@@ -266,7 +266,7 @@ class Open:
         if not self.plan.two_level:
             step = level_step(
                 kind, self.plan.factors, self.plan.model, self.matrix, self.stages,
-                seed=self.plan.seed, forbidden=self.forbidden, again=again, asked=self.unresolved,
+                seed=self.plan.seed, forbidden=self.forbidden, again=again, open_questions=self.unresolved,
             )  # fmt: skip
             return self.priced(step, again=again)
         step = make_step(
@@ -322,7 +322,7 @@ class Open:
         if len(step.rows):
             after = np.vstack([after, step.rows])
             stages += [max(stages) + 1] * len(step.rows)
-        return told_model(self.plan.factors, self.plan.model, after, stages)
+        return estimable_model(self.plan.factors, self.plan.model, after, stages)
 
     def best(self) -> Proposal | None:
         """The cheapest step that breaks as many of the plausible rivals of fewest factors as any does."""
@@ -349,7 +349,7 @@ class Open:
             "runs": proposal.runs,
             "hours": proposal.hours,
             "rivals_broken": [self._pair(p) for p in step.broken],
-            "rivals_left": [self._pair(p) for p in step.left],
+            "rivals_left": [self._pair(p) for p in step.remaining],
             "rivals_broken_per_hour": proposal.per_hour if proposal.hours else None,
             "defining_relation": [
                 ("-" if s < 0 else "") + term_of(w, self.names, "*")
@@ -519,7 +519,7 @@ def _advice(aliasing: Open, evidence: dict[str, Any]) -> str:
         f"`penstock run STUDY -o OUT --augment {best.step.kind}` adds "
         f"{counted(len(best.step.rows), 'treatment')} ({counted(best.runs, 'run')}, "
         f"{_hours(best.hours)}) and tells {len(best.step.broken)} of "
-        f"{len(best.step.broken) + len(best.step.left)} apart; `penstock plan --augment OUT` has the "
+        f"{len(best.step.broken) + len(best.step.remaining)} apart; `penstock plan --augment OUT` has the "
         "other steps."
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 from penstock.analyse.sequential.aliased import Open, Proposal, rival_text
 from penstock.analyse.statistics.few_runs import in_few_runs
 from penstock.design.generators import term_of
-from penstock.design.show import MODEL_WORDS, duration, paragraph, table
+from penstock.design.show import MODEL_TEXTS, duration, paragraph, table
 from penstock.text import counted, listed, term_text
 
 #: steps that are listed, and of the recommended one pairs that stay aliased
@@ -111,7 +111,7 @@ def _lines(aliasing: Open, proposals: list[Proposal]) -> Iterator[str]:
                 str(p.runs),
                 duration(3600 * p.hours),
                 str(len(p.step.broken)),
-                str(len(p.step.left)),
+                str(len(p.step.remaining)),
                 f"{p.per_hour:.3g}",
                 ", ".join(term_text(term_of(w, names)) for w in p.step.stage[:2])
                 + (", …" if len(p.step.stage) > 2 else ""),
@@ -169,7 +169,7 @@ def _partial(aliasing: Open) -> Iterator[str]:
 def _levels(aliasing: Open, proposals: list[Proposal]) -> Iterator[str]:
     """Possible additions to a design with more than two levels."""
     plan = aliasing.plan
-    now = f"They tell {MODEL_WORDS[plan.model]}." if plan.model else "Nothing is mixed in them."
+    now = f"They tell {MODEL_TEXTS[plan.model]}." if plan.model else "Nothing is mixed in them."
     yield f"{plan.study_id}: what could be added to {counted(plan.treatments, 'treatment')}"
     yield paragraph(f"  {now}")
     yield from _partial(aliasing)
@@ -183,7 +183,7 @@ def _levels(aliasing: Open, proposals: list[Proposal]) -> Iterator[str]:
                 str(len(one.step.rows)),
                 str(one.runs),
                 duration(3600 * one.hours),
-                MODEL_WORDS[model] if model else "all that there is",
+                MODEL_TEXTS[model] if model else "all that there is",
             ]
         )
     yield from table(["--augment", "treatments", "runs", "time", "tells then"], rows)

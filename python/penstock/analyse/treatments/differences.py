@@ -31,7 +31,7 @@ class Differences:
     """Differences of treatment means, of logarithms where ratios have a meaning.
 
     `values` of the runs of each treatment on that scale; `block` of each run, if they were made in several;
-    `spread` of the runs, treatments in the order of `values`; `shared_settings`: several runs share a setting.
+    `spread` of the runs, treatments in the order of `values`; `shared_settings`: runs share settings.
     """
 
     outcome: Outcome

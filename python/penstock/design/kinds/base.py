@@ -1,14 +1,14 @@
-"""What a kind of design is asked for, and what it promises of the treatments that it gives.
+"""Request for a design of some kind, and what the kind claims of its treatments.
 
 A kind is a module or object with
 
-- `WHAT`: a line that says what it is;
-- `OPTIONS`: the keys that a study may say of it, with their meaning;
-- `CANNOT`: sentences on what it cannot tell, for the plan;
-- `fault(asked)`: what is expected instead, empty where such a design can be made;
-- `treatments(asked)`: the design, treatments × factors of level numbers 0, 1, …, distinct rows unless it
+- `WHAT`: a line that describes it;
+- `OPTIONS`: the keys that a study may give it, with their meaning;
+- `CANNOT`: sentences on the limits of its conclusions, for the plan;
+- `fault(request)`: what is expected instead, empty where such a design can be made;
+- `treatments(request)`: the design, treatments × factors of level numbers 0, 1, …, distinct rows unless it
   claims `repeated`;
-- `claim(asked)`: what the rows keep to, which `penstock.design.claims` verifies from the rows themselves.
+- `claim(request)`: properties of the rows, which `penstock.design.claims` verifies from the rows themselves.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Kind(Protocol):
     OPTIONS: Mapping[str, str]
     CANNOT: Sequence[str]
 
-    def fault(self, asked: Asked) -> str: ...
-    def treatments(self, asked: Asked) -> Any: ...
-    def claim(self, asked: Asked) -> Claim: ...
+    def fault(self, request: Asked) -> str: ...
+    def treatments(self, request: Asked) -> Any: ...
+    def claim(self, request: Asked) -> Claim: ...
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Factors, what the study says of the kind, the seed of what chance there is, and what may not be run.
+    """A request for a design: factors, options of the kind, random seed and forbidden combinations.
 
     `forbidden`: combinations, each factor → level names; a treatment that has one of the names of every
     factor named is not run.
@@ -60,7 +60,7 @@ class Asked:
 
     @property
     def levels(self) -> list[int]:
-        """How many levels each factor has."""
+        """Number of levels of each factor."""
         return [len(f.levels) for f in self.factors]
 
     @property
@@ -70,7 +70,7 @@ class Asked:
 
     @property
     def combinations(self) -> int:
-        """How many treatments the full design has, forbidden ones included."""
+        """Number of treatments of the full design, including forbidden ones."""
         return math.prod(self.levels)
 
     def values(self, place: int) -> list[float] | None:
@@ -78,7 +78,7 @@ class Asked:
         return numeric(self.factors[place])
 
     def allowed(self, rows: Any) -> NDArray[np.bool_]:
-        """Which of the treatments (… × factors of level numbers) may be run."""
+        """Flags of the treatments (… × factors of level numbers) that may be run."""
         rows = np.asarray(rows)
         good: NDArray[np.bool_] = np.ones(rows.shape[:-1], dtype=bool)
         for combination in self._forbidden_levels:
@@ -107,12 +107,12 @@ class Asked:
 
 @dataclass(frozen=True)
 class Claim:
-    """What the rows keep to: `strength` 1, levels of each factor equally often; 2, pairs of levels as well.
+    """Claims about the rows: `strength` 1, levels of each factor equally often; 2, pairs of levels as well.
 
-    `model`: the largest model of which every coefficient has an estimate, None where nothing is promised;
-    `clear`: linear main effects are orthogonal to all products of two and to squares, those of three levels
-    to each other as well; `runs`: how many rows, if that is known.
-    `near`: every level occurs as often as any other or once more; `repeated`: rows may occur several times.
+    `model`: the largest model of which every coefficient has an estimate, None for no promise; `clear`:
+    linear main effects are orthogonal to all products of two and to squares, those of three levels to each
+    other as well; `runs`: number of rows, if that is known; `near`: every level occurs as often as any other
+    or once more; `repeated`: rows may occur several times.
     """
 
     model: Model | None = "main"
@@ -126,9 +126,9 @@ class Claim:
 def numeric(factor: Factor) -> list[float] | None:
     """The numbers of a quantitative factor's levels; None where one is a text, also one of digits, or where
     they are not finite and different."""
-    found = [float(v.value) for v in factor.levels if isinstance(v.value, int | float)]
-    good = len(found) == len(factor.levels) and all(map(math.isfinite, found))
-    return found if good and len(set(found)) == len(found) else None
+    numbers = [float(v.value) for v in factor.levels if isinstance(v.value, int | float)]
+    good = len(numbers) == len(factor.levels) and all(map(math.isfinite, numbers))
+    return numbers if good and len(set(numbers)) == len(numbers) else None
 
 
 def no_pydoe() -> str:
@@ -136,17 +136,17 @@ def no_pydoe() -> str:
     return "" if find_spec("pydoe") else "pydoe, which `pip install 'penstock[design]'` brings"
 
 
-def no_forbidden(asked: Asked) -> str:
+def no_forbidden(request: Asked) -> str:
     """Fault of kinds whose columns are orthogonal only as they are."""
-    if asked.forbidden:
+    if request.forbidden:
         return "no forbidden combinations, or kind: d-optimal, which leaves them out"
     return ""
 
 
-def whole_number(asked: Asked, key: str, least: int, most: int) -> str:
+def whole_number(request: Asked, key: str, least: int, most: int) -> str:
     """Fault of an option that is no whole number of that range."""
-    value = asked.options.get(key)
+    value = request.options.get(key)
     good = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-    if key in asked.options and not good:
+    if key in request.options and not good:
         return f"{key}: a whole number from {least} to {most}"
     return ""

@@ -26,33 +26,33 @@ _MOST = 10
 _RESOLUTION = 5
 
 
-def fault(asked: Asked) -> str:
+def fault(request: Asked) -> str:
     """Three equally spaced numbers for each of a few factors."""
-    if not 2 <= len(asked.factors) <= _MOST:
+    if not 2 <= len(request.factors) <= _MOST:
         return f"2 to {_MOST} factors"
-    for factor in asked.factors:
+    for factor in request.factors:
         values = numeric(factor)
         steps = np.diff(values) if values is not None else np.zeros(1)
         if len(factor.levels) != 3 or not np.allclose(steps, steps[0], rtol=1e-6) or not steps[0]:
             return f"three equally spaced numbers for {factor.name}; or kind: i-optimal"
-    return no_forbidden(asked) or whole_number(asked, "centre", 1, 100)
+    return no_forbidden(request) or whole_number(request, "centre", 1, 100)
 
 
-def treatments(asked: Asked) -> Numbers:
+def treatments(request: Asked) -> Numbers:
     """Corners, then faces, then the centre."""
-    count = len(asked.factors)
+    count = len(request.factors)
     corners = two_level(count, choose_generators(count, _added(count))).astype(np.int64) + 1
     faces = np.ones((2 * count, count), dtype=np.int64)
     for j in range(count):
         faces[2 * j, j], faces[2 * j + 1, j] = 0, 2
-    centre = np.ones((asked.whole("centre", 1), count), dtype=np.int64)
-    found: Numbers = np.vstack([corners, faces, centre])
-    return found
+    centre = np.ones((request.whole("centre", 1), count), dtype=np.int64)
+    rows: Numbers = np.vstack([corners, faces, centre])
+    return rows
 
 
-def claim(asked: Asked) -> Claim:
+def claim(request: Asked) -> Claim:
     """Every coefficient of second order has an estimate."""
-    return Claim(model="quadratic", clear=True, runs=len(treatments(asked)), repeated=True)
+    return Claim(model="quadratic", clear=True, runs=len(treatments(request)), repeated=True)
 
 
 def _added(count: int) -> int:

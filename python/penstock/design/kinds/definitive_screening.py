@@ -21,32 +21,32 @@ CANNOT = (
 )
 
 
-def fault(asked: Asked) -> str:
+def fault(request: Asked) -> str:
     """Three numeric levels in ascending or descending order, or two levels."""
-    three = [f for f in asked.factors if len(f.levels) != 2]
+    three = [f for f in request.factors if len(f.levels) != 2]
     for factor in three:
         values = numeric(factor)
         if len(factor.levels) != 3 or values is None or not _equal_steps(values):
             return f"three equally spaced numbers, or two levels, for {factor.name}; or kind: d-optimal"
     if len(three) < 2:
         return "at least two factors of three levels, or a fraction"
-    return no_pydoe() or no_forbidden(asked)
+    return no_pydoe() or no_forbidden(request)
 
 
-def treatments(asked: Asked) -> Numbers:
+def treatments(request: Asked) -> Numbers:
     """Fold-over pairs and centre runs, columns in the study's order."""
     from pydoe import definitive_screening_design
 
-    three = [j for j, n in enumerate(asked.levels) if n == 3]
-    two = [j for j, n in enumerate(asked.levels) if n == 2]
+    three = [j for j, n in enumerate(request.levels) if n == 3]
+    two = [j for j, n in enumerate(request.levels) if n == 2]
     theirs = np.asarray(definitive_screening_design(len(three), len(two)))
-    found: Numbers = np.empty(theirs.shape, dtype=np.int64)
-    found[:, three] = np.rint(theirs[:, : len(three)]).astype(np.int64) + 1
-    found[:, two] = (np.rint(theirs[:, len(three) :]).astype(np.int64) + 1) // 2
-    return found
+    rows: Numbers = np.empty(theirs.shape, dtype=np.int64)
+    rows[:, three] = np.rint(theirs[:, : len(three)]).astype(np.int64) + 1
+    rows[:, two] = (np.rint(theirs[:, len(three) :]).astype(np.int64) + 1) // 2
+    return rows
 
 
-def claim(asked: Asked) -> Claim:
+def claim(request: Asked) -> Claim:
     """Linear effects clear of second order."""
     return Claim(model="squares", clear=True)
 

@@ -16,24 +16,24 @@ CANNOT: tuple[str, ...] = ()
 MOST = 1 << 16
 
 
-def fault(asked: Asked) -> str:
+def fault(request: Asked) -> str:
     """Too many treatments."""
-    return f"at most {MOST} treatments" if asked.combinations > MOST else ""
+    return f"at most {MOST} treatments" if request.combinations > MOST else ""
 
 
-def treatments(asked: Asked) -> Numbers:
+def treatments(request: Asked) -> Numbers:
     """All allowed combinations."""
-    levels = asked.levels
-    rows: Numbers = np.empty((asked.combinations, len(levels)), dtype=np.int64)
+    levels = request.levels
+    rows: Numbers = np.empty((request.combinations, len(levels)), dtype=np.int64)
     index = np.arange(len(rows))
     for j, count in enumerate(levels):
         rows[:, j] = index // math.prod(levels[j + 1 :]) % count
-    allowed: Numbers = rows[asked.allowed(rows)]
+    allowed: Numbers = rows[request.allowed(rows)]
     return allowed
 
 
-def claim(asked: Asked) -> Claim:
+def claim(request: Asked) -> Claim:
     """Orthogonal where nothing is left out."""
-    if not asked.forbidden:
-        return Claim(strength=2, runs=asked.combinations)
-    return Claim(model=models.largest_model(asked.factors, treatments(asked)) or "main")
+    if not request.forbidden:
+        return Claim(strength=2, runs=request.combinations)
+    return Claim(model=models.largest_model(request.factors, treatments(request)) or "main")

@@ -30,46 +30,51 @@ CANNOT = (
 _DRAWS = 50
 
 
-def fault(asked: Asked) -> str:
+def fault(request: Asked) -> str:
     """So many distinct points, which tell main effects apart."""
-    return no_pydoe() or whole_runs(asked) or no_forbidden(asked) or untold(treatments, asked)
+    return (
+        no_pydoe()
+        or runs_fault(request)
+        or no_forbidden(request)
+        or draw_fault(treatments, request)
+    )
 
 
-def whole_runs(asked: Asked) -> str:
+def runs_fault(request: Asked) -> str:
     """Fault of the number of runs, which must be said."""
-    least = models.coefficients(asked.factors, "main")
-    most = min(asked.combinations, 100_000)
-    if "runs" not in asked.options:
+    least = models.coefficients(request.factors, "main")
+    most = min(request.combinations, 100_000)
+    if "runs" not in request.options:
         return f"runs: how many, at least {least} for the main effects"
-    return whole_number(asked, "runs", least, most)
+    return whole_number(request, "runs", least, most)
 
 
-def treatments(asked: Asked) -> Numbers:
+def treatments(request: Asked) -> Numbers:
     """The first draw whose rows differ and tell main effects apart, level numbers by rank; BadInput where
     there is none."""
     from pydoe import lhs
 
-    runs = asked.whole("runs", 0)
+    runs = request.whole("runs", 0)
     for draw in range(_DRAWS):
-        seed = np.random.default_rng([asked.seed & 0xFFFFFFFF, asked.seed >> 32, draw])
+        seed = np.random.default_rng([request.seed & 0xFFFFFFFF, request.seed >> 32, draw])
         criterion = "maximin" if runs <= 200 else None
-        points = np.asarray(lhs(len(asked.factors), samples=runs, criterion=criterion, seed=seed))
+        points = np.asarray(lhs(len(request.factors), samples=runs, criterion=criterion, seed=seed))
         ranks = np.argsort(np.argsort(points, axis=0), axis=0)
-        found: Numbers = np.column_stack(
+        rows: Numbers = np.column_stack(
             [
-                by_value(asked, j)[(2 * ranks[:, j] + 1) * count // (2 * runs)]
-                for j, count in enumerate(asked.levels)
+                by_value(request, j)[(2 * ranks[:, j] + 1) * count // (2 * runs)]
+                for j, count in enumerate(request.levels)
             ]
         )
-        if len(np.unique(found, axis=0)) == runs and models.largest_model(asked.factors, found):
-            return found
+        if len(np.unique(rows, axis=0)) == runs and models.largest_model(request.factors, rows):
+            return rows
     raise too_few(runs)
 
 
-def untold(draw: Callable[[Asked], Numbers], asked: Asked) -> str:
+def draw_fault(draw: Callable[[Asked], Numbers], request: Asked) -> str:
     """Fault of points that do not tell main effects apart, or are not so many."""
     try:
-        draw(asked)
+        draw(request)
     except BadInput as error:
         return str(error).partition("expected ")[2]
     return ""
@@ -82,14 +87,14 @@ def too_few(runs: int) -> BadInput:
     )
 
 
-def claim(asked: Asked) -> Claim:
+def claim(request: Asked) -> Claim:
     """Levels nearly as often, the largest model that the points tell apart."""
-    model = models.largest_model(asked.factors, treatments(asked))
-    return Claim(model=model or "main", near=True, runs=asked.whole("runs", 0))
+    model = models.largest_model(request.factors, treatments(request))
+    return Claim(model=model or "main", near=True, runs=request.whole("runs", 0))
 
 
-def by_value(asked: Asked, place: int) -> Numbers:
+def by_value(request: Asked, place: int) -> Numbers:
     """Level numbers in the order of their values."""
-    values = numeric(asked.factors[place])
-    order: Numbers = np.argsort(values) if values else np.arange(asked.levels[place])
+    values = numeric(request.factors[place])
+    order: Numbers = np.argsort(values) if values else np.arange(request.levels[place])
     return order

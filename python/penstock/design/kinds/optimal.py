@@ -32,9 +32,9 @@ MOST_RUNS, MOST_COEFFICIENTS = 400, 150
 #: combinations over which variance is averaged: all, or a sample of so many
 _REGION = 4096
 _BETTER = 1 + 1e-9
-#: designs that this process found, by what was asked: a study is read, planned and shown with the same
-_MADE: dict[tuple[str, str], Numbers] = {}
-_MOST_MADE = 64
+#: designs that this process computed, by request: a study is read, planned and shown with the same
+_CACHE: dict[tuple[str, str], Numbers] = {}
+_MOST_CACHED = 64
 
 
 @dataclass(frozen=True)
@@ -55,77 +55,83 @@ class Optimal:
         aim = "estimates" if self.criterion == "D" else "predictions"
         return f"As many runs as wanted for any levels, with the best {aim} of a model."
 
-    def fault(self, asked: Asked) -> str:
+    def fault(self, request: Asked) -> str:
         """A model, enough runs, rows to keep that are treatments."""
-        model = asked.options.get("model", "main")
+        model = request.options.get("model", "main")
         if model not in MODELS:
             return f"model: {', '.join(MODELS)}"
-        least = models.coefficients(asked.factors, model)
+        least = models.coefficients(request.factors, model)
         if least > MOST_COEFFICIENTS:
             return f"a model of at most {MOST_COEFFICIENTS} coefficients; {model} has {least}"
-        most = min(asked.combinations, MOST_RUNS)
+        most = min(request.combinations, MOST_RUNS)
         if least > most:
             return f"a smaller model: {model} has {least} coefficients, {most} runs are possible"
-        said = asked.options.get("keep", [])
-        names = set(asked.names)
-        if not isinstance(said, list):
+        keep = request.options.get("keep", [])
+        names = set(request.names)
+        if not isinstance(keep, list):
             return "keep: treatments, each a mapping of factor to level"
-        for number, row in enumerate(said, start=1):
+        for number, row in enumerate(keep, start=1):
             if not isinstance(row, dict) or set(row) != names:
-                return f"keep, row {number}: a level for each of {', '.join(asked.names)}"
-            for factor in asked.factors:
-                known = [v.name for v in factor.levels]
-                if level_name(row[factor.name]) not in known:
-                    return f"keep, row {number}: a level of {factor.name} ({', '.join(known)})"
-        return whole_number(asked, "runs", max(least, len(said)), most)
+                return f"keep, row {number}: a level for each of {', '.join(request.names)}"
+            for factor in request.factors:
+                level_names = [v.name for v in factor.levels]
+                if level_name(row[factor.name]) not in level_names:
+                    return (
+                        f"keep, row {number}: a level of {factor.name} ({', '.join(level_names)})"
+                    )
+        return whole_number(request, "runs", max(least, len(keep)), most)
 
-    def treatments(self, asked: Asked) -> Numbers:
+    def treatments(self, request: Asked) -> Numbers:
         """The best of several starts; BadInput where too few combinations are allowed."""
-        key = (self.criterion, repr(asked))
-        if key not in _MADE:
-            if len(_MADE) >= _MOST_MADE:
-                _MADE.clear()
-            _MADE[key] = self._made(asked)
-        return _MADE[key].copy()
+        key = (self.criterion, repr(request))
+        if key not in _CACHE:
+            if len(_CACHE) >= _MOST_CACHED:
+                _CACHE.clear()
+            _CACHE[key] = self._computed(request)
+        return _CACHE[key].copy()
 
-    def _made(self, asked: Asked) -> Numbers:
-        said = asked.options.get("keep", [])
-        kept = (
-            numbers_of(asked, said) if said else np.empty((0, len(asked.factors)), dtype=np.int64)
+    def _computed(self, request: Asked) -> Numbers:
+        keep = request.options.get("keep", [])
+        fixed = (
+            numbers_of(request, keep)
+            if keep
+            else np.empty((0, len(request.factors)), dtype=np.int64)
         )
-        kept = kept[np.sort(np.unique(kept, axis=0, return_index=True)[1])] if len(kept) else kept
-        model: Model = asked.options.get("model", "main")
-        least = models.coefficients(asked.factors, model)
-        runs = asked.whole("runs", min(least + 5, possible(asked)))
-        random = np.random.default_rng([asked.seed & 0xFFFFFFFF, asked.seed >> 32])
-        moments = self._moments(asked, model, random)
+        fixed = (
+            fixed[np.sort(np.unique(fixed, axis=0, return_index=True)[1])] if len(fixed) else fixed
+        )
+        model: Model = request.options.get("model", "main")
+        least = models.coefficients(request.factors, model)
+        runs = request.whole("runs", min(least + 5, possible(request)))
+        random = np.random.default_rng([request.seed & 0xFFFFFFFF, request.seed >> 32])
+        moments = self._moments(request, model, random)
         best: tuple[float, Numbers] | None = None
-        for _ in range(max(1, min(_STARTS, _ROOM // (runs * sum(asked.levels))))):
-            rows = _start(asked, kept, runs, random)
-            score, rows = _exchange(asked, model, rows, len(kept), moments)
+        for _ in range(max(1, min(_STARTS, _ROOM // (runs * sum(request.levels))))):
+            rows = _start(request, fixed, runs, random)
+            score, rows = _exchange(request, model, rows, len(fixed), moments)
             if best is None or score > best[0] * (_BETTER if best[0] > 0 else 1):
                 best = score, rows
         assert best is not None
-        if int(np.linalg.matrix_rank(models.matrix(asked.factors, model, best[1]))) < least:
+        if int(np.linalg.matrix_rank(models.matrix(request.factors, model, best[1]))) < least:
             raise BadInput(
                 f"found no {runs} allowed combinations that tell the {least} coefficients of the model "
                 f"{model} apart; expected a smaller model, more runs or fewer design.forbidden"
             )
         return best[1]
 
-    def claim(self, asked: Asked) -> Claim:
+    def claim(self, request: Asked) -> Claim:
         """Every coefficient of the model has an estimate."""
-        runs = asked.options.get("runs")
-        return Claim(model=asked.options.get("model", "main"), runs=runs)
+        runs = request.options.get("runs")
+        return Claim(model=request.options.get("model", "main"), runs=runs)
 
-    def _moments(self, asked: Asked, model: Model, random: np.random.Generator) -> Values | None:
+    def _moments(self, request: Asked, model: Model, random: np.random.Generator) -> Values | None:
         if self.criterion == "D":
             return None
-        if asked.combinations <= _REGION:
-            region = full.treatments(asked)
+        if request.combinations <= _REGION:
+            region = full.treatments(request)
         else:
-            region = _allowed_sample(asked, _REGION, random)
-        x = models.matrix(asked.factors, model, region)
+            region = _allowed_sample(request, _REGION, random)
+        x = models.matrix(request.factors, model, region)
         moments: Values = x.T @ x / len(x)
         return moments
 
@@ -134,21 +140,21 @@ D = Optimal("D")
 I = Optimal("I")  # noqa: E741 - the criterion's name
 
 
-def possible(asked: Asked) -> int:
+def possible(request: Asked) -> int:
     """Allowed combinations; all where they are too many to count."""
-    if asked.combinations > full.MOST:
-        return asked.combinations
-    return len(full.treatments(asked))
+    if request.combinations > full.MOST:
+        return request.combinations
+    return len(full.treatments(request))
 
 
-def _allowed_sample(asked: Asked, count: int, random: np.random.Generator) -> Numbers:
-    found: list[Numbers] = []
+def _allowed_sample(request: Asked, count: int, random: np.random.Generator) -> Numbers:
+    parts: list[Numbers] = []
     for _ in range(50):
-        drawn = random.integers(0, asked.levels, size=(count, len(asked.levels)))
-        found.append(drawn[asked.allowed(drawn)])
-        if sum(map(len, found)) >= count:
+        drawn = random.integers(0, request.levels, size=(count, len(request.levels)))
+        parts.append(drawn[request.allowed(drawn)])
+        if sum(map(len, parts)) >= count:
             break
-    rows: Numbers = np.concatenate(found)[:count]
+    rows: Numbers = np.concatenate(parts)[:count]
     if not len(rows):
         raise BadInput(
             "found no allowed combination in many draws; expected fewer design.forbidden"
@@ -156,22 +162,24 @@ def _allowed_sample(asked: Asked, count: int, random: np.random.Generator) -> Nu
     return rows
 
 
-def _start(asked: Asked, kept: Numbers, runs: int, random: np.random.Generator) -> Numbers:
+def _start(request: Asked, fixed: Numbers, runs: int, random: np.random.Generator) -> Numbers:
     """Kept rows and random distinct allowed ones."""
-    if asked.combinations <= 1 << 16:
-        pool = full.treatments(asked)
+    if request.combinations <= 1 << 16:
+        pool = full.treatments(request)
     else:
-        pool = np.unique(_allowed_sample(asked, 20 * runs, random), axis=0)
-    have = {tuple(row) for row in kept.tolist()}
+        pool = np.unique(_allowed_sample(request, 20 * runs, random), axis=0)
+    have = {tuple(row) for row in fixed.tolist()}
     free = np.array([row for row in pool.tolist() if tuple(row) not in have], dtype=np.int64)
-    if len(free) + len(kept) < runs:
+    if len(free) + len(fixed) < runs:
         raise BadInput(
-            f"found {len(free) + len(kept)} allowed combinations; expected at least the {runs} runs of "
+            f"found {len(free) + len(fixed)} allowed combinations; expected at least the {runs} runs of "
             "the optimal design: fewer runs, or fewer design.forbidden"
         )
-    chosen = free[random.permutation(len(free))[: runs - len(kept)]].reshape(-1, len(asked.levels))
-    found: Numbers = np.concatenate([kept, chosen])
-    return found
+    chosen = free[random.permutation(len(free))[: runs - len(fixed)]].reshape(
+        -1, len(request.levels)
+    )
+    rows: Numbers = np.concatenate([fixed, chosen])
+    return rows
 
 
 def _score(x: Values, moments: Values | None) -> float:
@@ -185,22 +193,22 @@ def _score(x: Values, moments: Values | None) -> float:
 
 
 def _exchange(
-    asked: Asked, model: Model, rows: Numbers, kept: int, moments: Values | None
+    request: Asked, model: Model, rows: Numbers, n_fixed: int, moments: Values | None
 ) -> tuple[float, Numbers]:
     rows = rows.copy()
-    x = models.matrix(asked.factors, model, rows)
+    x = models.matrix(request.factors, model, rows)
     ridge = 1e-6 * np.eye(x.shape[1])
     have = {tuple(row) for row in rows.tolist()}
     for _ in range(_PASSES):
         changed = False
-        for i in range(kept, len(rows)):
+        for i in range(n_fixed, len(rows)):
             rest = np.linalg.inv(x.T @ x - np.outer(x[i], x[i]) + ridge)
-            for j, count in enumerate(asked.levels):
+            for j, count in enumerate(request.levels):
                 others = np.repeat(rows[i][None, :], count, axis=0)
                 others[:, j] = np.arange(count)
-                good = asked.allowed(others)
+                good = request.allowed(others)
                 good &= [tuple(r) not in have or r[j] == rows[i, j] for r in others.tolist()]
-                candidates = models.matrix(asked.factors, model, others)
+                candidates = models.matrix(request.factors, model, others)
                 gain = _gains(rest, candidates, moments)
                 gain[~good] = -np.inf
                 best, now = int(np.argmax(gain)), int(rows[i, j])

@@ -19,39 +19,39 @@ CANNOT = (
 )
 
 
-def fault(asked: Asked) -> str:
+def fault(request: Asked) -> str:
     """An array must have a column for every factor and tell rows apart."""
     if missing := no_pydoe():
         return missing
-    named = asked.options.get("array")
-    if "array" in asked.options and named not in {_short(n) for n in _names()}:
+    named = request.options.get("array")
+    if "array" in request.options and named not in {_short(n) for n in _names()}:
         return f"array: one of {', '.join(sorted({_short(n) for n in _names()}, key=_runs))}"
-    if _fitting(asked) is None:
+    if _fitting(request) is None:
         which = f"{named}" if named else "an array of the catalogue"
         return f"factors that {which} has columns for, with distinct rows; or kind: d-optimal"
-    return no_forbidden(asked)
+    return no_forbidden(request)
 
 
-def treatments(asked: Asked) -> Numbers:
+def treatments(request: Asked) -> Numbers:
     """The columns of the smallest array that fits, by the number of levels."""
-    found = _fitting(asked)
-    assert found is not None
-    return found
+    array = _fitting(request)
+    assert array is not None
+    return array
 
 
-def claim(asked: Asked) -> Claim:
+def claim(request: Asked) -> Claim:
     """Strength 2."""
     return Claim(strength=2)
 
 
-def _fitting(asked: Asked) -> Numbers | None:
-    named = asked.options.get("array")
+def _fitting(request: Asked) -> Numbers | None:
+    named = request.options.get("array")
     for name in sorted(_names(), key=lambda n: _runs(_short(n))):
         if named is None or _short(name) == named:
             for array in _arrays(name):
-                found = _chosen(array, asked.levels)
-                if found is not None:
-                    return found
+                columns = _chosen(array, request.levels)
+                if columns is not None:
+                    return columns
     return None
 
 
@@ -65,8 +65,8 @@ def _chosen(array: Numbers, levels: list[int]) -> Numbers | None:
         if not free.get(count):
             return None
         taken.append(free[count].pop(0))
-    found: Numbers = array[:, taken]
-    return found if len(np.unique(found, axis=0)) == len(found) else None
+    columns: Numbers = array[:, taken]
+    return columns if len(np.unique(columns, axis=0)) == len(columns) else None
 
 
 @cache

@@ -19,27 +19,27 @@ CANNOT = (
 SIZES = (4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48)
 
 
-def fault(asked: Asked) -> str:
+def fault(request: Asked) -> str:
     """Two levels each, room for all factors, distinct rows."""
-    if any(n != 2 for n in asked.levels):
+    if any(n != 2 for n in request.levels):
         return "two levels for every factor, or kind: orthogonal-array"
-    runs = asked.options.get("runs", 12)
-    if runs not in SIZES or runs <= len(asked.factors):
-        fitting = [n for n in SIZES if n > len(asked.factors)]
+    runs = request.options.get("runs", 12)
+    if runs not in SIZES or runs <= len(request.factors):
+        fitting = [n for n in SIZES if n > len(request.factors)]
         return f"runs: one of {', '.join(map(str, fitting))}"
-    if len(np.unique(_columns(asked), axis=0)) < _runs(asked):
-        return f"at least {_least(_runs(asked))} factors for {_runs(asked)} runs, or a fraction"
-    return no_forbidden(asked)
+    if len(np.unique(_columns(request), axis=0)) < _runs(request):
+        return f"at least {_least(_runs(request))} factors for {_runs(request)} runs, or a fraction"
+    return no_forbidden(request)
 
 
-def treatments(asked: Asked) -> Numbers:
+def treatments(request: Asked) -> Numbers:
     """N rows; the last is all first levels."""
-    return _columns(asked)
+    return _columns(request)
 
 
-def claim(asked: Asked) -> Claim:
+def claim(request: Asked) -> Claim:
     """An orthogonal array of strength 2."""
-    return Claim(strength=2, runs=_runs(asked))
+    return Claim(strength=2, runs=_runs(request))
 
 
 def _least(runs: int) -> int:
@@ -50,13 +50,13 @@ def _least(runs: int) -> int:
     return runs - 1
 
 
-def _runs(asked: Asked) -> int:
-    at_least = max(12, len(asked.factors) + 1)
-    return asked.whole("runs", next(n for n in SIZES if n >= at_least and n not in (16, 32)))
+def _runs(request: Asked) -> int:
+    at_least = max(12, len(request.factors) + 1)
+    return request.whole("runs", next(n for n in SIZES if n >= at_least and n not in (16, 32)))
 
 
-def _columns(asked: Asked) -> Numbers:
-    columns: Numbers = (hadamard(_runs(asked))[:, 1 : len(asked.factors) + 1] + 1) // 2
+def _columns(request: Asked) -> Numbers:
+    columns: Numbers = (hadamard(_runs(request))[:, 1 : len(request.factors) + 1] + 1) // 2
     return columns
 
 
@@ -66,9 +66,9 @@ def hadamard(order: int) -> Numbers:
         return np.array([[1, 1], [1, -1]][:order])[:, :order]
     if order % 4 == 0 and _prime(order - 1):
         q = order - 1
-        found: Numbers = np.ones((order, order), dtype=np.int64)
-        found[1:, 1:] = _jacobsthal(q) - np.eye(q, dtype=np.int64)
-        return _first_column(found)
+        paley: Numbers = np.ones((order, order), dtype=np.int64)
+        paley[1:, 1:] = _jacobsthal(q) - np.eye(q, dtype=np.int64)
+        return _first_column(paley)
     half = order // 2
     if order % 4 == 0 and half % 2 == 0 and _prime(half - 1) and (half - 1) % 4 == 1:
         q = half - 1
@@ -85,9 +85,9 @@ def hadamard(order: int) -> Numbers:
     raise ValueError(f"no Hadamard matrix of order {order} is constructed here")
 
 
-def _first_column(found: Numbers) -> Numbers:
+def _first_column(matrix: Numbers) -> Numbers:
     """Rows turned so that the first column is +1."""
-    turned: Numbers = found * found[:, :1]
+    turned: Numbers = matrix * matrix[:, :1]
     return turned
 
 
@@ -96,8 +96,8 @@ def _jacobsthal(q: int) -> Numbers:
     squares = {i * i % q for i in range(1, q)}
     character = np.array([0, *(1 if i in squares else -1 for i in range(1, q))])
     rows, columns = np.indices((q, q))
-    found: Numbers = character[(columns - rows) % q]
-    return found
+    values: Numbers = character[(columns - rows) % q]
+    return values
 
 
 def _prime(n: int) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.design import model as models
 from penstock.design.kinds.base import Asked, Claim, Numbers, no_pydoe
-from penstock.design.kinds.latin_hypercube import by_value, too_few, untold, whole_runs
+from penstock.design.kinds.latin_hypercube import by_value, draw_fault, runs_fault, too_few
 from penstock.errors import BadInput
 
 WHAT = "A low-discrepancy sequence over the levels; more runs go on where fewer ended."
@@ -21,33 +21,33 @@ CANNOT = (
 _MOST = 1 << 20
 
 
-def fault(asked: Asked) -> str:
+def fault(request: Asked) -> str:
     """So many distinct points, which tell main effects apart."""
-    return no_pydoe() or whole_runs(asked) or untold(treatments, asked)
+    return no_pydoe() or runs_fault(request) or draw_fault(treatments, request)
 
 
-def treatments(asked: Asked) -> Numbers:
+def treatments(request: Asked) -> Numbers:
     """The first distinct, allowed points of the sequence; BadInput where there are not so many."""
     from pydoe import sobol_sequence
 
-    runs, factors = asked.whole("runs", 0), len(asked.factors)
+    runs, factors = request.whole("runs", 0), len(request.factors)
     points = 1 << max(4, (2 * runs - 1).bit_length())
     while True:
-        drawn = sobol_sequence(points, factors, scramble=True, seed=asked.seed % (1 << 32))
+        drawn = sobol_sequence(points, factors, scramble=True, seed=request.seed % (1 << 32))
         unit = np.asarray(drawn)[:points]
         rows = np.column_stack(
             [
-                by_value(asked, j)[np.minimum((unit[:, j] * n).astype(np.int64), n - 1)]
-                for j, n in enumerate(asked.levels)
+                by_value(request, j)[np.minimum((unit[:, j] * n).astype(np.int64), n - 1)]
+                for j, n in enumerate(request.levels)
             ]
         )
-        rows = rows[asked.allowed(rows)]
+        rows = rows[request.allowed(rows)]
         first: Numbers = np.sort(np.unique(rows, axis=0, return_index=True)[1])
         if len(first) >= runs:
-            found: Numbers = rows[first[:runs]]
-            if models.largest_model(asked.factors, found) is None:
+            chosen: Numbers = rows[first[:runs]]
+            if models.largest_model(request.factors, chosen) is None:
                 raise too_few(runs)
-            return found
+            return chosen
         if points >= _MOST:
             raise BadInput(
                 f"found {len(first)} allowed combinations in the sequence; expected the {runs} runs "
@@ -56,7 +56,7 @@ def treatments(asked: Asked) -> Numbers:
         points *= 4
 
 
-def claim(asked: Asked) -> Claim:
+def claim(request: Asked) -> Claim:
     """The largest model that the points tell apart."""
-    model = models.largest_model(asked.factors, treatments(asked))
-    return Claim(model=model or "main", runs=asked.whole("runs", 0))
+    model = models.largest_model(request.factors, treatments(request))
+    return Claim(model=model or "main", runs=request.whole("runs", 0))
