@@ -10,7 +10,7 @@ import pytest
 
 from penstock.analyse.fidelity.fidelity_counters import __file__ as counters_file
 from penstock.analyse.traces.traced_run import TracedRun
-from penstock.report.glossary import explained, words
+from penstock.report.glossary import entries, explained
 from penstock.report.trace.page import write_trace_report
 from tests.examples.report import write_page
 from tests.examples.trace_page import events, write_bundle
@@ -27,10 +27,10 @@ def test_the_page_of_the_docs_is_the_one_of_the_package() -> None:
 
 def test_every_line_of_it_is_an_entry_and_none_is_there_twice() -> None:
     lines = [n for n in (ROOT / "docs" / "glossary.md").read_text().splitlines() if n[:1] == "-"]
-    assert len(words()) == len(lines) > 40
-    forms = [form.lower() for word in words() for form in (word.name, *word.forms)]
+    assert len(entries()) == len(lines) > 40
+    forms = [form.lower() for word in entries() for form in (word.name, *word.forms)]
     assert sorted(set(forms)) == sorted(forms)
-    assert len({word.anchor for word in words()}) == len(lines)
+    assert len({word.anchor for word in entries()}) == len(lines)
     parts = (ROOT / "docs" / "glossary.md").read_text().split("\n## ")[1:]
     for part in parts:
         names = [n[4 : n.index("**", 4)].lower() for n in part.splitlines() if n[:1] == "-"]
@@ -40,11 +40,11 @@ def test_every_line_of_it_is_an_entry_and_none_is_there_twice() -> None:
 def test_what_a_reader_asked_for_is_in_it() -> None:
     asked = """alias,block,confidence interval,effect,interaction,replicate,treatment,p99,page cache,
         readahead,flush,queue depth,time scale,certificate,honoured"""
-    assert {each.strip() for each in asked.split(",")} <= {word.name for word in words()}
+    assert {each.strip() for each in asked.split(",")} <= {word.name for word in entries()}
     # verdicts that leave a run out are explained
     verdicts = set(re.findall(r'"(not-honoured|host-saturated)"', Path(counters_file).read_text()))
     assert len(verdicts) == 2
-    assert verdicts <= {word.name for word in words()}
+    assert verdicts <= {word.name for word in entries()}
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,7 @@ class Plate:
 
     @property
     def drawn(self) -> bool:
-        """Whether there is a picture."""
+        """True if there is a picture."""
         return bool(self.wide)
 
 

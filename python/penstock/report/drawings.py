@@ -39,11 +39,11 @@ def in_page(drawing: Drawing, name: str, title: str) -> Drawn:
 def write(drawings: Mapping[str, Drawing], folder: Path) -> list[Path]:
     """Every figure that can be drawn as SVG and PDF in `folder`, made if absent; returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = []
+    paths = []
     for name, drawing in drawings.items():
         try:
             fig = drawing(style.WIDE_INCHES)
         except style.NotDrawn:
             continue
-        found += render.write(fig, folder, name)
-    return found
+        paths += render.write(fig, folder, name)
+    return paths

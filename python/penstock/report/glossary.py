@@ -1,4 +1,4 @@
-"""The words of a page, explained in it: each links to an entry that the page carries with it.
+"""The terms of a page: each links to an entry that the page contains.
 
 `templates/glossary.md` is the only text of it; `docs/glossary.md` is a copy (`make manual`).
 """
@@ -22,7 +22,7 @@ class Word:
 
     @property
     def anchor(self) -> str:
-        """Where its entry stands in the page."""
+        """Anchor of its entry in the page."""
         return "word-" + re.sub(r"\W+", "-", self.name.lower())
 
 
@@ -36,7 +36,7 @@ _PART = re.compile(
 
 
 @functools.cache
-def words() -> tuple[Word, ...]:
+def entries() -> tuple[Word, ...]:
     """All entries, in the order of the page."""
     folder = resources.files("penstock.report") / "templates"
     text = (folder / "glossary.md").read_text(encoding="utf-8")
@@ -48,7 +48,7 @@ def words() -> tuple[Word, ...]:
 
 @functools.cache
 def _forms() -> tuple[re.Pattern[str], dict[str, Word]]:
-    by_form = {form.lower(): word for word in words() for form in (word.name, *word.forms)}
+    by_form = {form.lower(): word for word in entries() for form in (word.name, *word.forms)}
     longest_first = sorted(by_form, key=len, reverse=True)
     one = "|".join(re.escape(html.escape(form)) for form in longest_first)
     # not inside a path, a name, an option or a key: flush.log, --flush, flush_us, /flush
@@ -61,16 +61,16 @@ def explained(page: str) -> str:
     used: set[str] = set()
     here: set[str] = set()
 
-    def link(found: re.Match[str]) -> str:
-        word = by_form[found[0].lower()]
+    def link(match: re.Match[str]) -> str:
+        word = by_form[match[0].lower()]
         if word.name in here:
-            return found[0]
+            return match[0]
         here.add(word.name)
         used.add(word.name)
-        return f'<a class="word" href="#{word.anchor}">{found[0]}</a>'
+        return f'<a class="word" href="#{word.anchor}">{match[0]}</a>'
 
-    def part(found: re.Match[str]) -> str:
-        text = found[0]
+    def part(match: re.Match[str]) -> str:
+        text = match[0]
         if text.startswith("<section"):
             here.clear()
         return text if text.startswith("<") else pattern.sub(link, text)
@@ -86,7 +86,7 @@ def explained(page: str) -> str:
 def _section(used: set[str]) -> str:
     rows = "".join(
         f'<dt id="{word.anchor}">{html.escape(word.name)}</dt><dd>{html.escape(word.meaning)}</dd>\n'
-        for word in sorted(words(), key=lambda word: word.name.lower())
+        for word in sorted(entries(), key=lambda word: word.name.lower())
         if word.name in used
     )
     if not rows:

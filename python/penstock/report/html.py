@@ -21,20 +21,20 @@ from penstock.report.page import template, text_of
 from penstock.version import version
 
 
-def write_report(results: Outcome | Path | str, found: list[Finding] | None = None) -> Path:
+def write_report(results: Outcome | Path | str, computed: list[Finding] | None = None) -> Path:
     """Writes `OUT/report.html` and `OUT/figures/*.svg|pdf`; returns the page.
 
-    `found`: the findings of these results; where they are not given they are made, and left in
+    `computed`: the findings of these results; if None they are computed and written to
     `OUT/findings.parquet`. A table that is missing is said to be missing in its section. Raises `BadInput`
     where the directory is not one of results.
     """
     outcome = results if isinstance(results, Outcome) else Outcome.read(results)
-    found = write_findings(outcome) if found is None else found
+    computed = write_findings(outcome) if computed is None else computed
     main = outcome.responses[0].name if outcome.responses else None
-    conclusion = answer(outcome, found)
+    conclusion = answer(outcome, computed)
     cost = sections.cost_of_main(outcome)
     stated = [] if conclusion is None else conclusion.findings
-    rest = [f for f in found if f.code != "design-caution" and f not in stated]
+    rest = [f for f in computed if f.code != "design-caution" and f not in stated]
     shown, more = sections.findings_in_two(rest)
     figures = plates(outcome, outcome.path / "figures")
     page = template("report.html.j2").render(
@@ -72,7 +72,7 @@ def write_report(results: Outcome | Path | str, found: list[Finding] | None = No
         fidelity=sections.fidelity(outcome),
         observers=sections.observers(outcome),
         aliases=sections.aliases(outcome),
-        cautions=[f.statement for f in found if f.code == "design-caution"],
+        cautions=[f.statement for f in computed if f.code == "design-caution"],
         repeat=sections.repeat(outcome),
         anova={t["response"]: t for t in sections.anova(outcome)},
         all_runs=sections.all_runs(outcome),
@@ -86,15 +86,15 @@ def write_report(results: Outcome | Path | str, found: list[Finding] | None = No
 
 
 def trace_pages(outcome: Outcome) -> list[str]:
-    """Runs whose traces are shown, each given a page of its own in its bundle."""
+    """Runs whose traces are shown, with a page of its own in the bundle of each."""
     from penstock.analyse.traces.traced_run import TracedRun
     from penstock.report.trace.page import write_trace_report
 
-    made = []
+    written = []
     for run_id in selected_runs(outcome, "io_events"):
         try:
             write_trace_report(TracedRun(outcome.path / "runs" / run_id))
         except (PenstockError, OSError):
             continue  # an odd bundle must not cost the study its report
-        made.append(run_id)
-    return made
+        written.append(run_id)
+    return written

@@ -1,4 +1,4 @@
-"""How effects were judged, in the study's own numbers, as it may stand in a paper."""
+"""Methods section: how effects were judged, in the study's own numbers, for use in a paper."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def _design(outcome: Outcome) -> str:
     assert runs is not None
     plan = outcome.plan
     treatments = len({r["treatment_id"] for r in plan.get("rows") or []})
-    valid, left = len(outcome.measured), len(runs) - len(outcome.measured)
+    valid, excluded = len(outcome.measured), len(runs) - len(outcome.measured)
     factors = [f"{term_text(f.name)} ({len(f.levels)} levels)" for f in outcome.factors]
     order = _ORDERS.get(str(plan.get("order")), "in the order of the plan").format(
         hard=listed([term_text(n) for n in plan.get("whole_plot_factors") or []]),
         strips=listed([term_text(n) for n in plan.get("strip_factors") or []]),
     )
-    without = f"; {left} were left out as not valid" if left else ""
+    without = f"; {excluded} were left out as not valid" if excluded else ""
     return (
         f"{listed(factors)} were varied over {treatments} treatments of {plan.get('replicates')} replicates, "
         f"run {order} (seed {plan.get('seed')}). {valid} runs were analysed{without}."
@@ -140,11 +140,11 @@ def detected(outcome: Outcome, table: pd.DataFrame, scale: str) -> str:
     unit = next(r.unit for r in outcome.responses if r.name == table["response"].iloc[0])
 
     def from_on(level: float) -> str:
-        found = [
+        sizes = [
             2 * error * beyond(df, level=level)
             for error, df in zip(terms["standard_error"], terms["df_error"], strict=True)
         ]
-        both = (min(found), max(found))
+        both = (min(sizes), max(sizes))
         if scale == LOG:
             ends = dict.fromkeys(f"{math.exp(min(v, 700.0)):.3g}" for v in both)
             return f"{'factors' if len(ends) > 1 else 'a factor'} of {' to '.join(ends)}"
@@ -160,14 +160,14 @@ def detected(outcome: Outcome, table: pd.DataFrame, scale: str) -> str:
 
 def _errors(outcome: Outcome, table: pd.DataFrame, scale: str) -> str:
     """The standard deviations of the strata with their degrees of freedom."""
-    said = []
+    texts = []
     unit = next(r.unit for r in outcome.responses if r.name == table["response"].iloc[0])
-    words = {"residual": "of runs", "whole_plot": "between whole plots", "strip": "between strips"}
+    strata = {"residual": "of runs", "whole_plot": "between whole plots", "strip": "between strips"}
     for row in table.to_dict("records"):
         term, square = str(row["term"]), float(row.get("mean_square") or math.nan)
-        if term in words and math.isfinite(square):
+        if term in strata and math.isfinite(square):
             value = quantity(math.sqrt(square), unit if scale == "linear" else "")
-            said.append(f"{value} {words[term]} ({float(row['df']):.0f} degrees of freedom)")
+            texts.append(f"{value} {strata[term]} ({float(row['df']):.0f} degrees of freedom)")
     return (
-        f"the root mean square error is {listed(said)}" if said else "no error could be estimated"
+        f"the root mean square error is {listed(texts)}" if texts else "no error could be estimated"
     )

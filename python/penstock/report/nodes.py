@@ -18,7 +18,7 @@ def nodes(outcome: Outcome) -> dict[str, Table | None] | None:
     document = outcome.study
     if not document or (describe.is_plain(document) and not describe.hosts(document)):
         return None
-    found = {
+    tables = {
         "nodes": _table(describe.nodes(document)),
         "networks": _table(describe.networks(document)),
         "schedule": _table(describe.schedule(document)),
@@ -27,7 +27,7 @@ def nodes(outcome: Outcome) -> dict[str, Table | None] | None:
         "stragglers": _table(_stragglers(outcome)),
         "hosts": _table(_hosts(outcome)),
     }
-    return {name: table if table["rows"] else None for name, table in found.items()}
+    return {name: table if table["rows"] else None for name, table in tables.items()}
 
 
 def _disks(outcome: Outcome) -> list[dict[str, str]]:
@@ -36,9 +36,9 @@ def _disks(outcome: Outcome) -> list[dict[str, str]]:
     if table is None or table.empty or "disk_id" not in table:
         return []
     rows = []
-    for disk_id, mine in table.groupby("disk_id", sort=True, observed=True):
-        of_run = mine.groupby("run_id", observed=True)["valid"].all()
-        bad = mine[~mine["valid"].fillna(True).astype(bool)]
+    for disk_id, of_disk in table.groupby("disk_id", sort=True, observed=True):
+        of_run = of_disk.groupby("run_id", observed=True)["valid"].all()
+        bad = of_disk[~of_disk["valid"].fillna(True).astype(bool)]
         why = bad["reason"].astype(str)
         rows.append(
             {
@@ -53,16 +53,16 @@ def _disks(outcome: Outcome) -> list[dict[str, str]]:
 def _stragglers(outcome: Outcome) -> list[dict[str, str]]:
     """One row for each run: what was most at work, and whether that makes a straggler."""
     rows = []
-    for held in straggler_runs(outcome):
-        top, second = held.loads[:2]
+    for run in straggler_runs(outcome):
+        top, second = run.loads[:2]
         rows.append(
             {
-                "run": held.run_id,
-                "treatment": outcome.phrase(outcome.levels(held.treatment_id)),
+                "run": run.run_id,
+                "treatment": outcome.phrase(outcome.levels(run.treatment_id)),
                 "most at work": top.name if top.resource == "disk" else f"processors of {top.node}",
-                "for": f"{duration(top.busy_ns)} of {duration(held.wall_ns)}",
+                "for": f"{duration(top.busy_ns)} of {duration(run.wall_ns)}",
                 "next": f"{second.node}: {duration(second.busy_ns)}",
-                "straggler": f"{held.node}, {times(held.ratio)}" if held.node else "no",
+                "straggler": f"{run.node}, {times(run.ratio)}" if run.node else "no",
             }
         )
     return rows
@@ -75,11 +75,11 @@ def _hosts(outcome: Outcome) -> list[dict[str, str]]:
     return [
         {
             "host": str(host),
-            "runs": str(len(mine)),
-            "valid": str(int(mine["valid"].sum())),
-            "blocks": ", ".join(str(b) for b in sorted(mine["block_id"].unique())),
+            "runs": str(len(of_host)),
+            "valid": str(int(of_host["valid"].sum())),
+            "blocks": ", ".join(str(b) for b in sorted(of_host["block_id"].unique())),
         }
-        for host, mine in runs.groupby("host_id", sort=True, observed=True)
+        for host, of_host in runs.groupby("host_id", sort=True, observed=True)
     ]
 
 

@@ -1,4 +1,4 @@
-"""What pages are made of: templates, style sheets and scripts."""
+"""Parts of pages: templates, style sheets and scripts."""
 
 from __future__ import annotations
 

@@ -78,12 +78,12 @@ def _printed(
 
 def write(fig: Figure, folder: Path, name: str) -> list[Path]:
     """The figure as SVG and PDF in `folder`; returns the files."""
-    found = []
+    paths = []
     for extension in ("svg", "pdf"):
         path = folder / f"{name}.{extension}"
         path.write_bytes(published(fig, extension))
-        found.append(path)
-    return found
+        paths.append(path)
+    return paths
 
 
 _NUMBER = re.compile(r"-?\d+\.\d{3,}")
@@ -128,10 +128,10 @@ def _shorter(number: re.Match[str]) -> str:
     return f"{float(number.group(0)):.2f}".rstrip("0").rstrip(".")
 
 
-def _point(found: re.Match[str]) -> str:
+def _point(match: re.Match[str]) -> str:
     """A dot of a cloud of points as its shortest path; longer lines as they are."""
-    x, y, end = found.groups()
-    return f"M{x} {y}h.1" if abs(float(end) - float(x)) < 0.3 else found.group(0)
+    x, y, end = match.groups()
+    return f"M{x} {y}h.1" if abs(float(end) - float(x)) < 0.3 else match.group(0)
 
 
 def _with_tips(text: str, tips: dict[str, list[str]]) -> str:
@@ -144,11 +144,11 @@ def _with_tips(text: str, tips: dict[str, list[str]]) -> str:
         position = start
         if mark == "<path " and "</defs>" in _group(text, start):
             position = text.find("</defs>", start)
-        for told in texts:
+        for tip in texts:
             position = text.find(mark, position)
             if position < 0:
                 break
-            attribute = f'{mark}data-tip="{html.escape(told)}" '
+            attribute = f'{mark}data-tip="{html.escape(tip)}" '
             text = text[:position] + attribute + text[position + len(mark) :]
             position += len(attribute)
     return text
@@ -157,8 +157,8 @@ def _with_tips(text: str, tips: dict[str, list[str]]) -> str:
 def _group(text: str, start: int) -> str:
     """The text of the group that starts there, its nested groups included."""
     depth = 0
-    for found in re.finditer(r"<g[ >]|</g>", text[start:]):
-        depth += 1 if found.group(0) != "</g>" else -1
+    for match in re.finditer(r"<g[ >]|</g>", text[start:]):
+        depth += 1 if match.group(0) != "</g>" else -1
         if depth == 0:
-            return text[start : start + found.end()]
+            return text[start : start + match.end()]
     return text[start:]

@@ -1,4 +1,4 @@
-"""What each section of the report says, as plain values for the template."""
+"""Contents of each section of the report, as plain values for the template."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ def response_title(response: ResponseUnit) -> str:
 
 def tiles(outcome: Outcome) -> list[dict[str, str]]:
     """Four or five numbers at the top: runs, treatments, disks, predictions, losses."""
-    found = []
+    numbers = []
     runs = outcome.runs
     planned = len(outcome.plan.get("rows") or [])
     if runs is not None:
         valid = len(outcome.measured)
         total = max(planned, len(runs))
-        found.append(
+        numbers.append(
             {
                 "value": f"{valid} of {total}",
                 "label": "runs valid",
@@ -99,11 +99,11 @@ def tiles(outcome: Outcome) -> list[dict[str, str]]:
             }
         )
         treatments = runs["treatment_id"].nunique() if "treatment_id" in runs else 0
-        found.append({"value": str(treatments), "label": "treatments", "mark": ""})
+        numbers.append({"value": str(treatments), "label": "treatments", "mark": ""})
     table = outcome.fidelity
     if table is not None and len(table) and "valid" in table:
         by_disk = table.groupby(["run_id", "disk_id"])["valid"].all()
-        found.append(
+        numbers.append(
             {
                 "value": f"{int(by_disk.sum())} of {len(by_disk)}",
                 "label": "disk certificates hold",
@@ -111,10 +111,10 @@ def tiles(outcome: Outcome) -> list[dict[str, str]]:
             }
         )
     if outcome.predictions is not None and "ratio" in outcome.predictions:
-        known = outcome.predictions[~assumed(outcome.predictions)]
-        within, judged, _ = agreement(known)
+        judgeable = outcome.predictions[~assumed(outcome.predictions)]
+        within, judged, _ = agreement(judgeable)
         if judged >= LEAST_JUDGED:
-            found.append(
+            numbers.append(
                 {
                     "value": f"{100 * within / judged:.0f} %",
                     "label": "predicted within 15 %",
@@ -128,18 +128,18 @@ def tiles(outcome: Outcome) -> list[dict[str, str]]:
             traced += int(receipt.get("kept") or 0)
             lost += int(receipt.get("lost") or 0)
     if traced:
-        found.append(
+        numbers.append(
             {
                 "value": f"{lost:,} of {traced + lost:,}",
                 "label": "events lost",
                 "mark": "warn" if lost else "",
             }
         )
-    return found
+    return numbers
 
 
 def cost_of_main(outcome: Outcome) -> FactorCost | None:
-    """What the focal factor costs in the first response."""
+    """Cost of the focal factor in the first response."""
     for response in outcome.responses[:1]:
         if focal := focal_factor(outcome, response.name):
             return factor_cost(outcome, response, focal)
@@ -147,7 +147,7 @@ def cost_of_main(outcome: Outcome) -> FactorCost | None:
 
 
 def costs_caption(outcome: Outcome, cost: FactorCost | None) -> str:
-    """What the figure of costs shows, and the table in its place."""
+    """Caption of the figure of costs, and of the table in its place."""
     if cost is None:
         return ""
     shown = outcome.factor(cost.factor).shown
@@ -176,11 +176,11 @@ _SHOWN = 12
 _SHOWN_FINDINGS = 4
 
 
-def findings_in_two(found: list[Finding]) -> tuple[list[Finding], list[Finding]]:
-    """What is shown and what is folded away: errors first, then warnings, then some of the others."""
-    found = sorted(found, key=lambda f: -SEVERITIES.index(f.severity))
-    calm = [f for f in found if f.severity == "info"][_SHOWN_FINDINGS:]
-    return [f for f in found if f not in calm], calm
+def findings_in_two(results: list[Finding]) -> tuple[list[Finding], list[Finding]]:
+    """Findings to show and findings to fold: errors first, then warnings, then some of the others."""
+    results = sorted(results, key=lambda f: -SEVERITIES.index(f.severity))
+    calm = [f for f in results if f.severity == "info"][_SHOWN_FINDINGS:]
+    return [f for f in results if f not in calm], calm
 
 
 def beside(outcome: Outcome) -> str:
@@ -203,7 +203,7 @@ def ranked(outcome: Outcome) -> Table | None:
     if len(cells) < 2:
         return None
     rows = [_row(*c, mark="best" if i == 0 else "") for i, c in enumerate(cells)]
-    found = _table(
+    table = _table(
         heads,
         rows[:_SHOWN],
         title=_title("Treatments, the best first", outcome),
@@ -215,12 +215,12 @@ def ranked(outcome: Outcome) -> Table | None:
         if main.df
         else ""
     )
-    found["note"] = (
+    table["note"] = (
         f"Means of the valid runs{sure}. Worse by: the ratio to the best, if it is significant for all pairs "
         "together; “equal” is at most 5 % worse, “open” cannot be distinguished from the best. "
         "Numbers: means.parquet."
     )
-    return found
+    return table
 
 
 def _title(title: str, outcome: Outcome) -> str:
@@ -267,7 +267,7 @@ def level_means(outcome: Outcome) -> Table | None:
 
 
 def effects_captions(outcome: Outcome) -> dict[str, str]:
-    """What the figures of effects show."""
+    """Captions of the figures of effects."""
     if of_levels(outcome):
         return {
             "pareto": "Share of the variation that each term explains; hollow where not significant at 5 %, "
@@ -334,7 +334,7 @@ def validity(outcome: Outcome) -> Table | None:
             }
         )
         rows.append(_row(run_id, levels, state, first_reason(reason), mark="warn"))
-    left = len(runs) - valid
+    excluded = len(runs) - valid
     delayed = int(runs["validity"].eq("degraded").sum()) if "validity" in runs else 0
     bounded = f" ({delayed} of them degraded, with a bound on their bias)" if delayed else ""
     again = ""
@@ -343,8 +343,8 @@ def validity(outcome: Outcome) -> Table | None:
         again = f" {counted(count, 'run was', 'runs were')} made more than once."
     sentence = (
         f"{len(planned)} runs were planned and {len(runs)} made; {valid} are valid{bounded} and enter the "
-        f"analysis, {left} {'is' if left == 1 else 'are'} left out"
-        f"{' for the reasons below' if left else ''}.{again}"
+        f"analysis, {excluded} {'is' if excluded == 1 else 'are'} left out"
+        f"{' for the reasons below' if excluded else ''}.{again}"
     )
     used = {one["symbol"] for one in strip}
     legend = ", ".join(f"{mark} {name}" for mark, name in _RUN_MARKS.items() if mark in used)
@@ -362,17 +362,19 @@ def prediction(outcome: Outcome) -> Table | None:
     sentences = []
     without: dict[str, None] = {}
     for response in outcome.responses:
-        mine = table[table["response"] == response.name]
-        if mine.empty:
+        of_response = table[table["response"] == response.name]
+        if of_response.empty:
             continue
-        within, judged, worst = agreement(mine)
+        within, judged, worst = agreement(of_response)
         bases = (
-            sorted(set(mine["basis_treatment"].astype(str))) if "basis_treatment" in mine else ["?"]
+            sorted(set(of_response["basis_treatment"].astype(str)))
+            if "basis_treatment" in of_response
+            else ["?"]
         )
         named = " and ".join(
             f"{b} ({outcome.phrase(outcome.levels(b)) or 'levels unknown'})" for b in bases
         )
-        if assumed(mine).any():
+        if assumed(of_response).any():
             sentences.append(
                 f"{response.name}: nothing in the trace comes near its number, so it is assumed to follow "
                 "the whole run, and its predictions are not judged."
@@ -384,7 +386,7 @@ def prediction(outcome: Outcome) -> Table | None:
                 f"{within} of {judged} other treatments{share} came within "
                 f"15 % (the bar is 85 %); the worst is {worst:.2f} of the measurement."
             )
-        for r in mine.to_dict("records"):
+        for r in of_response.to_dict("records"):
             treatment = str(r["treatment_id"])
             if not math.isfinite(float(r["predicted"])):
                 without[outcome.phrase(outcome.levels(treatment)) or treatment] = None
@@ -412,7 +414,7 @@ def prediction(outcome: Outcome) -> Table | None:
         rows,
         sentence=" ".join([*_score_of_all(table), *sentences]),
         without="; ".join(without),
-        model=_left_out(table),
+        model=_model_notes(table),
         responses=names,
     )
 
@@ -429,8 +431,8 @@ def _score_of_all(table: pd.DataFrame) -> list[str]:
     ]
 
 
-def _left_out(table: pd.DataFrame) -> str:
-    """What the model is and leaves out, in its own words, each once."""
+def _model_notes(table: pd.DataFrame) -> str:
+    """Notes of the model on what it includes and omits, each once."""
     notes: list[str] = []
     if "note" in table:
         notes = [str(note) for note in table["note"].dropna().unique()]
@@ -440,7 +442,7 @@ def _left_out(table: pd.DataFrame) -> str:
 
 def fractions(outcome: Outcome) -> list[Table]:
     """Full design against half fraction, one table per response."""
-    found = []
+    tables = []
     for response in outcome.responses:
         compared = half_against_full(outcome, response.name)
         if compared is None:
@@ -460,7 +462,7 @@ def fractions(outcome: Outcome) -> list[Table]:
                 )
             )
         wrong = sum(r["wrong"] for r in compared["rows"])
-        found.append(
+        tables.append(
             _table(
                 [
                     "term",
@@ -482,7 +484,7 @@ def fractions(outcome: Outcome) -> list[Table]:
                 ),
             )
         )
-    return found
+    return tables
 
 
 def patterns(outcome: Outcome) -> Table | None:
@@ -512,24 +514,28 @@ def scaled(value: Any, unit: str) -> str:
 
 
 def fidelity(outcome: Outcome) -> Table | None:
-    """Asked against delivered: a row per metric, and every certificate."""
+    """Specified against delivered: a row per metric, and every certificate."""
     table = outcome.fidelity
     if table is None or table.empty or "metric" not in table:
         return None
     rows = []
-    for metric, mine in table.groupby("metric", sort=False):
-        ratios = mine["ratio"].astype(float)
+    for metric, of_metric in table.groupby("metric", sort=False):
+        ratios = of_metric["ratio"].astype(float)
         finite = ratios[np.isfinite(ratios)]
-        counts = mine["verdict"].astype(str).value_counts()
+        counts = of_metric["verdict"].astype(str).value_counts()
         worst = ""
         if len(finite):
-            at = mine.loc[[(finite - 1).abs().idxmax()]].iloc[0]
+            at = of_metric.loc[[(finite - 1).abs().idxmax()]].iloc[0]
             worst = f"{float(at['ratio']):.3f} ({at['run_id']})"
-        invalid = int((~mine["valid"].fillna(True).astype(bool)).sum()) if "valid" in mine else 0
+        invalid = (
+            int((~of_metric["valid"].fillna(True).astype(bool)).sum())
+            if "valid" in of_metric
+            else 0
+        )
         rows.append(
             _row(
                 str(metric),
-                len(mine),
+                len(of_metric),
                 _number(finite.median(), 4) if len(finite) else "",
                 worst,
                 ", ".join(f"{n}× {v}" for v, n in counts.items()),
@@ -591,7 +597,7 @@ _RECEIPT = (
 
 
 def observers(outcome: Outcome) -> Table | None:
-    """What the observers saw, lost and took, summed over the runs."""
+    """Events, losses and costs of the observers, summed over the runs."""
     totals: dict[str, dict[str, float]] = {}
     runs: dict[str, int] = {}
     for run_id in outcome.run_ids:
@@ -606,7 +612,7 @@ def observers(outcome: Outcome) -> Table | None:
                         sums[key] = sums.get(key, 0.0) + float(value)
     rows = []
     for name, sums in sorted(totals.items()):
-        told = [f"{label} {sums[key]:,.0f}" for key, label in _RECEIPT if key in sums]
+        amounts = [f"{label} {sums[key]:,.0f}" for key, label in _RECEIPT if key in sums]
         late = f"late by {scaled(sums['late_p99_ns'], 'ns')} (p99)" if "late_p99_ns" in sums else ""
         lost = sum(sums.get(key, 0) for key in ("lost", "missed", "points_lost"))
         each = scaled(sums["cpu_ns"] / runs[name], "ns") if "cpu_ns" in sums else "not measured"
@@ -615,7 +621,7 @@ def observers(outcome: Outcome) -> Table | None:
             per_event = f"{sums['added_ns_per_call'] / runs[name]:.0f} ns added (nominal)"
         elif sums.get("seen") and "cpu_ns" in sums:
             per_event = scaled(sums["cpu_ns"] / sums["seen"], "ns")
-        cells = (name, runs[name], ", ".join(told), late, each, per_event)
+        cells = (name, runs[name], ", ".join(amounts), late, each, per_event)
         rows.append(_row(*cells, mark="warn" if lost else ""))
     return (
         _table(
@@ -628,9 +634,9 @@ def observers(outcome: Outcome) -> Table | None:
 
 def aliases(outcome: Outcome) -> Table:
     """The alias table in words, or that there is none."""
-    found = outcome.plan.get("aliases") or []
+    declared = outcome.plan.get("aliases") or []
     rows = []
-    for alias in found:
+    for alias in declared:
         if isinstance(alias, dict):
             rows.append(
                 _row(
@@ -645,13 +651,13 @@ def aliases(outcome: Outcome) -> Table:
         )
     elif rows:
         relation = outcome.plan.get("defining_relation") or []
-        words = (
+        shown = (
             " = ".join(str(r).replace("*", " × ") for r in relation)
             if isinstance(relation, list)
             else str(relation)
         )
         sentence = (
-            f"This design is a fraction (defining relation {words}): these cannot be separated."
+            f"This design is a fraction (defining relation {shown}): these cannot be separated."
         )
     elif outcome.plan.get("model"):
         sentence = "No term of the model holds a part of a term just beyond it."
@@ -664,15 +670,15 @@ def aliases(outcome: Outcome) -> Table:
 
 def absent(outcome: Outcome, figures: Mapping[Any, Any]) -> dict[str, str]:
     """Sections of the report that have nothing to show, and why; one line at its end names them."""
-    found = {}
+    missing = {}
     if prediction(outcome) is None:
-        found["prediction"] = "predictions (`penstock predict` makes them from a trace)"
+        missing["prediction"] = "predictions (`penstock predict` makes them from a trace)"
     offsets, utilisation = figures[("offsets", None)], figures[("utilisation", None)]
     if not offsets.drawn and patterns(outcome) is None:
-        found["patterns"] = f"access patterns ({offsets.reason or 'no run was traced'})"
+        missing["patterns"] = f"access patterns ({offsets.reason or 'no run was traced'})"
     if not utilisation.drawn:
-        found["utilisation"] = f"utilisation ({utilisation.reason or 'nothing was recorded'})"
-    return found
+        missing["utilisation"] = f"utilisation ({utilisation.reason or 'nothing was recorded'})"
+    return missing
 
 
 def repeat(outcome: Outcome) -> dict[str, Any]:
@@ -723,37 +729,37 @@ def _profiles(manifest: dict[str, Any]) -> dict[str, str]:
     disks = manifest.get("disks")
     if not isinstance(disks, dict):
         return _flat(hashes) if hashes else {}
-    found = {}
+    hash_by_name = {}
     for disk_id, disk in disks.items():
         name = str(disk.get("profile") or disk_id)
         name = at_speed(name, scale_of(disk) or 1.0)
-        found[name] = str(hashes.get(disk_id, ""))
-    return found
+        hash_by_name[name] = str(hashes.get(disk_id, ""))
+    return hash_by_name
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, str]:
     """Nested mappings as `a b` → text, short values only."""
     if not isinstance(value, dict):
         return {prefix or "value": str(value)}
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for key, inner in value.items():
         name = f"{prefix} {key}".strip()
         if isinstance(inner, dict):
-            found.update(_flat(inner, name))
+            texts.update(_flat(inner, name))
         elif isinstance(inner, list):
             if len(inner) <= 6 and all(not isinstance(i, dict | list) for i in inner):
-                found[name] = ", ".join(map(str, inner))
+                texts[name] = ", ".join(map(str, inner))
         elif inner is not None and len(str(inner)) <= 160:
-            told = f"{inner:,}" if isinstance(inner, int) and abs(inner) > 9999 else str(inner)
-            found[name] = told
-    return found
+            text = f"{inner:,}" if isinstance(inner, int) and abs(inner) > 9999 else str(inner)
+            texts[name] = text
+    return texts
 
 
 def anova(outcome: Outcome) -> list[Table]:
     """The table of effects and variation of every response."""
     if outcome.effects is None:
         return []
-    found = []
+    tables = []
     for response in outcome.responses:
         table = outcome.effects[outcome.effects["response"] == response.name]
         table = table.sort_values("variation_share", ascending=False, kind="stable")
@@ -773,8 +779,8 @@ def anova(outcome: Outcome) -> list[Table]:
                 _row(
                     term_text(str(r["term"])),
                     _number(r.get("variation_share"), 2),
-                    _p_words(r.get("p_value")),
-                    _p_words(r.get("p_holm")),
+                    _p_text(r.get("p_value")),
+                    _p_text(r.get("p_holm")),
                     _number(r.get("effect"), factor=factor),
                     interval,
                     _number(r.get("coefficient"), factor=factor),
@@ -783,7 +789,7 @@ def anova(outcome: Outcome) -> list[Table]:
                     mark="" if sure else "quiet",
                 )
             )
-        found.append(
+        tables.append(
             _table(
                 [
                     "term",
@@ -800,7 +806,7 @@ def anova(outcome: Outcome) -> list[Table]:
                 response=response.name,
             )
         )
-    return [_without_empty(table) for table in found]
+    return [_without_empty(table) for table in tables]
 
 
 def _first(aliases: str, most: int = 6) -> str:
@@ -811,17 +817,17 @@ def _first(aliases: str, most: int = 6) -> str:
     return f"{', '.join(every[:most])} and {len(every) - most} more"
 
 
-def _p_words(p: Any) -> str:
+def _p_text(p: Any) -> str:
     if p is None or not math.isfinite(float(p)):
         return ""
     return "<0.001" if float(p) < 0.001 else f"{float(p):.3f}"
 
 
 def _without_empty(table: Table) -> Table:
-    """Without the columns in which nothing stands."""
-    told = [i for i in range(len(table["columns"])) if any(r["cells"][i] for r in table["rows"])]
-    rows = [{**r, "cells": [r["cells"][i] for i in told]} for r in table["rows"]]
-    return {**table, "columns": [table["columns"][i] for i in told], "rows": rows}
+    """The table without its empty columns."""
+    filled = [i for i in range(len(table["columns"])) if any(r["cells"][i] for r in table["rows"])]
+    rows = [{**r, "cells": [r["cells"][i] for i in filled]} for r in table["rows"]]
+    return {**table, "columns": [table["columns"][i] for i in filled], "rows": rows}
 
 
 def all_runs(outcome: Outcome) -> Table | None:

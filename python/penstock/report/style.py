@@ -1,4 +1,4 @@
-"""How figures look: a colour-blind-safe palette with marks and line styles, sizes, number formats.
+"""Appearance of figures: a colour-blind-safe palette with marks and line styles, sizes, number formats.
 
 Colours are after Okabe and Ito, *Color Universal Design* (2008). No meaning is carried by colour alone.
 """
@@ -125,12 +125,12 @@ def settled(fig: Figure) -> Figure:
 
 
 def narrow(width: float) -> bool:
-    """Whether the figure is for a narrow screen."""
+    """True if the figure is for a narrow screen."""
     return width < 5
 
 
 def wants_log(values: Any) -> bool:
-    """Whether a range of positive values is so wide that only a logarithmic axis shows all of it."""
+    """True if a range of positive values is so wide that only a logarithmic axis shows all of it."""
     array = np.asarray(values, float)
     array = array[np.isfinite(array)]
     return bool(len(array) and array.min() > 0 and array.max() / array.min() > 15)
@@ -183,19 +183,19 @@ def row_names(
 
 
 def tips(fig: Figure, artist: Any, texts: list[str]) -> None:
-    """Attaches a hover text to each mark of an artist, for the page."""
-    known: dict[str, list[str]] = getattr(fig, "penstock_tips", {})
-    gid = f"tip{len(known)}"
+    """Attach a hover text to each mark of an artist, for the page."""
+    by_id: dict[str, list[str]] = getattr(fig, "penstock_tips", {})
+    gid = f"tip{len(by_id)}"
     artist.set_gid(gid)
-    known[gid] = texts
-    fig.penstock_tips = known  # type: ignore[attr-defined]
+    by_id[gid] = texts
+    fig.penstock_tips = by_id  # type: ignore[attr-defined]
     marks: Counter[int] = getattr(fig, "penstock_marks", None) or Counter()
     marks[id(artist.axes)] += len(texts)
     fig.penstock_marks = marks  # type: ignore[attr-defined]
 
 
 def most_marks(fig: Figure) -> int:
-    """How many marks with a hover text the fullest panel of a figure has."""
+    """Number of marks with a hover text in the fullest panel of a figure."""
     marks: dict[int, int] = getattr(fig, "penstock_marks", {})
     return max(marks.values(), default=0)
 

@@ -60,12 +60,12 @@ def _draw(
     outcome: Outcome, kind: str, width: float, response: str | None, run_ids: list[str] | None
 ) -> Figure:
     if kind in BY_RESPONSE:
-        known = {r.name: r for r in outcome.responses}
-        if not known:
+        by_name = {r.name: r for r in outcome.responses}
+        if not by_name:
             raise style.NotDrawn("the study has no response")
-        if response is not None and response not in known:
-            raise BadInput(f"found response {response}; expected one of {', '.join(known)}")
-        return BY_RESPONSE[kind](outcome, known[response or next(iter(known))], width)
+        if response is not None and response not in by_name:
+            raise BadInput(f"found response {response}; expected one of {', '.join(by_name)}")
+        return BY_RESPONSE[kind](outcome, by_name[response or next(iter(by_name))], width)
     if kind in BY_RUN:
         unknown = [r for r in run_ids or [] if r not in outcome.run_ids]
         if unknown:

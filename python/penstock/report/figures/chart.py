@@ -63,7 +63,7 @@ def size_of(width: str) -> Size:
 
 @dataclass(frozen=True)
 class Chart:
-    """What a figure is, besides its data: everything that `fig.json` says."""
+    """Description of a figure without its data: everything that `fig.json` has."""
 
     kind: str
     width: str = "double"
@@ -109,11 +109,11 @@ class Kind(Protocol):
 
 def chart_of(kind: str, recorded: Recorded, **more: Any) -> Chart:
     """The chart of a kind over such series. BadInput for an unknown kind, or one that has another axis."""
-    known: Kind = FIGURE_KINDS.load(kind)
-    if recorded.axis not in known.AXES:
+    figure_kind: Kind = FIGURE_KINDS.load(kind)
+    if recorded.axis not in figure_kind.AXES:
         raise BadInput(
-            f"{kind}: found series over {_AXIS_WORDS[recorded.axis]}; expected them over "
-            f"{' or '.join(_AXIS_WORDS[a] for a in known.AXES)} (--x COLUMN says which column that is)"
+            f"{kind}: found series over {_AXIS_TEXTS[recorded.axis]}; expected them over "
+            f"{' or '.join(_AXIS_TEXTS[a] for a in figure_kind.AXES)} (--x COLUMN says which column that is)"
         )
     return Chart(
         kind,
@@ -125,7 +125,7 @@ def chart_of(kind: str, recorded: Recorded, **more: Any) -> Chart:
     )
 
 
-_AXIS_WORDS = {"time": "time", "index": "a sequence", "value": "values of a column"}
+_AXIS_TEXTS = {"time": "time", "index": "a sequence", "value": "values of a column"}
 
 
 def draw(chart: Chart, recorded: Recorded) -> Figure:
@@ -170,15 +170,15 @@ def _shown(series: Series) -> Series:
 
 def gaps_of(recorded: Recorded) -> list[str]:
     """A sentence for each series with infinite values, which are drawn as gaps."""
-    found = []
+    sentences = []
     for one in recorded.series:
         count = int((np.isinf(one.y) | np.isinf(one.x)).sum())
         if count:
             are = "is infinite and is a gap" if count == 1 else "are infinite and are gaps"
-            found.append(
+            sentences.append(
                 f"{one.name or 'series'}: {count} of {len(one.y)} values {are} in the figure"
             )
-    return found
+    return sentences
 
 
 def _text(name: str) -> str:
@@ -238,8 +238,8 @@ def read_figure(path: Path) -> tuple[Chart, Recorded]:
             Phase(str(p["name"]), float(p["start_s"]), float(p["end_s"]))
             for p in document["phases"]
         )
-        given = {k: v for k, v in document.items() if k in names and k != "phases"}
-        chart = Chart(**given, phases=phases)
+        values = {k: v for k, v in document.items() if k in names and k != "phases"}
+        chart = Chart(**values, phases=phases)
         data = path.parent / Path(str(document["data"])).name
         digest = str(document["data_sha256"])
     except (KeyError, TypeError, ValueError) as error:
@@ -267,8 +267,8 @@ def _document(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise BadInput(f"{path}: found no JSON; expected a figure of `penstock plot`") from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        found = document.get("schema") if isinstance(document, dict) else type(document).__name__
-        raise BadInput(f"{path}: found schema {found!r}; expected {SCHEMA}")
+        actual = document.get("schema") if isinstance(document, dict) else type(document).__name__
+        raise BadInput(f"{path}: found schema {actual!r}; expected {SCHEMA}")
     return document
 
 
@@ -287,8 +287,8 @@ def _recorded(chart: Chart, content: bytes, path: Path) -> Recorded:
             float_precision="round_trip",
         )
         series = [
-            _series(key, mine["x"].to_numpy(float), mine["y"].to_numpy(float))
-            for key, mine in frame.groupby(_COLUMNS, sort=False)
+            _series(key, rows["x"].to_numpy(float), rows["y"].to_numpy(float))
+            for key, rows in frame.groupby(_COLUMNS, sort=False)
         ]
     except (KeyError, ValueError) as error:
         raise BadInput(f"{path}: found {error}; expected the data of a figure") from None

@@ -1,4 +1,4 @@
-"""What the emulated disks delivered second by second, what they were asked to, and what was changed when."""
+"""Rates that the emulated disks delivered second by second, the specified rates, and changes of the disks."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ def delivered(outcome: Outcome, width: float, run_ids: list[str] | None = None) 
 
     Raises NotDrawn where no run has `fidelity_windows` of four seconds or more.
     """
-    wanted = run_ids or series.selected_runs(outcome, "fidelity_windows", 4)
-    found = {run_id: _lines(outcome, run_id) for run_id in wanted}
-    chosen = [run_id for run_id, lines in found.items() if lines]
+    selected = run_ids or series.selected_runs(outcome, "fidelity_windows", 4)
+    by_run = {run_id: _lines(outcome, run_id) for run_id in selected}
+    chosen = [run_id for run_id, lines in by_run.items() if lines]
     if not chosen:
         raise NotDrawn(f"no run was longer than {FEWEST} s on an emulated disk")
     columns = 1 if style.narrow(width) else min(2, len(chosen))
     rows = math.ceil(len(chosen) / columns)
-    names = list(dict.fromkeys(name for run_id in chosen for name in found[run_id]))
+    names = list(dict.fromkeys(name for run_id in chosen for name in by_run[run_id]))
     looks = dict(zip(names, _cycle(len(names)), strict=True))
     fig = style.figure(width, 2.3 * rows + 0.3 + 0.17 * math.ceil(len(names) / 2))
     grid = fig.subplots(rows, columns, squeeze=False, sharey=True)
-    every = pd.concat([line for run_id in chosen for line in found[run_id].values()])
+    every = pd.concat([line for run_id in chosen for line in by_run[run_id].values()])
     top = float(every[["asked_bps", "delivered_bps"]].to_numpy().max()) / MB
     log = style.wants_log(every["delivered_bps"])
     handles: dict[str, Any] = {}
     for index, run_id in enumerate(chosen):
         axes = grid[index // columns][index % columns]
         t0 = series.begin(outcome, run_id, axes, float(every["t_ns"].min()))
-        for name, line in found[run_id].items():
+        for name, line in by_run[run_id].items():
             look = looks[name]
             t = (line["t_ns"] + line["window_ns"] / 2 - t0) / 1e9
             axes.plot(t, line["asked_bps"] / MB, color=look.colour, lw=4, alpha=0.25)
@@ -92,12 +92,12 @@ def _lines(outcome: Outcome, run_id: str) -> dict[str, pd.DataFrame]:
         np.isfinite(table["delivered_bps"].astype(float)) & (table["ops"] >= FEWEST_REQUESTS)
     ]
     table = table[table["direction"].astype(str).isin(("read", "write"))]
-    found = []
-    for (disk, direction), mine in table.groupby(["disk_id", "direction"], observed=True):
-        if len(mine) >= FEWEST:
-            found.append((f"{disk}, {direction}s", mine.sort_values("t_ns")))
-    found.sort(key=lambda pair: -float(pair[1]["bytes"].sum()))
-    return dict(sorted(found[:LINES]))
+    lines = []
+    for (disk, direction), rows in table.groupby(["disk_id", "direction"], observed=True):
+        if len(rows) >= FEWEST:
+            lines.append((f"{disk}, {direction}s", rows.sort_values("t_ns")))
+    lines.sort(key=lambda pair: -float(pair[1]["bytes"].sum()))
+    return dict(sorted(lines[:LINES]))
 
 
 def _mark_off(fig: Figure, axes: Any, t: pd.Series[Any], line: pd.DataFrame, what: str) -> None:
@@ -105,22 +105,27 @@ def _mark_off(fig: Figure, axes: Any, t: pd.Series[Any], line: pd.DataFrame, wha
     off = line["verdict"].astype(str).isin(_OFF)
     if not off.any():
         return
-    mine = line[off]
+    windows = line[off]
     rings = axes.scatter(
-        t[off], mine["delivered_bps"] / MB, s=46, facecolors="none", edgecolors=style.ORANGE, lw=1.2
+        t[off],
+        windows["delivered_bps"] / MB,
+        s=46,
+        facecolors="none",
+        edgecolors=style.ORANGE,
+        lw=1.2,
     )
     texts = [
         f"{what}: {row['delivered_bps'] / MB:.2f} of {row['asked_bps'] / MB:.2f} MB/s ({row['verdict']})"
-        for row in mine.to_dict("records")
+        for row in windows.to_dict("records")
     ]
     style.tips(fig, rings, texts)
 
 
 def _changes(outcome: Outcome, run_id: str) -> list[float]:
-    """When disks were changed, once for changes of the same hundredth of a second [ns]."""
+    """Times at which disks were changed, once for changes of the same hundredth of a second [ns]."""
     events = outcome.table(run_id, "events")
     if events is None or events.empty or "applied_ns" not in events:
         return []
-    mine = events[events["resource"].astype(str) == "disk"] if "resource" in events else events
-    times = sorted({round(float(t) / 1e7) for t in mine["applied_ns"].dropna()})
+    of_disks = events[events["resource"].astype(str) == "disk"] if "resource" in events else events
+    times = sorted({round(float(t) / 1e7) for t in of_disks["applied_ns"].dropna()})
     return [1e7 * t for t in times]

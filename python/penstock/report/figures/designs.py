@@ -53,17 +53,17 @@ def design(outcome: Outcome, width: float) -> Figure:
     small = style.narrow(width)
     fig = style.figure(width, 1.35 + 0.16 * len(treatments))
     share = min(0.75, 0.12 + 0.075 * len(factors))
-    left, right = fig.subplots(1, 2, sharey=True, width_ratios=[share, 1 - share])
+    level_axes, run_axes = fig.subplots(1, 2, sharey=True, width_ratios=[share, 1 - share])
     for x, factor in enumerate(factors):
         for place, level in enumerate(factor.levels):
-            mine = [
+            of_level = [
                 order[t] for t, levels in treatments.items() if str(levels[factor.name]) == level
             ]
             series = style.SERIES[place % len(style.SERIES)]
             filled = place % 2 == 1 if len(factor.levels) == 2 else True
-            dots = left.scatter(
-                [x] * len(mine),
-                mine,
+            dots = level_axes.scatter(
+                [x] * len(of_level),
+                of_level,
                 marker=_LEVELS[place % len(_LEVELS)],
                 s=26,
                 facecolors=series.colour if filled else "none",
@@ -71,24 +71,24 @@ def design(outcome: Outcome, width: float) -> Figure:
                 linewidths=1,
                 zorder=3,
             )
-            style.tips(fig, dots, [f"{factor.phrase(level)}" for _ in mine])
-    left.set_xticks(
+            style.tips(fig, dots, [f"{factor.phrase(level)}" for _ in of_level])
+    level_axes.set_xticks(
         range(len(factors)),
         [term_text(f.name) for f in factors],
         rotation=45 if len(factors) > 3 or small else 0,
         ha="right" if len(factors) > 3 or small else "center",
     )
-    left.set_xlim(-0.6, len(factors) - 0.4)
+    level_axes.set_xlim(-0.6, len(factors) - 0.4)
     every = max(1, len(treatments) // (16 if small else 32))
     shown = [t for i, t in enumerate(treatments) if i % every == 0]
-    left.set_yticks([order[t] for t in shown], shown, fontsize=7)
-    left.set_ylim(-0.7, len(treatments) - 0.3)
-    style.grid(left, "y")
+    level_axes.set_yticks([order[t] for t in shown], shown, fontsize=7)
+    level_axes.set_ylim(-0.7, len(treatments) - 0.3)
+    style.grid(level_axes, "y")
     blocks = sorted({int(r.get("block", 1)) for r in rows})
     for block in blocks:
         of_block = [r for r in rows if int(r.get("block", 1)) == block]
         series = style.SERIES[blocks.index(block) % len(style.SERIES)]
-        dots = right.scatter(
+        dots = run_axes.scatter(
             [int(r["run_order"]) for r in of_block],
             [order[str(r["treatment_id"])] for r in of_block],
             marker=series.mark,
@@ -97,9 +97,9 @@ def design(outcome: Outcome, width: float) -> Figure:
             zorder=3,
         )
         style.tips(fig, dots, [f"{r['run_id']}, block {block}" for r in of_block])
-    right.set_xlabel("place in the order of runs")
-    right.tick_params(axis="y", length=0)
-    style.grid(right, "y")
+    run_axes.set_xlabel("place in the order of runs")
+    run_axes.tick_params(axis="y", length=0)
+    style.grid(run_axes, "y")
     if 1 < len(blocks) <= 6:
         handles = [
             Line2D([], [], color=s.colour, marker=s.mark, linestyle="", label=f"block {b}")
@@ -118,10 +118,10 @@ def _by_share(outcome: Outcome, response: ResponseUnit) -> list[str]:
     """The factors, those that explain most by themselves first."""
     try:
         table = terms_of(outcome, response)
-        found = [str(t) for t in table["term"] if ":" not in str(t)]
+        by_share = [str(t) for t in table["term"] if ":" not in str(t)]
     except NotDrawn:
-        found = []
-    return found + [f.name for f in outcome.factors if f.name not in found]
+        by_share = []
+    return by_share + [f.name for f in outcome.factors if f.name not in by_share]
 
 
 def contour(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
@@ -134,9 +134,9 @@ def contour(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
             raise NotDrawn(
                 "contours take two factors of numbers, one of them of three levels or more"
             )
-        found = surface_of(outcome, response)
+        surface = surface_of(outcome, response)
         sign = 1.0 if response.better == "higher" else -1.0
-        best = best_setting(Merit([found], lambda v: sign * v[0]))
+        best = best_setting(Merit([surface], lambda v: sign * v[0]))
     except PenstockError as error:
         raise NotDrawn(str(error)) from None
     across, up = sorted(numeric[:2], key=[f.name for f in outcome.factors].index)
@@ -146,7 +146,7 @@ def contour(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
         assert values is not None
         grids.append(np.linspace(min(values), max(values), 41))
     z = np.array(
-        [[found.predict(best | {across: x, up: y}).value for x in grids[0]] for y in grids[1]]
+        [[surface.predict(best | {across: x, up: y}).value for x in grids[0]] for y in grids[1]]
     )
     small = style.narrow(width)
     fig = style.figure(width, 3.3 if small else 3.6)
@@ -202,16 +202,16 @@ def contour(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
 
 
 def _setting(outcome: Outcome, at: At) -> str:
-    said = []
+    parts = []
     for name, value in at.items():
         factor = outcome.factor(name)
-        known = isinstance(value, str) and value in factor.levels
-        said.append(
+        is_level = isinstance(value, str) and value in factor.levels
+        parts.append(
             factor.phrase(str(value))
-            if known
+            if is_level
             else f"{name} = {quantity(float(value), factor.unit or '')}"
         )
-    return ", ".join(said)
+    return ", ".join(parts)
 
 
 def cube(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
@@ -224,8 +224,8 @@ def cube(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     values = pd.to_numeric(runs[response.name], errors="coerce")
     means = values.groupby([runs[n].astype(str) for n in chosen]).mean()
     corners = list(itertools.product(*(outcome.factor(n).levels for n in chosen)))
-    found = {c: float(means.get(c, math.nan)) for c in corners}
-    if not all(map(math.isfinite, found.values())):
+    means_at = {c: float(means.get(c, math.nan)) for c in corners}
+    if not all(map(math.isfinite, means_at.values())):
         raise NotDrawn("a corner of the cube has no valid run")
     small = style.narrow(width)
     fig = style.figure(width, 3.2 if small else 3.5)
@@ -238,18 +238,18 @@ def cube(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
             (x1, y1), (x2, y2) = place[a], place[b]
             axes.plot([x1, x2], [y1, y2], color=style.GRID, linewidth=1.4, zorder=1)
     better = max if response.better == "higher" else min
-    top = better(found.values())
-    low, high = min(found.values()), max(found.values())
+    top = better(means_at.values())
+    low, high = min(means_at.values()), max(means_at.values())
     for corner, (x, y) in place.items():
-        value = found[corner]
+        value = means_at[corner]
         size = 60 + 240 * (value - low) / ((high - low) or 1)
         is_best = value == top
         dot = axes.scatter(
             [x], [y], s=size, zorder=3, color=style.ORANGE if is_best else style.BLUE,
             edgecolors=style.PAPER,
         )  # fmt: skip
-        said = outcome.phrase(dict(zip(chosen, corner, strict=True)))
-        style.tips(fig, dot, [f"{said}: {quantity(value, response.unit)}"])
+        levels_text = outcome.phrase(dict(zip(chosen, corner, strict=True)))
+        style.tips(fig, dot, [f"{levels_text}: {quantity(value, response.unit)}"])
         axes.annotate(
             quantity(value),
             (x, y),
@@ -305,7 +305,7 @@ _PURPOSES = {
 
 
 def ledger(outcome: Outcome, width: float) -> Figure:
-    """What each run of a study in stages gave, and the best so far."""
+    """Response of each run of a study in stages, and the best so far."""
     path = outcome.path / "ledger.parquet"
     if not path.exists():
         raise NotDrawn("the study has no stages")
@@ -314,11 +314,11 @@ def ledger(outcome: Outcome, width: float) -> Figure:
     fig = style.figure(width, 2.8)
     axes = fig.subplots()
     at = np.arange(1, len(table) + 1)
-    for purpose, mine in table.groupby("purpose", sort=False):
+    for purpose, of_purpose in table.groupby("purpose", sort=False):
         series = style.SERIES[_PURPOSES.get(str(purpose), 4)]
-        places = at[table.index.get_indexer(mine.index)]
+        places = at[table.index.get_indexer(of_purpose.index)]
         dots = axes.scatter(
-            places, mine["value"], marker=series.mark, color=series.colour, s=24,
+            places, of_purpose["value"], marker=series.mark, color=series.colour, s=24,
             label=str(purpose), zorder=3,
         )  # fmt: skip
         style.tips(
@@ -326,7 +326,7 @@ def ledger(outcome: Outcome, width: float) -> Figure:
             dots,
             [
                 f"{r['run_id']}: {quantity(float(r['value']), response.unit)}; {r['why']}"
-                for r in mine.to_dict("records")
+                for r in of_purpose.to_dict("records")
             ],
         )
     axes.step(

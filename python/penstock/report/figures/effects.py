@@ -50,12 +50,12 @@ def terms_of(outcome: Outcome, response: ResponseUnit) -> pd.DataFrame:
 
 
 def of_levels(outcome: Outcome) -> bool:
-    """Whether effects are told by level means: one factor alone, or one of more than two levels."""
+    """True if effects are shown by level means: one factor alone, or one of more than two levels."""
     return len(outcome.factors) == 1 or any(len(f.levels) > 2 for f in outcome.factors)
 
 
-def _told(row: dict[Any, Any], unit: str) -> str:
-    told = term_text(str(row["term"]))
+def _tip(row: dict[Any, Any], unit: str) -> str:
+    text = term_text(str(row["term"]))
     scale = row.get("scale") or LINEAR
 
     def numbers(*values: float) -> str:
@@ -64,14 +64,14 @@ def _told(row: dict[Any, Any], unit: str) -> str:
         return quantities(values, unit if scale == LINEAR else "")
 
     if math.isfinite(row["effect"]):
-        told += f": {numbers(float(row['effect']))}"
+        text += f": {numbers(float(row['effect']))}"
     low, high = float(row["effect_ci_low"]), float(row["effect_ci_high"])
     if math.isfinite(low):
-        told += f" (95 %: {numbers(low, high)})"
+        text += f" (95 %: {numbers(low, high)})"
     share = row.get("variation_share")
     if isinstance(share, float) and math.isfinite(share):
-        told += f", {share:.1f} % of the variation"
-    return told + ("" if row["sure"] else ", not significant")
+        text += f", {share:.1f} % of the variation"
+    return text + ("" if row["sure"] else ", not significant")
 
 
 def _colour(row: dict[Any, Any]) -> str:
@@ -103,7 +103,7 @@ def effect_bars(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
             edgecolor=colour,
             linewidth=1,
         )
-        style.tips(fig, bar[0], [_told(row, response.unit)])
+        style.tips(fig, bar[0], [_tip(row, response.unit)])
         if math.isfinite(row["effect_ci_low"]):
             axes.plot(
                 [row["effect_ci_low"], row["effect_ci_high"]],
@@ -147,7 +147,7 @@ def level_means(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
     """One panel per factor: the mean at each level with its 95 % interval, on one scale."""
     ranked = ranking(outcome, response)
     means = {f.name: ranked.level_means(f.name) for f in outcome.factors}
-    means = {name: found for name, found in means.items() if len(found) > 1}
+    means = {name: level_rows for name, level_rows in means.items() if len(level_rows) > 1}
     if not means:
         raise NotDrawn("there are no two levels with valid runs to compare")
     small = style.narrow(width)
@@ -155,25 +155,29 @@ def level_means(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
     rows = math.ceil(len(means) / columns)
     fig = style.figure(width, 2.5 * rows)
     grid = fig.subplots(rows, columns, squeeze=False, sharey=True)
-    log = style.wants_log([m.mean for found in means.values() for m in found])
-    for index, (name, found) in enumerate(means.items()):
+    log = style.wants_log([m.mean for level_rows in means.values() for m in level_rows])
+    for index, (name, level_rows) in enumerate(means.items()):
         axes = grid[index // columns][index % columns]
-        at = range(len(found))
-        axes.plot(at, [m.mean for m in found], color=style.GRID, linewidth=1.2, zorder=1)
+        at = range(len(level_rows))
+        axes.plot(at, [m.mean for m in level_rows], color=style.GRID, linewidth=1.2, zorder=1)
         axes.vlines(
-            at, [m.low for m in found], [m.high for m in found], color=style.INK, linewidth=1.2
+            at,
+            [m.low for m in level_rows],
+            [m.high for m in level_rows],
+            color=style.INK,
+            linewidth=1.2,
         )
-        dots = axes.scatter(at, [m.mean for m in found], color=style.BLUE, s=36, zorder=3)
+        dots = axes.scatter(at, [m.mean for m in level_rows], color=style.BLUE, s=36, zorder=3)
         style.tips(
             fig,
             dots,
             [
                 f"{outcome.phrase(m.levels)}: {quantity(m.mean, response.unit)} "
                 f"(95 %: {quantities([m.low, m.high], response.unit)}; {m.n} runs)"
-                for m in found
+                for m in level_rows
             ],
         )
-        labels = [outcome.factor(name).label(m.levels[name]) for m in found]
+        labels = [outcome.factor(name).label(m.levels[name]) for m in level_rows]
         long = len(labels) * max(map(len, labels)) > (20 if small else 68) / columns
         lines = _under(labels, width / columns)
         slanted = long and max(line.count("\n") for line in lines) > 3
@@ -183,7 +187,7 @@ def level_means(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
             rotation=30 if slanted else 0,
             ha="right" if slanted else "center",
         )
-        axes.set_xlim(-0.5, len(found) - 0.5)
+        axes.set_xlim(-0.5, len(level_rows) - 0.5)
         axes.set_title(style.wrapped(term_text(name), width / columns - 0.4, 9.5))
         if index % columns == 0:
             axes.set_ylabel(response_axis(outcome, response, upright=True))
@@ -237,7 +241,7 @@ def pareto(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
             edgecolor=colour,
             linewidth=1,
         )
-        style.tips(fig, bar[0], [_told(row, response.unit)])
+        style.tips(fig, bar[0], [_tip(row, response.unit)])
         axes.annotate(
             f"{share:.1f} %" if share >= 0.05 else "<0.1 %",
             (length, y),
@@ -256,8 +260,8 @@ def pareto(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
             more = [axes.axvline(limit, **dashed)]
             scale = scale_of_effects(outcome, response)
             unit = response.unit if scale == LINEAR else ""
-            told = times(math.exp(limit)) if scale == LOG else quantity(limit, unit)
-            more[0].set_label(f"limit {told}")
+            limit_text = times(math.exp(limit)) if scale == LOG else quantity(limit, unit)
+            more[0].set_label(f"limit {limit_text}")
         else:
             at = np.arange(len(rows))
             more = [axes.vlines(of_each, at - 0.45, at + 0.45, label="limit of each", **dashed)]
@@ -304,8 +308,8 @@ def interactions(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
         a, b = (outcome.factor(n) for n in term.split(":"))
         across, lines = (a, b) if _spread(values, b.name) >= _spread(values, a.name) else (b, a)
         for series, level in zip(style.SERIES, lines.levels, strict=False):
-            mine = values[values[lines.name].astype(str) == level]
-            by_level = mine.groupby(mine[across.name].astype(str))["_v"].mean()
+            of_level = values[values[lines.name].astype(str) == level]
+            by_level = of_level.groupby(of_level[across.name].astype(str))["_v"].mean()
             means = [float(by_level.get(v, math.nan)) for v in across.levels]
             shown = np.array(means)
             axes.plot(
@@ -355,7 +359,7 @@ def _spread(values: pd.DataFrame, factor: str) -> float:
 
 
 def costs(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
-    """What the level in question costs, as a ratio, under every combination of the other factors."""
+    """Cost of the level in question, as a ratio, under every combination of the other factors."""
     focal = focal_factor(outcome, response.name)
     cost = factor_cost(outcome, response, focal) if focal else None
     if cost is None:
@@ -374,12 +378,12 @@ def costs(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
         (style.SERIES[1], [c.ratio > NO_COST for c in cells]),
         (style.SERIES[0], [c.ratio <= NO_COST for c in cells]),
     ):
-        mine = [(i, c) for i, (c, u) in enumerate(zip(cells, use, strict=True)) if u]
-        if not mine:
+        points = [(i, c) for i, (c, u) in enumerate(zip(cells, use, strict=True)) if u]
+        if not points:
             continue
         dots = axes.scatter(
-            [c.ratio for _, c in mine],
-            [i for i, _ in mine],
+            [c.ratio for _, c in points],
+            [i for i, _ in points],
             color=series.colour,
             marker=series.mark,
             s=40,
@@ -390,7 +394,7 @@ def costs(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
             dots,
             [
                 f"{outcome.phrase(c.where)}: {times(c.ratio)} (95 %: {times(c.low)} to {times(c.high)})"
-                for _, c in mine
+                for _, c in points
             ],
         )
     ratios = [c.ratio for c in cells]

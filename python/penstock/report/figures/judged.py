@@ -1,4 +1,4 @@
-"""What effects are judged by: their half-normal plot, and residuals against fitted values and run order."""
+"""Diagnostics of judged effects: half-normal plot, residuals against fitted values and run order."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def half_normal(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
         (style.SERIES[1], ~main, "interaction"),
     ):
         for sure in (True, False):
-            mine = kind & (table["sure"].to_numpy(bool) == sure)
-            if not mine.any():
+            members = kind & (table["sure"].to_numpy(bool) == sure)
+            if not members.any():
                 continue
             dots = axes.scatter(
-                y[mine],
-                x[mine],
+                y[members],
+                x[members],
                 marker=series.mark,
                 s=34,
                 facecolors=series.colour if sure else "none",
@@ -67,16 +67,16 @@ def half_normal(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
                 label=f"{label}{'' if sure else ', not significant'}",
                 zorder=3,
             )
-            style.tips(fig, dots, [term_text(str(t)) for t in table["term"][mine]])
+            style.tips(fig, dots, [term_text(str(t)) for t in table["term"][members]])
     widest = float(y.max())
     for i in [i for i in range(m) if not chance[i]][-_MOST_NAMED:]:
-        left = y[i] > 0.5 * widest
+        far = y[i] > 0.5 * widest
         axes.annotate(
             term_text(str(table["term"].iloc[i])),
             (y[i], x[i]),
-            xytext=(-7 if left else 7, 0),
+            xytext=(-7 if far else 7, 0),
             textcoords="offset points",
-            ha="right" if left else "left",
+            ha="right" if far else "left",
             va="center",
             fontsize=8,
             color=style.INK,

@@ -9,12 +9,12 @@ _LONG = 16
 
 
 def response_axis(
-    outcome: Outcome, response: ResponseUnit, words: str = "{}", upright: bool = False
+    outcome: Outcome, response: ResponseUnit, template: str = "{}", upright: bool = False
 ) -> str:
-    """`bandwidth (MiB/s), disk at ¼ speed`: the response in `words` with its unit, and the disks' speed, in
-    two lines where the axis stands upright or the name is long."""
-    name = words.format(response.name)
-    said = f"{name} ({response.unit})" if response.unit else name
-    return (",\n" if upright or len(said) > _LONG else ", ").join(
-        filter(None, [said, outcome.speeds.common])
+    """`bandwidth (MiB/s), disk at ¼ speed`: the response in `template` with its unit, and the disks' speed,
+    in two lines where the axis stands upright or the name is long."""
+    name = template.format(response.name)
+    label = f"{name} ({response.unit})" if response.unit else name
+    return (",\n" if upright or len(label) > _LONG else ", ").join(
+        filter(None, [label, outcome.speeds.common])
     )

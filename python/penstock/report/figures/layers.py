@@ -1,4 +1,4 @@
-"""What kinds of figures share: panels, looks of many series, phases, unit axes, and points as a raster."""
+"""Parts shared by kinds of figures: panels, looks of many series, phases, unit axes, rasters of points."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _MULTIPLES: dict[str, tuple[tuple[float, str], ...]] = {
 
 @dataclass(frozen=True)
 class Look:
-    """How one series is drawn."""
+    """Appearance of one series."""
 
     colour: Any
     line: Any
@@ -91,20 +91,20 @@ _UNIT_LINES: tuple[Any, ...] = ("-", (0, (4, 1.4)), (0, (1.2, 1)), (0, (6, 1.4, 
 
 
 def looks(n: int) -> list[Look]:
-    """How `n` series are drawn: up to 12 each by colour, line and mark; more in the order of a colour map.
+    """Appearance of `n` series: up to 12 each by colour, line and mark; more in the order of a colour map.
 
-    The map (cividis, without its palest end) reads alike with and without colour vision.
+    The map (cividis, without its palest end) is equally legible with and without colour vision.
     """
     import matplotlib as mpl
 
     width = float(mpl.rcParams["lines.linewidth"])
     if n <= MOST_NAMED:
         own = style.SERIES
-        found = []
+        distinct = []
         for i in range(n):
             base, other = own[i % len(own)], own[(i + i // len(own)) % len(own)]
-            found.append(Look(base.colour, other.line, other.mark, width))
-        return found
+            distinct.append(Look(base.colour, other.line, other.mark, width))
+        return distinct
     shades = colormaps["cividis"](np.linspace(0, 0.88, n))
     lines: list[Any] = ["-", (0, (5, 1.4)), (0, (1.4, 1)), (0, (5, 1.2, 1.2, 1.2))]
     return [Look(tuple(shades[i]), lines[i % 4], "", width * 0.6) for i in range(n)]
@@ -118,9 +118,9 @@ def looks_by_node(recorded: Recorded) -> list[Look]:
     import matplotlib as mpl
 
     nodes = list(dict.fromkeys(s.node for s in recorded.series))
-    pairs = [(s.unit, s.node) for mine in lettered(recorded).values() for s in mine]
-    whole = len(set(pairs)) == len(pairs) == len(nodes) * len(recorded.units)
-    if not whole or "" in nodes or not 1 < len(nodes) <= len(style.SERIES):
+    pairs = [(s.unit, s.node) for of_unit in lettered(recorded).values() for s in of_unit]
+    complete = len(set(pairs)) == len(pairs) == len(nodes) * len(recorded.units)
+    if not complete or "" in nodes or not 1 < len(nodes) <= len(style.SERIES):
         return []
     if len(recorded.units) > len(_UNIT_LINES):
         return []
@@ -171,31 +171,33 @@ def lettered(recorded: Recorded) -> dict[str, list[Series]]:
 
 
 def quantity_of(series: Sequence[Series]) -> str:
-    """What the series of an axis are: their quantity where it is one, else nothing."""
+    """Quantity of the series of an axis, or empty if there are several."""
     names = {s.quantity for s in series} - {""}
     return names.pop().replace("_", " ") if len(names) == 1 else ""
 
 
 def names_of(recorded: Recorded) -> dict[str, list[Series]]:
-    """What a legend names: nodes where each has the same quantities, else the series."""
+    """Names for the legend: nodes if each has the same quantities, else the series."""
     by_node: dict[str, list[Series]] = {}
     for s in recorded.series:
         by_node.setdefault(s.node, []).append(s)
-    sets = [sorted((s.quantity, s.unit, s.run) for s in mine) for mine in by_node.values()]
+    sets = [sorted((s.quantity, s.unit, s.run) for s in of_node) for of_node in by_node.values()]
     alike = all(s == sets[0] for s in sets) and "" not in by_node
-    one_each = all(len({(s.unit, s.run) for s in mine}) == len(mine) for mine in by_node.values())
+    one_each = all(
+        len({(s.unit, s.run) for s in of_node}) == len(of_node) for of_node in by_node.values()
+    )
     if alike and one_each:
         keyed: dict[str, list[Series]] = {
-            _with_run(n, s): [] for n, mine in by_node.items() for s in mine
+            _with_run(n, s): [] for n, of_node in by_node.items() for s in of_node
         }
-        for n, mine in by_node.items():
-            for s in mine:
+        for n, of_node in by_node.items():
+            for s in of_node:
                 keyed[_with_run(n, s)].append(s)
         return keyed
-    found: dict[str, list[Series]] = {}
+    by_name: dict[str, list[Series]] = {}
     for s, name in zip(recorded.series, _plain_names(recorded.series), strict=True):
-        found.setdefault(name, []).append(s)
-    return found
+        by_name.setdefault(name, []).append(s)
+    return by_name
 
 
 def _with_run(name: str, series: Series) -> str:
@@ -217,7 +219,7 @@ def _plain_names(series: Sequence[Series]) -> list[str]:
 
 
 def multiple(unit: str, largest: float) -> tuple[float, str]:
-    """What values are divided by to be shown, and the unit then: the multiple that suits the largest."""
+    """Divisor of values for display, and the resulting unit: the multiple that suits the largest value."""
     per, shown = 1.0, unit
     for factor, name in _MULTIPLES.get(unit, ()):
         if largest >= factor * (1 if factor == 1 else 2):
@@ -356,13 +358,13 @@ def cloud(axes: Any, x: Array, y: Array, look: Look, text: float) -> int:
     fig = axes.figure
     box = fig.get_size_inches()
     columns, rows = int(box[0] * 0.86 / _DOT), int(box[1] * 0.8 / _DOT)
-    left, right = axes.get_xlim()
+    x_low, x_high = axes.get_xlim()
     bottom, top = axes.get_ylim()
     counts, _, _ = np.histogram2d(
         _scaled(axes.xaxis, x),
         _scaled(axes.yaxis, y),
         bins=(columns, rows),
-        range=(_scaled(axes.xaxis, [left, right]), _scaled(axes.yaxis, [bottom, top])),
+        range=(_scaled(axes.xaxis, [x_low, x_high]), _scaled(axes.yaxis, [bottom, top])),
     )
     inside = int(counts.sum())
     grown = counts.copy()  # a dot is two wide and two high, so that a lonely one can be seen
@@ -378,14 +380,14 @@ def cloud(axes: Any, x: Array, y: Array, look: Look, text: float) -> int:
     log = "log" in (axes.get_xscale(), axes.get_yscale())
     axes.imshow(
         image,
-        extent=(0, 1, 0, 1) if log else (left, right, bottom, top),
+        extent=(0, 1, 0, 1) if log else (x_low, x_high, bottom, top),
         transform=axes.transAxes if log else axes.transData,
         origin="lower",
         aspect="auto",
         interpolation="nearest",
         zorder=2,
     )
-    axes.set_xlim(left, right)
+    axes.set_xlim(x_low, x_high)
     axes.set_ylim(bottom, top)
     return inside
 
@@ -430,7 +432,7 @@ def _identifier(series: Series) -> str:
 
 
 def handle(look: Look, few: bool = False) -> Line2D:
-    """What a legend shows of a look."""
+    """Legend entry of a look."""
     return Line2D(
         [], [], color=look.colour, ls=look.line, lw=look.width, marker=look.mark if few else ""
     )
@@ -447,14 +449,14 @@ def by_unit(
     few = recorded.points / max(1, len(recorded.series)) < 25 and len(names) <= MOST_NAMED
     for ax, (unit, series) in zip(axes, lettered(recorded).items(), strict=True):
         inside = {id(s) for s in series}
-        for name, mine in names.items():
-            for s in mine:
+        for name, of_name in names.items():
+            for s in of_name:
                 if id(s) in inside and s.unit == unit:
                     drawn(ax, s, look_of[name], raster, few)
         y_axis(ax, series)
     over_time(layout, axes, recorded)
     if len(names) > MOST_NAMED:
-        many(layout, axes, list(names), [size_of(mine) for mine in names.values()])
+        many(layout, axes, list(names), [size_of(of_name) for of_name in names.values()])
     elif len(names) > 1:
         layout.legend([handle(look_of[n], few) for n in names], list(names))
     elif recorded.series[0].name != quantity_of(recorded.series):

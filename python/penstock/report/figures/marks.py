@@ -58,19 +58,21 @@ def requests(
     write: np.ndarray[Any, Any],
     most: int,
 ) -> int:
-    """Draws reads and writes, about `most` of them at most, extremes kept; gives how many were drawn."""
+    """Draw reads and writes, about `most` of them, with the extremes; return the number drawn."""
     drawn = 0
     for use in (~write, write):
         if not use.any():
             continue
         share = most if use.all() else max(min(300, most // 2), int(most * use.mean()))
-        kept = keep_extremes(x[use], y[use], share)
-        drawn += len(kept)
+        shown = keep_extremes(x[use], y[use], share)
+        drawn += len(shown)
         # crowded marks are drawn smaller, so that order still shows
         if use is write:
-            crosses(axes, x[use][kept], y[use][kept], style.ORANGE, 14 if len(kept) < 3000 else 4)
+            crosses(
+                axes, x[use][shown], y[use][shown], style.ORANGE, 14 if len(shown) < 3000 else 4
+            )
         else:
-            dots(axes, x[use][kept], y[use][kept], style.BLUE, 1.8 if len(kept) < 3000 else 1.1)
+            dots(axes, x[use][shown], y[use][shown], style.BLUE, 1.8 if len(shown) < 3000 else 1.1)
     return drawn
 
 
@@ -80,7 +82,7 @@ def flushes(axes: Any, x: Any) -> None:
 
 
 def legend(fig: Any, reads: bool, writes: bool, flushed: bool = False) -> None:
-    """What a dot, a cross and a mark on the axis stand for."""
+    """Legend of a dot, a cross and a mark on the axis."""
     handles = []
     if reads:
         handles.append(Line2D([], [], marker="o", ls="", color=style.BLUE, ms=4, label="read"))

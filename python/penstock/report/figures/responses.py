@@ -33,8 +33,8 @@ def by_treatment(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
     levels = outcome.factor(focal).levels if focal else [""]
     log = style.wants_log(shown[response.name])
     for series, level in zip(style.SERIES, levels, strict=False):
-        mine = (shown[focal].astype(str) == level) if focal else valid | True
-        for use, filled in ((mine & valid, True), (mine & ~valid, False)):
+        of_level = (shown[focal].astype(str) == level) if focal else valid | True
+        for use, filled in ((of_level & valid, True), (of_level & ~valid, False)):
             rows = shown[use]
             if rows.empty:
                 continue
@@ -128,20 +128,20 @@ def predictions(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
         (~within & ~basis, style.SERIES[1], "X", "predicted farther off"),
         (basis, style.SERIES[2], "*", "basis: its trace was used"),
     ):
-        mine = rows[use]
-        if mine.empty:
+        points = rows[use]
+        if points.empty:
             continue
-        if "ci_low" in mine:
+        if "ci_low" in points:
             axes.vlines(
-                mine["measured_mean"],
-                mine["ci_low"],
-                mine["ci_high"],
+                points["measured_mean"],
+                points["ci_low"],
+                points["ci_high"],
                 color=series.colour,
                 linewidth=1,
             )
         dots = axes.scatter(
-            mine["measured_mean"],
-            mine["predicted"],
+            points["measured_mean"],
+            points["predicted"],
             color=series.colour,
             marker=mark,
             s=90 if mark == "*" else 36,
@@ -155,7 +155,7 @@ def predictions(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
                 f"{r['treatment_id']} ({outcome.phrase(outcome.levels(str(r['treatment_id'])))}): "
                 f"predicted {quantity(r['predicted'], response.unit)}, "
                 f"measured {quantity(r['measured_mean'], response.unit)}"
-                for r in mine.to_dict("records")
+                for r in points.to_dict("records")
             ],
         )
     axes.set_xlim(low, high)

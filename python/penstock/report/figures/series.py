@@ -77,13 +77,13 @@ def verdicts(outcome: Outcome, run_id: str) -> list[tuple[str, str]]:
 
 
 def _verdicts(outcome: Outcome, run_id: str) -> list[tuple[str, str]]:
-    found = []
+    verdicts_of_run = []
     for row in busiest(outcome, run_id):
         k = row.get("k")
         streams = f"({int(k)})" if k is not None and math.isfinite(k) and k > 1 else ""
         if row["class"] != "insufficient":
-            found.append((str(row["direction"]), f"{row['class']}{streams}"))
-    return sorted(found)
+            verdicts_of_run.append((str(row["direction"]), f"{row['class']}{streams}"))
+    return sorted(verdicts_of_run)
 
 
 def busiest(outcome: Outcome, run_id: str) -> list[dict[str, Any]]:
@@ -92,10 +92,10 @@ def busiest(outcome: Outcome, run_id: str) -> list[dict[str, Any]]:
     table = outcome.table(run_id, "patterns", columns)
     if table is None or table.empty:
         return []
-    whole = table[table["tid"].isna()] if "tid" in table else table
-    whole = whole if len(whole) else table
-    whole = whole.sort_values("requests", ascending=False, kind="stable")
-    rows = whole.groupby("direction", observed=True).head(1).to_dict("records")
+    of_all_threads = table[table["tid"].isna()] if "tid" in table else table
+    of_all_threads = of_all_threads if len(of_all_threads) else table
+    of_all_threads = of_all_threads.sort_values("requests", ascending=False, kind="stable")
+    rows = of_all_threads.groupby("direction", observed=True).head(1).to_dict("records")
     return [{str(k): v for k, v in row.items()} for row in rows]
 
 
@@ -126,11 +126,11 @@ def offsets(outcome: Outcome, width: float, run_ids: list[str] | None = None) ->
             axes.set_title(panel_title(outcome, run_id, width / columns), fontsize=9)
             continue
         counts = table["file_id"].value_counts()
-        mine = table[table["file_id"] == counts.index[0]]
-        mine = mine.sort_values("t_ns" if "t_ns" in mine else "seq", kind="stable")
-        y = mine["offset_bytes"].to_numpy(float)
+        of_file = table[table["file_id"] == counts.index[0]]
+        of_file = of_file.sort_values("t_ns" if "t_ns" in of_file else "seq", kind="stable")
+        y = of_file["offset_bytes"].to_numpy(float)
         x = np.arange(1, len(y) + 1, dtype=float)
-        write = (mine["direction"].astype(str) == "write").to_numpy()
+        write = (of_file["direction"].astype(str) == "write").to_numpy()
         most = POINTS_PER_PANEL // (2 if style.narrow(width) else 1)
         drawn = marks.requests(axes, x, y, write, most)
         shown_reads, shown_writes = shown_reads or not write.all(), shown_writes or write.any()
@@ -235,17 +235,17 @@ def _samples(outcome: Outcome, run_id: str) -> int:
 
 def percent_of(table: pd.DataFrame, kind: str) -> pd.DataFrame:
     """The kind's utilisation in per cent over time: its first entity's main metric, sorted by time."""
-    mine = table[(table["kind"].astype(str) == kind) & table["value"].notna()]
-    if "unit" in mine and (mine["unit"].astype(str) == "%").any():
-        mine = mine[mine["unit"].astype(str) == "%"]
-    if mine.empty:
-        return mine
-    metrics = list(mine["metric"].astype(str).drop_duplicates())
+    of_kind = table[(table["kind"].astype(str) == kind) & table["value"].notna()]
+    if "unit" in of_kind and (of_kind["unit"].astype(str) == "%").any():
+        of_kind = of_kind[of_kind["unit"].astype(str) == "%"]
+    if of_kind.empty:
+        return of_kind
+    metrics = list(of_kind["metric"].astype(str).drop_duplicates())
     named = [m for m in metrics if m in (kind, "utilisation", "busy", "all", f"{kind}_percent")]
-    mine = mine[mine["metric"].astype(str) == (named or metrics)[0]]
-    peaks = mine.groupby(mine["entity"].astype(str))["value"].sum()
-    entity = str(peaks.idxmax()) if kind != "cpu" else str(mine["entity"].astype(str).iloc[0])
-    return mine[mine["entity"].astype(str) == entity].sort_values("t_ns")
+    of_kind = of_kind[of_kind["metric"].astype(str) == (named or metrics)[0]]
+    peaks = of_kind.groupby(of_kind["entity"].astype(str))["value"].sum()
+    entity = str(peaks.idxmax()) if kind != "cpu" else str(of_kind["entity"].astype(str).iloc[0])
+    return of_kind[of_kind["entity"].astype(str) == entity].sort_values("t_ns")
 
 
 def fidelity(outcome: Outcome, width: float) -> Figure:
@@ -296,17 +296,17 @@ def _strip(
     values = table["_x"].astype(float)
     log = float(values.min()) > 0 and float(values.max() / values.min()) > 2.5
     for y, metric in enumerate(metrics):
-        mine = table["metric"].astype(str) == metric
+        of_metric = table["metric"].astype(str) == metric
         band = 0.01 if "rate" in metric else 0.15
-        if "limit" in table and table.loc[mine, "limit"].notna().any():
-            band = float(table.loc[mine, "limit"].max())
+        if "limit" in table and table.loc[of_metric, "limit"].notna().any():
+            band = float(table.loc[of_metric, "limit"].max())
         if is_ratio and metric != "lateness":
             axes.fill_betweenx(
                 [y - 0.38, y + 0.38], 1 - band, 1 + band, color=style.GRID, linewidth=0
             )
         for use, series, label in (
-            (mine & ~off, style.SERIES[0], "honoured, bound by demand, or too short to judge"),
-            (mine & off, style.SERIES[1], "not honoured"),
+            (of_metric & ~off, style.SERIES[0], "honoured, bound by demand, or too short to judge"),
+            (of_metric & off, style.SERIES[1], "not honoured"),
         ):
             rows = table[use]
             if rows.empty:

@@ -50,7 +50,7 @@ class Columns:
         )
 
     def drawn(self, file_id: int) -> npt.NDArray[np.bool_]:
-        """Which events of a file are drawn: those that moved bytes."""
+        """Flags of the events of a file that are drawn: those that moved bytes."""
         here: npt.NDArray[np.bool_] = (self.file_id == file_id) & (self.done_bytes > 0)
         return here & ((self.kind & KIND_MASK) <= AROUND)
 
@@ -72,7 +72,7 @@ def batches(run: TraceTables) -> Iterator[Columns]:
 
 
 def _kinds() -> npt.NDArray[np.uint8]:
-    """Of each operation by its number; META of those that nobody knows."""
+    """Kind of each operation by its number; META for unknown ones."""
     kinds = {"read": READ, "write": WRITE, "sync": SYNC, "meta": META}
     table = np.full(257, META, np.uint8)
     for number, name, direction in _native.trace_operations():

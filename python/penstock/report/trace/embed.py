@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.analyse.traces.traced_run import TracedRun
 from penstock.report.trace.gather import Drawing, drawn_spans, marks_of
-from penstock.text import phase as phase_in_words
+from penstock.text import phase as phase_text
 
 #: a file that is used for less of the run than this has a clock of its own
 _WIDE = 0.3
@@ -23,17 +23,20 @@ def script_json(value: Any) -> str:
 
 def packed(drawing: Drawing) -> str:
     """All sections one after the other, deflated, base64."""
-    whole = b"".join(drawing.sections.values())
-    return base64.b64encode(zlib.compress(whole, 6)).decode("ascii")
+    content = b"".join(drawing.sections.values())
+    return base64.b64encode(zlib.compress(content, 6)).decode("ascii")
 
 
 def head_of(drawing: Drawing, run: TracedRun, origin_ns: int) -> dict[str, Any]:
-    """What the page's script has to know of one file's figures."""
+    """Data of one file's figures for the page's script."""
     totals, head = drawing.totals, drawing.head
     first, last = totals["first_ns"] - origin_ns, totals["last_ns"] - origin_ns
-    whole = run.workload
-    if whole is not None and last - first >= _WIDE * (whole.end_ns - whole.start_ns):
-        first, last = min(first, whole.start_ns - origin_ns), max(last, whole.end_ns - origin_ns)
+    workload = run.workload
+    if workload is not None and last - first >= _WIDE * (workload.end_ns - workload.start_ns):
+        first, last = (
+            min(first, workload.start_ns - origin_ns),
+            max(last, workload.end_ns - origin_ns),
+        )
     moments = sorted(marks_of(run, totals["file_id"]).moments)
     at = dict(zip(moments, head["moments"], strict=False))
     phases, lost = _stretches(drawing, run, origin_ns, at)
@@ -73,11 +76,11 @@ def _stretches(
     last = drawing.totals["last_ns"] - origin_ns
     line = 1 if spans else 0
     of_all = run.class_phases(drawing.totals["file_id"])
-    for direction, found in of_all:
-        for phase in found:
+    for direction, phases_of_class in of_all:
+        for phase in phases_of_class:
             first = next(borders, None) or (0, 0)
             after = next(borders, None) or (last, total)
-            name = phase_in_words(phase)
+            name = phase_text(phase)
             name = f"{direction}s {name}" if len(of_all) > 1 else name
             for axis, which in (("time", 0), ("number", 1)):
                 phases[axis].append(

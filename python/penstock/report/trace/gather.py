@@ -37,7 +37,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Marks:
-    """What is drawn across a file's figures: moments [ns, CLOCK_MONOTONIC], and (channel, number) borders."""
+    """Marks across a file's figures: moments [ns, CLOCK_MONOTONIC], and (channel, number) borders."""
 
     moments: list[int] = field(default_factory=list)
     borders: list[tuple[int, int]] = field(default_factory=list)
@@ -59,13 +59,13 @@ class Gathered:
 
 def drawn_spans(run: TracedRun) -> list[Span]:
     """Phases within the workload: what the figures mark. The workload itself fills them."""
-    whole = run.workload
-    if whole is None:
+    workload = run.workload
+    if workload is None:
         return []
     inside = [
         s
         for s in run.spans
-        if s.name != "workload" and s.end_ns > whole.start_ns and s.start_ns < whole.end_ns
+        if s.name != "workload" and s.end_ns > workload.start_ns and s.start_ns < workload.end_ns
     ]
     return inside[:40]
 
@@ -97,7 +97,7 @@ def _importance(file: Totals) -> tuple[int, int]:
 
 
 def time_of(file: Totals) -> int:
-    """Of its reads, writes and flushes [ns]."""
+    """Time of its reads, writes and flushes [ns]."""
     return int(sum(file["time_ns"]) + file["sync_ns"])
 
 
@@ -132,7 +132,7 @@ def gather(run: TracedRun) -> Gathered | None:
     origin = earliest if begun is None else min(begun, earliest)
     each = _small_enough(chosen)
     dense = 2 * (len(chosen) - len(each))
-    wanted = [
+    requests = [
         {
             "file_id": f["file_id"],
             "drawn": sum(f["drawn"]),
@@ -143,11 +143,11 @@ def gather(run: TracedRun) -> Gathered | None:
             "high": f["high"],
             "each": f["file_id"] in each,
             "cells": min(CELLS_EACH, CELLS_ALL // max(dense, 1)),
-            **_asked(marks_of(run, f["file_id"]), origin),
+            **_marks_request(marks_of(run, f["file_id"]), origin),
         }
         for f in chosen
     ]
-    tiles = _native.TraceTiles(json.dumps(wanted))
+    tiles = _native.TraceTiles(json.dumps(requests))
     for batch in batches(run):
         tiles.add(*batch.arrays)
     drawings = [
@@ -157,19 +157,19 @@ def gather(run: TracedRun) -> Gathered | None:
     return Gathered(files, drawings, origin)
 
 
-def _asked(marks: Marks, origin: int) -> dict[str, Any]:
+def _marks_request(marks: Marks, origin: int) -> dict[str, Any]:
     moments = sorted(max(0, moment - origin) for moment in marks.moments)
     return {"moments": moments, "borders": [list(b) for b in marks.borders]}
 
 
 def _small_enough(chosen: list[Totals]) -> set[int]:
     """Files that keep every request: the small ones, as long as all together are not too many."""
-    kept: set[int] = set()
+    complete: set[int] = set()
     room = POINTS_ALL
     for file in sorted(chosen, key=lambda f: sum(f["drawn"])):
         n = sum(file["drawn"])
         if n > min(POINTS_EACH, room):
             break
         room -= n
-        kept.add(file["file_id"])
-    return kept
+        complete.add(file["file_id"])
+    return complete

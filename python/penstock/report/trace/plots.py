@@ -173,30 +173,30 @@ def _clock(axes: Any, panel: str, run: Shown, shown: list[Shown]) -> None:
         axes.set_ylabel("calls in flight", fontsize=8)
 
 
-def chosen_file(run: TracedRun, files: list[Totals], wanted: str | None) -> Totals:
+def chosen_file(run: TracedRun, files: list[Totals], path: str | None) -> Totals:
     """The file of that path or end of a path, else the one with most time. Raises BadInput, NotDrawn."""
     can = [f for f in files if sum(f["drawn"])]
     if not can:
         raise NotDrawn("no call moved bytes of a regular file")
-    if wanted is None:
+    if path is None:
         return can[0]
-    wanted = run.from_disk(wanted)
-    named = [f for f in can if run.name(f["file_id"]) == wanted]
-    named = named or [f for f in can if run.name(f["file_id"]).endswith(wanted)]
+    path = run.from_disk(path)
+    named = [f for f in can if run.name(f["file_id"]) == path]
+    named = named or [f for f in can if run.name(f["file_id"]).endswith(path)]
     if not named:
-        known = ", ".join(printable(run.name(f["file_id"])) for f in can[:5])
-        raise BadInput(f"--file: found no {printable(wanted)}; expected one of {known}")
+        names = ", ".join(printable(run.name(f["file_id"])) for f in can[:5])
+        raise BadInput(f"--file: found no {printable(path)}; expected one of {names}")
     return named[0]
 
 
-def _shown(run: TracedRun, wanted: str | None) -> Shown:
+def _shown(run: TracedRun, path: str | None) -> Shown:
     if not run.has("io_events"):
         raise NotDrawn("only counters were kept: --mode trace records every call")
-    file = chosen_file(run, totals_of(run), wanted)
+    file = chosen_file(run, totals_of(run), path)
     total = sum(file["drawn"][:2])
-    whole = run.workload
-    origin = min(file["first_ns"], whole.start_ns if whole else file["first_ns"])
-    until = max(file["last_ns"], whole.end_ns if whole else file["last_ns"])
+    workload = run.workload
+    origin = min(file["first_ns"], workload.start_ns if workload else file["first_ns"])
+    until = max(file["last_ns"], workload.end_ns if workload else file["last_ns"])
     width = max(1.0, (until - origin) / _BINS)
     clock = Clock(
         origin,
@@ -218,12 +218,12 @@ def _shown(run: TracedRun, wanted: str | None) -> Shown:
         _fill(clock, t, done, latency, write)
         number = before + np.arange(len(t))
         before += len(t)
-        kept = [np.arange(0)]
+        picked = [np.arange(0)]
         for use in (~write, write):
-            mine = np.flatnonzero(use)
-            most = max(64, int(2 * MOST_MARKS * len(mine) / max(total, 1)))
-            kept.append(mine[marks.keep_extremes(mine, offset[mine], most)])
-        pick = np.sort(np.concatenate(kept))
+            members = np.flatnonzero(use)
+            most = max(64, int(2 * MOST_MARKS * len(members) / max(total, 1)))
+            picked.append(members[marks.keep_extremes(members, offset[members], most)])
+        pick = np.sort(np.concatenate(picked))
         parts.append((number[pick], t[pick], offset[pick], (offset + done)[pick], write[pick]))
     columns = [np.concatenate(c) for c in zip(*parts, strict=True)]
     number, t, offset, end, write = columns
@@ -232,12 +232,12 @@ def _shown(run: TracedRun, wanted: str | None) -> Shown:
     ]
     name = printable(run.name(file["file_id"]))
     label = name if len(name) < 44 else "…" + name[-43:]
-    words = ", ".join(judged) or "not judged"
+    verdicts_text = ", ".join(judged) or "not judged"
     every = max(1, -(-file["syncs"] // MOST_FLUSHES))
     flush_number, flush_t = (np.concatenate(c)[::every] for c in zip(*flushed, strict=True))
     return Shown(
         label,
-        words,
+        verdicts_text,
         total,
         number,
         t,

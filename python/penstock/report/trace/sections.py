@@ -1,4 +1,4 @@
-"""What each section of a trace's page says, as plain values for the template."""
+"""Contents of each section of a trace's page, as plain values for the template."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ def name_of(run: TracedRun, file_id: int) -> str:
 def tiles(run: TracedRun, gathered: Gathered | None) -> list[dict[str, str]]:
     """The numbers at the top."""
     receipt = run.receipt
-    found = []
+    numbers = []
     wall = run.wall_ns
-    found.append({"value": duration(wall), "label": "wall time", "mark": ""})
+    numbers.append({"value": duration(wall), "label": "wall time", "mark": ""})
     spent = sum(r.time_ns for r in run.judged)
     if gathered is not None:
         spent = sum(time_of(f) for f in gathered.files)
     if spent <= wall:
-        found.append(
+        numbers.append(
             {"value": percent(spent / wall), "label": "of it in calls on files", "mark": ""}
         )
     else:
         label = "threads in calls on files, in the mean"
-        found.append({"value": f"{spent / wall:.3g}", "label": label, "mark": ""})
-    kept = int(receipt.get("kept") or 0)
-    found.append({"value": f"{kept:,}", "label": "operations recorded", "mark": ""})
+        numbers.append({"value": f"{spent / wall:.3g}", "label": label, "mark": ""})
+    recorded = int(receipt.get("kept") or 0)
+    numbers.append({"value": f"{recorded:,}", "label": "operations recorded", "mark": ""})
     lost = int(receipt.get("lost") or 0)
-    found.append({"value": f"{lost:,}", "label": "lost", "mark": "warn" if lost else ""})
+    numbers.append({"value": f"{lost:,}", "label": "lost", "mark": "warn" if lost else ""})
     if below := int((receipt.get("layers") or {}).get("lost") or 0):
-        found.append({"value": f"{below:,}", "label": "lost below the calls", "mark": "warn"})
+        numbers.append({"value": f"{below:,}", "label": "lost below the calls", "mark": "warn"})
     if receipt.get("added_share") is not None:
         share = float(receipt["added_share"])
-        found.append(
+        numbers.append(
             {"value": f"{100 * share:.2g} %", "label": "added by tracing (estimate)", "mark": ""}
         )
-    return found
+    return numbers
 
 
 @dataclass
@@ -67,7 +67,7 @@ class _Row:
     calls: int
     nbytes: int
     time_ns: int
-    told: Callable[[_Row], dict[str, Any]]
+    describe: Callable[[_Row], dict[str, Any]]
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -86,7 +86,7 @@ class _Row:
             "time_ns": self.time_ns,
             "time": duration(self.time_ns),
             "share": share.replace("less than ", "<"),
-            **self.told(self),
+            **self.describe(self),
         }
 
 
@@ -113,18 +113,18 @@ def _judged(run: TracedRun) -> list[_Row]:
             continue
         first = run.first_of.get(verdict.file_id, verdict.file_id)
         key = first, verdict.direction, verdict.basis
-        known = rows.get(key)
-        if known is None:
-            told = partial(_told_of_verdict, run, verdict)
-            rows[key] = _Row(first, verdict.calls, verdict.nbytes, verdict.time_ns, told)
+        row = rows.get(key)
+        if row is None:
+            describe = partial(_of_verdict, run, verdict)
+            rows[key] = _Row(first, verdict.calls, verdict.nbytes, verdict.time_ns, describe)
         else:
-            known.calls += verdict.calls
-            known.nbytes += verdict.nbytes
-            known.time_ns += verdict.time_ns
+            row.calls += verdict.calls
+            row.nbytes += verdict.nbytes
+            row.time_ns += verdict.time_ns
     return list(rows.values())
 
 
-def _told_of_verdict(run: TracedRun, verdict: Verdict, row: _Row) -> dict[str, Any]:
+def _of_verdict(run: TracedRun, verdict: Verdict, row: _Row) -> dict[str, Any]:
     faults = f", {basis_text(FAULTS)}" if verdict.basis == FAULTS else ""
     return {
         "direction": verdict.direction + faults,
@@ -136,12 +136,10 @@ def _told_of_verdict(run: TracedRun, verdict: Verdict, row: _Row) -> dict[str, A
 
 def _flushed(run: TracedRun) -> list[_Row]:
     """A row of flushes for each path that was flushed."""
-    return [
-        _Row(row["file_id"], row["flushes"], 0, row["ns"], _told_of_flushes) for row in run.flushes
-    ]
+    return [_Row(row["file_id"], row["flushes"], 0, row["ns"], _of_flushes) for row in run.flushes]
 
 
-def _told_of_flushes(row: _Row) -> dict[str, Any]:
+def _of_flushes(row: _Row) -> dict[str, Any]:
     each = f"{duration(row.time_ns / max(row.calls, 1))} each"
     return {"direction": "flush", "bytes": "", "kind": "", "sentence": each, "cache": ""}
 
@@ -149,23 +147,23 @@ def _told_of_flushes(row: _Row) -> dict[str, Any]:
 def _unjudged(run: TracedRun, totals: dict[int, Totals]) -> list[_Row]:
     """Files that have events and no verdict: an old or foreign run."""
     judged = (r.file_id for r in run.whole_verdicts if r.basis != "device")
-    known = {run.first_of.get(number, number) for number in judged}
+    judged_files = {run.first_of.get(number, number) for number in judged}
     return [
         _Row(
             number,
             file["calls"][way],
             file["bytes"][way],
             file["time_ns"][way],
-            partial(_told_of_events, run, direction),
+            partial(_of_events, run, direction),
         )
         for number, file in totals.items()
-        if number not in known
+        if number not in judged_files
         for way, direction in enumerate(("read", "write"))
         if file["calls"][way]
     ]
 
 
-def _told_of_events(run: TracedRun, direction: str, row: _Row) -> dict[str, Any]:
+def _of_events(run: TracedRun, direction: str, row: _Row) -> dict[str, Any]:
     use = _cache(run.served_on(row.file_id, direction))
     return {"direction": direction, "kind": "not judged", "sentence": "", "cache": use}
 
@@ -187,11 +185,11 @@ def figure_facts(run: TracedRun, drawing: Drawing) -> dict[str, Any]:
     totals, counts = drawing.totals, drawing.head["counts"]
     number = int(totals["file_id"])
     drawn = sum(counts)
-    left = []
+    not_drawn = []
     if totals["empty"]:
-        left.append(f"{totals['empty']:,} failed or moved nothing")
+        not_drawn.append(f"{totals['empty']:,} failed or moved nothing")
     if totals["others"]:
-        left.append(f"{totals['others']:,} operations on its name or size")
+        not_drawn.append(f"{totals['others']:,} operations on its name or size")
     verdicts = [
         {
             "direction": f"{r.direction}s",
@@ -224,14 +222,14 @@ def figure_facts(run: TracedRun, drawing: Drawing) -> dict[str, Any]:
         "form": "each as one mark"
         if drawing.head["form"] == "points"
         else "as counts per cell, the extremes of every column kept",
-        "left": "; ".join(left),
+        "left": "; ".join(not_drawn),
         "flushes": _flushes(run, totals),
         "cache": _cache(run.served_on(number)),
     }
 
 
 def _flushes(run: TracedRun, totals: Totals) -> str:
-    """What the marks of flushes stand for; empty where there are none."""
+    """Meaning of the marks of flushes; empty if there are none."""
     count, marked = totals["syncs"], len(run.flush_moments(totals["file_id"]))
     if not count:
         return ""
@@ -240,7 +238,7 @@ def _flushes(run: TracedRun, totals: Totals) -> str:
 
 
 def coverage(gathered: Gathered) -> str:
-    """How much of all the figures show."""
+    """Share of all requests and time that the figures show."""
     shown = sum(sum(d.head["counts"]) for d in gathered.drawings)
     time = sum(time_of(f) for f in gathered.files)
     drawn = sum(time_of(d.totals) for d in gathered.drawings)
@@ -263,14 +261,14 @@ _EVIDENCE = (
 
 
 def evidence(run: TracedRun, drawings: list[Drawing]) -> list[dict[str, Any]]:
-    """What each verdict on a drawn file rests on, and its threads; without figures, files of most time."""
-    found = []
+    """Evidence for each verdict on a drawn file, and its threads; without figures, files of most time."""
+    entries = []
     for number in [int(d.totals["file_id"]) for d in drawings] or _most_time(run):
         of_threads = run.thread_verdicts(number)
         for row in run.verdicts_on(number):
             facts = [
-                (words, form.format(value))
-                for key, words, form in _EVIDENCE
+                (label, form.format(value))
+                for key, label, form in _EVIDENCE
                 if (value := getattr(row, key)) is not None
             ]
             if row.median_size_bytes:
@@ -281,17 +279,17 @@ def evidence(run: TracedRun, drawings: list[Drawing]) -> list[dict[str, Any]]:
                 if (t.direction, t.basis) == (row.direction, row.basis):
                     threads[t.kind] = threads.get(t.kind, 0) + 1
             if threads:
-                words = ", ".join(f"{n}× {kind}" for kind, n in sorted(threads.items()))
-                facts.append(("threads", words))
+                label = ", ".join(f"{n}× {kind}" for kind, n in sorted(threads.items()))
+                facts.append(("threads", label))
             basis = "" if row.basis == "calls" else f", by {basis_text(row.basis)}"
-            found.append(
+            entries.append(
                 {
                     "title": name_of(run, number),
                     "what": f"{row.direction}s{basis}: {row.kind}",
                     "facts": facts,
                 }
             )
-    return found
+    return entries
 
 
 def _most_time(run: TracedRun) -> list[int]:
@@ -328,9 +326,9 @@ _WORDS = {
 
 
 def receipt(run: TracedRun) -> dict[str, Any]:
-    """What observing cost and what it missed: counts per probe, cost, hooks, what they cannot see."""
-    given = run.receipt
-    probes = given.get("sources") or given.get("per_probe") or {}
+    """Costs and losses of the observation: counts per probe, cost, hooks, and their limits."""
+    stats = run.receipt
+    probes = stats.get("sources") or stats.get("per_probe") or {}
     rows = []
     named = probes.items() if isinstance(probes, dict) else [(p.get("source"), p) for p in probes]
     for probe, counts in named:
@@ -352,14 +350,14 @@ def receipt(run: TracedRun) -> dict[str, Any]:
                 "mark": "warn" if lost else "",
             }
         )
-    total = [f"{_number(given.get(k)):,}" for k in ("seen", "kept", "filtered", "lost")]
+    total = [f"{_number(stats.get(k)):,}" for k in ("seen", "kept", "filtered", "lost")]
     rows.append({"probe": "all", "cells": total, "why": "", "mark": ""})
     facts = []
-    mode = str(given.get("mode") or "trace")  # the others need room for next to nothing
-    for key, words in _WORDS.items():
-        if given.get(key) is not None and not (key == "ring_bytes" and mode != "trace"):
-            facts.append((words, _receipt_value(key, given[key])))
-    hooks = {k: v for k, v in (given.get("hooks") or {}).items() if isinstance(v, dict)}
+    mode = str(stats.get("mode") or "trace")  # the others need room for next to nothing
+    for key, label in _WORDS.items():
+        if stats.get(key) is not None and not (key == "ring_bytes" and mode != "trace"):
+            facts.append((label, _receipt_value(key, stats[key])))
+    hooks = {k: v for k, v in (stats.get("hooks") or {}).items() if isinstance(v, dict)}
     return {
         "rows": rows,
         "facts": facts,
@@ -369,8 +367,8 @@ def receipt(run: TracedRun) -> dict[str, Any]:
             if how.get("missing")
         ],
         "features": [(name.replace("_", " "), _hook(how)) for name, how in hooks.items()],
-        "balanced": _number(given.get("seen"))
-        == sum(_number(given.get(k)) for k in ("kept", "filtered", "lost")),
+        "balanced": _number(stats.get("seen"))
+        == sum(_number(stats.get(k)) for k in ("kept", "filtered", "lost")),
         "gaps": [
             f"{gap.name} between {duration(gap.start_ns - run.workload.start_ns)} and "
             f"{duration(gap.end_ns - run.workload.start_ns)}"
@@ -382,10 +380,10 @@ def receipt(run: TracedRun) -> dict[str, Any]:
 
 def _hook(how: dict[str, Any]) -> str:
     """`full, by tp_btf (fentry: Operation not permitted)`."""
-    said = str(how.get("state") or "")
+    text = str(how.get("state") or "")
     if how.get("hook"):
-        said += f", by {how['hook']}"
-    return said + (f" ({how['reason']})" if how.get("reason") else "")
+        text += f", by {how['hook']}"
+    return text + (f" ({how['reason']})" if how.get("reason") else "")
 
 
 def _receipt_value(key: str, value: Any) -> str:
@@ -403,12 +401,12 @@ def _number(value: Any) -> int:
 
 
 def repeat(run: TracedRun) -> dict[str, Any]:
-    """How to make the trace and the page again, and on what this one was made."""
+    """Commands that make the trace and the page again, and the environment of this one."""
     manifest = run.manifest
     mode = str(run.receipt.get("mode") or "trace")
     command = printable(command_line(manifest))
-    given = f"penstock trace --mode {mode} -o AGAIN"
-    lines = [f"{given} -- {command}" if command else f"{given} …"]
+    trace_command = f"penstock trace --mode {mode} -o AGAIN"
+    lines = [f"{trace_command} -- {command}" if command else f"{trace_command} …"]
     if manifest.get("treatment_id"):
         which = f"{manifest.get('run_id')}, {manifest['treatment_id']}"
         lines = [

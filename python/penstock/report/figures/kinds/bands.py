@@ -79,11 +79,11 @@ def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
     central, every = "central 95 % of the runs", "smallest to largest of the runs"
     of_few = f"{central}, of fewer than {FEWEST_OF_QUANTILES} {every}"
     of_all = central if fewest >= FEWEST_OF_QUANTILES else of_few
-    said = f"line: median; band: {every if most < FEWEST_OF_QUANTILES else of_all}"
+    caption = f"line: median; band: {every if most < FEWEST_OF_QUANTILES else of_all}"
     if outside:
-        said += f"; outlying: {', '.join(sorted(set(outside)))}"
+        caption += f"; outlying: {', '.join(sorted(set(outside)))}"
     next(iter(panels.values())).set_title(
-        style.wrapped(said, layout.width - 0.6, layout.text - 1, bold=False),
+        style.wrapped(caption, layout.width - 0.6, layout.text - 1, bold=False),
         fontweight="normal",
         fontsize=layout.text - 0.5,
     )

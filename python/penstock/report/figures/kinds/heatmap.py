@@ -28,7 +28,7 @@ def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
             "colours have one (--series chooses)"
         )
     names = layers.names_of(replace(recorded, series=by_bucket(recorded.series)))
-    rows = [mine[0] for mine in names.values()]
+    rows = [of_name[0] for of_name in names.values()]
     room = layout.text * _NAMED_ROWS / 72
     inches = min(max(1.1, 0.55 * layout.panel, len(rows) * room), layout.panel * 1.9)
     (axes,) = layout.panels(1, inches / layout.panel)

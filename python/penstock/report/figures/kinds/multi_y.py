@@ -30,10 +30,10 @@ def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
             axes.spines["right"].set_position(
                 ("axes", 1 + (number - 1) * (0.62 / layout.width * layout.text / 8))
             )
-        mine = []
+        looks_of_axis = []
         for s in series:
             look = next(looks)
-            mine.append(look)
+            looks_of_axis.append(look)
             layers.line(axes, s, look, raster)
             handles.append(layers.handle(look))
             named = f"{s.quantity.replace('_', ' ')} {s.node}" if s.node and s.quantity else s.name
@@ -43,9 +43,9 @@ def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
         if number > 0:
             axes.grid(False)
         # the axis is of the colour of its series where it has but one
-        if len(mine) == 1:
-            axes.yaxis.label.set_color(mine[0].colour)
-            axes.tick_params(axis="y", colors=mine[0].colour)
-            axes.spines["right" if number else "left"].set_color(mine[0].colour)
+        if len(looks_of_axis) == 1:
+            axes.yaxis.label.set_color(looks_of_axis[0].colour)
+            axes.tick_params(axis="y", colors=looks_of_axis[0].colour)
+            axes.spines["right" if number else "left"].set_color(looks_of_axis[0].colour)
     layers.over_time(layout, [main], recorded)
     layout.legend(handles, names)

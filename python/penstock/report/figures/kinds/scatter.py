@@ -20,10 +20,10 @@ AXES = ("time", "index", "value")
 def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
     """A cloud of points for each series."""
     pairs, across = _pairs(chart, recorded)
-    whole = [p for p in pairs if len(p[1])]
-    if not whole:
+    joined_pairs = [p for p in pairs if len(p[1])]
+    if not joined_pairs:
         raise style.NotDrawn("no point has both values (--join last joins by the last value)")
-    series = [replace(s, x=x, y=y) for s, x, y in whole]
+    series = [replace(s, x=x, y=y) for s, x, y in joined_pairs]
     if len({s.unit for s in series}) > 1:
         raise style.NotDrawn("the series have several units; points have one (--series chooses)")
     (axes,) = layout.panels(1, 1.2)
@@ -76,8 +76,8 @@ def _pairs(
         if any(s is a for a in across):
             continue
         # of several, the one of the same run and node
-        mine = [a for a in across if a.run == s.run]
-        own = [a for a in mine if a.node == s.node] or (mine if len(mine) == 1 else [])
+        of_run = [a for a in across if a.run == s.run]
+        own = [a for a in of_run if a.node == s.node] or (of_run if len(of_run) == 1 else [])
         if own:
             pairs.append((s, *joined(own[0], s, chart.join)))
     return pairs, across[0] if len(across) == 1 else replace(across[0], name=across[0].quantity)
