@@ -316,7 +316,7 @@ def evidence(**more: object) -> Evidence:
         "data_altered": False,
         "fidelity_faults": (),
         "lost_events": 0,
-        "kept_events": 100,
+        "recorded_events": 100,
         "unplaced_faults": 0,
         "missed_samples": 0,
         "expected_samples": 5,
@@ -359,7 +359,10 @@ def test_a_good_run_is_valid() -> None:
         ({"fidelity_faults": ("data: late",)}, "data: late"),
         ({"lost_events": 1}, "lost 1 of 101 events"),
         ({"lost_events": 1, "unplaced_faults": 1}, "lost 1 of 101 events"),
-        ({"lost_events": 3, "unplaced_faults": 2, "kept_events": 9997}, "lost 3 of 10000 events"),
+        (
+            {"lost_events": 3, "unplaced_faults": 2, "recorded_events": 9997},
+            "lost 3 of 10000 events",
+        ),
         ({"missed_samples": 2}, "missed 2 of 5"),
     ],
 )
@@ -393,8 +396,8 @@ def test_each_cause_is_repeated_as_often_as_was_said(fault: dict[str, object], t
 
 
 def test_a_few_faults_that_could_not_be_placed_spoil_no_run() -> None:
-    assert judge(evidence(lost_events=9, unplaced_faults=9, kept_events=9_000)).valid
-    assert not judge(evidence(lost_events=10, unplaced_faults=10, kept_events=9_000)).valid
+    assert judge(evidence(lost_events=9, unplaced_faults=9, recorded_events=9_000)).valid
+    assert not judge(evidence(lost_events=10, unplaced_faults=10, recorded_events=9_000)).valid
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What follows the runs: the tables over all of them, effects, predictions, findings, the report.
+"""Analysis after the runs: tables over all of them, effects, predictions, findings, the report.
 
 Everything is made from the bundles and the frozen study and plan alone, so it can be made again at any time.
 Modules are loaded where they are used: figures and statistics take a second that a refused run need not wait.
@@ -24,7 +24,7 @@ from penstock.archive.runs import attempts as all_attempts
 from penstock.archive.runs import attempts_table, bundles, joined, one_table, runs_table
 from penstock.campaign.evidence.rejudge import RejudgedCertificates, rejudged_certificates
 from penstock.campaign.frozen import read_campaign
-from penstock.campaign.left_out import left_out, without
+from penstock.campaign.left_out import excluded_runs, without
 from penstock.design.planned import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import ANALYSIS_STEPS
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Analysis:
-    """What the analysis of a study came to.
+    """Result of the analysis of a study.
 
     Steps of the analysis (`penstock.plugins.ANALYSIS_STEPS`) get it and write tables to `out`, from its
     `runs`, `study`, `plan` and `tables`.
 
     `conclusion` is the answer, `plot` and `ranked` the plot and the table of treatments for a terminal.
-    `notes` says which of its parts could not be made, and why, and which runs are judged otherwise than when
-    they were made.
+    `notes` names the parts that failed, with the reason, and the runs whose verdict has changed since
+    they ended.
     """
 
     out: Path
@@ -73,7 +73,7 @@ class Analysis:
 
     @property
     def valid_runs(self) -> int:
-        """How many runs the analysis used."""
+        """Number of runs that the analysis used."""
         return int(self.runs["valid"].sum())
 
     @property
@@ -125,7 +125,7 @@ def analyse(
     responses = [r.name for r in study.responses]
     judged = [rejudged_certificates(remeasured(b, study)) for b in bundles(out)]
     last = [graded(each.bundle, study.responses, each.fidelity) for each in judged]
-    reasons = left_out(out)
+    reasons = excluded_runs(out)
     runs = runs_table([without(b, reasons) for b in last], factors, responses)
     write_parquet(out / "runs.parquet", runs)
     write_parquet(out / "attempts.parquet", attempts_table(all_attempts(out)))
@@ -159,26 +159,26 @@ def analyse(
     return result
 
 
-def _tell_catalogues(out: Path, found: list[Bundle], result: Analysis) -> None:
-    """What was judged again is so in the catalogues that know the study."""
+def _tell_catalogues(out: Path, rejudged: list[Bundle], result: Analysis) -> None:
+    """Write changed verdicts to the catalogues that list the study."""
     here = out.resolve()
     own = here / "catalogue.sqlite"
     for opened in (partial(Catalogue, own), open_index):
-        if not found or (opened is not open_index and not own.exists()):
+        if not rejudged or (opened is not open_index and not own.exists()):
             continue
         try:
             with opened() as catalogue:
                 if any(study.out == str(here) for study in catalogue.studies()):
-                    catalogue.put_runs(here, found)
+                    catalogue.put_runs(here, rejudged)
         except PenstockError as error:
             result.notes.append(f"verdicts in the catalogue are as they were: {error}")
 
 
 def _on_certificates(judged: list[RejudgedCertificates]) -> list[str]:
-    """What became of certificates by older rules."""
+    """Notes on certificates that older rules made."""
     rejudged = sum(each.rejudged for each in judged)
     changed = [each.changed for each in judged if each.changed]
-    notes = [each.kept for each in judged if each.kept]
+    notes = [each.unchanged for each in judged if each.unchanged]
     if rejudged:
         notes.append(
             f"{rejudged} runs were judged again by the rules of today (version {RULES}), "
@@ -207,11 +207,11 @@ def remeasured(bundle: Bundle, study: Study) -> Bundle:
     """
     manifest = bundle.manifest
     have = {n: r.get("unit") for n, r in manifest["responses"].items()}
-    wanted = {r.name: r.unit for r in study.responses}
-    if manifest["state"] != "finished" or have == wanted:
+    units = {r.name: r.unit for r in study.responses}
+    if manifest["state"] != "finished" or have == units:
         return bundle
     try:
-        found = measure(
+        measured = measure(
             study.responses,
             study.workload.parser,
             bundle.path / "workload",
@@ -222,7 +222,7 @@ def remeasured(bundle: Bundle, study: Study) -> Bundle:
         )
     except (OSError, PenstockError) as error:
         return Bundle(bundle.path, {**manifest, "valid": False, "reason": str(error)})
-    responses = {n: {"value": m.value, "unit": m.unit} for n, m in found.items()}
+    responses = {n: {"value": m.value, "unit": m.unit} for n, m in measured.items()}
     return Bundle(bundle.path, {**manifest, "responses": responses})
 
 
@@ -274,9 +274,9 @@ def _findings(result: Analysis) -> None:
 def _report(result: Analysis) -> None:
     from penstock.report.html import write_report
 
-    # what the findings could not be made of is said in the page's sections
-    found = None if result.outcome is None else result.findings
-    result.report = write_report(result.outcome or result.out, found)
+    # sections of the page name what the findings lack
+    findings = None if result.outcome is None else result.findings
+    result.report = write_report(result.outcome or result.out, findings)
 
 
 def _text(path: Path) -> str:

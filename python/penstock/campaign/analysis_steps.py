@@ -29,21 +29,21 @@ def effects(analysis: Analysis) -> None:
     scales = {r.name: r.scale for r in study.responses if r.scale != "auto"}
     path = analysis.out / "effects.parquet"
     path.unlink(missing_ok=True)
-    found, faults = [], []
+    tables, faults = [], []
     parts: dict[str, list[pd.DataFrame]] = {"residuals": [], "trends": []}
     surface = study.design.purpose == "optimise" or any(r.desire for r in study.responses)
     for response in [r.name for r in study.responses]:
         try:
             scale = scales.get(response) or usual_scale(analysis.runs, response, surface=surface)
             fit = fitted(analysis.runs, plan, response, scale)
-            found.append(effects_of(analysis.runs, plan, response, scale=scale, fit=fit))
+            tables.append(effects_of(analysis.runs, plan, response, scale=scale, fit=fit))
             data = usable(analysis.runs, plan, response)
             parts["residuals"].append(residual_table(fit, data, response, scale, study.outliers))
             parts["trends"].append(trends(fit, plan, response, scale))
         except PenstockError as error:
             faults.append(f"{response}: {error}")
-    if found:
-        analysis.effects = pd.concat(found, ignore_index=True)
+    if tables:
+        analysis.effects = pd.concat(tables, ignore_index=True)
         table = pa.Table.from_pandas(analysis.effects, preserve_index=False)
         write_parquet(path, described("effects", table.replace_schema_metadata(None)))
     for name, frames in parts.items():
@@ -65,13 +65,13 @@ def surface(analysis: Analysis) -> None:
     """Surfaces of the responses and where they are best."""
     from penstock.analyse.surface.optimum import seeks_optimum, tables
 
-    found = (
+    results = (
         tables(analysis.tables) if seeks_optimum(analysis.tables) and analysis.valid_runs else None
     )
-    write_frame(analysis.out, "surface", [found[0]] if found and len(found[0]) else [])
-    write_frame(analysis.out, "optimum", [found[1]] if found and len(found[1]) else [])
-    if found and found[2]:
-        raise PenstockError("; ".join(found[2]))
+    write_frame(analysis.out, "surface", [results[0]] if results and len(results[0]) else [])
+    write_frame(analysis.out, "optimum", [results[1]] if results and len(results[1]) else [])
+    if results and results[2]:
+        raise PenstockError("; ".join(results[2]))
 
 
 def means(analysis: Analysis) -> None:

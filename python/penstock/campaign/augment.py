@@ -51,30 +51,30 @@ def next_stage(out: Path, kind: str, *, interleaved: bool = False) -> Stage:
     """The stage that `kind` adds to the study in `out`. BadInput as `augmented`."""
     if not out.is_dir() or read_campaign(out) is None:
         raise BadInput(f"{out}: found no campaign.json; expected the directory of a study (its -o)")
-    found = opened(out)
-    made = {b.manifest["run_id"] for b in bundles(out)}
-    missing = [r.run_id for r in found.plan.rows if r.run_id not in made]
+    study = opened(out)
+    completed = {b.manifest["run_id"] for b in bundles(out)}
+    missing = [r.run_id for r in study.plan.rows if r.run_id not in completed]
     if missing:
         raise BadInput(
             f"{out}: found {counted(len(missing), 'run')} of the plan that "
             f"{'is' if len(missing) == 1 else 'are'} not made yet ({missing[0]} is the first); expected all: "
             "--resume makes them, then --augment goes on"
         )
-    step = found.proposal(kind, again=interleaved).step
+    step = study.proposal(kind, again=interleaved).step
     if step.broken:
-        told = [
-            f"{term_text(term_of(t, found.names))} from {term_text(term_of(r, found.names))}"
+        pairs = [
+            f"{term_text(term_of(t, study.names))} from {term_text(term_of(r, study.names))}"
             for t, r in step.broken[:3]
         ]
         more = [f"{len(step.broken) - 3} more"] if len(step.broken) > 3 else []
-        why = f"to tell {listed([*told, *more])}"
+        why = f"to tell {listed([*pairs, *more])}"
     else:
         why = "to narrow the intervals" if not len(step.rows) else "asked for"
-    return stage_of(step, plan_from_json(found.outcome.plan), why, again=interleaved)
+    return stage_of(step, plan_from_json(study.outcome.plan), why, again=interleaved)
 
 
 def opened(out: Path, response: str | None = None, most: int | None = None) -> Open:
-    """What the study in `out` leaves open. BadInput where its design is not one that can be augmented."""
+    """The effects that the study in `out` cannot separate. BadInput where its design cannot be augmented."""
     try:
         return Open.of(Outcome.read(out), response, most)
     except BadInput:

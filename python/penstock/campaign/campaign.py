@@ -66,13 +66,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class CampaignResult:
-    """What a campaign came to. `interrupted`: it was stopped and can be resumed; `failed`: why it stopped by
-    itself, which is to be mended first; `limited`: the limit of the study that ended it."""
+    """Result of a campaign. `interrupted`: it was stopped and can be resumed; `failed`: the reason why it
+    stopped by itself, to be mended first; `limited`: the limit of the study that ended it.
+    """
 
     out: Path
     study_id: str
     planned_runs: int
-    made: list[Outcome] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
     interrupted: bool = False
     failed: str = ""
     limited: str = ""
@@ -93,7 +94,7 @@ class CampaignResult:
         """Plain values, for `--json`."""
         from penstock.campaign.analysis import headline
 
-        found = self.analysis
+        analysis = self.analysis
         return {
             "study_id": self.study_id,
             "out": str(self.out),
@@ -101,25 +102,27 @@ class CampaignResult:
             "stopped_because": self.failed or self.limited or None,
             "planned_runs": self.planned_runs,
             "runs": self.runs,
-            "runs_made_now": len(self.made),
+            "runs_made_now": len(self.outcomes),
             "valid_runs": self.valid_runs,
-            "degraded_runs": int(found.runs["validity"].eq("degraded").sum()) if found else 0,
+            "degraded_runs": int(analysis.runs["validity"].eq("degraded").sum()) if analysis else 0,
             "left_out": [
                 {"run_id": r["run_id"], "state": r["state"], "reason": r["reason"]}
-                for r in (found.runs.to_dict("records") if found is not None else [])
+                for r in (analysis.runs.to_dict("records") if analysis is not None else [])
                 if not r["valid"]
             ],
             "seconds": round(self.seconds, 3),
-            "own_s_per_run": _mean([o.own_s for o in self.made]),
-            "answer": found.answer if found is not None else [],
-            "effects": headline(found.effects) if found is not None else [],
+            "own_s_per_run": _mean([o.own_s for o in self.outcomes]),
+            "answer": analysis.answer if analysis is not None else [],
+            "effects": headline(analysis.effects) if analysis is not None else [],
             "findings": [
                 {"code": f.code, "severity": f.severity, "statement": f.statement}
-                for f in (found.findings if found is not None else [])
+                for f in (analysis.findings if analysis is not None else [])
             ],
-            "notes": found.notes if found is not None else [],
+            "notes": analysis.notes if analysis is not None else [],
             "paths": {
-                "report": str(found.report) if found is not None and found.report else None,
+                "report": str(analysis.report)
+                if analysis is not None and analysis.report
+                else None,
                 **{
                     name: str(self.out / f"{name}.parquet")
                     for name in ("runs", "means", "effects", "fidelity", "predictions", "findings")
@@ -166,27 +169,27 @@ def run_loaded(
     stages = [stage_from_json(bare(s)) for s in before.stages] if before is not None else []
     plan = with_stages(make_plan(study), study, [*stages, *([add] if add is not None else [])])
     treatments = resolved_treatments(study, plan.rows)
-    asked = campaign(study, plan, _described(study, treatments), list(overrides))
+    requested = campaign(study, plan, _described(study, treatments), list(overrides))
     with _locked(out), contextlib.ExitStack() as stack:
-        found = attempts(out)
-        made = _made(found, study.retry)
+        bundles = attempts(out)
+        prior = _prior_attempts(bundles, study.retry)
         stale: dict[str, int] = {}  # runs of the study as it was, with their last attempt
-        facts = asked
+        facts = requested
         if before is not None:
-            valid = {i for i, m in made.items() if m.outcome.valid}
+            valid = {i for i, m in prior.items() if m.outcome.valid}
             stale = {
-                i: made.pop(i).outcome.attempt
-                for i in altered(before, asked, set(made), valid, out)
+                i: prior.pop(i).outcome.attempt
+                for i in altered(before, requested, set(prior), valid, out)
             }
-            facts = _continued(before, asked)
-            made = once_more(made, repeat == "degraded")
+            facts = _continued(before, requested)
+            prior = once_more(prior, repeat == "degraded")
         result = CampaignResult(out, facts.study_id, len(plan.rows))
         used = Used.of(out, study.limits)
-        finished = None if keep_going else _finished_treatments(plan, made)
-        never = {} if finished is None else _never_finished(plan, made, finished)
+        finished = None if keep_going else _finished_treatments(plan, prior)
+        never = {} if finished is None else _never_finished(plan, prior, finished)
         never |= stale
-        made = {i: m for i, m in made.items() if i not in never}
-        to_make = still_to_make(plan.rows, made)
+        prior = {i: m for i, m in prior.items() if i not in never}
+        to_make = still_to_make(plan.rows, prior)
         progress = RunProgress(
             len(to_make), plan.estimated_s * len(to_make) / len(plan.rows), quiet
         )
@@ -196,10 +199,10 @@ def run_loaded(
             progress.say(
                 f"the study has changed; repeating what is not valid: {listed(sorted(stale))}"
             )
-        for left in undo(journal):
+        for entry in undo(journal):
             progress.say(
-                f"put back from an earlier run: {left.kind} {left.target} ({left.outcome}"
-                f"{': ' + left.note if left.outcome == 'failed' else ''})"
+                f"put back from an earlier run: {entry.kind} {entry.target} ({entry.outcome}"
+                f"{': ' + entry.note if entry.outcome == 'failed' else ''})"
             )
         early = [*unused_disks(study), *time_out_warnings(treatments.values())] if to_make else []
         for warning in early:
@@ -215,12 +218,12 @@ def run_loaded(
             ]:
                 progress.say(f"warning: {warning}")
             place = work_directory.work_directory(out)
-            sizes = [directory_bytes(b.path) for b in found]
+            sizes = [directory_bytes(b.path) for b in bundles]
             forecast(
                 study, treatments, to_make, place, out, PreparedData(place / "prepared"), sizes
             )
         freeze(out, study, plan, facts)
-        said = stack.enter_context(
+        announcement = stack.enter_context(
             Announcement(
                 "study",
                 study.name,
@@ -228,14 +231,14 @@ def run_loaded(
                 question=study.question,
                 out=str(out),
                 planned=len(plan.rows),
-                done_before=len(made),
+                done_before=len(prior),
                 left=len(to_make),
-                left_s=progress.left_s(),
+                left_s=progress.remaining_s(),
             )
         )
         with _catalogues(out) as catalogues:
             _tell(catalogues, out, facts, "running", [])
-            _tell(catalogues, out, facts, "running", found)
+            _tell(catalogues, out, facts, "running", bundles)
             try:
                 result.limited = used.reached() if to_make else ""
                 if result.limited:
@@ -248,28 +251,28 @@ def run_loaded(
                         plan,
                         treatments,
                         facts,
-                        made,
+                        prior,
                         to_make,
-                        found,
+                        bundles,
                         journal,
                         progress,
                         catalogues,
                         never,
                         finished,
                         used,
-                        said,
+                        announcement,
                     )
             finally:
                 done = len({b.manifest["run_id"] for b in attempts(out)})
                 state = "finished" if done >= len(plan.rows) else "stopped"
                 _tell(catalogues, out, facts, state, [])
-        if not still_to_make(plan.rows, _made(attempts(out), study.retry)):
+        if not still_to_make(plan.rows, _prior_attempts(attempts(out), study.retry)):
             work_directory.clear(out, work_directory.work_directory(out))
         from penstock.campaign.analysis import analyse  # pandas takes a third of a second
 
         full = full and not result.interrupted and not result.failed
-        said.note("phase", run_id="", phase="analysing")
-        said.say(runs=[], left_s=None, analysing=True)
+        announcement.note("phase", run_id="", phase="analysing")
+        announcement.say(runs=[], left_s=None, analysing=True)
         result.analysis = analyse(out, progress.say, full=full, report=report)
     result.seconds = time.monotonic() - began
     return result
@@ -281,23 +284,25 @@ def _make(
     plan: Plan,
     treatments: dict[str, ResolvedRun],
     facts: Campaign,
-    made: dict[str, PriorAttempts],
+    prior: dict[str, PriorAttempts],
     to_make: list[PlannedRun],
-    found: list[Bundle],
+    bundles: list[Bundle],
     journal: Journal,
     progress: RunProgress,
     catalogues: list[Catalogue],
     never: dict[str, int],
     finished: set[str] | None,
     used: Used,
-    said: Announcement,
+    announcement: Announcement,
 ) -> None:
     """Makes the runs; on an interrupt, or where it stops by itself, the result says so."""
     out = result.out
     (out / "runs").mkdir(exist_ok=True)
     place = work_directory.work_directory(out)
-    sizes = [directory_bytes(b.path) for b in found]
-    listener = _Telling(progress, catalogues, out, result, finished, used, len(to_make), said)
+    sizes = [directory_bytes(b.path) for b in bundles]
+    listener = _Telling(
+        progress, catalogues, out, result, finished, used, len(to_make), announcement
+    )
     begun = {**never, **interrupted_attempts(out)}
     try:
         with _interrupts(), progress, _beside_others(out, progress.say):
@@ -306,7 +311,7 @@ def _make(
                 conductor = CONDUCTORS.load("hosts")(
                     study, facts.study_id, text, plan.rows, out, listener, progress.say
                 )
-                conductor.conduct(plan.rows, made, begun)
+                conductor.conduct(plan.rows, prior, begun)
                 return
             executor = HostExecutor(
                 study,
@@ -318,10 +323,10 @@ def _make(
                 to_make,
                 sizes,
                 progress.say,
-                said=said,
+                announcement=announcement,
                 plan_rows=plan.rows,
             )
-            conduct(plan.rows, made, begun, executor, listener)
+            conduct(plan.rows, prior, begun, executor, listener)
     except KeyboardInterrupt:
         result.interrupted = True
         progress.say("stopped; what is finished is kept (--resume goes on)")
@@ -337,7 +342,7 @@ SPOILT_IN_A_ROW = 12
 
 
 class _FailedError(Exception):
-    """What is to be mended before it is worth going on."""
+    """A fault to be mended before the campaign can go on."""
 
 
 class _LimitError(Exception):
@@ -359,14 +364,14 @@ class _Telling:
         result: CampaignResult,
         finished: set[str] | None,
         used: Used,
-        left: int,
-        said: Announcement,
+        remaining: int,
+        announcement: Announcement,
     ) -> None:
-        self._said = said
+        self._announcement = announcement
         self._now: dict[str, dict[str, Any]] = {}
         self._finished = finished
         self._used = used
-        self._left = left
+        self._remaining = remaining
         self._progress = progress
         self._catalogues = catalogues
         self._out = out
@@ -390,36 +395,36 @@ class _Telling:
         now = self._now[run.run_id]
         now["phase"] = phase_id
         facts = {key: now[key] for key in ("run_id", "attempt", "levels", "phase")}
-        self._said.note("phase", **facts)
+        self._announcement.note("phase", **facts)
         self._tell()
 
     def _tell(self) -> None:
         """Says anew what is made, and how far the study is."""
-        ended = self._result.made
-        self._said.say(
+        ended = self._result.outcomes
+        self._announcement.say(
             runs=list(self._now.values()),
-            left=self._progress.left_runs,
-            left_s=self._progress.left_s(),
+            left=self._progress.remaining_runs,
+            left_s=self._progress.remaining_s(),
             made=len(ended),
             failed=sum(o.state != "finished" for o in ended),
             invalid=sum(o.state == "finished" and not o.valid for o in ended),
         )
 
     def ended(self, run: PlannedRun, outcome: Outcome) -> None:
-        self._result.made.append(outcome)
+        self._result.outcomes.append(outcome)
         place = self._out / "runs"
-        mine = [Bundle.open(place / run.run_id)]
-        mine += [Bundle.open(p) for p in place.glob(f"{run.run_id}.attempt*")]
+        attempts = [Bundle.open(place / run.run_id)]
+        attempts += [Bundle.open(p) for p in place.glob(f"{run.run_id}.attempt*")]
         for catalogue in self._catalogues:
-            catalogue.put_runs(self._out, mine)
+            catalogue.put_runs(self._out, attempts)
         self._progress.ended(run, outcome)
-        self._left -= 1
+        self._remaining -= 1
         self._now.pop(run.run_id, None)
-        self._said.add("ended", {"run_id": run.run_id, "attempt": outcome.attempt})
+        self._announcement.add("ended", {"run_id": run.run_id, "attempt": outcome.attempt})
         self._tell()
         if self._used.any:
             self._used.ran()
-            if self._used.reached() and self._left > 0:
+            if self._used.reached() and self._remaining > 0:
                 raise _LimitError(self._used.reached())
         if self._finished is None:
             return
@@ -440,33 +445,33 @@ class _Telling:
             )
 
 
-def _finished_treatments(plan: Plan, made: Mapping[str, PriorAttempts]) -> set[str]:
+def _finished_treatments(plan: Plan, prior: Mapping[str, PriorAttempts]) -> set[str]:
     """The treatments that have a finished run."""
     return {
         row.treatment_id
         for row in plan.rows
-        if row.run_id in made and made[row.run_id].outcome.state == "finished"
+        if row.run_id in prior and prior[row.run_id].outcome.state == "finished"
     }
 
 
 def _never_finished(
-    plan: Plan, made: Mapping[str, PriorAttempts], finished: set[str]
+    plan: Plan, prior: Mapping[str, PriorAttempts], finished: set[str]
 ) -> dict[str, int]:
     """The failed runs of the other treatments, with their last attempt."""
     return {
-        row.run_id: made[row.run_id].outcome.attempt
+        row.run_id: prior[row.run_id].outcome.attempt
         for row in plan.rows
-        if row.run_id in made and row.treatment_id not in finished
+        if row.run_id in prior and row.treatment_id not in finished
     }
 
 
 def _described(study: Study, treatments: dict[str, ResolvedRun]) -> dict[str, dict[str, Any]]:
-    """What each treatment is, as far as it alters a run: what a resumed campaign compares."""
+    """Description of each treatment, as far as it alters a run: a resumed campaign compares it."""
     common = {
         "settle": study.settle.model_dump(mode="json"),
         "observers": study.observers.model_dump(
             mode="json",
-            # what a study does not say is not compared: it may not have been there before
+            # observers that a study does not name are not compared: the option may be newer than the study
             exclude={n for n in ("others", "collect") if not getattr(study.observers, n)},
         ),
         "seed": study.design.seed,
@@ -502,8 +507,8 @@ def _described(study: Study, treatments: dict[str, ResolvedRun]) -> dict[str, di
 
 def _plain(guest: GuestSpec) -> dict[str, Any]:
     """A guest as plain values, its files by their names alone."""
-    said = asdict(guest)
-    return {**json.loads(json.dumps(said, default=str)), "files": [n for n, _ in guest.files]}
+    values = asdict(guest)
+    return {**json.loads(json.dumps(values, default=str)), "files": [n for n, _ in guest.files]}
 
 
 def _storage(disk: ResolvedDisk) -> dict[str, Any]:
@@ -532,16 +537,16 @@ def _look(out: Path, study: Study, resume: bool) -> Campaign | None:
     return before
 
 
-def _continued(before: Campaign, asked: Campaign) -> Campaign:
+def _continued(before: Campaign, requested: Campaign) -> Campaign:
     """The campaign goes on under the name it began with."""
-    scales = asked.time_scales or before.time_scales
-    return Campaign(**{**vars(asked), "study_id": before.study_id, "time_scales": scales})
+    scales = requested.time_scales or before.time_scales
+    return Campaign(**{**vars(requested), "study_id": before.study_id, "time_scales": scales})
 
 
-def _made(found: list[Bundle], retry: Retry) -> dict[str, PriorAttempts]:
-    """What is on disk of each run: its last attempt, and how many there are."""
-    made: dict[str, PriorAttempts] = {}
-    for bundle in found:
+def _prior_attempts(bundles: list[Bundle], retry: Retry) -> dict[str, PriorAttempts]:
+    """The last attempt at each run on disk, and the number of attempts."""
+    prior: dict[str, PriorAttempts] = {}
+    for bundle in bundles:
         m = bundle.manifest
         outcome = Outcome(
             m["run_id"],
@@ -555,17 +560,17 @@ def _made(found: list[Bundle], retry: Retry) -> dict[str, PriorAttempts]:
             again=retry.times(m["causes"]) if "causes" in m else None,
             degraded=m.get("validity") == "degraded",
         )
-        earlier = made.get(outcome.run_id)
-        made[outcome.run_id] = PriorAttempts(outcome, earlier.attempts + 1 if earlier else 1)
-    return made
+        earlier = prior.get(outcome.run_id)
+        prior[outcome.run_id] = PriorAttempts(outcome, earlier.attempts + 1 if earlier else 1)
+    return prior
 
 
 def _tell(
-    catalogues: list[Catalogue], out: Path, facts: Campaign, state: str, found: list[Bundle]
+    catalogues: list[Catalogue], out: Path, facts: Campaign, state: str, bundles: list[Bundle]
 ) -> None:
     for catalogue in catalogues:
         catalogue.put_study(out, facts.study_id, facts.question, state, facts.planned_runs)
-        catalogue.put_runs(out, found)
+        catalogue.put_runs(out, bundles)
 
 
 @contextlib.contextmanager

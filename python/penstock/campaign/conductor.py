@@ -21,7 +21,7 @@ USERS_PHASES = frozenset({"change", "hooks", "prepare", "rest", "services", "wor
 
 
 class Run(Protocol):
-    """What the conductor needs of a planned run (`design.plan.PlannedRun`)."""
+    """A planned run as the conductor needs it (`design.plan.PlannedRun`)."""
 
     @property
     def run_id(self) -> str:
@@ -38,8 +38,10 @@ R_contra = TypeVar("R_contra", bound=Run, contravariant=True)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one attempt; `repeatable` if it is invalid for a reason that may pass, `again`: how
-    often the study has such a run made again (once where it does not say and the reason may pass)."""
+    """Outcome of one attempt; `repeatable` if it is invalid for a reason that may pass, `again`: number of
+    times that the study has such a run repeated (once where the study says nothing and the reason may
+    pass).
+    """
 
     run_id: str
     attempt: int
@@ -55,7 +57,7 @@ class Outcome:
 
     @property
     def repeats(self) -> int:
-        """How often it may be made again for its reason."""
+        """Number of times that the run may be repeated for its reason."""
         if self.valid and not self.degraded:
             return 0
         return int(self.repeatable) if self.again is None else self.again
@@ -71,7 +73,7 @@ class Phase:
 
     @property
     def duration_s(self) -> float:
-        """How long it took."""
+        """Duration [s]."""
         return (self.end_ns - self.start_ns) / 1e9
 
 
@@ -102,12 +104,12 @@ class Attempt(Generic[R]):
 
 
 class Executor(Protocol[R]):
-    """What a campaign does. `open` first and `close` last, once; between them, for every attempt:
+    """Actions of a campaign. `open` first and `close` last, once; between them, for every attempt:
 
     `prepare`, `attach`, `settle`, `arm`, `launch`, `disarm`, `detach`, `collect`, each once and in this
     order. Each times itself by `attempt.phase`. When one raises, those of `disarm` and `detach` that have
-    not begun are still called, then `discard`, and `collect` is not; they must bear it that what they take
-    back was never made. `room` is asked before every attempt and raises when it should not be begun.
+    not begun are still called, then `discard`, and not `collect`; they must accept that what they take
+    back was never made. `room` is called before every attempt and raises if it must not begin.
     """
 
     def open(self) -> None:
@@ -162,7 +164,7 @@ class Listener(Protocol[R_contra]):
 
 @dataclass(frozen=True)
 class PriorAttempts:
-    """What is on disk of a run before the campaign (re)starts: its last attempt, and attempts in all."""
+    """State of a run on disk before the campaign (re)starts: its last attempt, and the number of attempts."""
 
     outcome: Outcome
     attempts: int
@@ -173,58 +175,58 @@ def rounds(runs: Sequence[R]) -> list[list[R]]:
     return [list(group) for _, group in itertools.groupby(runs, key=lambda r: r.block)]
 
 
-def still_to_make(runs: Sequence[R], made: Mapping[str, PriorAttempts]) -> list[R]:
+def still_to_make(runs: Sequence[R], prior: Mapping[str, PriorAttempts]) -> list[R]:
     """The runs that have no bundle, and those that would be made once more."""
-    return [r for r in runs if r.run_id not in made or must_repeat(made[r.run_id])]
+    return [r for r in runs if r.run_id not in prior or must_repeat(prior[r.run_id])]
 
 
 def conduct(
     runs: Sequence[R],
-    made: Mapping[str, PriorAttempts],
+    prior: Mapping[str, PriorAttempts],
     interrupted: Mapping[str, int],
     executor: Executor[R],
     listener: Listener[R],
 ) -> list[Outcome]:
     """Makes what is still to be made of a plan, in its order; gives the outcomes of this call.
 
-    `made` has the runs that are on disk, `interrupted` the number of the attempt during which an earlier
+    `prior` has the runs that are on disk, `interrupted` the number of the attempt during which an earlier
     conductor was stopped, by run. Raises what the executor raises, with the host put back.
     """
-    if not still_to_make(runs, made):
+    if not still_to_make(runs, prior):
         return []
-    known = dict(made)
+    attempts = dict(prior)
     outcomes = []
     try:
         executor.open()
         for one_round in rounds(runs):
             for run in one_round:
-                if run.run_id in known:
+                if run.run_id in attempts:
                     continue
                 number = interrupted.get(run.run_id, 0) + 1
                 outcome = _make(executor, listener, Attempt(run, number))
-                known[run.run_id] = PriorAttempts(outcome, 1)
+                attempts[run.run_id] = PriorAttempts(outcome, 1)
                 outcomes.append(outcome)
-            while left := [r for r in one_round if must_repeat(known[r.run_id])]:
-                for run in left:
-                    before = known[run.run_id]
+            while repeated := [r for r in one_round if must_repeat(attempts[r.run_id])]:
+                for run in repeated:
+                    before = attempts[run.run_id]
                     number = max(before.outcome.attempt, interrupted.get(run.run_id, 0)) + 1
                     outcome = _make(executor, listener, Attempt(run, number))
-                    known[run.run_id] = PriorAttempts(outcome, before.attempts + 1)
+                    attempts[run.run_id] = PriorAttempts(outcome, before.attempts + 1)
                     outcomes.append(outcome)
     finally:
         executor.close()
     return outcomes
 
 
-def must_repeat(made: PriorAttempts) -> bool:
-    """Whether a run is to be made once more: invalid, and not made again as often as its reason allows."""
-    return made.attempts <= made.outcome.repeats
+def must_repeat(prior: PriorAttempts) -> bool:
+    """True if a run is to be repeated: invalid, and repeated less often than its reason allows."""
+    return prior.attempts <= prior.outcome.repeats
 
 
 def once_more(
-    made: Mapping[str, PriorAttempts], degraded: bool = False
+    prior: Mapping[str, PriorAttempts], degraded: bool = False
 ) -> dict[str, PriorAttempts]:
-    """What a resumed campaign finds: what the host spoilt counts as made once, however often it was.
+    """The attempts as a resumed campaign counts them: a run that the host spoilt counts as made once.
 
     With `degraded`, each degraded run is made once more.
     """
@@ -234,7 +236,7 @@ def once_more(
             return PriorAttempts(replace(m.outcome, again=1), 1)
         return replace(m, attempts=1) if m.outcome.repeatable else m
 
-    return {run_id: counted(m) for run_id, m in made.items()}
+    return {run_id: counted(m) for run_id, m in prior.items()}
 
 
 def _make(executor: Executor[R], listener: Listener[R], attempt: Attempt[R]) -> Outcome:

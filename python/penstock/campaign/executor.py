@@ -62,24 +62,24 @@ class HostExecutor:
         say: Callable[[str], None],
         *,
         host_name: str | None = None,
-        said: Announcement | None = None,
+        announcement: Announcement | None = None,
         plan_rows: Sequence[PlannedRun] = (),
     ) -> None:
         self._host_name = host_name
-        self._said = said
+        self._announcement = announcement
         self._study = study
         self._study_id = study_id
         self._out = out
         self._work_dir = work_dir
         self._journal = journal
         self._treatments = treatments
-        self._left = [r.run_id for r in to_make]
+        self._remaining = [r.run_id for r in to_make]
         self._runs = {r.run_id: r for r in to_make}
         self._finished_bytes = finished_bytes
         self._say = say
         self._preparation = Preparation(journal, work_dir, say)
         #: our directories: of the daemons, and of the disks' mount points
-        self._made: list[Entry] = []
+        self._directories: list[Entry] = []
         self._stages: Stages | None = None
         self._changes = Changes(study.factors, plan_rows or to_make)
         self._undo_hook = UndoHook(journal, study.name, work_dir)
@@ -94,18 +94,18 @@ class HostExecutor:
             self._facts["host_id"] = self._host_name
         token = new_token()
         for above, mode in ((runtime_dir(), 0o700), (passable_runtime_dir(), 0o711)):
-            self._made.append(make_directory(above / token, self._journal, mode=mode))
-        home, mounts = (Path(made.target) for made in self._made)
+            self._directories.append(make_directory(above / token, self._journal, mode=mode))
+        home, mounts = (Path(entry.target) for entry in self._directories)
         self._stages = Stages(Site(self._journal, home, mounts, self._study.base_dir))
-        wanted = self._study.observers.by_name()
-        self._recorder = Recorder.of_names(self._journal, home, wanted)
+        observers = self._study.observers.by_name()
+        self._recorder = Recorder.of_names(self._journal, home, observers)
 
     def close(self) -> None:
         """Stops the daemons and removes the directories we made, whatever of them was made."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._preparation.remove)
-            while self._made:
-                stack.callback(remove_directory, self._made.pop(), self._journal)
+            while self._directories:
+                stack.callback(remove_directory, self._directories.pop(), self._journal)
             if self._stages is not None:
                 stack.callback(self._stages.stop)
             stack.callback(self._undo)
@@ -118,7 +118,7 @@ class HostExecutor:
         disk_space.forecast(
             self._study,
             self._treatments,
-            [self._runs[r] for r in self._left],
+            [self._runs[r] for r in self._remaining],
             self._work_dir,
             self._out,
             self._preparation.data,
@@ -130,8 +130,8 @@ class HostExecutor:
         run = attempt.run
         resolved = self._treatments[run.treatment_id]
         final = self._out / "runs" / run.run_id
-        known = manifest.planned(attempt, resolved, self._study, self._study_id, self._facts)
-        bundle = Bundle.create(final, known, replacing=True)
+        planned = manifest.planned(attempt, resolved, self._study, self._study_id, self._facts)
+        bundle = Bundle.create(final, planned, replacing=True)
         note_begun(bundle, attempt.number)
         run_dir = bundle.path / "workload"
         run_dir.mkdir()
@@ -146,7 +146,7 @@ class HostExecutor:
             self._preparation.give(work)
 
     def _change(self, resolved: ResolvedRun, step: Step) -> None:
-        """What changes of factors make necessary of our own: data made anew, the place put up anew."""
+        """Carry out the actions that changes of factors need: prepare data again, start the stage again."""
         assert self._stages is not None
         if "reformat" in step.actions and step.changed:
             self._preparation.forget(resolved)
@@ -176,23 +176,23 @@ class HostExecutor:
 
     def settle(self, attempt: Attempt[PlannedRun]) -> None:
         """Written back and cold (or warm) as declared, and proven so; then the declared rest."""
-        work, wanted = self._at_hand(), self._study.settle
+        work, spec = self._at_hand(), self._study.settle
         with attempt.phase("settle"):
             plain = any(not d.emulated for d in work.resolved.disks)
-            if wanted.sync and (plain or work.copied is not None):
+            if spec.sync and (plain or work.copied is not None):
                 sync_file_systems(work.backing.values())
-            if wanted.discard:
+            if spec.discard:
                 plain_disks = [d.disk_id for d in work.resolved.disks if not d.emulated]
                 work.discarded = discard({i: work.backing[i] for i in plain_disks})
-            if wanted.dirty_at_most_bytes is not None:
+            if spec.dirty_at_most_bytes is not None:
                 sync_file_systems([self._out, *work.backing.values()])
-                work.undrained = undrained(wanted.dirty_at_most_bytes)
+                work.undrained = undrained(spec.dirty_at_most_bytes)
             work.settled = settle_caches(
-                work.mounts, wanted.drop_caches, wanted.resident_at_most, wanted.resident_at_least
+                work.mounts, spec.drop_caches, spec.resident_at_most, spec.resident_at_least
             )
-        if wanted.idle_s > 0:
+        if spec.idle_s > 0:
             with attempt.phase("rest"):
-                time.sleep(wanted.idle_s)
+                time.sleep(spec.idle_s)
 
     def arm(self, attempt: Attempt[PlannedRun]) -> None:
         """Counters to zero, observers on."""
@@ -204,12 +204,12 @@ class HostExecutor:
             for disk_id, freed in work.discarded.items():
                 work.devices.setdefault(disk_id, {})["discarded_bytes"] = freed
             self._recorder.start(work.stage.watched(), work.bundle.path)
-            work.told = self._recorder.environment()
+            work.environment = self._recorder.environment()
             where = self._recorder.live()
-            if self._said is not None:
-                self._said.say(sources=where)
+            if self._announcement is not None:
+                self._announcement.say(sources=where)
             if self._study.alerts:
-                run_alerts.watch(self._study.alerts, work, where["monitor"], self._said)
+                run_alerts.watch(self._study.alerts, work, where["monitor"], self._announcement)
 
     def launch(self, attempt: Attempt[PlannedRun]) -> None:
         """The command, in its control group, to its end or its time-out; then the `after` command."""
@@ -224,8 +224,8 @@ class HostExecutor:
         if work is None:
             return
         with attempt.phase("disarm"):
-            if self._said is not None:
-                self._said.say(sources={})
+            if self._announcement is not None:
+                self._announcement.say(sources={})
             if work.watch is not None:
                 work.watch.end()
             if work.stage is not None:
@@ -291,7 +291,7 @@ class HostExecutor:
         again = self._study.retry.times(judgement.causes)
         if judgement.valid or attempt.number > again:
             with contextlib.suppress(ValueError):
-                self._left.remove(attempt.run.run_id)
+                self._remaining.remove(attempt.run.run_id)
         return Outcome(
             attempt.run.run_id,
             attempt.number,

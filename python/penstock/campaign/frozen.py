@@ -1,4 +1,4 @@
-"""What a campaign freezes when it begins, and what a resumed one must find unchanged.
+"""Files that a campaign freezes when it begins, and that a resumed one must find unchanged.
 
 `study.yaml` is the study as it was run (with `--set` and `--quick` worked in), `plan.json` the plan, and
 `campaign.json` every treatment as resolved. A resumed campaign may add runs; it is refused where it would
@@ -102,28 +102,28 @@ def freeze(out: Path, study: Study, plan: Plan, facts: Campaign) -> None:
 def as_run(study: Study, overrides: list[str]) -> str:
     """The text of the study as it is run: the file itself, or what `--set`, `--quick` and the numbers for
     `time_scale: auto` made of it."""
-    asked = [f"--set {o}" for o in overrides] + (["--quick"] if study.quick else [])
+    options = [f"--set {o}" for o in overrides] + (["--quick"] if study.quick else [])
     if study.time_scales is not None:
         scales = study.time_scales
         own = [f"{scale:g} of {name}" for name, scale in scales.own.items()]
         together = [f"{scales.together:g}"] if scales.together is not None else []
-        asked.append(f"time_scale auto = {', '.join([*together, *own])}")
-    if not asked:
+        options.append(f"time_scale auto = {', '.join([*together, *own])}")
+    if not options:
         return study.source_text
-    return f"# {study.source_path.name}, as run with {' '.join(asked)}\n{study.source_text}"
+    return f"# {study.source_path.name}, as run with {' '.join(options)}\n{study.source_text}"
 
 
 def altered(
-    before: Campaign, now: Campaign, made: set[str], valid: set[str], out: Path
+    before: Campaign, now: Campaign, completed: set[str], valid: set[str], out: Path
 ) -> set[str]:
-    """The runs among `made` that are other runs now. They must be made again.
+    """The runs among `completed` that are other runs now. They must be made again.
 
     Raises BadInput, with the differences, if one of them is among `valid`.
     """
     if before.name != now.name:
         raise BadInput(f"{out} holds the study {before.name}, not {now.name}; choose another -o")
     changes = {}
-    for run_id in sorted(made):
+    for run_id in sorted(completed):
         was = before.treatments.get(before.runs.get(run_id, ""), {})
         becomes = now.treatments.get(now.runs.get(run_id, ""))
         if becomes is None:
@@ -141,13 +141,13 @@ def altered(
 
 
 def differences(was: Any, becomes: Any, path: str = "") -> list[str]:
-    """Where two JSON values differ, in words: `command: was 'a', is 'b'`."""
+    """Differences of two JSON values as messages: `command: was 'a', is 'b'`."""
     if isinstance(was, dict) and isinstance(becomes, dict):
-        found = []
+        changes = []
         for key in sorted(set(was) | set(becomes)):
             below = f"{path}.{key}" if path else str(key)
-            found += differences(was.get(key), becomes.get(key), below)
-        return found
+            changes += differences(was.get(key), becomes.get(key), below)
+        return changes
     if was == becomes:
         return []
     return [f"{path}: was {_short(was)}, is {_short(becomes)}"]

@@ -18,26 +18,27 @@ FILE = "left_out.json"
 _LONGEST = 500
 
 
-def left_out(out: Path) -> dict[str, str]:
-    """Run → reason. BadInput for a file that says nothing of the kind."""
+def excluded_runs(out: Path) -> dict[str, str]:
+    """Reasons by run. BadInput for a file of another form."""
     path = out / FILE
     if not path.exists():
         return {}
     try:
-        said = json.loads(path.read_text())
-        return {str(run): str(reason) for run, reason in said.items()}
+        excluded = json.loads(path.read_text())
+        return {str(run): str(reason) for run, reason in excluded.items()}
     except (OSError, ValueError, AttributeError) as error:
         raise BadInput(f"{path}: {error}; expected run: reason") from error
 
 
-def put_on_record(out: Path, said: list[str], back: list[str], known: set[str]) -> None:
-    """Adds `RUN=REASON` of `said` and takes the runs of `back` away. BadInput for a run that is not there or
-    no reason; nothing is written then."""
-    found = left_out(out)
-    for text in said:
+def put_on_record(out: Path, exclude: list[str], back: list[str], run_ids: set[str]) -> None:
+    """Add `RUN=REASON` of `exclude` and remove the runs of `back`. BadInput for an unknown run or a missing
+    reason; nothing is written then.
+    """
+    excluded = excluded_runs(out)
+    for text in exclude:
         run, _, reason = text.partition("=")
         run, reason = run.strip(), " ".join(reason.split())
-        if run not in known:
+        if run not in run_ids:
             raise BadInput(
                 f"--leave-out: found run {run!r}; expected one of the study, such as r001"
             )
@@ -46,13 +47,13 @@ def put_on_record(out: Path, said: list[str], back: list[str], known: set[str]) 
                 f"--leave-out {run}: found {'no' if not reason else 'too long a'} reason; expected "
                 f"RUN=REASON, what was technically wrong with it (at most {_LONGEST} letters)"
             )
-        found[run] = reason
+        excluded[run] = reason
     for run in back:
-        if run not in found:
+        if run not in excluded:
             raise BadInput(f"--take-back: found run {run!r}, which is not left out")
-        del found[run]
+        del excluded[run]
     with whole_file(out / FILE) as draft:
-        draft.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        draft.write_text(json.dumps(excluded, indent=1, ensure_ascii=False) + "\n")
 
 
 def without(bundle: Bundle, reasons: dict[str, str]) -> Bundle:

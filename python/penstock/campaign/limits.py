@@ -1,4 +1,4 @@
-"""What a study has taken of what it may take (`limits` of the study file), over all resumptions."""
+"""Resources that a study has used of its `limits`, over all resumptions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ class Used:
 
     @classmethod
     def of(cls, out: Path, limits: Limits) -> Used:
-        """What earlier conductors left in `out`. BadInput for a limit of energy without a counter."""
+        """Resources that earlier conductors used in `out`. BadInput for a limit of energy without a
+        counter.
+        """
         used = cls(out, limits)
         if limits.energy_j is not None:
             from penstock.host.probe.meter import (
@@ -50,16 +52,16 @@ class Used:
         path = out / FILE
         if path.exists():
             try:
-                said = json.loads(path.read_text())
-                used.runs, used.time_s = int(said["runs"]), float(said["time_s"])
-                used.energy_j = float(said["energy_j"])
+                usage = json.loads(path.read_text())
+                used.runs, used.time_s = int(usage["runs"]), float(usage["time_s"])
+                used.energy_j = float(usage["energy_j"])
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise BadInput(f"{path}: not what a study has used: {error}") from error
         return used
 
     @property
     def any(self) -> bool:
-        """Whether there is a limit."""
+        """True if there is a limit."""
         return self.limits != Limits()
 
     def ran(self) -> None:
@@ -87,11 +89,11 @@ class Used:
 
     def write(self) -> None:
         """Leaves it in OUT, with the limit that is reached."""
-        said = {
+        usage = {
             "runs": self.runs,
             "time_s": round(self.time_s, 3),
             "energy_j": round(self.energy_j, 3),
             "reached": self.reached(),
         }
         with whole_file(self.out / FILE) as draft:
-            draft.write_text(json.dumps(said, indent=1) + "\n")
+            draft.write_text(json.dumps(usage, indent=1) + "\n")

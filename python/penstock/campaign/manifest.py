@@ -24,7 +24,7 @@ def planned(
     study_id: str,
     host: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What is known before the run; `host`: the facts of it."""
+    """Entries known before the run; `host`: the facts of it."""
     run = attempt.run
     return {
         "host": host,
@@ -56,7 +56,7 @@ def ended(
     responses: Mapping[str, Measured],
     own_s: float,
 ) -> dict[str, Any]:
-    """What is known after it; `own_s`: the conductor's own time."""
+    """Entries known after it; `own_s`: the conductor's own time."""
     seen = work.observation
     return {
         "exit_status": finished.exit_status,
@@ -88,8 +88,8 @@ def ended(
 
 def draw_seed(seed: int, run_id: str, number: int) -> int:
     """Seed of the disks' draws in one attempt: another for every run, the same whenever it is asked."""
-    said = f"{seed}/{run_id}/{number}".encode()
-    return int.from_bytes(hashlib.sha256(said).digest()[:6], "big")
+    text = f"{seed}/{run_id}/{number}".encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:6], "big")
 
 
 def profile_hash(profile: dict[str, Any]) -> str:

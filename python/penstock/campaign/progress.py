@@ -1,4 +1,4 @@
-"""What is shown while runs are made: a bar on a terminal, plain lines elsewhere; always on stderr."""
+"""Progress while runs are made: a bar on a terminal, plain lines elsewhere; always on stderr."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RunProgress:
                 TextColumn("{task.fields[left]}"),
                 console=Console(stderr=True),
             )
-            self._task = self._bar.add_task("starting", total=to_make, left=self.left())
+            self._task = self._bar.add_task("starting", total=to_make, left=self.remaining_text())
 
     def __enter__(self) -> RunProgress:
         if self._bar is not None:
@@ -46,20 +46,20 @@ class RunProgress:
             self._bar.stop()
 
     @property
-    def left_runs(self) -> int:
-        """How many are still to be made."""
+    def remaining_runs(self) -> int:
+        """Number of runs still to be made."""
         return max(0, self._to_make - self._ended)
 
-    def left_s(self) -> int:
+    def remaining_s(self) -> int:
         """Time left [s]."""
         per_run_s = self._per_run_s
         if self._ended:
             per_run_s = (time.monotonic() - self._began) / self._ended
         return round(per_run_s * max(0, self._to_make - self._ended))
 
-    def left(self) -> str:
+    def remaining_text(self) -> str:
         """Time left in words."""
-        seconds = self.left_s()
+        seconds = self.remaining_s()
         minutes, rest = divmod(seconds, 60)
         return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d} left" if seconds else ""
 
@@ -85,15 +85,17 @@ class RunProgress:
             self._to_make += 1
         if self._bar is not None:
             self._bar.update(
-                self._task, completed=self._ended, total=self._to_make, left=self.left()
+                self._task, completed=self._ended, total=self._to_make, left=self.remaining_text()
             )
         treatment = " ".join(f"{name}={level}" for name, level in run.levels.items())
         attempts = f" (attempt {outcome.attempt})" if outcome.attempt > 1 else ""
-        told = f"{self._ended}/{self._to_make} {run.run_id}{attempts} {treatment}"
+        line = f"{self._ended}/{self._to_make} {run.run_id}{attempts} {treatment}"
         if not outcome.valid or outcome.degraded:
             word = "invalid" if outcome.state == "finished" else outcome.state
             word = "degraded" if outcome.degraded else word
             more = "; made once more later" if outcome.attempt <= outcome.repeats else ""
-            self.say(f"{told}: {word}: {first_reason(outcome.reason)}{more}")
+            self.say(f"{line}: {word}: {first_reason(outcome.reason)}{more}")
         elif self._bar is None:
-            self.say(f"{told} {duration(outcome.wall_s * 1e9)}, {self.left()}".rstrip(", "))
+            self.say(
+                f"{line} {duration(outcome.wall_s * 1e9)}, {self.remaining_text()}".rstrip(", ")
+            )

@@ -33,7 +33,7 @@ def run_sequential(
 ) -> CampaignResult:
     """Makes all stages that are still to be made, then the analysis of all. Raises as `run_loaded`."""
     began = time.monotonic()
-    made = []
+    outcomes = []
     stage: Stage | None = None
     while True:
         result = run_loaded(
@@ -48,7 +48,7 @@ def run_sequential(
             repeat=repeat,
         )
         resume, repeat = True, ""
-        made += result.made
+        outcomes += result.outcomes
         note = ""
         if result.interrupted or result.failed or result.limited:
             break
@@ -59,7 +59,7 @@ def run_sequential(
         result.analysis = analyse(out, report=report)
         if note:
             result.analysis.notes.append(note)
-    result.made = made
+    result.outcomes = outcomes
     result.seconds = time.monotonic() - began
     return result
 

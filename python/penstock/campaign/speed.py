@@ -1,5 +1,6 @@
-"""What a study's emulated disks are: the time scales that are left to us, whether this host can be as fast,
-and for what a profile says itself that it is not to be used."""
+"""Time scales of a study's emulated disks, whether this host can emulate them, and uses that a profile
+rules out.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ from penstock.study.resolve import ResolvedRun, profile_of
 from penstock.study.time_scales import AutoScales, auto_scales, decided
 
 
-def _nearest(study: Study, wanted: AutoScales, floor: HostLimits) -> dict[str, float]:
+def _nearest(study: Study, auto: AutoScales, floor: HostLimits) -> dict[str, float]:
     """The nearest honest time scale of each profile of these disks, on top of what it is slowed already."""
-    found = {}
-    for name in (*wanted.together, *wanted.own):
+    scales = {}
+    for name in (*auto.together, *auto.own):
         profile = StorageProfile.from_dict(profile_of(study, name))
-        found[name] = nearest_honest_time_scale(profile, floor) / profile.time_scale
-    return found
+        scales[name] = nearest_honest_time_scale(profile, floor) / profile.time_scale
+    return scales
 
 
 def with_time_scales(
@@ -40,24 +41,24 @@ def with_time_scales(
     Numbers that are `frozen` with a campaign stay, whatever this host can do; `floor` is asked for what they
     lack alone.
     """
-    wanted = auto_scales(study)
-    if wanted.nothing:
+    auto = auto_scales(study)
+    if auto.nothing:
         return study, []
     chosen, why = TimeScales.model_validate(frozen or {}), ""
-    lacks_together = bool(wanted.together) and chosen.together is None
-    if lacks_together or set(wanted.own) - set(chosen.own):
-        nearest = _nearest(study, wanted, floor())
+    lacks_together = bool(auto.together) and chosen.together is None
+    if lacks_together or set(auto.own) - set(chosen.own):
+        nearest = _nearest(study, auto, floor())
         if lacks_together:
-            together = max(nearest[name] for name in wanted.together)
+            together = max(nearest[name] for name in auto.together)
             chosen = chosen.model_copy(update={"together": together})
-            needs = [f"{name} {nearest[name]:g}" for name in wanted.together]
+            needs = [f"{name} {nearest[name]:g}" for name in auto.together]
             why = f" (nearest honest: {', '.join(needs)})"
-        own = {name: nearest[name] for name in wanted.own}
+        own = {name: nearest[name] for name in auto.own}
         chosen = chosen.model_copy(update={"own": {**own, **chosen.own}})
-    said = [f"{chosen.together:g} for all its disks{why}"] if wanted.together else []
-    said += [f"{chosen.own[name]:g} for {name}" for name in wanted.own]
-    kept = ", as when the study was begun" if frozen else ""
-    return decided(study, chosen), [f"time_scale auto is {', '.join(said)}{kept}"]
+    chosen_text = [f"{chosen.together:g} for all its disks{why}"] if auto.together else []
+    chosen_text += [f"{chosen.own[name]:g} for {name}" for name in auto.own]
+    origin = ", as when the study was begun" if frozen else ""
+    return decided(study, chosen), [f"time_scale auto is {', '.join(chosen_text)}{origin}"]
 
 
 def as_planned(study: Study) -> tuple[Study, list[str]]:
@@ -97,31 +98,31 @@ def profiles_of(treatments: Iterable[ResolvedRun]) -> list[StorageProfile]:
 
 
 def what_run_says(treatments: Iterable[ResolvedRun]) -> list[str]:
-    """What `penstock run` would refuse or warn of in the disks' profiles. Nothing is measured."""
+    """Refusals and warnings of `penstock run` about the disks' profiles. Nothing is measured."""
     profiles = profiles_of(treatments)
-    found = ruled_out_text(profiles)
+    warnings = ruled_out_text(profiles)
     floor = kept_floor()
     if profiles and floor is None:
-        found.append(
+        warnings.append(
             "how fast emulated disks can be on this host is not known: penstock doctor measures it"
         )
     if floor is None:
-        return found
+        return warnings
     for profile in profiles:
         try:
             check_honourable(profile, floor)
         except BadInput as error:
-            found.append(f"penstock run refuses this: {error}")
+            warnings.append(f"penstock run refuses this: {error}")
         else:
-            found.append(too_fast_when_loaded(profile, floor) if floor.quiet else "")
-    return list(filter(None, found))
+            warnings.append(too_fast_when_loaded(profile, floor) if floor.quiet else "")
+    return list(filter(None, warnings))
 
 
 def ruled_out_text(profiles: Iterable[StorageProfile]) -> list[str]:
     """One text for each profile that says for what it is not to be used."""
-    found = {p.name: ruled_out(p.to_dict()) for p in profiles}
+    by_name = {p.name: ruled_out(p.to_dict()) for p in profiles}
     return [
         f"profile {name} is not to be used for {'; '.join(what)}"
-        for name, what in found.items()
+        for name, what in by_name.items()
         if what
     ]

@@ -1,4 +1,4 @@
-"""What one attempt at a run has at hand from `prepare` to `collect` (`executor.py`)."""
+"""Objects of one attempt at a run, from `prepare` to `collect` (`executor.py`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.study.resolve import ResolvedRun
 
 @dataclass
 class AttemptWork:
-    """What one attempt has at hand while it is made."""
+    """Objects of one attempt while it runs."""
 
     run_id: str
     resolved: ResolvedRun
@@ -45,8 +45,8 @@ class AttemptWork:
     finished: Finished | None = None
     after: Finished | None = None
     observation: RunObservation = field(default_factory=RunObservation)
-    #: what the observers tell the command
-    told: Mapping[str, str] = field(default_factory=dict)
+    #: variables that the observers add to the command's environment
+    environment: Mapping[str, str] = field(default_factory=dict)
     stop: Stop | None = None
     watch: AlertWatch | None = None
     #: the alert that ended it, in words
@@ -65,6 +65,6 @@ class AttemptWork:
             timeout_s=self.resolved.timeout_s,
             user=self.resolved.user,
             directory=self.resolved.directory,
-            env=self.resolved.env if prefix else {**self.resolved.env, **self.told},
+            env=self.resolved.env if prefix else {**self.resolved.env, **self.environment},
             stop=None if prefix else self.stop,
         )

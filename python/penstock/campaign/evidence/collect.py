@@ -1,4 +1,4 @@
-"""What an ended run leaves: its tables, the judgement on it, its responses."""
+"""Results of a run that ended: its tables, the judgement on it, its responses."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def write_tables(work: AttemptWork) -> list[str]:
 def judgement_of(
     work: AttemptWork, finished: Finished, study: Study, doubts: Sequence[str], data_altered: bool
 ) -> Judgement:
-    """Whether the run may be used, before its responses are looked at."""
+    """Decide if the run may be used, before its responses are read."""
     seen = work.observation
     traced, monitored = (seen.receipts.get(name, {}) for name in ("trace", "monitor"))
     return judge(
@@ -60,7 +60,7 @@ def judgement_of(
             state_faults=tuple(_state_faults(work, study)),
             fidelity_faults=(*seen.fidelity_faults, *doubts),
             lost_events=int(seen.losses.get("trace", 0)),
-            kept_events=int(traced.get("kept", 0)),
+            recorded_events=int(traced.get("kept", 0)),
             unplaced_faults=unplaced_faults(traced),
             missed_samples=int(seen.losses.get("monitor", 0)),
             expected_samples=int(monitored.get("expected", 0)),
@@ -73,11 +73,11 @@ def judgement_of(
 def responses_of(
     work: AttemptWork, finished: Finished, study: Study, judgement: Judgement
 ) -> tuple[dict[str, Measured], Judgement]:
-    """What the program reported and what was recorded; a run without one of them is not valid."""
+    """Responses that the program reported or that were recorded; a run without one of them is not valid."""
     if judgement.state != "finished":
         return {}, judgement
     try:
-        found = measure(
+        measured = measure(
             study.responses,
             work.resolved.parser,
             work.run_dir,
@@ -94,7 +94,7 @@ def responses_of(
             causes = tuple(dict.fromkeys((*judgement.causes, "losses")))
             return {}, Judgement("finished", False, reason, True, causes)
         return {}, Judgement("failed", False, reason, False)
-    return found, judgement
+    return measured, judgement
 
 
 def grade(bundle: Bundle, study: Study, judgement: Judgement) -> Judgement:
@@ -139,7 +139,7 @@ def phases_table(phases: Sequence[Phase]) -> pa.Table:
 
 
 def _state_faults(work: AttemptWork, study: Study) -> list[str]:
-    """Where the run did not find the state that the study declares."""
+    """Differences between the state that the run started in and the state that the study declares."""
     settled = work.settled.fault if work.settled else ""
     at_most = study.settle.in_flight_at_most
     devices = [] if at_most is None else device_faults(work.devices, at_most)

@@ -1,4 +1,4 @@
-"""What the disks of a run counted and logged, as tables, and how true they were."""
+"""Counters and logs of a run's disks as tables, and their fidelity."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.emulate.schedule.events_table import events_table, failed
 
 @dataclass
 class DiskObservation:
-    """What the disks of a run counted and logged, and how true they were."""
+    """Counters and logs of a run's disks, and their fidelity."""
 
     tables: dict[str, pa.Table] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
@@ -95,6 +95,6 @@ def _events(changes: Sequence[Mapping[str, Any]], *, by_node: bool) -> pa.Table:
         return events_table(rows)
     parts = []
     for node in dict.fromkeys(c["node"] for c in changes):
-        mine = [row for row in rows if row[2]["node"] == node]
-        parts.append(_of_node(events_table(mine), node))
+        own_rows = [row for row in rows if row[2]["node"] == node]
+        parts.append(_of_node(events_table(own_rows), node))
     return pa.concat_tables(parts)

@@ -29,11 +29,11 @@ def note_interrupted(out: Path, run_id: str, number: int) -> None:
 
 def interrupted_attempts(out: Path) -> dict[str, int]:
     """The number of the attempt that was begun and not finished, by run."""
-    found = {}
+    attempts = {}
     for note in (out / "runs").glob(f".*.partial/{_ATTEMPT_FILE}"):
         run_id = note.parent.name.removeprefix(".").removesuffix(".partial")
         try:
-            found[run_id] = int(note.read_text())
+            attempts[run_id] = int(note.read_text())
         except (OSError, ValueError):
-            found[run_id] = 1
-    return found
+            attempts[run_id] = 1
+    return attempts

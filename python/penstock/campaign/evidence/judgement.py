@@ -1,4 +1,4 @@
-"""Whether a run may be used, decided before its responses are looked at. Pure."""
+"""Decide if a run may be used, before its responses are read. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.host.processes.launch import Finished
 #: a run is complete when the monitor took this share of its samples, or lacks no more than one
 COMPLETE_SHARE = 0.99
 #: a shell's status where there is no such command
-_NOT_FOUND = 127
+_NO_SUCH_COMMAND = 127
 _PRIVATE = (
     "it ran on virtual nodes, which have a /tmp and a /run of their own: keep the program elsewhere"
 )
@@ -19,7 +19,7 @@ UNPLACED_SHARE = 0.001
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a run besides its responses. Empty texts: nothing is wrong there."""
+    """Evidence on a run besides its responses. Empty texts: nothing is wrong there."""
 
     finished: Finished
     timeout_s: float | None
@@ -31,7 +31,7 @@ class Evidence:
     data_altered: bool
     fidelity_faults: tuple[str, ...]
     lost_events: int
-    kept_events: int
+    recorded_events: int
     #: of the lost ones, faults that came while another thread changed the mappings (docs/trace.md)
     unplaced_faults: int
     missed_samples: int
@@ -68,7 +68,7 @@ def judge(evidence: Evidence) -> Judgement:
     causes = ["state"] * bool(faults) + ["disk"] * bool(evidence.fidelity_faults)
     faults += evidence.fidelity_faults
     served = len(faults)
-    seen = evidence.lost_events + evidence.kept_events
+    seen = evidence.lost_events + evidence.recorded_events
     few = evidence.unplaced_faults <= UNPLACED_SHARE * seen
     if evidence.lost_events > (evidence.unplaced_faults if few else 0):
         faults.append(f"the tracer lost {evidence.lost_events} of {seen} events")
@@ -84,7 +84,7 @@ def _ending(evidence: Evidence) -> Judgement | None:
     finished = evidence.finished
     if evidence.alert:
         return Judgement("aborted", False, f"alert: {evidence.alert}", False)
-    words = f": {evidence.last_line}" if evidence.last_line else ""
+    details = f": {evidence.last_line}" if evidence.last_line else ""
     if finished.timed_out:
         reason = f"it took longer than {evidence.timeout_s:g} s"
         return Judgement("timed-out", False, reason, False, ("timed_out",))
@@ -98,13 +98,15 @@ def _ending(evidence: Evidence) -> Judgement | None:
             return Judgement("failed", False, reason, False, ("failed",))
         return None
     if evidence.oom_kills:
-        words = f": out of the memory of its group ({evidence.oom_kills} processes killed)" + words
+        details = (
+            f": out of the memory of its group ({evidence.oom_kills} processes killed)" + details
+        )
     if evidence.node_faults:
-        words = f": {'; '.join(evidence.node_faults)}" + words
+        details = f": {'; '.join(evidence.node_faults)}" + details
     if finished.signal is not None:
-        reason = f"the workload was ended by signal {finished.signal}{words}"
+        reason = f"the workload was ended by signal {finished.signal}{details}"
     else:
-        reason = f"the workload ended with status {finished.exit_status}{words}"
-        if finished.exit_status == _NOT_FOUND and evidence.on_nodes:
+        reason = f"the workload ended with status {finished.exit_status}{details}"
+        if finished.exit_status == _NO_SUCH_COMMAND and evidence.on_nodes:
             reason += f" ({_PRIVATE})"
     return Judgement("failed", False, reason, False, ("failed",))

@@ -1,4 +1,4 @@
-"""What observers and disks saw of one run of a study."""
+"""Records of the observers and the disks of one run of a study."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.observe.recorder import Observation
 
 @dataclass
 class RunObservation(Observation):
-    """What the observers and the disks saw of one run."""
+    """Records of the observers and the disks of one run."""
 
     disks: DiskObservation = field(default_factory=DiskObservation)
 

@@ -39,7 +39,7 @@ class RejudgedCertificates:
     fidelity: pa.Table | None
     rejudged: bool = False
     changed: str = ""
-    kept: str = ""
+    unchanged: str = ""
     windows: pa.Table | None = None
 
 
@@ -53,7 +53,7 @@ def rejudged_certificates(bundle: Bundle) -> RejudgedCertificates:
     run_id = str(bundle.manifest["run_id"])
     lacking = _lacking(bundle, old)
     if lacking:
-        return RejudgedCertificates(bundle, old, kept=f"{run_id} keeps its verdict: {lacking}")
+        return RejudgedCertificates(bundle, old, unchanged=f"{run_id} keeps its verdict: {lacking}")
     parts, windows, changed = [], [], []
     for disk_id in dict.fromkeys(old["disk_id"].to_pylist()):
         before = _of_disk(old, disk_id)
@@ -62,7 +62,7 @@ def rejudged_certificates(bundle: Bundle) -> RejudgedCertificates:
         judged = recorded.certificate(utilisation, bundle.manifest.get("cpu_ns"))
         if judged is None:
             why = f"{disk_id} was a disk of {recorded.backend}, which makes no certificate of it"
-            return RejudgedCertificates(bundle, old, kept=f"{run_id} keeps its verdict: {why}")
+            return RejudgedCertificates(bundle, old, unchanged=f"{run_id} keeps its verdict: {why}")
         now = judged.overall
         was, is_now = (part["verdict"][0].as_py() for part in (before, now))
         if was != is_now:
@@ -71,9 +71,9 @@ def rejudged_certificates(bundle: Bundle) -> RejudgedCertificates:
         parts.append(_keyed(now, before))
         windows.append(_keyed(judged.windows, before))
     fidelity, by_window = (pa.concat_tables(t, promote_options="default") for t in (parts, windows))
-    words = f"{run_id}: {'; '.join(changed)}" if changed else ""
+    note = f"{run_id}: {'; '.join(changed)}" if changed else ""
     now_valid = _with_validity(bundle, old, fidelity)
-    return RejudgedCertificates(now_valid, fidelity, True, words, windows=by_window)
+    return RejudgedCertificates(now_valid, fidelity, True, note, windows=by_window)
 
 
 def _rules(fidelity: pa.Table) -> int:
@@ -83,7 +83,7 @@ def _rules(fidelity: pa.Table) -> int:
 
 
 def _lacking(bundle: Bundle, fidelity: pa.Table) -> str:
-    """What a bundle lacks for its certificates to be made again, in words."""
+    """The first part that a bundle lacks for its certificates to be made again, as a message."""
     for disk_id in dict.fromkeys(fidelity["disk_id"].to_pylist()):
         if (backend := _backend(bundle, disk_id)) not in DISK_BACKENDS:
             return f"the back end {backend} of {disk_id} is not installed here"
@@ -98,7 +98,7 @@ def _lacking(bundle: Bundle, fidelity: pa.Table) -> str:
 
 
 def _disk(bundle: Bundle, disk_id: str) -> Mapping[str, Any]:
-    """What the manifest says of a disk, of this host or of a node."""
+    """Entry of the manifest for a disk, of this host or of a node."""
     manifest = bundle.manifest
     of_nodes = manifest.get("place", {}).get("disks", {})
     about: Mapping[str, Any] = of_nodes.get(disk_id) or manifest.get("disks", {}).get(disk_id, {})
@@ -106,20 +106,20 @@ def _disk(bundle: Bundle, disk_id: str) -> Mapping[str, Any]:
 
 
 def _backend(bundle: Bundle, disk_id: str) -> str:
-    """Which back end had the disk up: on this host itself always the model."""
+    """Back end of the disk: on this host itself always the model."""
     return str(_disk(bundle, disk_id).get("backend", "fuse"))
 
 
 def _is_counted(bundle: Bundle, disk_id: str) -> bool:
-    """Whether the kernel throttled the disk, whose counters are judged then, not a log."""
+    """True if the kernel throttled the disk: its counters are judged then, not a log."""
     if "throttle_counters" not in bundle.tables or "backend" not in _disk(bundle, disk_id):
         return False
-    mine = _of_disk(bundle.table("throttle_counters"), disk_id)
-    return int(mine.num_rows) > 0
+    counters = _of_disk(bundle.table("throttle_counters"), disk_id)
+    return int(counters.num_rows) > 0
 
 
 def _recorded(bundle: Bundle, disk_id: str, before: pa.Table) -> Recorded:
-    """What a bundle holds of a disk."""
+    """Records of a disk in a bundle."""
     about = _disk(bundle, disk_id)
     if _is_counted(bundle, disk_id):
         own = {"throttle_counters": bundle.table("throttle_counters")}
@@ -175,7 +175,7 @@ def _lateness_taken_off(device_requests: pa.Table, before: pa.Table) -> float:
 
 
 def _events(bundle: Bundle, disk_id: str) -> list[dict[str, Any]]:
-    """How a disk was changed since it was put up: on a node before this run, too."""
+    """Changes of a disk since it was started: on a node also those before this run."""
     before = list(_disk(bundle, disk_id).get("changed_before", ()))
     if "events" not in bundle.tables:
         return before

@@ -22,31 +22,33 @@ def watch(
 ) -> None:
     """Evaluates them while the run goes on; `monitor`: where it leaves its samples, and how often."""
 
-    def told(stretch: Stretch) -> None:
+    def announce(stretch: Stretch) -> None:
         if announcement is not None:
             row = {**stretch.row(), "words": stretch.words, "run_id": work.run_id}
             announcement.add("alerts", {**row, "utc_ns": time.time_ns()})
 
     work.stop = Stop()
     spool, interval_ns = Path(monitor["spool"]), int(monitor["interval_ns"])
-    work.watch = AlertWatch(rules, spool, interval_ns, work.stop.ask, told)
+    work.watch = AlertWatch(rules, spool, interval_ns, work.stop.ask, announce)
 
 
 def judge_alerts(rules: Sequence[Rule], work: AttemptWork, say: Callable[[str], None]) -> None:
-    """What fired, from the tables and what was seen of them: the table `alerts`, and what ended the run."""
+    """Add the table `alerts`, from the run's tables and the alerts seen during it, and note the alert that
+    ended the run.
+    """
     if work.watch is None:
         return
     seen = work.observation.observed
     interval_ns = int(work.observation.receipts["monitor"]["used_ns"])
-    made = judged(
+    alerts = judged(
         rules,
         interval_ns,
         seen.get("samples"),
         seen.get("utilisation"),
         work.watch.stretches,
     )
-    seen["alerts"] = made.table()
+    seen["alerts"] = alerts.table()
     if work.watch.trouble:
         say(f"warning: {work.watch.trouble}")
     if work.finished is not None and work.finished.stopped:
-        work.alert = next((s.words for s in made.stretches if s.aborted), "a rule fired")
+        work.alert = next((s.words for s in alerts.stretches if s.aborted), "a rule fired")

@@ -47,9 +47,9 @@ _EXACT = [
 
 
 def trace_on_disk(
-    words: list[str], mount: Path, output: Path | None, *, exact: bool, quiet: bool
+    argv: list[str], mount: Path, output: Path | None, *, exact: bool, quiet: bool
 ) -> tuple[int, ImportedTrace]:
-    """Runs the command while the disk logs its requests; gives its exit status and what was found.
+    """Runs the command while the disk logs its requests; returns its exit status and the trace.
 
     Raises BadInput where no disk of `penstock disk up` is at `mount`.
     """
@@ -63,27 +63,27 @@ def trace_on_disk(
             recorder.start(Watched(None, None), None)
             if interrupts.name is not None:
                 raise PenstockError(f"ended by {interrupts.name} before the command began")
-            finished = launch(words, stdout=sys.stderr.fileno() if quiet else None, stdin=None)
+            finished = launch(argv, stdout=sys.stderr.fileno() if quiet else None, stdin=None)
             run = finished.start_ns, finished.end_ns
             seen = recorder.finish(None, run)
         recording = observer.recording
-        # what the command left dirty is part of what it did to the disk
+        # pages that the command left dirty are part of its load on the disk
         spans = [("workload", *run), ("write-back", run[1], observer.synced_ns)]
         phases = [
             dict(zip(("phase_id", "start_ns", "end_ns"), span, strict=True)) for span in spans
         ]
-        with new_bundle(journal, output, words) as bundle:
+        with new_bundle(journal, output, argv) as bundle:
             judged = write_recording(bundle, recording, run[1] - run[0])
             if bundle is None:
                 return finished.exit_status, judged
-            told = replace(
+            observation = replace(
                 seen,
                 losses=bundle.manifest["losses"],
                 receipts=bundle.manifest["receipts"],
                 clocks=[row | OWN_CLOCK for row in seen.clocks],
             )
             facts = {"interrupted": interrupts.name}
-            finish_bundle(bundle, told, phases, finished.exit_status, run, facts)
+            finish_bundle(bundle, observation, phases, finished.exit_status, run, facts)
         return finished.exit_status, replace(judged, bundle=output)
 
 
@@ -106,7 +106,7 @@ class DiskLog:
 
     @property
     def recording(self) -> Recording:
-        """What was logged, to be judged; its spool lies in `home`."""
+        """The log, to be judged; its spool lies in `home`."""
         assert self._recording is not None
         return self._recording
 
@@ -118,7 +118,7 @@ class DiskLog:
         )
 
     def finish(self, bundle: Bundle | None, run: tuple[int, int] | None) -> Seen:
-        """What is dirty is written back, then the log ends: the table `device_requests`."""
+        """Write back what is dirty, then end the log: the table `device_requests`."""
         assert self._recorded is not None
         subprocess.run(["sync", "-f", str(self._mount)], check=False)
         self.synced_ns = time.monotonic_ns()
@@ -161,26 +161,26 @@ def _folder(journal: Journal) -> Iterator[Path]:
 
 def _spool(log: Path, spool: Path) -> dict[str, int]:
     """The log's records as those of the tracer, in order of arrival; gives the counts."""
-    whole = log.stat().st_size // DISK_REQUEST_DTYPE.itemsize
-    if whole == 0:
+    count = log.stat().st_size // DISK_REQUEST_DTYPE.itemsize
+    if count == 0:
         spool.write_bytes(b"")
         return {"seen": 0, "kept": 0, "filtered": 0}
-    records = np.memmap(log, DISK_REQUEST_DTYPE, "r", shape=(whole,))
+    records = np.memmap(log, DISK_REQUEST_DTYPE, "r", shape=(count,))
     order = np.argsort(records["t_ns"], kind="stable")
     numbers = np.array([NUMBERS[f"device_{op}"] for op in ("read", "write", "flush")], np.uint8)
     with spool.open("wb") as out:
-        for at in range(0, whole, 1 << 18):
+        for at in range(0, count, 1 << 18):
             part = records[order[at : at + (1 << 18)]]
-            made = np.zeros(len(part), EVENT)
+            events = np.zeros(len(part), EVENT)
             for name in ("t_ns", "offset_bytes", "size_bytes"):
-                made[name] = part[name]
-            made["latency_ns"] = part["done_ns"] - part["t_ns"]
-            made["done_bytes"] = part["size_bytes"]
-            made["file_id"] = part["file_id"] + 1
-            made["tid"] = made["pid"] = part["pid"]
-            made["op"] = numbers[np.minimum(part["op"], 2)]
-            out.write(made.tobytes())
-    return {"seen": whole, "kept": whole, "filtered": 0}
+                events[name] = part[name]
+            events["latency_ns"] = part["done_ns"] - part["t_ns"]
+            events["done_bytes"] = part["size_bytes"]
+            events["file_id"] = part["file_id"] + 1
+            events["tid"] = events["pid"] = part["pid"]
+            events["op"] = numbers[np.minimum(part["op"], 2)]
+            out.write(events.tobytes())
+    return {"seen": count, "kept": count, "filtered": 0}
 
 
 def _files(
@@ -189,20 +189,20 @@ def _files(
     """Rows of `files`: what the log names, with the disk's device and the size now."""
     device = disk.get("dev") or disk.get("device") or (None, None)
     rows = []
-    known = set(np.unique(np.fromfile(spool, EVENT)["file_id"]).tolist())
+    unnamed = set(np.unique(np.fromfile(spool, EVENT)["file_id"]).tolist())
     for line in names.read_text("utf-8", "replace").splitlines() if names.exists() else []:
         with contextlib.suppress(ValueError, KeyError):
             row = json.loads(line)
             number = int(row["file_id"]) + 1
             path = mount / str(row["path"]).lstrip("/")
-            made = {"file_id": number, "path": str(path), "disk_id": disk_id}
-            made |= {"dev_major": device[0], "dev_minor": device[1]}
+            entry = {"file_id": number, "path": str(path), "disk_id": disk_id}
+            entry |= {"dev_major": device[0], "dev_minor": device[1]}
             with contextlib.suppress(OSError):
-                found = os.stat(path)
-                made |= {"size_bytes": found.st_size, "inode": found.st_ino}
-            rows.append(made)
-            known.discard(number)
-    rows += [{"file_id": number, "path": None, "disk_id": disk_id} for number in sorted(known)]
+                status = os.stat(path)
+                entry |= {"size_bytes": status.st_size, "inode": status.st_ino}
+            rows.append(entry)
+            unnamed.discard(number)
+    rows += [{"file_id": number, "path": None, "disk_id": disk_id} for number in sorted(unnamed)]
     return rows
 
 

@@ -39,9 +39,9 @@ def confirmation(
         requests = requests.filter(pc.equal(requests["disk_id"].cast(pa.string()), disk_id))
         if events.num_rows == 0 or requests.num_rows == 0:
             continue
-        found = confirm(events, requests, direct=True)
-        names = pa.array([disk_id] * found.num_rows, pa.string())
-        parts.append(found.replace_schema_metadata(None).add_column(0, "disk_id", names))
+        confirmed = confirm(events, requests, direct=True)
+        names = pa.array([disk_id] * confirmed.num_rows, pa.string())
+        parts.append(confirmed.replace_schema_metadata(None).add_column(0, "disk_id", names))
     return pa.concat_tables(parts) if parts else None
 
 
@@ -68,15 +68,15 @@ def own_numbers(
         return None  # no report of fio's: its parser says so
 
 
-def doubted(found: pa.Table | None, witness: str) -> list[str]:
-    """What a witness's table has against the disks' logs, in words."""
+def doubted(confirmed: pa.Table | None, witness: str) -> list[str]:
+    """Objections of a witness's table to the disks' logs, as messages."""
     from penstock.analyse.fidelity.second_source import doubts
 
-    return [] if found is None else doubts(found.to_pylist(), witness)
+    return [] if confirmed is None else doubts(confirmed.to_pylist(), witness)
 
 
 def asks_directly(resolved: ResolvedRun) -> bool:
-    """Whether every I/O job of the command bypasses the page cache, as far as its parser can tell."""
+    """True if every I/O job of the command bypasses the page cache, according to its parser."""
     try:
         jobs = parser(resolved.parser).operations(example_command(resolved))
     except PenstockError:
@@ -87,11 +87,13 @@ def asks_directly(resolved: ResolvedRun) -> bool:
 def _events_of(events: pa.Table, files: pa.Table, disk_id: str, mount: Path) -> pa.Table:
     """The events on a disk's files, with `path` relative to the mount."""
     prefix = f"{str(mount).rstrip('/')}/"
-    mine = files.filter(pc.equal(files["disk_id"].cast(pa.string()), disk_id))
+    own_files = files.filter(pc.equal(files["disk_id"].cast(pa.string()), disk_id))
     paths = {
         number: path.removeprefix(prefix)
         for number, path in zip(
-            mine["file_id"].to_pylist(), mine["path"].cast(pa.string()).to_pylist(), strict=True
+            own_files["file_id"].to_pylist(),
+            own_files["path"].cast(pa.string()).to_pylist(),
+            strict=True,
         )
     }
     names = pa.table(
@@ -101,5 +103,5 @@ def _events_of(events: pa.Table, files: pa.Table, disk_id: str, mount: Path) -> 
         }
     )
     at = events.schema.get_field_index("direction")
-    wanted = events.set_column(at, "direction", events["direction"].cast(pa.string()))
-    return wanted.join(names, "file_id", join_type="inner").combine_chunks()
+    decoded = events.set_column(at, "direction", events["direction"].cast(pa.string()))
+    return decoded.join(names, "file_id", join_type="inner").combine_chunks()

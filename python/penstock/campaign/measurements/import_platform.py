@@ -36,14 +36,14 @@ class Link:
 
 def links(sys: Path = Path("/sys")) -> list[Link]:
     """Interfaces of real or virtual hardware that are up, the fastest first."""
-    found = []
+    interfaces = []
     for folder in sorted((sys / "class/net").glob("*")):
         if not (folder / "device").exists() or _read(folder / "operstate") == "down":
             continue
         mbit = _number(_read(folder / "speed"))
         speed = mbit * 125e3 if mbit is not None and mbit > 0 else None
-        found.append(Link(folder.name, speed, int(_number(_read(folder / "mtu")) or 0)))
-    return sorted(found, key=lambda link: -(link.speed_bps or 0))
+        interfaces.append(Link(folder.name, speed, int(_number(_read(folder / "mtu")) or 0)))
+    return sorted(interfaces, key=lambda link: -(link.speed_bps or 0))
 
 
 def frequencies_hz(sys: Path = Path("/sys")) -> list[float]:
@@ -92,9 +92,9 @@ def import_host(
     note("how long a program takes to start")
     launch = launch_time()
     estimate = _Estimates(str(facts["host_id"]), str(facts["kernel"]))
-    known = links(sys)
+    interfaces = links(sys)
     network: dict[str, Any] = {
-        "bandwidth": _bandwidth(known, assumed),
+        "bandwidth": _bandwidth(interfaces, assumed),
         "loopback": "2 GB/s",
         "latency": "50us",
     }
@@ -134,16 +134,16 @@ def import_host(
         "store": {"chunk": "1MiB", "stripe": 1, "placement": "local", "allocation": "none"},
         "launch": {"overhead": estimate(launch, 1e-3, "ms", "a shell that does nothing")},
     }
-    power, found = _power(sys, estimate, assumed, note)
+    power, meter = _power(sys, estimate, assumed, note)
     if power is not None:
         document["power"] = power
-    document["facts"] = _facts(facts, known, sys, found)
+    document["facts"] = _facts(facts, interfaces, sys, meter)
     document["assumed"] = assumed
     return Platform.from_dict(document, base_dir)
 
 
 def _loopback(budget_s: float) -> Measured | str:
-    """What was measured, or why nothing could be."""
+    """The measured throughput, or the reason why nothing could be measured."""
     try:
         return loopback_throughput(budget_s)
     except OSError as error:
@@ -157,35 +157,36 @@ class _Estimates:
     host: str
     kernel: str
 
-    def __call__(self, found: Measured, factor: float, unit: str, method: str) -> dict[str, Any]:
+    def __call__(self, measured: Measured, factor: float, unit: str, method: str) -> dict[str, Any]:
         low, value, high = (
-            f"{x / factor:.5g} {unit}" for x in (max(found.low, 0.0), found.mean, found.high)
+            f"{x / factor:.5g} {unit}"
+            for x in (max(measured.low, 0.0), measured.mean, measured.high)
         )
-        if found.low <= 0:
-            low = f"{found.mean / factor / 10:.5g} {unit}"
+        if measured.low <= 0:
+            low = f"{measured.mean / factor / 10:.5g} {unit}"
         return {
             "value": value,
             "low": low,
             "high": high,
             "level": "95%",
-            "n": found.n,
+            "n": measured.n,
             "method": method,
             "date": datetime.date.today().isoformat(),
             "host": self.host,
             "kernel": self.kernel,
-            "converged": found.converged,
+            "converged": measured.converged,
         }
 
 
-def _bandwidth(known: list[Link], assumed: list[dict[str, Any]]) -> str:
+def _bandwidth(interfaces: list[Link], assumed: list[dict[str, Any]]) -> str:
     path = "network.bandwidth"
-    if known and known[0].speed_bps is not None:
-        text = f"{known[0].speed_bps / 125e6:g} Gbit/s"
-        low = f"{known[0].speed_bps / 125e6 * 0.9:g} Gbit/s"
-        why = f"speed of {known[0].name} as the kernel names it; what it delivers was not measured"
+    if interfaces and interfaces[0].speed_bps is not None:
+        text = f"{interfaces[0].speed_bps / 125e6:g} Gbit/s"
+        low = f"{interfaces[0].speed_bps / 125e6 * 0.9:g} Gbit/s"
+        why = f"speed of {interfaces[0].name} as the kernel names it; what it delivers was not measured"
         assumed.append({"path": path, "low": low, "high": text, "note": why})
         return text
-    names = ", ".join(link.name for link in known)
+    names = ", ".join(link.name for link in interfaces)
     why = f"the kernel knows no speed of {names}" if names else "no network hardware is up"
     assumed.append({"path": path, "low": "100 Mbit/s", "high": "10 Gbit/s", "note": why})
     return "1 Gbit/s"
@@ -263,13 +264,13 @@ def _power(
     return power, meter.what
 
 
-_KEPT = "host_id system kernel machine cpu_model virtual cpu_governor cpus cpus_allowed memory_bytes".split()
+_FACTS = "host_id system kernel machine cpu_model virtual cpu_governor cpus cpus_allowed memory_bytes".split()
 
 
-def _facts(facts: dict[str, Any], known: list[Link], sys: Path, power: str) -> dict[str, Any]:
+def _facts(facts: dict[str, Any], interfaces: list[Link], sys: Path, power: str) -> dict[str, Any]:
     steps = [f"{hz / 1e9:g} GHz" for hz in frequencies_hz(sys)]
     return {
-        **{k: facts[k] for k in _KEPT if facts.get(k) is not None},
+        **{k: facts[k] for k in _FACTS if facts.get(k) is not None},
         "links": [
             {
                 "name": link.name,
@@ -278,7 +279,7 @@ def _facts(facts: dict[str, Any], known: list[Link], sys: Path, power: str) -> d
                 else f"{link.speed_bps / 125e6:g} Gbit/s",
                 "mtu": link.mtu,
             }
-            for link in known
+            for link in interfaces
         ],
         "frequencies": steps or "unknown: the kernel offers no cpufreq",
         "storage": facts["storage"],

@@ -1,4 +1,4 @@
-"""What is measured of a directory's device, as a study: one factor, each of whose levels is one fio cell."""
+"""The measurement of a directory's device as a study: one factor, each of whose levels is one fio cell."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ _REPORT = "fio.json"
 
 @dataclass(frozen=True)
 class Grid:
-    """What is measured: file size, seconds per cell, block sizes at depth 1, depths, jobs side by side."""
+    """Grid of the measurement: file size, seconds per cell, block sizes at depth 1, depths, concurrent
+    jobs.
+    """
 
     file_bytes: int
     cell_s: float
@@ -34,15 +36,15 @@ class Grid:
 
     def cells(self) -> list[dict[str, Any]]:
         """fio options of each cell."""
-        found: list[dict[str, Any]] = []
+        cells: list[dict[str, Any]] = []
         for op in ("read", "write"):
             for rw in (op, f"rand{op}"):
-                found += [{"rw": rw, "bs": block} for block in self.blocks]
-            found += [{"rw": f"rand{op}", "bs": self.blocks[0], "numjobs": d} for d in self.depths]
-            found += [{"rw": op, "bs": self.blocks[0], "numjobs": n} for n in self.jobs]
-            found.append({"rw": f"rand{op}", "bs": self.blocks[-1], "numjobs": self.depths[-1]})
-        found.append({"rw": "randwrite", "bs": self.blocks[0], "fsync": 1})
-        return found
+                cells += [{"rw": rw, "bs": block} for block in self.blocks]
+            cells += [{"rw": f"rand{op}", "bs": self.blocks[0], "numjobs": d} for d in self.depths]
+            cells += [{"rw": op, "bs": self.blocks[0], "numjobs": n} for n in self.jobs]
+            cells.append({"rw": f"rand{op}", "bs": self.blocks[-1], "numjobs": self.depths[-1]})
+        cells.append({"rw": "randwrite", "bs": self.blocks[0], "fsync": 1})
+        return cells
 
 
 QUICK = Grid(64 << 20, 0.7, (4096, 262144), (4, 16), (4,))
@@ -59,7 +61,7 @@ def profile_study(directory: Path, grid: Grid, seed: int = 1) -> Study:
         'cd "{data}" && fio --filename=device --direct=1 --ioengine=psync --thread '
         f"--group_reporting --output-format=json+ --size={grid.file_bytes}"
     )
-    said = {
+    spec = {
         "penstock": 1,
         "name": STUDY_NAME,
         "question": "What does each kind of request cost on this device?",
@@ -90,7 +92,7 @@ def profile_study(directory: Path, grid: Grid, seed: int = 1) -> Study:
         },
         "observers": {"monitor": None},
     }
-    return read_study(dump(said).encode(), Path(f"{STUDY_NAME}.study.yaml"))
+    return read_study(dump(spec).encode(), Path(f"{STUDY_NAME}.study.yaml"))
 
 
 def measurements(out: Path, runs: pd.DataFrame) -> Measurements:

@@ -42,11 +42,11 @@ class Suggestion:
 
 
 def suggestions(
-    known: Sequence[str] = (), here: dict[str, Any] | None = None, index: Path | None = None
+    exclude: Sequence[str] = (), here: dict[str, Any] | None = None, index: Path | None = None
 ) -> list[Suggestion]:
     """The factors of archived studies on like hosts, those with most of a response's variation first.
 
-    `known` factors are left out; `here` are the facts of the host asked for (this one); `index` is the
+    Factors of `exclude` are left out; `here` are the facts of the host asked for (this one); `index` is the
     catalogue (the user's). Studies whose directory is gone are passed over.
     """
     here = here or host_facts()
@@ -55,16 +55,16 @@ def suggestions(
         return []
     with Catalogue(path) as catalogue:
         rows = sorted(catalogue.studies(), key=lambda s: -(s.last_realtime_ns or 0))[:_MOST_STUDIES]
-    found: dict[str, Suggestion] = {}
+    by_factor: dict[str, Suggestion] = {}
     for row in rows:
         out = Path(row.out)
         if (out / "effects.parquet").exists() and like(_host_of(out), here):
-            _add(found, out, row.study_id, known)
-    return sorted(found.values(), key=lambda s: (-s.mattered, -s.share, s.factor))
+            _add(by_factor, out, row.study_id, exclude)
+    return sorted(by_factor.values(), key=lambda s: (-s.mattered, -s.share, s.factor))
 
 
 def like(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two hosts are alike: the same processor and series of kernels, memory within a quarter."""
+    """True if two hosts are alike: the same processor and series of kernels, memory within a quarter."""
     if not one or one.get("cpu_model") != other.get("cpu_model"):
         return False
     if _series(one.get("kernel")) != _series(other.get("kernel")):
@@ -73,17 +73,17 @@ def like(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return min(sizes) > 0 and max(sizes) / min(sizes) <= _WITHIN
 
 
-def suggest_text(found: list[Suggestion]) -> str:
+def suggest_text(suggested: list[Suggestion]) -> str:
     """The suggestions for a terminal."""
-    if not found:
+    if not suggested:
         return (
             "No archived study of a host like this one has effects (`penstock ls` has the archive)."
         )
-    return "\n".join(_lines(found))
+    return "\n".join(_lines(suggested))
 
 
-def _lines(found: list[Suggestion]) -> Iterator[str]:
-    for one in found:
+def _lines(suggested: list[Suggestion]) -> Iterator[str]:
+    for one in suggested:
         yield paragraph(
             f"{one.factor}: {listed(one.levels)}. "
             + (
@@ -112,14 +112,16 @@ def _host_of(out: Path) -> dict[str, Any]:
     """The facts of the host that made the first run."""
     for manifest in sorted((out / "runs").glob("*/manifest.json"))[:1]:
         try:
-            found = json.loads(manifest.read_text()).get("host")
+            host = json.loads(manifest.read_text()).get("host")
         except (OSError, ValueError, AttributeError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return host if isinstance(host, dict) else {}
     return {}
 
 
-def _add(found: dict[str, Suggestion], out: Path, study_id: str, known: Sequence[str]) -> None:
+def _add(
+    by_factor: dict[str, Suggestion], out: Path, study_id: str, exclude: Sequence[str]
+) -> None:
     from penstock.campaign.analysis import frozen_study
 
     try:
@@ -128,19 +130,19 @@ def _add(found: dict[str, Suggestion], out: Path, study_id: str, known: Sequence
     except (BadInput, OSError, ValueError):
         return
     for factor in plan.factors:
-        if factor.name in known:
+        if factor.name in exclude:
             continue
-        mine = found.setdefault(factor.name, Suggestion(factor.name, []))
-        mine.studies += 1
-        mine.levels += [v.name for v in factor.levels if v.name not in mine.levels]
+        suggestion = by_factor.setdefault(factor.name, Suggestion(factor.name, []))
+        suggestion.studies += 1
+        suggestion.levels += [v.name for v in factor.levels if v.name not in suggestion.levels]
         of_it = table[[factor.name in str(t).split(":") for t in table["term"]]]
         sure = of_it[pd.to_numeric(of_it["p_holm"], errors="coerce") < _SIGNIFICANT]
         if sure.empty:
             continue
-        mine.mattered += 1
+        suggestion.mattered += 1
         rows = sure.sort_values("variation_share", ascending=False).head(3).to_dict("records")
         for row in rows:
-            mine.evidence.append(
+            suggestion.evidence.append(
                 {
                     "study_id": study_id,
                     "out": str(out),
@@ -150,6 +152,6 @@ def _add(found: dict[str, Suggestion], out: Path, study_id: str, known: Sequence
                     },
                 }
             )
-            mine.share = max(mine.share, float(row["variation_share"] or 0))
-    for one in found.values():
+            suggestion.share = max(suggestion.share, float(row["variation_share"] or 0))
+    for one in by_factor.values():
         one.evidence.sort(key=lambda r: -(r["variation_share"] or 0))

@@ -1,4 +1,4 @@
-"""Whether a cluster that is up can be made into another one by setting values, and which."""
+"""The changes that turn a running cluster into another one by setting values, if it is possible."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def changes_between(old: ClusterSpec, new: ClusterSpec) -> list[Change] | None:
     """
     if old.events or new.events or replace(_shape(old), name="") != replace(_shape(new), name=""):
         return None
-    found: list[Change] = []
+    changes: list[Change] = []
     for before, after in zip(old.nodes, new.nodes, strict=True):
-        found += _node(before, after)
-    return found
+        changes += _node(before, after)
+    return changes
 
 
 def _shape(spec: ClusterSpec) -> ClusterSpec:
-    """What cannot be set: nodes, images, disks and where their files are, networks."""
+    """The parts that cannot be set: nodes, images, disks and the places of their files, networks."""
     return replace(spec, nodes=tuple(_node_shape(n) for n in spec.nodes))
 
 
@@ -41,7 +41,7 @@ def _node_shape(node: NodeSpec) -> NodeSpec:
 
 
 def _node(old: NodeSpec, new: NodeSpec) -> list[Change]:
-    found: list[Change] = []
+    changes: list[Change] = []
     where = (new.name,)
     for resource, pairs in (
         ("cpu", (("cpus", "cpus"), ("cpuset", "cpuset"), ("cpu_ratio", "ratio"))),
@@ -51,16 +51,16 @@ def _node(old: NodeSpec, new: NodeSpec) -> list[Change]:
             word: getattr(new, key) for key, word in pairs if getattr(old, key) != getattr(new, key)
         }
         if patch:
-            found.append(Change(where, resource, patch))  # type: ignore[arg-type]
+            changes.append(Change(where, resource, patch))  # type: ignore[arg-type]
     for before, after in zip(old.disks, new.disks, strict=True):
         limits = _limits(before, after)
         if limits:
-            found.append(Change(where, "disk", {"limits": limits}, after.name))
-    for link, wanted in zip(old.links, new.links, strict=True):
-        patch = _differences(asdict(link), asdict(wanted))
+            changes.append(Change(where, "disk", {"limits": limits}, after.name))
+    for link, new_link in zip(old.links, new.links, strict=True):
+        patch = _differences(asdict(link), asdict(new_link))
         if patch:
-            found.append(Change(where, "network", patch, wanted.network))
-    return found
+            changes.append(Change(where, "network", patch, new_link.network))
+    return changes
 
 
 def _limits(old: DiskSpec, new: DiskSpec) -> dict[str, Any]:

@@ -65,41 +65,45 @@ class HostStage(Stage):
         return Watched(scope=self._cgroup, group=self._cgroup, **pages_and_devices(self._live))
 
     def run(
-        self, words: CommandLine, phase: Callable[[str], contextlib.AbstractContextManager[None]]
+        self,
+        command_line: CommandLine,
+        phase: Callable[[str], contextlib.AbstractContextManager[None]],
     ) -> Finished:
         """The command in the group."""
         with phase("workload"):
-            return self._launch(words)
+            return self._launch(command_line)
 
-    def after(self, words: CommandLine) -> Finished:
+    def after(self, command_line: CommandLine) -> Finished:
         """The command that comes after, in the group."""
-        return self._launch(words)
+        return self._launch(command_line)
 
-    def _launch(self, words: CommandLine) -> Finished:
+    def _launch(self, command_line: CommandLine) -> Finished:
         assert self._resolved is not None
-        filling = self._resolved.filling(self.mounts, words.run_dir)
+        filling = self._resolved.filling(self.mounts, command_line.run_dir)
         return launch(
-            filling.line(words.command),
+            filling.line(command_line.command),
             self._cgroup,
-            words.stdout,
-            words.stderr,
-            extra_env=filling.texts(words.env),
-            cwd=filling.text(words.directory) if words.directory else str(words.run_dir),
-            timeout_s=words.timeout_s,
-            user=words.user,
-            stop=words.stop,
+            command_line.stdout,
+            command_line.stderr,
+            extra_env=filling.texts(command_line.env),
+            cwd=filling.text(command_line.directory)
+            if command_line.directory
+            else str(command_line.run_dir),
+            timeout_s=command_line.timeout_s,
+            user=command_line.user,
+            stop=command_line.stop,
         )
 
     def used(self) -> Used:
         """Counters of the group."""
-        found = Used()
+        used = Used()
         if self._cgroup is not None:
             with contextlib.suppress(OSError):
-                found.peak_memory_bytes = self._cgroup.peak_memory_bytes()
-                found.oom_kills = self._cgroup.oom_kills()
-                found.cpu_ns = self._cgroup.cpu_ns()
-                found.cpu_waited_ns = self._cgroup.cpu_waited_ns()
-        return found
+                used.peak_memory_bytes = self._cgroup.peak_memory_bytes()
+                used.oom_kills = self._cgroup.oom_kills()
+                used.cpu_ns = self._cgroup.cpu_ns()
+                used.cpu_waited_ns = self._cgroup.cpu_waited_ns()
+        return used
 
     def _disks(self) -> LiveDisks:
         return self._live
@@ -130,13 +134,13 @@ class HostStage(Stage):
 
 
 class MountPoints:
-    """Where the disks of a run are mounted: where the study says, else in a directory of the run's own."""
+    """Mount points of a run's disks: as the study declares, else in a directory of the run's own."""
 
     def __init__(self, journal: Journal, root: Path) -> None:
         self._journal = journal
         self._root = root
         #: of those that the study names
-        self._made: list[Entry] = []
+        self._declared: list[Entry] = []
         self._own: list[Path] = []
 
     def make(self, run_id: str, disk: ResolvedDisk) -> Path:
@@ -148,7 +152,7 @@ class MountPoints:
             return mount
         mount = Path(disk.mount)
         if not mount.exists():
-            self._made.append(make_directory(mount, self._journal, run=run_id, mode=0o755))
+            self._declared.append(make_directory(mount, self._journal, run=run_id, mode=0o755))
         return mount
 
     def remove(self) -> None:
@@ -159,5 +163,5 @@ class MountPoints:
                 with contextlib.suppress(OSError):
                     path.rmdir()
         with contextlib.ExitStack() as stack:
-            while self._made:
-                stack.callback(remove_directory, self._made.pop(), self._journal)
+            while self._declared:
+                stack.callback(remove_directory, self._declared.pop(), self._journal)

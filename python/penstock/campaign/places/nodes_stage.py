@@ -143,7 +143,7 @@ class NodesStage(Stage):
         return replace(spec, name=f"study-{new_token()}", nodes=nodes)
 
     def _set_anew(self, spec: ClusterSpec, resolved: ResolvedRun) -> bool:
-        """Whether the cluster that is up could be made into this one; only where runs leave no traces."""
+        """True if the running cluster was changed into this one; only where runs leave no traces."""
         if self._cluster is None or self._spec is None or resolved.mutates is True:
             return False
         if self._store is not None or resolved.store is not None:
@@ -155,8 +155,8 @@ class NodesStage(Stage):
         if any(n.state != "running" for n in self._cluster.nodes.values()):
             return False
         with contextlib.suppress(PenstockError):
-            made = self._cluster.change(changes) if changes else []
-            return not any(m["error"] for m in made)
+            results = self._cluster.change(changes) if changes else []
+            return not any(m["error"] for m in results)
         return False
 
     def _running(self) -> Cluster:
@@ -187,24 +187,26 @@ class NodesStage(Stage):
         )
 
     def run(
-        self, words: CommandLine, phase: Callable[[str], contextlib.AbstractContextManager[None]]
+        self,
+        command_line: CommandLine,
+        phase: Callable[[str], contextlib.AbstractContextManager[None]],
     ) -> Finished:
         """Services up, then the command where it is to run, then services down."""
         cluster = self._running()
-        self._services = Services(words.stdout.parent)
+        self._services = Services(command_line.stdout.parent)
         try:
             if self._now().services:
                 with phase("services"):
-                    fault = self._start_services(words)
+                    fault = self._start_services(command_line)
                     if fault:
                         self._faults.append(fault)
-                        for kept in (words.stdout, words.stderr):
-                            kept.touch()  # a command that never began said nothing
+                        for output in (command_line.stdout, command_line.stderr):
+                            output.touch()  # a command that never began said nothing
                         return _not_begun()
             on = self._on(self._now().on)
             cluster.mark(RUN)
             with phase("workload"):
-                finished = self._everywhere(on, words)
+                finished = self._everywhere(on, command_line)
             fault = self._services.fault()
             if fault:
                 self._faults.append(fault)
@@ -213,17 +215,17 @@ class NodesStage(Stage):
             with phase("stop"):
                 self._services.stop()
 
-    def after(self, words: CommandLine) -> Finished:
+    def after(self, command_line: CommandLine) -> Finished:
         """The command that comes after, where the measured one ran."""
-        return self._everywhere(self._on(self._now().on), words)
+        return self._everywhere(self._on(self._now().on), command_line)
 
-    def _start_services(self, words: CommandLine) -> str:
+    def _start_services(self, command_line: CommandLine) -> str:
         assert self._services is not None
         try:
             for service in self._now().services:
                 for node in self._on(service.on):
-                    filling = self._filling(node, words.run_dir)
-                    text, env = filling.line(service.command), filling.texts(words.env)
+                    filling = self._filling(node, command_line.run_dir)
+                    text, env = filling.line(service.command), filling.texts(command_line.env)
                     ready = service.ready.command if service.ready is not None else None
                     test = filling.line(ready) if ready is not None else None
                     self._services.start(service, node, text, env, test)
@@ -248,27 +250,27 @@ class NodesStage(Stage):
         places |= {d.name: d.mount for d in node.disks.values()}
         return self._resolved.filling(places, run_dir, node.name)
 
-    def _everywhere(self, nodes: list[RunningNode], words: CommandLine) -> Finished:
+    def _everywhere(self, nodes: list[RunningNode], command_line: CommandLine) -> Finished:
         """The command on these nodes at once; its end is that of the last, its status the highest."""
         if len(nodes) == 1:
-            return self._in(nodes[0], words, words.stdout, words.stderr)
+            return self._in(nodes[0], command_line, command_line.stdout, command_line.stderr)
         parts = [
             (
                 n,
-                words.stdout.with_suffix(f".{n.name}.txt"),
-                words.stderr.with_suffix(f".{n.name}.txt"),
+                command_line.stdout.with_suffix(f".{n.name}.txt"),
+                command_line.stderr.with_suffix(f".{n.name}.txt"),
             )
             for n in nodes
         ]
         with ThreadPoolExecutor(len(nodes)) as pool:
-            futures = [pool.submit(self._in, n, words, out, err) for n, out, err in parts]
+            futures = [pool.submit(self._in, n, command_line, out, err) for n, out, err in parts]
             try:
                 done = [f.result() for f in futures]
             except BaseException:
                 self._kill(nodes)
                 raise
-        _joined(words.stdout, [out for _, out, _ in parts])
-        _joined(words.stderr, [err for _, _, err in parts])
+        _joined(command_line.stdout, [out for _, out, _ in parts])
+        _joined(command_line.stderr, [err for _, _, err in parts])
         worst = max(done, key=lambda f: (f.stopped, f.timed_out, f.exit_status))
         return replace(
             worst,
@@ -276,14 +278,20 @@ class NodesStage(Stage):
             end_ns=max(f.end_ns for f in done),
         )
 
-    def _in(self, node: RunningNode, words: CommandLine, stdout: Path, stderr: Path) -> Finished:
-        filling = self._filling(node, words.run_dir)
-        text, env = filling.line(words.command), filling.texts(words.env)
-        directory = str(words.run_dir) if words.directory is None else filling.text(words.directory)
-        argv = node.enter(["/bin/sh", "-c", text], env=env, cwd=directory, user=words.user)
+    def _in(
+        self, node: RunningNode, command_line: CommandLine, stdout: Path, stderr: Path
+    ) -> Finished:
+        filling = self._filling(node, command_line.run_dir)
+        text, env = filling.line(command_line.command), filling.texts(command_line.env)
+        directory = (
+            str(command_line.run_dir)
+            if command_line.directory is None
+            else filling.text(command_line.directory)
+        )
+        argv = node.enter(["/bin/sh", "-c", text], env=env, cwd=directory, user=command_line.user)
         try:
             finished = launch(
-                argv, None, stdout, stderr, timeout_s=words.timeout_s, stop=words.stop
+                argv, None, stdout, stderr, timeout_s=command_line.timeout_s, stop=command_line.stop
             )
         except BaseException:
             self._kill([node])
@@ -302,7 +310,9 @@ class NodesStage(Stage):
                     os.kill(pid, signal.SIGKILL)
 
     def _standing(self) -> set[int]:
-        """What runs on the nodes before a run's own programs do, but for their first processes."""
+        """Processes that run on the nodes before a run's own programs do, without the nodes' first
+        processes.
+        """
         nodes = self._running().nodes.values()
         return {p for n in nodes for p in members(n.cgroup.directories)} - {n.pid for n in nodes}
 
@@ -311,25 +321,25 @@ class NodesStage(Stage):
         if self._cluster is None:
             return Used()
         self._cluster.refresh()
-        whole = Used(faults=tuple(self._faults))
+        total = Used(faults=tuple(self._faults))
         for name, node in self._cluster.nodes.items():
             now, before = _used(node), self._before.get(name, Used())
-            peaks = [p for p in (whole.peak_memory_bytes, now.peak_memory_bytes) if p is not None]
-            whole.peak_memory_bytes = max(peaks, default=None)
+            peaks = [p for p in (total.peak_memory_bytes, now.peak_memory_bytes) if p is not None]
+            total.peak_memory_bytes = max(peaks, default=None)
             if now.cpu_ns is not None:
-                whole.cpu_ns = (whole.cpu_ns or 0) + now.cpu_ns - (before.cpu_ns or 0)
+                total.cpu_ns = (total.cpu_ns or 0) + now.cpu_ns - (before.cpu_ns or 0)
             if now.cpu_waited_ns is not None:
                 waited_ns = now.cpu_waited_ns - (before.cpu_waited_ns or 0)
-                whole.cpu_waited_ns = (whole.cpu_waited_ns or 0) + waited_ns
+                total.cpu_waited_ns = (total.cpu_waited_ns or 0) + waited_ns
             kills = max(0, now.oom_kills - before.oom_kills)
-            whole.oom_kills += kills
+            total.oom_kills += kills
             if kills:
-                whole.faults += (f"node {name}: {kills} processes killed for want of memory",)
+                total.faults += (f"node {name}: {kills} processes killed for want of memory",)
             if node.state == "failed":
-                whole.faults += (f"node {name} died: {node.failure}",)
+                total.faults += (f"node {name} died: {node.failure}",)
         broken = self._cluster.whole_status()["failures"]
-        whole.faults += tuple(failure["words"] for failure in broken)
-        return whole
+        total.faults += tuple(failure["words"] for failure in broken)
+        return total
 
     def _disks(self) -> Cluster | None:
         return self._cluster
@@ -340,7 +350,7 @@ class NodesStage(Stage):
         cluster = self._running()
         if waiting := cluster.waiting():
             self.about["not_fired"] = waiting
-        found = cluster.end(spool, changes)
+        recorded = cluster.end(spool, changes)
         self.about["disks"] = {
             i: {
                 "backend": disk.backend,
@@ -353,12 +363,12 @@ class NodesStage(Stage):
                     if e["planned_ns"] < self._began_ns
                 ],
             }
-            for i, disk in found.items()
+            for i, disk in recorded.items()
         }
-        return found
+        return recorded
 
     def detach(self) -> None:
-        """What still runs on the nodes ends; the cluster stays only where the next run may use it."""
+        """End what still runs on the nodes; the cluster stays only where the next run may use it."""
         self._before = {}
         if self._cluster is None:
             return
@@ -383,8 +393,8 @@ class NodesStage(Stage):
         self._take_down()
 
 
-def _joined(whole: Path, parts: list[Path]) -> None:
-    with open(whole, "wb") as sink:
+def _joined(target: Path, parts: list[Path]) -> None:
+    with open(target, "wb") as sink:
         for part in parts:
             with open(part, "rb") as source:
                 shutil.copyfileobj(source, sink)
@@ -403,14 +413,14 @@ def _node_of(spec: ClusterSpec, name: str) -> NodeSpec:
 
 
 def _capacities(spec: ClusterSpec) -> dict[str, float]:
-    """Of the nodes' interfaces, by `NODE INTERFACE`; of two directions the wider [bytes/s]."""
-    found = {}
+    """Capacities of the nodes' interfaces, by `NODE INTERFACE`; of two directions the wider [bytes/s]."""
+    capacities = {}
     for node in spec.nodes:
         for number, link in enumerate(node.links):
             rates = [bps for bps in (link.out_bps, link.in_bps) if bps is not None]
             if rates:
-                found[f"{node.name} {interface_name(number)}"] = max(rates)
-    return found
+                capacities[f"{node.name} {interface_name(number)}"] = max(rates)
+    return capacities
 
 
 def _disk(disk: DiskSpec, directory: Path, seed: int) -> DiskSpec:
@@ -418,13 +428,13 @@ def _disk(disk: DiskSpec, directory: Path, seed: int) -> DiskSpec:
 
 
 def _used(node: RunningNode) -> Used:
-    found = Used()
+    used = Used()
     with contextlib.suppress(OSError, PenstockError):
-        found.peak_memory_bytes = node.cgroup.peak_memory_bytes()
-        found.oom_kills = node.cgroup.oom_kills()
-        found.cpu_ns = node.cgroup.cpu_ns()
-        found.cpu_waited_ns = node.cgroup.cpu_waited_ns()
-    return found
+        used.peak_memory_bytes = node.cgroup.peak_memory_bytes()
+        used.oom_kills = node.cgroup.oom_kills()
+        used.cpu_ns = node.cgroup.cpu_ns()
+        used.cpu_waited_ns = node.cgroup.cpu_waited_ns()
+    return used
 
 
 def _trees(services: Services | None) -> set[int]:

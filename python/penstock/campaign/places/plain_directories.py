@@ -18,20 +18,20 @@ class PlainDirectories:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._made: dict[Path, Entry] = {}
+        self._directories: dict[Path, Entry] = {}
 
     def place(self, directory: Path) -> Path:
         """Our directory in `directory`, made when first asked for."""
-        if directory not in self._made:
+        if directory not in self._directories:
             target = directory / f".penstock-study-{new_token()}"
-            self._made[directory] = make_directory(target, self._journal, mode=0o755)
-        return Path(self._made[directory].target)
+            self._directories[directory] = make_directory(target, self._journal, mode=0o755)
+        return Path(self._directories[directory].target)
 
     def remove(self) -> None:
         """Removes them with all data in them."""
         with contextlib.ExitStack() as stack:
-            while self._made:
-                _, entry = self._made.popitem()
+            while self._directories:
+                _, entry = self._directories.popitem()
                 stack.callback(remove_directory, entry, self._journal)
 
 

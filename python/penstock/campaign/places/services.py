@@ -53,10 +53,10 @@ class Services:
         """Starts one service on one node; `command`, and the `test` of its being ready, are filled in."""
         log = self._logs / f"service-{service.name}.{node.name}.txt"
         line = f"exec {command}" if _simple(command) else command
-        words = node.enter(["/bin/sh", "-c", line], env=env, user=service.user)
+        argv = node.enter(["/bin/sh", "-c", line], env=env, user=service.user)
         with open(log, "wb") as sink:
             process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
+                argv, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
             )
         self._up.append(_Up(service, node, process, log, test))
 
@@ -75,7 +75,7 @@ class Services:
                 time.sleep(_LOOK_EVERY_S)
 
     def fault(self) -> str:
-        """Which services ended before they were told to; empty if none did."""
+        """Services that ended too early, as a message; empty if none did."""
         dead = [u for u in self._up if u.process.poll() not in (None, 0)]
         return "; ".join(
             f"{u.called} ended with status {u.process.returncode}: {_last(u.log)}" for u in dead
@@ -104,7 +104,7 @@ class Services:
 
 
 def _simple(command: str) -> bool:
-    """Whether a line is one command, which may take the shell's place so that it gets the signal itself."""
+    """True if a line is one command, which may replace the shell and so gets the signal itself."""
     return re.search(r"[;&|<>()`$\n\"'\\]|^\s*(cd|exec|export|\w+=)", command) is None
 
 
@@ -118,13 +118,13 @@ def _ready(up: _Up) -> bool:
         with contextlib.suppress(OSError):
             return re.search(ready.log, up.log.read_text(errors="replace")) is not None
         return False
-    words = up.node.enter(["/bin/sh", "-c", up.test or "true"])
-    done = subprocess.run(words, capture_output=True, stdin=subprocess.DEVNULL)
+    argv = up.node.enter(["/bin/sh", "-c", up.test or "true"])
+    done = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL)
     return done.returncode == 0
 
 
 def _listens(pid: int, port: int) -> bool:
-    """Whether somebody listens on a TCP port in the network namespace of a process."""
+    """True if a process listens on a TCP port in the network namespace of `pid`."""
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
@@ -142,14 +142,14 @@ def _children(pid: int) -> list[int]:
 
 def descendants(pid: int) -> list[int]:
     """All processes below one, the lowest first."""
-    found = []
+    pids = []
     for child in _children(pid):
-        found += [*descendants(child), child]
-    return found
+        pids += [*descendants(child), child]
+    return pids
 
 
 def _last(log: Path) -> str:
     with contextlib.suppress(OSError):
-        said = [w for w in log.read_text(errors="replace").splitlines() if w.strip()]
-        return said[-1].strip()[:200] if said else "it said nothing"
+        lines = [w for w in log.read_text(errors="replace").splitlines() if w.strip()]
+        return lines[-1].strip()[:200] if lines else "it said nothing"
     return "it said nothing"

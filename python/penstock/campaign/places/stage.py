@@ -1,4 +1,4 @@
-"""Where a run takes place: what the host (`host_stage.py`) and nodes (`nodes_stage.py`) have in common."""
+"""The place of a run: common parts of the host (`host_stage.py`) and of nodes (`nodes_stage.py`)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class CommandLine:
 
 @dataclass
 class Used:
-    """What a run used: peak of memory (of the node that had most), processor time; and who was killed.
+    """Resources that a run used: peak of memory (of the node that had most), processor time, processes
+    killed.
 
     `cpu_waited_ns`: time in which some task of it waited for a processor, the nodes' added up.
     """
@@ -117,20 +118,22 @@ class Stage(ABC):
 
     @abstractmethod
     def watched(self) -> Watched:
-        """What observers look at."""
+        """The groups, nodes and disks that observers watch."""
 
     @abstractmethod
     def run(
-        self, words: CommandLine, phase: Callable[[str], contextlib.AbstractContextManager[None]]
+        self,
+        command_line: CommandLine,
+        phase: Callable[[str], contextlib.AbstractContextManager[None]],
     ) -> Finished:
         """Runs the command to its end or its time-out, timed by `phase('workload')`."""
 
     @abstractmethod
     def used(self) -> Used:
-        """What the run used so far."""
+        """Resources used so far."""
 
     @abstractmethod
-    def after(self, words: CommandLine) -> Finished:
+    def after(self, command_line: CommandLine) -> Finished:
         """Runs the command that comes after."""
 
     @abstractmethod
@@ -143,25 +146,25 @@ class Stage(ABC):
 
     @abstractmethod
     def _disks(self) -> Disks | None:
-        """What has the disks up; None where nothing is up."""
+        """The service of the disks; None where no disk is up."""
 
     @abstractmethod
     def _recorded(
         self, spool: Path, changes: Sequence[Mapping[str, Any]]
     ) -> Mapping[str, Recorded]:
-        """What the disks leave of the run; `changes`: what was changed since they were put up."""
+        """Records of the disks in the run; `changes`: all changes since the disks were started."""
 
     def begin(self, spool: Path) -> dict[str, State]:
         """Disks count from zero, and record in `spool`; the state of each device that the run finds."""
         disks = self._disks()
         assert disks is not None
         self._spool, self._began_ns = spool, time.monotonic_ns()
-        known = disks.begin(spool)
-        others = of_devices({i: at for i, at in self.mounts.items() if i not in known})
-        return {i: known[i] if i in known else others[i] for i in self.mounts}
+        states = disks.begin(spool)
+        others = of_devices({i: at for i, at in self.mounts.items() if i not in states})
+        return {i: states[i] if i in states else others[i] for i in self.mounts}
 
     def end(self, utilisation: pa.Table | None, run_cpu_ns: int | None) -> DiskObservation:
-        """What the disks counted and logged, what was changed in the run, and how true the disks were."""
+        """Counters and logs of the disks, the changes in the run, and the fidelity of the disks."""
         disks = self._disks()
         if disks is None or self._spool is None:
             return DiskObservation()
@@ -177,12 +180,12 @@ class Stage(ABC):
         )
 
     def _of_run(self, changes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Those of the changes that belong to the run."""
+        """Changes that belong to the run."""
         return [c for c in changes if c["planned_ns"] >= self._began_ns]
 
 
 def pages_and_devices(disks: Iterable[UpDisk]) -> dict[str, Any]:
-    """Of disks that are up, what `Watched` says of them."""
+    """The fields of `Watched` that describe the disks."""
     disks = list(disks)
     return {
         "pages": {d.disk_id: d.page for d in disks if d.page is not None},

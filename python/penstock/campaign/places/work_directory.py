@@ -1,4 +1,4 @@
-"""Where a campaign works: the place of prepared data, which a workload's other user must reach."""
+"""Work directory of a campaign: the place of prepared data, which the workload's user must reach."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def work_directory(out: Path) -> Path:
         place.mkdir(parents=True, exist_ok=True)
         return place
     above = passable_state_dir() / "work"
-    if (kept := _kept(out, above)) is not None:
-        return kept
-    # others may pass through to what they are told of: nobody else finds out what it is called
+    if (recorded := _recorded(out, above)) is not None:
+        return recorded
+    # the path contains a random token: only users who get it from us can pass through
     place = above / new_token()
     for directory in (above, place):
         directory.mkdir(mode=0o711, exist_ok=True)
@@ -35,7 +35,7 @@ def work_directory(out: Path) -> Path:
     return place
 
 
-def _kept(out: Path, above: Path) -> Path | None:
+def _recorded(out: Path, above: Path) -> Path | None:
     """The work directory that OUT has there already."""
     try:
         place = Path((out / ".work").read_text().strip())
@@ -46,10 +46,10 @@ def _kept(out: Path, above: Path) -> Path | None:
 
 
 def passable(path: Path) -> bool:
-    """Whether every user may pass through `path` and all directories above it."""
+    """True if every user may pass through `path` and all directories above it."""
     real = path.resolve()
-    wanted = stat.S_IXOTH
-    return all(p.stat().st_mode & wanted for p in (real, *real.parents))
+    search_bit = stat.S_IXOTH
+    return all(p.stat().st_mode & search_bit for p in (real, *real.parents))
 
 
 def clear(out: Path, place: Path) -> None:

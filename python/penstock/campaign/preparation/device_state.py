@@ -30,22 +30,22 @@ State = dict[str, Any]
 
 
 def of_devices(places: Mapping[str, Path], within_s: float = QUIET_WITHIN_S) -> dict[str, State]:
-    """Of each disk's whole kernel device the requests in flight, once they are none or time is up.
+    """Requests in flight on each disk's whole kernel device, once there are none or time is up.
 
-    A device is looked at once, however many of the disks lie on it.
+    A device is read once, even if several disks lie on it.
     """
     seen: dict[BlockDevice, State] = {}
-    found: dict[str, State] = {}
+    states: dict[str, State] = {}
     for disk_id, path in places.items():
         try:
             device = device_of(path)
         except BadInput as error:
-            found[disk_id] = {"in_flight": None, "unknown": str(error).partition(";")[0]}
+            states[disk_id] = {"in_flight": None, "unknown": str(error).partition(";")[0]}
             continue
         if device not in seen:
             seen[device] = _at_rest(device, within_s)
-        found[disk_id] = dict(seen[device])  # each has its own: more is noted in it
-    return found
+        states[disk_id] = dict(seen[device])  # each has its own: more is noted in it
+    return states
 
 
 def _at_rest(device: BlockDevice, within_s: float) -> State:
@@ -53,27 +53,27 @@ def _at_rest(device: BlockDevice, within_s: float) -> State:
     until = time.monotonic() + within_s
     while True:
         try:
-            left = sum(int(word) for word in counts.read_text().split())
+            in_flight = sum(int(word) for word in counts.read_text().split())
         except (OSError, ValueError):
             return {"device": device.name, "in_flight": None, "unknown": f"no {counts}"}
-        if left == 0 or time.monotonic() >= until:
-            return {"device": device.name, "in_flight": left}
+        if in_flight == 0 or time.monotonic() >= until:
+            return {"device": device.name, "in_flight": in_flight}
         time.sleep(_LOOK_EVERY_S)
 
 
 def discard(places: Mapping[str, Path]) -> dict[str, int]:
-    """Tells the devices of these directories' file systems what is free (FITRIM, as fstrim(8)), each once;
-    bytes by disk. PenstockError where one cannot be told."""
+    """Discard free space of these directories' file systems (FITRIM, as fstrim(8)), each once;
+    bytes by disk. PenstockError where one cannot discard."""
     done: dict[int, int] = {}
-    found = {}
+    discarded = {}
     for disk_id, path in places.items():
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             number = os.fstat(fd).st_dev
             if number not in done:
-                asked = _RANGE.pack(0, 2**64 - 1, 0)
-                done[number] = _RANGE.unpack(fcntl.ioctl(fd, _FITRIM, asked))[1]
-            found[disk_id] = done[number]
+                request = _RANGE.pack(0, 2**64 - 1, 0)
+                done[number] = _RANGE.unpack(fcntl.ioctl(fd, _FITRIM, request))[1]
+            discarded[disk_id] = done[number]
         except OSError as error:
             why = error.strerror or str(error)
             if error.errno in (errno.EOPNOTSUPP, errno.ENOTTY):
@@ -81,4 +81,4 @@ def discard(places: Mapping[str, Path]) -> dict[str, int]:
             raise PenstockError(f"settle.discard: {path}: {why}") from error
         finally:
             os.close(fd)
-    return found
+    return discarded

@@ -1,4 +1,4 @@
-"""How much room a campaign needs on the file systems it writes to, and whether it is there."""
+"""Space that a campaign needs on the file systems it writes to, and the check that it is free."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def free_bytes(path: Path) -> tuple[int, int]:
 
 def by_file_system(needs: Iterable[tuple[Path, Need]]) -> list[tuple[Path, Need]]:
     """The needs of each file system summed up, under the path that was first named on it."""
-    found: dict[int, tuple[Path, Need]] = {}
+    by_device: dict[int, tuple[Path, Need]] = {}
     for path, need in needs:
-        place, so_far = found.get(path.stat().st_dev, (path, Need(0, 0, 0)))
-        found[path.stat().st_dev] = (
+        place, so_far = by_device.get(path.stat().st_dev, (path, Need(0, 0, 0)))
+        by_device[path.stat().st_dev] = (
             place,
             Need(
                 so_far.prepared_bytes + need.prepared_bytes,
@@ -72,7 +72,7 @@ def by_file_system(needs: Iterable[tuple[Path, Need]]) -> list[tuple[Path, Need]
                 so_far.bundle_bytes + need.bundle_bytes,
             ),
         )
-    return list(found.values())
+    return list(by_device.values())
 
 
 def check(path: Path, need: Need, runs: int) -> None:
@@ -89,29 +89,29 @@ def check(path: Path, need: Need, runs: int) -> None:
 def forecast(
     study: Study,
     treatments: Mapping[str, ResolvedRun],
-    left: list[PlannedRun],
+    remaining: list[PlannedRun],
     work_dir: Path,
     out: Path,
     prepared: PreparedData,
     finished_bytes: list[int],
 ) -> None:
-    """Raises PenstockError, with the numbers, if the runs that are left would fill a file system."""
+    """Raises PenstockError, with the numbers, if the remaining runs would fill a file system."""
     disks = [disk for node in study.platform.nodes for disk in node.disks]
     by_event = study.observers.trace is not None or any(d.profile is not None for d in disks)
     first_bytes = FIRST_BUNDLE_BYTES if by_event else FIRST_PLAIN_BUNDLE_BYTES
-    results = bundles_need(len(left), finished_bytes, first_bytes)
+    results = bundles_need(len(remaining), finished_bytes, first_bytes)
     needs = [(out, Need(0, 0, results))]
     still: dict[tuple[str, Path], int] = {}
     copies: dict[Path, int] = {}
-    for treatment_id in {r.treatment_id for r in left}:
+    for treatment_id in {r.treatment_id for r in remaining}:
         resolved = treatments[treatment_id]
         key = data_key(resolved)
         for place in {d.directory or work_dir for d in resolved.disks}:
-            mine = [d for d in resolved.disks if (d.directory or work_dir) == place]
-            declared = sum(d.size_bytes or 0 for d in mine)
+            here = [d for d in resolved.disks if (d.directory or work_dir) == place]
+            declared = sum(d.size_bytes or 0 for d in here)
             size = declared or max(prepared.sizes_bytes, default=0)
             if prepared.has(key):
-                if len(mine) == len(resolved.disks):
+                if len(here) == len(resolved.disks):
                     size = prepared.get(key, [], lambda _: None).size_bytes
             else:
                 still[key, place] = declared
@@ -120,4 +120,4 @@ def forecast(
     needs += [(place, Need(size, 0, 0)) for (_, place), size in still.items()]
     needs += [(place, Need(0, size, 0)) for place, size in copies.items()]
     for path, need in by_file_system(needs):
-        check(path, need, len(left))
+        check(path, need, len(remaining))

@@ -73,7 +73,7 @@ class Preparation:
                 stack.callback(shutil.rmtree, work.copies.pop(), ignore_errors=True)
 
     def altered(self, work: AttemptWork) -> bool:
-        """Whether the run changed data that others share; then it is made again."""
+        """True if the run changed data that others share; then the data are prepared again."""
         mutates = work.resolved.mutates
         return (
             work.prepared is not None
@@ -109,8 +109,8 @@ class Preparation:
         scratch: Path,
     ) -> None:
         assert resolved.prepare is not None
-        mine = {d.name: disks[d.disk_id] for d in node.disks}
-        places = {**disks, **mine}
+        own_disks = {d.name: disks[d.disk_id] for d in node.disks}
+        places = {**disks, **own_disks}
         filling = resolved.filling(places, scratch, node.name)
         command, env = filling.line(resolved.prepare), filling.texts(resolved.env)
         log = self._work_dir / "prepare.log"  # not on a disk that this may fill
@@ -125,20 +125,20 @@ class Preparation:
                 user=resolved.user,
             )
         if finished.exit_status != 0:
-            words = last_line(log.with_suffix(".err")) or last_line(log)
+            message = last_line(log.with_suffix(".err")) or last_line(log)
             raise PenstockError(
                 f"run {run_id}: the preparation ended with status {finished.exit_status}: "
-                f"{words or 'it said nothing'} (command: {command})"
+                f"{message or 'it said nothing'} (command: {command})"
             )
 
 
 def nodes_to_prepare(resolved: ResolvedRun) -> list[ResolvedNode]:
     """For which nodes the data are prepared: once, or once for each node where a disk that several nodes have
     is named without its node (or `{node}` is)."""
-    said = set(names_in(resolved.prepare or ""))
+    names = set(names_in(resolved.prepare or ""))
     several = {d.name for d in resolved.disks if sum(o.name == d.name for o in resolved.disks) > 1}
-    bare = said & several
-    if not bare and "node" not in said:
+    bare = names & several
+    if not bare and "node" not in names:
         return [resolved.nodes[0]]
     return [n for n in resolved.nodes if bare <= {d.name for d in n.disks} and n.disks]
 

@@ -36,13 +36,13 @@ class PreparedSet:
 def preparation_key(
     command: str | None, disks: list[str], env: Mapping[str, str], user: str | None
 ) -> str:
-    """What names prepared data: a hash of the command (its disks' places left open) and its surroundings."""
-    said = json.dumps([command, sorted(disks), sorted(env.items()), user])
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
+    """Name of prepared data: a hash of the command (its disks' places left open) and its environment."""
+    text = json.dumps([command, sorted(disks), sorted(env.items()), user])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def data_key(resolved: ResolvedRun) -> str:
-    """What names the prepared data of a run."""
+    """Name of the prepared data of a run."""
     places = [d.disk_id + (f"={d.directory}" if d.directory else "") for d in resolved.disks]
     return preparation_key(resolved.prepare, places, resolved.env, resolved.user)
 
@@ -52,7 +52,7 @@ class PreparedData:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._known: dict[str, PreparedSet] = {}
+        self._by_key: dict[str, PreparedSet] = {}
 
     def get(
         self,
@@ -66,8 +66,8 @@ class PreparedData:
         A disk's directory is made under `root`, or under the directory that `elsewhere` has for it.
         Raises what `make` raises, with nothing left that would pass for prepared.
         """
-        if key in self._known:
-            return self._known[key]
+        if key in self._by_key:
+            return self._by_key[key]
         place = self.root / key
         if not self.has(key):
             above = {disk: (elsewhere or {}).get(disk, self.root) for disk in disks}
@@ -78,23 +78,24 @@ class PreparedData:
                 path.mkdir(parents=True)
                 path.chmod(0o755)
             make(paths)
-            said = {
+            record = {
                 "disks": {disk: str(path) for disk, path in paths.items()},
                 "size_bytes": sum(directory_bytes(p) for p in paths.values()),
                 "signature": signature(paths.values()),
                 "shape": signature(paths.values(), times=False),
             }
             place.mkdir(parents=True, exist_ok=True)
-            (place / _COMPLETE).write_text(json.dumps(said))
-        said = json.loads((place / _COMPLETE).read_text())
-        found = {disk: Path(path) for disk, path in said["disks"].items()}
-        self._known[key] = PreparedSet(
-            key, found, said["size_bytes"], said["signature"], said["shape"]
+            (place / _COMPLETE).write_text(json.dumps(record))
+        record = json.loads((place / _COMPLETE).read_text())
+        directories = {disk: Path(path) for disk, path in record["disks"].items()}
+        self._by_key[key] = PreparedSet(
+            key, directories, record["size_bytes"], record["signature"], record["shape"]
         )
-        return self._known[key]
+        return self._by_key[key]
 
     def forget_if_altered(self, prepared: PreparedSet, contents: bool = False) -> bool:
-        """Whether the data is no longer what was prepared; then it will be made again when next asked for.
+        """True if the data have changed since they were prepared; then they are prepared again when next
+        needed.
 
         With `contents`, only names and sizes of the files count.
         """
@@ -105,27 +106,27 @@ class PreparedData:
         return True
 
     def forget(self, key: str) -> None:
-        """That data is made again, in fresh directories, when next asked for."""
+        """Prepare that data again, in fresh directories, when next needed."""
         (self.root / key / _COMPLETE).unlink(missing_ok=True)
-        self._known.pop(key, None)
+        self._by_key.pop(key, None)
 
     @property
     def sizes_bytes(self) -> list[int]:
         """Sizes of what was made or found so far."""
-        return [p.size_bytes for p in self._known.values()]
+        return [p.size_bytes for p in self._by_key.values()]
 
     def has(self, key: str) -> bool:
-        """Whether that data is there, complete."""
+        """True if that data is there, complete."""
         try:
-            said = json.loads((self.root / key / _COMPLETE).read_text())
+            record = json.loads((self.root / key / _COMPLETE).read_text())
         except (OSError, ValueError):
             return False
-        return "shape" in said and all(Path(p).is_dir() for p in said["disks"].values())
+        return "shape" in record and all(Path(p).is_dir() for p in record["disks"].values())
 
 
 def signature(directories: Iterable[Path], times: bool = True) -> str:
     """A hash of names and sizes of all files, and of the `times` when they were last written to."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for directory in directories:
         for top, folders, files in os.walk(directory):
             folders.sort()
@@ -134,16 +135,16 @@ def signature(directories: Iterable[Path], times: bool = True) -> str:
                 status = os.lstat(path)
                 inside = os.path.relpath(path, directory)
                 when = status.st_mtime_ns if times else 0
-                found.update(f"{inside}\0{status.st_size}\0{when}\n".encode())
-    return found.hexdigest()
+                digest.update(f"{inside}\0{status.st_size}\0{when}\n".encode())
+    return digest.hexdigest()
 
 
 def copy_tree(source: Path, target: Path) -> None:
     """A copy with all attributes, sharing blocks where the file system can (cp --reflink=auto).
 
-    Raises PenstockError with cp's own words.
+    Raises PenstockError with cp's message.
     """
-    words = ["cp", "-a", "--reflink=auto", "--", f"{source}/.", str(target)]
-    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
+    argv = ["cp", "-a", "--reflink=auto", "--", f"{source}/.", str(target)]
+    done = subprocess.run(argv, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
     if done.returncode != 0:
         raise PenstockError(f"the prepared data cannot be copied: {done.stderr.strip()}")

@@ -49,10 +49,10 @@ def undrained(
     does not come to pass ('' if it does). `dirty` gives the bytes (default: the kernel's own count)."""
     count = dirty or dirty_bytes
     until = time.monotonic() + within_s
-    while (left := count()) > limit_bytes:
+    while (unwritten := count()) > limit_bytes:
         if time.monotonic() > until:
             return (
-                f"{left / 2**20:.1f} MiB of this host still to be written back at the start, at most "
+                f"{unwritten / 2**20:.1f} MiB of this host still to be written back at the start, at most "
                 f"{limit_bytes / 2**20:g} MiB allowed"
             )
         time.sleep(_LOOK_EVERY_S)
@@ -60,7 +60,7 @@ def undrained(
 
 
 def dirty_bytes() -> int:
-    """What the page cache of the host has still to write, or is writing (proc_meminfo(5))."""
+    """Bytes of the host's page cache that are dirty or being written (proc_meminfo(5))."""
     counts = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     return sum(int(counts[name].split()[0]) * 1024 for name in ("Dirty", "Writeback"))
 

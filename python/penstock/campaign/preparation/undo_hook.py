@@ -26,11 +26,13 @@ class UndoHook:
         if line is None:
             return
         filling = resolved.filling({}, self._work_dir)
-        known = {*filling.values}
+        defined = {*filling.values}
         command = Command(
             filling.line(line),
             # the disks that others name may be gone when it runs
-            filling.texts({n: t for n, t in resolved.env.items() if known.issuperset(names_in(t))}),
+            filling.texts(
+                {n: t for n, t in resolved.env.items() if defined.issuperset(names_in(t))}
+            ),
             str(self._work_dir),
             resolved.user,
             resolved.timeout_s,

@@ -71,7 +71,7 @@ class _HostAtWork:
             [],
             self.messages.append,
             host_name=assignment.host,
-            said=self.live,
+            announcement=self.live,
         )
         self.executor.open()
 
