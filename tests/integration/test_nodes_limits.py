@@ -266,7 +266,7 @@ def test_the_status_says_how_evenly_processors_are_shared(ground: Ground) -> Non
         words = [sys.executable, "-S", "-c", loop]
         running = [subprocess.Popen(n.enter(words)) for n in cluster.nodes.values()]
         assert [child.wait() for child in running] == [0, 0]
-        status = cluster.whole_status()
+        status = cluster.full_status()
     assert status["jain_nodes"] == 2
     assert 0.5 <= status["jain_index"] < 0.98, "an uneven share looks even"
 

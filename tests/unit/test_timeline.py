@@ -122,9 +122,9 @@ def test_a_condition_whose_event_fails_ends_no_other() -> None:
     now = Event(When(condition=wrote), "disk", SLOW, name="d")
     later = Event(When(condition={"phase": "load"}), "disk", SLOW, name="d2")
     events.add([now, later])
-    until(events.made)
+    until(events.fired)
     assert events.waiting() == ["the phase load: disk d2 of *"]
-    assert [(e["node"], e["asked"], e["error"]) for e in events.made()] == [
+    assert [(e["node"], e["asked"], e["error"]) for e in events.fired()] == [
         ("data-1", SLOW, "it refuses")
     ]
     assert [p[:2] for p in held.disks.planned] == [("data-0", "d")]
@@ -251,7 +251,7 @@ def test_power_cuts_are_made_by_the_supervisor_and_refused_where_there_are_none(
     events.add([cut])
     until(lambda: held.fired)
     assert held.fired == [Change(("data-0", "data-1"), "disk", {"power_cut": True}, "d")]
-    assert (held.disks.planned, events.made()) == ([], [])  # the disk's server has noted it
+    assert (held.disks.planned, events.fired()) == ([], [])  # the disk's server has noted it
     held.disks.refuses = "data-1"
     with pytest.raises(BadInput, match="throttled"):
         events.add([cut])

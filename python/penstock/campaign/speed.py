@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from penstock.emulate.disks.floor import kept_floor
+from penstock.emulate.disks.floor import stored_floor
 from penstock.errors import BadInput
 from penstock.profile.honour import (
     HostLimits,
@@ -63,7 +63,7 @@ def with_time_scales(
 
 def as_planned(study: Study) -> tuple[Study, list[str]]:
     """As `with_time_scales`, by the floor that is kept; nothing is measured, without one nothing decided."""
-    floor = kept_floor()
+    floor = stored_floor()
     if auto_scales(study).nothing:
         return study, []
     if floor is None:
@@ -101,7 +101,7 @@ def what_run_says(treatments: Iterable[ResolvedRun]) -> list[str]:
     """Refusals and warnings of `penstock run` about the disks' profiles. Nothing is measured."""
     profiles = profiles_of(treatments)
     warnings = ruled_out_text(profiles)
-    floor = kept_floor()
+    floor = stored_floor()
     if profiles and floor is None:
         warnings.append(
             "how fast emulated disks can be on this host is not known: penstock doctor measures it"

@@ -253,7 +253,7 @@ def down(
 
 
 def _show(disks: list[dict[str, Any]]) -> None:
-    from penstock.emulate.schedule.show import changed_words
+    from penstock.emulate.schedule.show import changed_texts
     from penstock.text import at_speed
 
     numbers = ("reads", "writes", "read MiB", "written MiB", "busy %", "late %")
@@ -275,7 +275,7 @@ def _show(disks: list[dict[str, Any]]) -> None:
         )
     show(table)
     for disk in disks:
-        changed = changed_words(disk["settings"], disk["stats"])
+        changed = changed_texts(disk["settings"], disk["stats"])
         if changed:
             print(f"{disk['mount']}: {', '.join(changed)}")
 
@@ -288,7 +288,7 @@ def _option(name: str, text: str, parse: Callable[[str], T]) -> T:
 
 
 def _show_events(found: dict[str, Any]) -> None:
-    from penstock.emulate.schedule.show import in_words
+    from penstock.emulate.schedule.show import patch_texts
 
     now_ns = found["t_ns"]
     table = plain_table((), ("when [s]", "late [ms]"))
@@ -300,12 +300,12 @@ def _show_events(found: dict[str, Any]) -> None:
         table.add_row(
             f"{when_s:.3f}",
             f"{late_ms:.1f}",
-            ", ".join(in_words(event["asked"])),
+            ", ".join(patch_texts(event["asked"])),
             event["error"] or "",
         )
     for event in found["pending"]:
         on = event.get("phase") or event.get("metric")
         when = on if on else f"+{(event['at_ns'] - now_ns) / 1e9:.3f}"
-        table.add_row(when, "", ", ".join(in_words(event["patch"])), "planned")
+        table.add_row(when, "", ", ".join(patch_texts(event["patch"])), "planned")
     show(table)
     print(f"in force: {', '.join(found['active']) or 'nothing beside the profile'}")

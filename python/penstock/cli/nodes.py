@@ -225,12 +225,12 @@ def _variable(text: str) -> tuple[str, str]:
 
 
 def _brief(resource: str, found: dict[str, Any]) -> str:
-    from penstock.emulate.schedule.show import changed_words
+    from penstock.emulate.schedule.show import changed_texts
 
     if resource == "network":
         said = _asked(found)
     elif resource == "disk":
-        said = changed_words(found, {})
+        said = changed_texts(found, {})
     else:
         said = [f"{k}={'max' if v is None else v}" for k, v in found.items()]
     return ", ".join(said) or "done"
@@ -265,7 +265,7 @@ def _show(status: dict[str, Any]) -> None:
 
 
 def _disks(nodes: list[dict[str, Any]]) -> Table:
-    from penstock.emulate.schedule.show import changed_words
+    from penstock.emulate.schedule.show import changed_texts
     from penstock.text import at_speed
 
     table = plain_table(("node", "disk", "profile"), ("read MiB", "written MiB"))
@@ -278,7 +278,7 @@ def _disks(nodes: list[dict[str, Any]]) -> Table:
                 name,
                 at_speed(disk["profile"] or f"none ({disk['backend']})", disk["time_scale"]),
                 *map(mib, _transferred(stats)),
-                ", ".join(changed_words(disk["now"], stats)),
+                ", ".join(changed_texts(disk["now"], stats)),
             )
     return table
 

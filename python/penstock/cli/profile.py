@@ -116,11 +116,11 @@ def _tell(what: str, profile: str, as_json: bool) -> None:
     """Prints all ready profiles, or one; `check` measures the host if need be, and ends with 3 where the
     profile is faster than that."""
     from penstock.emulate.cluster.capacity import refuse_too_fast
-    from penstock.emulate.disks.floor import kept_floor
+    from penstock.emulate.disks.floor import stored_floor
     from penstock.profile import describe, load_profile, ready_names
 
     if what == "list":
-        floor = kept_floor()
+        floor = stored_floor()
         rows = [describe.row(load_profile(name), floor) for name in ready_names()]
         lines = describe.list_lines(rows)
         if floor is None:
@@ -136,7 +136,7 @@ def _tell(what: str, profile: str, as_json: bool) -> None:
             checked = {"too_fast": "", "warnings": refuse_too_fast([chosen])}
         except BadInput as error:
             checked = {"too_fast": str(error), "warnings": []}
-    details = describe.details(chosen, kept_floor())
+    details = describe.details(chosen, stored_floor())
     if as_json:
         print(json.dumps(details | checked))
     else:

@@ -1,4 +1,4 @@
-"""What no longer works of something that is up."""
+"""Failures of the parts of something that is up."""
 
 from __future__ import annotations
 

@@ -337,7 +337,7 @@ class NodesStage(Stage):
                 total.faults += (f"node {name}: {kills} processes killed for want of memory",)
             if node.state == "failed":
                 total.faults += (f"node {name} died: {node.failure}",)
-        broken = self._cluster.whole_status()["failures"]
+        broken = self._cluster.full_status()["failures"]
         total.faults += tuple(failure["words"] for failure in broken)
         return total
 

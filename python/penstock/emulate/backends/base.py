@@ -1,4 +1,4 @@
-"""What every back end of emulated disks offers, and what it is given."""
+"""Protocol of the back ends of emulated disks, and their arguments."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ class Group(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a disk goes: its name among the owner's disks, an empty directory to mount it on, a directory
-    for its files, the control group of the node that uses it (None: no limit by group is possible)."""
+    """Place of a disk: its name among the owner's disks, an empty directory to mount it on, a directory
+    for its files, the control group of the node that uses it (None: no limit by group is possible).
+    """
 
     disk_id: str
     mount: Path
@@ -60,8 +61,8 @@ class Cause:
 
 @dataclass(frozen=True)
 class Applied:
-    """One change as it was made: when it was due, made and read back [CLOCK_MONOTONIC ns], what was asked
-    and what was found, why. `error` is empty unless it failed."""
+    """One applied change: times when it was due, made and read back [CLOCK_MONOTONIC ns], the requested
+    values, the values read back, the cause. `error` is empty unless it failed."""
 
     planned_ns: int
     applied_ns: int
@@ -89,7 +90,7 @@ class UpDisk(Protocol):
     device: tuple[int, int]
 
     def altering(self, patch: Mapping[str, Any]) -> list[tuple[Entry, Values]]:
-        """What a patch changes on the host, before and after, for `Journal.alter`."""
+        """Values on the host that a patch changes, before and after, for `Journal.alter`."""
 
     def patch(
         self, patch: Mapping[str, Any], *, announced: bool = False, cause: Cause | None = None
@@ -111,7 +112,7 @@ class UpDisk(Protocol):
         at their time by whoever serves the disk."""
 
     def events(self) -> list[dict[str, Any]]:
-        """What became of scheduled events: the fields of `Applied` each."""
+        """Results of scheduled events: the fields of `Applied` each."""
 
     def stats(self, *, closing: bool = False) -> dict[str, Any]:
         """Counters since `up` or `begin`: at least read_bytes, written_bytes, reads, writes.
@@ -137,18 +138,19 @@ _OF_A_THROTTLE = {"limits", "readahead"}
 
 
 def shape_of(disk: DiskSpec) -> list[str]:
-    """What of a disk's request only the model can give, in words; empty for plain limits."""
-    words = []
+    """Parts of a disk's request that only the model can emulate, as text; empty for plain limits."""
+    features = []
     if disk.profile is not None:
-        words.append(f"the latency of profile {disk.profile_name or 'given'}")
-    words += sorted(set(disk.patch) - _OF_A_THROTTLE)
-    return words
+        features.append(f"the latency of profile {disk.profile_name or 'given'}")
+    features += sorted(set(disk.patch) - _OF_A_THROTTLE)
+    return features
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Who has disks put up (a cluster, a study): its journal, a private directory, the disk server that it
-    has already; with `outlive` what is put up stays when this process ends."""
+    """Owner of disks (a cluster, a study): its journal, a private directory, the disk server that it has
+    already; with `outlive` the disks stay when this process ends.
+    """
 
     journal: Journal
     home: Path
@@ -171,18 +173,19 @@ class Backend(Protocol):
 
     @classmethod
     def missing(cls) -> str:
-        """What this host lacks for it; empty if nothing. Changes nothing."""
+        """The part that this host lacks for it; empty if nothing. Changes nothing."""
 
     @classmethod
     def refusal(cls, disk: DiskSpec) -> str:
-        """What of a disk's request it cannot honour, in words; empty if all."""
+        """The part of a disk's request that it cannot honour, as text; empty if it honours all."""
 
     @classmethod
     def certificate(
         cls, recorded: Recorded, utilisation: pa.Table | None, run_cpu_ns: int | None
     ) -> Certificate | None:
-        """How true a disk of it was in a run (`certificate.py` has both kinds that there are); None where
-        it makes none, or nothing was recorded. `recorded` may come from another process or an old bundle."""
+        """Fidelity of a disk in a run (`certificate.py` has both kinds); None if the back end makes no
+        certificate, or nothing was recorded. `recorded` may come from another process or an old bundle.
+        """
 
     def up(self, disk: DiskSpec, place: Place) -> UpDisk:
         """Puts a disk up. Raises BadInput for what it cannot do, PenstockError where the host refuses."""

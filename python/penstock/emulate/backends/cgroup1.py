@@ -33,23 +33,23 @@ class BlkioThrottle:
         self._device = device
 
     def writes(self, name: str, value: int | None) -> list[Write]:
-        """What sets one limit; 0 clears it in this interface."""
-        words = f"{self._device.text} {value or 0}"
-        return [(group / _file(name), words) for group in self._groups()]
+        """Writes that set one limit; 0 clears it in this interface."""
+        text = f"{self._device.text} {value or 0}"
+        return [(group / _file(name), text) for group in self._groups()]
 
     def set(self, name: str, value: int | None) -> None:
-        for path, words in self.writes(name, value):
-            path.write_text(words)
+        for path, text in self.writes(name, value):
+            path.write_text(text)
 
     def get(self) -> dict[str, int]:
         """The limits of the group."""
-        found = {}
+        limits = {}
         for name in ("read_bps", "write_bps", "read_iops", "write_iops"):
             for line in (self._group / _file(name)).read_text().splitlines():
                 number, _, value = line.partition(" ")
                 if number == self._device.text and value.strip().isdigit():
-                    found[name] = int(value)
-        return found
+                    limits[name] = int(value)
+        return limits
 
     def counts(self) -> Counts:
         """Bytes and operations since the group was made, groups inside it included."""
@@ -58,12 +58,12 @@ class BlkioThrottle:
         return Counts(moved["Read"], moved["Write"], times["Read"], times["Write"])
 
     def _split(self, name: str) -> dict[str, int]:
-        found = {"Read": 0, "Write": 0}
+        counts = {"Read": 0, "Write": 0}
         for line in (self._group / name).read_text().splitlines():
-            words = line.split()
-            if len(words) == 3 and words[0] == self._device.text and words[1] in found:
-                found[words[1]] = int(words[2])
-        return found
+            fields = line.split()
+            if len(fields) == 3 and fields[0] == self._device.text and fields[1] in counts:
+                counts[fields[1]] = int(fields[2])
+        return counts
 
     def _groups(self) -> list[Path]:
         return [Path(top) for top, _, _ in os.walk(self._group)]
@@ -76,7 +76,7 @@ class Cgroup1Backend(ThrottledBackend):
 
     @classmethod
     def missing(cls) -> str:
-        """What this host lacks for the blkio throttle."""
+        """The part that this host lacks for the blkio throttle."""
         return no_cgroup1()
 
     @classmethod
@@ -101,8 +101,8 @@ class Cgroup1Backend(ThrottledBackend):
 
 
 def _limits_writes(disk: DiskSpec) -> bool:
-    asked: dict[str, Any] = limits_dict(disk.limits) | dict(disk.patch.get("limits") or {})
-    return any(asked.get(name) not in (None, "max") for name in LIMIT_KEYS if "write" in name)
+    limits: dict[str, Any] = limits_dict(disk.limits) | dict(disk.patch.get("limits") or {})
+    return any(limits.get(name) not in (None, "max") for name in LIMIT_KEYS if "write" in name)
 
 
 def _file(name: str) -> str:

@@ -43,13 +43,13 @@ class IoMax:
         self._device = device
 
     def writes(self, name: str, value: int | None) -> list[Write]:
-        """What sets one key; the kernel leaves those that are not named."""
-        words = f"{self._device.text} {_KEYS[name]}={'max' if value is None else value}"
-        return [(self._group / "io.max", words)]
+        """Writes that set one key; the kernel leaves the keys that are not named."""
+        text = f"{self._device.text} {_KEYS[name]}={'max' if value is None else value}"
+        return [(self._group / "io.max", text)]
 
     def set(self, name: str, value: int | None) -> None:
-        for path, words in self.writes(name, value):
-            path.write_text(words)
+        for path, text in self.writes(name, value):
+            path.write_text(text)
 
     def get(self) -> dict[str, int]:
         """The limits that are set."""
@@ -77,7 +77,7 @@ class Cgroup2Backend(ThrottledBackend):
 
     @classmethod
     def missing(cls) -> str:
-        """What this host lacks for `io.max`."""
+        """The part that this host lacks for `io.max`."""
         return no_cgroup2()
 
     def throttle(self, group: Path, device: BlockDevice) -> Throttle:
@@ -95,9 +95,9 @@ class Cgroup2Backend(ThrottledBackend):
         share = charged_share(disk.group, disk.mount, disk.throttle)
         if share >= CHARGED_SHARE:
             return [f"write-back is charged to the group ({100 * share:.0f} % in a trial)"]
-        words = f"write-back on {disk.mount} is not charged to the group ({100 * share:.0f} % in a trial)"
-        disk.unhonoured = {"write": words}
-        return [words]
+        message = f"write-back on {disk.mount} is not charged to the group ({100 * share:.0f} % in a trial)"
+        disk.unhonoured = {"write": message}
+        return [message]
 
 
 def charged_share(group: Group, mount: Path, throttle: Throttle) -> float:

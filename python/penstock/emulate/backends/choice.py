@@ -1,4 +1,4 @@
-"""Which back end serves a disk: by what is asked and what the host offers, and why in words."""
+"""Choice of a disk's back end, by the request and the host's features, with the reason."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def choose(disk: DiskSpec, lacking: Mapping[str, str] | None = None) -> Choice:
     """
     lacking = missing_here() if lacking is None else lacking
     if disk.backend != "auto":
-        asked = _backend(disk.backend)
+        backend = _backend(disk.backend)
         if lacking.get(disk.backend):
             raise BadInput(
                 f"disk {disk.name}: back end {disk.backend} cannot be used here: "
                 f"{lacking[disk.backend]}; {_nearest(disk, lacking, without=disk.backend)}"
             )
-        refusal = asked.refusal(disk)
+        refusal = backend.refusal(disk)
         if refusal and not _overridden(disk):
             raise BadInput(
                 f"disk {disk.name}: {refusal}; {_nearest(disk, lacking, without=disk.backend)}"
@@ -60,8 +60,8 @@ def choose(disk: DiskSpec, lacking: Mapping[str, str] | None = None) -> Choice:
 
 
 def _backend(name: str) -> type[Backend]:
-    found: type[Backend] = DISK_BACKENDS.load(name)
-    return found
+    loaded: type[Backend] = DISK_BACKENDS.load(name)
+    return loaded
 
 
 def _overridden(disk: DiskSpec) -> bool:

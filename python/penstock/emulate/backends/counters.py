@@ -1,4 +1,4 @@
-"""What a throttled device delivered, second by second, from the kernel's own counters of a control group."""
+"""Throughput of a throttled device, second by second, from the kernel's counters of a control group."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Counter:
-    """Where a recorder reads: counters, limits now, and how to set a limit anew that is not in force."""
+    """Source of a recorder: counters, limits in force, and a function that sets a limit again."""
 
     counts: Callable[[], Counts]
     limits: Callable[[], Mapping[str, int]]

@@ -66,7 +66,7 @@ class FuseBackend:
 
     @classmethod
     def missing(cls) -> str:
-        """What this host lacks for the disk server."""
+        """The part that this host lacks for the disk server."""
         return no_fuse()
 
     @classmethod
@@ -114,7 +114,7 @@ class FuseBackend:
         return up
 
     def failures(self) -> list[Failure]:
-        """What serves its disks no more."""
+        """Servers of its disks that are dead or do not answer."""
         return self._server.failures() if self._up else []
 
     def stop(self) -> None:
@@ -135,14 +135,14 @@ class FuseBackend:
         with self._lock:
             return self._server.stats(disk_id, closing=closing)
 
-    def altering(self, disk_id: str, asked: Any) -> list[tuple[Entry, Values]]:
-        """What `asked` changes on a disk, for the journal."""
+    def altering(self, disk_id: str, requested: Any) -> list[tuple[Entry, Values]]:
+        """Values that `requested` changes on a disk, for the journal."""
         with self._lock:
-            return self._server.altering(disk_id, asked)
+            return self._server.altering(disk_id, requested)
 
-    def announce(self, disk_id: str, asked: Any) -> None:
-        """Tells the journal of a change of a disk. Raises JournalFailure where it cannot be told."""
-        self._journal.alter(self.altering(disk_id, asked))
+    def announce(self, disk_id: str, requested: Any) -> None:
+        """Record a change of a disk in the journal. Raises JournalFailure if that fails."""
+        self._journal.alter(self.altering(disk_id, requested))
 
     def forget(self, disk_id: str) -> dict[str, Any]:
         """Takes a disk away."""
@@ -167,7 +167,7 @@ class FuseDisk:
         self._log: Path | None = None
 
     def altering(self, patch: Mapping[str, Any]) -> list[tuple[Entry, Values]]:
-        """What a patch changes, for the journal."""
+        """Values that a patch changes, for the journal."""
         return self._owner.altering(self.disk_id, dict(patch))
 
     def patch(
@@ -178,11 +178,11 @@ class FuseDisk:
             LimitPatch.of(patch["limits"])
         if not announced:
             self._owner.announce(self.disk_id, dict(patch))
-        asked_ns = time.monotonic_ns()
+        requested_ns = time.monotonic_ns()
         why = asdict(cause or Cause())
         answer = self._owner.call("patch", self.disk_id, patch=dict(patch), cause=why)
         if "power_cut" in patch:
-            return replace(self._cut(dict(patch), answer, asked_ns), cause=cause or Cause())
+            return replace(self._cut(dict(patch), answer, requested_ns), cause=cause or Cause())
         return Applied(
             planned_ns=int(answer["planned_ns"]),
             applied_ns=int(answer["applied_ns"]),
@@ -193,12 +193,12 @@ class FuseDisk:
             cause=cause or Cause(),
         )
 
-    def _cut(self, patch: dict[str, Any], answer: dict[str, Any], asked_ns: int) -> Applied:
+    def _cut(self, patch: dict[str, Any], answer: dict[str, Any], requested_ns: int) -> Applied:
         """After a power cut the mount is a new one."""
         self.device = (int(answer["dev"][0]), int(answer["dev"][1]))
         lost = answer["lost"] or {}
         return Applied(
-            planned_ns=asked_ns,
+            planned_ns=requested_ns,
             applied_ns=int(answer["off_ns"]),
             verified_ns=int(answer["on_ns"]),
             asked=patch,
@@ -212,9 +212,9 @@ class FuseDisk:
 
     def read_back(self) -> Limits:
         """The limits as the server has them."""
-        found = self._owner.call("events", self.disk_id)["settings"].get("limits") or {}
-        known = {k: found.get(k) for k in LIMIT_KEYS}
-        return Limits(**{k: None if v in (None, "max") else float(v) for k, v in known.items()})
+        in_force = self._owner.call("events", self.disk_id)["settings"].get("limits") or {}
+        limits = {k: in_force.get(k) for k in LIMIT_KEYS}
+        return Limits(**{k: None if v in (None, "max") else float(v) for k, v in limits.items()})
 
     def in_force(self) -> dict[str, Any]:
         """Everything that is changed on the disk now, with the keys of a patch."""
@@ -227,7 +227,7 @@ class FuseDisk:
         self._owner.call("schedule", self.disk_id, events=[dict(e) for e in events])
 
     def events(self) -> list[dict[str, Any]]:
-        """What became of the events, as the server recorded it."""
+        """Results of the events, as the server recorded them."""
         return list(self._owner.call("events", self.disk_id)["events"])
 
     def stats(self, *, closing: bool = False) -> dict[str, Any]:
@@ -235,7 +235,7 @@ class FuseDisk:
         return self._owner.stats(self.disk_id, closing=closing)
 
     def facts(self) -> dict[str, Any]:
-        """Of the directory that holds the disk's files; the mount's own options beside it."""
+        """Facts of the directory that holds the disk's files; the mount's options beside them."""
         return {
             **storage_facts(self.served.backing),
             "mount": storage_facts(self.mount),
@@ -273,5 +273,5 @@ class FuseDisk:
 
 
 def _owner_of(directory: Path) -> tuple[int, int]:
-    found = directory.stat()
-    return found.st_uid, found.st_gid
+    status = directory.stat()
+    return status.st_uid, status.st_gid

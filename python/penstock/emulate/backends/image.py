@@ -71,14 +71,14 @@ def put_up(disk: DiskSpec, place: Place, journal: Journal) -> ImageDisk:
     if any(os.scandir(place.mount)):
         raise BadInput(f"mount point {place.mount} is not empty")
     image, copy = place.directory / f"{disk.name}.ext4", None
-    held = _await_free(image)  # a mount that was just taken away may still be on its way
-    if held:
+    users = _await_free(image)  # a mount that was just taken away may still be on its way
+    if users:
         raise PenstockError(
-            f"disk {disk.name}: {image} is still held by {', '.join(held)} (a mount of it is left in "
+            f"disk {disk.name}: {image} is still held by {', '.join(users)} (a mount of it is left in "
             "another mount namespace, or a file on it is open); mounted twice it would be damaged"
         )
     if not image.exists():
-        image, copy = _made(image, size, disk, place, journal)
+        image, copy = _created(image, size, disk, place, journal)
     try:
         loop = attach(image, journal, run=place.run)
         try:
@@ -102,7 +102,7 @@ def put_up(disk: DiskSpec, place: Place, journal: Journal) -> ImageDisk:
     return up
 
 
-def _made(
+def _created(
     image: Path, size: int, disk: DiskSpec, place: Place, journal: Journal
 ) -> tuple[Path, Entry | None]:
     """A new image in the place's directory; or, if that holds files, one beside it with copies of them."""
@@ -139,9 +139,9 @@ def _make(image: Path, size: int, disk: DiskSpec, files: Path | None) -> None:
             file.truncate(size)
         # everything is written now, so that nothing is written in the background of a run
         extended = "lazy_itable_init=0,lazy_journal_init=0,nodiscard"
-        words = [mkfs, "-q", "-F", "-m", "0", "-b", "4096", "-E", extended]
-        words += [] if files is None else ["-d", str(files)]
-        done = subprocess.run([*words, str(draft)], capture_output=True, text=True)
+        argv = [mkfs, "-q", "-F", "-m", "0", "-b", "4096", "-E", extended]
+        argv += [] if files is None else ["-d", str(files)]
+        done = subprocess.run([*argv, str(draft)], capture_output=True, text=True)
         if done.returncode != 0:
             why = done.stderr.strip()[-200:]
             if files is not None and ("No space" in why or "allocate" in why):
@@ -205,9 +205,9 @@ def _read_only(point: Path) -> None:
 def _await_free(image: Path) -> list[str]:
     """Waits a while until no loop device holds the image; gives those that stay."""
     until = time.monotonic() + _FREE_WITHIN_S
-    while (held := holders(image)) and time.monotonic() < until:
+    while (users := holders(image)) and time.monotonic() < until:
         time.sleep(0.01)
-    return held
+    return users
 
 
 def _is_ours(point: Path, token: str) -> bool:

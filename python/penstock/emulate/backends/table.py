@@ -34,19 +34,19 @@ class Backends:
     ) -> None:
         self._owner = Owner(journal, state_dir, server, outlive, run)
         self._lacking = lacking
-        self._made: dict[str, Backend] = {}
+        self._backends: dict[str, Backend] = {}
         #: by disk_id: which back end, and why (for the manifest)
         self.choices: dict[str, Choice] = {}
 
     @property
     def lacking(self) -> Mapping[str, str]:
-        """What this host lacks for each back end, probed once."""
+        """By back end, the part that this host lacks for it; probed once."""
         if self._lacking is None:
             self._lacking = missing_here()
         return self._lacking
 
     def choose(self, disk: DiskSpec) -> Choice:
-        """Which back end serves a disk here, and why; BadInput where none can."""
+        """The back end that serves a disk here, and the reason; BadInput if none can."""
         return choose(disk, self.lacking)
 
     def up(self, disk: DiskSpec, place: Place) -> UpDisk:
@@ -58,17 +58,17 @@ class Backends:
 
     def backend(self, name: str) -> Backend:
         """The owner's back end of that name."""
-        if name not in self._made:
-            self._made[name] = DISK_BACKENDS.load(name)(self._owner)
-        return self._made[name]
+        if name not in self._backends:
+            self._backends[name] = DISK_BACKENDS.load(name)(self._owner)
+        return self._backends[name]
 
     def failures(self) -> list[Failure]:
-        """What the disks depend on and does not work, of the back ends that know."""
-        known = (getattr(backend, "failures", None) for backend in self._made.values())
-        return [failure for find in known if find is not None for failure in find()]
+        """Parts that the disks depend on and that do not work, of the back ends that check them."""
+        checks = (getattr(backend, "failures", None) for backend in self._backends.values())
+        return [failure for find in checks if find is not None for failure in find()]
 
     def stop(self) -> None:
         """Takes down what is still up."""
         with contextlib.ExitStack() as stack:
-            while self._made:
-                stack.callback(self._made.popitem()[1].stop)
+            while self._backends:
+                stack.callback(self._backends.popitem()[1].stop)

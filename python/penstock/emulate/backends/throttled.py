@@ -52,7 +52,9 @@ class Throttle(Protocol):
     """Limits and counters of one device for one control group, as the kernel has them."""
 
     def writes(self, name: str, value: int | None) -> list[Write]:
-        """What sets one of LIMIT_KEYS [B/s or 1/s], None: clears it; the other three stay as they are."""
+        """Writes that set one of LIMIT_KEYS [B/s or 1/s], None: clears it; the other three stay as they
+        are.
+        """
 
     def set(self, name: str, value: int | None) -> None:
         """Writes it."""
@@ -99,7 +101,7 @@ class ThrottledBackend:
         raise NotImplementedError
 
     def check(self, disk: ThrottledDisk, spec: DiskSpec) -> list[str]:
-        """What can be said of the disk now that it is up; sets its `unhonoured`."""
+        """Notes on the disk now that it is up; sets its `unhonoured`."""
         return []
 
     def up(self, disk: DiskSpec, place: Place) -> ThrottledDisk:
@@ -111,16 +113,16 @@ class ThrottledBackend:
                 "expected a node with a group, or backend: fuse"
             )
         refuse_features(self.name, disk.name, disk.patch)
-        asked = limits_dict(disk.limits) | dict(disk.patch.get("limits") or {})
-        LimitPatch.of(asked)
+        limits = limits_dict(disk.limits) | dict(disk.patch.get("limits") or {})
+        LimitPatch.of(limits)
         image = put_up(disk, place, self._journal)
         up = ThrottledDisk(self, disk, place, image, self.throttle(group, image.device))
         self._up[place.disk_id] = up
         try:
             up.notes = self.check(up, disk)
             up.capability_bps = self._capability_of(place.directory, image.mount)
-            if asked:
-                failed = up.set_limits(asked).error
+            if limits:
+                failed = up.set_limits(limits).error
                 if failed:
                     raise PenstockError(f"disk {disk.name}: {failed}")
                 up.notes += self._crowded(up)
@@ -130,7 +132,7 @@ class ThrottledBackend:
         return up
 
     def _capability_of(self, directory: Path, mount: Path) -> dict[str, float]:
-        """What a disk in that file system does without limits, measured once for all of its disks."""
+        """Throughput without limits of a disk in that file system, measured once for all of its disks."""
         device = directory.stat().st_dev
         if device not in self._capability:
             self._capability[device] = capability(mount)
@@ -142,10 +144,10 @@ class ThrottledBackend:
         notes = []
         for direction, able in new.capability_bps.items():
             limits = (d.throttle.get().get(f"{direction}_bps", 0) for d in beside)
-            asked = sum(limits)
-            if asked > DEVICE_BOUND * able:
+            total_bps = sum(limits)
+            if total_bps > DEVICE_BOUND * able:
                 notes.append(
-                    f"device-bound: {direction} limits of {len(beside)} disks ask {asked / 1e6:.0f} "
+                    f"device-bound: {direction} limits of {len(beside)} disks ask {total_bps / 1e6:.0f} "
                     f"MB/s of a device that does {able / 1e6:.0f}"
                 )
         return notes
@@ -201,7 +203,7 @@ class ThrottledDisk:
 
     def altering(self, patch: Mapping[str, Any]) -> list[tuple[Entry, Values]]:
         """The files of the kernel that a patch changes, for the journal."""
-        change = LimitPatch.of(_wanted(patch))
+        change = LimitPatch.of(_limits_of(patch))
         values = dict.fromkeys(change.clear) | {k: max(1, round(v)) for k, v in change.set.items()}
         writes = [
             write for name, value in values.items() for write in self.throttle.writes(name, value)
@@ -218,16 +220,16 @@ class ThrottledDisk:
     ) -> Applied:
         """Changes limits and nothing else; BadInput names what would need the model."""
         refuse_features(self.backend, self._spec.name, patch)
-        wanted = _wanted(patch)
-        change = LimitPatch.of(wanted)
+        limits = _limits_of(patch)
+        change = LimitPatch.of(limits)
         self._refuse_unhonoured(change)
-        told = self.altering(patch)
+        altered = self.altering(patch)
         if not announced:  # one that is due must not wait for the disk
-            self.image.journal.alter(told, synced=planned_ns is None)
-        applied = self._apply(change, {"limits": wanted}, planned_ns)
+            self.image.journal.alter(altered, synced=planned_ns is None)
+        applied = self._apply(change, {"limits": limits}, planned_ns)
         applied = replace(applied, cause=cause or Cause())
         self.image.journal.found(
-            (entry, {name: [text_of(Path(name))] for name in values}) for entry, values in told
+            (entry, {name: [text_of(Path(name))] for name in values}) for entry, values in altered
         )
         return applied
 
@@ -257,10 +259,10 @@ class ThrottledDisk:
             self.image.journal.alter([(self.image.entry, planned)])
         for event in events:
             if "at_ns" not in event:
-                found = ", ".join(sorted(set(event) - {"patch", "cause"})) or "no time"
+                keys = ", ".join(sorted(set(event) - {"patch", "cause"})) or "no time"
                 raise BadInput(
                     f"disk {self._spec.name}: back end {self.backend} changes at times only; found "
-                    f"{found}, expected at_ns"
+                    f"{keys}, expected at_ns"
                 )
             refuse_features(self.backend, self._spec.name, event["patch"])
             limits = event["patch"].get("limits")
@@ -272,7 +274,7 @@ class ThrottledDisk:
             self._owner.timetable().at(at_ns, partial(self._scheduled, patch, at_ns, cause))
 
     def events(self) -> list[dict[str, Any]]:
-        """What became of scheduled events."""
+        """Results of scheduled events."""
         return list(self._events)
 
     def stats(self, *, closing: bool = False) -> dict[str, Any]:
@@ -299,7 +301,7 @@ class ThrottledDisk:
         )
 
     def end(self) -> dict[str, pa.Table]:
-        """What was recorded, as the table `throttle_counters`."""
+        """The recorded counters, as the table `throttle_counters`."""
         rows = self.end_rows()
         return {} if rows is None else {"throttle_counters": as_table(rows)}
 
@@ -327,7 +329,7 @@ class ThrottledDisk:
         return last
 
     def _apply(
-        self, change: LimitPatch, asked: dict[str, Any], planned_ns: int | None = None
+        self, change: LimitPatch, requested: dict[str, Any], planned_ns: int | None = None
     ) -> Applied:
         planned = time.monotonic_ns() if planned_ns is None else planned_ns
         error = ""
@@ -341,11 +343,11 @@ class ThrottledDisk:
                 applied = time.monotonic_ns()
                 after = self.throttle.get()
                 error = _departure(change, before, after)
-                found: dict[str, Any] = {"limits": {k: after.get(k, "max") for k in LIMIT_KEYS}}
+                actual: dict[str, Any] = {"limits": {k: after.get(k, "max") for k in LIMIT_KEYS}}
             except OSError as refused:
-                applied, found = time.monotonic_ns(), {}
+                applied, actual = time.monotonic_ns(), {}
                 error = f"the kernel refused: {refused.strerror} ({refused.filename})"
-        return Applied(planned, applied, time.monotonic_ns(), asked, found, error)
+        return Applied(planned, applied, time.monotonic_ns(), requested, actual, error)
 
     def _scheduled(self, patch: dict[str, Any], at_ns: int, cause: Cause) -> None:
         try:
@@ -395,7 +397,7 @@ def capability(mount: Path) -> dict[str, float]:
     return best
 
 
-def _wanted(patch: Mapping[str, Any]) -> dict[str, Any]:
+def _limits_of(patch: Mapping[str, Any]) -> dict[str, Any]:
     """The limits that a patch names; all of them where it takes them away together."""
     limits = patch.get("limits", {})
     return dict.fromkeys(LIMIT_KEYS) if limits in (None, "max") else dict(limits)
@@ -412,7 +414,9 @@ def refuse_features(backend: str, disk: str, patch: Mapping[str, Any]) -> None:
 
 
 def _departure(change: LimitPatch, before: Mapping[str, int], after: Mapping[str, int]) -> str:
-    """What reads back otherwise than it was set, or changed though it was not named; empty if nothing."""
+    """The first limit that reads back differently from its request, or changed though not named; empty if
+    none.
+    """
     for name in LIMIT_KEYS:
         if name in change.set:
             expected: int | None = max(1, round(change.set[name]))

@@ -41,10 +41,10 @@ class Timetable:
         while True:
             with self._change:
                 while not self._ended:
-                    left_s = (self._due[0][0] - time.monotonic_ns()) / 1e9 if self._due else None
-                    if left_s is not None and left_s <= 0:
+                    wait_s = (self._due[0][0] - time.monotonic_ns()) / 1e9 if self._due else None
+                    if wait_s is not None and wait_s <= 0:
                         break
-                    self._change.wait(left_s)
+                    self._change.wait(wait_s)
                 if self._ended:
                     return
                 _, _, what = heapq.heappop(self._due)

@@ -1,4 +1,4 @@
-"""Whether a host can carry a cluster: what its nodes may use together, beside what there is."""
+"""Checks that a host can carry a cluster: the sums of its nodes' limits, compared with the host."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def _shared(spec: ClusterSpec) -> Iterator[str]:
 
 def _memory(spec: ClusterSpec) -> Iterator[str]:
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    asked = sum(node.memory_bytes or 0 for node in spec.nodes)
-    if asked > HONEST_SHARE * there:
+    total = sum(node.memory_bytes or 0 for node in spec.nodes)
+    if total > HONEST_SHARE * there:
         yield (
-            f"memory limits of the nodes are {asked / 2**30:.1f} GiB together, more than "
+            f"memory limits of the nodes are {total / 2**30:.1f} GiB together, more than "
             f"{HONEST_SHARE:.0%} of the host's {there / 2**30:.1f} GiB"
         )
 
@@ -85,18 +85,18 @@ def _disks(spec: ClusterSpec, floor: HostLimits | None) -> Iterator[str]:
         ("read_iops", "iops"),
         ("write_iops", "iops"),
     ):
-        asked = sum(getattr(one, name) or 0.0 for one in limits)
-        if not asked:
+        total = sum(getattr(one, name) or 0.0 for one in limits)
+        if not total:
             continue
         if floor is None:
             floor = _measured()
             if floor is None:
                 return
         there = getattr(floor, capable)
-        if asked > HONEST_SHARE * there:
+        if total > HONEST_SHARE * there:
             scale, unit = (2**20, "MiB/s") if name.endswith("bps") else (1.0, "requests/s")
             yield (
-                f"{name} limits of the disks are {asked / scale:.0f} {unit} together, more than "
+                f"{name} limits of the disks are {total / scale:.0f} {unit} together, more than "
                 f"{HONEST_SHARE:.0%} of the {there / scale:.0f} {unit} that emulated disks can do here: "
                 "not all can be delivered at once"
             )

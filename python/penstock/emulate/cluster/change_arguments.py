@@ -1,4 +1,4 @@
-"""Changes of nodes as words of a command line: `NODE… key=value…`, again and again."""
+"""Changes of nodes as arguments of a command line: `NODE… key=value…`, repeated."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ _OF_PLATFORMS: dict[str, tuple[tuple[tuple[str, ...], ...], Reader]] = {
 _NO_DELAY = {"mean_s": 0.0, "jitter_s": 0.0, "distribution": "constant"}
 
 
-def changes_of(words: Sequence[str]) -> list[Change]:
-    """The changes that words ask for: values hold for the nodes named before them, up to the next names.
+def changes_of(arguments: Sequence[str]) -> list[Change]:
+    """The changes that arguments request: values hold for the nodes named before them, up to the next names.
 
     Raises BadInput that says which word is wrong and what was expected.
     """
     groups: list[tuple[list[str], list[str]]] = []
-    for word in words:
+    for word in arguments:
         if "=" in word:
             if not groups:
                 raise BadInput(f"found {word!r} before any node; expected NODE… key=value…")
@@ -96,12 +96,14 @@ def changes_of(words: Sequence[str]) -> list[Change]:
             groups.append(([word], []))
     if not groups or not groups[-1][1]:
         raise BadInput("found nothing to be set; expected NODE… key=value…")
-    return [change for nodes, said in groups for change in _of_group(tuple(nodes), said)]
+    return [
+        change for nodes, assignments in groups for change in _of_group(tuple(nodes), assignments)
+    ]
 
 
-def _of_group(nodes: tuple[str, ...], words: list[str]) -> list[Change]:
+def _of_group(nodes: tuple[str, ...], assignments: list[str]) -> list[Change]:
     patches: dict[tuple[Any, str | None], dict[str, Any]] = {}
-    for word in words:
+    for word in assignments:
         key, _, text = word.partition("=")
         resource, name, paths, reader = _meaning(key, text)
         value = _value(word, text, reader)
@@ -126,12 +128,12 @@ def _latency(parts: dict[str, Any]) -> Any:
         if len(parts) > 1:
             raise BadInput("latency=max: found a jitter beside it; expected one of them")
         return "max"
-    found = {k: _NO_DELAY[k] if v == "max" else v for k, v in parts.items()}
-    if found.get("jitter_s"):
-        found.setdefault("distribution", "uniform")
+    delay = {k: _NO_DELAY[k] if v == "max" else v for k, v in parts.items()}
+    if delay.get("jitter_s"):
+        delay.setdefault("distribution", "uniform")
     elif parts.get("jitter_s") == "max":
-        found.setdefault("distribution", "constant")
-    return found
+        delay.setdefault("distribution", "constant")
+    return delay
 
 
 def _meaning(key: str, text: str) -> tuple[Any, str | None, tuple[tuple[str, ...], ...], Reader]:
@@ -145,22 +147,22 @@ def _meaning(key: str, text: str) -> tuple[Any, str | None, tuple[tuple[str, ...
     if kind == "disk" and "." in rest:
         name, _, feature = rest.partition(".")
         path = disk_keys.where(feature, text)
-        return "disk", name, (path,), lambda value: _said(disk_keys.value_of(key, value, feature))
+        return "disk", name, (path,), lambda value: _or_max(disk_keys.value_of(key, value, feature))
     if kind == "link" and rest:
         network, _, part = rest.rpartition(".")
         if part in _OF_LINKS:
             patched, reader = _OF_LINKS[part]
             return "network", network or None, ((patched,),), reader
-    known = [
+    keys = [
         *_OF_NODES,
         *_OF_PLATFORMS,
         *(f"disk.NAME.{k}" for k in OF_DISKS),
         *(f"link.NETWORK.{k}" for k in _OF_LINKS),
     ]
-    raise BadInput(f"found {key!r}; expected one of {', '.join(known)}")
+    raise BadInput(f"found {key!r}; expected one of {', '.join(keys)}")
 
 
-def _said(value: Any) -> Any:
+def _or_max(value: Any) -> Any:
     return "max" if value is None else value
 
 

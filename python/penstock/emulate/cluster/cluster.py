@@ -97,8 +97,8 @@ class RunningNode:
 
     def run(self, argv: Sequence[str], **options: Any) -> Finished:
         """Runs a command inside to its end; `env`, `cwd`, `user`, and what `host.launch.launch` takes."""
-        words = {k: options.pop(k) for k in ("env", "cwd", "user") if k in options}
-        return launch(self.enter(argv, **words), None, **options)
+        entering = {k: options.pop(k) for k in ("env", "cwd", "user") if k in options}
+        return launch(self.enter(argv, **entering), None, **options)
 
 
 class Cluster:
@@ -128,11 +128,11 @@ class Cluster:
         """Puts a cluster up, or nothing of it. With `outlive` it stays when this process ends.
 
         Until then the journal has it as a change of this process, so that `penstock undo` takes it down where
-        this process dies; without `complete` it has it until `completed` is called. Raises BadInput for what
-        makes no sense, PenstockError where the host refuses.
+        this process dies; without `complete` it has it until `completed` is called. Raises BadInput for
+        contradictory values, PenstockError where the host refuses.
         """
         check_cluster(spec)
-        said = {"spec": to_json(spec)}
+        request = {"spec": to_json(spec)}
         if outlive:
             with _lock():
                 _check_free(spec.name)
@@ -140,7 +140,7 @@ class Cluster:
                 entry = None
                 try:
                     entry = _planned(journal, spec.name, daemon)
-                    daemon.call("reserve", **said)
+                    daemon.call("reserve", **request)
                 except BaseException:
                     if entry is not None:
                         journal.undone(entry)
@@ -154,7 +154,7 @@ class Cluster:
         cluster._spec = spec
         try:
             if not outlive:
-                daemon.call("reserve", **said)
+                daemon.call("reserve", **request)
             with _watched(daemon, spec.name, progress):
                 cluster._described = daemon.call("up", _PATIENCE_S, cluster=spec.name)
             daemon.call("keep", cluster=spec.name)
@@ -218,19 +218,19 @@ class Cluster:
     @classmethod
     def find(cls, name: str | None = None) -> Cluster:
         """The cluster of that name, or the only one that is up. Raises BadInput if there is none."""
-        found = registered()
-        if name is None and len(found) == 1:
-            name = next(iter(found))
-        if name is None and not found and (left := abandoned()):
-            raise BadInput("\n".join(failure.words for failure in left.values()))
+        clusters = registered()
+        if name is None and len(clusters) == 1:
+            name = next(iter(clusters))
+        if name is None and not clusters and (dead := abandoned()):
+            raise BadInput("\n".join(failure.words for failure in dead.values()))
         if name is None:
-            names = ", ".join(found) or "none"
-            raise BadInput(f"which cluster? There are {names}" if found else "no cluster is up")
-        if name not in found and (failure := abandoned().get(name)) is not None:
+            names = ", ".join(clusters) or "none"
+            raise BadInput(f"which cluster? There are {names}" if clusters else "no cluster is up")
+        if name not in clusters and (failure := abandoned().get(name)) is not None:
             raise BadInput(failure.words)
-        if name not in found:
-            raise BadInput(f"no cluster {name} is up; there are {', '.join(found) or 'none'}")
-        cluster = cls(name, found[name], outlive=True)
+        if name not in clusters:
+            raise BadInput(f"no cluster {name} is up; there are {', '.join(clusters) or 'none'}")
+        cluster = cls(name, clusters[name], outlive=True)
         cluster.refresh()
         return cluster
 
@@ -275,23 +275,23 @@ class Cluster:
 
     def change(self, changes: Sequence[Change]) -> list[dict[str, Any]]:
         """Makes changes, the same or different ones, in one request; all are checked before the first."""
-        said = [
+        requests = [
             {"nodes": list(c.nodes), "resource": c.resource, "patch": c.patch, "name": c.name}
             for c in changes
         ]
-        return list(self._ask("set", changes=said)["applied"])
+        return list(self._ask("set", changes=requests)["applied"])
 
     def schedule(self, events: Sequence[Event], start_ns: int | None = None) -> int:
         """Hands events over; they go on without this process. Gives the time they count from [ns]."""
-        said = [to_json(event) for event in events]
-        return int(self._ask("schedule", events=said, start_ns=start_ns)["start_ns"])
+        planned = [to_json(event) for event in events]
+        return int(self._ask("schedule", events=planned, start_ns=start_ns)["start_ns"])
 
     def mark(self, phase: str) -> int:
         """A phase begins; gives how many events waited for it."""
         return int(self._ask("mark", phase=phase)["events"])
 
     def events(self) -> list[dict[str, Any]]:
-        """What became of the events: node, planned, applied, verified [ns], asked, found, error."""
+        """Results of the events: node, planned, applied, verified [ns], asked, found, error."""
         return list(self._ask("events")["events"])
 
     def waiting(self) -> list[str]:
@@ -304,8 +304,8 @@ class Cluster:
 
     def set_delays(self, network: str, delays: Mapping[tuple[str, str], float]) -> None:
         """Changes one-way delays of pairs of nodes [s], both ways unless the other is given too."""
-        said = [[a, b, s] for (a, b), s in delays.items()]
-        self._ask("delays", network=network, delays=said)
+        rows = [[a, b, s] for (a, b), s in delays.items()]
+        self._ask("delays", network=network, delays=rows)
 
     def spec_json(self) -> dict[str, Any]:
         """The specification that it was put up with, in JSON values (`wire.from_json` reads them)."""
@@ -313,9 +313,9 @@ class Cluster:
 
     def status(self) -> list[dict[str, Any]]:
         """The nodes with their use of processors, memory, disks and links."""
-        return list(self.whole_status()["nodes"])
+        return list(self.full_status()["nodes"])
 
-    def whole_status(self) -> dict[str, Any]:
+    def full_status(self) -> dict[str, Any]:
         """The same with the cluster's own: `jain_index` of the nodes that wanted processors."""
         return self._ask("status")
 
@@ -327,23 +327,23 @@ class Cluster:
     def end(
         self, spool: Path, changes: Sequence[Mapping[str, Any]] | None = None
     ) -> dict[str, Recorded]:
-        """The run has ended: by disk_id what each disk leaves of it. `changes`: `events()`, if at hand."""
+        """End the run; the records of each disk, by disk_id. `changes`: `events()`, if already read."""
         changes = self.events() if changes is None else changes
-        said = self._ask("end", spool=str(spool.absolute()))["disks"]
+        records = self._ask("end", spool=str(spool.absolute()))["disks"]
         if self._spec is None:
             self._spec = from_json(ClusterSpec, self.spec_json())
         specs = {f"{n.name}.{d.name}": d for n in self._spec.nodes for d in n.disks}
-        mine = changes_by_disk(changes)
+        by_disk = changes_by_disk(changes)
         return {
-            i: Recorded.from_files(i, one, specs[i].profile or INSTANT_PROFILE, mine.get(i, ()))
-            for i, one in said.items()
+            i: Recorded.from_files(i, one, specs[i].profile or INSTANT_PROFILE, by_disk.get(i, ()))
+            for i, one in records.items()
         }
 
     @property
     def above(self) -> Path | None:
         """The control group above all nodes' in the unified hierarchy; None where there is none."""
-        found = self._described.get("above")
-        return Path(found) if found else None
+        path = self._described.get("above")
+        return Path(path) if path else None
 
     def freeze(self, *nodes: str) -> list[dict[str, Any]]:
         """Stops nodes where they are."""
@@ -375,7 +375,9 @@ class Cluster:
             return self._daemon.call(cmd, timeout_s, cluster=self.name, **arguments)
 
     def _abandon(self, journal: Journal, *, interrupted: bool) -> None:
-        """What could not be put up is taken down by the supervisor; one that is interrupted is told to."""
+        """Have the supervisor stop a cluster that could not be started; one that is interrupted is told
+        so.
+        """
         with contextlib.suppress(PenstockError, OSError):
             if interrupted:  # its connection still waits for `up`
                 self._daemon.hang_up()
@@ -441,8 +443,8 @@ def _planned(journal: Journal, name: str, daemon: Daemon) -> Entry:
 
 def _is_of(entry: Entry, name: str) -> bool:
     """True for what the journal has of a cluster by a process that died, or by this one."""
-    mine = entry.owner == Identity.own() or not entry.owner.alive
-    return entry.kind == "cluster" and entry.target == name and mine
+    owned = entry.owner == Identity.own() or not entry.owner.alive
+    return entry.kind == "cluster" and entry.target == name and owned
 
 
 def _started(journal: Journal, *, outlive: bool, run: str | None = None) -> Daemon:
@@ -452,9 +454,8 @@ def _started(journal: Journal, *, outlive: bool, run: str | None = None) -> Daem
 
 
 def _register(alive: bool = True) -> list[dict[str, Any]]:
-    """What the supervisors that run have written down of their clusters; or those that died since the host
-    was started."""
-    found = []
+    """Records of clusters by the supervisors that run; or by those that died since the host was started."""
+    records = []
     for path in sorted(runtime_dir().glob("cluster-*.json")):
         try:
             facts = json.loads(path.read_text())
@@ -462,8 +463,8 @@ def _register(alive: bool = True) -> list[dict[str, Any]]:
         except (OSError, ValueError, KeyError):
             continue
         if holder.alive == alive and holder.boot_id == boot_id():
-            found.append(facts)
-    return found
+            records.append(facts)
+    return records
 
 
 def _check_free(name: str) -> None:
@@ -473,13 +474,13 @@ def _check_free(name: str) -> None:
         )
 
 
-def _running(said: dict[str, Any]) -> RunningNode:
+def _running(description: dict[str, Any]) -> RunningNode:
     group = NodeGroup(
-        said["group"],
-        {controller: Path(path) for controller, path in said["paths"].items()},
-        said["memory_bytes"],
-        said["missing"],
-        said["group_token"],
+        description["group"],
+        {controller: Path(path) for controller, path in description["paths"].items()},
+        description["memory_bytes"],
+        description["missing"],
+        description["group_token"],
     )
     disks = {
         name: RunningDisk(
@@ -492,20 +493,20 @@ def _running(said: dict[str, Any]) -> RunningNode:
             (disk["device"][0], disk["device"][1]),
             Path(disk["page"]) if disk.get("page") else None,
         )
-        for name, disk in said["disks"].items()
+        for name, disk in description["disks"].items()
     }
-    image = Path(said["image"]) if said["image"] else None
+    image = Path(description["image"]) if description["image"] else None
     return RunningNode(
-        said["name"],
-        said["state"],
-        said["pid"],
+        description["name"],
+        description["state"],
+        description["pid"],
         group,
-        said["addresses"],
+        description["addresses"],
         image,
-        Entrance(**said["entrance"]) if said["entrance"] else None,
+        Entrance(**description["entrance"]) if description["entrance"] else None,
         disks,
-        said["failure"],
-        said["start_ticks"],
+        description["failure"],
+        description["start_ticks"],
     )
 
 
@@ -521,8 +522,8 @@ def _watched(daemon: Daemon, name: str, progress: Progress | None) -> Iterator[N
     def look() -> None:
         with contextlib.suppress(PenstockError):
             while not over.wait(0.1):
-                said = other.call("progress", cluster=name)
-                progress(said["what"], said["done"], said["total"])
+                state = other.call("progress", cluster=name)
+                progress(state["what"], state["done"], state["total"])
         other.hang_up()
 
     watcher = threading.Thread(target=look, daemon=True)

@@ -59,8 +59,8 @@ def _into(nodes: list[RunningNode], source: Path, target: str) -> list[str]:
                 tar.add(source, arcname=f"./{name}")
             for node in alike:
                 packed.seek(0)
-                words = ["tar", "-x", "--no-same-owner", "-C", where, "-f", "-"]
-                _run(node, words, f"{node.name}:{target} cannot be written", stdin=packed)
+                argv = ["tar", "-x", "--no-same-owner", "-C", where, "-f", "-"]
+                _run(node, argv, f"{node.name}:{target} cannot be written", stdin=packed)
     return [node.name for node in nodes]
 
 
@@ -75,8 +75,8 @@ def _out_of(node: RunningNode, source: str, target: Path) -> None:
         tempfile.TemporaryFile() as packed,
         tempfile.TemporaryDirectory(dir=final.parent, prefix=".penstock-") as beside,
     ):
-        words = ["tar", "-c", "-C", str(path.parent), "-f", "-", "--", path.name]
-        _run(node, words, f"{node.name}:{source} cannot be read", stdout=packed)
+        argv = ["tar", "-c", "-C", str(path.parent), "-f", "-", "--", path.name]
+        _run(node, argv, f"{node.name}:{source} cannot be read", stdout=packed)
         packed.seek(0)
         try:
             with tarfile.open(fileobj=packed) as tar:
@@ -88,20 +88,20 @@ def _out_of(node: RunningNode, source: str, target: Path) -> None:
 
 def _run(
     node: RunningNode,
-    words: list[str],
+    argv: list[str],
     trouble: str,
     stdin: IO[bytes] | None = None,
     stdout: IO[bytes] | None = None,
 ) -> None:
     with tempfile.TemporaryFile() as err:
         done = node.run(
-            words,
+            argv,
             stdin=subprocess.DEVNULL if stdin is None else stdin,
             stdout=stdout or os.devnull,
             stderr=err,
             timeout_s=_PATIENCE_S,
         )
         err.seek(0)
-        said = err.read(2000).decode(errors="replace").strip()
+        message = err.read(2000).decode(errors="replace").strip()
     if done.exit_status:
-        raise PenstockError(f"{trouble}: {said or f'status {done.exit_status}'}")
+        raise PenstockError(f"{trouble}: {message or f'status {done.exit_status}'}")

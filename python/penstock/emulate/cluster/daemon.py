@@ -10,9 +10,9 @@ from penstock.errors import PenstockError
 from penstock.host.processes.daemon import begun
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Runs the supervisor; what makes nodes is forked off while this process is small."""
-    _, config = begun(words)
+    _, config = begun(argv)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from penstock.host.nodes import spawner
 

@@ -29,7 +29,7 @@ class Links:
         #: (node, network) → address: a node that comes back has those that it had
         self._addresses: dict[tuple[str, str], str] = {}
         #: the links of nodes that are stopped, as they were left and changed since
-        self._kept: dict[str, dict[str, LinkSpec]] = {}
+        self._stopped: dict[str, dict[str, LinkSpec]] = {}
         #: a change finds a node attached or stopped, nothing in between
         self._lock = threading.RLock()
 
@@ -58,22 +58,22 @@ class Links:
             for link in node.links:
                 key = (node.name, link.network)
                 had = self._addresses.get(key)
-                wanted = self._kept.get(node.name, {}).get(link.network, link)
-                wanted = replace(wanted, address=had) if had else wanted
-                addresses[link.network] = str(self._network.attach(node.name, pid, wanted).address)
+                spec = self._stopped.get(node.name, {}).get(link.network, link)
+                spec = replace(spec, address=had) if had else spec
+                addresses[link.network] = str(self._network.attach(node.name, pid, spec).address)
                 self._addresses[key] = addresses[link.network]
-            self._kept.pop(node.name, None)
+            self._stopped.pop(node.name, None)
         return addresses
 
     def altering(
         self, node: str, network: str | None, patch: dict[str, Any]
     ) -> list[tuple[Entry, Values]]:
-        """What a patch of a link changes, for the journal."""
+        """Values that a patch of a link changes, for the journal."""
         if self._network is None:
             return []
         before: dict[str, Any] = {}
         with contextlib.suppress(BadInput):  # of a node that is stopped
-            before = self._network.asked(node, network)
+            before = self._network.requested(node, network)
         return [(self._network.entry, {f"link {node} {network or ''}".strip(): (before, patch)})]
 
     def set(
@@ -92,36 +92,36 @@ class Links:
         if self._network is None:
             raise BadInput(f"node {changes[0][0]} is on no network")
         planned_ns = time.monotonic_ns()
-        kept = {n: self._patched(*c) for n, c in enumerate(changes) if c[0] in self._kept}
-        live = [c for n, c in enumerate(changes) if n not in kept]
-        made = iter(self._network.set_links(live) if live else ())
+        stopped = {n: self._patched(*c) for n, c in enumerate(changes) if c[0] in self._stopped}
+        live = [c for n, c in enumerate(changes) if n not in stopped]
+        results = iter(self._network.set_links(live) if live else ())
         answers = []
         for number, (node, _, patch) in enumerate(changes):
-            if number in kept:
-                link = kept[number]
-                self._kept[node][link.network] = link
-                found = as_patch(shapes_of(link))
+            if number in stopped:
+                link = stopped[number]
+                self._stopped[node][link.network] = link
+                actual = as_patch(shapes_of(link))
                 now = time.monotonic_ns()
                 times = {"planned_ns": planned_ns, "applied_ns": now, "verified_ns": now}
                 ways = each_way(patch, self._network_spec(link.network))
-                read = {k: found[k] for k in ways}
+                read = {k: actual[k] for k in ways}
                 answers.append({**times, "asked": ways, "found": read, "error": ""})
             else:
-                change = next(made)
+                change = next(results)
                 answers.append(
                     {
                         "planned_ns": change.planned_ns,
                         "applied_ns": change.applied_ns,
                         "verified_ns": change.verified_ns,
-                        "asked": change.asked,
-                        "found": change.found,
+                        "asked": change.requested,
+                        "found": change.actual,
                         "error": "",
                     }
                 )
         return answers
 
     def _patched(self, node: str, network: str | None, patch: dict[str, Any]) -> LinkSpec:
-        of_node = self._kept[node]
+        of_node = self._stopped[node]
         if network is None and len(of_node) == 1:
             network = next(iter(of_node))
         if network not in of_node:
@@ -140,8 +140,8 @@ class Links:
         if self._network is None:
             return
         with self._lock:
-            if node not in self._kept:
-                self._kept[node] = self._as_it_is(node)
+            if node not in self._stopped:
+                self._stopped[node] = self._as_it_is(node)
             self._network.detach(node)
 
     def _as_it_is(self, node: str) -> dict[str, LinkSpec]:
@@ -151,7 +151,7 @@ class Links:
         for link in spec.links:
             links[link.network] = link
             with contextlib.suppress(BadInput):  # one that was never attached
-                links[link.network] = patched(link, self._network.asked(node, link.network))
+                links[link.network] = patched(link, self._network.requested(node, link.network))
         return links
 
     def counters(self, node: str, network: str) -> dict[str, int] | None:
@@ -166,10 +166,10 @@ class Links:
         seen = self.counters(node, network)
         if seen is None or self._network is None:
             return seen
-        return {**seen, "asked": self._network.asked(node, network)}
+        return {**seen, "asked": self._network.requested(node, network)}
 
     def failures(self) -> list[Failure]:
-        """What carries the networks' frames no more."""
+        """Carriers of the networks' frames that do not work."""
         return [] if self._network is None else self._network.failures()
 
     def describe(self) -> list[dict[str, Any]]:
@@ -180,8 +180,8 @@ class Links:
         """Changes one-way delays of pairs of nodes [s]."""
         if self._network is None:
             raise BadInput("the cluster has no network")
-        asked = [[*pair, delay_s] for pair, delay_s in delays.items()]
-        self._journal.alter([(self._network.entry, {f"delays {network}": (None, asked)})])
+        rows = [[*pair, delay_s] for pair, delay_s in delays.items()]
+        self._journal.alter([(self._network.entry, {f"delays {network}": (None, rows)})])
         self._network.set_delays(network, delays)
 
     def down(self) -> None:

@@ -108,14 +108,13 @@ class LiveCluster:
 
     @property
     def journal(self) -> Journal:
-        """What its changes are written down in first."""
+        """The journal in which its changes are recorded first."""
         return self._journal
 
-    def announce(self, what: str, asked: Any) -> None:
-        """Writes down what the cluster is asked to do later. Raises JournalFailure where that is not
-        possible."""
+    def announce(self, what: str, request: Any) -> None:
+        """Record a request to be carried out later. Raises JournalFailure if that fails."""
         if self._groups is not None:
-            self._journal.alter([(self._groups.entry, {what: (None, asked)})])
+            self._journal.alter([(self._groups.entry, {what: (None, request)})])
 
     @property
     def disks(self) -> LiveDisks:
@@ -206,7 +205,9 @@ class LiveCluster:
         for group, writes in devices:
             group.write(writes)
         self._journal.found(
-            made for group, writes in first for made in group.made_of(path for path, _ in writes)
+            reading
+            for group, writes in first
+            for reading in group.made_of(path for path, _ in writes)
         )
 
     def _make_disks(self) -> None:
@@ -234,7 +235,7 @@ class LiveCluster:
             raise PenstockError(f"node {name}: disk {disk.name}: {error}") from error
 
     def _binds(self, node: str) -> list[Bind]:
-        """What a node's root gets of its disks, outer ones first."""
+        """Disks to be mounted in a node's root, outer ones first."""
         disks = sorted(self._disks.of(node).values(), key=lambda d: d.mount)
         return [Bind(str(disk.at), disk.mount) for disk in disks]
 
@@ -295,7 +296,7 @@ class LiveCluster:
         return Birth(node.name, node.group.entrances(), root, self._token, node.isolation, filter_)
 
     def entrance(self, node: LiveNode) -> Entrance:
-        """How a command comes into a node that is up."""
+        """The way of a command into a running node."""
         assert node.group is not None
         assert node.isolation is not None
         groups = node.group.entrances()
@@ -315,28 +316,28 @@ class LiveCluster:
         (self.home / "hosts").write_text("\n".join(lines) + "\n")
 
     def failures(self) -> list[Failure]:
-        """What its nodes depend on and does not work."""
+        """Parts that its nodes depend on and that do not work."""
         return [*self._links.failures(), *self._disks.failures(), *self._sshd.failures()]
 
     def chosen(self, patterns: Iterable[str]) -> list[LiveNode]:
         """The nodes that names and patterns stand for. Raises BadInput for one that fits none."""
         return [self.nodes[name] for name in matching(patterns, self.nodes)]
 
-    def set_state(self, node: LiveNode, wanted: str) -> dict[str, Any]:
+    def set_state(self, node: LiveNode, target: str) -> dict[str, Any]:
         """Churn: `up`, `down`, `frozen`, `running`; the fields of `Applied` but the planned time."""
         with self.lock:
             if node.group is None:
                 raise PenstockError(f"node {node.name} is {node.state}")
-            if wanted == "down":
+            if target == "down":
                 self._stop(node)
-            elif wanted == "frozen":
+            elif target == "frozen":
                 self._must_run(node)
                 node.group.freeze(True)
                 node.state = "frozen"
             elif node.state == "frozen":
                 node.group.freeze(False)
                 node.state = "running"
-            elif wanted == "up" and node.state in ("stopped", "failed"):
+            elif target == "up" and node.state in ("stopped", "failed"):
                 self._start([node])
             else:
                 self._must_run(node)
@@ -346,7 +347,7 @@ class LiveCluster:
                 "applied_ns": applied,
                 "verified_ns": time.monotonic_ns(),
                 "error": "",
-                "asked": {"state": wanted},
+                "asked": {"state": target},
                 "found": {"state": node.state},
             }
 
@@ -362,7 +363,9 @@ class LiveCluster:
             return applied
 
     def _mounted_anew(self, node: str, disk: str | None) -> list[tuple[str, str]]:
-        """Where the host has a disk that was mounted anew, and the node's disks in it; where it sees them."""
+        """The host's mount points of a disk that was mounted again and of the node's disks in it; the
+        node's ones.
+        """
         cut = self._disks.find(node, disk)
         beneath = cut.mount.rstrip("/") + "/"
         inside = [d for d in self._disks.of(node).values() if d.mount.startswith(beneath)]
@@ -402,7 +405,7 @@ class LiveCluster:
             node.failure = "killed for want of memory" if kills else "its first process was killed"
 
     def describe(self) -> dict[str, Any]:
-        """What a client needs to work with the nodes."""
+        """Facts that a client needs to work with the nodes."""
         return {
             "cluster": self.spec.name,
             "runtime": self.runtime,
@@ -447,7 +450,7 @@ class LiveCluster:
             stack.callback(self._end_all)
 
     def _end_all(self) -> None:
-        held = []
+        pidfds = []
         total = len(self.nodes)
         for number, node in enumerate(self.nodes.values()):
             self._say("ending", number, total)
@@ -456,12 +459,12 @@ class LiveCluster:
                     node.group.freeze(False)
             pidfd, node.pidfd = node.pidfd, -1
             if pidfd >= 0:
-                held.append(pidfd)
+                pidfds.append(pidfd)
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             node.pid, node.state = 0, "stopped"
         self._sshd.forget_all()
-        _await_end(held)
+        _await_end(pidfds)
 
 
 def _has_ended(pidfd: int) -> bool:

@@ -1,4 +1,4 @@
-"""Changes of a node while it runs: what is asked, checked; processors and memory, applied and read back."""
+"""Changes of a node while it runs: requests checked; processors and memory, applied and read back."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Change:
 
 @dataclass
 class NodeSettings:
-    """What a node's processors and memory are to be; patches change single values and keep the others.
+    """Requested processors and memory of a node; patches change single values and keep the others.
 
     `cpu_ratio` r makes each processor of the node work r of the time, in turns of 20 ms: the node's quota is
     r times its processors (`cpus`, else those of `cpuset`, else the host's).
@@ -54,15 +54,15 @@ class NodeSettings:
     soft: int | None = None
 
     def first(self) -> dict[str, dict[str, Any]]:
-        """What the specification says, as patches by resource."""
+        """The specification as patches by resource."""
         spec = self.spec
         cpu = {"cpus": spec.cpus, "cpuset": spec.cpuset, "ratio": spec.cpu_ratio}
         memory = {"hard": spec.memory_bytes, "soft": spec.memory_soft_bytes}
         patches = {}
         for resource, patch in (("cpu", cpu), ("memory", memory)):
-            said = {key: value for key, value in patch.items() if value is not None}
-            if said:
-                patches[resource] = said
+            declared = {key: value for key, value in patch.items() if value is not None}
+            if declared:
+                patches[resource] = declared
         return patches
 
     def begin(self) -> None:
@@ -73,24 +73,24 @@ class NodeSettings:
                 raise PenstockError(f"node {self.spec.name}: {answer['error']}")
 
     def writes(self, resource: str, patch: dict[str, Any]) -> list[Write]:
-        """What `change` writes, for the journal. Raises as `change` does."""
-        wanted = self._with(patch)
+        """Writes of `change`, for the journal. Raises as `change` does."""
+        changed = self._with(patch)
         if resource == "cpu":
-            of_set = self.group.cpuset_writes(wanted.cpuset) if "cpuset" in patch else []
-            return [*of_set, *self.group.cpu_writes(wanted.quota())]
-        if wanted.soft is not None and wanted.hard is not None and wanted.soft > wanted.hard:
-            raise BadInput(f"soft memory limit {wanted.soft} is above the hard one {wanted.hard}")
-        return self.group.memory_writes(wanted.hard, wanted.soft)
+            of_set = self.group.cpuset_writes(changed.cpuset) if "cpuset" in patch else []
+            return [*of_set, *self.group.cpu_writes(changed.quota())]
+        if changed.soft is not None and changed.hard is not None and changed.soft > changed.hard:
+            raise BadInput(f"soft memory limit {changed.soft} is above the hard one {changed.hard}")
+        return self.group.memory_writes(changed.hard, changed.soft)
 
     def change(self, resource: str, patch: dict[str, Any]) -> int:
-        """Changes what the patch names, which the journal was told of; gives the time [ns].
+        """Change the values of a patch, which the journal has recorded; returns the time [ns].
 
-        What is refused is as it was before.
+        A refused value stays as it was.
         """
         self.group.write(self.writes(resource, patch))
-        wanted = self._with(patch)
+        changed = self._with(patch)
         for key in patch:
-            setattr(self, key, getattr(wanted, key))
+            setattr(self, key, getattr(changed, key))
         return time.monotonic_ns()
 
     def _with(self, patch: dict[str, Any]) -> NodeSettings:
@@ -100,14 +100,14 @@ class NodeSettings:
         return replace(self, **values)
 
     def verified(self, resource: str, patch: dict[str, Any], applied_ns: int) -> dict[str, Any]:
-        """What a change has become, read back: the fields of `Applied` but the planned time."""
-        found = self.found(resource)
+        """The values in force after a change, read back: the fields of `Applied` but the planned time."""
+        in_force = self.in_force(resource)
         return {
             "applied_ns": applied_ns,
             "verified_ns": time.monotonic_ns(),
             "asked": patch,
-            "found": found,
-            "error": self._difference(resource, found),
+            "found": in_force,
+            "error": self._difference(resource, in_force),
         }
 
     def processors(self) -> float:
@@ -121,8 +121,8 @@ class NodeSettings:
             return self.cpus
         return self.ratio * self.processors()
 
-    def found(self, resource: str) -> dict[str, Any]:
-        """What is in force, read back."""
+    def in_force(self, resource: str) -> dict[str, Any]:
+        """The values in force, read back."""
         if resource == "cpu":
             return {
                 "cpus": self.group.cpus(),
@@ -132,20 +132,22 @@ class NodeSettings:
         hard, soft = self.group.memory()
         return {"hard": hard, "soft": soft}
 
-    def _difference(self, resource: str, found: dict[str, Any]) -> str:
+    def _difference(self, resource: str, in_force: dict[str, Any]) -> str:
         if resource == "cpu":
-            asked, has = self.quota(), found["cpus"]
-            same = asked == has or (asked and has and abs(asked - has) <= _CPU_TOLERANCE * asked)
+            requested, has = self.quota(), in_force["cpus"]
+            same = requested == has or (
+                requested and has and abs(requested - has) <= _CPU_TOLERANCE * requested
+            )
             if not same:
-                return f"asked for {asked} processors, found {has}"
-            if self.cpuset is not None and tuple(found["cpuset"]) != tuple(
+                return f"asked for {requested} processors, found {has}"
+            if self.cpuset is not None and tuple(in_force["cpuset"]) != tuple(
                 sorted(set(self.cpuset))
             ):
-                return f"asked for processors {self.cpuset}, found {found['cpuset']}"
+                return f"asked for processors {self.cpuset}, found {in_force['cpuset']}"
             return ""
         page = os.sysconf("SC_PAGE_SIZE")
-        for key, asked in (("hard", self.hard), ("soft", self.soft)):
-            rounded = None if asked is None else asked // page * page
-            if found[key] != rounded:
-                return f"asked for a {key} limit of {asked} bytes, found {found[key]}"
+        for key, requested in (("hard", self.hard), ("soft", self.soft)):
+            rounded = None if requested is None else requested // page * page
+            if in_force[key] != rounded:
+                return f"asked for a {key} limit of {requested} bytes, found {in_force[key]}"
         return ""

@@ -41,9 +41,9 @@ class Sshd:
                 f"node {node}: sshd (Debian package openssh-server) is needed for ssh: true"
             )
         self._make_keys()
-        host_key, known = (self._place / n for n in ("host", "authorized"))
+        host_key, authorized = (self._place / n for n in ("host", "authorized"))
         # all three come in by stdin: no directory of the host is seen inside, and a command line is no secret
-        keys = [host_key.read_bytes(), known.read_bytes()]
+        keys = [host_key.read_bytes(), authorized.read_bytes()]
         script = (
             f"umask 077; chmod 755 {_INSIDE}; "
             f"dd bs=1 count={len(keys[0])} of={_INSIDE}/host 2>/dev/null; "
@@ -75,8 +75,8 @@ class Sshd:
         until = time.monotonic() + _STARTS_WITHIN_S
         while b"Server listening" not in log.read_bytes():
             if server.poll() is not None or time.monotonic() > until:
-                words = log.read_text(errors="replace").strip().splitlines()
-                raise PenstockError(f"node {node}: sshd does not start: {' | '.join(words[-3:])}")
+                lines = log.read_text(errors="replace").strip().splitlines()
+                raise PenstockError(f"node {node}: sshd does not start: {' | '.join(lines[-3:])}")
             time.sleep(0.005)
 
     def _make_keys(self) -> None:
@@ -89,8 +89,8 @@ class Sshd:
             )
         self._place.mkdir(mode=0o700, exist_ok=True)
         for name in ("host", "id"):
-            words = [tool, "-q", "-t", "ed25519", "-N", "", "-C", f"penstock {self._spec.name}"]
-            subprocess.run([*words, "-f", str(self._place / name)], check=True, capture_output=True)
+            argv = [tool, "-q", "-t", "ed25519", "-N", "", "-C", f"penstock {self._spec.name}"]
+            subprocess.run([*argv, "-f", str(self._place / name)], check=True, capture_output=True)
         (self._place / "authorized").write_text((self._place / "id.pub").read_text())
 
     def describe(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a cluster's nodes are doing: states, processors, memory, disks, links, and how evenly they share."""
+"""Status of a cluster's nodes: states, processors, memory, disks, links, and how evenly they share."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def jain_index(shares: Sequence[float]) -> float | None:
     return sum(shares) ** 2 / (len(shares) * squares) if squares > 0 else None
 
 
-def cluster_status(held: LiveCluster) -> dict[str, Any]:
+def cluster_status(cluster: LiveCluster) -> dict[str, Any]:
     """The status of a cluster in JSON values; shares of processors are means since each node started."""
-    failures = held.failures()
+    failures = cluster.failures()
     served = not any(failure.part == "disk server" for failure in failures)
-    nodes = [_node(held, node, served) for node in held.nodes.values()]
+    nodes = [_node(cluster, node, served) for node in cluster.nodes.values()]
     shares = [n["cpu_share"] for n in nodes if n["cpu_share"] and n["cpu_share"] >= _IDLE_SHARE]
     return {
-        "cluster": held.spec.name,
-        "runtime": held.runtime,
+        "cluster": cluster.spec.name,
+        "runtime": cluster.runtime,
         "t_ns": time.monotonic_ns(),
         "nodes": nodes,
         "jain_index": jain_index(shares),
@@ -44,8 +44,8 @@ def cluster_status(held: LiveCluster) -> dict[str, Any]:
     }
 
 
-def _node(held: LiveCluster, node: LiveNode, served: bool) -> dict[str, Any]:
-    said: dict[str, Any] = {
+def _node(cluster: LiveCluster, node: LiveNode, served: bool) -> dict[str, Any]:
+    status: dict[str, Any] = {
         "name": node.name,
         "state": node.state,
         "failure": node.failure,
@@ -55,20 +55,20 @@ def _node(held: LiveCluster, node: LiveNode, served: bool) -> dict[str, Any]:
     }
     group, settings = node.group, node.settings
     if group is None or settings is None:
-        return said
+        return status
     with contextlib.suppress(OSError, PenstockError, ValueError):
         cpu_ns = group.cpu_ns()
         up_ns = time.monotonic_ns() - node.since_ns
         if cpu_ns is not None and node.since_ns and up_ns > 0:
-            said["cpu_share"] = max(0, cpu_ns - node.cpu_at_start_ns) / up_ns
+            status["cpu_share"] = max(0, cpu_ns - node.cpu_at_start_ns) / up_ns
         memory = group.memory_stat()
-        said |= {
-            "cpu": settings.found("cpu")
+        status |= {
+            "cpu": settings.in_force("cpu")
             | {"used_ns": cpu_ns, "throttled_ns": group.throttled_ns()},
-            "memory": settings.found("memory") | memory,
+            "memory": settings.in_force("memory") | memory,
             "oom_kills": memory.get("oom_kills", 0),
             "processes": len(members(group.directories[-1:])),
         }
-    said["disks"] = held.disks.status(node.name, counted=served)
-    said["links"] = {name: held.links.status(node.name, name) for name in node.addresses}
-    return said
+    status["disks"] = cluster.disks.status(node.name, counted=served)
+    status["links"] = {name: cluster.links.status(node.name, name) for name in node.addresses}
+    return status

@@ -106,15 +106,15 @@ class Supervisor:
 
     def _answer(self, line: bytes, asker: int) -> dict[str, Any]:
         try:
-            asked = json.loads(line.decode())
-            if not isinstance(asked, dict):
+            request = json.loads(line.decode())
+            if not isinstance(request, dict):
                 raise BadInput('no object such as {"cmd": "ping"}')
-            command = _COMMANDS.get(asked.pop("cmd", None))
+            command = _COMMANDS.get(request.pop("cmd", None))
             if command is None:
                 raise BadInput("no such command")
             if command is Supervisor.reserve:
-                asked["asker"] = asker
-            return {"ok": True, **command(self, **asked)}
+                request["asker"] = asker
+            return {"ok": True, **command(self, **request)}
         except PenstockError as error:
             return {"ok": False, "error": str(error), "bad_input": isinstance(error, BadInput)}
         except OSError as error:
@@ -126,7 +126,7 @@ class Supervisor:
             return {"ok": False, "error": "found it nested too deeply", "bad_input": True}
 
     def ping(self) -> dict[str, Any]:
-        """Who answers, and what it holds."""
+        """Process and clusters of the supervisor."""
         return {
             "pid": os.getpid(),
             "clusters": list(self._clusters),
@@ -165,16 +165,16 @@ class Supervisor:
 
     def up(self, cluster: str) -> dict[str, Any]:
         """Puts a reserved cluster up, and begins its schedule."""
-        held = self._cluster(cluster)
+        live = self._cluster(cluster)
         try:
-            held.up()
+            live.up()
             self._poke()
-            if held.spec.events:
-                self._timelines[cluster].add(list(held.spec.events))
+            if live.spec.events:
+                self._timelines[cluster].add(list(live.spec.events))
         except BaseException:
             self._forget(cluster)
             raise
-        return held.describe()
+        return live.describe()
 
     def keep(self, cluster: str) -> dict[str, Any]:
         """Whoever asked for it has seen it up."""
@@ -183,12 +183,12 @@ class Supervisor:
         return {}
 
     def progress(self, cluster: str) -> dict[str, Any]:
-        """What is being done, how much of it is done, and of how much."""
+        """The current step of starting, the number of parts that are done, and their total."""
         what, done, total = self._cluster(cluster).progress
         return {"what": what, "done": done, "total": total}
 
     def describe(self, cluster: str) -> dict[str, Any]:
-        """What a client needs to work with the nodes."""
+        """Facts that a client needs to work with the nodes."""
         return self._cluster(cluster).describe()
 
     def networks(self, cluster: str) -> dict[str, Any]:
@@ -210,10 +210,10 @@ class Supervisor:
 
     def set(self, cluster: str, changes: list[dict[str, Any]]) -> dict[str, Any]:
         """Makes changes: all are checked before the first is made."""
-        held = self._cluster(cluster)
+        live = self._cluster(cluster)
         read = [from_json(Change, change) for change in changes]
-        with held.lock:
-            applied = changing.change(held, read)
+        with live.lock:
+            applied = changing.change(live, read)
         self._poke()
         return {"applied": applied}
 
@@ -231,12 +231,13 @@ class Supervisor:
         return {"events": self._timelines[cluster].mark(phase)}
 
     def events(self, cluster: str) -> dict[str, Any]:
-        """What became of the events: per node planned, applied, verified [ns], asked, found, error;
-        and in words those that still wait for a phase or a condition."""
-        held = self._cluster(cluster)
-        made = self._timelines[cluster].made() + held.disks.events()
+        """Results of the events: per node planned, applied, verified [ns], asked, found, error; as text
+        the events that still wait for a phase or a condition.
+        """
+        live = self._cluster(cluster)
+        events = self._timelines[cluster].fired() + live.disks.events()
         return {
-            "events": sorted(made, key=lambda e: int(e["planned_ns"])),
+            "events": sorted(events, key=lambda e: int(e["planned_ns"])),
             "waiting": self._timelines[cluster].waiting(),
         }
 
@@ -250,12 +251,12 @@ class Supervisor:
         return {"disks": {i: one.to_files(Path(spool)) for i, one in ended.items()}}
 
     def down(self, cluster: str) -> dict[str, Any]:
-        """Takes a cluster down; `last` says that none is left."""
+        """Stop a cluster; `last` is true if it was the last one."""
         self._cluster(cluster)
         self._forget(cluster)
-        left = unclosed()
-        if left is not None:
-            raise left
+        error = unclosed()
+        if error is not None:
+            raise error
         return {"last": not self._clusters}
 
     def _cluster(self, name: str) -> LiveCluster:
@@ -265,10 +266,10 @@ class Supervisor:
             return self._clusters[name]
 
     def _forget(self, name: str) -> None:
-        held = self._clusters[name]
+        live = self._clusters[name]
         self._timelines[name].stop()
         try:
-            held.down()
+            live.down()
         finally:
             with self._lock:
                 self._clusters.pop(name, None)
@@ -304,10 +305,10 @@ class Supervisor:
             if owner is not None:
                 poller.register(owner, select.POLLIN)
             nodes: dict[int, tuple[LiveCluster, LiveNode]] = {}
-            for held in list(self._clusters.values()):
-                for node in held.nodes.values():
+            for live in list(self._clusters.values()):
+                for node in live.nodes.values():
                     if node.pidfd >= 0:
-                        nodes[node.pidfd] = (held, node)
+                        nodes[node.pidfd] = (live, node)
                         poller.register(node.pidfd, select.POLLIN)
             for fd, _ in poller.poll():
                 if fd == self._changed:
@@ -317,9 +318,9 @@ class Supervisor:
                     self._ending.set()
                     return
                 elif fd in nodes:
-                    held, node = nodes[fd]
+                    live, node = nodes[fd]
                     if node.pidfd == fd:
-                        held.failed(node)
+                        live.failed(node)
 
     def _owner(self) -> int | None:
         if self._config.get("outlive_owner"):
@@ -332,8 +333,8 @@ class Supervisor:
 
     def _press(self) -> None:
         while not self._ending.wait(_PRESS_EVERY_S):
-            for held in list(self._clusters.values()):
-                for node in held.nodes.values():
+            for live in list(self._clusters.values()):
+                for node in live.nodes.values():
                     settings = node.settings
                     if settings is not None and settings.soft is not None and node.pid:
                         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Every cluster that is up on this host, and the supervisors that answer no more."""
+"""Every cluster that is up on this host, and the supervisors that do not answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.emulate.failure import Failure
 
 @dataclass(frozen=True)
 class Surveyed:
-    """A cluster: what it is (`Cluster.described`) and what it does (`Cluster.whole_status`)."""
+    """A cluster: what it is (`Cluster.described`) and what it does (`Cluster.full_status`)."""
 
     described: dict[str, Any]
     status: dict[str, Any]
@@ -29,13 +29,13 @@ def survey(name: str | None = None) -> tuple[list[Surveyed], list[Failure]]:
     else:
         failures = [dead[name]] if name in dead else []
         names = [] if failures else [name]
-    found = []
+    surveyed = []
     for one in names:
         fault = up[one].fault() if one in up else ""
         if fault:
-            words = f"{one}: its supervisor (process {up[one].pid}) {fault}"
-            failures.append(Failure("supervisor", words, up[one].pid))
+            message = f"{one}: its supervisor (process {up[one].pid}) {fault}"
+            failures.append(Failure("supervisor", message, up[one].pid))
             continue
         cluster = Cluster.find(one)
-        found.append(Surveyed(cluster.described, cluster.whole_status()))
-    return found, failures
+        surveyed.append(Surveyed(cluster.described, cluster.full_status()))
+    return surveyed, failures

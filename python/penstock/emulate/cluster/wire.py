@@ -1,4 +1,4 @@
-"""Specifications as JSON and back: what the supervisor of nodes is told over its socket."""
+"""Specifications as JSON and back: requests to the supervisor of nodes over its socket."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ T = TypeVar("T")
 def to_json(value: Any) -> Any:
     """A specification (a frozen dataclass of `spec/cluster.py`) as JSON values; defaults are left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        said = {}
+        values = {}
         for field in dataclasses.fields(value):
             now = getattr(value, field.name)
             default = field.default
             if field.default_factory is not dataclasses.MISSING:
                 default = field.default_factory()
             if default is dataclasses.MISSING or now != default:
-                said[field.name] = to_json(now)
-        return said
+                values[field.name] = to_json(now)
+        return values
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, tuple | list | set | frozenset):

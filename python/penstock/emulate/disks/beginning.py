@@ -1,4 +1,4 @@
-"""What a disk of the model says of itself when a run has begun on it."""
+"""State that a disk of the model reports when a run has begun on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast an emulated disk can be on this host: measured once a boot with a disk of no service time."""
+"""The fastest disk that this host can emulate: measured once a boot with a disk of no service time."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def record_key() -> dict[str, str]:
     return {"boot_id": boot_id(), "kernel": platform.release(), "penstock": version()}
 
 
-def kept_floor() -> HostFloor | None:
+def stored_floor() -> HostFloor | None:
     """The floors if they have been measured since boot."""
     try:
         record = json.loads(record_path().read_text())

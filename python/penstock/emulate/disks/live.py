@@ -75,9 +75,9 @@ class LiveDisk:
         return self.describe() | {"stats": stats, "now": self._in_force()}
 
     def _in_force(self) -> dict[str, Any]:
-        known = getattr(self.up, "in_force", None)
+        read = getattr(self.up, "in_force", None)
         with contextlib.suppress(PenstockError):
-            return {"limits": limits_dict(self.up.read_back())} if known is None else known()
+            return {"limits": limits_dict(self.up.read_back())} if read is None else read()
         return {}
 
     def beginning(self) -> dict[str, Any] | None:
@@ -89,7 +89,7 @@ class LiveDisk:
         return None
 
     def recorded(self, changes: Sequence[Mapping[str, Any]]) -> Recorded:
-        """What it leaves of a run, which has ended; `changes`: those of it."""
+        """Records of a run, which has ended; `changes`: those of the disk."""
         self.begun = False
         stats = self.up.stats(closing=True)
         return Recorded(
@@ -126,7 +126,7 @@ class LiveDisks:
         return (disk for disks in self._disks.values() for disk in disks.values())
 
     def choose(self, disk: DiskSpec) -> Choice:
-        """Which back end would serve a disk. Raises BadInput where none can."""
+        """The back end that would serve a disk. Raises BadInput if none can."""
         return self._backends.choose(disk)
 
     def up(self, node: str, disk: DiskSpec, place: Place, mount: str) -> LiveDisk:
@@ -134,9 +134,9 @@ class LiveDisks:
         be as asked."""
         up = self._backends.up(disk, place)
         choice = self._backends.choices[place.disk_id]
-        made = LiveDisk(disk, place.mount, mount, place.directory, up, choice)
-        self._disks.setdefault(node, {})[disk.name] = made
-        return made
+        live = LiveDisk(disk, place.mount, mount, place.directory, up, choice)
+        self._disks.setdefault(node, {})[disk.name] = live
+        return live
 
     def of(self, node: str) -> dict[str, LiveDisk]:
         """A node's disks by name."""
@@ -145,7 +145,7 @@ class LiveDisks:
     def altering(
         self, node: str, name: str | None, patch: dict[str, Any]
     ) -> list[tuple[Entry, Values]]:
-        """What a patch changes, for the journal."""
+        """Values that a patch changes, for the journal."""
         return self.find(node, name).up.altering(patch)
 
     def patch(
@@ -169,29 +169,29 @@ class LiveDisks:
         self.find(node, name).up.schedule(events, announced=True)
 
     def events(self) -> list[dict[str, Any]]:
-        """What became of the disks' events."""
-        found = []
+        """Results of the disks' events."""
+        events = []
         for node, disks in self._disks.items():
             for name, disk in disks.items():
                 with contextlib.suppress(PenstockError):
                     for event in disk.up.events():
-                        found.append({"node": node, "resource": "disk", "name": name, **event})
-        return found
+                        events.append({"node": node, "resource": "disk", "name": name, **event})
+        return events
 
     def status(self, node: str, *, counted: bool = True) -> dict[str, dict[str, Any]]:
         """A node's disks with their counters; unless `counted`, what serves them is not asked."""
         return {name: disk.status(counted=counted) for name, disk in self.of(node).items()}
 
     def failures(self) -> list[Failure]:
-        """Servers of disks that are dead or do not answer, and disks that are mounted no more."""
-        found = self._backends.failures()
+        """Servers of disks that are dead or do not answer, and disks that are no longer mounted."""
+        failures = self._backends.failures()
         points = {mount.point for mount in mounts()}
         for node, disks in self._disks.items():
             for name, disk in disks.items():
                 if str(disk.at) not in points:
-                    words = f"disk {name} of node {node}: nothing is mounted at {disk.at}"
-                    found.append(Failure("disk", words))
-        return found
+                    message = f"disk {name} of node {node}: nothing is mounted at {disk.at}"
+                    failures.append(Failure("disk", message))
+        return failures
 
     def begin(self, spool: Path) -> dict[str, dict[str, Any]]:
         """A run begins on all disks: counters to zero, what a certificate needs is recorded from now on.
@@ -201,17 +201,17 @@ class LiveDisks:
         for disk in self:
             disk.up.begin(spool)
             disk.begun = True
-        found = {disk.disk_id: disk.beginning() for disk in self}
-        return {disk_id: state for disk_id, state in found.items() if state is not None}
+        states = {disk.disk_id: disk.beginning() for disk in self}
+        return {disk_id: state for disk_id, state in states.items() if state is not None}
 
     def end(self, changes: Sequence[Mapping[str, Any]]) -> dict[str, Recorded]:
-        """The run has ended: by disk_id what each disk leaves of it, of those that it was begun on.
+        """End the run; by disk_id the records of each disk that it was begun on.
 
-        `changes`: `events()`, or none where who judges the disks has them.
+        `changes`: `events()`, or none if the caller that judges the disks has them.
         """
-        mine = changes_by_disk(changes)
+        by_disk = changes_by_disk(changes)
         begun = [disk for disk in self if disk.begun]
-        return {d.disk_id: d.recorded(mine.get(d.disk_id, ())) for d in begun}
+        return {d.disk_id: d.recorded(by_disk.get(d.disk_id, ())) for d in begun}
 
     def down(self) -> None:
         """Takes all disks down; what served them serves the next ones."""

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from penstock.emulate.disks.floor import QUIET, HostFloor, kept_floor, record_key, record_path
+from penstock.emulate.disks.floor import QUIET, HostFloor, record_key, record_path, stored_floor
 from penstock.emulate.disks.server import DiskServer
 from penstock.emulate.disks.transport import DEVICE, IO_URING, missing
 from penstock.errors import PenstockError
@@ -56,12 +56,12 @@ def host_floor(journal: Journal | None = None, *, refresh: bool = False) -> Host
 
     Those of a busy host are measured again once it is quiet.
 
-    `refresh`: measured again; what was better before stays, for what else the host does is not its floor.
+    `refresh`: measure again and keep the better values, as other load of the host is not part of its floor.
     Raises PenstockError if no disk can be put up here.
     """
-    found = kept_floor()
-    if found is not None and not refresh and (found.quiet or current_share() > QUIET):
-        return found
+    stored = stored_floor()
+    if stored is not None and not refresh and (stored.quiet or current_share() > QUIET):
+        return stored
     busy_share = current_share()
     conditions: dict[str, Any] = {"busy_share": busy_share, "measured_s": time.time()}
     journal = journal or Journal()
@@ -69,8 +69,8 @@ def host_floor(journal: Journal | None = None, *, refresh: bool = False) -> Host
     if not missing():
         with contextlib.suppress(PenstockError):
             floor = replace(floor, io_uring=replace(_measure(journal, IO_URING), **conditions))
-    if found is not None:
-        floor = _best(floor, found)
+    if stored is not None:
+        floor = _best(floor, stored)
     write_whole(record_path(), json.dumps({**record_key(), **asdict(floor)}))
     return floor
 
@@ -146,7 +146,7 @@ def _measure(journal: Journal, transport: str = DEVICE) -> HostFloor:
                 return best * 2 * service_s / _MANY
 
             def more(depth: int) -> float:
-                """What each request of so many threads takes beside the service time, at best [s]."""
+                """Best time of each request of N threads beyond the service time [s]."""
                 return statistics.median(s / got(depth, s) - s for s in _SHORT_S)
 
             with disk(0.0):
@@ -195,11 +195,11 @@ def _alone(path: Path) -> dict[str, Any]:
 
 def _offsets(count: int, seed: int) -> list[int]:
     """Distinct-looking 4 KiB offsets by a linear congruence (Numerical Recipes' constants)."""
-    state, found = seed, []
+    state, offsets = seed, []
     for _ in range(count):
         state = (1664525 * state + 1013904223) % 2**32
-        found.append((state >> 8) % (_FILE_BYTES // _SMALL_BYTES) * _SMALL_BYTES)
-    return found
+        offsets.append((state >> 8) % (_FILE_BYTES // _SMALL_BYTES) * _SMALL_BYTES)
+    return offsets
 
 
 def _round_trips(fd: int) -> tuple[float, float]:

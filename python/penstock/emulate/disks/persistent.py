@@ -95,9 +95,9 @@ def up(
                 # It may have been a busy moment.
                 server.remove(disk_id)
                 disk = add()
-            if found := _vague(disk.compensation, served):
+            if vague := _vague(disk.compensation, served):
                 server.remove(disk_id)
-                raise BadInput(_refusal(found, profile, time_scale))
+                raise BadInput(_refusal(vague, profile, time_scale))
         except BaseException:
             if running is None:
                 server.stop()
@@ -127,9 +127,9 @@ def _vague(ways: Mapping[str, Any], served: str) -> list[Vague]:
     return vague(ways, means)
 
 
-def _refusal(found: list[Vague], profile: str, time_scale: float) -> str:
-    """In words: twice found so, and the time scale at which it would do."""
-    worst = max(found, key=lambda way: way.share)
+def _refusal(vague: list[Vague], profile: str, time_scale: float) -> str:
+    """Message after two vague measurements, with the time scale that the host can emulate."""
+    worst = max(vague, key=lambda way: way.share)
     honest = math.ceil(time_scale * worst.too_vague)
     return (
         f"profile {profile} at time_scale {time_scale:g}: {worst.message}; "
@@ -144,18 +144,22 @@ def change(
 
     Gives planned_ns, applied_ns, verified_ns, asked and found.
     """
-    whole, journal = dict(patch), Journal()
+    requested, journal = dict(patch), Journal()
     if profile is not None:
-        whole["profile"] = json.loads(_served(profile, time_scale, journal)[0])
+        requested["profile"] = json.loads(_served(profile, time_scale, journal)[0])
     server, disk = _served_at(mount, journal)
-    if "power_cut" in whole:
-        if len(whole) > 1:
+    if "power_cut" in requested:
+        if len(requested) > 1:
             raise BadInput("power_cut stands alone; expected no other change beside it")
-        asked_ns = time.monotonic_ns()
+        requested_ns = time.monotonic_ns()
         cut = server.power_cut(disk["disk_id"])
-        times = {"planned_ns": asked_ns, "applied_ns": cut["off_ns"], "verified_ns": cut["on_ns"]}
-        return {**times, "asked": whole, "found": {"power_cut": cut["lost"]}}
-    return server.patch(disk["disk_id"], whole)
+        times = {
+            "planned_ns": requested_ns,
+            "applied_ns": cut["off_ns"],
+            "verified_ns": cut["on_ns"],
+        }
+        return {**times, "asked": requested, "found": {"power_cut": cut["lost"]}}
+    return server.patch(disk["disk_id"], requested)
 
 
 def schedule(mount: Path, events: list[Event], *, replace: bool = False) -> int:
@@ -175,7 +179,7 @@ def mark(mount: Path, phase: str) -> int:
 
 
 def events(mount: Path) -> dict[str, Any]:
-    """What was changed on the disk at `mount`, what is planned, what is in force; see `DiskServer.events`."""
+    """Changes of the disk at `mount`, planned ones, and its settings; see `DiskServer.events`."""
     daemon, disk = _find(mount)
     return daemon.call("events", disk_id=disk["disk_id"])
 
@@ -229,7 +233,7 @@ def dead() -> list[dict[str, Any]]:
 
 
 def _is_served(entry: Entry) -> bool:
-    """Whether a disk server's mount, made by what the entry says, is there."""
+    """True if the mount of a disk server that the entry describes is there."""
     return any(
         mount.fstype == "fuse.penstock" and mount.source == f"penstock:{entry.token}"
         for mount in mounts_at(entry.target)
@@ -305,13 +309,13 @@ def recording(mount: Path, log: Path, *, exact: bool, journal: Journal) -> Itera
         entry = journal.plan("recording", disk["mount"], new=about)
     try:
         before = record(mount, log, exact=exact)
-        made = Recording(before, before)
+        result = Recording(before, before)
         journal.done(entry)
-        yield made
+        yield result
     finally:
         after = record(mount, None)
         journal.undone(entry)
-    made.after = after
+    result.after = after
 
 
 def daemon_disks(daemon: Daemon) -> list[dict[str, Any]]:
@@ -340,16 +344,16 @@ def _scaled(profile: str, time_scale: float) -> str:
 
 
 def _find(mount: Path) -> tuple[Daemon, dict[str, Any]]:
-    wanted = os.path.realpath(mount)
+    real_mount = os.path.realpath(mount)
     running = _running()
     if running is not None:
         for disk in daemon_disks(running):
-            if os.path.realpath(disk["mount"]) == wanted:
+            if os.path.realpath(disk["mount"]) == real_mount:
                 return running, disk
-    for left in dead():
-        if left["mount"] == os.path.abspath(mount):
+    for gone in dead():
+        if gone["mount"] == os.path.abspath(mount):
             raise BadInput(
-                f"the server of the disk at {mount} is gone (process {left['pid']} has died); "
+                f"the server of the disk at {mount} is gone (process {gone['pid']} has died); "
                 "`penstock undo` takes the mount away, its files are in the backing directory"
             )
     raise BadInput(f"no disk of `penstock disk up` is at {mount}")

@@ -1,4 +1,4 @@
-"""What a disk leaves of a run, in the process that had it up and in the one that judges it."""
+"""Records of a disk in a run, in the process that had it up and in the one that judges it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What one disk counted and recorded in a run, and what was asked of it.
+    """Counters and records of one disk in a run, and the requests to it.
 
     `backend` had it up, for the `reason`; `stats` and `facts` are that disk's own, `tables` what was recorded
     by name. `profile` is what it was put up with, `changes` what was changed on it since, with the fields of
@@ -37,15 +37,15 @@ class Recorded:
     def certificate(
         self, utilisation: pa.Table | None, run_cpu_ns: int | None = None
     ) -> Certificate | None:
-        """How true the disk was, as its back end judges it; None where that has no certificate.
+        """Fidelity of the disk according to its back end; None if that has no certificate.
 
         `utilisation` of the host, where it was monitored, tells a busy host from an untrue disk;
         `run_cpu_ns`, the processor time of the run, tells its own load from others'.
         """
-        made: Certificate | None = DISK_BACKENDS.load(self.backend).certificate(
+        certificate: Certificate | None = DISK_BACKENDS.load(self.backend).certificate(
             self, utilisation, run_cpu_ns
         )
-        return made
+        return certificate
 
     def to_files(self, spool: Path) -> dict[str, Any]:
         """In JSON values for another process, the tables as files (Parquet) of `spool`; without what that
@@ -70,7 +70,7 @@ class Recorded:
     def from_files(
         cls,
         disk_id: str,
-        said: Mapping[str, Any],
+        record: Mapping[str, Any],
         profile: Mapping[str, Any],
         changes: Sequence[Mapping[str, Any]],
     ) -> Recorded:
@@ -78,26 +78,26 @@ class Recorded:
         import pyarrow.parquet as pq
 
         tables = {}
-        for name, path in said["tables"].items():
+        for name, path in record["tables"].items():
             tables[name] = pq.read_table(path)
             Path(path).unlink()
         return cls(
             disk_id,
-            said["backend"],
-            said["stats"],
+            record["backend"],
+            record["stats"],
             tables,
-            said["facts"],
-            said["reason"],
-            tuple(said["warnings"]),
+            record["facts"],
+            record["reason"],
+            tuple(record["warnings"]),
             profile,
             changes,
         )
 
 
 def changes_by_disk(changes: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """Those of an owner's changes that were made on disks, by disk_id."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    """Changes of an owner that were made on disks, by disk_id."""
+    by_disk: dict[str, list[Mapping[str, Any]]] = {}
     for change in changes:
         if change["resource"] == "disk":
-            found.setdefault(f"{change['node']}.{change.get('name')}", []).append(change)
-    return found
+            by_disk.setdefault(f"{change['node']}.{change.get('name')}", []).append(change)
+    return by_disk

@@ -88,16 +88,16 @@ def _names(path: Path) -> dict[int, str]:
 
 
 def _batches(log: Path, names: dict[int, str], disk_id: str | None) -> Iterator[pa.RecordBatch]:
-    whole = log.stat().st_size // DISK_REQUEST_DTYPE.itemsize
-    if whole == 0:
+    count = log.stat().st_size // DISK_REQUEST_DTYPE.itemsize
+    if count == 0:
         return
-    records = np.memmap(log, dtype=DISK_REQUEST_DTYPE, mode="r", shape=(whole,))
+    records = np.memmap(log, dtype=DISK_REQUEST_DTYPE, mode="r", shape=(count,))
     # a name may stand for several files, one after the other; a dictionary's values are distinct
     distinct = list(dict.fromkeys(names.values()))
     code_of: dict[str | None, int] = {name: code for code, name in enumerate(distinct)}
     files = pa.array(distinct, pa.string())
     disks = pa.array([disk_id or ""], pa.string())
-    for start in range(0, whole, _CHUNK):
+    for start in range(0, count, _CHUNK):
         part = records[start : start + _CHUNK]
         n = len(part)
         wrong = part["op"] >= len(OPS)
@@ -108,7 +108,7 @@ def _batches(log: Path, names: dict[int, str], disk_id: str | None) -> Iterator[
         numbers, which = np.unique(part["file_id"], return_inverse=True)
         codes = np.array([code_of.get(names.get(int(n)), -1) for n in numbers], np.int32)[which]
         late = part["done_ns"].astype(np.int64) - part["due_ns"].astype(np.int64)
-        made: dict[str, pa.Array] = {
+        by_name: dict[str, pa.Array] = {
             "lateness_ns": pa.array(np.maximum(late, 0)),
             "op": pa.DictionaryArray.from_arrays(
                 pa.array(part["op"].astype(np.int8)), pa.array(OPS, pa.string())
@@ -121,11 +121,11 @@ def _batches(log: Path, names: dict[int, str], disk_id: str | None) -> Iterator[
         }
         for name in DEVICE_REQUESTS_SCHEMA.names:
             if name in _OF_BLOCK_DEVICES:
-                made[name] = pa.nulls(n, DEVICE_REQUESTS_SCHEMA.field(name).type)
-            elif name not in made:
+                by_name[name] = pa.nulls(n, DEVICE_REQUESTS_SCHEMA.field(name).type)
+            elif name not in by_name:
                 kind = DEVICE_REQUESTS_SCHEMA.field(name).type
-                made[name] = pa.array(part[name]).cast(kind)
-        columns = [made[name] for name in DEVICE_REQUESTS_SCHEMA.names]
+                by_name[name] = pa.array(part[name]).cast(kind)
+        columns = [by_name[name] for name in DEVICE_REQUESTS_SCHEMA.names]
         yield pa.RecordBatch.from_arrays(columns, schema=DEVICE_REQUESTS_SCHEMA)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.emulate.disks import transport as transports
-from penstock.emulate.disks.floor import kept_floor
+from penstock.emulate.disks.floor import stored_floor
 from penstock.emulate.disks.transport import DEVICE, IO_URING, missing, required, usable
 from penstock.emulate.failure import Failure
 from penstock.errors import BadInput, PenstockError, Refused
@@ -114,8 +114,8 @@ class DiskServer:
         if self._daemon is None or not (fault := self._daemon.fault()):
             return []
         disks = ", ".join(self._disks) or "none"
-        words = f"disk server (process {self._daemon.pid}) {fault}: no file can be used of the disks {disks}"
-        return [Failure("disk server", words, self._daemon.pid)]
+        message = f"disk server (process {self._daemon.pid}) {fault}: no file can be used of the disks {disks}"
+        return [Failure("disk server", message, self._daemon.pid)]
 
     def adopt(self, daemon: Daemon) -> None:
         """Serves by a server that runs already, and knows its disks from the journal."""
@@ -264,19 +264,19 @@ class DiskServer:
         self.announce(disk_id, {"schedule": {"events": len(listed), "replace": replace}})
         self.daemon.call("schedule", disk_id=disk_id, events=listed, replace=replace)
 
-    def altering(self, disk_id: str, asked: Any) -> list[tuple[Entry, Values]]:
-        """What `asked` changes on a disk, for the journal: beside what is in force now."""
+    def altering(self, disk_id: str, requested: Any) -> list[tuple[Entry, Values]]:
+        """Values that `requested` changes on a disk, for the journal, with those in force now."""
         if disk_id not in self._entries:
             raise PenstockError(
                 f"the undo journal {self._journal.path} does not know the disk {disk_id}; expected the one "
                 "by which it was put up ($PENSTOCK_STATE)"
             )
         now = self.daemon.call("events", disk_id=disk_id)["settings"]
-        return [(self._entries[disk_id], {f"disk {disk_id}": (now, asked)})]
+        return [(self._entries[disk_id], {f"disk {disk_id}": (now, requested)})]
 
-    def announce(self, disk_id: str, asked: Any) -> None:
-        """Tells the journal of a change of a disk. Raises JournalFailure where it cannot be told."""
-        self._journal.alter(self.altering(disk_id, asked))
+    def announce(self, disk_id: str, requested: Any) -> None:
+        """Record a change of a disk in the journal. Raises JournalFailure if that fails."""
+        self._journal.alter(self.altering(disk_id, requested))
 
     def mark(self, phase: str, *, disk_id: str | None = None, t_ns: int | None = None) -> int:
         """A phase has begun (now, or at `t_ns`); gives how many planned changes it has set off."""
@@ -323,7 +323,7 @@ class DiskServer:
         return stats
 
     def host_waits(self, disk_id: str) -> pa.Table:
-        """What the host did to the server since `add` or `reset`, for the table `host_waits`."""
+        """Waits of the server for the host since `add` or `reset`, as the table `host_waits`."""
         from penstock.emulate.disks.request_log import host_waits_table
 
         return host_waits_table(disk_id, self.daemon.call("host_waits", disk_id=disk_id))
@@ -386,14 +386,14 @@ class DiskServer:
         self.stop()
 
 
-def _transport_of(asked: str | None, profile: Mapping[str, Any], *, durable: bool) -> str:
+def _transport_of(requested: str | None, profile: Mapping[str, Any], *, durable: bool) -> str:
     """The transport of a new disk. Raises BadInput if it is asked for and cannot be used here.
 
     The thread of a ring is not to wait for the host's disk, as flushes of a durable disk do.
     """
-    if (name := asked or required()) is not None:
+    if (name := requested or required()) is not None:
         return usable(name, "transport")
-    floor = kept_floor()
+    floor = stored_floor()
     if durable or floor is None or missing():
         return DEVICE
     from penstock.profile.model import StorageProfile  # a guest has neither it nor a floor

@@ -19,14 +19,14 @@ Subnet = ipaddress.IPv4Network
 def subnet_of(text: str, network: str) -> Subnet:
     """A subnet that was given. Raises BadInput where the text is none, or too small for two nodes."""
     try:
-        found = ipaddress.IPv4Network(text)
+        subnet = ipaddress.IPv4Network(text)
     except ValueError as error:
         raise BadInput(
             f"network {network}: found subnet {text!r} ({error}); expected one such as 10.88.1.0/24"
         ) from None
-    if found.prefixlen > 29:
+    if subnet.prefixlen > 29:
         raise BadInput(f"network {network}: found subnet {text}; expected a /29 or larger")
-    return found
+    return subnet
 
 
 def subnets(
@@ -47,15 +47,15 @@ def subnets(
     for spec in networks:
         if spec.subnet is None:
             continue
-        wanted = subnet_of(spec.subnet, spec.name)
+        subnet = subnet_of(spec.subnet, spec.name)
         against = {**used, **({} if not spec.host else taken or {})}
-        other = next((k for k, v in against.items() if v.overlaps(wanted)), None)
+        other = next((k for k, v in against.items() if v.overlaps(subnet)), None)
         if other is not None:
             raise BadInput(
-                f"network {spec.name}: subnet {wanted} overlaps {against[other]} of {other}; "
+                f"network {spec.name}: subnet {subnet} overlaps {against[other]} of {other}; "
                 "expected subnets apart"
             )
-        used[spec.name] = wanted
+        used[spec.name] = subnet
     for spec in networks:
         count = nodes.get(spec.name, 0)
         if count > MOST_NODES:
@@ -96,30 +96,30 @@ class Allotment:
         self._by_address: dict[ipaddress.IPv4Address, str] = {self.host: "the host"}
         self._next = 1
 
-    def give(self, node: str, wanted: str | None) -> str:
+    def give(self, node: str, requested: str | None) -> str:
         """The address of a node. Raises BadInput where the one it wants is another's or no host address."""
-        if wanted is None:
+        if requested is None:
             while self.subnet[self._next] in self._by_address:
                 self._next += 1
                 if self._next >= self.subnet.num_addresses - 1:
                     raise BadInput(f"network {self.network}: {self.subnet} has no address left")
             address = self.subnet[self._next]
         else:
-            address = self._wanted(node, wanted)
+            address = self._checked(node, requested)
         self._by_address[address] = node
         return str(address)
 
-    def reserve(self, wanted: Mapping[str, str]) -> None:
+    def reserve(self, addresses: Mapping[str, str]) -> None:
         """Keeps addresses that nodes will ask for from being allotted to others before."""
-        for node, text in wanted.items():
-            self._by_address[self._wanted(node, text)] = node
+        for node, text in addresses.items():
+            self._by_address[self._checked(node, text)] = node
 
     def take_back(self, address: str) -> None:
         """An address is free again."""
         self._by_address.pop(ipaddress.IPv4Address(address), None)
         self._next = 1
 
-    def _wanted(self, node: str, text: str) -> ipaddress.IPv4Address:
+    def _checked(self, node: str, text: str) -> ipaddress.IPv4Address:
         try:
             address = ipaddress.IPv4Address(text)
         except ValueError:

@@ -1,4 +1,4 @@
-"""What this host can do to a network, found out by trying in a namespace that is gone afterwards."""
+"""Features of this host's network, probed in a namespace that is removed afterwards."""
 
 from __future__ import annotations
 

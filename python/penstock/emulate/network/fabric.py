@@ -51,12 +51,12 @@ class Fabric:
 
     @property
     def path(self) -> Path:
-        """Where the namespace is pinned."""
+        """The path at which the namespace is pinned."""
         return Path(self.entry.target)
 
     @property
     def token(self) -> str:
-        """What its path and its links outside bear."""
+        """The token in the names of its path and of its links outside."""
         return self.entry.token
 
     def next_index(self) -> int:
@@ -150,7 +150,7 @@ def host_subnets() -> dict[str, Subnet]:
     with Netlink() as root:
         names = dict(root.links())
         body = struct.pack("=B11x", socket.AF_INET)
-        found: dict[str, Subnet] = {}
+        by_name: dict[str, Subnet] = {}
         for answer in root.request(Request(RTM_GETROUTE, DUMP, body, "listing routes")):
             _, length, _, _, _, _, _, kind = struct.unpack_from("=8B", answer)
             parts = attributes(answer[12:])
@@ -158,5 +158,5 @@ def host_subnets() -> dict[str, Subnet]:
                 continue
             subnet = ipaddress.IPv4Network((parts[1], length), strict=False)
             link = struct.unpack("=i", parts[4])[0] if 4 in parts else 0
-            found[f"the host's route {subnet} by {names.get(link, 'a gateway')}"] = subnet
-        return found
+            by_name[f"the host's route {subnet} by {names.get(link, 'a gateway')}"] = subnet
+        return by_name

@@ -23,7 +23,7 @@ _DIST, _REORDER, _CORRUPT, _LATENCY64, _JITTER64 = 2, 3, 4, 10, 11
 
 
 def options(shape: TrafficShape) -> bytes:
-    """What netem is told: everything, so that nothing stays from before."""
+    """All options of netem, so that none stays from before."""
     gap = 1 if shape.reorder else 0
     parts = [
         _QOPT.pack(0, _LIMIT, _share(shape.loss), gap, _share(shape.duplicate), 0),
@@ -38,7 +38,7 @@ def options(shape: TrafficShape) -> bytes:
 
 
 def read(raw: bytes, distribution: str) -> TrafficShape:
-    """What netem says that it does; from which distribution it draws, it does not say."""
+    """Options that netem reports; it does not report its distribution."""
     _, _, loss, gap, duplicate, _ = _QOPT.unpack_from(raw)
     parts = attributes(raw[_QOPT.size :])
     mean_ns, jitter_ns = (struct.unpack("=q", parts[k])[0] for k in (_LATENCY64, _JITTER64))
@@ -51,14 +51,15 @@ def read(raw: bytes, distribution: str) -> TrafficShape:
     return TrafficShape(None, delay, loss / _ALL, duplicate / _ALL, share(_CORRUPT), reorder)
 
 
-def same(asked: TrafficShape, found: TrafficShape) -> bool:
-    """Whether netem does what was asked: shares have 32 bits, times are whole nanoseconds."""
+def same(requested: TrafficShape, actual: TrafficShape) -> bool:
+    """True if netem's options are the requested ones: shares have 32 bits, times are whole nanoseconds."""
     numbers = [
-        (getattr(asked, k), getattr(found, k), 1e-9)
+        (getattr(requested, k), getattr(actual, k), 1e-9)
         for k in ("loss", "duplicate", "corrupt", "reorder")
     ]
     numbers += [
-        (getattr(asked.delay, k), getattr(found.delay, k), 1e-9) for k in ("mean_s", "jitter_s")
+        (getattr(requested.delay, k), getattr(actual.delay, k), 1e-9)
+        for k in ("mean_s", "jitter_s")
     ]
     return all(abs(a - b) <= 1.001 * width for a, b, width in numbers)
 

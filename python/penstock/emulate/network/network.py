@@ -32,8 +32,8 @@ class LinkChange:
 
     node: str
     network: str
-    asked: dict[str, Any]
-    found: dict[str, Any]
+    requested: dict[str, Any]
+    actual: dict[str, Any]
     planned_ns: int
     applied_ns: int
     verified_ns: int
@@ -55,7 +55,7 @@ class _Net:
         self.delays = {(b, a): s for (a, b), s in spec.delays.items()} | dict(spec.delays)
 
     def needs_relay(self) -> bool:
-        """Whether it is asked for what only the relay can do."""
+        """True if a requested feature needs the relay."""
         longest = max([self.spec.delay_s, *self.delays.values()])
         return self.spec.engine == "relay" or longest > FLOOR_S
 
@@ -138,12 +138,12 @@ class Network:
 
     @property
     def entry(self) -> Entry:
-        """What stands in the journal for all that is in its namespace."""
+        """The journal's entry for everything in its namespace."""
         return self._fabric.entry
 
     @property
     def token(self) -> str:
-        """What everything of it on the host bears in its name."""
+        """The token in the names of everything of it on the host."""
         return self._fabric.token
 
     @property
@@ -153,8 +153,8 @@ class Network:
 
     def host_address(self, network: str) -> str | None:
         """The host's own address in a network, None where it has none."""
-        known = self._network(network)
-        return str(known.addresses.host) if known.spec.host else None
+        net = self._network(network)
+        return str(net.addresses.host) if net.spec.host else None
 
     def attach(
         self, node: str, netns: int | str | os.PathLike[str], link: LinkSpec | None = None
@@ -227,29 +227,29 @@ class Network:
         planned_ns = time.monotonic_ns()
         done = []
         with self._lock:
-            wanted = []
+            plan = []
             for node, network, patch in changes:
                 port = self._port(node, network)
                 spec = self._network(port.interface.network).spec
                 ways = each_way(patch, spec)
                 link = patched(port.link, ways)
                 check_offered(spec, link)
-                wanted.append((port, ways, link))
+                plan.append((port, ways, link))
             applied = []
-            for port, _, link in wanted:
+            for port, _, link in plan:
                 self._ready_for(self._network(port.interface.network), link)
                 port.make(link)
                 applied.append(time.monotonic_ns())
-            for (port, patch, _), applied_ns in zip(wanted, applied, strict=True):
+            for (port, patch, _), applied_ns in zip(plan, applied, strict=True):
                 shapes = port.read()
                 port.verify(shapes)
-                found = as_patch(shapes)
+                actual = as_patch(shapes)
                 done.append(
                     LinkChange(
                         port.interface.node,
                         port.interface.network,
                         patch,
-                        {k: found[k] for k in patch},
+                        {k: actual[k] for k in patch},
                         planned_ns,
                         applied_ns,
                         time.monotonic_ns(),
@@ -270,11 +270,11 @@ class Network:
                     self._tell_delays(net, node)
 
     def read_back(self, node: str, network: str | None = None) -> dict[str, Any]:
-        """What a link has now, with the keys of a patch: asked of kernel and relay, not remembered."""
+        """Values of a link now, with the keys of a patch: read from kernel and relay, not remembered."""
         return as_patch(self._port(node, network).read())
 
-    def asked(self, node: str, network: str | None = None) -> dict[str, Any]:
-        """What a link is asked for, with the keys of a patch; nothing is asked of the kernel."""
+    def requested(self, node: str, network: str | None = None) -> dict[str, Any]:
+        """Requested values of a link, with the keys of a patch; the kernel is not read."""
         return as_patch(shapes_of(self._port(node, network).link))
 
     def counters(self, node: str, network: str | None = None) -> dict[str, int]:
@@ -283,8 +283,8 @@ class Network:
 
     def describe(self) -> list[dict[str, Any]]:
         """The networks as they are: subnet, the host's address, who carries them, delays, the relay."""
-        said = self.relay_stats()
-        relay = said and {k: said[k] for k in ("late", "turn", "waiting", "overflow", "cpu_ns")}
+        stats = self.relay_stats()
+        relay = stats and {k: stats[k] for k in ("late", "turn", "waiting", "overflow", "cpu_ns")}
         return [
             {
                 "name": name,
@@ -303,11 +303,11 @@ class Network:
         return {str(k): v for k, v in self._port(node, network).passed().items()}
 
     def engine(self, network: str) -> str:
-        """Who carries the network's frames now: its `bridge`, or the `relay`."""
+        """The carrier of the network's frames: its `bridge`, or the `relay`."""
         return "relay" if self._network(network).relayed else "bridge"
 
     def relay_stats(self, reset: bool = False) -> dict[str, Any] | None:
-        """What the relay says of itself: lateness, processor time, counters per port; None without one."""
+        """Statistics of the relay: lateness, processor time, counters per port; None without one."""
         return None if self._relay is None else self._relay.stats(reset)
 
     def failures(self) -> list[Failure]:
@@ -315,10 +315,10 @@ class Network:
         if self._relay is None or not (fault := self._relay.fault()):
             return []
         carried = [name for name, net in self._networks.items() if net.relayed]
-        words = (
+        message = (
             f"relay (process {self._relay.pid}) {fault}: no frame passes on {', '.join(carried)}"
         )
-        return [Failure("relay", words, self._relay.pid)]
+        return [Failure("relay", message, self._relay.pid)]
 
     def _ready_for(self, net: _Net, link: LinkSpec) -> None:
         """Has the network carried by who can do what the link is asked for."""

@@ -1,4 +1,4 @@
-"""Changes to a link: what a patch says, checked and laid over what the link was asked for."""
+"""Changes to a link: a patch, checked and applied to the link's specification."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def each_way(patch: Mapping[str, Any], network: NetworkSpec) -> dict[str, Any]:
     `bandwidth_bps` and `latency` count both when a packet leaves the node and when one arrives, as in a
     platform file. Raises BadInput where a direction is given beside them.
     """
-    found = {k: v for k, v in patch.items() if k not in BOTH_WAYS}
+    directed = {k: v for k, v in patch.items() if k not in BOTH_WAYS}
     for key, ways in (("bandwidth_bps", RATES), ("latency", DELAYS)):
         if key not in patch:
             continue
-        beside = [way for way in ways if way in found]
+        beside = [way for way in ways if way in directed]
         if beside:
             raise BadInput(f"{key}: found {beside[0]} beside it; expected one of them")
         leaving = arriving = patch[key]
         if key == "latency" and network.link_delay_s:
             leaving = _with_network_delay(patch[key], network.link_delay_s)
-        found |= dict(zip(ways, (leaving, arriving), strict=True))
-    return found
+        directed |= dict(zip(ways, (leaving, arriving), strict=True))
+    return directed
 
 
 def _with_network_delay(latency: Any, network_s: float) -> Any:
@@ -109,7 +109,7 @@ def checked(link: LinkSpec) -> LinkSpec:
 
 
 def impairs(patch: Mapping[str, Any]) -> bool:
-    """Whether a patch may make a link do more than limit bandwidth."""
+    """True if a patch may make a link do more than limit bandwidth."""
     return any(
         key not in (*RATES, "bandwidth_bps") and value not in (None, "max", 0)
         for key, value in patch.items()

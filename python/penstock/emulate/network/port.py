@@ -1,4 +1,4 @@
-"""One interface of a node: both ends of its link, what was asked of it, and what is found there."""
+"""One interface of a node: both ends of its link, its specification, and its values read back."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from penstock.spec.cluster import LinkSpec
 
 
 def interface_name(number: int) -> str:
-    """What a node calls the interface of its link of that number, from 0."""
+    """Name of a node's interface to its link of that number, from 0."""
     return f"e{number}"
 
 
 @dataclass(frozen=True)
 class Interface:
-    """What a node sees: the interface's name in it, its address, prefix length and MAC address."""
+    """The interface as the node sees it: name, address, prefix length and MAC address."""
 
     node: str
     network: str
@@ -88,13 +88,13 @@ class Port:
         what = f"{self.interface.name} without large segments"
         self._node.tell(set_link(self.inner, what, attrs=[["IFLA_GSO_MAX_SEGS", 1]]))
 
-    def make(self, wanted: LinkSpec) -> None:
-        """Makes the link what `wanted` says; what is so already is not touched.
+    def make(self, spec: LinkSpec) -> None:
+        """Set the link to `spec`; a value that is already so is not touched.
 
         Bandwidth is limited where packets leave: at the node's own end what goes out, at ours what comes in.
         netem is there too, where it does the rest; else the relay does.
         """
-        had, shapes = shapes_of(self.link), shapes_of(wanted)
+        had, shapes = shapes_of(self.link), shapes_of(spec)
         for direction, end in self._ends.items():
             shape = shapes[direction]
             end.make(TrafficShape(bps=shape.bps) if self.relay else _settled(shape))
@@ -102,31 +102,31 @@ class Port:
             changed = {d: _settled(w) for d, w in shapes.items() if _rest(w) != _rest(had[d])}
             if changed:
                 self.relay.make(self.outer, changed)
-        self.link = replace(wanted, network=self.link.network, address=self.link.address)
+        self.link = replace(spec, network=self.link.network, address=self.link.address)
 
     def read(self) -> dict[Direction, TrafficShape]:
-        """What the kernel and the relay have; nothing of it is remembered."""
-        found = {direction: end.read() for direction, end in self._ends.items()}
+        """Values of the kernel and the relay; none is remembered."""
+        shapes = {direction: end.read() for direction, end in self._ends.items()}
         if self.relay is not None:
             rest = self.relay.make(self.outer, {})
-            found = {d: replace(rest[d], bps=found[d].bps) for d in found}
-        return found
+            shapes = {d: replace(rest[d], bps=shapes[d].bps) for d in shapes}
+        return shapes
 
-    def verify(self, found: dict[Direction, TrafficShape]) -> None:
-        """Raises PenstockError where what was found is not what was asked for."""
-        asked = shapes_of(self.link)
+    def verify(self, shapes: dict[Direction, TrafficShape]) -> None:
+        """Raise PenstockError if the values read back are not the requested ones."""
+        requested = shapes_of(self.link)
         for direction, end in self._ends.items():
-            shape = found[direction]
+            shape = shapes[direction]
             right = end.holds(TrafficShape(bps=shape.bps) if self.relay else shape)
             if self.relay is not None:
-                right = right and same(_rest(asked[direction]), shape)
+                right = right and same(_rest(requested[direction]), shape)
             if not right:
-                wanted, there = (as_patch({direction: w}) for w in (asked[direction], shape))
-                differ = [k for k in wanted if wanted[k] != there[k]]
+                expected, there = (as_patch({direction: w}) for w in (requested[direction], shape))
+                differ = [k for k in expected if expected[k] != there[k]]
                 raise PenstockError(
                     f"node {self.interface.node}, network {self.interface.network}: "
                     + "; ".join(
-                        f"{k} was asked to be {wanted[k]}, found {there[k]}" for k in differ
+                        f"{k} was asked to be {expected[k]}, found {there[k]}" for k in differ
                     )
                 )
 
@@ -134,8 +134,8 @@ class Port:
         """Packets and bytes (frames with their headers) since it was put up, as the node sees them."""
         seen = self._fabric.counters(self.outer)
         return {
-            f"{mine}_{what}": seen[f"{other}_{what}"]
-            for mine, other in (("out", "in"), ("in", "out"))
+            f"{own}_{what}": seen[f"{other}_{what}"]
+            for own, other in (("out", "in"), ("in", "out"))
             for what in ("packets", "bytes")
         }
 

@@ -49,12 +49,12 @@ _ETHERNET = 1
 
 
 def burst_bytes(bps: float) -> int:
-    """What may go at once at a rate of `bps` bytes per second."""
+    """Burst at a rate of `bps` bytes per second [bytes]."""
     return max(2 * FRAME_BYTES, round(bps * _CREDIT_S))
 
 
 def queue_bytes(bps: float) -> int:
-    """What may wait for a link of `bps` bytes per second."""
+    """Length of the queue of a link of `bps` bytes per second [bytes]."""
     return max(_QUEUE_BYTES, round(bps * _QUEUE_S)) + burst_bytes(bps)
 
 
@@ -76,12 +76,12 @@ class End:
         self._name = name
         self._has = TrafficShape()
 
-    def make(self, wanted: TrafficShape) -> None:
-        """Makes it what is wanted; what is so already is not touched. Raises NetlinkError."""
-        had, self._has = self._has, wanted
-        if wanted == had:
+    def make(self, shape: TrafficShape) -> None:
+        """Set the end to `shape`; a value that is already so is not touched. Raises NetlinkError."""
+        had, self._has = self._has, shape
+        if shape == had:
             return
-        requests = self._requests(had, wanted)
+        requests = self._requests(had, shape)
         try:
             for error in self._netlink.tell_all(requests):
                 if error is not None:
@@ -90,39 +90,39 @@ class End:
             self._has = had
             raise
 
-    def _requests(self, had: TrafficShape, wanted: TrafficShape) -> list[Request]:
+    def _requests(self, had: TrafficShape, shape: TrafficShape) -> list[Request]:
         requests = []
-        anew = had.impaired != wanted.impaired or (
+        anew = had.impaired != shape.impaired or (
             # a table of quantiles stays with netem until another takes its place
-            wanted.impaired and had.delay.distribution != wanted.delay.distribution
+            shape.impaired and had.delay.distribution != shape.delay.distribution
         )
         if anew and (had.impaired or had.bps is not None):
             requests.append(self._request(RTM_DELQDISC, 0, 0, ROOT, "clearing"))
-        if wanted.impaired and (anew or had.without_rate() != wanted.without_rate()):
-            body = attribute(1, b"netem\0") + attribute(2, netem.options(wanted))
+        if shape.impaired and (anew or had.without_rate() != shape.without_rate()):
+            body = attribute(1, b"netem\0") + attribute(2, netem.options(shape))
             requests.append(
                 self._request(RTM_NEWQDISC, CREATE | REPLACE, _NETEM, ROOT, "netem", body)
             )
-        parent = _NETEM_CLASS if wanted.impaired else ROOT
-        if wanted.bps is not None and (anew or had.bps != wanted.bps):
-            body = attribute(1, b"tbf\0") + attribute(2, tbf_options(wanted.bps))
-            what = f"limiting to {wanted.bps:g} B/s"
+        parent = _NETEM_CLASS if shape.impaired else ROOT
+        if shape.bps is not None and (anew or had.bps != shape.bps):
+            body = attribute(1, b"tbf\0") + attribute(2, tbf_options(shape.bps))
+            what = f"limiting to {shape.bps:g} B/s"
             requests.append(self._request(RTM_NEWQDISC, CREATE | REPLACE, _TBF, parent, what, body))
-        elif wanted.bps is None and had.bps is not None and not anew:
+        elif shape.bps is None and had.bps is not None and not anew:
             requests.append(self._request(RTM_DELQDISC, 0, 0, parent, "removing a limit"))
         return requests
 
     def read(self) -> TrafficShape:
-        """What the kernel has there."""
-        found = TrafficShape()
+        """The shape that the kernel has there."""
+        shape = TrafficShape()
         root = self._get(ROOT)
         if root is not None and root[1] == b"netem\0":
-            found = netem.read(root[2], self._has.delay.distribution)
+            shape = netem.read(root[2], self._has.delay.distribution)
             root = self._get(_NETEM_CLASS)
         if root is not None and root[1] == b"tbf\0":
             spec = _TBF_OPTIONS.unpack_from(attributes(root[2])[1])[0]
-            found = replace(found, bps=float(_RATE.unpack(spec)[5]))
-        return found
+            shape = replace(shape, bps=float(_RATE.unpack(spec)[5]))
+        return shape
 
     def passed(self) -> int | None:
         """Bytes that tbf has let through, None where there is none."""
@@ -133,14 +133,18 @@ class End:
             return None
         return int(struct.unpack_from("=Q", attributes(root[7])[1])[0])
 
-    def holds(self, found: TrafficShape) -> bool:
-        """Whether what was found is what was made here."""
-        asked = self._has
-        if (asked.bps is None) != (found.bps is None):
+    def holds(self, actual: TrafficShape) -> bool:
+        """True if the shape read back is the one that was set here."""
+        expected = self._has
+        if (expected.bps is None) != (actual.bps is None):
             return False
-        if asked.bps is not None and found.bps is not None and abs(found.bps - asked.bps) > 1:
+        if (
+            expected.bps is not None
+            and actual.bps is not None
+            and abs(actual.bps - expected.bps) > 1
+        ):
             return False
-        return netem.same(asked if asked.impaired else TrafficShape(), found)
+        return netem.same(expected if expected.impaired else TrafficShape(), actual)
 
     def _get(self, parent: int) -> dict[int, bytes] | None:
         # the kernel answers as it announces changes: only to who wants to hear its own

@@ -44,8 +44,10 @@ class Relay:
 
         A direction that is not given is not touched.
         """
-        told: dict[str, Any] = {direction: _told(shape) for direction, shape in shapes.items()}
-        answer = self._daemon.call("link", port=port, **told)
+        request: dict[str, Any] = {
+            direction: _to_json(shape) for direction, shape in shapes.items()
+        }
+        answer = self._daemon.call("link", port=port, **request)
         return {"out": _read(answer["out"]), "in": _read(answer["in"])}
 
     def delays(
@@ -62,10 +64,10 @@ class Relay:
         self._daemon.stop()
 
 
-def _told(shape: TrafficShape) -> dict[str, Any]:
+def _to_json(shape: TrafficShape) -> dict[str, Any]:
     return {"delay": vars(shape.delay).copy(), **{k: getattr(shape, k) for k in SHARES}}
 
 
-def _read(found: dict[str, Any]) -> TrafficShape:
-    delay = Delay(**{f.name: found["delay"][f.name] for f in fields(Delay)})
-    return TrafficShape(None, delay, **{k: float(found[k]) for k in SHARES})
+def _read(answer: dict[str, Any]) -> TrafficShape:
+    delay = Delay(**{f.name: answer["delay"][f.name] for f in fields(Delay)})
+    return TrafficShape(None, delay, **{k: float(answer[k]) for k in SHARES})

@@ -1,4 +1,4 @@
-"""What is asked of a network, held against what this host offers: refusals come by name."""
+"""Checks of a network's request against the host's features: refusals name the feature."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.spec.cluster import LinkSpec, NetworkSpec
 
 
 def engine_of(spec: NetworkSpec) -> Literal["netem", "relay"]:
-    """What delays and loses packets in a network on this host."""
+    """The engine that delays and loses packets in a network on this host."""
     if spec.engine == "auto":
         return "netem" if offers().netem else "relay"
     return spec.engine
@@ -64,13 +64,15 @@ def _need_relay(what: str) -> None:
 
 
 def check_offered(spec: NetworkSpec, link: LinkSpec) -> None:
-    """Raises BadInput that names what this host cannot do of what a link is asked for."""
+    """Raise BadInput that names the part of a link's specification that this host cannot emulate."""
     for direction, shape in shapes_of(link).items():
         if shape.bps is not None and not offers().bandwidth:
             why = offers().why.get("tbf") or offers().why["bandwidth"]
             raise BadInput(f"network {spec.name}: {direction}_bps cannot be had: {why}")
         if shape.impaired and not getattr(offers(), engine_of(spec)):
-            asked = [k for k in ("loss", "duplicate", "corrupt", "reorder") if getattr(shape, k)]
-            names = ", ".join(asked or ["delay"])
+            impairments = [
+                k for k in ("loss", "duplicate", "corrupt", "reorder") if getattr(shape, k)
+            ]
+            names = ", ".join(impairments or ["delay"])
             why = "; ".join(v for k, v in offers().why.items() if k in ("netem", "relay"))
             raise BadInput(f"network {spec.name}: {names} cannot be had here: {why}")

@@ -27,12 +27,12 @@ class TrafficShape:
 
     @property
     def shared(self) -> bool:
-        """Whether single packets are lost, doubled, damaged or put out of order."""
+        """True if single packets are lost, duplicated, corrupted or reordered."""
         return any(getattr(self, share) for share in SHARES)
 
     @property
     def impaired(self) -> bool:
-        """Whether anything but bandwidth is asked for."""
+        """True if anything but bandwidth is requested."""
         return self.shared or matters(self.delay)
 
     def without_rate(self) -> TrafficShape:
@@ -41,7 +41,7 @@ class TrafficShape:
 
 
 def matters(delay: Delay) -> bool:
-    """Whether a delay is more than the way itself takes."""
+    """True if a delay is longer than that of the way itself."""
     return delay.mean_s > FLOOR_S or delay.jitter_s > 0
 
 
@@ -61,10 +61,10 @@ def shapes_of(link: LinkSpec) -> dict[Direction, TrafficShape]:
 
 def as_patch(shapes: dict[Direction, TrafficShape]) -> dict[str, Any]:
     """Both directions with the keys of a patch."""
-    found: dict[str, Any] = {}
+    patch: dict[str, Any] = {}
     for direction, shape in shapes.items():
         before = "" if direction == "out" else "in_"
-        found[f"{direction}_bps"] = shape.bps
-        found[f"{before}delay"] = vars(shape.delay).copy()
-        found |= {before + share: getattr(shape, share) for share in SHARES}
-    return found
+        patch[f"{direction}_bps"] = shape.bps
+        patch[f"{before}delay"] = vars(shape.delay).copy()
+        patch |= {before + share: getattr(shape, share) for share in SHARES}
+    return patch

@@ -22,8 +22,8 @@ EVERY_S = 0.01
 _ALSO = {"write_bytes": "written_bytes"}
 
 
-def in_words(event: Event) -> str:
-    """What an event waits for, and what it then changes."""
+def describe(event: Event) -> str:
+    """Description of the condition that an event waits for, and of its change."""
     condition, phase = event.when.condition or {}, event.when.phase
     if phase is None and condition.get("phase") is not None:
         phase = str(condition["phase"])
@@ -41,69 +41,69 @@ def in_words(event: Event) -> str:
 class Watch:
     """One event that waits for its condition: a counter, a line of a log, or the mark of a phase."""
 
-    def __init__(self, event: Event, held: LiveCluster) -> None:
+    def __init__(self, event: Event, cluster: LiveCluster) -> None:
         assert event.when.condition is not None
         self.event = event
         self.again = repeats(event.when.condition)
         self.fired = False
-        self._held = held
-        self._asked = event.when.condition
-        log = self._asked.get("log")
-        self._log = None if log is None else _Log(str(log), str(self._asked.get("regex") or ""))
+        self._cluster = cluster
+        self._condition = event.when.condition
+        log = self._condition.get("log")
+        self._log = None if log is None else _Log(str(log), str(self._condition.get("regex") or ""))
         #: the counter did not hold when it was looked at last
         self._armed = True
-        if self._asked.get("metric") is not None:
+        if self._condition.get("metric") is not None:
             self._refuse_unknown()
 
     @property
     def phase(self) -> str | None:
         """The phase whose mark it waits for, if it does."""
-        phase = self._asked.get("phase")
+        phase = self._condition.get("phase")
         return None if phase is None else str(phase)
 
     def seen(self) -> list[Cause]:
-        """What has come to hold since this was asked last: each is a reason to make the event.
+        """Causes since the last call: each fires the event once.
 
-        A counter is one again when it did not hold in between; each line of a log is one. What cannot be
-        told does not hold.
+        A counter is a cause again if its condition did not hold in between; each line of a log is one. An
+        unknown value does not hold.
         """
-        found: list[Cause] = []
+        causes: list[Cause] = []
         with contextlib.suppress(OSError, PenstockError):
-            if self._asked.get("metric") is not None:
-                found = self._metric()
+            if self._condition.get("metric") is not None:
+                causes = self._metric()
             elif self._log is not None:
-                found = [Cause("log", line) for line in self._log.lines()]
-        return found if self.again else found[:1]
+                causes = [Cause("log", line) for line in self._log.lines()]
+        return causes if self.again else causes[:1]
 
     def _refuse_unknown(self) -> None:
         """Raises BadInput for a counter that this disk, which is up, does not have."""
         node, disk = self._disk()
-        found, stats = self._held.disks.of(node).get(disk), None
+        up_disk, stats = self._cluster.disks.of(node).get(disk), None
         with contextlib.suppress(PenstockError, OSError):
-            stats = None if found is None else found.up.stats()
-        if stats is not None and _value(stats, str(self._asked["metric"])) is None:
+            stats = None if up_disk is None else up_disk.up.stats()
+        if stats is not None and _value(stats, str(self._condition["metric"])) is None:
             raise BadInput(
-                f"metric found {self._asked['metric']!r}; the disk {self._asked['disk']} has "
+                f"metric found {self._condition['metric']!r}; the disk {self._condition['disk']} has "
                 + ", ".join(m for m in METRICS if m in stats)
             )
 
     def _disk(self) -> tuple[str, str]:
-        node, _, disk = str(self._asked["disk"]).rpartition(".")
+        node, _, disk = str(self._condition["disk"]).rpartition(".")
         return node, disk
 
     def _metric(self) -> list[Cause]:
         node, disk = self._disk()
-        metric = str(self._asked["metric"])
-        found = self._held.disks.of(node).get(disk)
-        value = None if found is None else _value(found.up.stats(), metric)
+        metric = str(self._condition["metric"])
+        up_disk = self._cluster.disks.of(node).get(disk)
+        value = None if up_disk is None else _value(up_disk.up.stats(), metric)
         if value is None:
             return []
-        bound = "above" if self._asked.get("above") is not None else "below"
-        asked = self._asked[bound]
-        holds = value > asked if bound == "above" else value < asked
+        bound = "above" if self._condition.get("above") is not None else "below"
+        limit = self._condition[bound]
+        holds = value > limit if bound == "above" else value < limit
         fires, self._armed = holds and self._armed, not holds
-        words = f"{metric} of {self._asked['disk']} {value:.15g}, {bound} {asked:g}"
-        return [Cause("metric", words)] if fires else []
+        text = f"{metric} of {self._condition['disk']} {value:.15g}, {bound} {limit:g}"
+        return [Cause("metric", text)] if fires else []
 
 
 class _Log:
@@ -120,7 +120,7 @@ class _Log:
             self._rest = _last_line(log, there.st_size)
 
     def lines(self) -> list[str]:
-        """Those that have ended since; of what was there before, none but the last, if it had not ended."""
+        """Lines that ended since the last call; of earlier ones only the last, if it had not ended."""
         with open(self._path, "rb") as log:
             there = os.fstat(log.fileno())
             if there.st_ino != self._inode or there.st_size < self._read_to:  # begun anew
@@ -134,7 +134,7 @@ class _Log:
 
 
 def _last_line(log: BinaryIO, size_bytes: int) -> bytes:
-    """What stands behind the last end of a line."""
+    """The text after the last end of a line."""
     at, rest = size_bytes, b""
     while at > 0 and b"\n" not in rest:
         step = min(at, 1 << 16)

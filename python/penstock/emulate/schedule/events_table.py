@@ -1,4 +1,4 @@
-"""The table `events`: what was changed while a run lasted, when, and what was found afterwards."""
+"""The table `events`: changes during a run, their times, and the values read back."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from penstock.archive.schemas import TABLES
 EVENTS_SCHEMA = TABLES["events"].arrow
 
 
-def events_table(made: Iterable[tuple[str, str, Mapping[str, Any]]]) -> pa.Table:
+def events_table(changes: Iterable[tuple[str, str, Mapping[str, Any]]]) -> pa.Table:
     """Rows of (resource, name, change), in the order of their times.
 
     A change has planned_ns, applied_ns, verified_ns, asked, found, error, cause (kind, text) and perhaps
     active (names), as the disk server and the nodes' supervisor give them.
     """
-    rows = sorted(made, key=lambda row: int(row[2]["applied_ns"]))
+    rows = sorted(changes, key=lambda row: int(row[2]["applied_ns"]))
     columns = [
         [resource for resource, _, _ in rows],
         [name for _, name, _ in rows],

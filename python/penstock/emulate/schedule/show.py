@@ -1,4 +1,4 @@
-"""What a schedule will do, before it does: as a table, as lines in the terminal, as a small SVG."""
+"""Preview of a schedule: as a table, as lines in the terminal, as a small SVG."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def rows(events: Sequence[Event]) -> list[dict[str, str]]:
         if event.nodes != ("*",):
             where = f"{', '.join(event.nodes)}: {where}"
         for key, value in leaves(event.patch):
-            out.append({"at": _when(event), "where": where, "key": key, "value": words(key, value)})
+            out.append(
+                {"at": _when(event), "where": where, "key": key, "value": value_text(key, value)}
+            )
     return out
 
 
@@ -53,7 +55,7 @@ def leaves(patch: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
     return out
 
 
-def words(key: str, value: Any) -> str:
+def value_text(key: str, value: Any) -> str:
     """A value for people, with its unit."""
     last = key.rsplit(".", 1)[-1]
     if value is None or value == "max":
@@ -73,19 +75,19 @@ def words(key: str, value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def in_words(patch: Mapping[str, Any]) -> list[str]:
+def patch_texts(patch: Mapping[str, Any]) -> list[str]:
     """`limits.read_bps=10 MB/s`, … of the values of a patch."""
-    return [f"{key}={words(key, value)}" for key, value in leaves(patch)]
+    return [f"{key}={value_text(key, value)}" for key, value in leaves(patch)]
 
 
-def changed_words(settings: Mapping[str, Any], stats: Mapping[str, Any]) -> list[str]:
-    """What is changed on a disk, and what credits it has left, by its settings and counters."""
-    found = [words for words in in_words(settings) if "since_ns=" not in words]
+def changed_texts(settings: Mapping[str, Any], stats: Mapping[str, Any]) -> list[str]:
+    """Changed settings of a disk and its remaining credits, from its settings and counters."""
+    texts = [text for text in patch_texts(settings) if "since_ns=" not in text]
     levels = stats.get("levels") or {}
     for key, unit in (("credits_iops", "requests"), ("credits_bytes", "bytes")):
         if levels.get(key) is not None:
-            found.append(f"{levels[key]:,.0f} {unit} of credit left")
-    return found
+            texts.append(f"{levels[key]:,.0f} {unit} of credit left")
+    return texts
 
 
 def _when(event: Event) -> str:
@@ -101,7 +103,7 @@ def _when(event: Event) -> str:
 def _lines(events: Sequence[Event]) -> tuple[dict[str, Line], float]:
     """By what is changed its numbers over time (None: no limit), those that have a time; and how long all
     is."""
-    found: dict[str, Line] = {}
+    lines: dict[str, Line] = {}
     for event in events:
         if event.when.condition or event.when.phase is not None:
             continue
@@ -114,9 +116,9 @@ def _lines(events: Sequence[Event]) -> tuple[dict[str, Line], float]:
                 continue
             where = "" if event.nodes == ("*",) else f"{','.join(event.nodes)} "
             name = "" if event.name is None else f"{event.name} "
-            found.setdefault(f"{where}{name}{key}", []).append((event.when.at_s, number))
-    last = max((at for line in found.values() for at, _ in line), default=0.0)
-    return found, last * 1.1 or 1.0
+            lines.setdefault(f"{where}{name}{key}", []).append((event.when.at_s, number))
+    last = max((at for line in lines.values() for at, _ in line), default=0.0)
+    return lines, last * 1.1 or 1.0
 
 
 def _value_at(line: Line, at_s: float) -> float | None:
@@ -141,7 +143,7 @@ def _picture(events: Sequence[Event]) -> str:
             step = 0 if value is None else min(len(_BARS) - 1, int(value / top * (len(_BARS) - 1)))
             cells.append("·" if value is None else _BARS[step])
         key = name.rsplit(" ", 1)[-1]
-        out.append(f"{name:<{width}} {''.join(cells)} {words(key, top)}"[:100])
+        out.append(f"{name:<{width}} {''.join(cells)} {value_text(key, top)}"[:100])
     out.append(f"{'':<{width}} 0 s{f'{length_s:.1f} s':>{_WIDTH - 3}}   (·: no limit)")
     return "\n".join(out) + "\n"
 
@@ -149,7 +151,7 @@ def _picture(events: Sequence[Event]) -> str:
 def svg(events: Sequence[Event]) -> str:
     """The numbers over time as steps, one strip for each; 720 pixels wide."""
     lines, length_s = _lines(events)
-    left, width, strip = 170, 540, 46
+    margin, width, strip = 170, 540, 46
     height = strip * len(lines) + 30
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="720" height="{height}" '
@@ -162,11 +164,11 @@ def svg(events: Sequence[Event]) -> str:
         top = max((v for _, v in line if v is not None), default=1.0) or 1.0
         key = name.rsplit(" ", 1)[-1]
         parts.append(f'<text x="6" y="{base - 12}">{escape(name)}</text>')
-        parts.append(f'<text x="6" y="{base}" fill="#666">to {escape(words(key, top))}</text>')
-        parts.append(f'<path d="M{left} {base}h{width}" stroke="#bbb"/>')
+        parts.append(f'<text x="6" y="{base}" fill="#666">to {escape(value_text(key, top))}</text>')
+        parts.append(f'<path d="M{margin} {base}h{width}" stroke="#bbb"/>')
         ends = [at for at, _ in line[1:]] + [length_s]
         for (at_s, value), end_s in zip(line, ends, strict=True):
-            x, w = left + width * at_s / length_s, width * (end_s - at_s) / length_s
+            x, w = margin + width * at_s / length_s, width * (end_s - at_s) / length_s
             if value is None:
                 parts.append(
                     f'<path d="M{x:.1f} {top_y}h{w:.1f}" stroke="#888" stroke-dasharray="2 3"/>'
@@ -177,8 +179,8 @@ def svg(events: Sequence[Event]) -> str:
                     f'<rect x="{x:.1f}" y="{base - h:.1f}" width="{w:.1f}" height="{h:.1f}" '
                     'fill="#9ec5e8" stroke="#2b6ca3" stroke-width="0.7"/>'
                 )
-    parts.append(f'<text x="{left}" y="{height - 8}">0 s</text>')
+    parts.append(f'<text x="{margin}" y="{height - 8}">0 s</text>')
     parts.append(
-        f'<text x="{left + width}" y="{height - 8}" text-anchor="end">{length_s:.1f} s</text>'
+        f'<text x="{margin + width}" y="{height - 8}" text-anchor="end">{length_s:.1f} s</text>'
     )
     return "\n".join([*parts, "</svg>"]) + "\n"

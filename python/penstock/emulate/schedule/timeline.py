@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.emulate.backends.base import Cause
 from penstock.emulate.cluster.settings import Change
-from penstock.emulate.schedule.conditions import EVERY_S, Watch, in_words
+from penstock.emulate.schedule.conditions import EVERY_S, Watch, describe
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.check_cluster import Targets, check_events
 from penstock.spec.cluster import Event
@@ -35,15 +35,15 @@ _SPIN_S = 0.0003
 class Timeline:
     """The events of one cluster."""
 
-    def __init__(self, held: LiveCluster, fire: Fire) -> None:
-        self._held = held
+    def __init__(self, cluster: LiveCluster, fire: Fire) -> None:
+        self._cluster = cluster
         self._change = fire
-        self._targets = Targets({name: node.spec for name, node in held.nodes.items()})
+        self._targets = Targets({name: node.spec for name, node in cluster.nodes.items()})
         self._order = itertools.count()
         self._due: list[tuple[int, int, Event, Cause]] = []
         self._waiting: list[Event] = []
         self._watched: list[Watch] = []
-        self._made: list[dict[str, Any]] = []
+        self._fired: list[dict[str, Any]] = []
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
         self._watcher: threading.Thread | None = None
@@ -58,9 +58,9 @@ class Timeline:
         if wrong:
             raise BadInput("\n".join(wrong))
         self._check_cuts(events)
-        watched = [Watch(e, self._held) for e in events if e.when.condition is not None]
+        watched = [Watch(e, self._cluster) for e in events if e.when.condition is not None]
         start = time.monotonic_ns() if start_ns is None else start_ns
-        self._held.announce("schedule", {"events": len(events)})
+        self._cluster.announce("schedule", {"events": len(events)})
         with self._wake:
             timed = [e for e in events if e.when.phase is None and e.when.condition is None]
             for _, error in self._plan([(event, Cause("time")) for event in timed], start):
@@ -79,7 +79,7 @@ class Timeline:
                     raise BadInput("power_cut stands alone in its patch")
                 for name, nodes in self._targets.of(event).items():
                     for node in nodes:
-                        self._held.disks.check_cut(node, name)
+                        self._cluster.disks.check_cut(node, name)
 
     def mark(self, phase: str) -> int:
         """The phase begins now; gives how many events got their time by it."""
@@ -93,16 +93,16 @@ class Timeline:
             self._fire([(event, Cause("phase", phase)) for event in freed], now)
         return len(freed)
 
-    def made(self) -> list[dict[str, Any]]:
-        """What became of the events that have fired, disks' excepted."""
+    def fired(self) -> list[dict[str, Any]]:
+        """Results of the events that have fired, without those of disks."""
         with self._wake:
-            return list(self._made)
+            return list(self._fired)
 
     def waiting(self) -> list[str]:
         """The events that still wait for a phase or a condition and were never made, in words."""
         with self._wake:
             never = (w.event for w in self._watched if not w.fired)
-            return [in_words(e) for e in (*self._waiting, *never)]
+            return [describe(e) for e in (*self._waiting, *never)]
 
     def stop(self) -> None:
         """No event fires any more."""
@@ -133,7 +133,7 @@ class Timeline:
         refused: list[tuple[dict[str, Any], PenstockError | OSError]] = []
         for (node, name), timed_events in of_disks.items():
             try:
-                self._held.disks.schedule(node, name, timed_events)
+                self._cluster.disks.schedule(node, name, timed_events)
             except (PenstockError, OSError) as error:
                 where = {"node": node, "resource": "disk", "name": name}
                 refused += [({**where, **timed}, error) for timed in timed_events]
@@ -156,8 +156,8 @@ class Timeline:
         for refused, error in self._plan(events, now_ns):
             planned_ns, patch = refused.pop("at_ns"), refused.pop("patch")
             times = dict.fromkeys(("applied_ns", "verified_ns"), time.monotonic_ns())
-            said = {"asked": patch, "found": {}, "error": str(error)}
-            self._made.append({**refused, "planned_ns": planned_ns, **times, **said})
+            outcome = {"asked": patch, "found": {}, "error": str(error)}
+            self._fired.append({**refused, "planned_ns": planned_ns, **times, **outcome})
 
     def _watch(self) -> None:
         """Looks at conditions as long as any is waited for."""
@@ -180,8 +180,8 @@ class Timeline:
         while True:
             with self._wake:
                 while not self._stopped and not self._soon():
-                    left_s = (self._due[0][0] - time.monotonic_ns()) / 1e9 if self._due else None
-                    self._wake.wait(None if left_s is None else max(0.0, left_s - _SPIN_S))
+                    wait_s = (self._due[0][0] - time.monotonic_ns()) / 1e9 if self._due else None
+                    self._wake.wait(None if wait_s is None else max(0.0, wait_s - _SPIN_S))
                 if self._stopped:
                     return
                 at_ns, _, event, cause = heapq.heappop(self._due)
@@ -195,14 +195,16 @@ class Timeline:
     def _apply(self, event: Event, at_ns: int, cause: Cause) -> None:
         change = Change(event.nodes, event.resource, event.patch, event.name)
         try:
-            made = self._change(change, at_ns, cause)
+            answers = self._change(change, at_ns, cause)
         except PenstockError as error:  # of the whole change, such as a journal that is full
             now = time.monotonic_ns()
             what = {"resource": event.resource, "name": event.name, "cause": asdict(cause)}
             times = {"planned_ns": at_ns, "applied_ns": now, "verified_ns": now}
-            said = {"asked": event.patch, "found": {}, "error": str(error)}
-            made = [{"node": node, **what, **times, **said} for node in event.nodes]
-        if event.resource == "disk":  # what serves the disk has noted those that were made
-            made = [one for one in made if one["error"]]
+            outcome = {"asked": event.patch, "found": {}, "error": str(error)}
+            answers = [{"node": node, **what, **times, **outcome} for node in event.nodes]
+        if (
+            event.resource == "disk"
+        ):  # what serves the disk records its own changes, but not the refused ones
+            answers = [one for one in answers if one["error"]]
         with self._wake:
-            self._made += made
+            self._fired += answers

@@ -135,7 +135,7 @@ def router(registry: JobRegistry) -> APIRouter:
         summary="Get processors, memory, disks, links of all nodes",
     )
     def status(cluster: _Cluster) -> dict[str, Any]:
-        return find_cluster(cluster).whole_status()
+        return find_cluster(cluster).full_status()
 
     @api.get(
         "/{cluster}/platform",

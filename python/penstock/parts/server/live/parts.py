@@ -34,7 +34,7 @@ def state() -> Document:
     clusters = []
     for name in registered():
         try:
-            clusters.append(Cluster.find(name).whole_status())
+            clusters.append(Cluster.find(name).full_status())
         except PenstockError:
             continue
     try:
