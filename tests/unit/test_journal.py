@@ -48,10 +48,10 @@ def test_what_is_planned_is_open_until_undone(journal: Journal) -> None:
     journal.done(first, inode=7)
     found = journal.open_entries()
     assert [e.id for e in found] == [first.id, second.id]
-    assert found[0].made
+    assert found[0].completed
     assert found[0].facts == {"inode": 7}
     assert found[0].new == {"x": 1}
-    assert not found[1].made
+    assert not found[1].completed
     assert found[1].token == "t0"
     assert found[1].owner == Identity.own()
     journal.undone(first)
@@ -77,7 +77,7 @@ def test_the_plan_is_on_disk_before_the_change(
         order.append("changed")
         assert json.loads(journal.path.read_text().splitlines()[-1])["id"] == entry.id
     assert order == ["synced", "changed"]
-    assert journal.open_entries()[0].made
+    assert journal.open_entries()[0].completed
 
 
 def test_concurrent_writers_lose_nothing(journal: Journal) -> None:

@@ -228,7 +228,7 @@ class ThrottledDisk:
             self.image.journal.alter(altered, synced=planned_ns is None)
         applied = self._apply(change, {"limits": limits}, planned_ns)
         applied = replace(applied, cause=cause or Cause())
-        self.image.journal.found(
+        self.image.journal.read_back(
             (entry, {name: [text_of(Path(name))] for name in values}) for entry, values in altered
         )
         return applied

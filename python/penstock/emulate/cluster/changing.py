@@ -61,12 +61,12 @@ def make(
         if n not in answers
     }
     applied = [answers[n] if n in answers else readers[n]() for n in range(len(pairs))]
-    cluster.journal.found(
+    cluster.journal.read_back(
         reading
         for (change, node), altered in zip(pairs, planned, strict=True)
         if node.group is not None and change.resource in ("cpu", "memory")
         for _, values in altered
-        for reading in node.group.made_of(Path(path) for path in values)
+        for reading in node.group.readings_of(Path(path) for path in values)
     )
     return [{**one, "cause": asdict(cause or Cause())} for one in applied]
 

@@ -204,10 +204,10 @@ class LiveCluster:
                 node.settings.begin()
         for group, writes in devices:
             group.write(writes)
-        self._journal.found(
+        self._journal.read_back(
             reading
             for group, writes in first
-            for reading in group.made_of(path for path, _ in writes)
+            for reading in group.readings_of(path for path, _ in writes)
         )
 
     def _make_disks(self) -> None:

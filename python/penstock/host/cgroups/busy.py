@@ -1,4 +1,4 @@
-"""How busy the processors of this host are, for who measures on it."""
+"""Load of this host's processors, for programs that measure on it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def busy_ticks() -> tuple[int, int]:
 
 def busy_share(before: tuple[int, int], after: tuple[int, int]) -> float:
     """Share of the processors' time between two readings in which they were busy, 0 to 1."""
-    whole = after[0] - before[0]
-    return 1 - (after[1] - before[1]) / whole if whole else 0.0
+    total = after[0] - before[0]
+    return 1 - (after[1] - before[1]) / total if total else 0.0
 
 
 def current_share(over_s: float = 0.2) -> float:

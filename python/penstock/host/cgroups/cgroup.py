@@ -23,12 +23,12 @@ from penstock.host.journal.settings import restore_own, text_of
 from penstock.host.processes import processes
 from penstock.host.storage.mounts import Mount, mounts
 
-#: controllers a run's group wants: v1 name, v2 name. Not `cpu`: as a group the run would compete for the
+#: controllers of a run's group: v1 name, v2 name. Not `cpu`: as a group the run would compete for the
 #: processors with the weight of one process; v2 counts CPU time without the controller
-_WANTED = (("memory", "memory"), ("cpuacct", ""), ("pids", "pids"), ("blkio", "io"))
+_RUN_CONTROLLERS = (("memory", "memory"), ("cpuacct", ""), ("pids", "pids"), ("blkio", "io"))
 #: a node is a machine of its own, so its group does compete as one
-_WANTED_BY_NODES = (*_WANTED, ("cpu", "cpu"), ("cpuset", "cpuset"), ("devices", ""))
-_V2_NAME = dict(_WANTED_BY_NODES)
+_NODE_CONTROLLERS = (*_RUN_CONTROLLERS, ("cpu", "cpu"), ("cpuset", "cpuset"), ("devices", ""))
+_V2_NAME = dict(_NODE_CONTROLLERS)
 _EMPTY_WITHIN_S = 3.0
 
 #: a file of a group, and what is to be written into it
@@ -37,7 +37,7 @@ Write = tuple[Path, str]
 
 @dataclass(frozen=True)
 class Hierarchies:
-    """Where the control-group hierarchies of this host are mounted.
+    """Mount points of this host's control-group hierarchies.
 
     `v1` maps a controller to its mount point, `unified` is the v2 mount point (or None), `v2` the
     controllers available there.
@@ -102,7 +102,7 @@ class RunCgroup:
 
     @property
     def cgroup_id(self) -> int:
-        """What bpf_get_current_cgroup_id() gives for the members; 0 without a unified hierarchy."""
+        """Value of bpf_get_current_cgroup_id() for the members; 0 without a unified hierarchy."""
         unified = self.paths.get("unified")
         return unified.stat().st_ino if unified is not None else 0
 
@@ -126,11 +126,11 @@ class RunCgroup:
                 ) from error
 
     def altering(self, writes: Iterable[Write]) -> list[tuple[Entry, Values]]:
-        """What writing these files changes, for `Journal.alter`."""
+        """Values that writing these files changes, for `Journal.alter`."""
         return [] if self._entry is None else [(self._entry, altering(writes))]
 
-    def made_of(self, files: Iterable[Path]) -> list[tuple[Entry, dict[str, list[str]]]]:
-        """What the kernel has made of files that were written, for `Journal.found`."""
+    def readings_of(self, files: Iterable[Path]) -> list[tuple[Entry, dict[str, list[str]]]]:
+        """Values that the kernel has in files after a write, for `Journal.read_back`."""
         if self._entry is None:
             return []
         return [(self._entry, {str(path): self._accepted(path) for path in files})]
@@ -141,10 +141,10 @@ class RunCgroup:
             self._journal.alter(self.altering(writes))
         write_files(writes)
         if self._journal is not None:
-            self._journal.found(self.made_of(path for path, _ in writes))
+            self._journal.read_back(self.readings_of(path for path, _ in writes))
 
     def _accepted(self, path: Path) -> list[str]:
-        """What a file of the group may hold by our own doing."""
+        """Values that a file of the group may have by our own changes."""
         return [text_of(path)]
 
     def memory_stat(self) -> dict[str, int]:
@@ -185,7 +185,7 @@ class RunCgroup:
         return peak if peak >= 0 else None
 
     def oom_kills(self) -> int:
-        """How many processes of the group the kernel killed for want of memory."""
+        """Number of processes of the group that the kernel killed for lack of memory."""
         return self.memory_stat().get("oom_kills", 0)
 
     def cpu_ns(self) -> int | None:
@@ -207,7 +207,7 @@ class RunCgroup:
         return int(totals[0]) * 1000 if totals else None
 
     def environment(self) -> dict[str, str]:
-        """What a command gets so that it is recognised where there is no group: a variable with our token."""
+        """Variable with our token, by which a command is recognised where there is no group."""
         return {} if self.paths else {processes.TOKEN_VARIABLE: self.token}
 
     def pids(self) -> list[int]:
@@ -217,12 +217,12 @@ class RunCgroup:
     def kill(self) -> None:
         """Kills every member and waits until the group is empty. Raises PenstockError if it stays."""
         if self.paths:
-            left = kill_members([str(d) for d in self.directories])
+            remaining = kill_members([str(d) for d in self.directories])
         else:
-            found = [i for pid in self.pids() if (i := processes.Identity.of(pid))]
-            left = [i.pid for i in processes.end(found, grace_s=0.0)]
-        if left:
-            raise PenstockError(f"control group {self.name} still holds {left}")
+            identities = [i for pid in self.pids() if (i := processes.Identity.of(pid))]
+            remaining = [i.pid for i in processes.end(identities, grace_s=0.0)]
+        if remaining:
+            raise PenstockError(f"control group {self.name} still holds {remaining}")
 
     def remove(self) -> None:
         """Kills what is left in it, removes the group and closes its journal entry."""
@@ -241,11 +241,11 @@ class RunCgroup:
             # switches that could not be put back while there were other groups, of this process
             control = str(self.paths["unified"].parent / "cgroup.subtree_control")
             own = processes.Identity.own()
-            known = {entry.id for entry in settings}
+            ids = {entry.id for entry in settings}
             settings += [
                 entry
                 for entry in self._journal.open_entries()
-                if entry.target == control and entry.owner == own and entry.id not in known
+                if entry.target == control and entry.owner == own and entry.id not in ids
             ]
         for entry in settings:
             restore_own(entry, self._journal)
@@ -268,24 +268,24 @@ def create_run_cgroup(
 ) -> RunCgroup:
     """Makes a run's control group, its memory (page cache included) limited to `memory_bytes` if given.
 
-    What exceeds `memory_bytes` is killed; above `memory_soft_bytes` the group is only pressed to give back.
+    The kernel kills processes above `memory_bytes`; above `memory_soft_bytes` it only reclaims pages.
 
-    What the host does not offer is left out and named in `.missing`; without any hierarchy that may be
-    written, the group is empty of directories and limits nothing.
-    Raises PenstockError if a memory limit is asked for and the memory controller refuses it.
+    Controllers that the host does not offer are listed in `.missing`; without any writable hierarchy the
+    group has no directories and limits nothing.
+    Raises PenstockError if a memory limit is requested and the memory controller refuses it.
     """
     token = new_token()
     label = re.sub(r"[^A-Za-z0-9_.-]", "-", name_token or "")[:64]
     name = "-".join(part for part in ("penstock", label, token) if part)
-    found = hierarchies()
-    parents, switched, missing = _parents(found)
+    host = hierarchies()
+    parents, switched, missing = _parents(host)
     settings: list[Entry] = []
-    if switched and found.unified is not None:
-        settings, refused = _switch_on(found.unified, switched, journal, run)
+    if switched and host.unified is not None:
+        settings, refused = _switch_on(host.unified, switched, journal, run)
         for controller in refused:
             parents = {c: p for c, p in parents.items() if _V2_NAME.get(c) != controller}
             missing.append(
-                f"{controller}: the kernel does not let it be switched on for {found.unified}"
+                f"{controller}: the kernel does not let it be switched on for {host.unified}"
             )
     if not parents:
         missing.append(
@@ -300,13 +300,13 @@ def create_run_cgroup(
     try:
         for directory in directories:
             directory.mkdir()
-        wanted = _memory_writes(group, memory_bytes) if memory_bytes is not None else []
+        writes = _memory_writes(group, memory_bytes) if memory_bytes is not None else []
         if memory_soft_bytes is not None:
-            wanted += _soft_memory_writes(group, memory_soft_bytes)
+            writes += _soft_memory_writes(group, memory_soft_bytes)
         if pids_max is not None and "pids" in paths:
-            wanted.append((paths["pids"] / "pids.max", str(pids_max)))
-        if wanted:
-            group.set_files(wanted)
+            writes.append((paths["pids"] / "pids.max", str(pids_max)))
+        if writes:
+            group.set_files(writes)
         journal.done(entry)
     except (OSError, PenstockError) as error:
         group.remove()
@@ -315,33 +315,33 @@ def create_run_cgroup(
 
 
 def _parents(
-    found: Hierarchies, wanted: tuple[tuple[str, str], ...] = _WANTED
+    host: Hierarchies, controllers: tuple[tuple[str, str], ...] = _RUN_CONTROLLERS
 ) -> tuple[dict[str, Path], list[str], list[str]]:
-    """Where each wanted controller's group goes; v2 controllers to switch on; what is missing."""
+    """Directory of the group of each controller; v2 controllers to switch on; missing ones, as messages."""
     parents: dict[str, Path] = {}
     switched: list[str] = []
     missing: list[str] = []
     on: set[str] = set()
-    if found.unified is not None:
+    if host.unified is not None:
         with contextlib.suppress(OSError):
-            on = set((found.unified / "cgroup.subtree_control").read_text().split())
-    for old_name, new_name in wanted:
-        if old_name in found.v1:
-            if os.access(found.v1[old_name], os.W_OK):
-                parents[old_name] = found.v1[old_name]
+            on = set((host.unified / "cgroup.subtree_control").read_text().split())
+    for old_name, new_name in controllers:
+        if old_name in host.v1:
+            if os.access(host.v1[old_name], os.W_OK):
+                parents[old_name] = host.v1[old_name]
             else:
-                missing.append(f"{old_name}: {found.v1[old_name]} may not be written")
-        elif found.unified is not None and new_name and new_name in found.v2:
-            if not os.access(found.unified, os.W_OK):
-                missing.append(f"{new_name}: {found.unified} may not be written")
+                missing.append(f"{old_name}: {host.v1[old_name]} may not be written")
+        elif host.unified is not None and new_name and new_name in host.v2:
+            if not os.access(host.unified, os.W_OK):
+                missing.append(f"{new_name}: {host.unified} may not be written")
                 continue
-            parents[old_name] = found.unified
+            parents[old_name] = host.unified
             if new_name not in on and new_name not in switched:
                 switched.append(new_name)
-        elif new_name or found.unified is None:
+        elif new_name or host.unified is None:
             missing.append(f"{old_name}: this kernel offers no such controller")
-    if found.unified is not None and os.access(found.unified, os.W_OK):
-        parents["unified"] = found.unified
+    if host.unified is not None and os.access(host.unified, os.W_OK):
+        parents["unified"] = host.unified
     return parents, switched, missing
 
 
@@ -384,7 +384,7 @@ def write_files(writes: Iterable[Write]) -> None:
 
 
 def _memory_writes(group: RunCgroup, memory_bytes: int) -> list[Write]:
-    """What sets the hard limit of a group's memory [bytes]; what exceeds it is killed.
+    """Writes that set the hard limit of a group's memory [bytes]; the kernel kills processes above it.
 
     The kernel refuses it (v1) when the group holds more and cannot give it back.
     """
@@ -396,7 +396,7 @@ def _memory_writes(group: RunCgroup, memory_bytes: int) -> list[Write]:
 
 
 def hard_limit(directory: Path, memory_bytes: int | None) -> list[Write]:
-    """What sets the hard limit of a memory group [bytes], None for none, swap included."""
+    """Writes that set the hard limit of a memory group [bytes], None for none, swap included."""
     files = [directory / "memory.limit_in_bytes", directory / "memory.memsw.limit_in_bytes"]
     if not files[0].exists():
         swap = directory / "memory.swap.max"
@@ -412,7 +412,7 @@ def hard_limit(directory: Path, memory_bytes: int | None) -> list[Write]:
 
 
 def _soft_memory_writes(group: RunCgroup, soft_bytes: int) -> list[Write]:
-    """What sets the soft limit of a group's memory [bytes]: above it the kernel takes pages back.
+    """Writes that set the soft limit of a group's memory [bytes]: above it the kernel takes pages back.
 
     v1 does so only when the host itself is short of memory, which `missing` then says.
     """
@@ -421,14 +421,14 @@ def _soft_memory_writes(group: RunCgroup, soft_bytes: int) -> list[Write]:
         group.missing.append("memory: the soft limit cannot be set")
         return []
     if not (directory / "memory.high").exists():
-        words = "memory: a soft limit presses only when the host itself is short of memory (v1)"
-        if words not in group.missing:
-            group.missing.append(words)
+        message = "memory: a soft limit presses only when the host itself is short of memory (v1)"
+        if message not in group.missing:
+            group.missing.append(message)
     return soft_limit(directory, soft_bytes)
 
 
 def soft_limit(directory: Path, soft_bytes: int | None) -> list[Write]:
-    """What sets the soft limit of a memory group [bytes], None for none."""
+    """Writes that set the soft limit of a memory group [bytes], None for none."""
     high = directory / "memory.high"
     if high.exists():
         return [(high, "max" if soft_bytes is None else str(soft_bytes))]
@@ -462,10 +462,10 @@ def kill_members(directories: list[str]) -> list[int]:
         with contextlib.suppress(OSError):  # all at once where the kernel can (v2, from 5.14 on)
             (group / "cgroup.kill").write_text("1")
     pause_s = 0.0005
-    while left := members(groups):
+    while remaining := members(groups):
         if time.monotonic() > until:
-            return sorted(left)
-        for pid in left:
+            return sorted(remaining)
+        for pid in remaining:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(pause_s)
@@ -479,12 +479,12 @@ def remove_groups(directories: list[str]) -> bool:
     Raises PenstockError if one stays busy.
     """
     groups = [Path(d) for d in directories if os.path.basename(d).startswith("penstock-")]
-    found = False
+    removed = False
     for group in groups:
         for directory in reversed(_tree(group)):
-            found = True
+            removed = True
             _rmdir(directory)
-    return found
+    return removed
 
 
 def _rmdir(directory: Path) -> None:

@@ -1,7 +1,7 @@
-"""What processes of this user are at, for a live page: one private file each in the runtime directory.
+"""Announcements of this user's processes, for a live page: one private file each in the runtime directory.
 
-    with Announcement("study", "wal-depth", out="/data/out") as said:
-        said.say(phase="workload")
+    with Announcement("study", "wal-depth", out="/data/out") as announcement:
+        announcement.say(phase="workload")
 
 Beside it lies a log of events, one JSON object per line, so that a watcher misses nothing that lasts shorter
 than the time between two of its looks. Both files go with their process, or with `forget_dead` after a crash;
@@ -111,7 +111,7 @@ class Announcement:
 
 
 class _Log:
-    """What a watcher has read of one log: the place reached, and what the process announced first."""
+    """Reader of one log: its position, and the first announcement of the process."""
 
     def __init__(self, path: Path) -> None:
         self.id = path.stem.removeprefix("live-")
@@ -122,7 +122,7 @@ class _Log:
     def read(self) -> list[dict[str, Any]]:
         """Events since the last time, each with `id`, `kind` and `name` of what announced it."""
         *lines, self._rest = (self._rest + self._file.read(_MOST_BYTES)).split(b"\n")
-        found = []
+        events = []
         for line in lines:
             with contextlib.suppress(ValueError):
                 event = json.loads(line)
@@ -131,25 +131,26 @@ class _Log:
                 if event.get("event") == "begun":
                     self._begun = {"id": self.id, **event}
                 of = {key: self._begun.get(key) for key in ("kind", "name", "out")}
-                found.append({"id": self.id, **of, **event})
-        return found
+                events.append({"id": self.id, **of, **event})
+        return events
 
     def close(self) -> None:
         self._file.close()
 
 
 class Announced:
-    """What the others say: files are read again only where they have changed."""
+    """Announcements of other processes: files are read again only where they have changed."""
 
     def __init__(self) -> None:
-        self._known: dict[Path, tuple[tuple[int, int], dict[str, Any]]] = {}
+        self._by_path: dict[Path, tuple[tuple[int, int], dict[str, Any]]] = {}
         self._logs: dict[Path, _Log] = {}
         #: logs that are through, or were there before anybody watched and are not of a living process
         self._read: set[Path] = set()
         self._mark: Path | None = None
 
     def events(self) -> list[dict[str, Any]]:
-        """What the others logged since the last look, in order of time; at the first only of those that run.
+        """Events that others logged since the last look, in order of time; at the first only of those that
+        run.
 
         From the first look to `close` the logs of processes that end stay until they were read.
         """
@@ -167,10 +168,10 @@ class Announced:
                 continue
             with contextlib.suppress(OSError):
                 self._logs[path] = _Log(path)
-        found = []
+        logged = []
         for path, log in list(self._logs.items()):
             events = log.read()
-            found += events
+            logged += events
             running = path.with_suffix(".json").exists()
             if any(event["event"] == "closed" for event in events) or not (events or running):
                 self._logs.pop(path).close()
@@ -180,7 +181,7 @@ class Announced:
             with contextlib.suppress(OSError):
                 if time.time() - path.stat().st_mtime > _LINGERS_S:
                     path.unlink()
-        return sorted(found, key=lambda event: int(event.get("utc_ns") or 0))
+        return sorted(logged, key=lambda event: int(event.get("utc_ns") or 0))
 
     def close(self) -> None:
         """Nobody watches any more."""
@@ -196,27 +197,29 @@ class Announced:
         self._read = set()
 
     def look(self) -> list[dict[str, Any]]:
-        """What living processes say, the oldest first; each with an `id`."""
-        found: dict[Path, tuple[tuple[int, int], dict[str, Any]]] = {}
+        """Announcements of living processes, the oldest first; each with an `id`."""
+        by_path: dict[Path, tuple[tuple[int, int], dict[str, Any]]] = {}
         for path in sorted(runtime_dir().glob(_PATTERN))[:_MOST_FILES]:
             with contextlib.suppress(OSError, ValueError):
                 status = path.stat()
                 mark = (status.st_mtime_ns, status.st_ino)
-                known = self._known.get(path)
-                if known is not None and known[0] == mark:
-                    found[path] = known
+                cached = self._by_path.get(path)
+                if cached is not None and cached[0] == mark:
+                    by_path[path] = cached
                 elif status.st_size <= _MOST_BYTES:
-                    said = json.loads(path.read_text())
-                    if isinstance(said, dict) and _owner(said) is not None:
-                        found[path] = mark, {"id": path.stem.removeprefix("live-"), **said}
-        self._known = found
-        living = [said for _, said in found.values() if (o := _owner(said)) and o.alive]
-        return sorted(living, key=lambda said: str(said.get("began_utc_ns")))
+                    announced = json.loads(path.read_text())
+                    if isinstance(announced, dict) and _owner(announced) is not None:
+                        by_path[path] = mark, {"id": path.stem.removeprefix("live-"), **announced}
+        self._by_path = by_path
+        living = [
+            announced for _, announced in by_path.values() if (o := _owner(announced)) and o.alive
+        ]
+        return sorted(living, key=lambda announced: str(announced.get("began_utc_ns")))
 
 
-def _owner(said: dict[str, Any]) -> Identity | None:
+def _owner(announced: dict[str, Any]) -> Identity | None:
     try:
-        return Identity(str(said["boot_id"]), int(said["pid"]), int(said["start"]))
+        return Identity(str(announced["boot_id"]), int(announced["pid"]), int(announced["start"]))
     except (KeyError, TypeError, ValueError):
         return None
 
@@ -232,12 +235,12 @@ def watched() -> bool:
 
 
 def forget_dead() -> None:
-    """Removes what dead processes left."""
+    """Remove the files of dead processes."""
     for path in [*runtime_dir().glob("live-*"), *runtime_dir().glob(_WATCHERS)]:
         with contextlib.suppress(OSError, ValueError):
             pid = int(path.name.split("-")[1])
             running = Identity.of(pid)
-            said = json.loads(path.read_text()) if path.suffix == ".json" else {}
-            owner = _owner(said) if isinstance(said, dict) else None
+            announced = json.loads(path.read_text()) if path.suffix == ".json" else {}
+            owner = _owner(announced) if isinstance(announced, dict) else None
             if running is None or (owner is not None and not owner.alive):
                 path.unlink(missing_ok=True)

@@ -16,8 +16,8 @@ def marker(token: str) -> str:
     return f".penstock-{token}"
 
 
-def being_made(target: str, token: str) -> Path:
-    """Where a directory is prepared before it gets its name, so that it never lacks its marker."""
+def draft_path(target: str, token: str) -> Path:
+    """Path at which a directory is prepared before it gets its name, so that it never lacks its marker."""
     return Path(f"{target}{marker(token)}")
 
 
@@ -33,7 +33,7 @@ def make_directory(
     if os.path.lexists(target):
         raise PenstockError(f"{target} exists already; expected a path that does not")
     entry = journal.plan("directory", target, run=run, token=token)
-    draft = being_made(target, token)
+    draft = draft_path(target, token)
     try:
         draft.mkdir(mode=0o700)
         draft.chmod(mode)
@@ -58,8 +58,8 @@ def take_directory(entry: Entry) -> bool:
     Raises PenstockError if something is mounted in it: what is mounted is not to be deleted.
     """
     target = Path(entry.target)
-    found = False
-    for path in (being_made(entry.target, entry.token), target):
+    removed = False
+    for path in (draft_path(entry.target, entry.token), target):
         if path.is_symlink() or not path.is_dir():
             continue
         ours = path != target or (path / marker(entry.token)).exists()
@@ -68,9 +68,9 @@ def take_directory(entry: Entry) -> bool:
             raise PenstockError(f"{below[-1].point} is still mounted, so {path} is left")
         if ours:
             # under a name that says whose it is: its marker may be the first thing to go
-            doomed = being_made(entry.target, entry.token)
+            doomed = draft_path(entry.target, entry.token)
             if path != doomed:
                 path.rename(doomed)
             shutil.rmtree(doomed)
-            found = True
-    return found
+            removed = True
+    return removed

@@ -81,12 +81,12 @@ class Entry:
     run: str | None = None
     old: Any = None
     new: Any = None
-    made: bool = False
+    completed: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
-    #: what was set on it since: before the first time, asked for the last time
+    #: values set on it since: before the first change, and requested by the last one
     values: dict[str, tuple[Any, Any]] = field(default_factory=dict)
-    #: the same as the kernel had it afterwards (any of several, where we change it from time to time)
-    found: dict[str, list[str]] = field(default_factory=dict)
+    #: values that the kernel had after a change (any of several, where we change it from time to time)
+    read_back: dict[str, list[str]] = field(default_factory=dict)
 
 
 #: the first entry of this process that could not be closed
@@ -94,7 +94,7 @@ _unclosed: list[JournalFailure] = []
 
 
 def unclosed() -> PenstockError | None:
-    """What to say of entries that were taken back and could not be closed since this was asked last."""
+    """Error for entries that were undone and could not be closed since the last call."""
     if not _unclosed:
         return None
     first = _unclosed[0]
@@ -158,7 +158,7 @@ class Journal:
         record = {
             "event": "plan",
             "id": entry.id,
-            **_said_of(entry.owner),
+            **_owner_fields(entry.owner),
             "run": run,
             "kind": kind,
             "target": entry.target,
@@ -186,9 +186,10 @@ class Journal:
         if records:
             self._append(records, announces=True, synced=synced)
 
-    def found(self, seen: Iterable[tuple[Entry, Mapping[str, list[str]]]]) -> None:
-        """What the kernel has after `alter` (any of several, where we change it from time to time): what
-        `undo` then finds instead was set by somebody else."""
+    def read_back(self, seen: Iterable[tuple[Entry, Mapping[str, list[str]]]]) -> None:
+        """Record the kernel's values after `alter` (any of several, where we change it from time to time):
+        `undo` treats other values as set by somebody else.
+        """
         records = [
             {"event": "found", "id": entry.id, "values": values} for entry, values in seen if values
         ]
@@ -204,7 +205,7 @@ class Journal:
         owner = Identity.of(pid)
         if owner is None:
             raise ProcessLookupError(f"process {pid} is not running")
-        self._append([{"event": "owner", "id": entry.id, **_said_of(owner)}])
+        self._append([{"event": "owner", "id": entry.id, **_owner_fields(owner)}])
 
     def undone(self, entry: Entry) -> None:
         """Closes an entry: the change was taken back, or is no longer ours. See `unclosed`."""
@@ -303,9 +304,9 @@ class Journal:
             with self._failing():
                 if announces:
                     self._make_room(fd, size + len(text))
-                left = memoryview(text)
-                while left:
-                    left = left[os.write(fd, left) :]
+                unwritten = memoryview(text)
+                while unwritten:
+                    unwritten = unwritten[os.write(fd, unwritten) :]
                 if synced:
                     os.fsync(fd)
         except JournalFailure:
@@ -363,12 +364,12 @@ def _open_entries(raw: bytes) -> list[Entry]:
             elif key not in entries:
                 continue
             elif event == "done":
-                entries[key] = _with(entries[key], made=True, facts=record.get("facts") or {})
+                entries[key] = _with(entries[key], completed=True, facts=record.get("facts") or {})
             elif event == "set":
                 entries[key] = _set(entries[key], record["values"])
             elif event == "found":
-                found = entries[key].found | record["values"]
-                entries[key] = _with(entries[key], found=found)
+                readings = entries[key].read_back | record["values"]
+                entries[key] = _with(entries[key], read_back=readings)
             elif event == "owner":
                 entries[key] = _with(entries[key], owner=_owner(record))
             elif event == "undone":
@@ -382,17 +383,19 @@ def _owner(record: dict[str, Any]) -> Identity:
     return Identity(record["boot_id"], int(record["owner_pid"]), int(record["owner_start"]))
 
 
-def _said_of(owner: Identity) -> dict[str, Any]:
+def _owner_fields(owner: Identity) -> dict[str, Any]:
     return {"boot_id": owner.boot_id, "owner_pid": owner.pid, "owner_start": owner.start}
 
 
 def _set(entry: Entry, values: dict[str, list[Any]]) -> Entry:
-    """What is asked for now, and what was before the first time; what was found before holds no more."""
+    """The entry with the values requested now and those before the first change; earlier readings are
+    dropped.
+    """
     merged = dict(entry.values)
     for name, (old, new) in values.items():
         merged[name] = (merged[name][0] if name in merged else old, new)
-    found = {name: text for name, text in entry.found.items() if name not in values}
-    return _with(entry, values=merged, found=found)
+    readings = {name: text for name, text in entry.read_back.items() if name not in values}
+    return _with(entry, values=merged, read_back=readings)
 
 
 def _with(entry: Entry, **changes: Any) -> Entry:

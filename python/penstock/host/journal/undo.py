@@ -53,7 +53,7 @@ _SUPERVISOR_ENDS_S = 10.0
 
 @dataclass(frozen=True)
 class Undone:
-    """What became of one journal entry: 'undone', 'gone', 'left' (with why) or 'failed'."""
+    """Result of undoing one journal entry: 'undone', 'gone', 'left' (with the reason) or 'failed'."""
 
     id: str
     kind: str
@@ -67,15 +67,15 @@ def undo(journal: Journal, *, own: bool = False, everything: bool = False) -> li
     """Reverses the open changes of dead owners, and gives what became of each.
 
     `own` adds those of this process; `everything` adds what daemons keep up on purpose (such as disks put
-    up without a study). Living owners are never touched otherwise; what somebody else has changed of
-    theirs is said and left. Doing it twice does nothing more.
+    up without a study). Changes of living owners are not touched otherwise; values that somebody else has
+    changed are reported and stay. A second call does nothing.
     """
     with journal.undoing():
         opened = journal.open_entries()
         taken = [e for e in opened if _may_take(e, own, everything)]
         result = [row for entry in opened if _of_this_boot(entry) for row in _foreign(entry)]
-        known = {entry.id for entry in taken}
-        result += [row for e in opened if e.id not in known for row in _foreign_setting(e)]
+        ids = {entry.id for entry in taken}
+        result += [row for e in opened if e.id not in ids for row in _foreign_setting(e)]
         members = [e for e in taken if e.kind == "cgroup" and _of_this_boot(e)]
         for entry in members:
             kill_members(entry.new or [])
@@ -143,20 +143,20 @@ def _reverse(entry: Entry, journal: Journal) -> Undone:
 
 
 def _foreign(entry: Entry) -> list[Undone]:
-    """What somebody else has set on an object of ours since we did."""
+    """Settings of an object of ours that somebody else has changed since we set them."""
     rows = []
-    for name, ours in entry.found.items():
+    for name, ours in entry.read_back.items():
         now = text_of(Path(name))
         if now not in ours and os.path.exists(name):
-            before, asked = entry.values[name]
-            note = changed_since(now, ours[0] if ours else asked, before)
+            before, requested = entry.values[name]
+            note = changed_since(now, ours[0] if ours else requested, before)
             rows.append(Undone(entry.id, "setting", name, entry.run, "left", note))
     return rows
 
 
 def _foreign_setting(entry: Entry) -> list[Undone]:
     """The same of a setting of the host whose owner lives."""
-    if entry.kind != "setting" or not entry.made or isinstance(entry.new, list):
+    if entry.kind != "setting" or not entry.completed or isinstance(entry.new, list):
         return []
     now = text_of(Path(entry.target))
     if not _of_this_boot(entry) or now in (str(entry.new).strip(), str(entry.old).strip()):
@@ -166,19 +166,19 @@ def _foreign_setting(entry: Entry) -> list[Undone]:
 
 
 def _process(entry: Entry) -> tuple[str, str]:
-    found = {i for pid in processes.with_token(entry.token) if (i := Identity.of(pid))}
+    running = {i for pid in processes.with_token(entry.token) if (i := Identity.of(pid))}
     if entry.facts.get("pid"):
-        known = Identity(entry.owner.boot_id, int(entry.facts["pid"]), int(entry.facts["start"]))
+        daemon = Identity(entry.owner.boot_id, int(entry.facts["pid"]), int(entry.facts["start"]))
         # a foreign owner's boot is this one here; the daemon's own identity is what was recorded
-        if known.alive:
-            found.add(known)
-    staying = processes.end(sorted(found, key=lambda i: i.pid))
+        if daemon.alive:
+            running.add(daemon)
+    staying = processes.end(sorted(running, key=lambda i: i.pid))
     if staying:
         raise PenstockError(f"process {staying[0].pid} does not end")
     for path in runtime_dir().glob(f"*{entry.token}*"):
         with contextlib.suppress(OSError):
             path.unlink()
-    return ("undone", f"{len(found)} ended") if found else ("gone", "")
+    return ("undone", f"{len(running)} ended") if running else ("gone", "")
 
 
 def _cgroup(entry: Entry) -> tuple[str, str]:
@@ -246,22 +246,22 @@ def _cluster(entry: Entry) -> tuple[str, str]:
     daemon = connect("nodes", supervisor.pid, about["socket"])
     try:
         try:
-            known = entry.target in daemon.call("ping")["clusters"]
+            listed = entry.target in daemon.call("ping")["clusters"]
         except PenstockError:
             if not daemon.gone(_SUPERVISOR_ENDS_S):
                 raise
             return "gone", ""  # it was just ending, as it does once it has nothing to hold
-        if known:
+        if listed:
             with contextlib.suppress(BadInput):  # it takes them down by itself meanwhile
                 daemon.call("down", _CLUSTER_DOWN_S, cluster=entry.target)
-        left = daemon.call("ping")["clusters"]
-        if entry.target in left:
+        remaining = daemon.call("ping")["clusters"]
+        if entry.target in remaining:
             raise PenstockError(f"the nodes of {entry.target} are not taken down yet")
-        if not left:
+        if not remaining:
             with contextlib.suppress(PenstockError):  # it may end before its answer is out
                 daemon.call("shutdown")
             daemon.gone(_SUPERVISOR_ENDS_S)
-        return ("undone", "") if known else ("gone", "")
+        return ("undone", "") if listed else ("gone", "")
     finally:
         daemon.hang_up()
 

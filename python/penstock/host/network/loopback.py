@@ -67,9 +67,9 @@ def _repeat(receiver: socket.socket, budget_s: float, fewest: int) -> Measured:
         if repetition >= _WARM:
             rates.append(received / elapsed)
         if len(rates) >= max(2, fewest):
-            found = interval(rates)
-            if found.converged or time.monotonic() >= end:
-                return found
+            result = interval(rates)
+            if result.converged or time.monotonic() >= end:
+                return result
     return interval(rates)
 
 

@@ -30,7 +30,7 @@ def needed(nodes: Iterable[int]) -> int:
 
 
 def lacks_room(entries: int) -> bool:
-    """Whether so many entries are too many, and the limits are not ours to raise (a container's are not)."""
+    """True if N entries are too many and we cannot raise the limits (those of a container)."""
     return entries > ENOUGH and not all(os.access(_LIMITS / name, os.W_OK) for name in _NAMES)
 
 

@@ -43,8 +43,8 @@ _BATCH = 64
 class NetlinkError(PenstockError):
     """The kernel refused a request; `code` as in errno(3)."""
 
-    def __init__(self, what: str, code: int, words: str = ""):
-        super().__init__(f"{what}: {words or os.strerror(code)}")
+    def __init__(self, what: str, code: int, message: str = ""):
+        super().__init__(f"{what}: {message or os.strerror(code)}")
         self.code = code
 
 
@@ -66,14 +66,14 @@ def attribute(kind: int, content: bytes) -> bytes:
 
 def attributes(raw: bytes) -> dict[int, bytes]:
     """The attributes of a message or of another attribute."""
-    found, at = {}, 0
+    by_kind, at = {}, 0
     while at + _ATTRIBUTE.size <= len(raw):
         size, kind = _ATTRIBUTE.unpack_from(raw, at)
         if size < _ATTRIBUTE.size:
             break
-        found[kind & 0x3FFF] = raw[at + _ATTRIBUTE.size : at + size]
+        by_kind[kind & 0x3FFF] = raw[at + _ATTRIBUTE.size : at + size]
         at += size + -size % 4
-    return found
+    return by_kind
 
 
 class Netlink:
@@ -102,31 +102,31 @@ class Netlink:
     def tell_all(self, requests: Sequence[Request]) -> list[NetlinkError | None]:
         """Has changes made in their order; gives what the kernel said of each, None where it is done."""
         with self._lock:
-            said: list[NetlinkError | None] = []
+            errors: list[NetlinkError | None] = []
             for start in range(0, len(requests), _BATCH):
-                said += self._batch(requests[start : start + _BATCH])
-            return said
+                errors += self._batch(requests[start : start + _BATCH])
+            return errors
 
     def _batch(self, requests: Sequence[Request]) -> list[NetlinkError | None]:
         first = self._number + 1
         sent = b"".join(self._framed(r, r.flags | ACK) for r in requests)
         self._socket.send(sent)
-        said: dict[int, NetlinkError | None] = {}
-        while len(said) < len(requests):
+        by_number: dict[int, NetlinkError | None] = {}
+        while len(by_number) < len(requests):
             for kind, flags, number, body in self._answers():
                 if kind == _ERROR and first <= number <= self._number:
                     what = requests[number - first].what
-                    said[number] = _error(what, flags, body)
-        return [said[n] for n in range(first, first + len(requests))]
+                    by_number[number] = _error(what, flags, body)
+        return [by_number[n] for n in range(first, first + len(requests))]
 
     def request(self, request: Request) -> list[bytes]:
-        """Asks for one thing, or for all of them with DUMP: what follows each answer's header.
+        """Request one object, or all of them with DUMP; the body of each answer.
 
         With ACK the answer may be that there is nothing to tell.
         """
         with self._lock:
             self._socket.send(self._framed(request, request.flags))
-            found: list[bytes] = []
+            answers: list[bytes] = []
             while True:
                 for kind, flags, number, body in self._answers():
                     if number != self._number:
@@ -135,12 +135,12 @@ class Netlink:
                         error = _error(request.what, flags, body)
                         if error is not None:
                             raise error
-                        return found
+                        return answers
                     if kind == _DONE:
-                        return found
-                    found.append(body)
+                        return answers
+                    answers.append(body)
                     if not request.flags & (DUMP | ACK):
-                        return found
+                        return answers
 
     def _framed(self, request: Request, flags: int) -> bytes:
         self._number += 1
@@ -160,8 +160,8 @@ class Netlink:
 
     def links(self) -> list[tuple[int, str]]:
         """Index and name of every link."""
-        found = self.request(Request(RTM_GETLINK, DUMP, _link_body(0), "listing links"))
-        return [(index_of(body), _text(attributes(body[16:])[3])) for body in found]
+        answers = self.request(Request(RTM_GETLINK, DUMP, _link_body(0), "listing links"))
+        return [(index_of(body), _text(attributes(body[16:])[3])) for body in answers]
 
     def link_index(self, name: str) -> int:
         """A link's index. Raises NetlinkError where there is none of that name."""
@@ -263,7 +263,7 @@ def _error(what: str, flags: int, body: bytes) -> NetlinkError | None:
     code = -struct.unpack_from("=i", body)[0]
     if code == 0:
         return None
-    words = ""
+    message = ""
     if flags & _ACK_TLVS:
-        words = _text(attributes(body[4 + _HEADER.size :]).get(1, b""))
-    return NetlinkError(what, code, f"{words} ({os.strerror(code)})" if words else "")
+        message = _text(attributes(body[4 + _HEADER.size :]).get(1, b""))
+    return NetlinkError(what, code, f"{message} ({os.strerror(code)})" if message else "")

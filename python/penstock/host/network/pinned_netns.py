@@ -49,11 +49,11 @@ def take_namespace(entry: Entry) -> bool:
     path = Path(entry.target)
     if entry.token not in path.name:
         return False
-    found = False
+    removed = False
     with contextlib.suppress(PenstockError), Netlink() as root:
         for index, name in root.links():
             if entry.token in name:
-                found = True
+                removed = True
                 root.delete_link(index)
     while stack := mounts_at(path):
         if stack[-1].fstype != "nsfs":
@@ -62,8 +62,8 @@ def take_namespace(entry: Entry) -> bool:
         with contextlib.suppress(PenstockError), Netlink(path) as there:
             there.delete_group(GROUP)
         unmount(path)
-        found = True
+        removed = True
     if path.exists():
         path.unlink()
-        found = True
-    return found
+        removed = True
+    return removed

@@ -1,4 +1,4 @@
-"""What a virtual node may do and see of the host: the same list for whatever makes the node."""
+"""Rights and devices of a virtual node on the host: the same list for every runtime."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DOES_NOT_ISOLATE = (
 )
 
 #: what programs of an ordinary server need as root; IPC_LOCK, because data systems lock their memory
-_KEPT = frozenset(
+_OF_SERVERS = frozenset(
     """CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID SETPCAP NET_BIND_SERVICE NET_RAW IPC_LOCK
     SYS_CHROOT AUDIT_WRITE SETFCAP""".split()
 )
@@ -67,7 +67,7 @@ _TERMINALS = ("c 5:2 rw", "c 136:* rw")
 
 @dataclass(frozen=True)
 class Isolation:
-    """What one node is let: `capabilities` without CAP_, `devices` in /dev."""
+    """Rights of one node: `capabilities` without CAP_, `devices` in /dev."""
 
     capabilities: tuple[str, ...]
     devices: tuple[Device, ...]
@@ -79,37 +79,41 @@ class Isolation:
 
     @property
     def device_rules(self) -> tuple[str, ...]:
-        """What the control group of devices is to let pass."""
+        """Rules of the control group of devices."""
         return (*(device.rule for device in self.devices), *_TERMINALS)
 
 
 def isolation_of(privileges: Iterable[str]) -> Isolation:
-    """What a node is let that was given these. Raises PenstockError for what this process itself lacks."""
-    asked = [p for p in privileges if not p.startswith("/")]
-    held = _held()
-    lacking = [name for name in asked if not held >> CAPABILITIES.index(name) & 1]
+    """Rights of a node with these privileges. Raises PenstockError for those that this process lacks."""
+    requested = [p for p in privileges if not p.startswith("/")]
+    own = _own_capabilities()
+    lacking = [name for name in requested if not own >> CAPABILITIES.index(name) & 1]
     if lacking:
         raise PenstockError(f"privileges: penstock itself has no CAP_{lacking[0]} here to give")
-    kept = (c for bit, c in enumerate(CAPABILITIES) if held >> bit & 1 and c in {*_KEPT, *asked})
-    given = [device_at(p) for p in privileges if p.startswith("/")]
-    known = {device.path for device in DEVICES}
-    return Isolation(tuple(kept), (*DEVICES, *(d for d in given if d.path not in known)))
+    capabilities = (
+        c
+        for bit, c in enumerate(CAPABILITIES)
+        if own >> bit & 1 and c in {*_OF_SERVERS, *requested}
+    )
+    devices = [device_at(p) for p in privileges if p.startswith("/")]
+    paths = {device.path for device in DEVICES}
+    return Isolation(tuple(capabilities), (*DEVICES, *(d for d in devices if d.path not in paths)))
 
 
 def device_at(path: str) -> Device:
     """A device of the host. Raises PenstockError if there is none."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError as error:
         raise PenstockError(f"privileges: {path}: {error.strerror}") from error
     kinds = {stat.S_IFCHR: "c", stat.S_IFBLK: "b"}
-    kind = kinds.get(stat.S_IFMT(found.st_mode))
+    kind = kinds.get(stat.S_IFMT(status.st_mode))
     if kind is None:
         raise PenstockError(f"privileges: {path} is no device")
-    return Device(path, kind, os.major(found.st_rdev), os.minor(found.st_rdev))
+    return Device(path, kind, os.major(status.st_rdev), os.minor(status.st_rdev))
 
 
-def _held() -> int:
+def _own_capabilities() -> int:
     """Our own capabilities, as bits: a node cannot have what its maker lacks."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):

@@ -65,8 +65,10 @@ def unshare(flags: int) -> None:
 
 def mount(source: str, target: str, fstype: str = "", flags: int = 0, options: str = "") -> None:
     """mount(2). Raises OSError that names the target."""
-    words = [os.fsencode(word) or None for word in (source, target, fstype, options)]
-    result = _libc.mount(words[0], words[1], words[2], ctypes.c_ulong(flags), words[3])
+    arguments = [os.fsencode(word) or None for word in (source, target, fstype, options)]
+    result = _libc.mount(
+        arguments[0], arguments[1], arguments[2], ctypes.c_ulong(flags), arguments[3]
+    )
     _check(result, f"mount of {fstype or source} at {target}")
 
 
@@ -148,9 +150,9 @@ def _tree(source: str) -> int:
 
 
 def _place(tree: int, target: str) -> None:
-    words = (ctypes.c_int(tree), b"", ctypes.c_int(_AT_FDCWD), os.fsencode(target))
+    arguments = (ctypes.c_int(tree), b"", ctypes.c_int(_AT_FDCWD), os.fsencode(target))
     flags = ctypes.c_uint(_MOVE_MOUNT_F_EMPTY_PATH)
-    _check(_libc.syscall(ctypes.c_long(_MOVE_MOUNT), *words, flags), f"mount at {target}")
+    _check(_libc.syscall(ctypes.c_long(_MOVE_MOUNT), *arguments, flags), f"mount at {target}")
     mount("", target, flags=MS_PRIVATE)
 
 

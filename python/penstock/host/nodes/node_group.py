@@ -18,7 +18,7 @@ from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock.host.cgroups.cgroup import (
-    _WANTED_BY_NODES,
+    _NODE_CONTROLLERS,
     Hierarchies,
     RunCgroup,
     Write,
@@ -53,7 +53,7 @@ class NodeGroup(RunCgroup):
     )
 
     def journalled(self, journal: Journal, entry: Entry) -> None:
-        """What is set on it is written down with an entry that stands for several groups."""
+        """Record its changes with an entry of several groups."""
         self._journal, self._entry = journal, entry
 
     def entrances(self) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ class NodeGroup(RunCgroup):
         self.set_files(self.cpu_writes(cpus))
 
     def cpu_writes(self, cpus: float | None) -> list[Write]:
-        """What `set_cpus` writes."""
+        """Writes of `set_cpus`."""
         group = self._controller("cpu", cpus is not None)
         if group is None:
             return []
@@ -100,16 +100,18 @@ class NodeGroup(RunCgroup):
         self.set_files(self.cpuset_writes(processors))
 
     def cpuset_writes(self, processors: Iterable[int] | None) -> list[Write]:
-        """What `set_cpuset` writes."""
+        """Writes of `set_cpuset`."""
         group = self._controller("cpuset", processors is not None)
         if group is None:
             return []
-        words = "" if processors is None else ",".join(str(p) for p in sorted(set(processors)))
-        if not words:  # a group with processes may not be without processors
+        processor_list = (
+            "" if processors is None else ",".join(str(p) for p in sorted(set(processors)))
+        )
+        if not processor_list:  # a group with processes may not be without processors
             unified = (group / "cgroup.controllers").exists()
-            whole = "cpuset.cpus.effective" if unified else "cpuset.cpus"
-            words = (group.parent / whole).read_text().strip()
-        return [(group / "cpuset.cpus", words)]
+            source = "cpuset.cpus.effective" if unified else "cpuset.cpus"
+            processor_list = (group.parent / source).read_text().strip()
+        return [(group / "cpuset.cpus", processor_list)]
 
     def cpuset(self) -> tuple[int, ...]:
         """The processors that it may use, read back."""
@@ -130,7 +132,7 @@ class NodeGroup(RunCgroup):
             self.set_files(self.memory_writes(hard_bytes, soft_bytes))
 
     def memory_writes(self, hard_bytes: int | None, soft_bytes: int | None) -> list[Write]:
-        """What `set_memory` writes."""
+        """Writes of `set_memory`."""
         group = self._controller("memory", hard_bytes is not None or soft_bytes is not None)
         if group is None:
             return []
@@ -151,7 +153,7 @@ class NodeGroup(RunCgroup):
         return accepted
 
     def device_writes(self, rules: Iterable[str]) -> list[Write]:
-        """What lets the node's processes open these devices and no others (v1 alone)."""
+        """Writes that let the node's processes open these devices and no others (v1 alone)."""
         group = self.paths.get("devices")
         if group is None:
             return []
@@ -215,12 +217,12 @@ class NodeGroup(RunCgroup):
             pause_s = min(2 * pause_s, 0.01)
 
     def freeze_writes(self, frozen: bool) -> list[Write]:
-        """What `freeze` writes."""
+        """Writes of `freeze`."""
         unified = self.paths.get("unified")
         return [] if unified is None else [(unified / "cgroup.freeze", "1" if frozen else "0")]
 
     def frozen(self) -> bool:
-        """Whether all its processes stand still."""
+        """True if all its processes are frozen."""
         unified = self.paths.get("unified")
         if unified is None:
             return False
@@ -248,14 +250,14 @@ class NodeGroup(RunCgroup):
 
 def parse_cpuset(text: str) -> tuple[int, ...]:
     """Processors of a list such as `0-2,5`; ValueError if it is none."""
-    found: set[int] = set()
+    processors: set[int] = set()
     for part in filter(None, (p.strip() for p in text.split(","))):
         first, _, last = part.partition("-")
         low, high = int(first), int(last or first)
         if high < low:
             raise ValueError(f"{part}: the range is empty")
-        found.update(range(low, high + 1))
-    return tuple(sorted(found))
+        processors.update(range(low, high + 1))
+    return tuple(sorted(processors))
 
 
 @dataclass
@@ -290,22 +292,22 @@ def create_node_groups(
     `everywhere`: in every hierarchy, also those that penstock has no use for but an OCI runtime has.
     Raises PenstockError where there are no control groups, or the kernel refuses.
     """
-    found = hierarchies()
-    parents, switched, missing = _parents(found, _WANTED_BY_NODES)
+    host = hierarchies()
+    parents, switched, missing = _parents(host, _NODE_CONTROLLERS)
     if "unified" not in parents and not any(c in parents for c in ("cpuacct", "pids")):
         raise PenstockError("no control-group hierarchy that may be written; nodes need one")
     settings: list[Entry] = []
-    if switched and found.unified is not None:
-        settings, refused = _switch_on(found.unified, switched, journal, cluster)
+    if switched and host.unified is not None:
+        settings, refused = _switch_on(host.unified, switched, journal, cluster)
         for controller in refused:
             parents = {c: p for c, p in parents.items() if c != controller}
-            missing.append(f"{controller}: cannot be switched on for {found.unified}")
+            missing.append(f"{controller}: cannot be switched on for {host.unified}")
     if everywhere:
         for mount in mounts():
             if mount.fstype == "cgroup" and Path(mount.point) not in parents.values():
                 parents[f"also {os.path.basename(mount.point)}"] = Path(mount.point)
     token = new_token()
-    above = _above(cluster, token, found, parents)
+    above = _above(cluster, token, host, parents)
     if above is not None:
         # a runtime goes to the root of the hierarchy first; the unified group is entered last
         first = {"also unified": parents["unified"]} if everywhere else {}
@@ -321,7 +323,7 @@ def create_node_groups(
     entry = journal.plan(
         "cgroup", f"penstock-{cluster}-*-{token}", run=cluster, token=token, new=planned
     )
-    made = NodeGroups(groups, journal, entry, settings, above)
+    node_groups = NodeGroups(groups, journal, entry, settings, above)
     for group in groups.values():
         group.journalled(journal, entry)
     try:
@@ -333,12 +335,12 @@ def create_node_groups(
             _prepare_cpuset(group.paths.get("cpuset"))
         journal.done(entry)
     except (OSError, PenstockError) as error:
-        made.remove()
+        node_groups.remove()
         raise PenstockError(f"control groups of {cluster}: {error}") from error
-    return made
+    return node_groups
 
 
-def _above(cluster: str, token: str, found: Hierarchies, parents: dict[str, Path]) -> Path | None:
+def _above(cluster: str, token: str, host: Hierarchies, parents: dict[str, Path]) -> Path | None:
     """The group of the whole cluster in a unified hierarchy without controllers of ours (a hybrid host): it
     costs nothing, and the tracer knows all nodes by it. None elsewhere: all would weigh as one node."""
     unified = parents.get("unified")

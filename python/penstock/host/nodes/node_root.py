@@ -32,7 +32,7 @@ class Bind:
 
 @dataclass(frozen=True)
 class NodeRoot:
-    """Where a node's root comes from and is put together.
+    """Source and directories of a node's root.
 
     `lower`: the image, or `/`; `changes`, `work`: directories of the overlay, of the node alone; `at`: an
     empty directory; `tmp`: its /tmp; `hosts`: the file that is its /etc/hosts.
@@ -83,10 +83,12 @@ def mount_proc(inside: str) -> None:
 def mount_groups(inside: str) -> None:
     """Mounts the control groups of this process's namespace in a root, to be read. Raises OSError."""
     top = "/sys/fs/cgroup"
-    found = [m for m in mounts() if m.fstype in ("cgroup", "cgroup2") and m.point.startswith(top)]
-    if found and all(m.point != top for m in found):
+    hierarchies = [
+        m for m in mounts() if m.fstype in ("cgroup", "cgroup2") and m.point.startswith(top)
+    ]
+    if hierarchies and all(m.point != top for m in hierarchies):
         mount("tmpfs", f"{inside}{top}", "tmpfs", _PLAIN, "size=64k,mode=755")
-    for each in found:
+    for each in hierarchies:
         os.makedirs(f"{inside}{each.point}", exist_ok=True)
         options = ",".join(o for o in each.super_options if o not in ("rw", "ro"))
         named = options if each.fstype == "cgroup" else ""
@@ -95,13 +97,13 @@ def mount_groups(inside: str) -> None:
 
 def _overlay(root: NodeRoot, token: str) -> None:
     """By descriptors, so that no character of a path can be taken for a separator of options."""
-    held = [os.open(path, os.O_PATH) for path in (root.lower, root.changes, root.work)]
+    descriptors = [os.open(path, os.O_PATH) for path in (root.lower, root.changes, root.work)]
     try:
-        lower, upper, work = (f"/proc/self/fd/{fd}" for fd in held)
+        lower, upper, work = (f"/proc/self/fd/{fd}" for fd in descriptors)
         options = f"lowerdir={lower},upperdir={upper},workdir={work}"
         mount(f"penstock:{token}", root.at, "overlay", MS_NODEV, options)
     finally:
-        for fd in held:
+        for fd in descriptors:
             os.close(fd)
 
 

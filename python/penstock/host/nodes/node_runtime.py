@@ -1,4 +1,4 @@
-"""What makes virtual nodes: a row of `penstock.plugins.NODE_RUNTIMES` each."""
+"""Runtimes that make virtual nodes: a row of `penstock.plugins.NODE_RUNTIMES` each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NodeRuntime(Protocol):
 
     @staticmethod
     def missing() -> str:
-        """What the host lacks for it, in words; empty if nothing."""
+        """The part that the host lacks for it, as text; empty if nothing."""
 
     def make(self, births: dict[str, Birth]) -> dict[str, int | str]:
         """Gives each node its first process, which waits for ever: its pid or, in words, what went wrong."""
@@ -34,16 +34,16 @@ class NodeRuntime(Protocol):
         """All nodes are gone."""
 
 
-def runtime_of(wanted: str) -> str:
-    """The name of the runtime that is wanted, of `auto` the first that lacks nothing here.
+def runtime_of(requested: str) -> str:
+    """The name of the requested runtime; for `auto` the first that lacks nothing here.
 
     BadInput for one that is none, or that lacks something.
     """
-    if wanted != "auto":
-        if what := NODE_RUNTIMES.load(wanted).missing():
-            others = " or ".join(name for name in NODE_RUNTIMES if name != wanted)
-            raise BadInput(f"runtime {wanted}: {what}; expected runtime: {others}")
-        return wanted
+    if requested != "auto":
+        if what := NODE_RUNTIMES.load(requested).missing():
+            others = " or ".join(name for name in NODE_RUNTIMES if name != requested)
+            raise BadInput(f"runtime {requested}: {what}; expected runtime: {others}")
+        return requested
     lacking: dict[str, str] = {}
     for name in NODE_RUNTIMES:
         lacking[name] = NODE_RUNTIMES.load(name).missing()

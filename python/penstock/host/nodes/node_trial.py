@@ -1,4 +1,4 @@
-"""What virtual nodes need of a host, tried out where nothing is left of it: in a child's own namespaces."""
+"""Trial of the host's support of virtual nodes, without traces: in a child's own namespaces."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def lacking_namespaces() -> list[str]:
 
 def overlay_trouble(journal: Journal) -> str:
     """Why no overlay with its changes in the state directory can be mounted; empty if one can."""
-    made = make_directory(state_dir() / f"probe-{os.getpid()}", journal)
-    place = Path(made.target)
+    directory = make_directory(state_dir() / f"probe-{os.getpid()}", journal)
+    place = Path(directory.target)
     try:
         for name in ("upper", "work", "at"):
             (place / name).mkdir()
@@ -47,7 +47,7 @@ def overlay_trouble(journal: Journal) -> str:
 
         return _tried(mount)
     finally:
-        remove_directory(made, journal)
+        remove_directory(directory, journal)
 
 
 def veth_trouble() -> str:
@@ -62,8 +62,8 @@ def veth_trouble() -> str:
 
 def missing_controllers() -> list[str]:
     """The controllers that a node's limits need and that are not there."""
-    found = hierarchies()
-    there = {*found.v1, *found.v2}
+    host = hierarchies()
+    there = {*host.v1, *host.v2}
     return [name for name in ("cpu", "cpuset", "memory", "pids") if name not in there]
 
 
@@ -85,7 +85,7 @@ def _unshare(flag: int) -> Callable[[], None]:
 
 
 def _tried(trial: Callable[[], None]) -> str:
-    """What a child that tries it out dies of; empty if it succeeds."""
+    """Error of a child that runs the trial; empty if it succeeds."""
     reads, writes = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -96,7 +96,7 @@ def _tried(trial: Callable[[], None]) -> str:
         finally:
             os._exit(0)
     os.close(writes)
-    with os.fdopen(reads, "rb") as said:
-        words = said.read().decode(errors="replace")
+    with os.fdopen(reads, "rb") as pipe:
+        message = pipe.read().decode(errors="replace")
     os.waitpid(pid, 0)
-    return words
+    return message

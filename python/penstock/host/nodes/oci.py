@@ -53,9 +53,9 @@ class RuncRuntime:
     def make(self, births: dict[str, Birth]) -> dict[str, int | str]:
         """Makes these nodes, some at a time; gives a pid or, in words, what went wrong, for each."""
         with ThreadPoolExecutor(_TOGETHER) as pool:
-            made = {key: pool.submit(self._make, birth) for key, birth in births.items()}
+            futures = {key: pool.submit(self._make, birth) for key, birth in births.items()}
         answers: dict[str, int | str] = {}
-        for key, future in made.items():
+        for key, future in futures.items():
             try:
                 answers[key] = future.result()
             except (OSError, PenstockError, subprocess.SubprocessError) as error:
@@ -94,8 +94,8 @@ class RuncRuntime:
                 check=False,
             )
         if done.returncode != 0:
-            words = log.read_text(errors="replace").strip().splitlines()
-            raise PenstockError(f"runc: {' | '.join(words[-2:])}")
+            lines = log.read_text(errors="replace").strip().splitlines()
+            raise PenstockError(f"runc: {' | '.join(lines[-2:])}")
         pid = int(pid_file.read_text())
         for group in birth.groups:
             entrance = Path(group).with_name("cgroup.procs")
@@ -177,7 +177,7 @@ def _mounts(root: NodeRoot) -> list[dict[str, Any]]:
     def one(at: str, kind: str, source: str, *options: str) -> dict[str, Any]:
         return {"destination": at, "type": kind, "source": source, "options": list(options)}
 
-    found = [
+    mounts = [
         one("/proc", "proc", "proc", "nosuid", "noexec", "nodev"),
         one("/sys", "sysfs", "sysfs", "nosuid", "noexec", "nodev", "ro"),
         one("/dev", "tmpfs", "tmpfs", "nosuid", "mode=755", "size=64k"),
@@ -191,11 +191,11 @@ def _mounts(root: NodeRoot) -> list[dict[str, Any]]:
     ]
     if os.path.isdir("/sys/fs/cgroup"):
         plain = ("nosuid", "noexec", "nodev", "ro")
-        found.insert(2, one("/sys/fs/cgroup", "cgroup", "cgroup", *plain))
+        mounts.insert(2, one("/sys/fs/cgroup", "cgroup", "cgroup", *plain))
     for bind in root.binds:
         write = "ro" if bind.read_only else "rw"
-        found.append(one(bind.target, "none", bind.source, "bind", "nosuid", "nodev", write))
-    return found
+        mounts.append(one(bind.target, "none", bind.source, "bind", "nosuid", "nodev", write))
+    return mounts
 
 
 def _plain(path: str) -> str:

@@ -40,8 +40,9 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Birth:
-    """What a new node is made of: `groups` are the files by which a process enters its control groups,
-    `filter` is that of its system calls."""
+    """Specification of a new node: `groups` are the files by which a process enters its control groups,
+    `filter` is that of its system calls.
+    """
 
     hostname: str
     groups: tuple[str, ...]
@@ -150,27 +151,27 @@ def _serve(sock: socket.socket) -> None:
                 key, answered = builders.pop(fd), os.read(fd, 1)
                 os.close(fd)
                 if not answered:
-                    words = {"key": key, "error": "what builds the node was killed"}
-                    sock.send(json.dumps(words).encode())
+                    failure = {"key": key, "error": "what builds the node was killed"}
+                    sock.send(json.dumps(failure).encode())
                 continue
             raw = sock.recv(_PACKET)
             if not raw:
                 return
-            asked = json.loads(raw)
-            says = _build(sock, asked)
-            builders[says] = asked["key"]
+            request = json.loads(raw)
+            says = _build(sock, request)
+            builders[says] = request["key"]
             poller.register(says, select.POLLIN)
 
 
-def _build(sock: socket.socket, asked: dict[str, Any]) -> int:
+def _build(sock: socket.socket, request: dict[str, Any]) -> int:
     """Forks what builds one node and answers; gives a pipe that it writes to when it has."""
     says, done = os.pipe()
     if os.fork():
         os.close(done)
         return says
-    answer: dict[str, Any] = {"key": asked["key"]}
+    answer: dict[str, Any] = {"key": request["key"]}
     try:
-        answer["pid"] = _bear(_birth(asked))
+        answer["pid"] = _bear(_birth(request))
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         answer["error"] = f"{where}{error.strerror or error}"
@@ -183,17 +184,17 @@ def _build(sock: socket.socket, asked: dict[str, Any]) -> int:
         os._exit(0)
 
 
-def _birth(asked: dict[str, Any]) -> Birth:
-    root = asked["root"]
+def _birth(request: dict[str, Any]) -> Birth:
+    root = request["root"]
     binds = tuple(Bind(**each) for each in root.pop("binds"))
-    devices = tuple(Device(**each) for each in asked["isolation"]["devices"])
+    devices = tuple(Device(**each) for each in request["isolation"]["devices"])
     return Birth(
-        asked["hostname"],
-        tuple(asked["groups"]),
+        request["hostname"],
+        tuple(request["groups"]),
         NodeRoot(**root, binds=binds),
-        asked["token"],
-        Isolation(tuple(asked["isolation"]["capabilities"]), devices),
-        asked["filter"],
+        request["token"],
+        Isolation(tuple(request["isolation"]["capabilities"]), devices),
+        request["filter"],
     )
 
 
@@ -211,11 +212,11 @@ def _bear(birth: Birth) -> int:
         _first_process(birth, writes)
     os.close(writes)
     with os.fdopen(reads) as says:
-        said = says.read()
-    if said != "ready":
+        state = says.read()
+    if state != "ready":
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        raise OSError(f"its first process: {said or 'it was killed'}")
+        raise OSError(f"its first process: {state or 'it was killed'}")
     try:
         namespaces.pivot_into(birth.root.at)
     except BaseException:
@@ -226,10 +227,10 @@ def _bear(birth: Birth) -> int:
 
 def _write_protect(program: str) -> None:
     """The node's root sees its first process's program, which is the host's, by /proc/1/exe."""
-    found = mount_of(program)
-    if found is not None:
+    mount = mount_of(program)
+    if mount is not None:
         flags = namespaces.MS_BIND | namespaces.MS_REMOUNT | namespaces.MS_RDONLY
-        namespaces.mount("", found.point, flags=flags)
+        namespaces.mount("", mount.point, flags=flags)
 
 
 def _first_process(birth: Birth, says: int) -> None:

@@ -96,9 +96,9 @@ Rule = tuple[list[str], int, tuple[int, str, int, int] | None]
 
 
 def rules(capabilities: Iterable[str]) -> Iterator[Rule]:
-    """What becomes of system calls in a node with these capabilities."""
-    held = set(capabilities)
-    gained = {call for name in held for call in _BY_CAPABILITY.get(name, ())}
+    """Rules for system calls in a node with these capabilities."""
+    own = set(capabilities)
+    gained = {call for name in own for call in _BY_CAPABILITY.get(name, ())}
     yield [*_ALLOWED, *sorted(gained)], 0, None
     refused = {call for calls in _BY_CAPABILITY.values() for call in calls} - gained
     yield [*sorted(refused - _ABSENT), *_NEVER], errno.EPERM, None
@@ -106,7 +106,7 @@ def rules(capabilities: Iterable[str]) -> Iterator[Rule]:
         yield ["socket"], 0, (0, operator, family, 0)
     for persona in _PERSONAS:
         yield ["personality"], 0, (0, "EQ", persona, 0)
-    if "SYS_ADMIN" in held:
+    if "SYS_ADMIN" in own:
         yield ["clone"], 0, None
     else:
         yield ["clone"], 0, (_FLAGS_OF_CLONE, "MASKED_EQ", _NAMESPACES, 0)
@@ -143,7 +143,7 @@ class _Condition(ctypes.Structure):
 
 
 def missing() -> str:
-    """What lacks to compile a filter, in words; empty if nothing."""
+    """The library that is missing to compile a filter, as text; empty if none."""
     try:
         ctypes.CDLL(_LIBRARY)
     except OSError:
@@ -166,12 +166,12 @@ def compiled(capabilities: Iterable[str]) -> bytes:
                 number = library.seccomp_syscall_resolve_name(name.encode())
                 if number < 0:
                     continue  # of another machine, or newer than the library
-                words = (_Condition * 1)()
+                conditions = (_Condition * 1)()
                 if condition is not None:
                     argument, operator, a, b = condition
-                    words[0] = _Condition(argument, _OPERATORS[operator], a, b)
+                    conditions[0] = _Condition(argument, _OPERATORS[operator], a, b)
                 count = 0 if condition is None else 1
-                result = library.seccomp_rule_add_array(context, action, number, count, words)
+                result = library.seccomp_rule_add_array(context, action, number, count, conditions)
                 if result < 0:
                     raise PenstockError(f"filter of system calls: {name}: {os.strerror(-result)}")
         with tempfile.TemporaryFile() as file:

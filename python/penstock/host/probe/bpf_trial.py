@@ -1,4 +1,4 @@
-"""Whether the kernel takes BPF programs, by loading and attaching empty ones (bpf(2), for a moment)."""
+"""Trial of the kernel's support of BPF programs: loads and attaches empty ones (bpf(2), for a moment)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def trials() -> dict[str, tuple[Verdict, str]]:
-    """What was found for tp_btf, raw_tp, tracepoint and fentry: verdict and detail."""
+    """Verdict and detail for tp_btf, raw_tp, tracepoint and fentry."""
     ids = _type_ids({("btf_trace_sys_enter", _TYPEDEF), ("vfs_read", _FUNC)})
     return {
         "tp_btf": _traced("btf_trace_sys_enter", _TRACE_RAW_TP, ids),
@@ -103,14 +103,14 @@ def _loaded_only() -> tuple[Verdict, str]:
 
 
 def _refused(step: str, error: int) -> tuple[Verdict, str]:
-    words = f"{step}: {os.strerror(error)}"
+    detail = f"{step}: {os.strerror(error)}"
     denied = error in (errno.EPERM, errno.EACCES)
     if error == errno.ENOTSUP or (denied and os.geteuid() != 0):
-        return "unknown", words
-    return "unsupported", words
+        return "unknown", detail
+    return "unsupported", detail
 
 
-def _type_ids(wanted: set[tuple[str, int]]) -> dict[str, int]:
+def _type_ids(types: set[tuple[str, int]]) -> dict[str, int]:
     """BTF ids of named types of a kind in the running kernel; those not found are left out."""
     try:
         raw = _BTF.read_bytes()
@@ -119,20 +119,20 @@ def _type_ids(wanted: set[tuple[str, int]]) -> dict[str, int]:
     header, types_at, types_len, strings_at, strings_len = struct.unpack_from("<IIIII", raw, 4)
     strings = raw[header + strings_at : header + strings_at + strings_len]
     sought = {}
-    for name, kind in wanted:
+    for name, kind in types:
         at = strings.find(b"\0" + name.encode() + b"\0")
         if at >= 0:
             sought[at + 1, kind] = name
-    found: dict[str, int] = {}
+    ids: dict[str, int] = {}
     at, end, number = header + types_at, header + types_at + types_len, 0
-    words = struct.Struct("<II")
-    while at < end and len(found) < len(sought):
+    entry = struct.Struct("<II")
+    while at < end and len(ids) < len(sought):
         number += 1
-        name_at, info = words.unpack_from(raw, at)
+        name_at, info = entry.unpack_from(raw, at)
         kind = info >> 24 & 0x1F
         hit = sought.get((name_at, kind))
         if hit is not None:
-            found[hit] = number
+            ids[hit] = number
         own, each = _TAIL.get(kind, (0, 0))
         at += 12 + own + each * (info & 0xFFFF)
-    return found
+    return ids

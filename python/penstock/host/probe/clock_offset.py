@@ -1,4 +1,4 @@
-"""How far the clock of a node is from ours."""
+"""Offset of a node's clock from ours."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Offset:
-    """How far a clock is ahead of ours, and the bound on how wrong that can be [ns]; of how many exchanges.
+    """Offset of a clock from ours, with the bound of its error [ns]; number of exchanges.
 
     The bound holds whatever share of a round trip either way took.
     """
@@ -36,7 +36,7 @@ class Offset:
     exchanges: int
 
     def warns(self, interval_ns: int) -> bool:
-        """Whether it is more than half an interval of sampling."""
+        """True if it is more than half an interval of sampling."""
         return abs(self.offset_ns) + self.bound_ns > interval_ns / 2
 
     def drift(self, later: Offset) -> int:
@@ -49,25 +49,25 @@ def offset_of(exchanges: Iterable[Exchange]) -> Offset:
 
     BadInput for fewer than eight.
     """
-    found = sorted(exchanges, key=lambda e: e.received_ns - e.sent_ns)
-    if len(found) < LEAST_EXCHANGES:
-        raise BadInput(f"found {len(found)} exchanges; expected at least {LEAST_EXCHANGES}")
-    best = found[0]
+    by_trip = sorted(exchanges, key=lambda e: e.received_ns - e.sent_ns)
+    if len(by_trip) < LEAST_EXCHANGES:
+        raise BadInput(f"found {len(by_trip)} exchanges; expected at least {LEAST_EXCHANGES}")
+    best = by_trip[0]
     trip = best.received_ns - best.sent_ns
     if trip < 0:
         raise BadInput(
             f"found an answer {-trip} ns before its question; expected a clock that goes on"
         )
     bound = (trip + 1) // 2 + best.read_bound_ns
-    return Offset(best.there_ns - (best.sent_ns + trip // 2), bound, len(found))
+    return Offset(best.there_ns - (best.sent_ns + trip // 2), bound, len(by_trip))
 
 
 def measure(ask: Callable[[], int], exchanges: int = LEAST_EXCHANGES) -> Offset:
     """Asks for the time there (UTC ns) again and again, by a clock of ours that takes no step meanwhile."""
     begin = time.time_ns() - time.monotonic_ns()
-    found = []
+    samples = []
     for _ in range(exchanges):
         sent = time.monotonic_ns() + begin
         there = ask()
-        found.append(Exchange(sent, there, time.monotonic_ns() + begin))
-    return offset_of(found)
+        samples.append(Exchange(sent, there, time.monotonic_ns() + begin))
+    return offset_of(samples)

@@ -1,4 +1,4 @@
-"""What this host draws, from the meters that the kernel shows: RAPL counters or a hwmon sensor."""
+"""Power and energy of this host, from the kernel's meters: RAPL counters or a hwmon sensor."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What this host can do, found out by trying: supported, unsupported, or could not tell.
+"""Features of this host, by trial: supported, unsupported, or unknown.
 
-Each probe answers in one of three ways and says what is missing, how to get it and from which kernel on.
+Each probe gives one of three verdicts, the part that is missing, the remedy and the kernel that has it.
 Nothing outlives a probe; what it mounts or makes for a moment goes through the journal.
 """
 
@@ -58,15 +58,15 @@ Probe = Callable[[Journal], Iterator[Feature]]
 
 def probe_host(journal: Journal | None = None) -> list[Feature]:
     """Every feature of the host. A probe that fails itself gives 'unknown', never an exception."""
-    found: list[Feature] = []
+    features: list[Feature] = []
     log = journal or Journal()
     for probe in PROBES:
         try:
-            found.extend(probe(log))
+            features.extend(probe(log))
         except (OSError, PenstockError, subprocess.SubprocessError, ValueError) as error:
             name = probe.__name__.lstrip("_")
-            found.append(Feature("probe", name, "unknown", str(error)))
-    return found
+            features.append(Feature("probe", name, "unknown", str(error)))
+    return features
 
 
 def _rights(_: Journal) -> Iterator[Feature]:
@@ -79,12 +79,12 @@ def _rights(_: Journal) -> Iterator[Feature]:
         "" if root else "run as root; without it: emulated disks, prediction and reports only",
         "control groups, tracing, mounts for others",
     )
-    held = _capabilities()
-    if held is None:
+    capabilities = _capabilities()
+    if capabilities is None:
         yield Feature("rights", "capabilities", "unknown", "/proc/self/status does not tell")
         return
     for number, name, use in _CAPABILITIES:
-        has = bool(held >> number & 1)
+        has = bool(capabilities >> number & 1)
         yield Feature(
             "rights",
             name,
@@ -148,20 +148,20 @@ def _fuse_mount(journal: Journal, device: int, use: str) -> Feature:
             return Feature("disk", "fuse", "unsupported", f"mount: {error}", "allow mount(2)", use)
         unmount(where.target)
         journal.undone(entry)
-        found = "mounted for a trial; sync(2) and syncfs(2) flush no such disk, fsync(2) does"
-        return Feature("disk", "fuse", "supported", found, "", use)
+        detail = "mounted for a trial; sync(2) and syncfs(2) flush no such disk, fsync(2) does"
+        return Feature("disk", "fuse", "supported", detail, "", use)
     finally:
         remove_directory(where, journal)
 
 
 def _control_groups(journal: Journal) -> Iterator[Feature]:
-    found = hierarchies()
-    offered = sorted({*found.v1, *found.v2})
+    host = hierarchies()
+    offered = sorted({*host.v1, *host.v2})
     yield Feature(
         "control groups",
         "layout",
         "supported" if offered else "unsupported",
-        f"{found.layout}: {' '.join(offered)}",
+        f"{host.layout}: {' '.join(offered)}",
         "" if offered else "mount a control-group hierarchy",
         "memory limits, tracing one run",
     )
@@ -201,9 +201,9 @@ def _bpf(_: Journal) -> Iterator[Feature]:
     has = Path("/sys/kernel/btf/vmlinux").exists()
     remedy = "" if has else "a kernel built with CONFIG_DEBUG_INFO_BTF"
     yield Feature("tracing", "btf", "supported" if has else "unsupported", "", remedy, "tracing")
-    told = trials()
+    verdicts = trials()
     for hook, use in _BPF_HOOKS.items():
-        verdict, detail = told[hook]
+        verdict, detail = verdicts[hook]
         remedy = "" if verdict == "supported" else "root, and a kernel that offers it"
         if verdict == "unsupported" and hook == "fentry":
             remedy = "nothing to do where tp_btf works: it does the same here"
@@ -222,21 +222,21 @@ def _bpf(_: Journal) -> Iterator[Feature]:
 
 
 def _traced() -> Iterator[Feature]:
-    """What the tracer sees here and by which hook, found by putting its programs in for a moment."""
+    """Calls that the tracer sees here and their hooks, from loading its programs for a moment."""
     try:
         native = importlib.import_module("penstock._native")
-        told = json.loads(native.trace_hooks("trace"))
+        hooks = json.loads(native.trace_hooks("trace"))
     except (ImportError, RuntimeError) as error:
         yield Feature("tracing", "calls", "unsupported", str(error), "", "penstock trace")
         return
-    for name, row in told.items():
-        words = f"{row['state']} by {row['hook']}" if row["hook"] else row["state"]
+    for name, row in hooks.items():
+        detail = f"{row['state']} by {row['hook']}" if row["hook"] else row["state"]
         if row["missing"]:
-            words += f"; not seen: {row['missing']}"
+            detail += f"; not seen: {row['missing']}"
         if row["reason"]:
-            words += f" ({row['reason']})"
+            detail += f" ({row['reason']})"
         there: Verdict = "unsupported" if row["state"] == "absent" else "supported"
-        yield Feature("tracing", name, there, words, "", "penstock trace")
+        yield Feature("tracing", name, there, detail, "", "penstock trace")
 
 
 def _kernel(_: Journal) -> Iterator[Feature]:
@@ -294,7 +294,7 @@ def _io_uring() -> Feature:
 
 
 def _relay() -> Feature:
-    """What carries frames between nodes where the kernel cannot delay or lose them."""
+    """The relay, which carries frames between nodes where the kernel cannot delay or lose them."""
     use = "delay and loss on links where the kernel has no netem"
     if hasattr(importlib.import_module("penstock._native"), "relay_main"):
         return Feature("nodes", "relay", "supported", "in user space", "", use)
@@ -304,7 +304,7 @@ def _relay() -> Feature:
 def _disciplines() -> Iterator[Feature]:
     """Queueing disciplines, tried in a network namespace of their own."""
     tc, unshare = shutil.which("tc"), shutil.which("unshare")
-    for kind, words, use in (
+    for kind, options, use in (
         ("netem", ["netem", "delay", "1ms"], "delay and loss on links"),
         ("tbf", ["tbf", "rate", "1mbit", "burst", "32kbit", "latency", "50ms"], "rate of links"),
     ):
@@ -312,21 +312,21 @@ def _disciplines() -> Iterator[Feature]:
             remedy = "install the package iproute2"
             yield Feature("kernel", kind, "unknown", "no tc to try with", remedy, use)
             continue
-        line = [unshare, "-n", tc, "qdisc", "add", "dev", "lo", "root", *words]
+        line = [unshare, "-n", tc, "qdisc", "add", "dev", "lo", "root", *options]
         tried = subprocess.run(line, capture_output=True, text=True, timeout=10)
-        said = (tried.stderr.strip().splitlines() or [""])[0]
+        message = (tried.stderr.strip().splitlines() or [""])[0]
         if tried.returncode == 0:
             yield Feature("kernel", kind, "supported", "tried in a namespace of its own", "", use)
-        elif "unshare" in said:
-            yield Feature("kernel", kind, "unknown", said, "root", use)
+        elif "unshare" in message:
+            yield Feature("kernel", kind, "unknown", message, "root", use)
         else:
             remedy = f"the kernel module sch_{kind}"
             remedy += "; until then the relay does it, in user space" * (kind == "netem")
-            yield Feature("kernel", kind, "unsupported", said, remedy, use)
+            yield Feature("kernel", kind, "unsupported", message, remedy, use)
 
 
 def _nodes(journal: Journal) -> Iterator[Feature]:
-    """What virtual nodes need, tried out where nothing is left of it."""
+    """Features that virtual nodes need, tried without traces."""
     yield _relay()
     for name, trouble, remedy, use in (
         (
@@ -394,16 +394,16 @@ def _debian_postgres(tool: str) -> str | None:
     """Debian keeps PostgreSQL's programs out of the PATH."""
     if tool not in ("pgbench", "psql"):
         return None
-    found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{tool}"))
-    return str(found[-1]) if found else None
+    paths = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{tool}"))
+    return str(paths[-1]) if paths else None
 
 
 def _version(path: str, tool: str) -> str:
     if tool == "chromium":
         return ""  # starts a browser to say so
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=5)
-        match = re.search(r"\d+(\.\d+)+", said.stdout + said.stderr)
+        output = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=5)
+        match = re.search(r"\d+(\.\d+)+", output.stdout + output.stderr)
         return match.group() if match else ""
     return ""
 

@@ -1,4 +1,4 @@
-"""A command that puts right what other commands did to the host: in the journal before any of those runs.
+"""A command that reverses changes of other commands: in the journal before any of those runs.
 
 What a study's own commands change nobody but the study can put back. So its `undo` is written down whole
 (line, environment, directory, user, time-out) and is run by whoever puts the host back, once, or again after
@@ -19,7 +19,7 @@ from penstock.errors import PenstockError, printable
 from penstock.host.cgroups.cgroup import RunCgroup, create_run_cgroup
 from penstock.host.journal.directories import make_directory, remove_directory
 from penstock.host.journal.journal import Entry, Journal, JournalFailure, new_token
-from penstock.host.processes.launch import LAST_WORDS, last_words, launch
+from penstock.host.processes.launch import LAST_LINE_LENGTH, last_line_of, launch
 from penstock.state import runtime_dir
 
 
@@ -37,66 +37,66 @@ class Command:
     def read(cls, value: Any) -> Command:
         """Out of a journal; PenstockError for what is none."""
         try:
-            found = cls(**value)
+            command = cls(**value)
         except TypeError as error:
             raise PenstockError(f"found no command in the journal: {error}") from None
         kinds = (
-            isinstance(found.line, str),
-            isinstance(found.cwd, str),
-            isinstance(found.env, dict)
-            and all(isinstance(text, str) for text in (*found.env, *found.env.values())),
-            found.user is None or isinstance(found.user, str),
-            isinstance(found.timeout_s, int | float) and found.timeout_s > 0,
+            isinstance(command.line, str),
+            isinstance(command.cwd, str),
+            isinstance(command.env, dict)
+            and all(isinstance(text, str) for text in (*command.env, *command.env.values())),
+            command.user is None or isinstance(command.user, str),
+            isinstance(command.timeout_s, int | float) and command.timeout_s > 0,
         )
         if not all(kinds):
             raise PenstockError("found no command in the journal: a value of the wrong kind")
-        return found
+        return command
 
 
 def plan_command(
     journal: Journal, name: str, command: Command, before: Entry | None = None
 ) -> Entry:
-    """Writes down that `command` puts right what is about to be done; in place of that of `before`.
+    """Record that `command` reverses the next changes; in place of the command of `before`.
 
-    Raises JournalFailure where it cannot be, PenstockError where others may write to the journal: nothing
-    that it would put right must be done then.
+    Raises JournalFailure if that fails, PenstockError where others may write to the journal: make no change
+    that it would reverse then.
     """
     refuse_shared(journal)
-    said = asdict(command)
+    fields = asdict(command)
     if before is None:
-        return journal.plan("command", name, new=said)
-    if said != before.new:
-        journal.alter([(before, {"command": (before.new, said)})])
-    return replace(before, new=said)
+        return journal.plan("command", name, new=fields)
+    if fields != before.new:
+        journal.alter([(before, {"command": (before.new, fields)})])
+    return replace(before, new=fields)
 
 
 def run_planned(entry: Entry, journal: Journal) -> tuple[str, str]:
     """Runs the command of an entry to its end or its time-out; outcome and note.
 
-    Raises PenstockError with its last words if it fails: it is then still to be run.
+    Raises PenstockError with the last line of its output if it fails; it is then still to be run.
     """
     refuse_shared(journal)
     command = Command.read(entry.values.get("command", (None, entry.new))[1])
     with (
-        tempfile.TemporaryFile(dir=runtime_dir()) as said,
+        tempfile.TemporaryFile(dir=runtime_dir()) as output,
         _directory(command.cwd, journal) as cwd,
     ):
         with _group(journal) as cgroup:
             finished = launch(
                 command.line,
                 cgroup,
-                said,
-                said,
+                output,
+                output,
                 extra_env=command.env,
                 cwd=cwd,
                 timeout_s=command.timeout_s,
                 user=command.user,
             )
-        words = printable(last_words(said))[:LAST_WORDS] or "it said nothing"
+        message = printable(last_line_of(output))[:LAST_LINE_LENGTH] or "it said nothing"
     if finished.exit_status != 0:
         took = finished.timed_out and f"took longer than {command.timeout_s:g} s"
         how = took or f"ended with status {finished.exit_status}"
-        raise PenstockError(f"it {how}: {words} (command: {command.line})")
+        raise PenstockError(f"it {how}: {message} (command: {command.line})")
     return "undone", "its command was run"
 
 
@@ -109,28 +109,28 @@ def _group(journal: Journal) -> contextlib.AbstractContextManager[RunCgroup | No
 
 
 @contextlib.contextmanager
-def _directory(wanted: str, journal: Journal) -> Iterator[str]:
+def _directory(path: str, journal: Journal) -> Iterator[str]:
     """The directory of a command; an empty one where that went with its campaign."""
-    if os.path.isdir(wanted):
-        yield wanted
+    if os.path.isdir(path):
+        yield path
         return
-    made = make_directory(runtime_dir() / f"undo-{new_token()}", journal, mode=0o711)
+    entry = make_directory(runtime_dir() / f"undo-{new_token()}", journal, mode=0o711)
     try:
-        yield made.target
+        yield entry.target
     finally:
-        remove_directory(made, journal)
+        remove_directory(entry, journal)
 
 
 def refuse_shared(journal: Journal) -> None:
     """PenstockError where somebody else may write to the journal or put another in its place."""
     for path in (journal.path.parent, journal.path):
         try:
-            found = path.lstat()
+            status = path.lstat()
         except FileNotFoundError:
             continue
-        theirs = found.st_uid != os.geteuid() or found.st_mode & 0o022
-        if theirs or stat.S_ISLNK(found.st_mode):
+        theirs = status.st_uid != os.geteuid() or status.st_mode & 0o022
+        if theirs or stat.S_ISLNK(status.st_mode):
             raise PenstockError(
-                f"{path}: found user {found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}; a command is "
+                f"{path}: found user {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}; a command is "
                 f"run out of the undo journal only where nobody but user {os.geteuid()} may write to it"
             )

@@ -39,7 +39,7 @@ def listen(path: Path) -> socket.socket:
 
 
 def may_ask(connection: socket.socket) -> bool:
-    """Whether root or our own user is at the other end (SO_PEERCRED, unix(7))."""
+    """True if root or our own user is at the other end (SO_PEERCRED, unix(7))."""
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
     _, uid, _ = _PEER.unpack(peer)
     return uid in (0, os.geteuid())
@@ -90,9 +90,9 @@ def answering(
 
 
 def _request(line: bytes) -> Mapping[str, Any]:
-    """What was asked; of what is no request, nothing."""
+    """The parsed request; empty if it is malformed."""
     try:
-        asked = json.loads(line.decode())
+        request = json.loads(line.decode())
     except (ValueError, RecursionError):
         return {}
-    return asked if isinstance(asked, dict) and isinstance(asked.get("cmd"), str) else {}
+    return request if isinstance(request, dict) and isinstance(request.get("cmd"), str) else {}

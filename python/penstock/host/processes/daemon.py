@@ -60,15 +60,15 @@ class Daemon:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """True if it still runs."""
         if self._child is not None:
             return self._child.poll() is None
         return Identity.of(self.pid) is not None
 
     def call(self, cmd: str, timeout_s: float = 60.0, **arguments: Any) -> dict[str, Any]:
-        """Asks the daemon one thing and gives its answer, without the `ok`.
+        """Send a request to the daemon; its answer, without the `ok`.
 
-        Raises Refused with the daemon's own words (BadInput where it says so), PenstockError with the end of
+        Raises Refused with the daemon's message (BadInput where it says so), PenstockError with the end of
         its log if it has died.
         """
         line = json.dumps({"cmd": cmd, **arguments}).encode() + b"\n"
@@ -84,10 +84,10 @@ class Daemon:
                 f"penstock-{self.kind}, asked to {cmd}: {self._why(error)}"
             ) from error
         if not answer.pop("ok", False):
-            words = answer.get("error", "no reason given")
+            reason = answer.get("error", "no reason given")
             if answer.get("bad_input"):
-                raise BadInput(words)
-            raise Refused(f"penstock-{self.kind}, asked to {cmd}: {words}")
+                raise BadInput(reason)
+            raise Refused(f"penstock-{self.kind}, asked to {cmd}: {reason}")
         return dict(answer)
 
     def fault(self, wait_s: float = 2.0) -> str:
@@ -137,7 +137,7 @@ class Daemon:
         self.stop()
 
     def gone(self, wait_s: float) -> bool:
-        """Whether it has ended, or does so within `wait_s`."""
+        """True if it has ended, or does so within `wait_s`."""
         until = time.monotonic() + wait_s
         pause_s = 0.001
         while self.alive:
@@ -210,7 +210,7 @@ def start_daemon(
         journal.undone(entry)
         raise
     reads, writes = os.pipe()
-    words = [
+    argv = [
         sys.executable,
         "-m",
         module,
@@ -222,7 +222,7 @@ def start_daemon(
     try:
         with open(log, "ab", opener=closed) as sink:
             child = subprocess.Popen(
-                words,
+                argv,
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=sink,
@@ -321,9 +321,9 @@ def _log_tail(path: Path | None, lines: int = 3) -> str:
         return ""
 
 
-def begun(words: list[str]) -> tuple[str, dict[str, Any]]:
-    """Kind and settings by the words of a daemon, KIND CONFIG.json [--ready-fd N]; names its process."""
-    kind, config_path, *rest = words
+def begun(argv: list[str]) -> tuple[str, dict[str, Any]]:
+    """Kind and settings from a daemon's arguments, KIND CONFIG.json [--ready-fd N]; names its process."""
+    kind, config_path, *rest = argv
     config = json.loads(Path(config_path).read_text())
     if rest[:1] == ["--ready-fd"]:
         config["ready_fd"] = int(rest[1])
@@ -343,9 +343,9 @@ def say_ready(ready_fd: int | None) -> None:
         os.close(ready_fd)
 
 
-def run_daemon(words: list[str], serve: Callable[[dict[str, Any]], None]) -> int:
+def run_daemon(argv: list[str], serve: Callable[[dict[str, Any]], None]) -> int:
     """Entry point of a daemon whose threads may hang: serves by its settings, and ends without them."""
-    kind, config = begun(words)
+    kind, config = begun(argv)
     os.umask(0o077)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
@@ -358,9 +358,9 @@ def run_daemon(words: list[str], serve: Callable[[dict[str, Any]], None]) -> int
     os._exit(0)
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Entry point of the process of a native daemon."""
-    kind, config = begun(words)
+    kind, config = begun(argv)
     os.umask(0o077)
     run = getattr(importlib.import_module("penstock._native"), f"{kind}_main", None)
     if run is None:

@@ -29,7 +29,7 @@ class Interrupts:
         self._before: dict[int, Any] = {}
 
     def wait(self, until: float | None) -> bool:
-        """Whether one came, within 0.2 s or at `until` (time.monotonic)."""
+        """True if a signal came, within 0.2 s or until `until` (time.monotonic)."""
         pause_s = 0.2 if until is None else max(0.0, min(0.2, until - time.monotonic()))
         return bool(select.select([self._came], [], [], pause_s)[0])
 
@@ -65,24 +65,24 @@ class Interrupts:
 
 def in_sessions_of_children() -> list[int]:
     """Processes in the sessions that children of ours lead: a launched command and what it started."""
-    found = _processes()
+    processes = _processes()
     return in_sessions(
-        pid for pid, (parent, own) in found.items() if (parent, own) == (os.getpid(), pid)
+        pid for pid, (parent, own) in processes.items() if (parent, own) == (os.getpid(), pid)
     )
 
 
 def in_sessions(leaders: Iterable[int]) -> list[int]:
     """Processes in the sessions of these leaders."""
-    wanted = set(leaders)
-    return [pid for pid, (_, session) in _processes().items() if session in wanted]
+    sessions = set(leaders)
+    return [pid for pid, (_, session) in _processes().items() if session in sessions]
 
 
 def _processes() -> dict[int, tuple[int, int]]:
     """Parent and session of each."""
-    found: dict[int, tuple[int, int]] = {}
+    by_pid: dict[int, tuple[int, int]] = {}
     for entry in os.listdir("/proc"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             stat = Path(f"/proc/{int(entry)}/stat").read_bytes()
             _, parent, _, session = stat[stat.rindex(b")") + 2 :].split()[:4]
-            found[int(entry)] = int(parent), int(session)
-    return found
+            by_pid[int(entry)] = int(parent), int(session)
+    return by_pid

@@ -23,8 +23,8 @@ from penstock.state import runtime_dir
 #: how long a command that is stopped may take to end by itself [s]
 STOPPED_WITHIN_S = 3.0
 
-#: the last words of a command: characters of them, and bytes of its log in which they are looked for
-LAST_WORDS, _TAIL_BYTES = 200, 4096
+#: the last line of a command's log: its greatest length, and the bytes of the log that are searched
+LAST_LINE_LENGTH, _TAIL_BYTES = 200, 4096
 
 #: $1: where to say what failed, $2: how many groups; enters each, then becomes the command
 _ENTER = (
@@ -36,7 +36,7 @@ _ENTER = (
 
 @dataclass(frozen=True)
 class ResourceUse:
-    """What a command and the processes it waited for used (getrusage(2)).
+    """Resources used by a command and the processes it waited for (getrusage(2)).
 
     `max_resident_bytes` is that of the largest process, and never below the size of the one that started it.
     """
@@ -64,7 +64,7 @@ class Stop:
             os.write(self._writes, b"!")
 
     def fileno(self) -> int:
-        """What can be read from once it was asked; nobody reads from it."""
+        """Descriptor that is readable once a stop was requested; do not read from it."""
         return self._reads
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Finished:
-    """How a command ended: exit status, or the signal that ended it (then the status is 128 + signal).
+    """End of a command: exit status, or the signal that ended it (then the status is 128 + signal).
 
     `stopped`: it was ended by a `Stop`.
     """
@@ -122,8 +122,8 @@ def launch(
     environment = dict(os.environ if env is None else env) | dict(extra_env or {})
     if not argv:
         raise PenstockError("no command given")
-    found = shutil.which(argv[0], path=environment.get("PATH", os.defpath))
-    if found is None and not (cwd is not None and os.access(Path(cwd) / argv[0], os.X_OK)):
+    program = shutil.which(argv[0], path=environment.get("PATH", os.defpath))
+    if program is None and not (cwd is not None and os.access(Path(cwd) / argv[0], os.X_OK)):
         raise PenstockError(f"{argv[0]}: no such program")
     enter = cgroup.enter_args() if cgroup is not None else []
     if cgroup is not None:
@@ -196,7 +196,7 @@ def _await(
     try:
         try:
             if not _exits(pidfd, timeout_s, stop):
-                stopped = stop is not None and _asked(stop)
+                stopped = stop is not None and _stop_requested(stop)
                 timed_out = not stopped
                 if stopped:
                     _terminate(child, cgroup, pidfd)
@@ -234,21 +234,21 @@ def _await(
 
 
 def _exits(pidfd: int, timeout_s: float | None, stop: Stop | None = None) -> bool:
-    """Whether it ended before its time was over, and before it was to be stopped."""
+    """True if it ended before its time was over, and before it was to be stopped."""
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)
     if stop is not None:
         poller.register(stop.fileno(), select.POLLIN)
     until = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
-        left_ms = None if until is None else max(0.0, (until - time.monotonic()) * 1000)
-        if ready := poller.poll(left_ms):
+        wait_ms = None if until is None else max(0.0, (until - time.monotonic()) * 1000)
+        if ready := poller.poll(wait_ms):
             return any(descriptor == pidfd for descriptor, _ in ready)
         if until is not None and time.monotonic() >= until:
             return False
 
 
-def _asked(stop: Stop) -> bool:
+def _stop_requested(stop: Stop) -> bool:
     return bool(select.select([stop.fileno()], [], [], 0)[0])
 
 
@@ -272,18 +272,18 @@ def _kill(child: subprocess.Popen[bytes], cgroup: RunCgroup | None) -> None:
             cgroup.kill()
 
 
-def last_words(log: IO[bytes]) -> str:
-    """The last line of a command's log that says anything, of 200 characters at most."""
+def last_line_of(log: IO[bytes]) -> str:
+    """The last line with text of a command's log, at most 200 characters."""
     log.seek(max(0, os.fstat(log.fileno()).st_size - _TAIL_BYTES))
     lines = log.read(_TAIL_BYTES).decode(errors="replace").splitlines()
-    said = [line.strip() for line in lines if line.strip()]
-    return said[-1][:LAST_WORDS] if said else ""
+    lines_with_text = [line.strip() for line in lines if line.strip()]
+    return lines_with_text[-1][:LAST_LINE_LENGTH] if lines_with_text else ""
 
 
 def last_line(log: Path) -> str:
     """The same of a log by its path; nothing of one that is not there."""
     try:
-        with open(log, "rb") as said:
-            return last_words(said)
+        with open(log, "rb") as file:
+            return last_line_of(file)
     except OSError:
         return ""

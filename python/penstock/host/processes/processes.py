@@ -84,16 +84,16 @@ class Identity:
 
     @property
     def alive(self) -> bool:
-        """Whether that very process runs (a zombie does not)."""
+        """True if that very process runs (a zombie does not)."""
         return self.boot_id == boot_id() and start_ticks(self.pid) == self.start
 
 
 def with_token(token: str) -> list[int]:
     """Pids of the processes whose environment carries `token` (those that we may look into)."""
-    wanted = f"{TOKEN_VARIABLE}={token}".encode()
+    variable = f"{TOKEN_VARIABLE}={token}".encode()
     until = time.monotonic() + _LOADING_S
     pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
-    return [p for p in pids if wanted in _environment(p, until) and p != os.getpid()]
+    return [p for p in pids if variable in _environment(p, until) and p != os.getpid()]
 
 
 def _environment(pid: int, until: float) -> list[bytes]:
@@ -120,41 +120,41 @@ def end(identities: list[Identity], grace_s: float = 2.0) -> list[Identity]:
 
     Each is held by a pidfd taken before its identity is checked, so a reused pid is never signalled.
     """
-    held: dict[int, Identity] = {}
+    by_fd: dict[int, Identity] = {}
     for identity in identities:
         try:
             fd = os.pidfd_open(identity.pid)
         except OSError:
             continue
         if identity.alive:
-            held[fd] = identity
+            by_fd[fd] = identity
         else:
             os.close(fd)
     try:
         steps = ((signal.SIGTERM, grace_s), (signal.SIGKILL, 2.0))
         for which, wait_s in steps if grace_s > 0 else steps[1:]:
-            for fd in held:
+            for fd in by_fd:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(fd, which)
-            _await_exit(held, wait_s)
-            if not held:
+            _await_exit(by_fd, wait_s)
+            if not by_fd:
                 break
-        return list(held.values())
+        return list(by_fd.values())
     finally:
-        for fd in held:
+        for fd in by_fd:
             os.close(fd)
 
 
-def _await_exit(held: dict[int, Identity], wait_s: float) -> None:
-    """Drops from `held` (and closes) those that exit within `wait_s`."""
+def _await_exit(by_fd: dict[int, Identity], wait_s: float) -> None:
+    """Remove from `by_fd` (and close) processes that exit within `wait_s`."""
     poller = select.poll()
-    for fd in held:
+    for fd in by_fd:
         poller.register(fd, select.POLLIN)
     until = time.monotonic() + wait_s
-    while held and (left := until - time.monotonic()) > 0:
-        for fd, _ in poller.poll(left * 1000):
+    while by_fd and (remaining_s := until - time.monotonic()) > 0:
+        for fd, _ in poller.poll(remaining_s * 1000):
             poller.unregister(fd)
-            del held[fd]
+            del by_fd[fd]
             os.close(fd)
 
 
@@ -167,19 +167,21 @@ def users_of(directory: str | os.PathLike[str]) -> list[tuple[int, str]]:
     where = os.path.realpath(directory)
     number = os.stat(where).st_dev
     device = (os.major(number), os.minor(number))
-    known: dict[str, frozenset[str]] = {}
-    found = []
+    mount_ids: dict[str, frozenset[str]] = {}
+    users = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         with contextlib.suppress(OSError):
             namespace = os.readlink(entry / "ns/mnt")
-            if namespace not in known:
+            if namespace not in mount_ids:
                 seen = parse_mountinfo(_text(entry / "mountinfo"))
-                known[namespace] = frozenset(str(m.mount_id) for m in seen if m.device == device)
-            if known[namespace] and _uses(entry, where, device, known[namespace]):
-                found.append((int(entry.name), printable(_text(entry / "comm").rstrip("\n"))))
-    return sorted(found)
+                mount_ids[namespace] = frozenset(
+                    str(m.mount_id) for m in seen if m.device == device
+                )
+            if mount_ids[namespace] and _uses(entry, where, device, mount_ids[namespace]):
+                users.append((int(entry.name), printable(_text(entry / "comm").rstrip("\n"))))
+    return sorted(users)
 
 
 def _text(path: Path) -> str:

@@ -93,9 +93,9 @@ def running_servers() -> list[LocalServer]:
     servers = []
     for path in sorted(runtime_dir().glob(_PATTERN)):
         try:
-            said = json.loads(path.read_text())
-            if Identity(said["boot_id"], said["pid"], said["start"]).alive:
-                servers.append(LocalServer(**{k: said[k] for k in LocalServer.__annotations__}))
+            record = json.loads(path.read_text())
+            if Identity(record["boot_id"], record["pid"], record["start"]).alive:
+                servers.append(LocalServer(**{k: record[k] for k in LocalServer.__annotations__}))
         except (OSError, ValueError, KeyError, TypeError):
             continue
     return servers

@@ -44,9 +44,9 @@ def device_of(path: str | os.PathLike[str]) -> BlockDevice:
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; expected a device or a path on one") from error
     if stat.S_ISBLK(status.st_mode):
-        return _whole(status.st_rdev, path)
+        return _device_of_number(status.st_rdev, path)
     if os.major(status.st_dev) != 0:
-        return _whole(status.st_dev, path)
+        return _device_of_number(status.st_dev, path)
     # file systems of several devices (btrfs) and layers (overlay) carry a number of their own
     mount = mount_of(where)
     if mount is not None:
@@ -85,7 +85,7 @@ def settings(device: BlockDevice) -> dict[str, Any]:
     }
 
 
-def _whole(rdev: int, path: str | os.PathLike[str]) -> BlockDevice:
+def _device_of_number(rdev: int, path: str | os.PathLike[str]) -> BlockDevice:
     link = _SYS / f"{os.major(rdev)}:{os.minor(rdev)}"
     if not link.exists():
         raise BadInput(f"{path}: device {os.major(rdev)}:{os.minor(rdev)} is not known to /sys")

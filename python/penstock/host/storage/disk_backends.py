@@ -1,4 +1,4 @@
-"""What lacks on this host for each of our back ends of disks: devices, hierarchies, programs, rights."""
+"""Devices, hierarchies, programs and rights that this host lacks for our back ends of disks."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ def no_fuse() -> str:
     return ""
 
 
-def no_cgroup2(known: Hierarchies | None = None) -> str:
-    """Why `io.max` cannot be used; empty if it can. `known`: the hierarchies, else they are looked up."""
-    found = known or hierarchies()
-    if found.unified is None:
+def no_cgroup2(host: Hierarchies | None = None) -> str:
+    """The reason why `io.max` cannot be used; empty if it can. `host`: the hierarchies, else read here."""
+    mounted = host or hierarchies()
+    if mounted.unified is None:
         return "no cgroup v2 hierarchy is mounted"
-    lacking = [c for c in ("io", "memory") if c not in found.v2]
+    lacking = [c for c in ("io", "memory") if c not in mounted.v2]
     if lacking:
         return f"the cgroup v2 hierarchy has no {' and no '.join(lacking)} controller"
-    if not os.access(found.unified, os.W_OK):
-        return f"{found.unified} may not be written"
+    if not os.access(mounted.unified, os.W_OK):
+        return f"{mounted.unified} may not be written"
     return _no_loop()
 
 
-def no_cgroup1(known: Hierarchies | None = None) -> str:
-    """Why the blkio throttle cannot be used; empty if it can."""
-    found = known or hierarchies()
-    blkio = found.v1.get("blkio")
+def no_cgroup1(host: Hierarchies | None = None) -> str:
+    """The reason why the blkio throttle cannot be used; empty if it can."""
+    mounted = host or hierarchies()
+    blkio = mounted.v1.get("blkio")
     if blkio is None:
         return "no blkio hierarchy is mounted"
     if not (blkio / "blkio.throttle.read_bps_device").exists():

@@ -1,4 +1,4 @@
-"""How many pages the kernel maps around a fault of a mapped file, and one page for the length of a run."""
+"""Number of pages that the kernel maps around a page fault, and its limit to one page during a run."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class LoopDevice:
 
 
 def mark(token: str) -> bytes:
-    """What a loop device of ours says for a file name."""
+    """Mark of a loop device of ours, in place of a file name."""
     return f"penstock:{token}".encode()
 
 
@@ -83,9 +83,9 @@ def attach(
                     continue
                 raise
             rdev = os.fstat(device).st_rdev
-            found = LoopDevice(path, (os.major(rdev), os.minor(rdev)), token, device, entry)
+            loop = LoopDevice(path, (os.major(rdev), os.minor(rdev)), token, device, entry)
             journal.done(entry, number=number)
-            return found
+            return loop
         raise PenstockError(f"no loop device stays free for {target}")
     except BaseException as error:
         if device >= 0:
@@ -109,12 +109,12 @@ def detach(device: LoopDevice, journal: Journal) -> None:
 def holders(image: str | os.PathLike[str]) -> list[str]:
     """Names of the loop devices that hold a file now."""
     target = os.path.realpath(image)
-    found = []
+    names = []
     for path in Path("/sys/block").glob("loop*/loop/backing_file"):
         with contextlib.suppress(OSError):
             if path.read_text().rstrip("\n") == target:
-                found.append(path.parent.parent.name)
-    return sorted(found)
+                names.append(path.parent.parent.name)
+    return sorted(names)
 
 
 def take(entry: Entry) -> bool:
@@ -122,16 +122,16 @@ def take(entry: Entry) -> bool:
 
     Devices that the kernel made for us are removed again, where nobody uses them.
     """
-    found = False
+    cleared = False
     for path in _of(entry.token):
         with _opened(path) as device, contextlib.suppress(OSError):
             fcntl.ioctl(device, _CLR_FD)
-            found = True
+            cleared = True
     before = entry.old if isinstance(entry.old, list) else None
     number = entry.facts.get("number")
     if before is not None and isinstance(number, int) and number not in before:
         _remove(number)
-    return found
+    return cleared
 
 
 def _configure(device: int, backing: int, token: str) -> None:

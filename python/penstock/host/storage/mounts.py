@@ -36,8 +36,8 @@ def parse_mountinfo(text: str) -> list[Mount]:
     """The mounts of a mountinfo text, in its order (a later one covers an earlier one at a point)."""
     mounts = []
     for line in text.splitlines():
-        left, separator, right = line.partition(" - ")
-        fields, rest = left.split(" "), right.split(" ")
+        head, separator, tail = line.partition(" - ")
+        fields, rest = head.split(" "), tail.split(" ")
         if not separator or len(fields) < 6 or len(rest) < 3:
             continue
         major, _, minor = fields[2].partition(":")
@@ -77,12 +77,12 @@ def mounts_below(directory: str | os.PathLike[str]) -> list[Mount]:
 def mount_of(path: str | os.PathLike[str]) -> Mount | None:
     """The mount that `path` is on, by device number and longest mount point; None if none fits."""
     real = os.path.realpath(path)
-    found = None
+    best = None
     for mount in mounts():
         inside = real == mount.point or real.startswith(mount.point.rstrip("/") + "/")
-        if inside and (found is None or len(mount.point) >= len(found.point)):
-            found = mount
-    return found
+        if inside and (best is None or len(mount.point) >= len(best.point)):
+            best = mount
+    return best
 
 
 def unmount(point: str | os.PathLike[str]) -> str:

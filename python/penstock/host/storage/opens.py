@@ -29,10 +29,10 @@ _BUFFER = 64 * _EVENT.size
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Held:
+class PendingOpen:
     """One open that waits: `fd` is the file, read only, without a further open; `pid` who opens it."""
 
-    def __init__(self, opens: HeldOpens, fd: int, pid: int) -> None:
+    def __init__(self, opens: PendingOpens, fd: int, pid: int) -> None:
         self.fd = fd
         self.pid = pid
         self._opens = opens
@@ -52,7 +52,7 @@ class Held:
         os.close(self.fd)
 
 
-class HeldOpens:
+class PendingOpens:
     """The opens of regular files on some mounts. Needs CAP_SYS_ADMIN on the host; PenstockError without."""
 
     def __init__(self) -> None:
@@ -77,8 +77,8 @@ class HeldOpens:
             why = os.strerror(ctypes.get_errno())
             raise PenstockError(f"{path}: its opens cannot be held (fanotify_mark): {why}")
 
-    def __iter__(self) -> Iterator[Held]:
-        """What is opened, until `close`. Each must be let go."""
+    def __iter__(self) -> Iterator[PendingOpen]:
+        """Opens that wait, until `close`. Each must be let go."""
         while True:
             ready, _, _ = select.select([self._group, self._ended], [], [])
             if self._ended in ready:
@@ -87,12 +87,12 @@ class HeldOpens:
                     self._group = -1
                 os.close(self._ended)
                 return
-            said = os.read(self._group, _BUFFER)
-            while said:
-                length, _, _, _, mask, fd, pid = _EVENT.unpack_from(said)
-                said = said[length:]
+            raw = os.read(self._group, _BUFFER)
+            while raw:
+                length, _, _, _, mask, fd, pid = _EVENT.unpack_from(raw)
+                raw = raw[length:]
                 if fd >= 0 and mask & _OPEN_PERM:
-                    yield Held(self, fd, pid)
+                    yield PendingOpen(self, fd, pid)
 
     def allow(self, fd: int) -> None:
         """Lets the open go that came with `fd`; nothing where all were."""

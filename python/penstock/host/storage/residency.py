@@ -1,4 +1,4 @@
-"""How much of a file tree is in the page cache, and getting it out."""
+"""Share of a file tree that is in the page cache, and its eviction."""
 
 from __future__ import annotations
 
@@ -110,10 +110,10 @@ def _regular_files(path: Path) -> Iterator[Path]:
         return
     for top, _, names in os.walk(path):
         for name in names:
-            found = Path(top, name)
+            path_below = Path(top, name)
             try:
-                if stat.S_ISREG(found.lstat().st_mode):
-                    yield found
+                if stat.S_ISREG(path_below.lstat().st_mode):
+                    yield path_below
             except FileNotFoundError:
                 continue
 
@@ -122,10 +122,10 @@ def resident_pages_of(fd: int, size_bytes: int) -> int:
     """Pages of an open file that are in the page cache. Raises OSError if the kernel does not say."""
     if size_bytes == 0:
         return 0
-    found = _Cachestat()
-    whole = _Range(0, 0)
-    if _libc.syscall(_CACHESTAT, fd, ctypes.byref(whole), ctypes.byref(found), 0) == 0:
-        return int(found.cached)
+    counts = _Cachestat()
+    complete = _Range(0, 0)
+    if _libc.syscall(_CACHESTAT, fd, ctypes.byref(complete), ctypes.byref(counts), 0) == 0:
+        return int(counts.cached)
     if ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP):
         raise OSError(ctypes.get_errno(), "cachestat")
     return _mincore(fd, size_bytes)

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from penstock.emulate.cluster.cluster import Cluster, RunningNode
 from penstock.errors import PenstockError
-from penstock.host.storage.opens import Held, HeldOpens
+from penstock.host.storage.opens import PendingOpen, PendingOpens
 from penstock.parts.stores.lock import changing
 from penstock.parts.stores.tags import Tagged, own, untaken
 from penstock.spec.store import Roles, StoreSpec, refused
@@ -51,7 +51,7 @@ class _Mount:
 
     pid: int
     device: int
-    opens: HeldOpens
+    opens: PendingOpens
 
 
 class TagWatch:
@@ -84,7 +84,7 @@ class TagWatch:
                 if seen == (known.pid, known.device):
                     continue
                 known.opens.close()
-            opens = HeldOpens()
+            opens = PendingOpens()
             opens.watch(_outside(node, mount))
             self._mounts[name] = _Mount(*seen, opens)
             reader = threading.Thread(target=self._read, args=(name, node, opens), daemon=True)
@@ -102,7 +102,7 @@ class TagWatch:
         refusals = [t.to_dict() for t in list(self._refused)]
         return {"taken": self._taken, "refusals": self._refusals, "refused": refusals}
 
-    def _read(self, name: str, node: RunningNode, opens: HeldOpens) -> None:
+    def _read(self, name: str, node: RunningNode, opens: PendingOpens) -> None:
         for held in opens:
             try:
                 if not self._judged(name, node, held):
@@ -110,7 +110,7 @@ class TagWatch:
             except (OSError, RuntimeError):  # gone meanwhile, or we end
                 held.close()
 
-    def _judged(self, name: str, node: RunningNode, held: Held) -> bool:
+    def _judged(self, name: str, node: RunningNode, held: PendingOpen) -> bool:
         """Lets an open go, or has it wait. Whether the file is still needed."""
         facts = os.fstat(held.fd)
         if not stat.S_ISREG(facts.st_mode):
@@ -125,7 +125,7 @@ class TagWatch:
         self._pool.submit(self._take, name, node, held, facts.st_size == 0)
         return True
 
-    def _take(self, name: str, node: RunningNode, held: Held, empty: bool) -> None:
+    def _take(self, name: str, node: RunningNode, held: PendingOpen, empty: bool) -> None:
         late = threading.Timer(_PATIENCE_S, held.let)
         late.daemon = True
         if empty:

@@ -41,7 +41,7 @@ def router() -> APIRouter:
                     "run": e.run,
                     "owner_pid": e.owner.pid,
                     "owner_alive": e.owner.alive,
-                    "made": e.made,
+                    "made": e.completed,
                 }
                 for e in entries
             ],
