@@ -776,4 +776,4 @@ def test_fifty_at_once_share_one_server(server: Server) -> None:
 def test_the_catalogue_of_a_store_is_the_index_of_runs(server: Server) -> None:
     with Catalogue(server.place / "state" / "archive.sqlite") as index:
         assert index.studies() == []
-        assert index.found(name="t") == []
+        assert index.search(name="t") == []

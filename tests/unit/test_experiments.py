@@ -303,9 +303,9 @@ def test_one_whose_beginner_was_killed_is_forgotten(store: Experiments, named: b
         f"store.start('k', 'ada', at_ns={T0})\n"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == -9
-    assert len(store.catalogue.found(name="k")) == 1
+    assert len(store.catalogue.search(name="k")) == 1
     assert [e.name for e in store.resume()] == ["k"] * named
-    assert len(store.catalogue.found(name="k")) == named
+    assert len(store.catalogue.search(name="k")) == named
     assert len(list((home / "ada").iterdir())) == named
 
 
@@ -620,7 +620,7 @@ def test_a_study_s_run_is_an_experiment(store: Experiments, tmp_path: Path) -> N
         bundle.write_table("samples", pa.Table.from_pylist(rows))
     store.catalogue.put_runs(out, [Bundle.open(out / "runs" / "r001")])
     name = "disks-0a1b2c3d/r001"
-    (row,) = store.catalogue.found(name=name)
+    (row,) = store.catalogue.search(name=name)
     found = store.find(name, row["owner"])
     table = joined(
         store.recorded(found, "cpu_user"),

@@ -55,9 +55,9 @@ def read_accesses(path: Path, columns: list[str] | None = None) -> pa.Table:
     Left out are flushes, changes of names and the like, and ranges that were only mapped around a fault.
     """
     own = pq.read_schema(path).names
-    asked = columns if columns is not None else own
+    requested = columns if columns is not None else own
     table = pq.read_table(
-        path, columns=list(dict.fromkeys([*asked, *({"op", "direction"} & set(own))]))
+        path, columns=list(dict.fromkeys([*requested, *({"op", "direction"} & set(own))]))
     )
     if "direction" in table.column_names:
         moves = pc.is_in(table["direction"].cast(pa.string()), pa.array(["read", "write"]))
@@ -65,7 +65,7 @@ def read_accesses(path: Path, columns: list[str] | None = None) -> pa.Table:
     if "op" in table.column_names:
         around = pc.starts_with(table["op"].cast(pa.string()), "fault_around")
         table = table.filter(pc.invert(around))
-    return table.select(asked)
+    return table.select(requested)
 
 
 class Bundle:
@@ -103,15 +103,15 @@ class Bundle:
             "python": platform.python_version(),
             "kernel": platform.release(),
         }
-        given = manifest or {}
+        fields = manifest or {}
         full = {
             "schema": BUNDLE_SCHEMA,
             **_DEFAULTS,
-            **given,
-            "versions": {**versions, **given.get("versions", {})},
+            **fields,
+            "versions": {**versions, **fields.get("versions", {})},
         }
         if isinstance(full.get("command"), list):
-            full["command"] = plain_words(full["command"])
+            full["command"] = plain_argv(full["command"])
         return cls(working, full, final)
 
     @classmethod
@@ -266,9 +266,9 @@ class TableWriter:
         self._writer.close()
 
 
-def plain_words(words: list[Any]) -> list[str]:
-    """A command's words, bytes that are not UTF-8 as `\\udcXX`: text that every reader of JSON takes."""
-    return [str(word).encode("utf-8", "backslashreplace").decode() for word in words]
+def plain_argv(argv: list[Any]) -> list[str]:
+    """Arguments of a command as valid UTF-8, other bytes as `\\udcXX`."""
+    return [str(word).encode("utf-8", "backslashreplace").decode() for word in argv]
 
 
 def command_line(manifest: dict[str, Any]) -> str:
@@ -278,7 +278,7 @@ def command_line(manifest: dict[str, Any]) -> str:
 
 
 def partial_path(final: Path) -> Path:
-    """Where a bundle is written until it is finished."""
+    """Path at which a bundle is written until it is finished."""
     return final.with_name(f".{final.name}.partial")
 
 

@@ -45,13 +45,13 @@ class StudyRow:
 
 def index_path() -> Path:
     """The per-user catalogue: `$PENSTOCK_ARCHIVE/archive.sqlite`, else in the state directory."""
-    asked = os.environ.get("PENSTOCK_ARCHIVE")
-    if asked:
+    folder = os.environ.get("PENSTOCK_ARCHIVE")
+    if folder:
         try:
-            Path(asked).mkdir(parents=True, exist_ok=True)
+            Path(folder).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise PenstockError(f"PENSTOCK_ARCHIVE {asked}: {error.strerror}") from error
-        return Path(asked) / "archive.sqlite"
+            raise PenstockError(f"PENSTOCK_ARCHIVE {folder}: {error.strerror}") from error
+        return Path(folder) / "archive.sqlite"
     return state_dir() / "archive.sqlite"
 
 
@@ -65,7 +65,7 @@ Role = Literal["owner", "reader"]
 
 @dataclass(frozen=True)
 class Token:
-    """Who has a token, and what it lets: an owner's experiments are begun and ended with it, or only read."""
+    """Owner of a token and its role: it begins and ends the owner's experiments, or only reads."""
 
     token_id: str
     owner: str
@@ -93,9 +93,9 @@ class Catalogue:
         }
         self._replace(studies, [row])
 
-    def put_runs(self, out: Path, found: Iterable[Bundle]) -> None:
-        """Adds bundles of a study or says anew what they are."""
-        self._replace(runs, [_run_row(out, bundle) for bundle in found])
+    def put_runs(self, out: Path, bundles: Iterable[Bundle]) -> None:
+        """Add or update bundles of a study."""
+        self._replace(runs, [_run_row(out, bundle) for bundle in bundles])
 
     def set_aside(self, out: Path, run_id: str, attempt: int, path: Path) -> None:
         """Notes that an earlier attempt has moved."""
@@ -110,8 +110,8 @@ class Catalogue:
                 connection.execute(studies.delete().where(studies.c.out == str(out)))
                 connection.execute(runs.delete().where(runs.c.out == str(out)))
             else:
-                mine = (runs.c.out == str(out)) & runs.c.run_id.in_(run_ids)
-                connection.execute(runs.delete().where(mine))
+                selected = (runs.c.out == str(out)) & runs.c.run_id.in_(run_ids)
+                connection.execute(runs.delete().where(selected))
 
     def rebuild(self, outs: Iterable[Path]) -> int:
         """Empties the catalogue and fills it from the bundles of these studies; gives the runs found."""
@@ -121,18 +121,18 @@ class Catalogue:
         return sum(self.adopt(out) for out in dict.fromkeys(o.resolve() for o in outs))
 
     def adopt(self, out: Path) -> int:
-        """Adds what lies in one OUT directory; gives the number of attempts found."""
+        """Add the study of one OUT directory; returns its number of attempts."""
         about = campaign_of(out)
         if about is None:
             return 0
-        found = attempts(out)
+        bundles = attempts(out)
         self.forget(out)
-        done = {b.manifest["run_id"] for b in found}
+        done = {b.manifest["run_id"] for b in bundles}
         planned = int(about.get("planned_runs", len(done)))
         state = "finished" if len(done) >= planned else "stopped"
         self.put_study(out, about["study_id"], about.get("question", ""), state, planned)
-        self.put_runs(out, as_analysed(out, found))
-        return len(found)
+        self.put_runs(out, as_analysed(out, bundles))
+        return len(bundles)
 
     def studies(self) -> list[StudyRow]:
         """All studies, the one last run at the end."""
@@ -175,10 +175,10 @@ class Catalogue:
             sa.select(runs).where(runs.c.out == str(out)).order_by(runs.c.run_id, runs.c.attempt)
         )
         with self._engine.connect() as connection:
-            found = [dict(r) for r in connection.execute(query).mappings().all()]
-        for row in found:
+            rows = [dict(r) for r in connection.execute(query).mappings().all()]
+        for row in rows:
             row["levels"] = json.loads(row["levels"] or "{}")
-        return found
+        return rows
 
     def close(self) -> None:
         self._engine.dispose()
@@ -209,10 +209,10 @@ class Catalogue:
         """Drops one attempt and its tags."""
         with self._engine.begin() as connection:
             for table in (runs, tags):
-                mine = (table.c.out == out) & (table.c.run_id == run_id)
-                connection.execute(table.delete().where(mine & (table.c.attempt == attempt)))
+                selected = (table.c.out == out) & (table.c.run_id == run_id)
+                connection.execute(table.delete().where(selected & (table.c.attempt == attempt)))
 
-    def found(
+    def search(
         self,
         *,
         name: str | None = None,
@@ -224,7 +224,7 @@ class Catalogue:
         out: str | None = None,
         most: int = 100_000,
     ) -> list[dict[str, Any]]:
-        """Runs by any of these, the one begun last at the end, at most so many of the newest.
+        """Runs by any of these, the one begun last at the end, at most `most` of the newest.
 
         `seen_by`: those of this user and those that are shared. Each has `tags` and `levels` as values.
         """
@@ -261,24 +261,24 @@ class Catalogue:
             return int(connection.execute(query).scalar() or 0)
 
     def add_token(self, owner: str, role: Role) -> str:
-        """A new token of a user; what is kept of it is a digest, so it is told just once."""
+        """A new token of a user; only its digest is stored, so it is shown just once."""
         if not 0 < len(owner) <= 100 or not owner.isprintable():
             raise BadInput(f"found user {owner[:80]!r}; expected 1 to 100 printable characters")
-        told = secrets.token_urlsafe(24)
+        secret = secrets.token_urlsafe(24)
         row = {
             "token_id": secrets.token_hex(4),
             "owner": owner,
             "role": role,
-            "digest": _digest(told),
+            "digest": _digest(secret),
             "made_realtime_ns": time.time_ns(),
         }
         with self._engine.begin() as connection:
             connection.execute(tokens.insert().values(row))
-        return told
+        return secret
 
-    def token(self, told: str) -> Token | None:
-        """Whose token it is, None for one that is nobody's."""
-        query = sa.select(tokens).where(tokens.c.digest == _digest(told))
+    def token(self, secret: str) -> Token | None:
+        """The token with this secret, None for an unknown one."""
+        query = sa.select(tokens).where(tokens.c.digest == _digest(secret))
         with self._engine.connect() as connection:
             row = connection.execute(query).mappings().first()
         return None if row is None else _token(row)
@@ -307,16 +307,16 @@ class Catalogue:
 
 def _put_tags(connection: sa.Connection, row: dict[str, Any], tagged: Iterable[str]) -> None:
     key = {k: row[k] for k in ("out", "run_id", "attempt")}
-    mine = sa.and_(*(tags.c[k] == v for k, v in key.items()))
-    connection.execute(tags.delete().where(mine))
+    selected = sa.and_(*(tags.c[k] == v for k, v in key.items()))
+    connection.execute(tags.delete().where(selected))
     rows = [{**key, "tag": tag} for tag in dict.fromkeys(tagged)]
     if rows:
         connection.execute(tags.insert(), rows)
 
 
-def _digest(told: str) -> str:
+def _digest(secret: str) -> str:
     """A token has 192 random bits, so no salt and no slow function are needed."""
-    return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _token(row: Any) -> Token:
@@ -324,7 +324,7 @@ def _token(row: Any) -> Token:
 
 
 def local_user() -> str:
-    """Who runs this process, by name."""
+    """Name of the user that runs this process."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -332,22 +332,22 @@ def local_user() -> str:
 
 
 def campaign_of(out: Path) -> dict[str, Any] | None:
-    """What `OUT/campaign.json` says, None if the directory is not one of penstock's studies."""
+    """Content of `OUT/campaign.json`, None if the directory is not one of penstock's studies."""
     try:
         about = json.loads((out / "campaign.json").read_text())
     except (OSError, ValueError):
         return None
-    known = isinstance(about, dict) and str(about.get("schema", "")).startswith(
+    valid = isinstance(about, dict) and str(about.get("schema", "")).startswith(
         "penstock/campaign/"
     )
-    return about if known else None
+    return about if valid else None
 
 
 def studies_below(root: Path, depth: int = 4) -> list[Path]:
     """Directories of studies at or under `root`, to `depth` levels, not inside each other."""
     if campaign_of(root) is not None:
         return [root]
-    found: list[Path] = []
+    folders: list[Path] = []
     if depth > 0:
         try:
             children = sorted(p for p in root.iterdir() if p.is_dir() and not p.is_symlink())
@@ -355,19 +355,19 @@ def studies_below(root: Path, depth: int = 4) -> list[Path]:
             return []
         for child in children:
             if not child.name.startswith("."):
-                found += studies_below(child, depth - 1)
-    return found
+                folders += studies_below(child, depth - 1)
+    return folders
 
 
-def as_analysed(out: Path, found: list[Bundle]) -> list[Bundle]:
+def as_analysed(out: Path, bundles: list[Bundle]) -> list[Bundle]:
     """The bundles with the validity that the last analysis gave them, by later rules than their own maybe."""
     try:
         table = pq.read_table(
             out / "runs.parquet", columns=["run_id", "attempt", "valid", "reason"]
         )
     except (OSError, ValueError, KeyError):  # none yet, or not one of ours
-        return found
-    said = {
+        return bundles
+    verdicts = {
         (str(row["run_id"]), row["attempt"]): {
             "valid": bool(row["valid"]),
             "reason": row["reason"] or "",
@@ -376,9 +376,10 @@ def as_analysed(out: Path, found: list[Bundle]) -> list[Bundle]:
     }
     return [
         Bundle(
-            b.path, {**b.manifest, **said.get((b.manifest["run_id"], b.manifest["attempt"]), {})}
+            b.path,
+            {**b.manifest, **verdicts.get((b.manifest["run_id"], b.manifest["attempt"]), {})},
         )
-        for b in found
+        for b in bundles
     ]
 
 

@@ -97,7 +97,7 @@ def opened(place: Path | str, wait_s: float = WAIT_S) -> sa.Engine:
         engine.dispose()
         reason = getattr(error, "orig", None) or error
         if isinstance(place, Path) and _LOCKED.search(str(reason)):
-            raise Away(_said_of_lock(place, reason)) from error
+            raise Away(_lock_message(place, reason)) from error
         full = "full" in str(reason)
         advice = "make room" if full else "remove it and run penstock ls --rebuild"
         if not isinstance(place, Path):
@@ -109,12 +109,12 @@ def opened(place: Path | str, wait_s: float = WAIT_S) -> sa.Engine:
         engine.dispose()
         raise
 
-    def said(context: sa.engine.ExceptionContext) -> None:
-        told = _told(context)
-        if told is not None:
-            raise told from context.original_exception
+    def translate(context: sa.engine.ExceptionContext) -> None:
+        translated = _translated(context)
+        if translated is not None:
+            raise translated from context.original_exception
 
-    sa.event.listen(engine, "handle_error", said)
+    sa.event.listen(engine, "handle_error", translate)
     return engine
 
 
@@ -122,7 +122,7 @@ def opened(place: Path | str, wait_s: float = WAIT_S) -> sa.Engine:
 _LOCKED = re.compile(r"database (?:table )?is locked|database schema is locked")
 
 
-def _said_of_lock(place: Path | str, reason: object) -> str:
+def _lock_message(place: Path | str, reason: object) -> str:
     return f"{place}: the catalogue does not answer ({reason}); another process has locked it"
 
 
@@ -130,8 +130,8 @@ def _said_of_lock(place: Path | str, reason: object) -> str:
 _LACKING = re.compile(r"no such (?:table|column)|has no column|\b42P01\b|\b42703\b")
 
 
-def _told(context: sa.engine.ExceptionContext) -> PenstockError | None:
-    """What an error of a database in use is to its user; None for one that the caller knows of."""
+def _translated(context: sa.engine.ExceptionContext) -> PenstockError | None:
+    """Error of a database in use as its user sees it; None for an error that the caller handles."""
     if isinstance(context.original_exception, sa.exc.IntegrityError) or isinstance(
         context.sqlalchemy_exception, sa.exc.IntegrityError
     ):
@@ -156,7 +156,7 @@ def _told(context: sa.engine.ExceptionContext) -> PenstockError | None:
         return Away(f"{place}: the catalogue does not answer ({text}); is its server up?")
     if engine is not None and engine.url.get_backend_name() == "sqlite":
         if _LOCKED.search(text):
-            return Away(_said_of_lock(place, text))
+            return Away(_lock_message(place, text))
         if "disk is full" in text:
             return PenstockError(f"{place}: No space left for the catalogue ({text}); make room")
         if isinstance(context.original_exception, sqlite3.OperationalError | sqlite3.DatabaseError):
@@ -252,8 +252,8 @@ def revision_of(connection: sa.Connection) -> str | None:
     """The step that a catalogue is at, None where it says none."""
     if not sa.inspect(connection).has_table(_versions.name):
         return None
-    found: str | None = connection.execute(sa.select(_versions.c.version_num)).scalar()
-    return found
+    revision: str | None = connection.execute(sa.select(_versions.c.version_num)).scalar()
+    return revision
 
 
 def migrate(connection: sa.Connection, at: str | None) -> None:
@@ -265,8 +265,8 @@ def migrate(connection: sa.Connection, at: str | None) -> None:
     config = Config()
     config.set_main_option("script_location", "penstock.archive:migrations")
     config.attributes["connection"] = connection
-    known = {step.revision for step in ScriptDirectory.from_config(config).walk_revisions()}
-    if at is not None and at not in known:
+    steps = {step.revision for step in ScriptDirectory.from_config(config).walk_revisions()}
+    if at is not None and at not in steps:
         raise PenstockError(
             f"the catalogue is at step {at}, of a later penstock; expected at most {REVISION}"
         )

@@ -1,4 +1,4 @@
-"""Whether a trace bundle is whole, looked at before a verb reads it, and what to say if it is not."""
+"""Check of a trace bundle's completeness before a verb reads it, and the message if it is incomplete."""
 
 from __future__ import annotations
 
@@ -98,9 +98,9 @@ def verdict_of_run(manifest: Mapping[str, Any]) -> str:
 
     Of an experiment its verdict counts, of another run its monitor's, where more than one sample is lacking.
     """
-    told = (manifest.get("experiment") or {}).get("verdict")
-    if told is not None:
-        return str(told)
+    verdict = (manifest.get("experiment") or {}).get("verdict")
+    if verdict is not None:
+        return str(verdict)
     receipt = (manifest.get("receipts") or {}).get("monitor") or {}
     lacking = int(receipt.get("expected", 0)) - int(receipt.get("samples", 0))
     return str(receipt.get("complete", "complete")) if lacking > 1 else "complete"
@@ -112,17 +112,17 @@ def check_complete(bundle: Path, partial: bool, *, collected: bool = False) -> N
     With `collected` the verdict of its collectors counts, too.
     """
     manifest = check_manifest(bundle / "manifest.json")
-    told = verdict_of_run(manifest)
+    verdict = verdict_of_run(manifest)
     why = ""
     if (manifest.get("experiment") or {}).get("verdict") is None:
         receipt = (manifest.get("receipts") or {}).get("monitor") or {}
         why = f": {receipt.get('samples')} of {receipt.get('expected')} samples"
-        if told == "complete" and collected:
-            told, why = _of_collectors((manifest.get("receipts") or {}).get("collect"))
+        if verdict == "complete" and collected:
+            verdict, why = _of_collectors((manifest.get("receipts") or {}).get("collect"))
     elif manifest.get("state") == "ended" and manifest.get("reason"):
         why = f": {manifest['reason']}"
-    if told not in TAKEN and not partial:
-        raise BadInput(f"{bundle}: found {told} data{why}; expected complete ones, or --partial")
+    if verdict not in TAKEN and not partial:
+        raise BadInput(f"{bundle}: found {verdict} data{why}; expected complete ones, or --partial")
 
 
 def check_drawn(bundle: Bundle, drawn: Sequence[Series], partial: bool) -> None:
@@ -140,8 +140,8 @@ def check_drawn(bundle: Bundle, drawn: Sequence[Series], partial: bool) -> None:
         bad += _refusing(bundle, sources) if verdict_of_run(manifest) not in TAKEN else []
     else:
         receipt = (manifest.get("receipts") or {}).get("collect")
-        told, why = _of_collectors(receipt, sources)
-        bad += [why.removeprefix(": ") or told] if told not in TAKEN else []
+        verdict, why = _of_collectors(receipt, sources)
+        bad += [why.removeprefix(": ") or verdict] if verdict not in TAKEN else []
     if bad:
         more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
         raise BadInput(
@@ -183,8 +183,8 @@ def _of_collectors(receipt: Any, sources: Iterable[str] | None = None) -> tuple[
     ) if judged else "complete", f": {', '.join(bad[:5])}" if bad else ""
 
 
-def unknown_words(manifest: Mapping[str, Any]) -> str:
-    """What is to be said of a run that is analysed though nobody told how complete it is, or nothing."""
+def unknown_note(manifest: Mapping[str, Any]) -> str:
+    """Note on a run that is analysed although its completeness is unknown; empty for others."""
     if verdict_of_run(manifest) != "unknown":
         return ""
     name = (manifest.get("experiment") or {}).get("name", manifest.get("run_id", ""))
@@ -195,27 +195,27 @@ def unknown_words(manifest: Mapping[str, Any]) -> str:
 
 
 def check_manifest(path: Path) -> dict[str, Any]:
-    """What the manifest says. Raises BadInput if that is not the manifest of a bundle that we can read."""
+    """Content of the manifest. Raises BadInput if it is not the manifest of a bundle that we can read."""
     try:
         manifest = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: found no JSON ({error}); {EXPECTED}") from None
     if not isinstance(manifest, dict):
         raise BadInput(f"{path}: found {type(manifest).__name__}; expected a JSON object")
-    found = manifest.get("schema")
-    if found != BUNDLE_SCHEMA:
-        raise BadInput(f"{path}: found schema {found!r}; expected {BUNDLE_SCHEMA!r}")
-    for name, (kind, words) in _FACTS.items():
+    schema = manifest.get("schema")
+    if schema != BUNDLE_SCHEMA:
+        raise BadInput(f"{path}: found schema {schema!r}; expected {BUNDLE_SCHEMA!r}")
+    for name, (kind, expected) in _FACTS.items():
         value = manifest.get(name)
         if value is not None and not isinstance(value, kind):
-            raise BadInput(f"{path}: found {name} {_short(value)}; expected {words}")
+            raise BadInput(f"{path}: found {name} {_short(value)}; expected {expected}")
     for group, name in (("receipts", "trace"), ("responses", "wall_s")):
         value = (manifest.get(group) or {}).get(name)
         if value is not None and not isinstance(value, dict):
             raise BadInput(f"{path}: found {group}.{name} {_short(value)}; expected an object")
     for name, value in (manifest.get("times") or {}).items():
-        whole, unit = (True, "ns") if name.endswith("_ns") else (False, "seconds")
-        if not isinstance(value, int if whole else int | float):
+        integral, unit = (True, "ns") if name.endswith("_ns") else (False, "seconds")
+        if not isinstance(value, int if integral else int | float):
             raise BadInput(
                 f"{path}: found times.{name} {_short(value)}; expected a number of {unit}"
             )
@@ -232,8 +232,8 @@ def _check_table(path: Path) -> None:
             raise BadInput(
                 f"{path}: found columns {_listed(columns.names)}; expected {name!r} among them"
             )
-    known = TABLES.get(path.stem)
-    for column in known.columns if known else ():
+    schema = TABLES.get(path.stem)
+    for column in schema.columns if schema else ():
         if column.name in columns.names:
             kind = columns.field(column.name).type
             if not _fits(kind, column):

@@ -19,7 +19,7 @@ class Packed:
     size_bytes: int
     files: int
     content_bytes: int
-    left_out: list[str] = field(default_factory=list)
+    omitted: list[str] = field(default_factory=list)
 
 
 class ArchiveFormat(Protocol):

@@ -1,4 +1,4 @@
-"""What observers and devices say of themselves in a run's manifest."""
+"""Receipts of observers and devices in a run's manifest."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ def unplaced_faults(receipt: Mapping[str, Any]) -> int:
 
 
 def device_faults(states: Mapping[str, Mapping[str, Any]], at_most: int = 0) -> list[str]:
-    """What of `device_state` is not as it should be when a run begins, in words."""
-    found = []
+    """Faults of `device_state` when a run begins, as messages."""
+    faults = []
     for disk_id, state in states.items():
-        left = state.get("in_flight")
-        if left is not None and left > at_most:
+        in_flight = state.get("in_flight")
+        if in_flight is not None and in_flight > at_most:
             on = f" on {state['device']}" if "device" in state else ""
-            found.append(f"{disk_id}: requests in flight{on} at the start: {left}, not {at_most}")
+            faults.append(
+                f"{disk_id}: requests in flight{on} at the start: {in_flight}, not {at_most}"
+            )
         for what, (there, stated) in (state.get("credits") or {}).items():
             if abs(there - stated) > _CREDITS_WITHIN * max(stated, 1.0):
-                found.append(
+                faults.append(
                     f"{disk_id}: credits ({what}) at the start: {there:.6g}, not {stated:.6g} as stated"
                 )
-    return found
+    return faults

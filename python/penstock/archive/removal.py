@@ -26,12 +26,12 @@ _FILES = (
 
 @dataclass(frozen=True)
 class Removal:
-    """What would be removed of one study, and how much that is [bytes]; `whole`: the study itself."""
+    """Files to be removed of one study, and their size [bytes]; `entire`: the study itself."""
 
     out: Path
     paths: list[Path]
     size_bytes: int
-    whole: bool
+    entire: bool
 
 
 def study_removal(out: Path) -> Removal:
@@ -55,10 +55,10 @@ def runs_removal(out: Path, run_ids: list[str]) -> Removal:
         raise BadInput(f"{out}: found no campaign.json; expected the directory of a study (its -o)")
     paths: list[Path] = []
     for run_id in run_ids:
-        mine = [p for p in _bundles(out) if p.name.lstrip(".").split(".")[0] == run_id]
-        if not mine:
+        own_paths = [p for p in _bundles(out) if p.name.lstrip(".").split(".")[0] == run_id]
+        if not own_paths:
             raise BadInput(f"{out}: found no run {run_id}")
-        paths += mine
+        paths += own_paths
     return Removal(out, paths, sum(_size(p) for p in paths), False)
 
 
@@ -70,7 +70,7 @@ def remove(removal: Removal) -> list[Path]:
     with _not_running(removal.out):
         for path in removal.paths:
             _take(removal.out, path)
-    if not removal.whole:
+    if not removal.entire:
         return []
     (removal.out / ".lock").unlink(missing_ok=True)
     for folder in (removal.out / "figures", removal.out / "runs", removal.out):
@@ -98,7 +98,7 @@ def _take(out: Path, path: Path) -> None:
 
 
 def _directory(path: Path) -> bool:
-    """Whether a directory is there, not a link to one."""
+    """True if the path is a directory, not a link to one."""
     return path.is_dir() and not path.is_symlink()
 
 
@@ -124,24 +124,24 @@ def _bundles(out: Path) -> list[Path]:
     """Directories under `runs/` that are bundles, or that were being written when we were stopped."""
     if not _directory(out / "runs"):
         return []
-    found = []
+    paths = []
     for path in sorted((out / "runs").iterdir()):
         if not _directory(path):
             continue
         if path.name.startswith("."):
             if path.name.endswith(".partial"):
-                found.append(path)
+                paths.append(path)
             continue
         try:
             Bundle.open(path)
         except PenstockError:
             continue
-        found.append(path)
-    return found
+        paths.append(path)
+    return paths
 
 
 def _elsewhere(out: Path) -> Path | None:
-    """Where the study's prepared data lies if not in OUT/work; None unless its mark names this study."""
+    """Directory of the study's prepared data if not in OUT/work; None unless its mark names this study."""
     try:
         place = Path(_read(out / ".work"))
         mark = _read(place / WORK_MARK)
@@ -154,8 +154,8 @@ def _read(path: Path) -> str:
     """A short file of ours; an OSError for a link, or for what another user could have written."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     with os.fdopen(fd, encoding="utf-8", errors="surrogateescape") as file:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
             raise PermissionError(path)
         return file.read(1 << 16).removesuffix("\n")
 

@@ -23,16 +23,16 @@ def bundles(out: Path) -> list[Bundle]:
 
 def attempts(out: Path) -> list[Bundle]:
     """All finished attempts, in the order of the plan, earlier attempts first."""
-    found = []
+    bundles = []
     for path in (out / "runs").glob("*/manifest.json"):
         if path.parent.name.startswith("."):
             continue
         try:
-            found.append(Bundle.open(path.parent))
+            bundles.append(Bundle.open(path.parent))
         except PenstockError:
             continue
     return sorted(
-        found,
+        bundles,
         key=lambda b: (
             int(b.manifest.get("run_order") or 0),
             b.manifest["run_id"],
@@ -48,7 +48,7 @@ def set_aside(out: Path, run_id: str) -> None:
     bundle.path.rename(out / "runs" / f"{run_id}.attempt{attempt}")
 
 
-def runs_table(found: list[Bundle], factors: list[str], responses: list[str]) -> pa.Table:
+def runs_table(bundles: list[Bundle], factors: list[str], responses: list[str]) -> pa.Table:
     """One row per bundle: keys, place in the plan, factors (level names), responses, validity."""
     fixed = TABLES["runs"].columns
     head = [
@@ -61,7 +61,7 @@ def runs_table(found: list[Bundle], factors: list[str], responses: list[str]) ->
         )
     ]
     tail = [c for c in fixed if c not in head]
-    rows = [_row(b.manifest) for b in found]
+    rows = [_row(b.manifest) for b in bundles]
     ends = [f"{r}:{end}" for r in responses for end in ENDS if _is_bounded(rows, r)]
     names = [c.name for c in head] + factors + responses + ends + [c.name for c in tail]
     arrays = []
@@ -82,17 +82,17 @@ def runs_table(found: list[Bundle], factors: list[str], responses: list[str]) ->
     return described("runs", pa.table(arrays, schema=pa.schema(fields)))
 
 
-def attempts_table(found: list[Bundle]) -> pa.Table:
+def attempts_table(bundles: list[Bundle]) -> pa.Table:
     """One row per attempt, those that were made again included."""
     columns = TABLES["attempts"].columns
-    rows = [_row(b.manifest) for b in found]
+    rows = [_row(b.manifest) for b in bundles]
     arrays = [pa.array([r.get(c.name) for r in rows], c.arrow) for c in columns]
     return described("attempts", pa.table(arrays, names=[c.name for c in columns]))
 
 
-def joined(found: list[Bundle], name: str) -> pa.Table | None:
+def joined(bundles: list[Bundle], name: str) -> pa.Table | None:
     """One table of all bundles that have it, one below the other; None if none has it."""
-    return one_table(name, [b.table(name) for b in found if name in b.tables])
+    return one_table(name, [b.table(name) for b in bundles if name in b.tables])
 
 
 def one_table(name: str, parts: list[pa.Table]) -> pa.Table | None:

@@ -1,4 +1,6 @@
-"""What a user names: a study's results, a treatment or a run of it, or the bundle of a trace."""
+"""Selection of a study's results, of a treatment or a run of it, or of a trace's bundle, by a user's
+argument.
+"""
 
 from __future__ import annotations
 
@@ -46,12 +48,12 @@ class Selection:
 
     @property
     def traced(self) -> list[Path]:
-        """Those of its replicates that were traced."""
+        """Replicates of the selection that were traced."""
         return [run for run in self.replicates if (run / "files.parquet").is_file()]
 
     @property
     def is_trace(self) -> bool:
-        """Whether it is one bundle, of a traced run."""
+        """True if it is one bundle, of a traced run."""
         return self.kind == "run" and bool(self.traced)
 
     @property
@@ -71,7 +73,7 @@ class Selection:
 
 
 def select(named: Path | str) -> Selection:
-    """What `named` is: OUT, OUT:t01, OUT:r001, or the directory of a bundle.
+    """The selection of `named`: OUT, OUT:t01, OUT:r001, or the directory of a bundle.
 
     Raises BadInput where it is nothing of these, or a treatment without a valid run.
     """
@@ -83,22 +85,22 @@ def select(named: Path | str) -> Selection:
     part = _parted(path)
     if part is not None:
         return _part(name, *part)
-    found = "neither of them" if path.is_dir() else "a file" if path.exists() else "nothing"
-    for verb, left in _OTHERS.items():
-        if (path / left).is_file():
-            found = f"what `penstock {verb}` wrote"
-    raise BadInput(f"{name}: found {found}; {EXPECTED}")
+    actual = "neither of them" if path.is_dir() else "a file" if path.exists() else "nothing"
+    for verb, result_file in _OTHERS.items():
+        if (path / result_file).is_file():
+            actual = f"what `penstock {verb}` wrote"
+    raise BadInput(f"{name}: found {actual}; {EXPECTED}")
 
 
 def is_study(path: Path) -> bool:
-    """Whether a directory holds a study's results."""
+    """True if a directory has a study's results."""
     if not path.is_dir() or (path / "manifest.json").is_file():
         return False
     return any((path / name).exists() for name in _OF_STUDY)
 
 
 def names_runs(named: Path | str) -> bool:
-    """Whether `named` is a directory, or a treatment or run of a study's results."""
+    """True if `named` is a directory, or a treatment or run of a study's results."""
     return Path(named).is_dir() or _parted(Path(named)) is not None
 
 
@@ -112,10 +114,10 @@ def _part(name: str, out: Path, part: str) -> Selection:
     run = out / "runs" / part
     if part and Path(part).name == part and (run / "manifest.json").is_file():
         return Selection(name, "run", run, [run])
-    made = bundles(out)
-    treated = [b for b in made if b.manifest.get("treatment_id") == part]
+    completed = bundles(out)
+    treated = [b for b in completed if b.manifest.get("treatment_id") == part]
     if not treated:
-        treatments = sorted({str(b.manifest.get("treatment_id") or "") for b in made} - {""})
+        treatments = sorted({str(b.manifest.get("treatment_id") or "") for b in completed} - {""})
         expected = f"{', '.join(treatments)}, or a run" if treatments else "a study with runs"
         raise BadInput(f"{name}: found no treatment or run {part!r}; expected {expected}")
     valid = [b.path for b in treated if _valid(b)]

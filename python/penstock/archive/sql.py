@@ -1,4 +1,4 @@
-"""Tables asked in SQL, by a DuckDB that opens the files it was given and nothing else."""
+"""Queries of tables in SQL, by a DuckDB that opens no other files."""
 
 from __future__ import annotations
 
@@ -48,12 +48,14 @@ class Database:
         for name, table in tables.items():
             if isinstance(table, Path):
                 try:
-                    found = base.read_parquet(paths[name], hive_partitioning=False)
+                    relation = base.read_parquet(paths[name], hive_partitioning=False)
                 except duckdb.Error as error:
-                    told = str(error).splitlines()[0].replace(paths[name], table.name)
-                    raise BadInput(f"{table}: cannot be read: {told}; expected Parquet") from error
-                found.create_view(name)
-                self._columns[name] = set(found.columns)
+                    reason = str(error).splitlines()[0].replace(paths[name], table.name)
+                    raise BadInput(
+                        f"{table}: cannot be read: {reason}; expected Parquet"
+                    ) from error
+                relation.create_view(name)
+                self._columns[name] = set(relation.columns)
             else:
                 base.register(name, table)
                 self._columns[name] = set(table.column_names)
@@ -74,9 +76,9 @@ class Database:
         return self._base.execute(sql, values).fetchnumpy()
 
     def rows(self, table: str, first: int, most: int) -> list[dict[str, Any]]:
-        """At most so many rows of a table, from row number `first` on, in the order of its file."""
-        found = self._base.view(table).limit(most, offset=first)
-        return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
+        """At most `most` rows of a table, from row number `first` on, in the order of its file."""
+        relation = self._base.view(table).limit(most, offset=first)
+        return [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
 
 
 def _close(base: duckdb.DuckDBPyConnection, place: str, files: Mapping[str, int]) -> None:

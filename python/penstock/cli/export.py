@@ -106,8 +106,8 @@ def _packed(archive: ArchiveFormat, named: str, target: Path, license: str, as_j
         f"{packed.path}: {packed.files} files, {packed.content_bytes:,} bytes in "
         f"{packed.size_bytes:,}; {archive.HOW_TO_OPEN.format(name=packed.name)}"
     )
-    if packed.left_out:
-        print(f"left out, as no files: {', '.join(packed.left_out[:8])}")
+    if packed.omitted:
+        print(f"left out, as no files: {', '.join(packed.omitted[:8])}")
 
 
 def _sent(named: str, to: str, as_json: bool) -> None:
@@ -121,7 +121,7 @@ def _sent(named: str, to: str, as_json: bool) -> None:
         done[str(run)] = sent = server.send(run)
         if as_json:
             continue
-        left = ", ".join(f"{n} {why}" for why, n in sent.left_out.items())
+        left = ", ".join(f"{n} {why}" for why, n in sent.omitted.items())
         print(
             f"{server.url}: {sent.points} points of {sent.series} series in {sent.requests} requests"
             + (f"; not sent: {left}" if left else "")

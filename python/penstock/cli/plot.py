@@ -338,9 +338,9 @@ def _read(
 
 def _unknown(runs: Sequence[Path]) -> list[str]:
     """What is to be said of runs that are not known to be complete."""
-    from penstock.archive.completeness import check_manifest, unknown_words
+    from penstock.archive.completeness import check_manifest, unknown_note
 
-    said = [unknown_words(check_manifest(run / "manifest.json")) for run in runs]
+    said = [unknown_note(check_manifest(run / "manifest.json")) for run in runs]
     return [words for words in said if words]
 
 

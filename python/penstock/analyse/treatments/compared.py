@@ -18,7 +18,7 @@ import numpy as np
 
 from penstock.analyse.treatments.ranking import Measured, Order, order
 from penstock.archive.bundle import Bundle
-from penstock.archive.completeness import TAKEN, unknown_words
+from penstock.archive.completeness import TAKEN, unknown_note
 from penstock.archive.selection import Selection
 from penstock.archive.series.read_series import of_selection, run_name
 from penstock.archive.series.series import Array, Phase, Recorded
@@ -186,7 +186,7 @@ def compared(
         bundles = [Bundle.open(run) for run in selection.runs]
         if not partial:
             _check_complete(name, bundles)
-        unknown += [warning for b in bundles if (warning := unknown_words(b.manifest))]
+        unknown += [warning for b in bundles if (warning := unknown_note(b.manifest))]
         runs[name] = [run_name(b) for b in bundles]
         measured[name] = [_of_run(b, STATISTICS[statistic], align, table, partial) for b in bundles]
     result = _together(names, runs, measured, metrics, align)

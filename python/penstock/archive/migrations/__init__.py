@@ -1,1 +1,1 @@
-"""How catalogues of earlier versions are brought to the present tables: Alembic's steps, one file each."""
+"""Migrations of catalogues of earlier versions to the present tables: Alembic's steps, one file each."""

@@ -1,4 +1,4 @@
-"""What Alembic runs the steps by: the connection that the catalogue gave it."""
+"""Environment of Alembic's steps: the connection that the catalogue gave it."""
 
 from alembic import context
 

@@ -39,10 +39,10 @@ def described(name: str, table: pa.Table) -> pa.Table:
     schema = TABLES.get(name)
     if schema is None:
         return table
-    known = {c.name: c for c in (*BUNDLE_KEYS, *schema.columns)}
+    by_name = {c.name: c for c in (*BUNDLE_KEYS, *schema.columns)}
     fields = []
     for field in table.schema:
-        column = known.get(field.name)
+        column = by_name.get(field.name)
         notes = {"unit": column.unit, "meaning": column.meaning} if column else None
         fields.append(field.with_metadata({**(field.metadata or {}), **notes}) if notes else field)
     about = {

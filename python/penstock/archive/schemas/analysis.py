@@ -1,4 +1,4 @@
-"""What the analysis of a study found."""
+"""Results of the analysis of a study."""
 
 # ruff: noqa: E501 - rows of tables are kept whole
 

@@ -1,4 +1,4 @@
-"""What disks were asked and did: their requests, changes and counters, and certificates of their fidelity."""
+"""Requests, changes and counters of disks, and certificates of their fidelity."""
 
 # ruff: noqa: E501 - rows of tables are kept whole
 

@@ -1,4 +1,4 @@
-"""What was sampled and pushed: readings, series of experiments, marks, alerts."""
+"""Sampled and pushed data: readings, series of experiments, marks, alerts."""
 
 # ruff: noqa: E501 - rows of tables are kept whole
 

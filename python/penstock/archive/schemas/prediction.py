@@ -1,4 +1,4 @@
-"""What was predicted, and what it is checked against."""
+"""Predictions, and the measurements they are checked against."""
 
 # ruff: noqa: E501 - rows of tables are kept whole
 

@@ -1,4 +1,4 @@
-"""What programs reported of themselves."""
+"""Reports of programs on themselves."""
 
 # ruff: noqa: E501 - rows of tables are kept whole
 

@@ -1,4 +1,4 @@
-"""What a study made: its runs, their attempts, and how each went on."""
+"""Runs of a study, their attempts, and the course of each."""
 
 # ruff: noqa: E501 - rows of tables are kept whole
 

@@ -1,4 +1,4 @@
-"""What a table's description consists of: columns with type, unit and meaning, where it lies, its key."""
+"""Description of a table: columns with type, unit and meaning, its place, its key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a traced program did to its files, what that came to, and what lay beneath its calls."""
+"""Traced accesses of a program to its files, their summaries, and the requests below its calls."""
 
 # ruff: noqa: E501 - rows of tables are kept whole
 

@@ -20,8 +20,8 @@ _BUCKET = re.compile(r"(?:(?P<of>.*)\s)?(?:le=)?(?P<le>\+Inf|[0-9]+(?:\.[0-9]+)?
 def by_bucket(series: Sequence[Series]) -> list[Series]:
     """In the order of what they are about and of their buckets, the longest first; as they were where they
     are not all buckets."""
-    found = [_BUCKET.fullmatch(s.node) for s in series]
-    edges = [(m["of"] or "", float(m["le"])) for m in found if m]
+    matches = [_BUCKET.fullmatch(s.node) for s in series]
+    edges = [(m["of"] or "", float(m["le"])) for m in matches if m]
     try:
         lower_edges(np.array([le for _, le in edges]))
     except BadInput:
@@ -46,12 +46,12 @@ def quantile_series(group: Sequence[Series], q: float, window_s: float | None) -
         raise BadInput(f"found {window_s:g} s; expected more than 0")
     by_node: dict[str, dict[float, list[Series]]] = {}
     for series in group:
-        found = _BUCKET.fullmatch(series.node)
-        if found is None:
+        match = _BUCKET.fullmatch(series.node)
+        if match is None:
             raise BadInput(
                 f"found {printable(series.name)}; expected buckets such as block_latency_read_requests"
             )
-        by_node.setdefault(found["of"] or "", {}).setdefault(float(found["le"]), []).append(series)
+        by_node.setdefault(match["of"] or "", {}).setdefault(float(match["le"]), []).append(series)
     return [_quantile(node, of, q, window_s) for node, of in by_node.items()]
 
 
@@ -59,7 +59,7 @@ def _quantile(
     node: str, buckets: dict[float, list[Series]], q: float, window_s: float | None
 ) -> Series:
     le_s = np.array(sorted(buckets))
-    every = [s for mine in buckets.values() for s in mine]
+    every = [s for of_bucket in buckets.values() for s in of_bucket]
     x = np.unique(np.concatenate([s.x for s in every]))
     if len(x) < 2:
         return replace(every[0], x=x[:0], y=x[:0], unit="s", node=node)

@@ -52,15 +52,15 @@ def separator_of(content: bytes) -> str:
     lines = [line for line in head.splitlines() if line.strip()][:_MOST_ROWS]
     if len(content) > _HEAD_BYTES and len(lines) > 1:
         lines.pop()  # it may be cut
-    best, found = (False, 1), ","
+    best, chosen = (False, 1), ","
     for separator in SEPARATORS:
         with contextlib.suppress(csv.Error):
             fields = [len(row) for row in csv.reader(lines, delimiter=separator)]
             if fields and fields[0] > 1:
                 key = (len(set(fields)) == 1, fields[0])
                 if key > best:
-                    best, found = key, separator
-    return found
+                    best, chosen = key, separator
+    return chosen
 
 
 def read_frame(
@@ -122,22 +122,22 @@ def numbers_of(column: pd.Series[Any], mark: str) -> pd.Series[Any]:
     plain = pd.to_numeric(column, errors="coerce")
     if pd.api.types.is_numeric_dtype(column):
         return plain
-    left = column[plain.isna() & column.notna()].unique()
-    if not any(isinstance(t, str) and _NUMBER_LIKE.fullmatch(t.strip()) for t in left):
+    texts = column[plain.isna() & column.notna()].unique()
+    if not any(isinstance(t, str) and _NUMBER_LIKE.fullmatch(t.strip()) for t in texts):
         return plain
-    given: dict[Any, float] = {}
+    numbers: dict[Any, float] = {}
     for text in column.dropna().unique():
         if isinstance(text, str) and _NUMBER_LIKE.fullmatch(text.strip()):
             try:
-                given[text] = numerals.number(text, mark)
+                numbers[text] = numerals.number(text, mark)
             except ValueError as error:
                 raise ValueError(f"found {printable(text[:40])!r}; expected {error}") from None
-    return column.map(given).astype(float).where(column.isin(list(given)), plain)
+    return column.map(numbers).astype(float).where(column.isin(list(numbers)), plain)
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
     """Names of columns, the second of one name as `NAME#2`."""
-    found, taken, seen = [], set(names), Counter[str]()
+    unique, taken, seen = [], set(names), Counter[str]()
     for name in names:
         own = name
         while name and seen[name] and own in taken:
@@ -145,8 +145,8 @@ def unique_names(names: Sequence[str]) -> list[str]:
             own = f"{name}#{seen[name]}"
         seen[name] = max(1, seen[name])
         taken.add(own)
-        found.append(own)
-    return found
+        unique.append(own)
+    return unique
 
 
 def strange_header(path: Path) -> list[str]:

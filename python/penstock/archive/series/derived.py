@@ -16,13 +16,13 @@ from penstock.errors import BadInput
 
 TABLE = "derived"
 _SCHEMA = TABLES[TABLE].arrow
-MOST_KEPT = 10_000_000
+MOST_STORED = 10_000_000
 
 
 def keep(
     bundle: Bundle, recorded: Recorded, name: str, expression: str, unit: str | None = None
 ) -> Recorded:
-    """Computes a series of a bundle's and keeps it there; one of that name is replaced.
+    """Compute a series from those of a bundle and store it there; one of that name is replaced.
 
     `recorded` are the bundle's series. BadInput as of `derived`, for a sequence, or a
     recorded series of that name.
@@ -31,20 +31,20 @@ def keep(
         raise BadInput(
             f"{bundle.path}: found no series over time; expected some (plot --derive draws others)"
         )
-    kept = read(bundle)
-    before = set() if kept is None else set(kept["metric"].to_pylist())
+    stored = read(bundle)
+    before = set() if stored is None else set(stored["metric"].to_pylist())
     if name not in before and any(name in (s.name, s.quantity) for s in recorded.series):
         raise BadInput(f"found name {name}, that of a recorded series; expected another")
     # one that is replaced is not made from itself
     others = [s for s in recorded.series if s.quantity != name or name not in before]
-    found = derived(Recorded(others, start_utc_ns=recorded.start_utc_ns), name, expression, unit)
-    tables = [] if kept is None else [kept.filter(pc.not_equal(kept["metric"], name))]
-    tables += [_table(s, name, expression, recorded.start_utc_ns) for s in found.series]
-    whole = pa.concat_tables(tables)
-    if whole.num_rows > MOST_KEPT:
-        raise BadInput(f"{name}: found {whole.num_rows} points; expected {MOST_KEPT} at most")
-    bundle.write_table(TABLE, whole)
-    return found
+    computed = derived(Recorded(others, start_utc_ns=recorded.start_utc_ns), name, expression, unit)
+    tables = [] if stored is None else [stored.filter(pc.not_equal(stored["metric"], name))]
+    tables += [_table(s, name, expression, recorded.start_utc_ns) for s in computed.series]
+    table = pa.concat_tables(tables)
+    if table.num_rows > MOST_STORED:
+        raise BadInput(f"{name}: found {table.num_rows} points; expected {MOST_STORED} at most")
+    bundle.write_table(TABLE, table)
+    return computed
 
 
 def read(bundle: Bundle) -> pa.Table | None:
@@ -60,15 +60,15 @@ def series_of(bundle: Bundle, start_utc_ns: int, run: str = "", group: str = "")
     if table is None or not table.num_rows:
         return []
     rows = table.to_pandas()
-    found = []
-    for (metric, labels), mine in rows.groupby(["metric", "labels"], sort=False):
+    series = []
+    for (metric, labels), group_rows in rows.groupby(["metric", "labels"], sort=False):
         node = " ".join(json.loads(labels).values())
-        x = (mine["utc_ns"].to_numpy(np.int64) - start_utc_ns) / 1e9
-        unit = str(mine["unit"].iloc[0])
+        x = (group_rows["utc_ns"].to_numpy(np.int64) - start_utc_ns) / 1e9
+        unit = str(group_rows["unit"].iloc[0])
         name = f"{metric} {node}".strip()
-        y = mine["value"].to_numpy(float)
-        found.append(Series(name, x, y, unit, node, str(metric), run, group))
-    return found
+        y = group_rows["value"].to_numpy(float)
+        series.append(Series(name, x, y, unit, node, str(metric), run, group))
+    return series
 
 
 def _table(series: Series, name: str, expression: str, start_utc_ns: int) -> pa.Table:

@@ -58,10 +58,10 @@ def derived(recorded: Recorded, name: str, expression: str, unit: str | None = N
     if not _NAME.fullmatch(name):
         raise BadInput(f"found name {printable(name[:80])!r}; expected letters, digits, _, . and :")
     runs = list(dict.fromkeys((s.group, s.run) for s in recorded.series))
-    found: list[Series] = []
+    series: list[Series] = []
     for group, run in runs or [("", "")]:
-        mine = [s for s in recorded.series if (s.group, s.run) == (group, run)]
-        value = _Reader(expression, mine).whole()
+        own = [s for s in recorded.series if (s.group, s.run) == (group, run)]
+        value = _Reader(expression, own).parse()
         if isinstance(value, float):
             raise BadInput(
                 f"{name}: found a number, {expression}; expected an expression of series"
@@ -69,22 +69,21 @@ def derived(recorded: Recorded, name: str, expression: str, unit: str | None = N
         for s in value:
             named = f"{name} {s.node}".strip()
             of = s.unit if unit is None else unit
-            found.append(Series(named, s.x, s.y, of, s.node, name, run, group, labels=s.labels))
-    points = sum(len(s.x) for s in found)
+            series.append(Series(named, s.x, s.y, of, s.node, name, run, group, labels=s.labels))
+    points = sum(len(s.x) for s in series)
     if points > MOST_POINTS:
         raise BadInput(f"{name}: found {points} points; expected {MOST_POINTS} at most")
-    return replace(recorded, series=found)
+    return replace(recorded, series=series)
 
 
 def evaluated(expression: str, series: Sequence[Series]) -> tuple[Value, list[Series]]:
-    """What an expression of series of one run comes to, and which of them it is made of. BadInput as for
-    `derived`."""
+    """Value of an expression of series of one run, and the series that it uses. BadInput as for `derived`."""
     reader = _Reader(expression, series)
-    return reader.whole(), reader.used
+    return reader.parse(), reader.used
 
 
 def fault_of(expression: str) -> str:
-    """What is wrong with the words of an expression, whatever series there are; empty for nothing."""
+    """Fault of an expression's syntax, for any series; empty if it has none."""
     try:
         _Reader(expression, ())
     except BadInput as error:
@@ -92,11 +91,11 @@ def fault_of(expression: str) -> str:
     return ""
 
 
-def split(said: str) -> tuple[str, str]:
+def split(assignment: str) -> tuple[str, str]:
     """NAME and EXPR of `NAME=EXPR`."""
-    name, equals, expression = said.partition("=")
+    name, equals, expression = assignment.partition("=")
     if not equals or not name.strip() or not expression.strip():
-        raise BadInput(f"found {printable(said[:80])!r}; expected NAME=EXPRESSION")
+        raise BadInput(f"found {printable(assignment[:80])!r}; expected NAME=EXPRESSION")
     return name.strip(), expression.strip()
 
 
@@ -115,7 +114,7 @@ class _Reader:
         self._next = 0
         self._depth = 0
 
-    def whole(self) -> Value:
+    def parse(self) -> Value:
         value = self._sum()
         if self._next < len(self._tokens):
             raise self._wrong("the end, or one of + - * /")
@@ -126,16 +125,16 @@ class _Reader:
         at = 0
         text = self._text.rstrip()
         while at < len(text):
-            found = _TOKEN.match(text, at)
-            if found is None or len(tokens) >= MOST_TOKENS:
-                more = f", or fewer than {MOST_TOKENS} words" if found else ""
+            match = _TOKEN.match(text, at)
+            if match is None or len(tokens) >= MOST_TOKENS:
+                more = f", or fewer than {MOST_TOKENS} words" if match else ""
                 raise BadInput(
                     f"found {printable(text[at : at + 20])!r} at {at + 1}; expected a number, a name, "
                     f'"a name", or one of + - * / ( ) ,{more}'
                 )
-            kind = str(found.lastgroup)
-            tokens.append(_Token(kind, found[kind], found.start(kind)))
-            at = found.end()
+            kind = str(match.lastgroup)
+            tokens.append(_Token(kind, match[kind], match.start(kind)))
+            at = match.end()
         return tokens
 
     def _peek(self) -> _Token | None:
@@ -150,8 +149,8 @@ class _Reader:
 
     def _wrong(self, expected: str) -> BadInput:
         token = self._peek()
-        found = "the end" if token is None else f"{printable(token.text)!r} at {token.at + 1}"
-        return BadInput(f"{printable(self._text)}: found {found}; expected {expected}")
+        actual = "the end" if token is None else f"{printable(token.text)!r} at {token.at + 1}"
+        return BadInput(f"{printable(self._text)}: found {actual}; expected {expected}")
 
     def _sum(self) -> Value:
         self._depth += 1
@@ -238,7 +237,7 @@ class _Reader:
             self._next -= 2
             raise self._wrong(f"a function: {', '.join(FUNCTIONS)}")
         how: list[str] = []
-        given: list[Value] = []
+        arguments: list[Value] = []
         while True:
             token = self._peek()
             after = self._tokens[self._next + 1] if self._next + 1 < len(self._tokens) else None
@@ -248,12 +247,12 @@ class _Reader:
                 and token.text in _HOW
                 and after is not None
                 and after.text == ")"
-                and given
+                and arguments
             ):
                 how.append(token.text)
                 self._next += 1
             else:
-                given.append(self._sum())
+                arguments.append(self._sum())
             if not self._take(","):
                 break
         self._close()
@@ -261,8 +260,8 @@ class _Reader:
             labels = self._labels()
         try:
             if labels is not None:
-                return _by(labels, function, given, how[0] if how else "nearest")
-            return function(given, how[0] if how else "nearest")
+                return _by(labels, function, arguments, how[0] if how else "nearest")
+            return function(arguments, how[0] if how else "nearest")
         except BadInput as error:
             raise BadInput(f"{name.text}: {error}") from None
 
@@ -271,48 +270,48 @@ _HOW = ("nearest", "last", "exact")
 
 
 def _chosen(series: Sequence[Series], name: str, braces: str) -> list[Series]:
-    asked = replace(selector(f"X{braces}"), name=name)
-    found = [s for s in series if asked.takes(s.names, s.node, s.labels)]
-    if not found and asked.node is not None:  # the value of one of several labels
-        plain = replace(asked, node=None)
-        found = [
+    requested = replace(selector(f"X{braces}"), name=name)
+    chosen = [s for s in series if requested.takes(s.names, s.node, s.labels)]
+    if not chosen and requested.node is not None:  # the value of one of several labels
+        plain = replace(requested, node=None)
+        chosen = [
             s
             for s in series
-            if asked.node in s.labels.values() and plain.takes(s.names, s.node, s.labels)
+            if requested.node in s.labels.values() and plain.takes(s.names, s.node, s.labels)
         ]
-    if not found:
+    if not chosen:
         what = printable(f"{name}{braces}")
         named = [
             s
             for s in series
-            if name and replace(asked, node=None, matchers=()).takes(s.names, "", {})
+            if name and replace(requested, node=None, matchers=()).takes(s.names, "", {})
         ]
         if not named:
-            known = names_near([name], [s.quantity or s.name for s in series])
-            raise BadInput(f"found no series {what}; expected {known}")
-        if asked.matchers:
-            told = dict.fromkeys(f'{k}="{v}"' for s in named for k, v in s.labels.items())
+            expected = names_near([name], [s.quantity or s.name for s in series])
+            raise BadInput(f"found no series {what}; expected {expected}")
+        if requested.matchers:
+            choices = dict.fromkeys(f'{k}="{v}"' for s in named for k, v in s.labels.items())
         else:
-            told = dict.fromkeys(s.node for s in named if s.node)
-        known = ", ".join(printable(n) for n in list(told)[:12]) or "none"
-        raise BadInput(f"found no series {what}; expected one of {known}")
-    return found
+            choices = dict.fromkeys(s.node for s in named if s.node)
+        expected = ", ".join(printable(n) for n in list(choices)[:12]) or "none"
+        raise BadInput(f"found no series {what}; expected one of {expected}")
+    return chosen
 
 
-def _binary(sign: str, left: Value, right: Value) -> Value:
+def _binary(sign: str, first: Value, second: Value) -> Value:
     compute = _OPERATIONS[sign]
-    if isinstance(left, float) and isinstance(right, float):
+    if isinstance(first, float) and isinstance(second, float):
         with np.errstate(all="ignore"):
-            return float(compute(np.float64(left), np.float64(right)))
-    if isinstance(left, float) or isinstance(right, float):
-        of: list[Series] = right if isinstance(left, float) else left  # type: ignore[assignment]
-        number = right if isinstance(right, float) else math.nan
-        made = []
+            return float(compute(np.float64(first), np.float64(second)))
+    if isinstance(first, float) or isinstance(second, float):
+        of: list[Series] = second if isinstance(first, float) else first  # type: ignore[assignment]
+        number = second if isinstance(second, float) else math.nan
+        results = []
         for s in of:
-            a, b = (left, s.y) if isinstance(left, float) else (s.y, number)
-            unit = f"1/{s.unit}" if sign == "/" and isinstance(left, float) and s.unit else s.unit
-            made.append(replace(s, y=_computed(compute, a, b), unit=unit))
-        return made
+            a, b = (first, s.y) if isinstance(first, float) else (s.y, number)
+            unit = f"1/{s.unit}" if sign == "/" and isinstance(first, float) and s.unit else s.unit
+            results.append(replace(s, y=_computed(compute, a, b), unit=unit))
+        return results
     return [
         replace(
             a,
@@ -320,7 +319,7 @@ def _binary(sign: str, left: Value, right: Value) -> Value:
             y=_computed(compute, a.y, at_times(b, a.x)),
             unit=_unit(sign, a.unit, b.unit),
         )
-        for a, b in _pairs(left, right)
+        for a, b in _pairs(first, second)
     ]
 
 
@@ -334,28 +333,28 @@ _OPERATIONS: dict[str, Callable[..., Array]] = {
 
 def _computed(compute: Callable[..., Array], a: float | Array, b: float | Array) -> Array:
     with np.errstate(all="ignore"):
-        made = np.asarray(compute(a, b), float)
-    return np.where(np.isfinite(made), made, np.nan)
+        values = np.asarray(compute(a, b), float)
+    return np.where(np.isfinite(values), values, np.nan)
 
 
-def _pairs(left: Sequence[Series], right: Sequence[Series]) -> list[tuple[Series, Series]]:
+def _pairs(first: Sequence[Series], second: Sequence[Series]) -> list[tuple[Series, Series]]:
     """Node by node; a single one goes with each."""
-    if len(right) == 1:
-        return [(a, right[0]) for a in left]
-    if len(left) == 1:
-        return [(replace(left[0], node=b.node), b) for b in right]
+    if len(second) == 1:
+        return [(a, second[0]) for a in first]
+    if len(first) == 1:
+        return [(replace(first[0], node=b.node), b) for b in second]
     by_node: dict[str, Series] = {}
-    for b in right:
+    for b in second:
         if b.node in by_node:
             raise BadInput(
                 f"found several series of {b.node or 'no node'}: {by_node[b.node].name}, {b.name}; "
                 "expected one"
             )
         by_node[b.node] = b
-    pairs = [(a, by_node[a.node]) for a in left if a.node in by_node]
+    pairs = [(a, by_node[a.node]) for a in first if a.node in by_node]
     if not pairs:
         raise BadInput(
-            f"found no node of both: {left[0].node or 'none'} and {right[0].node or 'none'}; expected some"
+            f"found no node of both: {first[0].node or 'none'} and {second[0].node or 'none'}; expected some"
         )
     return pairs
 
@@ -370,21 +369,21 @@ def _unit(sign: str, a: str, b: str) -> str:
     return a if b in ("", "1") else b if a in ("", "1") else f"{a}·{b}"
 
 
-def _series(given: Sequence[Value], count: int | None = None) -> list[list[Series]]:
-    found = [g for g in given if not isinstance(g, float)]
-    if len(found) != len(given) or not found or (count is not None and len(found) != count):
-        wanted = "series" if count is None else f"{count} series"
+def _series(arguments: Sequence[Value], count: int | None = None) -> list[list[Series]]:
+    series = [g for g in arguments if not isinstance(g, float)]
+    if len(series) != len(arguments) or not series or (count is not None and len(series) != count):
+        expected = "series" if count is None else f"{count} series"
         raise BadInput(
-            f"found {len(given)} arguments, {len(found)} of them series; expected {wanted}"
+            f"found {len(arguments)} arguments, {len(series)} of them series; expected {expected}"
         )
-    return found
+    return series
 
 
 def _together(compute: Callable[[Array], Array]) -> Callable[[Sequence[Value], str], Value]:
-    """Of all series one: at the times of the first, where each of them has a value."""
+    """A function that makes one series of all: at the times of the first, where each of them has a value."""
 
-    def function(given: Sequence[Value], how: str) -> Value:
-        every = [s for group in _series(given) for s in group]
+    def function(arguments: Sequence[Value], how: str) -> Value:
+        every = [s for group in _series(arguments) for s in group]
         units = {s.unit for s in every if s.unit}
         if len(units) > 1:
             raise BadInput(f"found units {', '.join(sorted(units))}; expected one")
@@ -401,68 +400,74 @@ def _together(compute: Callable[[Array], Array]) -> Callable[[Sequence[Value], s
 def _by(
     labels: Sequence[str],
     function: Callable[[Sequence[Value], str], Value],
-    given: Sequence[Value],
+    arguments: Sequence[Value],
     how: str,
 ) -> Value:
     """One series for each combination of the values of these labels."""
-    every = [s for group in _series(given) for s in group]
-    known = dict.fromkeys(k for s in every for k in s.labels)
-    absent = [n for n in labels if n not in known]
+    every = [s for group in _series(arguments) for s in group]
+    existing = dict.fromkeys(k for s in every for k in s.labels)
+    absent = [n for n in labels if n not in existing]
     if absent:
-        raise BadInput(f"found no label {absent[0]}; expected one of {', '.join(known) or 'none'}")
+        raise BadInput(
+            f"found no label {absent[0]}; expected one of {', '.join(existing) or 'none'}"
+        )
     groups: dict[tuple[str, ...], list[Series]] = {}
     for s in every:
         groups.setdefault(tuple(s.labels.get(n, "") for n in labels), []).append(s)
-    made = []
+    results = []
     for values, group in groups.items():
         (one,) = function([group], how)  # type: ignore[misc]
         of = dict(zip(labels, values, strict=True))
-        made.append(replace(one, node=" ".join(filter(None, values)), labels=of))
-    return made
+        results.append(replace(one, node=" ".join(filter(None, values)), labels=of))
+    return results
 
 
-def _rate(given: Sequence[Value], how: str) -> Value:
+def _rate(arguments: Sequence[Value], how: str) -> Value:
     """Per second between points; where a counter went backwards there is no value."""
-    (group,) = _series(given, 1)
+    (group,) = _series(arguments, 1)
     return [replace(d, y=_per_second(d, s), unit=f"{s.unit or '1'}/s") for d, s in _steps(group)]
 
 
 def _per_second(step: Series, of: Series) -> Array:
     with np.errstate(all="ignore"):
-        made = step.y / np.diff(of.x)
-    return np.where(np.isfinite(made) & (step.y >= 0), made, np.nan)
+        values = step.y / np.diff(of.x)
+    return np.where(np.isfinite(values) & (step.y >= 0), values, np.nan)
 
 
-def _delta(given: Sequence[Value], how: str) -> Value:
-    (group,) = _series(given, 1)
+def _delta(arguments: Sequence[Value], how: str) -> Value:
+    (group,) = _series(arguments, 1)
     return [d for d, _ in _steps(group)]
 
 
 def _steps(group: Sequence[Series]) -> list[tuple[Series, Series]]:
-    whole = [replace(s, x=s.x[(k := np.isfinite(s.y))], y=s.y[k]) for s in group]
-    return [(replace(s, x=s.x[1:], y=np.diff(s.y)), s) for s in whole]
+    finite = [replace(s, x=s.x[(k := np.isfinite(s.y))], y=s.y[k]) for s in group]
+    return [(replace(s, x=s.x[1:], y=np.diff(s.y)), s) for s in finite]
 
 
-def _ratio(given: Sequence[Value], how: str) -> Value:
-    a, b = _series(given, 2)
+def _ratio(arguments: Sequence[Value], how: str) -> Value:
+    a, b = _series(arguments, 2)
     return _binary("/", a, b)
 
 
-def _join(given: Sequence[Value], how: str) -> Value:
+def _join(arguments: Sequence[Value], how: str) -> Value:
     """The values of the second at the times of the first."""
-    a, b = _series(given, 2)
+    a, b = _series(arguments, 2)
     return [replace(s, x=t.x, y=at_times(s, t.x, how)) for t, s in _pairs(a, b)]
 
 
-def _moving_mean(given: Sequence[Value], how: str) -> Value:
-    """The mean of the points of the last so many seconds (of a sequence, places), this one included."""
-    if len(given) != 2 or isinstance(given[0], float) or not isinstance(given[1], float):
+def _moving_mean(arguments: Sequence[Value], how: str) -> Value:
+    """The mean of the points of the last N seconds (of a sequence, N places), this one included."""
+    if (
+        len(arguments) != 2
+        or isinstance(arguments[0], float)
+        or not isinstance(arguments[1], float)
+    ):
         raise BadInput("found other arguments; expected a series and seconds")
-    width = given[1]
+    width = arguments[1]
     if not (math.isfinite(width) and width > 0):
         raise BadInput(f"found {width:g} s; expected more than 0")
-    made = []
-    for s in given[0]:
+    means = []
+    for s in arguments[0]:
         there = np.isfinite(s.y)
         total = np.concatenate([[0.0], np.cumsum(np.where(there, s.y, 0.0))])
         count = np.concatenate([[0], np.cumsum(there)])
@@ -473,18 +478,18 @@ def _moving_mean(given: Sequence[Value], how: str) -> Value:
         n = count[high] - count[low]
         with np.errstate(all="ignore"):
             mean = (total[high] - total[low]) / n
-        made.append(replace(s, y=np.where(n > 0, mean, np.nan)))
-    return made
+        means.append(replace(s, y=np.where(n > 0, mean, np.nan)))
+    return means
 
 
-def _abs(given: Sequence[Value], how: str) -> Value:
-    (group,) = _series(given, 1)
+def _abs(arguments: Sequence[Value], how: str) -> Value:
+    (group,) = _series(arguments, 1)
     return [replace(s, y=np.abs(s.y)) for s in group]
 
 
-def _quantile(given: Sequence[Value], how: str) -> Value:
-    """Of what buckets of a histogram count, over the last so many seconds, or since the point before."""
-    q, group, window = [*given, None, None][:3] if len(given) in (2, 3) else [None] * 3
+def _quantile(arguments: Sequence[Value], how: str) -> Value:
+    """Quantile of a histogram's buckets over the last N seconds, or since the point before."""
+    q, group, window = [*arguments, None, None][:3] if len(arguments) in (2, 3) else [None] * 3
     if not isinstance(q, float) or not isinstance(group, list) or isinstance(window, list):
         raise BadInput("found other arguments; expected a share, series of buckets, and seconds")
     return quantile_series(group, q, window)

@@ -49,11 +49,11 @@ def quantiles(counts: Array, le_s: Array, q: float) -> Array:
     lower = lower_edges(le_s)
     upper = np.where(np.isfinite(le_s), le_s, lower)
     up_to = np.cumsum(counts, axis=0)
-    whole = up_to[-1]
-    rank = q * whole
+    total = up_to[-1]
+    rank = q * total
     at = np.argmax((up_to >= rank) & (counts > 0), axis=0)
     columns = np.arange(counts.shape[1])
     inside = counts[at, columns]
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.clip((rank - (up_to[at, columns] - inside)) / inside, 0.0, 1.0)
-    return np.where(whole > 0, lower[at] + share * (upper[at] - lower[at]), np.nan)
+    return np.where(total > 0, lower[at] + share * (upper[at] - lower[at]), np.nan)

@@ -1,7 +1,7 @@
-"""Which series that are handed on are not complete, and what they lack: on stderr, in a warning, in a header.
+"""Incomplete series that are handed on, and the points they lack: on stderr, in a warning, in a header.
 
-`monitor get`, `penstock.series` and `GET /exp/NAME` hand on what there is, as the published call must; what
-analyses (`plot`, `compare`) refuses what this names, or takes it with `--partial`.
+`monitor get`, `penstock.series` and `GET /exp/NAME` hand on all stored points, as the published call must;
+analyses (`plot`, `compare`) refuse incomplete series without `--partial`.
 """
 
 from __future__ import annotations
@@ -49,25 +49,25 @@ class Lacking:
 
     def __str__(self) -> str:
         of = "" if self.expected is None else f" of {self.expected}"
-        said = f"{printable(self.series)}: {self.verdict}, {self.stored}{of} points"
+        text = f"{printable(self.series)}: {self.verdict}, {self.stored}{of} points"
         if self.lost:
-            said += f"; {self.lost} lost in {self.gaps} gap{'' if self.gaps == 1 else 's'}"
+            text += f"; {self.lost} lost in {self.gaps} gap{'' if self.gaps == 1 else 's'}"
         if self.longest_gap_ns:
-            said += f", the longest {self.longest_gap_ns / 1e9:.3g} s"
+            text += f", the longest {self.longest_gap_ns / 1e9:.3g} s"
         elif self.verdict == UNKNOWN:
-            said += "; its source told no interval, and its points show none"
+            text += "; its source told no interval, and its points show none"
         elif self.expected is None and not self.lost and not self.outside:
-            said += "; batches of it never came"
+            text += "; batches of it never came"
         if self.inferred:
-            said += ", by an interval that was inferred"
+            text += ", by an interval that was inferred"
         if self.outside:
-            said += f"; {outside_text(self.outside, self.outside_by_ns)}"
-        return said
+            text += f"; {outside_text(self.outside, self.outside_by_ns)}"
+        return text
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of an answer: the worst of its series, whether it was taken while the experiment ran, what it lacks.
+    """Verdict on an answer: the worst of its series, whether the experiment still ran, the points it lacks.
 
     `more`: series that are not complete, beside those of `lacking`. `refused`: what was refused of their
     sources, and points of complete series that are outside of the experiment, a line for each.
@@ -81,38 +81,38 @@ class Verdict:
 
     @property
     def refuses(self) -> bool:
-        """Whether an analysis takes it only where it is asked to."""
+        """True if an analysis accepts it only on request."""
         return self.worst not in TAKEN
 
     @property
     def lines(self) -> list[str]:
-        """What is to be said; nothing where all is complete."""
+        """Lines of the report; none if all series are complete."""
         if not self.lacking and not self.more:
             return list(self.refused)
         number = len(self.lacking) + self.more
         so_far = " so far (it still runs)" if self.running else ""
         how = "not known to be complete" if self.worst == UNKNOWN else "not complete"
         what = f"{number} series {'is' if number == 1 else 'are'} {how}{so_far}"
-        said = [what, *map(str, self.lacking[:MOST_LINES])]
-        rest = number - len(said) + 1
-        return [*said, *([f"and {rest} more"] if rest else []), *self.refused]
+        lines = [what, *map(str, self.lacking[:MOST_LINES])]
+        rest = number - len(lines) + 1
+        return [*lines, *([f"and {rest} more"] if rest else []), *self.refused]
 
     def headers(self) -> dict[str, str]:
-        """Of an answer over HTTP; no more of them than a header may hold."""
+        """HTTP headers of an answer, cut to the size of a header."""
         rows: list[dict[str, Any]] = []
         for one in self.lacking:
             rows.append({**asdict(one), "series": one.series[:_MOST_NAME]})
             if len(json.dumps(rows)) > _MOST_CHARACTERS:
                 rows.pop()
                 break
-        said = {VERDICT: self.worst}
+        headers = {VERDICT: self.worst}
         if self.lacking or self.refused:
             more = len(self.lacking) + self.more - len(rows)
-            told = [one[:_MOST_NAME] for one in self.refused[:_MOST_REFUSED]]
-            while told and len(json.dumps(told)) > _MOST_CHARACTERS // 3:
-                told.pop()
-            said[LACKING] = json.dumps({"series": rows, "more": more, "refused": told})
-        return said
+            refused = [one[:_MOST_NAME] for one in self.refused[:_MOST_REFUSED]]
+            while refused and len(json.dumps(refused)) > _MOST_CHARACTERS // 3:
+                refused.pop()
+            headers[LACKING] = json.dumps({"series": rows, "more": more, "refused": refused})
+        return headers
 
 
 def verdict_of(
@@ -120,9 +120,9 @@ def verdict_of(
     running: bool,
     gaps: Iterable[Mapping[str, Any]] = (),
 ) -> Verdict:
-    """Of the series of an answer, their rows of the table `series` by what they are called in it.
+    """Verdict on the series of an answer, from their rows of the table `series` by their names in it.
 
-    `gaps`: rows of that table, of which those of what was refused count.
+    `gaps`: rows of that table; those of refused points count.
     """
     lacking = [
         Lacking(
@@ -160,20 +160,20 @@ def verdict_of(
 
 
 def of_headers(headers: Mapping[str, str]) -> Verdict:
-    """What an answer said of itself; of a server that says nothing: complete."""
+    """Verdict in the headers of an answer; complete if a server sends none."""
     running = headers.get(STATE) == "running"
-    told = headers.get(VERDICT, COMPLETE)
+    worst = headers.get(VERDICT, COMPLETE)
     try:
-        said = json.loads(headers.get(LACKING, '{"series": [], "more": 0}'))
-        lacking = [Lacking(**row) for row in _rows(said["series"])]
-        refused = [str(one) for one in list(said.get("refused", []))]
-        return Verdict(told, running, lacking, int(said["more"]), refused)
+        record = json.loads(headers.get(LACKING, '{"series": [], "more": 0}'))
+        lacking = [Lacking(**row) for row in _rows(record["series"])]
+        refused = [str(one) for one in list(record.get("refused", []))]
+        return Verdict(worst, running, lacking, int(record["more"]), refused)
     except (ValueError, TypeError, KeyError, RecursionError):
-        return Verdict(told, running, [], int(told != COMPLETE))
+        return Verdict(worst, running, [], int(worst != COMPLETE))
 
 
-def _rows(said: Any) -> Iterable[Mapping[str, Any]]:
-    for row in said:
+def _rows(rows: Any) -> Iterable[Mapping[str, Any]]:
+    for row in rows:
         for name in ("stored", "lost", "gaps", "longest_gap_ns"):
             int(row[name])
         for name in ("outside", "outside_by_ns"):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from penstock.errors import BadInput, printable
 
-_WHOLE = re.compile(r"(?P<name>[^{}]*)(?:\{(?P<within>.*)\})?", re.DOTALL)
+_SELECTOR = re.compile(r"(?P<name>[^{}]*)(?:\{(?P<within>.*)\})?", re.DOTALL)
 _MATCHER = re.compile(
     r"\s*(?P<label>[A-Za-z_][A-Za-z0-9_]*)\s*(?P<how>=~|!~|!=|=)\s*"
     r'(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^",{}\s]+))\s*(?:,|$)'
@@ -56,12 +56,12 @@ class Selector:
 @functools.lru_cache
 def selector(text: str) -> Selector:
     """Reads a selector. Raises BadInput for braces that hold neither a node nor matchers."""
-    found = _WHOLE.fullmatch(text.strip())
-    if found is None:
+    match = _SELECTOR.fullmatch(text.strip())
+    if match is None:
         raise BadInput(
             f"found {printable(text[:80])!r}; expected NAME, NAME{{NODE}} or NAME{{LABEL=VALUE}}"
         )
-    name, within = found["name"].strip(), found["within"]
+    name, within = match["name"].strip(), match["within"]
     if within is None or not within.strip():
         return Selector(name, None, ())
     if "=" not in within and "!~" not in within:

@@ -69,7 +69,7 @@ class Series:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What its replicates are called alike."""
+        """Names that its replicates have in common."""
         return self.group, self.name, self.unit
 
 
@@ -94,29 +94,29 @@ class Recorded:
 
     @property
     def points(self) -> int:
-        """How many points all series have together."""
+        """Number of points of all series together."""
         return sum(len(s.x) for s in self.series)
 
     def chosen(self, globs: Sequence[str]) -> Recorded:
         """The series that one of the selectors takes, or whose node it names. BadInput for none."""
         if not globs:
             return self
-        kept = [s for s in self.series if any(takes(g, s) for g in globs)]
-        if not kept:
-            known = names_near(globs, [s.name for s in self.series])
-            raise BadInput(f"--series: found none called {' or '.join(globs)}; expected {known}")
-        return replace(self, series=kept)
+        chosen = [s for s in self.series if any(takes(g, s) for g in globs)]
+        if not chosen:
+            expected = names_near(globs, [s.name for s in self.series])
+            raise BadInput(f"--series: found none called {' or '.join(globs)}; expected {expected}")
+        return replace(self, series=chosen)
 
     def within(self, phase: str) -> Recorded:
-        """What lies in one phase, whose begin becomes 0. BadInput where there is no such phase."""
-        found = self.phase(phase, "--phase")
+        """The part in one phase, whose begin becomes 0. BadInput where there is no such phase."""
+        match = self.phase(phase, "--phase")
         return replace(
             self,
-            series=[_cut(s, found.start_s, found.end_s) for s in self.series],
+            series=[_cut(s, match.start_s, match.end_s) for s in self.series],
             phases=[
-                Phase(p.name, p.start_s - found.start_s, p.end_s - found.start_s)
+                Phase(p.name, p.start_s - match.start_s, p.end_s - match.start_s)
                 for p in self.phases
-                if p is not found and p.start_s >= found.start_s and p.end_s <= found.end_s
+                if p is not match and p.start_s >= match.start_s and p.end_s <= match.end_s
             ],
         )
 
@@ -137,8 +137,8 @@ class Recorded:
         for p in self.phases:
             if phase in (p.name, p.name.rpartition("/")[2]):
                 return p
-        known = ", ".join(dict.fromkeys(p.name for p in self.phases)) or "none was recorded"
-        raise BadInput(f"{option}: found {phase}; expected one of the run's phases: {known}")
+        expected = ", ".join(dict.fromkeys(p.name for p in self.phases)) or "none was recorded"
+        raise BadInput(f"{option}: found {phase}; expected one of the run's phases: {expected}")
 
     def named(self, node: str, units: dict[str, str]) -> Recorded:
         """With the node that a pattern finds in each name (its first group), and units by their names."""
@@ -158,13 +158,13 @@ def takes(text: str, series: Series) -> bool:
 
 
 def names_near(texts: Sequence[str], names: Iterable[str]) -> str:
-    """Names for a message: those like what was asked for, else the first twelve."""
-    known = list(dict.fromkeys(names))
-    near = list(dict.fromkeys(n for t in texts for n in like(t.partition("{")[0], known)))
+    """Names for a message: those like `texts`, else the first twelve."""
+    distinct = list(dict.fromkeys(names))
+    near = list(dict.fromkeys(n for t in texts for n in like(t.partition("{")[0], distinct)))
     if near:
         return f"one like {' or '.join(printable(n) for n in near)}"
-    more = f" and {len(known) - 12} more" if len(known) > 12 else ""
-    return "one of " + (", ".join(printable(n) for n in known[:12]) or "none") + more
+    more = f" and {len(distinct) - 12} more" if len(distinct) > 12 else ""
+    return "one of " + (", ".join(printable(n) for n in distinct[:12]) or "none") + more
 
 
 def _cut(series: Series, start_s: float, end_s: float) -> Series:
@@ -173,10 +173,10 @@ def _cut(series: Series, start_s: float, end_s: float) -> Series:
 
 
 def _named(series: Series, pattern: re.Pattern[str] | None, units: dict[str, str]) -> Series:
-    found = pattern.search(series.name) if pattern else None
-    if found:
-        node = found.group(1) if found.re.groups else found.group(0)
-        rest = series.name[: found.start()] + series.name[found.end() :]
+    match = pattern.search(series.name) if pattern else None
+    if match:
+        node = match.group(1) if match.re.groups else match.group(0)
+        rest = series.name[: match.start()] + series.name[match.end() :]
         series = replace(series, node=node, quantity=rest.strip(" _-:./") or series.quantity)
     for name in (series.name, series.quantity):
         if name in units:
@@ -218,8 +218,8 @@ def joined(
     Points without a partner are left out.
     """
     one = at_times(x, y.x, how, within)
-    whole = np.isfinite(one) & np.isfinite(y.y)
-    return one[whole], y.y[whole]
+    paired = np.isfinite(one) & np.isfinite(y.y)
+    return one[paired], y.y[paired]
 
 
 def median_step(series: Iterable[Series]) -> float:

@@ -42,12 +42,12 @@ _PER_SECOND = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 def names_a_time(column: str) -> bool:
-    """Whether a column is called as one of times."""
+    """True if a column has the name of a time."""
     return _TIMES.match(_parted(column)[0]) is not None
 
 
 def names_an_index(column: str) -> bool:
-    """Whether a column is called as one of places in a sequence."""
+    """True if a column has the name of a place in a sequence."""
     return _INDEX.match(_parted(column)[0]) is not None
 
 
@@ -80,8 +80,10 @@ def of_file(path: Path, x: str | None = None, *, partial: bool = True) -> Record
 def _parquet(path: Path, partial: bool) -> pd.DataFrame:
     table = pq.read_table(path)
     # of an export: what is not complete says so
-    told = {f.name: (f.metadata or {}).get(b"verdict", b"complete").decode() for f in table.schema}
-    bad = [f"{printable(n)}: {verdict}" for n, verdict in told.items() if verdict not in TAKEN]
+    verdicts = {
+        f.name: (f.metadata or {}).get(b"verdict", b"complete").decode() for f in table.schema
+    }
+    bad = [f"{printable(n)}: {verdict}" for n, verdict in verdicts.items() if verdict not in TAKEN]
     if bad and not partial:
         raise BadInput(
             f"{path}: found {', '.join(bad[:5])}; expected complete series, or --partial"
@@ -135,10 +137,10 @@ def of_frame(frame: pd.DataFrame, name: str, x: str | None = None) -> Recorded:
             y = delimited.numbers_of(frame[column], mark).to_numpy(float)
         except ValueError as error:
             raise BadInput(f"{name}: column {printable(column)}: {error}") from None
-        given = frame[column].notna().to_numpy()
-        if not given.any() or not np.isfinite(y[given]).any():
+        filled = frame[column].notna().to_numpy()
+        if not filled.any() or not np.isfinite(y[filled]).any():
             continue  # texts
-        use = given & np.isfinite(where)
+        use = filled & np.isfinite(where)
         order = np.argsort(where[use], kind="stable") if axis != "value" else slice(None)
         series.append(_of_column(column, where[use][order], y[use][order]))
     if not series:
@@ -178,17 +180,17 @@ def _seconds(values: pd.Series[Any], column: str, name: str) -> tuple[Array, int
     for a time since 1970 are times since some begin, and stay as they are.
     """
     numbers = pd.to_numeric(values, errors="coerce").to_numpy(float)
-    given = values.notna().to_numpy()
-    if given.any() and np.isfinite(numbers[given]).all():
-        whole = pd.to_numeric(values, errors="coerce")
-        first = whole.min()
+    filled = values.notna().to_numpy()
+    if filled.any() and np.isfinite(numbers[filled]).all():
+        parsed = pd.to_numeric(values, errors="coerce")
+        first = parsed.min()
         largest = float(np.nanmax(np.abs(numbers)))
         ending = re.search(r"[_ (\[](ns|us|ms|s)[)\]]?$", column)
         per = _PER_SECOND[ending.group(1)] if ending else _by_size(largest)
         if largest * per < 1e8:  # a time since the begin
-            return np.asarray(whole.to_numpy(float) * per), None
-        since = np.asarray((whole - first).to_numpy(float) * per)
-        exact = pd.api.types.is_integer_dtype(whole)
+            return np.asarray(parsed.to_numpy(float) * per), None
+        since = np.asarray((parsed - first).to_numpy(float) * per)
+        exact = pd.api.types.is_integer_dtype(parsed)
         return since, int(first) * round(per * 1e9) if exact else round(float(first) * per * 1e9)
     times = pd.to_datetime(values, utc=True, errors="coerce", format="ISO8601")
     bad = times.isna() & values.notna()
@@ -225,8 +227,8 @@ def _numbers(values: pd.Series[Any], column: str, name: str) -> Array:
 
 
 def _parted(column: str) -> tuple[str, str]:
-    found = _UNIT.match(column)
-    return (found.group(1), found.group(2)) if found else (column, "")
+    match = _UNIT.match(column)
+    return (match.group(1), match.group(2)) if match else (column, "")
 
 
 def _of_column(column: str, x: Array, y: Array) -> Series:
@@ -239,7 +241,7 @@ def _of_column(column: str, x: Array, y: Array) -> Series:
         node = " ".join(labels.values()) or labelled.group(2)
     alias = quantity
     if not unit:
-        words = quantity.removesuffix("_total").rsplit("_", 1)
-        unit = _SUFFIXES.get(words[-1], "") if len(words) > 1 else ""
-        quantity = words[0] if unit else quantity
+        parts = quantity.removesuffix("_total").rsplit("_", 1)
+        unit = _SUFFIXES.get(parts[-1], "") if len(parts) > 1 else ""
+        quantity = parts[0] if unit else quantity
     return Series(name, x, y, unit, node, quantity, labels=labels, alias=alias)

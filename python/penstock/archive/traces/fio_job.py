@@ -75,8 +75,8 @@ class JobCounts:
         self.synchronous.update(file_id[synced].tolist())
         # one number per combination: unique rows of a matrix take ten times as long
         keys = (file_id << 1 | way[good]) << 31 | done
-        found, n = np.unique(keys, return_counts=True)
-        for key, count in zip(found.tolist(), n.tolist(), strict=True):
+        combinations, n = np.unique(keys, return_counts=True)
+        for key, count in zip(combinations.tolist(), n.tolist(), strict=True):
             self.sizes[key >> 32, key >> 31 & 1, key & 0x7FFFFFFF] += count
         for key in np.unique(file_id << 32 | batch["tid"][good]).tolist():
             self.threads.setdefault(key >> 32, set()).add(key & 0xFFFFFFFF)
@@ -163,12 +163,12 @@ def _job(
         (counts.first_of.get(row.file_id, row.file_id), row.direction): row
         for row in sorted(of_best_basis(rows.whole_verdicts), key=lambda row: row.requests)
     }
-    whole_ends: dict[int, int] = {}
+    file_ends: dict[int, int] = {}
     for number, end in ends.items():
         first = counts.first_of.get(number, number)
-        whole_ends[first] = max(whole_ends.get(first, 0), end)
+        file_ends[first] = max(file_ends.get(first, 0), end)
     for number in counts.main_files():
-        lines += _section(number, counts, whole_ends.get(number, 0), verdicts)
+        lines += _section(number, counts, file_ends.get(number, 0), verdicts)
     return "\n".join(lines)
 
 
@@ -228,9 +228,9 @@ def _split(sizes: Counter[int]) -> str:
         return ""
     common = sizes.most_common(_SIZES)
     shares = {size: round(100 * n / total) for size, n in common}
-    kept = {size: share for size, share in shares.items() if share > 0} or {common[0][0]: 100}
-    kept[max(kept, key=lambda size: kept[size])] += 100 - sum(kept.values())
-    return ":".join(f"{size}/{share}" for size, share in sorted(kept.items()))
+    percents = {size: share for size, share in shares.items() if share > 0} or {common[0][0]: 100}
+    percents[max(percents, key=lambda size: percents[size])] += 100 - sum(percents.values())
+    return ":".join(f"{size}/{share}" for size, share in sorted(percents.items()))
 
 
 def _step(verdict: Verdict | None, sizes: Counter[int]) -> str:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from penstock.archive.bundle import plain_words
+from penstock.archive.bundle import plain_argv
 from penstock.archive.traces.fio_job import JobCounts, write_jobs
 from penstock.archive.traces.trace_tables import EVENT_COLUMNS, TraceTables
 from penstock.errors import BadInput, PenstockError
@@ -103,14 +103,14 @@ def _context(rows: TraceTables, disks: Sequence[str], part_bytes: int) -> dict[s
     outline = rows.outline
     names = rows.thread_names()
     manifest = rows.manifest
-    words = manifest.get("command") or []
-    words = plain_words(words) if isinstance(words, list) else str(words)
-    # what a name of a foreign operation may be is known once the events have been looked at
+    argv = manifest.get("command") or []
+    argv = plain_argv(argv) if isinstance(argv, list) else str(argv)
+    # names of foreign operations are known after the first pass over the events
     operations = [[number, name, way] for name, (number, way) in rows.operations.items()]
     clock = rows.clock()
     since = clock["realtime_ns"] / 1e9 if clock else 0.0
     return {
-        "command": " ".join(words) if isinstance(words, list) else words,
+        "command": " ".join(argv) if isinstance(argv, list) else argv,
         "start_ns": outline.start_ns,
         "end_ns": outline.end_ns,
         "clocks": clock,
@@ -127,7 +127,7 @@ def _context(rows: TraceTables, disks: Sequence[str], part_bytes: int) -> dict[s
         "date": time.strftime("%d/%m/%y at %H:%M", time.gmtime(since)),
         "head": {
             "schema": "penstock/trace-events/1",
-            "command": words,
+            "command": argv,
             "start_ns": outline.start_ns,
             "end_ns": outline.end_ns,
             "events_lost": rows.lost,

@@ -42,7 +42,7 @@ REQUEST_OPS = ("read", "write", "flush", "discard")
 
 @dataclass(frozen=True)
 class Outline:
-    """What one pass over the events gives: how many, from when to when [ns], by which threads.
+    """Result of one pass over the events: their number, first and last time [ns], threads.
 
     `threads` are (pid, tid) in the order of their first event.
     """
@@ -93,29 +93,29 @@ class TraceTables:
     @cached_property
     def columns(self) -> dict[str, set[str]]:
         """Names of the columns of each table."""
-        found = {}
+        columns = {}
         for name, source in self._sources.items():
             with as_input(self._place(name)):
                 schema = pq.read_schema(source) if isinstance(source, Path) else source.schema
-            found[name] = set(schema.names)
-        return found
+            columns[name] = set(schema.names)
+        return columns
 
     def has(self, table: str, *columns: str) -> bool:
-        """Whether there is such a table with these columns."""
+        """True if there is such a table with these columns."""
         return table in self._sources and (not columns or set(columns) <= self.columns[table])
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """A table whole, or of these columns those that it has. Raises BadInput where there is none."""
+        """A table, or those of these columns that it has. Raises BadInput where there is none."""
         source = self._sources.get(name)
         if source is None:
             raise BadInput(
                 f"{self.path}: found no table `{name}`; expected the bundle of a traced run"
             )
-        wanted = None if columns is None else [c for c in columns if c in self.columns[name]]
+        present = None if columns is None else [c for c in columns if c in self.columns[name]]
         if not isinstance(source, Path):
-            return source if wanted is None else source.select(wanted)
+            return source if present is None else source.select(present)
         with as_input(source):
-            return pq.ParquetFile(source).read(columns=wanted)
+            return pq.ParquetFile(source).read(columns=present)
 
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """The rows of a query; `values` are its parameters."""
@@ -154,7 +154,7 @@ class TraceTables:
 
     @cached_property
     def _below_disks(self) -> re.Pattern[str] | None:
-        """What stands before the name of a disk in the paths of a study's run."""
+        """Prefix of a disk's name in the paths of a study's run."""
         disks, run_id = self.manifest.get("disks"), self.manifest.get("run_id")
         if not isinstance(disks, dict) or not disks or not run_id:
             return None
@@ -186,10 +186,10 @@ class TraceTables:
 
     @cached_property
     def _of_path(self) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
+        by_first: dict[int, list[int]] = {}
         for number, first in self.first_of.items():
-            found.setdefault(first, []).append(number)
-        return found
+            by_first.setdefault(first, []).append(number)
+        return by_first
 
     # ------------------------------------------------------------ verdicts
 
@@ -210,7 +210,7 @@ class TraceTables:
 
     @cached_property
     def whole_verdicts(self) -> list[Verdict]:
-        """Those on all threads and the whole run."""
+        """Verdicts on all threads and the complete run."""
         if self._patterns is None:
             return []
         patterns = self._patterns
@@ -220,10 +220,10 @@ class TraceTables:
             if pa.types.is_string(column.type):  # an empty name of a phase is none
                 missing = pc.or_(missing, pc.equal(pc.fill_null(column, ""), ""))
             patterns = patterns.filter(missing)
-        return [row for row in self._verdicts(patterns) if row.whole]
+        return [row for row in self._verdicts(patterns) if row.overall]
 
     def thread_verdicts(self, file_id: int) -> list[Verdict]:
-        """Those on single threads and one file, of the whole run."""
+        """Verdicts on single threads and one file, of the complete run."""
         if self._patterns is None or "tid" not in self._patterns.column_names:
             return []
         patterns = self._patterns
@@ -321,15 +321,15 @@ class TraceTables:
             for batch in file.iter_batches(
                 rows, row_groups=groups, columns=there, use_threads=groups is None
             ):
-                made = {}
+                arrays = {}
                 for name in names:
                     if name not in there:
-                        made[name] = np.zeros(batch.num_rows, np.int64)
+                        arrays[name] = np.zeros(batch.num_rows, np.int64)
                     elif name == "op":
-                        made[name] = _numbered(batch.column(name), numbers)
+                        arrays[name] = _numbered(batch.column(name), numbers)
                     else:
-                        made[name] = _int64(batch.column(name))
-                yield made
+                        arrays[name] = _int64(batch.column(name))
+                yield arrays
 
     @cached_property
     def outline(self) -> Outline:
@@ -373,17 +373,17 @@ class TraceTables:
         return disks or [""], self._requests(disks or [""], in_order)
 
     def _requests(self, disks: list[str], in_order: bool) -> Iterator[dict[str, Numbers]]:
-        wanted = "t_ns done_ns op device_offset_bytes offset_bytes size_bytes disk_id tid pid"
+        names = "t_ns done_ns op device_offset_bytes offset_bytes size_bytes disk_id tid pid"
         ops = {name: number for number, name in enumerate(REQUEST_OPS)}
         codes = {name: number for number, name in enumerate(disks)}
-        there = [n for n in wanted.split() if self.has("device_requests", n)]
+        there = [n for n in names.split() if self.has("device_requests", n)]
         with contextlib.ExitStack() as stack:
             if in_order:
                 file = stack.enter_context(self._parquet("device_requests"))
                 batches = file.iter_batches(BATCH_ROWS, columns=there)
             else:
-                whole = self.table("device_requests", there).sort_by("t_ns")
-                batches = iter(whole.to_batches(BATCH_ROWS))
+                table = self.table("device_requests", there).sort_by("t_ns")
+                batches = iter(table.to_batches(BATCH_ROWS))
             for batch in batches:
                 none = np.zeros(batch.num_rows, np.int64)
 
@@ -424,8 +424,8 @@ def by_path(file_id: Numbers, first_of: Mapping[int, int]) -> Numbers:
     """Numbers of files as those that stand for their paths (`first_of_path`)."""
     if all(number == first for number, first in first_of.items()):
         return file_id
-    found, places = np.unique(file_id, return_inverse=True)
-    firsts = np.array([first_of.get(number, number) for number in found.tolist()], np.int64)
+    distinct, places = np.unique(file_id, return_inverse=True)
+    firsts = np.array([first_of.get(number, number) for number in distinct.tolist()], np.int64)
     return firsts[places]
 
 

@@ -58,7 +58,7 @@ class Verdict:
 
     @cached_property
     def evidence(self) -> dict[str, Any]:
-        """What the classifier said, without nulls: of a million rows next to none are looked at."""
+        """Evidence of the classifier, without nulls: of a million rows next to none are read."""
         if self.place is None:
             return {}
         column, number = self.place
@@ -70,8 +70,8 @@ class Verdict:
         return self.time_ns / max(self.calls, 1)
 
     @property
-    def whole(self) -> bool:
-        """Whether it is on all threads and the whole run."""
+    def overall(self) -> bool:
+        """True if it is on all threads and the complete run."""
         return self.tid is None and self.phase_id is None
 
     def document(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class Verdict:
 
 
 def of_best_basis(rows: Iterable[Verdict]) -> list[Verdict]:
-    """Of verdicts, for each file and direction those with the best basis there is (BASES)."""
+    """Verdicts with the best basis there is (BASES), for each file and direction."""
     best: dict[tuple[int, str], int] = {}
     ranked = []
     for row in rows:
@@ -105,8 +105,8 @@ def verdicts_of(
     place: Path = Path("patterns.parquet"),
     shown: Callable[[str], str] | None = None,
 ) -> list[Verdict]:
-    """The rows of a table `patterns` in their order; `place` is named where they cannot be read, `shown`
-    gives a path as it is told."""
+    """The rows of a table `patterns` in their order; errors name `place`, `shown` gives a path as it is
+    printed."""
     table = _with_defaults(patterns_as_now(patterns, place))
     names = [
         "kind" if n == "class" else "nbytes" if n == "bytes" else n for n in table.column_names
@@ -119,23 +119,25 @@ def verdicts_of(
         (shown(path) if shown is not None else path) if path else f"file {number}"
         for path, number in zip(columns[places[0]], columns[places[1]], strict=True)
     ]
-    found = []
+    verdicts = []
     names.append("place")
     for number, values in enumerate(zip(*columns, strict=True)):
         verdict = Verdict.__new__(
             Verdict
         )  # of a million rows the checks of a dataclass take seconds
         verdict.__dict__.update(zip(names, (*values, (evidence, number)), strict=True))
-        found.append(verdict)
-    return found
+        verdicts.append(verdict)
+    return verdicts
 
 
 def _with_defaults(table: pa.Table) -> pa.Table:
-    """What earlier versions did not say: the basis, and of what no time or calls were taken zeros."""
+    """The table with defaults for columns that earlier versions lacked: the basis, and zeros for times and
+    calls.
+    """
     requests = pc.fill_null(table["requests"], 0)
     calls = pc.fill_null(table["calls"], 0)
     basis, phase = (pc.fill_null(table[name], "") for name in ("basis", "phase_id"))
-    made = {
+    filled = {
         "requests": requests,
         "calls": pc.if_else(pc.equal(calls, 0), requests, calls),
         "bytes": pc.fill_null(table["bytes"], 0),
@@ -145,7 +147,7 @@ def _with_defaults(table: pa.Table) -> pa.Table:
         "basis": pc.if_else(pc.equal(basis, ""), BASES[0], basis),
         "phase_id": pc.if_else(pc.equal(phase, ""), None, phase),
     }
-    arrays = [made.get(name, table[name]) for name in table.column_names]
+    arrays = [filled.get(name, table[name]) for name in table.column_names]
     return pa.Table.from_arrays(arrays, schema=table.schema)
 
 
@@ -186,13 +188,13 @@ def _from_json(texts: pa.ChunkedArray, place: Path) -> dict[str, pa.Array]:
     lines = [(text or "{}").replace("\n", " ") for text in texts.to_pylist()]
     fields = [pa.field("calls", pa.int64()), pa.field("time_ns", pa.int64()), *EVIDENCE]
     try:
-        found = evidence_of(lines, fields, unknown="ignore")
+        evidence = evidence_of(lines, fields, unknown="ignore")
     except ValueError as error:
         raise BadInput(
             f"{place}: found evidence that cannot be read ({error}); expected JSON"
         ) from error
-    summed = {name: found.field(name) for name in ("calls", "time_ns")}
-    rest = [found.field(field.name) for field in EVIDENCE]
+    summed = {name: evidence.field(name) for name in ("calls", "time_ns")}
+    rest = [evidence.field(field.name) for field in EVIDENCE]
     return {**summed, "evidence": pa.StructArray.from_arrays(rest, fields=list(EVIDENCE))}
 
 

@@ -113,7 +113,7 @@ class Experiments:
         out = self.home / quote(owner, safe="")
         last = self.catalogue.latest_attempt(str(out), name)
         number = last + 1
-        for row in self.catalogue.found(name=name, owner=owner, state="running"):
+        for row in self.catalogue.search(name=name, owner=owner, state="running"):
             raise Taken(
                 f"{name}#{row['attempt']} is running; expected that it had ended, as "
                 f"`penstock monitor stop {shlex.quote(name)}` ends one that was left so"
@@ -164,7 +164,7 @@ class Experiments:
         `to_change`.
         """
         name, repeat = name_and_repeat(text)
-        rows = self.catalogue.found(name=name, attempt=repeat, seen_by=user)
+        rows = self.catalogue.search(name=name, attempt=repeat, seen_by=user)
         own = [r for r in rows if r["owner"] == user] or rows
         if not own:
             raise Unknown(f"found no experiment {printable(text)}")
@@ -187,7 +187,7 @@ class Experiments:
         state: str | None = None,
     ) -> list[Experiment]:
         """What a user may see, by any of these, the newest at the end. Phases and notes are left out."""
-        rows = self.catalogue.found(seen_by=user, owner=owner, name=name, tag=tag, state=state)
+        rows = self.catalogue.search(seen_by=user, owner=owner, name=name, tag=tag, state=state)
         return [of_row(row) for row in rows]
 
     def begun_through(self, experiment: Experiment) -> str:
@@ -324,7 +324,7 @@ class Experiments:
                 with contextlib.suppress(PenstockError):  # still no room: the next time
                     self._complete(live)
         going_on = []
-        for row in self.catalogue.found(state="running"):
+        for row in self.catalogue.search(state="running"):
             if not row["out"].startswith(f"{self.home}{os.sep}"):
                 continue
             experiment = of_row(row)
@@ -391,7 +391,7 @@ class Experiments:
         self.catalogue.put_run(row, ended.tags)
 
     def _row_of(self, experiment: Experiment) -> dict[str, Any]:
-        rows = self.catalogue.found(
+        rows = self.catalogue.search(
             name=experiment.name, attempt=experiment.repeat, out=experiment.out
         )
         if not rows:

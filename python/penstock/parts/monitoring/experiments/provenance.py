@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.archive.bundle import plain_words
+from penstock.archive.bundle import plain_argv
 from penstock.errors import BadInput
 from penstock.host.probe.facts import host_facts
 
@@ -27,7 +27,7 @@ def facts_of_command(words: Sequence[str], config: Path | None = None) -> dict[s
     named = {"executable": None if found is None else Path(found), "config": config}
     files = {role: _about(path) for role, path in named.items() if path is not None}
     return {
-        "command": plain_words([*words]),
+        "command": plain_argv([*words]),
         "files": {role: one for role, one in files.items() if one},
     }
 
@@ -66,4 +66,4 @@ def _about(path: Path) -> dict[str, Any] | None:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return None
-    return {"path": plain_words([path.resolve()])[0], "size_bytes": found.st_size, "sha256": digest}
+    return {"path": plain_argv([path.resolve()])[0], "size_bytes": found.st_size, "sha256": digest}
