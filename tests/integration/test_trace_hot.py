@@ -19,7 +19,7 @@ from penstock.archive.traces.trace_tables import TraceTables
 from penstock.host.cgroups.cgroup import create_run_cgroup
 from penstock.host.journal.journal import Journal
 from penstock.host.processes.launch import launch
-from penstock.observe.trace.capture.hot_set import in_words
+from penstock.observe.trace.capture.hot_set import describe
 from penstock.observe.trace.capture.scope import read_scope
 from penstock.observe.trace.capture.session import Traced
 from penstock.observe.trace.capture.tracer import Tracer, TraceResult
@@ -145,7 +145,7 @@ def test_the_smallest_set_is_kept_and_judged_as_without_choice(ground: Path, sta
     reads = {int(Path(row["path"]).name): row["reads"] for row in rows if row["reads"]}
     assert reads == dict(asked(REQUESTS))
     assert 0 < hot["counted"] < 0.15 * REQUESTS
-    assert f"{hot['counted']} of {result.receipt['kept']}" in in_words(result.receipt)
+    assert f"{hot['counted']} of {result.receipt['kept']}" in describe(result.receipt)
 
     paths = {row["file_id"]: row["path"] for row in result.tables["files"].to_pylist()}
     made = decisions(result.tables["decisions"].to_pylist(), paths)

@@ -109,7 +109,7 @@ def test_labels_choose_entities_and_other_metrics_are_left_alone() -> None:
     made.feed([Values("disk_busy", "sda", t, high), Values("cpu_busy", "vda", t, high)])
     assert not made.stretches
     made.feed([Values("disk_busy", "vda", t, high)])
-    assert [s.words for s in made.stretches] == [
+    assert [s.summary for s in made.stretches] == [
         "disk_busy{entity=vd*} > 90%: disk_busy of vda was 99 %"
     ]
 

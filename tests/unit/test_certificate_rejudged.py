@@ -131,7 +131,7 @@ def test_runs_of_today_s_rules_and_runs_without_certificates_are_left_alone(arch
     bundle.write_table("fidelity", table)
     rejudged = rejudged_certificates(bundle)
     assert rejudged.bundle is bundle
-    assert (rejudged.rejudged, rejudged.changed, rejudged.kept) == (False, "", "")
+    assert (rejudged.rejudged, rejudged.changed, rejudged.unchanged) == (False, "", "")
     plain = Bundle.open(GOLDEN / "postgres-archive" / "runs" / "r001")
     assert rejudged_certificates(plain).fidelity is None
 
@@ -164,6 +164,6 @@ def test_a_disk_of_a_node_is_judged_again_by_what_it_was_put_up_with(archive: Pa
     assert other.fidelity is not None
     assert other.fidelity != as_kept.fidelity
     older = rejudged_certificates(on_a_node(bundle))
-    assert older.kept == (
+    assert older.unchanged == (
         "r003 keeps its verdict: what node1.data was put up with is not in its bundle"
     )

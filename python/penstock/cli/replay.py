@@ -40,7 +40,7 @@ def command(
         f"{done.operations} operations again in {done.replay_s:.3g} s (recorded: {done.original_s:.3g} s); "
         f"{done.requests_again} of {done.requests} requests seen"
     )
-    for what, n in done.left_out.items():
+    for what, n in done.omitted.items():
         print(f"not replayed: {n} x {what}")
     like = done.likeness
     print(

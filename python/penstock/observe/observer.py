@@ -1,4 +1,4 @@
-"""What watches a run: the protocol of the rows of `penstock.plugins.OBSERVERS`."""
+"""Protocol of observers of a run: the rows of `penstock.plugins.OBSERVERS`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from penstock.host.journal.journal import Journal
 
 @dataclass(frozen=True)
 class Watched:
-    """What observers look at: the group whose members are traced (None: no tracing), groups by name for the
-    monitor (a node's `net` is its table of interfaces), counter pages and devices of the emulated disks by
-    disk_id, capacities of nodes' links by `NODE INTERFACE` [bytes/s]."""
+    """Targets of observers: the group whose members are traced (None: no tracing), groups by name for the
+    monitor (a node's `net` is its table of interfaces), counter pages and devices of the emulated disks
+    by disk_id, capacities of nodes' links by `NODE INTERFACE` [bytes/s].
+    """
 
     scope: RunCgroup | int | None
     group: RunCgroup | None
@@ -30,8 +31,9 @@ class Watched:
 
 @dataclass
 class Seen:
-    """What one observer saw of a run: small tables by name, its receipt, how much it lost, the file of a
-    table that it wrote into the bundle by itself, and what it adds to the manifest."""
+    """Records of one observer of a run: small tables by name, its receipt, the number of losses, the file
+    of a table that it wrote into the bundle itself, and its entries of the manifest.
+    """
 
     tables: dict[str, pa.Table] = field(default_factory=dict)
     receipt: dict[str, Any] = field(default_factory=dict)
@@ -44,7 +46,7 @@ class Observer(Protocol):
     """Watches runs one after the other: `start` and `finish` for each run of a study, then `stop`.
 
     It says nothing to the host that the journal was not told of, and what it keeps per event lies in a file.
-    Three methods may be there or not: `live()` (`followed`), `environment()` (`told_to_command`), and a
+    Three methods may be there or not: `live()` (`followed`), `environment()` (`command_environment`), and a
     static `mistakes(settings)`, all that is wrong with the settings of a study as (path below them, found,
     expected).
     """
@@ -64,16 +66,17 @@ class Observer(Protocol):
 
 
 def followed(observer: Observer) -> dict[str, Any]:
-    """Where a recording of an observer can be looked at while it goes on, as its `live()` says: JSON values.
+    """Source of an observer's recording while it goes on, from its `live()`: JSON values.
 
-    Empty where it has no such method, or nothing to be looked at.
+    Empty where it has no such method, or no live source.
     """
     live = getattr(observer, "live", None)
     return dict(live()) if live is not None else {}
 
 
-def told_to_command(observer: Observer) -> dict[str, str]:
-    """What the command that is watched finds in its environment, as the observer's `environment()` says
-    between `start` and `finish`. Empty where it has no such method."""
-    told = getattr(observer, "environment", None)
-    return dict(told()) if told is not None else {}
+def command_environment(observer: Observer) -> dict[str, str]:
+    """Variables of the watched command from the observer's `environment()` between `start` and `finish`.
+    Empty where it has no such method.
+    """
+    environment = getattr(observer, "environment", None)
+    return dict(environment()) if environment is not None else {}

@@ -1,4 +1,4 @@
-"""The recorder: observers around something that runs, and the bundle of what they saw."""
+"""The recorder: observers around a run, and the bundle of their records."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from penstock.errors import BadInput, PenstockError
 from penstock.host.journal.directories import marker
 from penstock.host.journal.journal import Journal, new_token
 from penstock.host.probe.clocks import clock_row
-from penstock.observe.observer import Observer, Watched, followed, told_to_command
+from penstock.observe.observer import Observer, Watched, command_environment, followed
 from penstock.plugins import OBSERVERS
 
 
 @dataclass
 class Observation:
-    """What observers saw of one recording: small tables, receipts and losses by observer, the file of a table
-    that was written into the bundle, what the manifest is to say, clocks at its beginning and end."""
+    """Records of the observers of one recording: small tables, receipts and losses by observer, the file
+    of a table that was written into the bundle, entries of the manifest, clocks at its beginning and
+    end.
+    """
 
     observed: dict[str, pa.Table] = field(default_factory=dict)
     receipts: dict[str, Any] = field(default_factory=dict)
-    #: by observer, what it lost
+    #: number of losses by observer
     losses: dict[str, int] = field(default_factory=dict)
     events_path: Path | None = None
     manifest: dict[str, Any] = field(default_factory=dict)
@@ -62,12 +64,12 @@ class Recorder:
 
     @classmethod
     def of_names(
-        cls, journal: Journal, home: Path, wanted: Mapping[str, Mapping[str, Any]]
+        cls, journal: Journal, home: Path, observers: Mapping[str, Mapping[str, Any]]
     ) -> Recorder:
         """Observers by their names in `OBSERVERS`, each with its settings."""
         recorder = cls({})
         try:
-            for name, settings in wanted.items():
+            for name, settings in observers.items():
                 recorder._all[name] = OBSERVERS.load(name)(journal, home, settings)
         except BaseException:
             recorder.stop()
@@ -83,29 +85,29 @@ class Recorder:
         self._clocks.append(clock_row("start"))
 
     def live(self) -> dict[str, dict[str, Any]]:
-        """Where the recording of each observer that is armed can be looked at, by observer."""
-        told = {name: followed(self._all[name]) for name in self._on}
-        return {name: where for name, where in told.items() if where}
+        """Live sources of the recordings of armed observers, by observer."""
+        sources = {name: followed(self._all[name]) for name in self._on}
+        return {name: where for name, where in sources.items() if where}
 
     def environment(self) -> dict[str, str]:
-        """What the command is to find in its environment, from those that are armed."""
-        return {k: v for name in self._on for k, v in told_to_command(self._all[name]).items()}
+        """Variables for the command, from the armed observers."""
+        return {k: v for name in self._on for k, v in command_environment(self._all[name]).items()}
 
     def finish(self, bundle: Bundle | None, run: tuple[int, int] | None) -> Observation:
         """Ends the recording, of those that are armed; `run`: begin and end of the program [ns]."""
         if self._clocks:
             self._clocks.append(clock_row("end"))
-        found = Observation(clocks=self._clocks)
+        observation = Observation(clocks=self._clocks)
         self._clocks = []
         while self._on:
             name = self._on.pop()
             seen = self._all[name].finish(bundle, run)
-            found.observed.update(seen.tables)
-            found.events_path = seen.events_path or found.events_path
-            found.receipts[name] = seen.receipt
-            found.losses[name] = seen.lost
-            found.manifest.update(seen.manifest)
-        return found
+            observation.observed.update(seen.tables)
+            observation.events_path = seen.events_path or observation.events_path
+            observation.receipts[name] = seen.receipt
+            observation.losses[name] = seen.lost
+            observation.manifest.update(seen.manifest)
+        return observation
 
     def stop(self) -> None:
         """Ends the observers."""
@@ -122,9 +124,9 @@ class Recorder:
 
 @contextlib.contextmanager
 def new_bundle(
-    journal: Journal, output: Path | None, words: Sequence[str]
+    journal: Journal, output: Path | None, argv: Sequence[str]
 ) -> Iterator[Bundle | None]:
-    """The bundle of a command to be written, if one was asked for; nothing is left of it where the block
+    """The bundle of a command to be written, if one was requested; it is removed where the block
     raises.
 
     Where we are killed `undo` removes what had been written: it is no bundle yet. BadInput where none can be.
@@ -135,7 +137,7 @@ def new_bundle(
     token = new_token()
     entry = journal.plan("directory", partial_path(output.absolute()), token=token)
     try:
-        bundle = Bundle.create(output, {"command": list(words), "run_id": "r001"})
+        bundle = Bundle.create(output, {"command": list(argv), "run_id": "r001"})
         (bundle.path / marker(token)).touch()
     except OSError as error:
         journal.undone(entry)

@@ -24,7 +24,7 @@ def watch(
 
     def announce(stretch: Stretch) -> None:
         if announcement is not None:
-            row = {**stretch.row(), "words": stretch.words, "run_id": work.run_id}
+            row = {**stretch.row(), "words": stretch.summary, "run_id": work.run_id}
             announcement.add("alerts", {**row, "utc_ns": time.time_ns()})
 
     work.stop = Stop()
@@ -51,4 +51,4 @@ def judge_alerts(rules: Sequence[Rule], work: AttemptWork, say: Callable[[str], 
     if work.watch.trouble:
         say(f"warning: {work.watch.trouble}")
     if work.finished is not None and work.finished.stopped:
-        work.alert = next((s.words for s in alerts.stretches if s.aborted), "a rule fired")
+        work.alert = next((s.summary for s in alerts.stretches if s.aborted), "a rule fired")

@@ -1,4 +1,4 @@
-"""Alert rules over what a monitor samples: the same evaluator while a run goes on and over its tables."""
+"""Alert rules over a monitor's samples: the same evaluator during a run and over its tables."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Stretch:
     aborted: bool = False
 
     @property
-    def words(self) -> str:
-        """What fired, in a line."""
+    def summary(self) -> str:
+        """The alert in one line."""
         lasted = (self.until_ns - self.since_ns) / 1e9
-        held = f" for {lasted:.3g} s" if lasted else ""
-        return f"{self.rule.text}: {self.rule.metric} of {self.entity} was {self.shown}{held}"
+        lasting = f" for {lasted:.3g} s" if lasted else ""
+        return f"{self.rule.text}: {self.rule.metric} of {self.entity} was {self.shown}{lasting}"
 
     @property
     def shown(self) -> str:
@@ -75,8 +75,10 @@ class Stretch:
 
 
 @dataclass
-class _Held:
-    """Of one rule and entity: since when it holds, the last sample, the worst value since, what fired."""
+class _State:
+    """State of one rule and entity: since when it holds, the last sample, the worst value since, the alert
+    fired.
+    """
 
     since_ns: int | None = None
     last_ns: int | None = None
@@ -94,63 +96,63 @@ class Evaluator:
     def __init__(self, rules: Sequence[Rule], interval_ns: int) -> None:
         self.rules = tuple(rules)
         self._longest_ns = _LONGEST_GAP * interval_ns
-        self._held: dict[tuple[int, str], _Held] = {}
+        self._states: dict[tuple[int, str], _State] = {}
         self._counts = [0] * len(self.rules)
         self.stretches: list[Stretch] = []
 
-    def feed(self, found: Iterable[Values]) -> list[Stretch]:
+    def feed(self, samples: Iterable[Values]) -> list[Stretch]:
         """The stretches that begin to fire with these values."""
         fired = []
-        for one in found:
+        for one in samples:
             for number, rule in enumerate(self.rules):
                 if rule.metric == one.metric and _fits(rule, one.entity) and len(one.t_ns):
-                    held = self._held.setdefault((number, one.entity), _Held())
-                    for stretch in self._of_one(rule, one, held):
+                    state = self._states.setdefault((number, one.entity), _State())
+                    for stretch in self._of_one(rule, one, state):
                         self._counts[number] += 1
                         if self._counts[number] <= MOST_STRETCHES:
                             self.stretches.append(stretch)
                             fired.append(stretch)
         return fired
 
-    def _of_one(self, rule: Rule, one: Values, held: _Held) -> list[Stretch]:
-        """Rows of samples that hold, from their borders: no sample is looked at one by one."""
+    def _of_one(self, rule: Rule, one: Values, state: _State) -> list[Stretch]:
+        """Stretches of samples that hold, from their borders: vectorised over the samples."""
         t, values = one.t_ns, one.values
         holds = _COMPARE[rule.comparison](values, rule.threshold)
-        if held.last_ns is not None:  # the last sample of before goes in front
-            t = np.concatenate([[held.last_ns], t])
-            values = np.concatenate([[held.worst], values])
-            holds = np.concatenate([[held.since_ns is not None], holds])
+        if state.last_ns is not None:  # the last sample of before goes in front
+            t = np.concatenate([[state.last_ns], t])
+            values = np.concatenate([[state.worst], values])
+            holds = np.concatenate([[state.since_ns is not None], holds])
         joined = holds[:-1] & holds[1:] & (np.diff(t) <= self._longest_ns)
         begins = np.flatnonzero(holds & ~np.concatenate([[False], joined]))
         ends = np.flatnonzero(holds & ~np.concatenate([joined, [False]]))
         since = t[begins].copy()
-        if held.since_ns is not None:
-            since[0] = held.since_ns
+        if state.since_ns is not None:
+            since[0] = state.since_ns
         lasting_ns = round(rule.lasting_s * 1e9)
         fired = np.flatnonzero(t[ends] - since >= lasting_ns)
-        made: list[Stretch] = []
+        begun: list[Stretch] = []
         last: Stretch | None = None
         for at in [*fired[: MOST_STRETCHES - 1], *fired[MOST_STRETCHES - 1 :][-1:]]:
             part = slice(int(begins[at]), int(ends[at]) + 1)
             worst = _worst(rule, values[part])
-            last = held.fired if at == 0 and held.since_ns is not None else None
+            last = state.fired if at == 0 and state.since_ns is not None else None
             if last is not None:
                 last.until_ns, last.worst = int(t[ends[at]]), worst
                 continue
             fires = int(begins[at]) + int(np.searchsorted(t[part], since[at] + lasting_ns))
             last = Stretch(rule, one.entity, int(since[at]), int(t[fires]), int(t[ends[at]]), worst)
-            made.append(last)
-        held.last_ns = int(t[-1])
+            begun.append(last)
+        state.last_ns = int(t[-1])
         if holds[-1]:
-            held.since_ns = int(since[-1])
-            held.worst = _worst(rule, values[int(begins[-1]) :])
-            held.fired = last if len(fired) and fired[-1] == len(begins) - 1 else None
+            state.since_ns = int(since[-1])
+            state.worst = _worst(rule, values[int(begins[-1]) :])
+            state.fired = last if len(fired) and fired[-1] == len(begins) - 1 else None
         else:
-            held.since_ns, held.worst, held.fired = None, float("nan"), None
-        return made
+            state.since_ns, state.worst, state.fired = None, float("nan"), None
+        return begun
 
     def table(self) -> pa.Table:
-        """What fired so far, by rule and time: the table `alerts`."""
+        """Alerts fired so far, by rule and time: the table `alerts`."""
         rows = sorted(
             (s.row() for s in self.stretches), key=lambda r: (r["rule"], r["since_ns"], r["entity"])
         )
@@ -167,7 +169,7 @@ def _worst(rule: Rule, values: Array) -> float:
 
 def recorded_values(samples: pa.Table | None, utilisation: pa.Table | None) -> list[Values]:
     """The values of a run's tables, as the follower gave them while it went on."""
-    found: list[Values] = []
+    values: list[Values] = []
     for table, kind in ((utilisation, "kind"), (samples, "source")):
         if table is None or not table.num_rows:
             continue
@@ -178,7 +180,7 @@ def recorded_values(samples: pa.Table | None, utilisation: pa.Table | None) -> l
             name = f"{k}_{m}"
             if name in METRICS:
                 rows = rows.sort_values("t_ns")
-                found.append(
+                values.append(
                     Values(
                         name,
                         str(e),
@@ -186,7 +188,7 @@ def recorded_values(samples: pa.Table | None, utilisation: pa.Table | None) -> l
                         rows["value"].to_numpy(dtype=float),
                     )
                 )
-    return found
+    return values
 
 
 def judged(
@@ -198,12 +200,12 @@ def judged(
 ) -> Evaluator:
     """The rules over a run's tables, and what was `seen` of them while it went on: the latter says what ended
     the run, and what only finer samples of the beginning had."""
-    made = Evaluator(rules, interval_ns)
-    made.feed(recorded_values(samples, utilisation))
+    evaluator = Evaluator(rules, interval_ns)
+    evaluator.feed(recorded_values(samples, utilisation))
     for live in seen:
         same = [
             s
-            for s in made.stretches
+            for s in evaluator.stretches
             if (s.rule, s.entity) == (live.rule, live.entity)
             and s.since_ns <= live.until_ns
             and live.since_ns <= s.until_ns
@@ -211,8 +213,8 @@ def judged(
         for stretch in same:
             stretch.aborted = stretch.aborted or live.aborted
         if not same:
-            made.stretches.append(live)
-    return made
+            evaluator.stretches.append(live)
+    return evaluator
 
 
 def of_bundle(rules: Sequence[Rule], path: Path) -> Evaluator:
@@ -227,8 +229,8 @@ def of_bundle(rules: Sequence[Rule], path: Path) -> Evaluator:
         try:
             tables.append(pq.read_table(file, columns=TABLES[name].arrow.names))
         except (OSError, pa.ArrowException) as error:
-            found = " ".join(str(error).split())[:200]
-            raise BadInput(f"{file}: found {found}; expected the table {name}") from None
+            reason = " ".join(str(error).split())[:200]
+            raise BadInput(f"{file}: found {reason}; expected the table {name}") from None
     interval_ns = receipt.get("used_ns") or receipt.get("interval_ns")
     if not isinstance(interval_ns, int) or interval_ns <= 0:
         raise BadInput(f"{path}: found interval {interval_ns!r}; expected nanoseconds")
@@ -247,14 +249,14 @@ class AlertWatch:
         spool: Path,
         interval_ns: int,
         abort: Callable[[], None],
-        told: Callable[[Stretch], None] = lambda _: None,
+        notify: Callable[[Stretch], None] = lambda _: None,
     ) -> None:
         from penstock.observe.sampler.monitor import link_capacities
 
         self._evaluator = Evaluator(rules, interval_ns)
         self._follower = Follower(spool, link_capacities())
         self._abort = abort
-        self._told = told
+        self._notify = notify
         self._every_s = min(max(interval_ns / 4e9, _LOOK_EVERY_S[0]), _LOOK_EVERY_S[1])
         self._over = threading.Event()
         self.trouble = ""
@@ -263,7 +265,7 @@ class AlertWatch:
 
     @property
     def stretches(self) -> list[Stretch]:
-        """What fired while it went on; to be asked for after `end`."""
+        """Alerts fired during the run; read it after `end`."""
         return self._evaluator.stretches
 
     def end(self) -> None:
@@ -284,4 +286,4 @@ class AlertWatch:
                     stretch.aborted = aborted = True
                     self._abort()
                 with contextlib.suppress(Exception):
-                    self._told(stretch)
+                    self._notify(stretch)

@@ -61,7 +61,7 @@ def network_percent(
     )
 
 
-def percent_of(part: Array, whole: Array) -> Array:
-    """A part of a whole [%]; not a number where the whole is nothing."""
+def percent_of(part: Array, total: Array) -> Array:
+    """A part of a total [%]; NaN where the total is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.where(whole > 0, 100.0 * part / whole, np.nan), dtype=float)
+        return np.asarray(np.where(total > 0, 100.0 * part / total, np.nan), dtype=float)

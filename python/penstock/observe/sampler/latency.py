@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 SOURCE = "block_latency"
 OPERATIONS = ("read", "write", "flush", "discard")
-#: what is asked of each interval: requests counted in buckets, the sum of their times, quantiles
-_ASKED: tuple[tuple[str, str, str, tuple[float, ...]], ...] = (
+#: values of each interval: requests counted in buckets, the sum of their times, quantiles
+_COUNTERS: tuple[tuple[str, str, str, tuple[float, ...]], ...] = (
     ("requests", "time", "", (0.5, 0.99)),
     ("queued", "queue_time", "queue_", (0.99,)),
 )
@@ -32,10 +32,12 @@ def with_beginnings(samples: pa.Table) -> pa.Table:
 
     Counters of 0 are left out by the sampler; without that a difference would lack the first requests.
     """
-    mine = samples.filter(pc.and_(pc.equal(samples["source"], SOURCE), samples["cumulative"]))
-    if not mine.num_rows:
+    latency_rows = samples.filter(
+        pc.and_(pc.equal(samples["source"], SOURCE), samples["cumulative"])
+    )
+    if not latency_rows.num_rows:
         return samples
-    frame = mine.to_pandas()
+    frame = latency_rows.to_pandas()
     times = np.sort(frame["t_ns"].unique())
     first = frame.loc[frame.groupby(["entity", "metric"], observed=True)["t_ns"].idxmin()]
     at = np.searchsorted(times, first["t_ns"].to_numpy()) - 1
@@ -88,7 +90,7 @@ def latencies_of(
         return
     grown, now = np.diff(wide, axis=0).T, t_ns[1:]
     for operation in OPERATIONS:
-        for counter, total, of, asked in _ASKED:
+        for counter, total, of, levels in _COUNTERS:
             devices: dict[str, list[tuple[float, int]]] = {}
             for entity, number in numbers.get(f"{operation}_{counter}", {}).items():
                 if (bucket := bucket_of(entity)) is not None:
@@ -98,10 +100,10 @@ def latencies_of(
                 le_s, columns = (np.array(x) for x in zip(*sorted(buckets), strict=True))
                 counts = grown[columns]
                 spent_s = grown[sums[device]] / 1e9 if device in sums else np.zeros(len(now))
-                found = _of_intervals(counts, le_s, spent_s, asked)
+                results = _of_intervals(counts, le_s, spent_s, levels)
                 reset: npt.NDArray[np.bool_] = np.any(counts < 0, axis=0)
                 use = (counts.sum(axis=0) > 0) | reset
-                for which, values in found.items():
+                for which, values in results.items():
                     # the sum of times makes the mean alone
                     back = reset | (spent_s < 0) if which == "mean" else reset
                     values = np.where(back, np.nan, values)[use]
@@ -109,10 +111,10 @@ def latencies_of(
 
 
 def _of_intervals(
-    counts: Array, le_s: Array, spent_s: Array, asked: Sequence[float]
+    counts: Array, le_s: Array, spent_s: Array, levels: Sequence[float]
 ) -> dict[str, Array]:
     counts = np.maximum(counts, 0.0)
-    found = {f"p{100 * q:g}": quantiles(counts, le_s, q) for q in asked}
+    results = {f"p{100 * q:g}": quantiles(counts, le_s, q) for q in levels}
     with np.errstate(divide="ignore", invalid="ignore"):
-        found["mean"] = spent_s / counts.sum(axis=0)
-    return found
+        results["mean"] = spent_s / counts.sum(axis=0)
+    return results

@@ -100,25 +100,25 @@ class Monitor:
             nodes={n: {c: str(p) for c, p in of.items()} for n, of in (nodes or {}).items()},
             disks={name: os.fspath(page) for name, page in (disks or {}).items()},
             network=network,
-            **self._asked(bool(groups or nodes)),
+            **self._targets(bool(groups or nodes)),
         )
 
-    def _asked(self, groups: bool) -> dict[str, Any]:
-        """Of processes, files and commands; without groups the processes are those that we start."""
-        asked = self.application
+    def _targets(self, groups: bool) -> dict[str, Any]:
+        """Processes, files and commands to sample; without groups the processes are those that we start."""
+        application = self.application
         return {
-            "processes": asked.processes,
-            "processes_named": asked.processes_named,
+            "processes": application.processes,
+            "processes_named": application.processes_named,
             "tree": None if groups else os.getpid(),
-            "files": asked.files,
-            "metrics": asked.metrics,
+            "files": application.files,
+            "metrics": application.metrics,
             # a run of which no sample tells would be for nothing
-            "metric_interval_ns": max(round(asked.metric_interval_s * 1e9), self.interval_ns),
+            "metric_interval_ns": max(round(application.metric_interval_s * 1e9), self.interval_ns),
             "directory": os.getcwd(),
         }
 
     def live(self) -> dict[str, Any]:
-        """Where its samples lie while it records, and their interval."""
+        """File of its samples while it records, and their interval."""
         spool = None if self._spool is None else str(self._spool.absolute())
         return {"spool": spool, "interval_ns": self.interval_ns}
 
@@ -191,9 +191,9 @@ def _of_use(samples: pa.Table, receipt: Mapping[str, Any]) -> tuple[pa.Table, in
     taken_ns = samples.column("t_ns").to_numpy()
     times = np.unique(taken_ns)
     _, first = np.unique((times - start_ns) // interval_ns, return_index=True)
-    # what a command came to is told once, whenever that was
-    told = pc.equal(samples["source"], "command").to_numpy()
-    return samples.filter(pa.array(np.isin(taken_ns, times[first]) | told)), interval_ns
+    # the result of a command is recorded once, at any time
+    once = pc.equal(samples["source"], "command").to_numpy()
+    return samples.filter(pa.array(np.isin(taken_ns, times[first]) | once)), interval_ns
 
 
 def _of_the_dead(samples: pa.Table, begun_ns: int, interval_ns: int) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def _of_the_dead(samples: pa.Table, begun_ns: int, interval_ns: int) -> dict[str
     start_ns = int(times[0]) - int(late_ns[0]) if len(times) else begun_ns
     end_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     expected = (end_ns - start_ns) // interval_ns + 1
-    made = len(np.unique((times - start_ns) // interval_ns))
+    taken = len(np.unique((times - start_ns) // interval_ns))
     return {
         "died": True,
         "start_ns": start_ns,
@@ -213,9 +213,9 @@ def _of_the_dead(samples: pa.Table, begun_ns: int, interval_ns: int) -> dict[str
         "interval_ns": interval_ns,
         "close_ns": interval_ns,
         "beginning_ns": 0,
-        "samples": made,
+        "samples": taken,
         "expected": expected,
-        "missed": max(0, expected - made),
+        "missed": max(0, expected - taken),
         **{
             f"late_{name}_ns": int(np.quantile(late_ns, share, method="inverted_cdf"))
             for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
@@ -225,27 +225,27 @@ def _of_the_dead(samples: pa.Table, begun_ns: int, interval_ns: int) -> dict[str
 
 def _complete(receipt: Mapping[str, Any], samples: pa.Table) -> str:
     """'complete' (at least 99 % of the samples, no gap over 5 intervals), else 'partial' or 'unusable'."""
-    expected, made = int(receipt["expected"]), int(receipt["samples"])
-    if made < 2 and expected >= 2:
+    expected, taken = int(receipt["expected"]), int(receipt["samples"])
+    if taken < 2 and expected >= 2:
         return "unusable"
     times = samples.column("t_ns").unique().to_numpy()
     gaps = times[1:] - times[:-1]
     gap_ns = int(gaps.max()) if len(gaps) else 0
-    whole = made >= 0.99 * expected and gap_ns <= 5 * int(receipt["interval_ns"])
-    return "complete" if whole else "partial"
+    complete = taken >= 0.99 * expected and gap_ns <= 5 * int(receipt["interval_ns"])
+    return "complete" if complete else "partial"
 
 
 def link_capacities() -> dict[str, float]:
     """Capacity of each interface that tells its speed [bytes/s]."""
-    found: dict[str, float] = {}
+    capacities: dict[str, float] = {}
     for interface in Path("/sys/class/net").glob("*"):
         try:
             megabits = int((interface / "speed").read_text())
         except (OSError, ValueError):
             continue
         if megabits > 0:
-            found[interface.name] = megabits * 1e6 / 8
-    return found
+            capacities[interface.name] = megabits * 1e6 / 8
+    return capacities
 
 
 class MonitorObserver:

@@ -26,10 +26,10 @@ def read_samples(spool: str | os.PathLike[str]) -> pa.Table:
     Raises PenstockError if a record names a series that the `.series` file does not, or that file is damaged.
     """
     path = Path(spool)
-    whole = path.stat().st_size // SAMPLE_DTYPE.itemsize
-    records = np.fromfile(path, dtype=SAMPLE_DTYPE, count=whole)
+    count = path.stat().st_size // SAMPLE_DTYPE.itemsize
+    records = np.fromfile(path, dtype=SAMPLE_DTYPE, count=count)
     names = _series(Path(f"{path}.series"))
-    if whole and int(records["series"].max()) >= len(names):
+    if count and int(records["series"].max()) >= len(names):
         raise PenstockError(f"{path}.series does not name series {int(records['series'].max())}")
     which = pa.array(records["series"].astype(np.int32))
 

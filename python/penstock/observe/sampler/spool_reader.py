@@ -1,4 +1,4 @@
-"""A sampler's spool while it grows: what is new since the last look, as `utilisation` and gauges.
+"""A sampler's spool while it grows: values since the last look, as `utilisation` and gauges.
 
 The formulas are those of `utilisation.py`, over all entities and all new samples at once, so that a look
 costs as much as what is new. What was not sampled is empty (not a number).
@@ -42,7 +42,7 @@ _RATES = (
     ("writes", "write_operations"),
 )
 #: sources that nothing is computed of; some of their records are of a sample that was followed already
-_LEFT_OUT = ("process",)
+_IGNORED = ("process",)
 _PER_SECOND = {"ns": 1e9, "us": 1e6, "s": 1.0}
 
 
@@ -68,7 +68,7 @@ class Named:
 
 
 class Growing:
-    """What a sampler appends to `spool`, piece by piece; the spool may not be there yet.
+    """Records that a sampler appends to `spool`, piece by piece; the spool may not be there yet.
 
     Raises PenstockError for a spool that is damaged.
     """
@@ -111,14 +111,14 @@ class Growing:
                 break
             self._names_read += len(line)
             try:
-                said = json.loads(line)
-                number = int(said["series"])
+                record = json.loads(line)
+                number = int(record["series"])
                 if number != len(self.series):
                     raise ValueError(f"series {number} where {len(self.series)} was expected")
                 source, entity, metric, unit = (
-                    str(said[k]) for k in ("source", "entity", "metric", "unit")
+                    str(record[k]) for k in ("source", "entity", "metric", "unit")
                 )
-                self.series.append(Named(source, entity, metric, unit, bool(said["cumulative"])))
+                self.series.append(Named(source, entity, metric, unit, bool(record["cumulative"])))
             except (ValueError, KeyError, TypeError) as error:
                 raise PenstockError(f"{self.spool}.series: a line names no series") from error
 
@@ -142,25 +142,25 @@ class Follower:
         self._last = np.zeros((0, 0))
 
     def look(self) -> list[Values]:
-        """What is new, metric by metric and entity by entity; empty where nothing is.
+        """New values, by metric and entity; empty if there are none.
 
         Raises PenstockError for a spool that is damaged.
         """
-        found: list[Values] = []
+        fresh: list[Values] = []
         while len(records := self.growing.piece()):
             times, wide, seen = self._wide(records)
-            found += self._gauges(times[seen:], wide[seen:])
-            found += self._computed(times, wide, seen)
-        return found
+            fresh += self._gauges(times[seen:], wide[seen:])
+            fresh += self._computed(times, wide, seen)
+        return fresh
 
     def utilisation(self, records: npt.NDArray[Any]) -> list[Values]:
-        """What comes of some of the records of `growing`, in their order, without gauges."""
+        """Utilisation from some of the records of `growing`, in their order, without gauges."""
         return self._computed(*self._wide(records))
 
     def _name(self) -> None:
         """Gives columns to series that are new."""
         for one in self.growing.series[len(self._column) :]:
-            if one.source in _LEFT_OUT:
+            if one.source in _IGNORED:
                 self._column.append(-1)
                 continue
             column = self._columns
@@ -196,24 +196,24 @@ class Follower:
             return self._of_intervals(times, wide, seen)
 
     def _of_intervals(self, times: Ints, wide: Array, seen: int) -> list[Values]:
-        found: list[Values] = []
+        results: list[Values] = []
         if len(times) < 2 or len(times) == seen:
-            return found
+            return results
         now, dt_s = times[1:], np.diff(times)[:, None] / 1e9
 
         def put(metric: str, entities: list[str], values: Array) -> None:
             for column, entity in enumerate(entities):
                 one = values[:, column] if values.shape[1] > 1 else values[:, 0]
-                found.append(Values(metric, entity, now, np.asarray(one, dtype=float)))
+                results.append(Values(metric, entity, now, np.asarray(one, dtype=float)))
 
         ticks = self._processors(wide, put)
         self._host(wide, dt_s, put)
         self._disks(wide, dt_s, ticks, put)
         of_latency = latencies_of(self._number.get(SOURCE, {}), times, wide)
-        found += [Values(f"{SOURCE}_{m.metric}", m.device, m.t_ns, m.values) for m in of_latency]
+        results += [Values(f"{SOURCE}_{m.metric}", m.device, m.t_ns, m.values) for m in of_latency]
         self._network(wide, dt_s, put)
         self._groups(wide, dt_s, put)
-        return found
+        return results
 
     def _gauges(self, times: Ints, wide: Array) -> list[Values]:
         if not len(times):

@@ -51,8 +51,8 @@ def utilisation(
     rows: list[pa.Table] = []
     if samples.num_rows:
         ticks_hz = float(hz or os.sysconf("SC_CLK_TCK"))
-        told = pc.is_in(samples["source"], pa.array(_NO_USE))
-        sampled = _Sampled(samples.filter(pc.invert(told)).to_pandas())
+        ignored = pc.is_in(samples["source"], pa.array(_NO_USE))
+        sampled = _Sampled(samples.filter(pc.invert(ignored)).to_pandas())
         count = cpus or max(1, len([p for p in sampled.entities("cpu") if p != "all"]))
         rows += _cpu(sampled, ticks_hz)
         rows += _pressure(sampled)
@@ -81,7 +81,7 @@ class _Sampled:
         return sorted(e for s, e in self._of if s == source)
 
     def unit(self, source: str, entity: str, metric: str) -> str | None:
-        """Of one metric, None where it was not sampled."""
+        """Unit of one metric, None where it was not sampled."""
         rows = self._of[source, entity]
         units = rows.loc[rows["metric"] == metric, "unit"]
         return str(units.iloc[0]) if len(units) else None
@@ -112,9 +112,9 @@ class _Growth:
         return tuple(self.delta[c].to_numpy() for c in counters)
 
     def reset(self, *counters: str) -> npt.NDArray[np.bool_]:
-        """Where one of these counters went backwards."""
-        found: npt.NDArray[np.bool_] = self._back[list(counters)].any(axis=1).to_numpy()
-        return found
+        """True where one of these counters went backwards."""
+        backwards: npt.NDArray[np.bool_] = self._back[list(counters)].any(axis=1).to_numpy()
+        return backwards
 
 
 def _growth(wide: pd.DataFrame, counters: Sequence[str]) -> _Growth:
@@ -163,9 +163,9 @@ def _cpu(sampled: _Sampled, hz: float) -> list[pa.Table]:
             reset = grown.reset(*STATES)
             busy = cpu_percent(dict(zip(STATES, grown.of(*STATES), strict=True)))
             rows.append(_rows(grown.times, "cpu", entity, "busy", busy, reset))
-            whole = grown.delta.sum(axis=1, skipna=False).to_numpy()
+            total = grown.delta.sum(axis=1, skipna=False).to_numpy()
             (steal,) = grown.of("steal")
-            stolen = percent_of(steal, whole)
+            stolen = percent_of(steal, total)
             rows.append(_rows(grown.times, "cpu", entity, "stolen", stolen, reset))
     return rows
 
@@ -182,9 +182,9 @@ def _pressure(sampled: _Sampled) -> list[pa.Table]:
 
 
 def _disks(sampled: _Sampled, hz: float, cpus: int) -> list[pa.Table]:
-    whole = sampled.wide("cpu", "all")
-    known = set(STATES) <= set(whole.columns)
-    ticks = _in_ticks(whole[list(STATES)], hz).sum(axis=1, skipna=False) if known else None
+    of_cpus = sampled.wide("cpu", "all")
+    complete = set(STATES) <= set(of_cpus.columns)
+    ticks = _in_ticks(of_cpus[list(STATES)], hz).sum(axis=1, skipna=False) if complete else None
     rows = []
     for entity in sampled.entities("disk"):
         wide = sampled.wide("disk", entity)

@@ -64,11 +64,11 @@ class Anonymizer:
             table = table.set_column(at, field, pa.array(values, field.type))
         return table
 
-    def sentence(self, said: str, paths: Mapping[int, str | None]) -> str:
+    def sentence(self, text: str, paths: Mapping[int, str | None]) -> str:
         """A sentence with the paths in it hashed."""
         for path in sorted((p for p in paths.values() if p), key=len, reverse=True):
-            said = said.replace(path, self.text(path) or "")
-        return said
+            text = text.replace(path, self.text(path) or "")
+        return text
 
     def result(self, result: TraceResult) -> TraceResult:
         """All that a traced run left, without a name."""

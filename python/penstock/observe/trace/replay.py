@@ -1,4 +1,4 @@
-"""A trace run once more: its calls by fio on scratch files, traced again, and how alike the two are."""
+"""Replay of a trace: its calls by fio on scratch files, traced again, and the likeness of the two."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Replayed:
     """The result: operations replayed and left out (why: how many), likeness, times of both [s]."""
 
     operations: int
-    left_out: dict[str, int]
+    omitted: dict[str, int]
     requests: int
     requests_again: int
     likeness: Distance
@@ -49,7 +49,7 @@ class Replayed:
     def document(self) -> dict[str, Any]:
         return {
             "replayed": self.operations,
-            "left_out": self.left_out,
+            "left_out": self.omitted,
             "requests": self.requests,
             "requests_of_replay": self.requests_again,
             "likeness": self.likeness.document(),
@@ -81,15 +81,15 @@ def replay(bundle: Path, on: Path, speed: str = "original", output: Path | None 
         if not written["threads"]:
             raise BadInput(f"{bundle}: holds no call that fio could make again")
         if len(written["threads"]) > _MOST_THREADS:
-            found = len(written["threads"])
-            raise BadInput(f"{bundle}: found {found} threads; fio replays {_MOST_THREADS} at most")
+            count = len(written["threads"])
+            raise BadInput(f"{bundle}: found {count} threads; fio replays {_MOST_THREADS} at most")
         job = folder / "job"
         ends = {int(number): int(end) for number, end in written["ends"].items()}
         notes = _lay_out(rows, job, ends, set(written["read"]))
         (job / "replay.fio").write_text(replay_job(written["threads"], at_once=speed == "max"))
-        words = ["env", "-C", str(job), "fio", "replay.fio", f"--output={job / 'fio.txt'}"]
+        argv = ["env", "-C", str(job), "fio", "replay.fio", f"--output={job / 'fio.txt'}"]
         again = output or folder / "again"
-        traced = trace_command(words, Session("trace", _RING_BYTES, 0, again, quiet=True))
+        traced = trace_command(argv, Session("trace", _RING_BYTES, 0, again, quiet=True))
         if traced.exit_status != 0:
             raise PenstockError(f"fio could not replay the calls: {_why(job / 'fio.txt', traced)}")
         second = TraceTables(again)
@@ -126,17 +126,17 @@ def requests_of(
     for op, (number, way) in rows.operations.items():
         if way in ("read", "write") and not (replayable and op.startswith("fault_")):
             ways[number] = int(way == "write")
-    found = Requests()
-    wanted = np.array(sorted(files), np.int64) if files is not None else None
+    requests = Requests()
+    numbers = np.array(sorted(files), np.int64) if files is not None else None
     names = ["t_ns", "op", "file_id", "offset_bytes", "done_bytes", "tid"]
     for batch in rows.event_batches(names):
         writes = ways[np.minimum(batch["op"], 255)]
         good = (writes < 2) & (batch["done_bytes"] > 0)
-        if wanted is not None:
-            good &= np.isin(batch["file_id"], wanted)
+        if numbers is not None:
+            good &= np.isin(batch["file_id"], numbers)
         picked = [batch[name][good] for name in ("file_id", "tid", "offset_bytes", "done_bytes")]
-        found.add(picked[0], writes[good], *picked[1:])
-    found.add_verdicts(
+        requests.add(picked[0], writes[good], *picked[1:])
+    requests.add_verdicts(
         row
         for row in rows.verdicts
         if row.tid is not None
@@ -144,14 +144,14 @@ def requests_of(
         and (files is None or row.file_id in files)
         and not (replayable and row.basis == "faults")
     )
-    return found
+    return requests
 
 
 def _why(report: Path, traced: Traced) -> str:
     """The line in which fio says what went wrong."""
     lines = report.read_text(errors="replace").splitlines() if report.exists() else []
-    told = [line.strip() for line in lines if "error" in line]
-    return told[0] if told else f"it ended with status {traced.exit_status}"
+    errors = [line.strip() for line in lines if "error" in line]
+    return errors[0] if errors else f"it ended with status {traced.exit_status}"
 
 
 @contextlib.contextmanager
@@ -187,9 +187,9 @@ def _lay_out(rows: TraceTables, folder: Path, ends: dict[int, int], read: set[in
         empty = first_sizes.get(number) == 0 and number not in read
         grown += empty and size > 0
         with path.open("wb") as file:
-            left = 0 if empty else size
-            while left > 0:
-                left -= file.write(os.urandom(min(_PIECE, left)))
+            remaining = 0 if empty else size
+            while remaining > 0:
+                remaining -= file.write(os.urandom(min(_PIECE, remaining)))
             file.flush()
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

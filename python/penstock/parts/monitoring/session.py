@@ -144,7 +144,7 @@ def monitor_command(
         spool = Path(where["monitor"]["spool"])
 
         def fired_now(stretch: Stretch) -> None:
-            row = {**stretch.row(), "words": stretch.words, "utc_ns": time.time_ns()}
+            row = {**stretch.row(), "words": stretch.summary, "utc_ns": time.time_ns()}
             said.add("alerts", row)
             told(stretch)
 

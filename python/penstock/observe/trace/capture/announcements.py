@@ -1,4 +1,4 @@
-"""What the tracer announces in JSON lines: files and their names, threads with their programs, marks."""
+"""Announcements of the tracer in JSON lines: files and their names, threads with their programs, marks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INTEGERS = (
     "file_id dev_major dev_minor size_bytes t_ns resident_pages which tid pid errno of_file calls errors "
     "time_ns longest_ns first_ns started_ns"
 ).split()
-_WORDS = ("inode", "generation", "flags")
+_UNSIGNED = ("inode", "generation", "flags")
 _TEXTS = (
     "path_hex naming text_hex directory_hex operation program_hex mark_hex".split()
 )  # bytes in hexadecimal digits, and names of operations
@@ -28,7 +28,7 @@ _TEXTS = (
 _SCHEMA = pa.schema(
     [
         *((name, pa.int64()) for name in _INTEGERS),
-        *((name, pa.uint64()) for name in _WORDS),
+        *((name, pa.uint64()) for name in _UNSIGNED),
         *((name, pa.string()) for name in _TEXTS),
         ("unlinked", pa.bool_()),
     ]
@@ -74,9 +74,9 @@ def those_with(table: pa.Table, column: str) -> pa.Table:
 
 def threads_table(source: Path | pa.Table) -> pa.Table:
     """Table `threads` (docs/formats.md): a row per thread and program it ran, in order of time."""
-    told = those_with(announcements(source), "program_hex").sort_by("first_ns")
-    programs = pa.array(map(text_of, told["program_hex"].to_pylist()), pa.string())
-    columns = [told["tid"], told["pid"], programs, told["first_ns"], told["started_ns"]]
+    records = those_with(announcements(source), "program_hex").sort_by("first_ns")
+    programs = pa.array(map(text_of, records["program_hex"].to_pylist()), pa.string())
+    columns = [records["tid"], records["pid"], programs, records["first_ns"], records["started_ns"]]
     return pa.table(columns, schema=_THREADS)
 
 
@@ -84,16 +84,16 @@ def thread_starts(threads: pa.Table) -> list[tuple[int, int]]:
     """Number and start [ns] of each thread of a table `threads` that says when it began."""
     if "started_ns" not in threads.column_names:
         return []
-    known = threads.filter(pc.is_valid(threads["started_ns"]))
-    return list(zip(known["tid"].to_pylist(), known["started_ns"].to_pylist(), strict=True))
+    begun = threads.filter(pc.is_valid(threads["started_ns"]))
+    return list(zip(begun["tid"].to_pylist(), begun["started_ns"].to_pylist(), strict=True))
 
 
 def marks_of(source: Path | pa.Table) -> list[Mark]:
     """The marks in order of time, each line of one write a mark of its own."""
-    told = those_with(announcements(source), "mark_hex").select(["mark_hex", "t_ns"])
+    records = those_with(announcements(source), "mark_hex").select(["mark_hex", "t_ns"])
     marks = [
         Mark(name.strip(), row["t_ns"])
-        for row in told.to_pylist()
+        for row in records.to_pylist()
         for name in text_of(row["mark_hex"]).splitlines()
         if name.strip()
     ]

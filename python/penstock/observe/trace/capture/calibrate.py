@@ -1,4 +1,4 @@
-"""`--calibrate`: what tracing adds to one command, by running it with and without in turns."""
+"""`--calibrate`: the time that tracing adds to one command, by runs with and without it in turns."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LIMIT = 0.008
 
 
 def calibrate(
-    words: list[str],
+    argv: list[str],
     load: Callable[[Journal], Observer],
     pairs: int,
-    progress: Callable[[int, int], Any] = lambda done, whole: None,
+    progress: Callable[[int, int], Any] = lambda done, total: None,
     *,
     out_dir: Path | None = None,
     limit: float = LIMIT,
@@ -33,25 +33,25 @@ def calibrate(
     Without tracing no program is loaded at all. `out_dir` is where the observer spools, for one that has no
     place of its own. Raises PenstockError where the command fails.
     """
-    made = 0
+    completed = 0
 
     def seconds(tracing: bool) -> float:
-        nonlocal made
+        nonlocal completed
         journal = Journal()
         with (
             Recorder({"trace": load(journal)} if tracing else {}) as recorder,
             create_run_cgroup("trace", None, journal) as group,
         ):
             recorder.start(Watched(group, group), out_dir)
-            finished = launch(words, group, stdout=subprocess.DEVNULL, stdin=None)
+            finished = launch(argv, group, stdout=subprocess.DEVNULL, stdin=None)
             recorder.finish(None, None)
         if finished.exit_status != 0:
             raise PenstockError(
-                f"--calibrate: the command ended with status {finished.exit_status} in run {made + 1}; "
+                f"--calibrate: the command ended with status {finished.exit_status} in run {completed + 1}; "
                 "it must be one that can be run again and again"
             )
-        made += 1
-        progress(made, 2 * pairs)
+        completed += 1
+        progress(completed, 2 * pairs)
         return (finished.end_ns - finished.start_ns) / 1e9
 
     return paired_runs(lambda: seconds(False), lambda: seconds(True), pairs, limit)

@@ -39,7 +39,7 @@ def read_counts(spool: Path) -> list[Row]:
 
 
 def _row(
-    file_id: int, direction: int, calls: int, errors: int, asked_bytes: int, done_bytes: int
+    file_id: int, direction: int, calls: int, errors: int, requested_bytes: int, done_bytes: int
 ) -> Row:
     nothing = (
         "confidence",
@@ -54,8 +54,8 @@ def _row(
         "requests": calls - errors,
         "bytes": done_bytes,
         **dict.fromkeys(nothing),
-        "median_size_bytes": asked_bytes / calls,  # the mean: sizes are not kept apart
-        "evidence": {"asked_bytes": asked_bytes},
+        "median_size_bytes": requested_bytes / calls,  # the mean: sizes are not kept apart
+        "evidence": {"asked_bytes": requested_bytes},
     }
     return {
         "file_id": file_id,

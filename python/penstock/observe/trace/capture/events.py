@@ -114,8 +114,8 @@ def _table(rows: int, columns: Mapping[str, bytes]) -> pa.Table:
         if field.type != _NAMED:
             return pa.Array.from_buffers(field.type, rows, [None, values])
         index = pa.Array.from_buffers(pa.int8(), rows, [None, values])
-        known = names if field.name == "op" else directions
-        return pa.DictionaryArray.from_arrays(index, known)
+        dictionary = names if field.name == "op" else directions
+        return pa.DictionaryArray.from_arrays(index, dictionary)
 
     return pa.Table.from_arrays([array(field) for field in SCHEMA], schema=SCHEMA)
 
@@ -148,14 +148,14 @@ def files_table(source: Path | pa.Table, disks: Mapping[tuple[int, int], str]) -
 
     A name that is not UTF-8 has its odd bytes written as `\\udcXX`; one that nobody could give is null.
     """
-    told = those_with(announcements(source), "file_id")
-    number = told["file_id"].to_numpy()
+    records = those_with(announcements(source), "file_id")
+    number = records["file_id"].to_numpy()
     # of several lines about one file the first with a path
-    order = np.lexsort([pc.is_null(told["path_hex"]).to_numpy(), number])
-    told = told.take(order[np.unique(number[order], return_index=True)[1]])
-    columns = {name: told[name] for name in _FILES.names if name in told.column_names}
-    columns["path"] = pa.array(map(_path, told["path_hex"].to_pylist()), pa.string())
-    places = zip(told["dev_major"].to_pylist(), told["dev_minor"].to_pylist(), strict=True)
+    order = np.lexsort([pc.is_null(records["path_hex"]).to_numpy(), number])
+    records = records.take(order[np.unique(number[order], return_index=True)[1]])
+    columns = {name: records[name] for name in _FILES.names if name in records.column_names}
+    columns["path"] = pa.array(map(_path, records["path_hex"].to_pylist()), pa.string())
+    places = zip(records["dev_major"].to_pylist(), records["dev_minor"].to_pylist(), strict=True)
     columns["disk_id"] = pa.array(map(disks.get, places), pa.string())
     return pa.table([columns[name] for name in _FILES.names], schema=_FILES)
 

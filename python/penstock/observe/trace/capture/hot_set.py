@@ -1,4 +1,4 @@
-"""Files whose events were not kept: what their counters say, and how the choice was made."""
+"""Files whose events were not stored: their counters, and the decisions of the choice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DECISIONS = TABLES["decisions"].arrow
 
 
 def beside(spool: Path) -> tuple[Path, Path]:
-    """Where the daemon leaves the streams of files not chosen, and its decisions."""
+    """Paths of the daemon's streams of files not chosen, and of its decisions."""
     return spool.with_suffix(".streams"), spool.with_suffix(".decisions")
 
 
@@ -41,7 +41,7 @@ def judge_counters(
     return [row | {"basis": COUNTERS} for row in rows if row["calls"]], epochs
 
 
-def left_to_counters(rows: list[Row]) -> dict[str, int]:
+def counter_totals(rows: list[Row]) -> dict[str, int]:
     """For the receipt, from the verdicts: {counted_files, counted, counted_bytes}."""
     counted = [row for row in rows if row["basis"] == COUNTERS and row["phase"] is None]
     return {
@@ -51,14 +51,14 @@ def left_to_counters(rows: list[Row]) -> dict[str, int]:
     }
 
 
-def in_words(receipt: dict[str, Any]) -> str:
-    """One sentence on what was left to counters."""
+def describe(receipt: dict[str, Any]) -> str:
+    """One sentence on the operations that are in counters only."""
     hot = receipt["hot"]
     if not hot["decisions"]:
         return "It ended before files were chosen: every call was recorded."
-    kept = percent(hot["share"])
+    covered = percent(hot["share"])
     return (
-        f"Chosen {hot['decisions']} times: the fewest files that cover {kept} of the {hot['by']}. "
+        f"Chosen {hot['decisions']} times: the fewest files that cover {covered} of the {hot['by']}. "
         f"{hot['counted']} of {receipt['kept']} operations, on {hot['counted_files']} other files, are in "
         "counters, not in io_events."
     )

@@ -1,8 +1,8 @@
-"""What the traced files were called while they were traced, and what was done to them rarely.
+"""Names of the traced files during the trace, and rare operations on them.
 
-The kernel side knows a file by its inode and gives its path once, at first use. A later rename, link or
-unlink it sees only as the texts of the call and the directories that these start from. Here the texts become
-paths, the paths files; the events of such calls, which come without a file, get theirs.
+The kernel side knows a file by its inode and gives its path once, at first use. Of a later rename, link or
+unlink it has only the texts of the call and the directories that these start from. This module turns texts
+into paths and paths into files, and adds the file to the events of such calls, which come without one.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Names:
         """Rows of direction `sync` beside the verdicts: calls and time [ns] of flushes per file."""
         sums: dict[int, dict[str, Any]] = {}
         flushing = [op for op, n in NUMBERS.items() if n // 32 == DIRECTIONS.index("sync")]
-        told = self._sums.filter(pc.is_in(self._sums["op"], pa.array(flushing)))
-        for row in told.to_pylist():
+        flushes = self._sums.filter(pc.is_in(self._sums["op"], pa.array(flushing)))
+        for row in flushes.to_pylist():
             blank = {"file_id": row["file_id"], "direction": "sync", "calls": 0, "time_ns": 0}
             flushed = sums.setdefault(row["file_id"], blank)
             flushed["calls"] += row["calls"]
@@ -73,25 +73,27 @@ class Names:
         return int(pc.sum(self._sums["time_ns"]).as_py() or 0) - int(flushed)
 
     def numbers(self) -> list[tuple[int, int, int]]:
-        """Of calls that name a file, whose events come without one: time [ns], thread, number of the file."""
+        """Time [ns], thread and number of the file of calls that name a file, whose events come without
+        one.
+        """
         return [(t_ns, tid, number) for (t_ns, tid), number in self._files.items()]
 
     def not_opened(self, first: int) -> pa.Table:
         """Rows of table `files` for paths that could not be opened: from number `first`, without an inode."""
-        known = {path: number for number, _, _, path in reversed(self._rows)}
+        by_path = {path: number for number, _, _, path in reversed(self._rows)}
         numbers: list[int] = []
         paths: list[str | None] = []
         for path, calls in self._not_opened.items():
-            number = known.get(path)
+            number = by_path.get(path)
             if number is None:
                 number = first + len(numbers)
                 numbers.append(number)
                 paths.append(readable(path))
             self._files |= dict.fromkeys(calls, number)
         schema = TABLES["files"].arrow
-        made = {"file_id": numbers, "path": paths}
+        columns = {"file_id": numbers, "path": paths}
         nothing = [None] * len(numbers)
-        return pa.table([made.get(name, nothing) for name in schema.names], schema=schema)
+        return pa.table([columns.get(name, nothing) for name in schema.names], schema=schema)
 
     def _introduce(self, row: dict[str, Any]) -> None:
         path = bytes.fromhex(row["path_hex"])
@@ -176,15 +178,15 @@ class Names:
             return [(path, self._bearer[path])]
         if self._inside is None:
             self._inside = {}
-            for known in self._bearer:
-                self._list(known)
-        found, waiting = [], [path]
+            for bearer in self._bearer:
+                self._list(bearer)
+        matches, waiting = [], [path]
         while waiting:
             for below in sorted(self._inside.get(waiting.pop(), ())):
                 if below in self._bearer:
-                    found.append((below, self._bearer[below]))
+                    matches.append((below, self._bearer[below]))
                 waiting.append(below)
-        return found
+        return matches
 
     def _bear(self, path: bytes, number: int, kind: str, t_ns: int) -> None:
         self._name(path, number)
@@ -210,19 +212,19 @@ class _Naming:
     texts: dict[int, bytes] = field(default_factory=dict)
     directories: dict[int, bytes] = field(default_factory=dict)
 
-    def whole(self) -> bool:
-        """Whether every piece has come."""
+    def complete(self) -> bool:
+        """True if every piece has come."""
         names = 1 if self.op in {"open", "unlink", "truncate"} else 2
         return len(self.texts) == names == len(self.directories)
 
-    def path(self, which: int, known: dict[bytes, int]) -> bytes | None:
+    def path(self, which: int, by_path: dict[bytes, int]) -> bytes | None:
         """The absolute path; where no file is known by its plain form, symbolic links are followed now."""
         if which not in self.texts or which not in self.directories:
             return None
         text = self.texts[which].lstrip(b"/")
         plain = os.path.normpath(self.directories[which] + b"/" + text)
         plain = b"/" + plain.lstrip(b"/")
-        if plain in known:
+        if plain in by_path:
             return plain
         parent, name = os.path.split(plain)
         return os.path.join(os.path.realpath(parent), name)
@@ -230,8 +232,8 @@ class _Naming:
 
 def read_names(source: Path | pa.Table) -> Names:
     """The history in the daemon's JSON lines, or in the announcements read from them."""
-    told = announcements(source)
-    sums = those_with(told, "operation").rename_columns(
+    records = announcements(source)
+    sums = those_with(records, "operation").rename_columns(
         [
             "file_id"
             if n == "of_file"
@@ -240,7 +242,7 @@ def read_names(source: Path | pa.Table) -> Names:
             else f"_{n}"
             if n in ("file_id", "op")
             else n
-            for n in told.column_names
+            for n in records.column_names
         ]
     )
     schema = TABLES["operations"].arrow
@@ -248,7 +250,7 @@ def read_names(source: Path | pa.Table) -> Names:
         _sums=pa.table([sums[n].cast(schema.field(n).type) for n in schema.names], schema=schema)
     )
     open_calls: dict[tuple[int, int], _Naming] = {}
-    about = told.filter(pc.or_(pc.is_valid(told["naming"]), pc.is_valid(told["path_hex"])))
+    about = records.filter(pc.or_(pc.is_valid(records["naming"]), pc.is_valid(records["path_hex"])))
     for row in about.select(_OF_NAMES).to_pylist():
         if row["naming"] is None:
             names._introduce(row)
@@ -271,7 +273,7 @@ def _add_piece(
         call.of_file = call.of_file or row["of_file"] or 0
     else:
         call.directories[row["which"]] = bytes.fromhex(row["directory_hex"])
-    if call.whole():
+    if call.complete():
         names._change(open_calls.pop(key))
 
 

@@ -1,4 +1,4 @@
-"""The tracer, with what it watches under the calls where that is asked for, as an observer of runs."""
+"""The tracer as an observer of runs, with the layers under the calls on request."""
 
 from __future__ import annotations
 
@@ -48,14 +48,16 @@ class TraceObserver:
         target: Mapping[str, Any] | None = None,
         salvage: bool = False,
     ) -> TraceObserver:
-        """Of programs that are loaded already; `target` and `salvage` as of `Tracer.arm` and `disarm`."""
-        made = cls.__new__(cls)
-        made._begin(tracer, layers, target, salvage)
-        return made
+        """An observer with programs that are loaded already; `target` and `salvage` as of `Tracer.arm` and
+        `disarm`.
+        """
+        observer = cls.__new__(cls)
+        observer._begin(tracer, layers, target, salvage)
+        return observer
 
     @property
     def result(self) -> TraceResult:
-        """What the last recording left."""
+        """Result of the last recording."""
         assert self._result is not None
         return self._result
 
@@ -72,7 +74,7 @@ class TraceObserver:
             self._layers.arm(scope if isinstance(scope, int) else scope.cgroup_id)
 
     def live(self) -> dict[str, Any]:
-        """Where the tracer can be asked, and what it spools."""
+        """Socket and spool of the tracer while it records."""
         source = self.tracer.beside()
         return {
             "pid": source.daemon.pid,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _CHUNK = 1 << 16
-_LEFT_BEHIND_S = 2.0
+_ORPHANS_WITHIN_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -41,25 +41,25 @@ class Output:
         self._copier = threading.Thread(target=self._copy, daemon=True)
         self._copier.start()
 
-    def finish(self, *, left_behind: bool) -> None:
-        """Waits until all is passed on; with children left behind, 2 s for what they still say.
+    def finish(self, *, orphans: bool) -> None:
+        """Wait until all output is passed on; with orphaned children, 2 s for their output.
 
         What had come by then is waited for however slow the reader is, but for a KeyboardInterrupt.
         """
         os.close(self.sink)
         with contextlib.suppress(KeyboardInterrupt):
-            self._copier.join(_LEFT_BEHIND_S if left_behind else None)
-            wanted = self._taken + self._waiting()
-            while self._copier.is_alive() and self._passed < wanted:
+            self._copier.join(_ORPHANS_WITHIN_S if orphans else None)
+            goal = self._taken + self._waiting()
+            while self._copier.is_alive() and self._passed < goal:
                 self._copier.join(0.05)
 
     def _waiting(self) -> int:
         """Bytes in the pipe."""
         try:
-            told = fcntl.ioctl(self._source, termios.FIONREAD, bytes(4))
+            raw = fcntl.ioctl(self._source, termios.FIONREAD, bytes(4))
         except OSError:  # closed: the copier is done
             return 0
-        return int(struct.unpack("i", told)[0])
+        return int(struct.unpack("i", raw)[0])
 
     def _copy(self) -> None:
         try:
@@ -76,9 +76,9 @@ class Output:
         if self._log is None:
             return
         try:
-            left = memoryview(chunk)
-            while left:
-                left = left[os.write(self._log, left) :]
+            unwritten = memoryview(chunk)
+            while unwritten:
+                unwritten = unwritten[os.write(self._log, unwritten) :]
         except OSError as error:
             self.unwritten = f"{self._path.name}: {error.strerror}"
             self._close_log()
@@ -91,10 +91,10 @@ class Output:
 
     def _pass_on(self, chunk: bytes) -> None:
         """All of it, also to a reader that is slow or a file that does not block; none if it is gone."""
-        left = memoryview(chunk)
-        while left and self._onward is not None:
+        unsent = memoryview(chunk)
+        while unsent and self._onward is not None:
             try:
-                left = left[os.write(self._onward, left) :]
+                unsent = unsent[os.write(self._onward, unsent) :]
             except BlockingIOError:
                 poller = select.poll()
                 poller.register(self._onward, select.POLLOUT)
@@ -104,10 +104,10 @@ class Output:
 
 
 @contextlib.contextmanager
-def copied(log: Path, onward: int, left_behind: Callable[[], bool]) -> Iterator[Output]:
-    """An Output while a command runs; `left_behind` tells afterwards whether children of it still do."""
+def copied(log: Path, onward: int, orphans: Callable[[], bool]) -> Iterator[Output]:
+    """An Output while a command runs; `orphans` tells afterwards if children of it still run."""
     output = Output(log, onward)
     try:
         yield output
     finally:
-        output.finish(left_behind=left_behind())
+        output.finish(orphans=orphans())

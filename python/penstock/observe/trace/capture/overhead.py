@@ -1,4 +1,4 @@
-"""What tracing costs: the kernel's account of our programs, what the hooks cost beside it, paired runs.
+"""Cost of tracing: the kernel's account of our programs, the cost of the hooks beside it, paired runs.
 
 The estimate in every receipt is the run time that the kernel measured of each program, in windows of the
 recording (crates/probe/src/meter.rs), and for every run that the target caused two costs that no account
@@ -66,7 +66,7 @@ _FILE_BYTES = 8 * 65536
 
 @dataclass(frozen=True)
 class RunCost:
-    """What one run of a program costs beyond what it does for the target [ns].
+    """Cost of one run of a program beyond its work for the target [ns].
 
     `hook` is what a run makes a task slower that is not traced, `low` and `high` its range over the rounds;
     `account` is what it takes longer still while the kernel keeps its account; `idle` is what that says of
@@ -162,9 +162,9 @@ def _measured(mode: str, journal: Journal) -> Cost:
         create_run_cgroup("cost", None, journal) as nobody,
         create_run_cgroup("cost", None, journal) as traced,
     ):
-        file, told = Path(name) / "file", Path(name) / "told"
+        file, output = Path(name) / "file", Path(name) / "told"
         file.write_bytes(os.urandom(_FILE_BYTES))
-        with told.open("wb") as sink:
+        with output.open("wb") as sink:
             loop = subprocess.Popen(
                 [sys.executable, "-S", "-c", _LOOP, file, str(os.getpid())],
                 stdout=sink,
@@ -174,14 +174,14 @@ def _measured(mode: str, journal: Journal) -> Cost:
             traced.enter(loop.pid)
             groups = nobody.cgroup_id, traced.cgroup_id
             rounds = [
-                made
+                one_round
                 for _ in range(ROUNDS // 2)
-                for made in _two_rounds(mode, journal, groups, Path(name))
+                for one_round in _two_rounds(mode, journal, groups, Path(name))
             ]
         finally:
             loop.kill()
             loop.wait()
-        lines = [line.split() for line in told.read_text().splitlines()]
+        lines = [line.split() for line in output.read_text().splitlines()]
     blocks: dict[str, list[tuple[int, float]]] = {group: [] for group in GROUPS}
     for line in lines:
         if len(line) == 3:
@@ -266,18 +266,18 @@ def _run_cost(
     account = [max(quick(r.accounted) - quick(r.armed), 0.0) / runs for r in rounds]
     idle = [_idle(r.receipt["metering"][group]) for r in rounds]
     hook, of_idle = statistics.median(hooks), statistics.median(idle)
-    left = [
+    remainder = [
         max((quick(r.traced) - quick(r.off)) / runs - hook - _body(r, group, of_idle), 0.0)
         for r in rounds
     ]
     figures = [hook, min(hooks), max(hooks), statistics.median(account), of_idle]
-    figures.append(statistics.median(left))
+    figures.append(statistics.median(remainder))
     return RunCost(*(round(ns, 1) for ns in figures))
 
 
-def _body(made: _Round, group: str, idle: float) -> float:
-    """What a run did for the loop by the kernel's account [ns]."""
-    sums = (made.receipt_traced.get("metering") or {}).get(group) or {}
+def _body(measured: _Round, group: str, idle: float) -> float:
+    """Time of a run's work for the loop by the kernel's account [ns]."""
+    sums = (measured.receipt_traced.get("metering") or {}).get(group) or {}
     own = sums.get("own") or 0.0
     return max(sums["time_ns"] - sums["runs"] * idle, 0.0) / own if own else 0.0
 
@@ -368,7 +368,7 @@ class Added:
 
 
 def added_by_programs(metering: Mapping[str, Any], cost: Cost) -> Added | None:
-    """What the programs took from the target, by the windows of a receipt; None where there was none.
+    """Time that the programs took from the target, by the windows of a receipt; None where there was none.
 
     The kernel's time of all runs less that of so many idle ones is what was done for the target; for the runs
     that it caused the way to the programs and what they leave behind is added, and where the account was on
@@ -414,7 +414,7 @@ def estimate(
 
 
 def shares(added: Added, calls: int, busy_ns: int) -> dict[str, Any]:
-    """What was added as in receipts: in all, per operation, and of the time that was without it."""
+    """Added time as in receipts: in all, per operation, and as a share of the time without it."""
 
     def share(ns: float) -> float:
         return ns / max(busy_ns - ns, busy_ns / 100)

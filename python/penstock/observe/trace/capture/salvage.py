@@ -1,4 +1,4 @@
-"""What a tracer that ended before its time has left: its spool, and a receipt that says what is missing."""
+"""Salvage of a tracer that ended early: its spool, and a receipt that names what is missing."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def salvaged_receipt(
     In mode trace the events are there up to the last visit of the rings; in the others only epochs that
     were handed over.
     """
-    kept = spool.stat().st_size // EVENT.itemsize if mode == "trace" and spool.exists() else 0
+    count = spool.stat().st_size // EVENT.itemsize if mode == "trace" and spool.exists() else 0
     ended_ns = time.monotonic_ns()
-    last_ns = _last_ns(spool, kept) if kept else started_ns
+    last_ns = _last_ns(spool, count) if count else started_ns
     return {
         "mode": mode,
-        "seen": kept,
-        "kept": kept,
+        "seen": count,
+        "kept": count,
         "filtered": 0,
         "lost": 0,
         "incomplete": reason,
@@ -43,7 +43,7 @@ def salvaged_receipt(
         "marks_lost": 0,
         "presences_lost": 0,
         "overflowed": 0,
-        "spooled": kept,
+        "spooled": count,
         "in_flight": 0,
         "streams": 0,
         "hot": None,
@@ -59,52 +59,52 @@ def salvaged_receipt(
 def _last_ns(spool: Path, events: int) -> int:
     """When the last of the spooled events ended."""
     first = max(0, events - _LATEST)
-    told = np.fromfile(spool, EVENT, count=events - first, offset=first * EVENT.itemsize)
-    return int((told["t_ns"] + told["latency_ns"]).max())
+    records = np.fromfile(spool, EVENT, count=events - first, offset=first * EVENT.itemsize)
+    return int((records["t_ns"] + records["latency_ns"]).max())
 
 
 def what_is_missing(receipt: dict[str, Any]) -> str:
     """A sentence for the summary and the manifest, empty where all is there."""
-    said = []
+    sentences = []
     if receipt.get("incomplete"):
-        said.append(f"The trace is incomplete: {receipt['incomplete']}.")
+        sentences.append(f"The trace is incomplete: {receipt['incomplete']}.")
     if receipt.get("spool_failure"):
         unwritten = receipt["lost_unspooled"]
         what = f"{unwritten:,} operations could not be written and count as lost"
         if not unwritten:
             what = "What is told beside the operations could not all be written"
-        said.append(f"{what}: {receipt['spool_failure']}.")
+        sentences.append(f"{what}: {receipt['spool_failure']}.")
     if receipt.get("marks_lost"):
-        said.append(
+        sentences.append(
             f"{receipt['marks_lost']:,} lines written to $PENSTOCK_MARKS were more than a trace takes "
             "and begin no phase."
         )
     if receipt.get("presences_lost"):
-        said.append(
+        sentences.append(
             f"Of what processes had mapped at their end {receipt['presences_lost']:,} pieces were lost: "
             "table mapped has lower bounds and no coverage."
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def what_layers_miss(layers: Mapping[str, Any]) -> str:
-    """The same of what was watched under the calls, from its own receipt."""
-    said = []
+    """The same for the layers under the calls, from their own receipt."""
+    sentences = []
     if layers.get("incomplete"):
-        said.append(f"What lay under the calls is incomplete: {layers['incomplete']}.")
+        sentences.append(f"What lay under the calls is incomplete: {layers['incomplete']}.")
     if layers.get("lost"):
-        said.append(
+        sentences.append(
             f"{layers['lost']:,} of {layers['seen']:,} records of page cache and block devices were "
             "lost: misses may count as hits, and requests may be missing."
         )
     without = sorted({str(what) for what in (layers.get("missing") or {}).values() if what})
     if without:
-        said.append(f"This kernel does not tell under the calls: {'; '.join(without)}.")
+        sentences.append(f"This kernel does not tell under the calls: {'; '.join(without)}.")
     if misses_unseen(layers):
-        said.append("Whatever was read counts as a hit of the page cache.")
-    return " ".join(said)
+        sentences.append("Whatever was read counts as a hit of the page cache.")
+    return " ".join(sentences)
 
 
 def misses_unseen(layers: Mapping[str, Any]) -> bool:
-    """Whether no page that came into the page cache was seen, so that none counts as missed."""
+    """True if no page that came into the page cache was seen, so that none counts as missed."""
     return _ADDED in (layers.get("missing") or {})

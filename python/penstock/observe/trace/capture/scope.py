@@ -1,7 +1,7 @@
-"""What is traced, as the user says it and as the programs in the kernel are told.
+"""Scope of a trace: as options of the user, and as settings of the programs in the kernel.
 
-Kinds combine by AND, several of one kind by OR. Files and directories are told as an anchor (a directory
-that is there, by device and inode) and the names below it, so that what is made later matches too.
+Kinds combine by AND, several of one kind by OR. Files and directories are given as an anchor (an existing
+directory, by device and inode) and the names below it, so that files created later match too.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Scope:
     numbers: tuple[tuple[int, int], ...] = ()
     endings: tuple[str, ...] = ()
     only: str | None = None
-    words: dict[str, Any] = field(default_factory=dict, compare=False)
+    options: dict[str, Any] = field(default_factory=dict, compare=False)
     #: when each of the processes started [clock ticks since boot]; of one that is ending None
     starts: dict[int, int | None] = field(default_factory=dict, compare=False)
 
     @property
     def by_file(self) -> bool:
-        """Whether it names files in any way."""
+        """True if it names files in any way."""
         return bool(self.paths or self.directories or self.numbers or self.endings)
 
     def check_processes(self) -> None:
@@ -77,8 +77,8 @@ class Scope:
             "controller": self.group.controller if self.group else None,
             "observers": list(observers),
             "numbers": [_place(*number) for number in self.numbers],
-            "paths": [_wanted("--file", path) for path in self.paths],
-            "directories": [_wanted("--dir", path) for path in self.directories],
+            "paths": [_anchored("--file", path) for path in self.paths],
+            "directories": [_anchored("--dir", path) for path in self.directories],
             "endings": [os.fsencode(ending).hex() for ending in self.endings],
             "only": self.only,
         }
@@ -94,10 +94,10 @@ def read_scope(
     endings: Iterable[str] = (),
     only: str | None = None,
 ) -> Scope:
-    """A scope from the words of the command line. Raises BadInput naming the option."""
+    """A scope from the options of the command line. Raises BadInput naming the option."""
     processes, files, inodes = tuple(processes), tuple(files), tuple(inodes)
     directories, endings = tuple(directories), tuple(endings)
-    words = {
+    options = {
         "processes": list(processes),
         "cgroup": group,
         "files": [str(path) for path in files],
@@ -127,7 +127,7 @@ def read_scope(
         numbers=tuple(_number(text) for text in inodes),
         endings=endings,
         only=only,
-        words={key: value for key, value in words.items() if value},
+        options={key: value for key, value in options.items() if value},
         starts={process: start_ticks(process) for process in processes},
     )
 
@@ -195,11 +195,11 @@ def place_of(path: str | os.PathLike[str]) -> tuple[int, int]:
     return device, int(facts.get("ino", status.st_ino))
 
 
-def _wanted(option: str, path: Path) -> dict[str, Any]:
+def _anchored(option: str, path: Path) -> dict[str, Any]:
     """A path as an anchor that is there and the names below it."""
-    whole = Path(os.path.realpath(path))
-    anchor, below = whole, b""
-    if option == "--file" or not whole.is_dir():
+    real = Path(os.path.realpath(path))
+    anchor, below = real, b""
+    if option == "--file" or not real.is_dir():
         while True:
             below += os.fsencode(anchor.name) + b"\0"
             anchor = anchor.parent
@@ -211,67 +211,67 @@ def _wanted(option: str, path: Path) -> dict[str, Any]:
             f"{_TAIL_BYTES}: make its directory first"
         )
     try:
-        wanted = {"anchor": _place(*place_of(anchor)), "tail": below.hex()}
-        if option == "--file" and whole.exists():
-            wanted["number"] = _place(*place_of(whole))
+        entry = {"anchor": _place(*place_of(anchor)), "tail": below.hex()}
+        if option == "--file" and real.exists():
+            entry["number"] = _place(*place_of(real))
     except OSError as error:
         raise BadInput(f"{option}: {path}: {error.strerror}") from error
-    return wanted
+    return entry
 
 
-def find_group(text: str, found: Hierarchies | None = None) -> Group:
+def find_group(text: str, host: Hierarchies | None = None) -> Group:
     """A control group by its directory (unified or v1), by a process in it, or by a container's id.
 
     Raises BadInput with what is possible instead.
     """
-    found = found or hierarchies()
+    host = host or hierarchies()
     if "/" in text or Path(text).is_dir():
-        return _group_at(Path(os.path.realpath(text)), found)
+        return _group_at(Path(os.path.realpath(text)), host)
     if text.isdigit() and Path(f"/proc/{text}").exists():
-        return _group_of_process(int(text), found)
+        return _group_of_process(int(text), host)
     if re.fullmatch(r"[A-Za-z0-9_.-]{3,}", text):
-        return _group_of_container(text, found)
+        return _group_of_container(text, host)
     raise BadInput(f"--cgroup: found {text!r}; expected a directory, a container or a process")
 
 
-def _group_at(directory: Path, found: Hierarchies) -> Group:
+def _group_at(directory: Path, host: Hierarchies) -> Group:
     try:
         number = directory.stat().st_ino
     except OSError as error:
         raise BadInput(f"--cgroup: {directory}: {error.strerror}") from error
-    if found.unified is not None and directory.is_relative_to(found.unified):
+    if host.unified is not None and directory.is_relative_to(host.unified):
         return Group(number, directory)
-    for controller, top in found.v1.items():
+    for controller, top in host.v1.items():
         if directory.is_relative_to(top.resolve()):
             return Group(
                 number, directory, controller, len(directory.relative_to(top.resolve()).parts)
             )
-    roots = sorted({*map(str, found.v1.values()), *([str(found.unified)] if found.unified else [])})
+    roots = sorted({*map(str, host.v1.values()), *([str(host.unified)] if host.unified else [])})
     raise BadInput(
         f"--cgroup: {directory} is in no hierarchy with a controller; expected a directory below "
         f"one of {', '.join(roots) or 'a mounted hierarchy'}"
     )
 
 
-def _group_of_process(process: int, found: Hierarchies) -> Group:
+def _group_of_process(process: int, host: Hierarchies) -> Group:
     """The innermost group that a process is in, the unified hierarchy first."""
     member: dict[str, str] = {}
     for line in Path(f"/proc/{process}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         member |= dict.fromkeys(controllers.split(","), path)
-    tops = {"": found.unified, **found.v1}
+    tops = {"": host.unified, **host.v1}
     for controller in ("", *_BY_PREFERENCE):
         top, path = tops.get(controller), member.get(controller, "/")
         if top is not None and path != "/" and (top / path.lstrip("/")).is_dir():
-            return _group_at((top / path.lstrip("/")).resolve(), found)
+            return _group_at((top / path.lstrip("/")).resolve(), host)
     raise BadInput(
         f"--cgroup: process {process} is in the root group of every hierarchy; use -p {process}"
     )
 
 
-def _group_of_container(name: str, found: Hierarchies) -> Group:
+def _group_of_container(name: str, host: Hierarchies) -> Group:
     """The group that a container runtime named after the container's id or name."""
-    for top in dict.fromkeys([found.unified, *(found.v1.get(c) for c in _BY_PREFERENCE)]):
+    for top in dict.fromkeys([host.unified, *(host.v1.get(c) for c in _BY_PREFERENCE)]):
         if top is None:
             continue
         hits = [
@@ -285,7 +285,7 @@ def _group_of_container(name: str, found: Hierarchies) -> Group:
             listed = ", ".join(map(str, sorted(outermost)[:4]))
             raise BadInput(f"--cgroup: {name!r} is in the name of several groups: {listed}")
         if outermost:
-            return _group_at(outermost[0].resolve(), found)
+            return _group_at(outermost[0].resolve(), host)
     raise BadInput(
         f"--cgroup: no control group is named after {name!r}; expected a directory, a container's "
         "id or a process of it"

@@ -54,12 +54,12 @@ _NULL = os.makedev(1, 3)
 
 @dataclass(frozen=True)
 class Session:
-    """How to trace: mode, ring size [bytes], planted loss, where the bundle goes, stdout kept free, scope.
+    """Options of a trace: mode, ring size [bytes], planted loss, path of the bundle, stdout kept free, scope.
 
-    Without the features in `require` nothing is started. With `calibrate` the command runs so many times
-    with and without tracing before; with a `key_file` all names leave hashed.
-    `live`: True tells what is seen while it runs, None on a terminal only, False never.
-    With `layers` what lies under the calls is watched, too; with `mmap_exact` no page is mapped around a
+    Without the features in `require` nothing is started. With `calibrate` the command runs that number of
+    times with and without tracing before; with a `key_file` all names are hashed.
+    `live`: True shows progress while it runs, None on a terminal only, False never.
+    With `layers` the layers under the calls are traced, too; with `mmap_exact` no page is mapped around a
     fault. `hot` (hot.MEASURES) keeps only the events of the files that are used most by it.
     """
 
@@ -80,14 +80,14 @@ class Session:
 
 @dataclass(frozen=True)
 class Traced:
-    """What was traced: a command or none, how it ended, what was seen.
+    """A completed trace: of a command or none, its end, the records.
 
     `interrupted` names the signal that ended it early; `outlived` counts the command's processes that were
     still there when it ended, and were ended with it. `unwritten` says why there is no bundle though one
-    was asked for. Of what is `anonymous` nobody is told the command.
+    was requested. The command of an `anonymous` trace is shown to nobody.
     """
 
-    words: list[str]
+    argv: list[str]
     exit_status: int
     start_ns: int
     end_ns: int
@@ -115,20 +115,20 @@ class Traced:
         return TracedRun(self.result.tables, {"receipts": receipts, "times": times})
 
 
-def trace_command(words: list[str], session: Session) -> Traced:
+def trace_command(argv: list[str], session: Session) -> Traced:
     """Runs a command in a control group of its own, armed before it begins.
 
     Ctrl-C goes on to the command, a second one ends it; both leave a report.
     Raises PenstockError if tracing is not possible here.
     """
     journal = Journal()
-    paired = _paired(words, session, session.scope.for_programs())
-    with new_bundle(journal, session.output, words) as bundle:
-        return _traced_command(words, session, journal, bundle, paired)
+    paired = _paired(argv, session, session.scope.for_programs())
+    with new_bundle(journal, session.output, argv) as bundle:
+        return _traced_command(argv, session, journal, bundle, paired)
 
 
 def _traced_command(
-    words: list[str],
+    argv: list[str],
     session: Session,
     journal: Journal,
     bundle: Bundle | None,
@@ -145,14 +145,14 @@ def _traced_command(
             stack.enter_context(single_page_faults(journal))
         observer.target = {"marks": _place(marks)}
         recorder.start(Watched(group, group), None)
-        stack.enter_context(_announced(words, session, recorder))
+        stack.enter_context(_announced(argv, session, recorder))
         with (
             _stdout(session, bundle, group) as output,
             _live(observer.tracer, session),
             Interrupts(group.pids) as interrupts,
         ):
             environment = {MARKS_VARIABLE: str(marks)}
-            finished = launch(words, group, stdout=output.sink, stdin=None, extra_env=environment)
+            finished = launch(argv, group, stdout=output.sink, stdin=None, extra_env=environment)
         outlived = len(group.pids())
         seen = recorder.finish(bundle, (finished.start_ns, finished.end_ns))
         result = observer.result
@@ -163,7 +163,7 @@ def _traced_command(
         if anonymizer is not None:
             result = anonymizer.result(result)
     traced = Traced(
-        words,
+        argv,
         finished.exit_status,
         finished.start_ns,
         finished.end_ns,
@@ -177,17 +177,17 @@ def _traced_command(
     return _finish(bundle, traced, session, seen)
 
 
-def _paired(words: list[str], session: Session, scope: dict[str, Any]) -> Paired | None:
+def _paired(argv: list[str], session: Session, scope: dict[str, Any]) -> Paired | None:
     if not session.calibrate:
         return None
 
-    def told(done: int, whole: int) -> None:
-        print(f"penstock: calibrating, run {done} of {whole}", file=sys.stderr)
+    def report(done: int, total: int) -> None:
+        print(f"penstock: calibrating, run {done} of {total}", file=sys.stderr)
 
     def load(journal: Journal) -> TraceObserver:
         return TraceObserver.of(_tracer(journal, session, scope))
 
-    return calibrate(words, load, session.calibrate, told)
+    return calibrate(argv, load, session.calibrate, report)
 
 
 def trace_running(seconds: float | None, session: Session) -> Traced:
@@ -217,9 +217,9 @@ def _traced_running(
         tracer = observer.tracer
         recorder.start(Watched(number, None), None)
         scope.check_processes()
-        said = _announced([], session, recorder)
+        announcement = _announced([], session, recorder)
         start_ns = time.monotonic_ns()
-        with said, Interrupts() as interrupts:
+        with announcement, Interrupts() as interrupts:
             if seconds is None:
                 print("penstock: tracing until Ctrl-C", file=sys.stderr)
             until = None if seconds is None else time.monotonic() + seconds
@@ -250,10 +250,10 @@ def _root_group() -> int:
     return unified.stat().st_ino
 
 
-def _announced(words: list[str], session: Session, recorder: Recorder) -> Announcement:
+def _announced(argv: list[str], session: Session, recorder: Recorder) -> Announcement:
     """Tells a live page of it; of what is anonymous neither command nor names."""
     anonymous = session.key_file is not None
-    name = Path(words[0]).name if words and not anonymous else "what runs already"
+    name = Path(argv[0]).name if argv and not anonymous else "what runs already"
     return Announcement(
         "trace",
         "a command" if anonymous else name,
@@ -353,7 +353,7 @@ def _tracer(journal: Journal, session: Session, scope: dict[str, Any]) -> Tracer
         )
     except PenstockError as error:
         if session.require and any(
-            words in str(error) for words in ("no feature", "lets us see no", "does not take")
+            text in str(error) for text in ("no feature", "lets us see no", "does not take")
         ):
             raise BadInput(f"--require: {error}") from error
         raise
@@ -363,7 +363,7 @@ def _tracer(journal: Journal, session: Session, scope: dict[str, Any]) -> Tracer
 def _stdout(
     session: Session, bundle: Bundle | None, group: RunCgroup
 ) -> Iterator[Output | PassThrough]:
-    """Where the command's stdout goes: with --json to stderr, with a bundle to the bundle as well."""
+    """Target of the command's stdout: with --json stderr, with a bundle the bundle as well."""
     ours = sys.stderr.fileno() if session.quiet else None
     if bundle is None:
         yield PassThrough(ours)
@@ -400,7 +400,7 @@ def _written(bundle: Bundle, traced: Traced, session: Session, seen: Observation
     facts: dict[str, Any] = {
         "interrupted": traced.interrupted,
         "outlived": traced.outlived,
-        "filters": session.scope.words,
+        "filters": session.scope.options,
         "losses": {"trace": lost} | _lost_below(result.receipt),
         "reason": "; ".join(
             filter(None, [f"{lost} events lost" if lost else "", missing.strip(" .")])
@@ -412,11 +412,11 @@ def _written(bundle: Bundle, traced: Traced, session: Session, seen: Observation
         facts |= {"command": [], "filters": [], "anonymous": True}
         (bundle.path / "stdout.txt").unlink(missing_ok=True)
     clocks = [row | OWN_CLOCK for row in seen.clocks]
-    told = dataclasses.replace(seen, observed=result.tables, clocks=clocks)
+    observation = dataclasses.replace(seen, observed=result.tables, clocks=clocks)
     phases = phases_of(result.marks, *run)
-    made = finish_bundle(bundle, told, phases, traced.exit_status, run, facts)
-    _write_page(made)
-    return dataclasses.replace(traced, bundle=made)
+    finished = finish_bundle(bundle, observation, phases, traced.exit_status, run, facts)
+    _write_page(finished)
+    return dataclasses.replace(traced, bundle=finished)
 
 
 def _lost_below(receipt: dict[str, Any]) -> dict[str, int]:

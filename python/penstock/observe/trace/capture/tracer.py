@@ -31,7 +31,7 @@ from penstock.observe.trace.capture.announcements import (
 )
 from penstock.observe.trace.capture.counts import closing_of_counts, read_counts
 from penstock.observe.trace.capture.events import SpoolReader, files_table, keep_events
-from penstock.observe.trace.capture.hot_set import judge_counters, left_to_counters, read_decisions
+from penstock.observe.trace.capture.hot_set import counter_totals, judge_counters, read_decisions
 from penstock.observe.trace.capture.names import read_names
 from penstock.observe.trace.capture.overhead import Cost, cost_of, estimate, recorded_cost
 from penstock.observe.trace.capture.salvage import salvaged_receipt, what_is_missing
@@ -50,7 +50,7 @@ HOOKS = ("auto", "fentry", "tp_btf", "raw_tp", "tracepoint")
 
 @dataclass(frozen=True)
 class TraceResult:
-    """What tracing one run left: tables `files`, `patterns`, in memory; `io_events` in a file; the receipt.
+    """Result of tracing one run: tables `files`, `patterns`, in memory; `io_events` in a file; the receipt.
 
     `verdicts` are the rows behind `patterns`, one per file, direction and basis; `closing` is the
     sentence. `events` is how many `io_events` there are and `events_path` where: nowhere in mode
@@ -126,7 +126,7 @@ class Tracer:
 
     @property
     def alive(self) -> bool:
-        """Whether the daemon still runs."""
+        """True if the daemon still runs."""
         return self._daemon.alive
 
     def arm(
@@ -193,16 +193,16 @@ class Tracer:
         if cpu_ns is not None and self._start_cpu_ns is not None:
             cpu_ns -= self._start_cpu_ns
         receipt["run_ns"] = run[1] - run[0] if run else wall_ns
-        told = spool, names, wall_ns, cpu_ns
+        sources = spool, names, wall_ns, cpu_ns
         try:
             with _without_collector():
                 try:
-                    return self._result(receipt, *told, bundle, dict(phases or {}))
+                    return self._result(receipt, *sources, bundle, dict(phases or {}))
                 except OSError as error:
                     if bundle is None or not salvage:
                         raise
                     receipt["unwritten"] = f"{error.filename or bundle.path}: {error.strerror}"
-                    return self._result(receipt, *told, None, dict(phases or {}))
+                    return self._result(receipt, *sources, None, dict(phases or {}))
         finally:
             self._forget()
 
@@ -219,7 +219,7 @@ class Tracer:
             return salvaged_receipt(spool, self.mode, self._group, self._started_ns, reason)
 
     def _cost_now(self) -> Cost:
-        """What tracing costs; measured, if that was put off, once the programs are unloaded."""
+        """Cost of tracing; measured once the programs are unloaded, if that was put off."""
         if self._cost is None:
             cost = recorded_cost(self.mode, self._state_dir)
             if cost is None:
@@ -236,7 +236,7 @@ class Tracer:
             self._forget()
 
     def beside(self) -> Source:
-        """How to look at the recording while it goes on, from another thread."""
+        """Source of the recording while it goes on, for another thread."""
         daemon = connect("tracer", self.pid, self._daemon.socket_path)
         events, files, sample = map(self._spooled, ("events", "files", "sample"))
         return Source(daemon, self.mode, events, files, sample)
@@ -271,16 +271,16 @@ class Tracer:
         bundle: Bundle | None,
         phases: dict[str, tuple[int, int]],
     ) -> TraceResult:
-        told = announcements(names_path)
-        files = files_table(told, self._disks)
-        names = read_names(told)
+        records = announcements(names_path)
+        files = files_table(records, self._disks)
+        names = read_names(records)
         highest = pc.max(files["file_id"]).as_py() or 0
         not_opened = names.not_opened(highest + receipt["nameless_files"] + 1)
         files = pa.concat_tables([files, not_opened.select(files.column_names).cast(files.schema)])
         paths = dict(
             zip(files.column("file_id").to_pylist(), files.column("path").to_pylist(), strict=True)
         )
-        marks = marks_of(told)
+        marks = marks_of(records)
         if not phases:
             by_marks = phases_of(marks, self._started_ns, self._started_ns + wall_ns)[1:]
             phases = {row["phase_id"]: (row["start_ns"], row["end_ns"]) for row in by_marks}
@@ -288,7 +288,7 @@ class Tracer:
             "files": files,
             "file_names": names.table(),
             "operations": names.sums(),
-            "threads": threads_table(told),
+            "threads": threads_table(records),
         }
         events, events_path = 0, None
         starts = thread_starts(tables["threads"])
@@ -306,7 +306,7 @@ class Tracer:
                 counted, tables["epochs"] = judge_counters(spool, starts)
                 rows += counted
                 tables["decisions"] = read_decisions(spool)
-                receipt["hot"] |= left_to_counters(rows)
+                receipt["hot"] |= counter_totals(rows)
         elif self.mode == "count":
             rows = read_counts(spool)
         else:
@@ -330,8 +330,8 @@ class Tracer:
                 sizes=sizes_of(files),
             )
         closing = " ".join(filter(None, [closing, what_is_missing(receipt)]))
-        told = events, events_path, marks, names.flushes(), names.others_ns()
-        return TraceResult(tables, receipt, rows, closing, *told)
+        rest = events, events_path, marks, names.flushes(), names.others_ns()
+        return TraceResult(tables, receipt, rows, closing, *rest)
 
 
 @contextlib.contextmanager

@@ -1,1 +1,1 @@
-"""What lay under the calls: page cache, block requests, the files' layout, faults of mapped files."""
+"""Layers under the calls: page cache, block requests, the files' layout, faults of mapped files."""

@@ -1,4 +1,4 @@
-"""How much of what a process had mapped at its end the faults told of."""
+"""Share of the pages mapped at a process's end that page faults reported."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def present_pages(names: Path, *, before: bool = False) -> dict[tuple[int, int],
 
     With `before` those that were there when tracing began. Keys are (file_id, pid).
     """
-    found: dict[tuple[int, int], list[Pages]] = {}
+    by_key: dict[tuple[int, int], list[Pages]] = {}
     with names.open(encoding="ascii") as lines:
         for line in lines:
             if not line.startswith('{"before"') or not line.endswith("\n"):
@@ -38,8 +38,8 @@ def present_pages(names: Path, *, before: bool = False) -> dict[tuple[int, int],
                 np.frombuffer(bytes.fromhex(row["present"]), np.uint8), bitorder="little"
             )
             pages = row["first_page"] + np.flatnonzero(bits)
-            found.setdefault((row["mapped"], row["pid"]), []).append(pages)
-    return {key: np.unique(np.concatenate(parts)) for key, parts in found.items()}
+            by_key.setdefault((row["mapped"], row["pid"]), []).append(pages)
+    return {key: np.unique(np.concatenate(parts)) for key, parts in by_key.items()}
 
 
 class SeenPages:
@@ -62,7 +62,7 @@ class SeenPages:
         self._rows = dict(zip(keys, rows, strict=True))
 
     def of(self, file_id: int, pid: int) -> Pages:
-        """Those of one file and process, in order."""
+        """Pages of one file and process, in order."""
         rows = self._rows.get((file_id, pid))
         if rows is None:
             return np.zeros(0, np.int64)
@@ -102,7 +102,7 @@ def mapped_table(names: Path, events: Path, lost: int = 0) -> pa.Table:
 
 def mapped_before(names: Path) -> dict[int, int]:
     """Bytes of each file that processes had mapped when tracing began: they leave no fault."""
-    found: dict[int, int] = {}
+    mapped: dict[int, int] = {}
     for (file_id, _), pages in present_pages(names, before=True).items():
-        found[file_id] = found.get(file_id, 0) + _PAGE * len(pages)
-    return found
+        mapped[file_id] = mapped.get(file_id, 0) + _PAGE * len(pages)
+    return mapped

@@ -1,4 +1,4 @@
-"""Verdicts in the order in which a device got the requests, and why they are not those of the calls."""
+"""Verdicts in the order of requests at a device, and the reasons why they differ from those of the calls."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ def judge_device(requests: pa.Table, number_of: Mapping[str, int]) -> list[Row]:
     if "file_id" in names:
         file_id = _plain(requests["file_id"])
     if "file" in names:
-        known = requests["file"].cast(pa.string()).combine_chunks().dictionary_encode()
-        numbers = [number_of.get(name, 0) for name in known.dictionary.to_pylist()] or [0]
-        by_name = np.array(numbers, np.int64)[known.indices.fill_null(0).to_numpy()]
-        by_name[known.indices.is_null().to_numpy(zero_copy_only=False)] = 0
+        encoded = requests["file"].cast(pa.string()).combine_chunks().dictionary_encode()
+        numbers = [number_of.get(name, 0) for name in encoded.dictionary.to_pylist()] or [0]
+        by_name = np.array(numbers, np.int64)[encoded.indices.fill_null(0).to_numpy()]
+        by_name[encoded.indices.is_null().to_numpy(zero_copy_only=False)] = 0
         file_id = np.where(file_id > 0, file_id, by_name)
     direction = np.array(requests["op"].cast(pa.string()).to_pylist(), object)
-    kept = np.flatnonzero((file_id > 0) & ((direction == "read") | (direction == "write")))
+    chosen = np.flatnonzero((file_id > 0) & ((direction == "read") | (direction == "write")))
     t_ns = _plain(requests["t_ns"])
-    kept = kept[np.argsort(t_ns[kept], kind="stable")]
-    write = direction[kept] == "write"
+    chosen = chosen[np.argsort(t_ns[chosen], kind="stable")]
+    write = direction[chosen] == "write"
     op = np.where(write, NUMBERS["pwrite64"], NUMBERS["pread64"]).astype(np.uint8)
-    size = _plain(requests["size_bytes"])[kept]
-    took = _plain(requests["done_ns"])[kept] - t_ns[kept]
-    none = np.zeros(len(kept), np.int64)
+    size = _plain(requests["size_bytes"])[chosen]
+    took = _plain(requests["done_ns"])[chosen] - t_ns[chosen]
+    none = np.zeros(len(chosen), np.int64)
     judge = _native.Judge()
     judge.feed(
-        *(t_ns[kept], op, file_id[kept], _plain(requests["offset_bytes"])[kept], size),
-        *(none, np.maximum(took, 0), none, np.zeros(len(kept), np.uint8)),
+        *(t_ns[chosen], op, file_id[chosen], _plain(requests["offset_bytes"])[chosen], size),
+        *(none, np.maximum(took, 0), none, np.zeros(len(chosen), np.uint8)),
     )
     rows = verdicts(judge)
     for row in rows:
@@ -64,13 +64,13 @@ def explain(device: Row, calls: Row | None) -> dict[str, Any]:
     """
     if calls is None:
         return {}
-    got, asked = device["together"], calls["together"]
-    bytes_ratio = got["bytes"] / max(asked["bytes"], 1)
-    size_ratio = got["median_size_bytes"] / max(asked["median_size_bytes"], 1)
+    got, called = device["together"], calls["together"]
+    bytes_ratio = got["bytes"] / max(called["bytes"], 1)
+    size_ratio = got["median_size_bytes"] / max(called["median_size_bytes"], 1)
     ratios = {"bytes_ratio": round(bytes_ratio, 4), "size_ratio": round(size_ratio, 4)}
-    if "insufficient" in (got["class"], asked["class"]):
+    if "insufficient" in (got["class"], called["class"]):
         return ratios
-    if got["class"] == asked["class"] and size_ratio < 2 and bytes_ratio >= _SAVED:
+    if got["class"] == called["class"] and size_ratio < 2 and bytes_ratio >= _SAVED:
         return ratios
     if size_ratio >= 2 and got["class"] in _IN_ORDER:
         reason = "readahead" if device["direction"] == "read" else "merge"
@@ -78,15 +78,15 @@ def explain(device: Row, calls: Row | None) -> dict[str, Any]:
         reason = "cache"
     else:
         reason = "reorder"
-    return ratios | {"reason": reason, "of_calls": asked["class"]}
+    return ratios | {"reason": reason, "of_calls": called["class"]}
 
 
 def with_reasons(device: list[Row], calls: list[Row]) -> list[Row]:
     """The device's rows, each with `explain` in its evidence."""
     by_file = {(row["file_id"], row["direction"]): row for row in calls if row["basis"] == "calls"}
     for row in device:
-        found = explain(row, by_file.get((row["file_id"], row["direction"])))
-        row["together"]["evidence"] |= found
+        reasons = explain(row, by_file.get((row["file_id"], row["direction"])))
+        row["together"]["evidence"] |= reasons
     return device
 
 

@@ -1,4 +1,4 @@
-"""What a run's files look like from below: how much is in memory, and in how many pieces it lies."""
+"""Residency and layout of a run's files: pages in memory, extents on the device."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def extents_table(files: pa.Table) -> pa.Table:
 
 def extents_of(fd: int) -> list[tuple[int, int, int]]:
     """(offset in the file, place on the device, length) [bytes] of each extent, in order; [] if not told."""
-    found: list[tuple[int, int, int]] = []
+    extents: list[tuple[int, int, int]] = []
     start = 0
     while True:
         ask = bytearray(_HEAD.size + _BATCH * _EXTENT.size)
@@ -112,11 +112,11 @@ def extents_of(fd: int) -> list[tuple[int, int, int]]:
             place = _HEAD.size + number * _EXTENT.size
             logical, physical, length, _, _, flags, *_ = _EXTENT.unpack_from(ask, place)
             if not flags & (_UNKNOWN | _INLINE):
-                found.append((logical, physical, length))
+                extents.append((logical, physical, length))
             start = logical + length
             last = last or bool(flags & _LAST)
         if last:
-            return found
+            return extents
 
 
 def layout(pieces: list[tuple[int, int, int]]) -> dict[str, Any]:

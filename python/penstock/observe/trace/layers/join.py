@@ -59,14 +59,14 @@ WRITEBACK = TABLES["writeback"].arrow
 
 @dataclass(frozen=True)
 class Joined:
-    """What a join gives: tables, attributed bytes per (disk, direction), counts of joins by quality."""
+    """Result of a join: tables, attributed bytes per (disk, direction), counts of joins by quality."""
 
     requests: pa.Table
     cache_use: pa.Table | None
     writeback: pa.Table
     attributed_bytes: dict[tuple[str, str], int]
     counts: dict[str, int]
-    left_out: str
+    omitted: str
 
 
 def join(records: Records, files: pa.Table, events: Path | None) -> Joined:
@@ -81,22 +81,24 @@ def join(records: Records, files: pa.Table, events: Path | None) -> Joined:
     of_kind = {kind: frame[frame["kind"] == kind] for kind in (REQUEST, ADDED, DIRTIED)}
     requests = of_kind[REQUEST]
     writers = _writers(requests, of_kind[DIRTIED])
-    cache_use, left_out = None, ""
+    cache_use, omitted = None, ""
     if events is not None:
         count = pq.ParquetFile(events).metadata.num_rows
         if count <= MOST_EVENTS:
             cache_use = _cache_use(_operations(events), of_kind[ADDED], requests)
         else:
-            left_out = f"cache_use: {count} operations, more than {MOST_EVENTS}"
+            omitted = f"cache_use: {count} operations, more than {MOST_EVENTS}"
     paths = dict(zip(*(files[name].to_pylist() for name in ("file_id", "path")), strict=True))
     table = _requests_table(requests, writers, paths)
     counts = {f"requests_{k}": int(v) for k, v in table["join"].value_counts().items()}
     if cache_use is not None:
         counts |= {f"calls_{k}": int(v) for k, v in cache_use["join"].value_counts().items()}
         cache_use = pa.Table.from_pandas(cache_use, CACHE_USE, preserve_index=False)
-    told = table[table["join"] != "none"]
+    attributable = table[table["join"] != "none"]
     attributed: dict[tuple[str, str], int] = {}
-    for disk, op, size in zip(told["disk_id"], told["op"], told["size_bytes"], strict=True):
+    for disk, op, size in zip(
+        attributable["disk_id"], attributable["op"], attributable["size_bytes"], strict=True
+    ):
         attributed[str(disk), str(op)] = attributed.get((str(disk), str(op)), 0) + int(size)
     return Joined(
         pa.Table.from_pandas(table, preserve_index=False),
@@ -104,7 +106,7 @@ def join(records: Records, files: pa.Table, events: Path | None) -> Joined:
         _writeback_table(writers, of_kind[DIRTIED]),
         attributed,
         counts,
-        left_out,
+        omitted,
     )
 
 
@@ -115,11 +117,13 @@ def _frame(records: Records, files: pa.Table) -> pd.DataFrame:
     frame = frame.sort_values("t_ns", kind="stable", ignore_index=True)
     # before they become a frame: null among them would make numbers of 64 bits inexact
     files = files.filter(pc.is_valid(files["inode"]))
-    known = files.select(["file_id", "dev_major", "dev_minor", "inode", "generation"]).to_pandas()
-    known["device"] = known["dev_major"] * (1 << 20) + known["dev_minor"]
+    file_keys = files.select(
+        ["file_id", "dev_major", "dev_minor", "inode", "generation"]
+    ).to_pandas()
+    file_keys["device"] = file_keys["dev_major"] * (1 << 20) + file_keys["dev_minor"]
     keys = ["device", "inode", "generation"]
-    known = known[["file_id", *keys]].dropna().astype("int64").drop_duplicates(keys)
-    frame = frame.merge(known, on=keys, how="left")
+    file_keys = file_keys[["file_id", *keys]].dropna().astype("int64").drop_duplicates(keys)
+    frame = frame.merge(file_keys, on=keys, how="left")
     frame["file_id"] = frame["file_id"].fillna(-1).astype("int64")
     return frame
 
@@ -130,11 +134,11 @@ def _operations(events: Path) -> pd.DataFrame:
     table = pq.read_table(events, columns=[*columns, "done_bytes", "tid", "flags"])
     direction = pc.cast(table["direction"], pa.string())
     op = pc.cast(table["op"], pa.string())
-    wanted = pc.and_(
+    mask = pc.and_(
         pc.is_in(direction, pa.array(["read", "write"])),
         pc.and_(pc.invert(pc.starts_with(op, "fault_around")), pc.greater(table["done_bytes"], 0)),
     )
-    calls: pd.DataFrame = table.filter(wanted).to_pandas()
+    calls: pd.DataFrame = table.filter(mask).to_pandas()
     calls["fault"] = calls["op"].isin(_FAULTS)
     calls["read"] = calls["direction"] == "read"
     calls["direct"] = ~calls["fault"] & ((calls["flags"] & _DIRECT) != 0)
@@ -150,15 +154,15 @@ def _under_way(records: pd.DataFrame, calls: pd.DataFrame, by: list[str]) -> npt
     """For each record the call that was under way when it began and agrees in `by`; -1: none."""
     if records.empty or calls.empty:
         return np.full(len(records), -1, np.int64)
-    found = pd.merge_asof(
+    merged = pd.merge_asof(
         records[["t_ns", *by]],
         calls[["t_ns", "end_ns", "call", *by]].rename(columns={"t_ns": "began_ns"}),
         left_on="t_ns",
         right_on="began_ns",
         by=by,
     )
-    inside = (found["t_ns"] <= found["end_ns"]).to_numpy()
-    return np.where(inside, found["call"].fillna(-1), -1).astype(np.int64)
+    inside = (merged["t_ns"] <= merged["end_ns"]).to_numpy()
+    return np.where(inside, merged["call"].fillna(-1), -1).astype(np.int64)
 
 
 def _pages(frame: pd.DataFrame, first: str, last: str, keep: list[str]) -> pd.DataFrame:
@@ -187,20 +191,22 @@ def _cache_use(calls: pd.DataFrame, added: pd.DataFrame, requests: pd.DataFrame)
     writing = _under_way(added, calls[~calls["read"] & ~calls["fault"]], ["tid", "file_id"]) >= 0
     added = added[~writing]
     arrived = _pages(added, "first_page", "last_page", ["t_ns", "tid", "file_id"])
-    asked = _pages(reads, "first_page", "last_page", ["t_ns", "end_ns", "call", "tid", "file_id"])
-    asked = asked[asked["file_id"].isin(arrived["file_id"].unique())]
+    demanded = _pages(
+        reads, "first_page", "last_page", ["t_ns", "end_ns", "call", "tid", "file_id"]
+    )
+    demanded = demanded[demanded["file_id"].isin(arrived["file_id"].unique())]
     where = ["file_id", "page"]
 
-    own = _under_way(arrived, asked, ["tid", *where])
-    other = np.where(own < 0, _under_way(arrived, asked, where), -1)
+    own = _under_way(arrived, demanded, ["tid", *where])
+    other = np.where(own < 0, _under_way(arrived, demanded, where), -1)
     np.add.at(missed, own[own >= 0], 1)
     np.add.at(missed, other[other >= 0], 1)
     inferred[other[other >= 0]] = True
     ahead = arrived[(own < 0) & (other < 0)]
-    if len(ahead) and len(asked):
+    if len(ahead) and len(demanded):
         first_use = pd.merge_asof(
             ahead[["t_ns", *where]],
-            asked.rename(columns={"t_ns": "asked_ns"})[["asked_ns", "end_ns", "call", *where]],
+            demanded.rename(columns={"t_ns": "asked_ns"})[["asked_ns", "end_ns", "call", *where]],
             left_on="t_ns",
             right_on="asked_ns",
             by=where,
@@ -244,16 +250,16 @@ def _serve(
     begin: npt.NDArray[np.int64],
     served: npt.NDArray[np.int64],
 ) -> None:
-    """Counts requests to their calls; those for what the call asked for are what it waits for."""
-    known = of_call >= 0
-    mine, of_call = requests[known], of_call[known]
+    """Count requests to their calls; a call waits for the requests of its own range."""
+    matched = of_call >= 0
+    subset, of_call = requests[matched], of_call[matched]
     np.add.at(served, of_call, 1)
     first = calls["offset_bytes"].to_numpy()[of_call]
     last = first + calls["done_bytes"].to_numpy()[of_call]
-    start = mine["offset_bytes"].to_numpy()
-    awaited = (start < last) & (start + mine["size_bytes"].to_numpy() > first)
-    np.minimum.at(begin, of_call[awaited], mine["t_ns"].to_numpy()[awaited])
-    np.maximum.at(end, of_call[awaited], mine["end_ns"].to_numpy()[awaited])
+    start = subset["offset_bytes"].to_numpy()
+    awaited = (start < last) & (start + subset["size_bytes"].to_numpy() > first)
+    np.minimum.at(begin, of_call[awaited], subset["t_ns"].to_numpy()[awaited])
+    np.maximum.at(end, of_call[awaited], subset["end_ns"].to_numpy()[awaited])
 
 
 def _wait_for_others(
@@ -264,7 +270,7 @@ def _wait_for_others(
     served: npt.NDArray[np.int64],
     inferred: npt.NDArray[np.bool_],
 ) -> None:
-    """Calls that asked for a page read ahead whose request had not ended: they waited for that request."""
+    """Calls for a page read ahead whose request had not ended: they waited for that request."""
     reads = requests[
         (requests["op"] == 0) & (requests["how"] == BY_PAGE_CACHE) & (requests["file_id"] >= 0)
     ].copy()
@@ -276,14 +282,14 @@ def _wait_for_others(
     reads["last_page"] = (reads["offset_bytes"] + reads["size_bytes"] - 1) // _PAGE
     carried = _pages(reads, "first_page", "last_page", ["t_ns", "done_ns", "file_id", "request"])
     uses = first_use.drop(columns="t_ns").sort_values("asked_ns")
-    found = pd.merge_asof(
+    merged = pd.merge_asof(
         uses,
         carried.rename(columns={"t_ns": "sent_ns"}),
         left_on="asked_ns",
         right_on="sent_ns",
         by=["file_id", "page"],
     ).dropna(subset="request")
-    late = found[found["done_ns"] > found["asked_ns"]]
+    late = merged[merged["done_ns"] > merged["asked_ns"]]
     late = late.drop_duplicates(["call", "request"]).astype({"call": "int64", "done_ns": "int64"})
     of_call = late["call"].to_numpy()
     np.add.at(served, of_call, 1)
@@ -304,20 +310,20 @@ def _writers(requests: pd.DataFrame, dirtied: pd.DataFrame) -> pd.DataFrame:
     written = _pages(
         writes, "first_page", "last_page", ["t_ns", "request", "file_id", "each", *keys[:3]]
     )
-    made = _pages(
+    dirty = _pages(
         dirtied, "first_page", "last_page", ["t_ns", "pid", "tid", "cgroup_id", *keys[:3]]
     )
-    if written.empty or made.empty:
+    if written.empty or dirty.empty:
         empty = {"pid": np.nan, "tid": np.nan, "cgroup_id": np.nan}
         return written.assign(**empty)
-    return pd.merge_asof(written, made, on="t_ns", by=keys)
+    return pd.merge_asof(written, dirty, on="t_ns", by=keys)
 
 
 def _writeback_table(writers: pd.DataFrame, dirtied: pd.DataFrame) -> pa.Table:
     keys = ["file_id", "pid", "cgroup_id"]
     written = writers.dropna(subset="pid").groupby(keys)["each"].sum().rename("bytes_written")
-    made = dirtied.groupby(keys)["size_bytes"].sum().rename("bytes_dirtied")
-    table = pd.concat([made, written], axis=1).fillna(0).round().astype("int64").reset_index()
+    dirty = dirtied.groupby(keys)["size_bytes"].sum().rename("bytes_dirtied")
+    table = pd.concat([dirty, written], axis=1).fillna(0).round().astype("int64").reset_index()
     table["cgroup_id"] = table["cgroup_id"].astype("uint64")
     table["pid"] = table["pid"].astype("int64")
     table = table[table["file_id"] >= 0][[field.name for field in WRITEBACK]]

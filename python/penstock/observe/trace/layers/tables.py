@@ -1,4 +1,4 @@
-"""What lay under the calls of a run: page cache, block requests, write-back, and the files' own layout.
+"""Layers under the calls of a run: page cache, block requests, write-back, and the files' own layout.
 
 A daemon of its own watches the page cache and the block layer while a control group is traced; afterwards
 its records are joined with the traced operations (`layers_join`), and the files are asked for their
@@ -125,8 +125,8 @@ class Layers:
         assert self._spool is not None
         assert self._receipt is not None
         try:
-            whole = self._spool.stat().st_size // RECORD.itemsize
-            records = np.fromfile(self._spool, RECORD, count=whole)
+            count = self._spool.stat().st_size // RECORD.itemsize
+            records = np.fromfile(self._spool, RECORD, count=count)
         finally:
             self._forget()
         joined = join(records, files, events)
@@ -138,7 +138,7 @@ class Layers:
         }
         if joined.cache_use is not None:
             tables["cache_use"] = joined.cache_use
-        return LayersResult(tables, self._told(self._receipt, joined))
+        return LayersResult(tables, self._summary(self._receipt, joined))
 
     def stop(self) -> None:
         """Ends the daemon; nothing stays loaded, nor what was spooled and not asked for."""
@@ -160,14 +160,14 @@ class Layers:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _told(self, receipt: dict[str, Any], joined: Joined) -> dict[str, Any]:
+    def _summary(self, receipt: dict[str, Any], joined: Joined) -> dict[str, Any]:
         calls = estimated_calls(receipt)
         estimated = sum(NOMINAL_NS[name] * count for name, count in calls.items())
         metering = receipt.get("metering") or {}
         measured = bool(metering.get("windows"))
         # of every run, beyond the two readings of the clock that the account itself is
-        told = metering.get("others") or {"time_ns": 0, "runs": 0}
-        ns = max(told["time_ns"] - told["runs"] * _ACCOUNT_NS, 0.0)
+        others = metering.get("others") or {"time_ns": 0, "runs": 0}
+        ns = max(others["time_ns"] - others["runs"] * _ACCOUNT_NS, 0.0)
         return {
             "seen": receipt["seen"],
             "kept": receipt["kept"],
@@ -177,7 +177,7 @@ class Layers:
                 receipt["devices"], self._before, self._after, joined.attributed_bytes
             ),
             "joins": joined.counts,
-            "left_out": joined.left_out,
+            "left_out": joined.omitted,
             "added_ns": ns if measured else estimated,
             "added_ns_basis": "the kernel's BPF statistics" if measured else "counts × nominal ns",
             "cpu_ns": receipt["cpu_ns"],
@@ -193,7 +193,7 @@ def _unwritten(receipt: dict[str, Any]) -> str | None:
 
 
 def estimated_calls(receipt: dict[str, Any]) -> dict[str, int]:
-    """How often each program ran at least, by what it left: records and requests of devices."""
+    """Least number of runs of each program, from its records and requests of devices."""
     requests = sum(row["requests"] for row in receipt["devices"])
     return {
         "layer_added": receipt["seen"],
@@ -237,15 +237,15 @@ def conservation(
             bytes_seen = seen.get((name, direction), 0)
             if not device and not bytes_seen:
                 continue
-            known = attributed.get((name, direction), 0)
+            attributed_bytes = attributed.get((name, direction), 0)
             rows.append(
                 {
                     "disk_id": name,
                     "direction": direction,
                     "device_bytes": device,
                     "seen_bytes": bytes_seen,
-                    "attributed_bytes": known,
-                    "unattributed_bytes": bytes_seen - known,
+                    "attributed_bytes": attributed_bytes,
+                    "unattributed_bytes": bytes_seen - attributed_bytes,
                     "difference_share": (bytes_seen - device) / max(device, 1),
                 }
             )
@@ -255,11 +255,13 @@ def conservation(
 def served_under(
     tables: Mapping[str, pa.Table], events: Path, layers: dict[str, Any], only: int | None = None
 ) -> list[Served]:
-    """What served the calls of each file (or of `only`), from tables that are not in a bundle yet."""
-    wanted = {
+    """The layers that served the calls of each file (or of `only`), from tables that are not in a bundle
+    yet.
+    """
+    present = {
         name: tables[name] for name in ("cache_use", "files", "device_requests") if name in tables
     }
-    base = Database({"io_events": events, **wanted})
+    base = Database({"io_events": events, **present})
     return served_by(base.arrays, base.columns, layers, only)
 
 
@@ -273,8 +275,8 @@ def with_layers(result: TraceResult, layers: Layers | None) -> TraceResult:
     if "device_requests" in under.tables:
         below = with_reasons(judge_device(under.tables["device_requests"], {}), result.verdicts)
         files = result.tables["files"].select(["file_id", "path"]).to_pylist()
-        found = patterns_table(below, {row["file_id"]: row["path"] for row in files})
-        tables["patterns"] = pa.concat_tables([result.tables["patterns"], found])
+        patterns = patterns_table(below, {row["file_id"]: row["path"] for row in files})
+        tables["patterns"] = pa.concat_tables([result.tables["patterns"], patterns])
     return dataclasses.replace(
         result,
         tables=tables,
@@ -297,37 +299,39 @@ def _closing(
     layers: dict[str, Any],
     device: Sequence[Mapping[str, Any]],
 ) -> str:
-    """The closing sentence, with what served the calls that most time went to.
+    """The closing sentence, with the layers that served the most costly calls.
 
     `device` are the verdicts on the order at devices.
     """
     listed = result.tables["files"].select(["file_id", "path"]).to_pylist()
     paths = {row["file_id"]: row["path"] for row in listed}
     rows = of_paths([*result.verdicts, *result.flushes], paths)
-    told = subject(rows)
-    if not told or told[0]["direction"] == "sync" or result.events_path is None:
+    subjects = subject(rows)
+    if not subjects or subjects[0]["direction"] == "sync" or result.events_path is None:
         return result.closing
-    direction, basis = told[0]["direction"], told[0]["basis"]
-    numbers = {number for row in told for number in row["file_ids"]}
+    direction, basis = subjects[0]["direction"], subjects[0]["basis"]
+    numbers = {number for row in subjects for number in row["file_ids"]}
     only = next(iter(numbers)) if len(numbers) == 1 else None
-    found = served_under(tables, result.events_path, layers, only=only)
-    mine = [
+    served = served_under(tables, result.events_path, layers, only=only)
+    own = [
         row
-        for row in found
+        for row in served
         if row.file_id in numbers and (row.direction, row.basis) == (direction, basis)
     ]
-    below = Below(summed(mine))
-    asked = [row for row in device if row["file_id"] in numbers and row["direction"] == direction]
-    if asked:
-        most = max(asked, key=lambda row: row["calls"])
+    below = Below(summed(own))
+    at_device = [
+        row for row in device if row["file_id"] in numbers and row["direction"] == direction
+    ]
+    if at_device:
+        most = max(at_device, key=lambda row: row["calls"])
         below = Below(
             below.served,
-            sum(row["calls"] for row in asked),
+            sum(row["calls"] for row in at_device),
             str(most["together"]["class"]),
-            sum(row["done_bytes"] for row in asked),
+            sum(row["done_bytes"] for row in at_device),
         )
     receipt = result.receipt
-    said = closing_sentence(
+    sentence = closing_sentence(
         rows,
         paths,
         receipt["run_ns"],
@@ -338,4 +342,4 @@ def _closing(
         below=below,
         sizes=sizes_of(result.tables["files"]),
     )
-    return " ".join(filter(None, [said, what_is_missing(receipt)]))
+    return " ".join(filter(None, [sentence, what_is_missing(receipt)]))

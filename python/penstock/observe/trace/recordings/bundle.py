@@ -30,7 +30,7 @@ from penstock.observe.trace.capture.events import (
 from penstock.observe.trace.recordings.recording import Recording, Row
 from penstock.observe.trace.show.closing_sentence import closing_sentence
 from penstock.observe.trace.verdicts.patterns import patterns_table, verdicts
-from penstock.text import size as size_in_words
+from penstock.text import size as size_text
 
 _native: Any = importlib.import_module("penstock._native")
 
@@ -39,7 +39,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class ImportedTrace:
-    """What the bundle holds, for the terminal."""
+    """Content of the bundle, for the terminal."""
 
     bundle: Path | None
     events: int
@@ -99,12 +99,12 @@ def write_recording(bundle: Bundle | None, recording: Recording, wall_ns: int = 
 
 def _span(spool: Path) -> tuple[int, int]:
     """First start and last end in a spool [ns]."""
-    whole = spool.stat().st_size // EVENT.itemsize
-    if whole == 0:
+    count = spool.stat().st_size // EVENT.itemsize
+    if count == 0:
         return 0, 0
-    records = np.memmap(spool, EVENT, "r", shape=(whole,))
+    records = np.memmap(spool, EVENT, "r", shape=(count,))
     start, end = np.iinfo(np.int64).max, 0
-    for at in range(0, whole, _CHUNK):
+    for at in range(0, count, _CHUNK):
         part = records[at : at + _CHUNK]
         start = min(start, int(part["t_ns"].min()))
         end = max(end, int((part["t_ns"] + part["latency_ns"]).max()))
@@ -113,17 +113,17 @@ def _span(spool: Path) -> tuple[int, int]:
 
 def _flushes(spool: Path, basis: str) -> list[Row]:
     """Rows of direction `sync`: calls and time [ns] of flushes per file."""
-    whole = spool.stat().st_size // EVENT.itemsize
-    records = np.memmap(spool, EVENT, "r", shape=(whole,)) if whole else np.empty(0, EVENT)
+    count = spool.stat().st_size // EVENT.itemsize
+    records = np.memmap(spool, EVENT, "r", shape=(count,)) if count else np.empty(0, EVENT)
     calls: Counter[int] = Counter()
     time_ns: Counter[int] = Counter()
-    for at in range(0, whole, _CHUNK):
+    for at in range(0, count, _CHUNK):
         part = records[at : at + _CHUNK]
         part = part[part["op"] // FIRST_WRITE == DIRECTIONS.index("sync")]
         for number in np.unique(part["file_id"]).tolist():
-            mine = part["latency_ns"][part["file_id"] == number]
-            calls[number] += len(mine)
-            time_ns[number] += int(mine.sum())
+            latencies = part["latency_ns"][part["file_id"] == number]
+            calls[number] += len(latencies)
+            time_ns[number] += int(latencies.sum())
     return [
         {
             "file_id": n,
@@ -141,24 +141,24 @@ def _closing(rows: list[Row], paths: dict[int, str], wall_ns: int, recording: Re
     if not rows and recording.basis == "device":
         return "No read or write reached the device." + (f" {lost} records were lost." * (lost > 0))
     if sum(row["time_ns"] for row in rows) > 0 or not rows:
-        said = closing_sentence(rows, paths, wall_ns, lost)
+        sentence = closing_sentence(rows, paths, wall_ns, lost)
     else:
         rows = [row for row in rows if row["direction"] != "sync"]
         if not rows:
             return "It neither read nor wrote; the source says nothing of the time of its flushes."
         top = max(rows, key=lambda row: row["done_bytes"])
         verdict, direction = top["together"], top["direction"]
-        whole = sum(row["done_bytes"] for row in rows if row["direction"] == direction)
-        said = (
-            f"{100 * top['done_bytes'] / max(whole, 1):.0f} % of the bytes {_PAST[direction]}: "
-            f"{size_in_words(verdict['median_size_bytes'])} {verdict['class']} {direction}s "
+        total = sum(row["done_bytes"] for row in rows if row["direction"] == direction)
+        sentence = (
+            f"{100 * top['done_bytes'] / max(total, 1):.0f} % of the bytes {_PAST[direction]}: "
+            f"{size_text(verdict['median_size_bytes'])} {verdict['class']} {direction}s "
             f"on {paths.get(top['file_id'])}; the source says nothing of their time."
         )
     if recording.source.get("exact"):
-        said += " Past the page cache: every call on the disk's files reached it."
+        sentence += " Past the page cache: every call on the disk's files reached it."
     elif recording.basis == "device":
-        said += " In device order: what the page cache let through."
-    return said
+        sentence += " In device order: what the page cache let through."
+    return sentence
 
 
 _PAST = {"read": "read", "write": "written"}

@@ -1,1 +1,1 @@
-"""What a trace says on a terminal: while it runs, at its end, beside another."""
+"""Traces on a terminal: during the run, at its end, beside another."""

@@ -1,4 +1,4 @@
-"""The closing sentence: where the time of reads and writes went, and what to try."""
+"""The closing sentence: the operations that took most time, and the advice."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def of_paths(
     Calls, bytes, errors and time are those of all its files (`file_ids`), the verdict that of the one with
     most calls.
     """
-    made: dict[tuple[Any, ...], dict[str, Any]] = {}
+    by_key: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in sorted(rows, key=lambda row: -row["calls"]):
         path = paths.get(row["file_id"]) or row["file_id"]
         blank = {**row, "files": 0, "file_ids": []}
-        first = made.setdefault((path, row["direction"], row.get("basis")), blank)
+        first = by_key.setdefault((path, row["direction"], row.get("basis")), blank)
         if first["files"]:
             for name in {"calls", "time_ns", "done_bytes", "errors"} & set(row):
                 first[name] += row[name]
         first["files"] += row.get("files", 1)
         first["file_ids"] += row.get("file_ids", [row["file_id"]])
-    return list(made.values())
+    return list(by_key.values())
 
 
 def named(row: Mapping[str, Any], path: str | None) -> str:
@@ -71,7 +71,7 @@ def subject(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Below:
-    """What is known of the layers below the calls that a sentence is about.
+    """Layers below the calls that a sentence is about.
 
     `served` says what served them. Of page faults `requests` is how many requests reached a device, `order`
     their class, and `nbytes` what they read.
@@ -95,7 +95,7 @@ def closing_sentence(
     below: Below | None = None,
     sizes: Mapping[int, int] | None = None,
 ) -> str:
-    """One sentence a person can act on, from the verdicts' rows and the run's wall time [ns].
+    """One sentence with advice, from the verdicts' rows and the run's wall time [ns].
 
     Rows of direction `sync` (flushes; without a verdict) count as time too, `others_ns` is that of all
     other calls on files (open, unlink, …). `served` (or `below`) says, where layers were watched, what
@@ -110,34 +110,34 @@ def closing_sentence(
         return "No read or write of regular files was seen." + warning
     if not rows or total_ns == 0:
         return "It neither read nor wrote regular files." + warning
-    told = subject(rows)
-    direction = told[0]["direction"]
+    subjects = subject(rows)
+    direction = subjects[0]["direction"]
     little = total_ns + others_ns < _LITTLE * wall_ns
     below = below or Below(served)
     below = replace(
         below, served=below.served if below.served and below.served.sufficient else None
     )
-    if told[0].get("basis") == FAULTS:
+    if subjects[0].get("basis") == FAULTS:
         warning = f" By {basis_text(FAULTS)}.{warning}"
     flushed_ns = sum(row["time_ns"] for row in rows if row["direction"] == "sync")
-    top = told[0]
-    if len(told) > 1:
-        top = _summed(told)
-        said = _of_set(told, paths, wall_ns, sizes or {})
+    top = subjects[0]
+    if len(subjects) > 1:
+        top = _summed(subjects)
+        sentence = _of_set(subjects, paths, wall_ns, sizes or {})
     elif direction == "sync":
         return _of_flushes(top, paths, total_ns, wall_ns, little) + warning
     else:
         same_way_ns = sum(row["time_ns"] for row in rows if row["direction"] == direction)
-        said = _of_one(top, paths, same_way_ns, below.served)
-        said += f", {of_run(total_ns / max(wall_ns, 1))}"
+        sentence = _of_one(top, paths, same_way_ns, below.served)
+        sentence += f", {of_run(total_ns / max(wall_ns, 1))}"
     if little:
-        return f"{said}; storage is not what it waits for.{warning}"
-    said = f"{said}; {_advice(top, told, below, flushed_ns, wall_ns)}"
+        return f"{sentence}; storage is not what it waits for.{warning}"
+    sentence = f"{sentence}; {_advice(top, subjects, below, flushed_ns, wall_ns)}"
     if direction != "sync" and flushed_ns >= _MUCH * total_ns:
-        said += f"; flushes take {of_run(flushed_ns / max(wall_ns, 1))}"
+        sentence += f"; flushes take {of_run(flushed_ns / max(wall_ns, 1))}"
     if others_ns >= total_ns:
-        said += f"; open and other calls on names take {of_run(others_ns / max(wall_ns, 1))}"
-    return f"{said}.{warning}"
+        sentence += f"; open and other calls on names take {of_run(others_ns / max(wall_ns, 1))}"
+    return f"{sentence}.{warning}"
 
 
 def _of_one(
@@ -150,55 +150,59 @@ def _of_one(
         what = f"{top['calls']:,} {direction}s of {size(verdict['median_size_bytes'])}"
     if verdict["k"]:
         what = what.replace("interleaved", f"interleaved ({verdict['k']} streams)")
-    said = f"{share:.0f} % of {direction} time: {what} on {named(top, paths.get(top['file_id']))}"
+    sentence = (
+        f"{share:.0f} % of {direction} time: {what} on {named(top, paths.get(top['file_id']))}"
+    )
     if served is not None and served.waiting:
-        said += f" ({percent(served.waiting / served.total)} of them waited for the device)"
-    return f"{said}, {duration(top['time_ns'] / max(top['calls'], 1))} each"
+        sentence += f" ({percent(served.waiting / served.total)} of them waited for the device)"
+    return f"{sentence}, {duration(top['time_ns'] / max(top['calls'], 1))} each"
 
 
-_WORDS = {"read": "Reads", "write": "Writes", "sync": "Flushes"}
+_NOUNS = {"read": "Reads", "write": "Writes", "sync": "Flushes"}
 
 
 def _of_set(
-    told: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, Any]],
     paths: Mapping[int, str | None],
     wall_ns: int,
     sizes: Mapping[int, int],
 ) -> str:
     """Files that are used alike, of which none has most of the time."""
-    files = file_set(told, paths)
-    word = _WORDS.get(files.direction, files.direction)
-    if told[0].get("basis") == FAULTS:
+    files = file_set(rows, paths)
+    word = _NOUNS.get(files.direction, files.direction)
+    if rows[0].get("basis") == FAULTS:
         word = f"Page faults ({files.direction}s)"
-    said = f"{word} of {files.name} take {of_run(files.time_ns / max(wall_ns, 1))}: {files.each()}"
+    sentence = (
+        f"{word} of {files.name} take {of_run(files.time_ns / max(wall_ns, 1))}: {files.each()}"
+    )
     if files.kind not in ("", "insufficient"):
-        said += f", {files.kind}"
-    known = [sizes[number] for row in told for number in row["file_ids"] if number in sizes]
-    if files.direction == "read" and len(known) == files.files:
-        times = files.nbytes / max(sum(known), 1)
+        sentence += f", {files.kind}"
+    listed_sizes = [sizes[number] for row in rows for number in row["file_ids"] if number in sizes]
+    if files.direction == "read" and len(listed_sizes) == files.files:
+        times = files.nbytes / max(sum(listed_sizes), 1)
         if times <= _ONCE:
-            said += ", read once"
+            sentence += ", read once"
         elif times >= _AGAIN:
-            said += f", read {times:.1f} times"
-    return said
+            sentence += f", read {times:.1f} times"
+    return sentence
 
 
-def file_set(told: Sequence[Mapping[str, Any]], paths: Mapping[int, str | None]) -> FileSet:
+def file_set(rows: Sequence[Mapping[str, Any]], paths: Mapping[int, str | None]) -> FileSet:
     """Rows of one direction and class as a set of files."""
-    first = told[0]
+    first = rows[0]
     kind = "" if first["direction"] == "sync" else str(first["together"]["class"])
     files = FileSet(first["direction"], kind)
-    for row in told:
+    for row in rows:
         path = paths.get(row["file_id"])
         files.add(path, row["calls"], row.get("done_bytes", 0), row["time_ns"], row.get("files", 1))
     return files
 
 
-def _summed(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _summed(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One row with the calls, bytes and time of several."""
-    first = max(told, key=lambda row: row["calls"])
+    first = max(rows, key=lambda row: row["calls"])
     sums = {
-        name: sum(row.get(name, 0) for row in told)
+        name: sum(row.get(name, 0) for row in rows)
         for name in ("calls", "time_ns", "done_bytes", "files")
     }
     return {**first, **sums}
@@ -206,13 +210,13 @@ def _summed(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _advice(
     top: Mapping[str, Any],
-    told: Sequence[Mapping[str, Any]],
+    subjects: Sequence[Mapping[str, Any]],
     below: Below,
     flushed_ns: int,
     wall_ns: int,
 ) -> str:
     direction = top["direction"]
-    many = len(told) > 1
+    many = len(subjects) > 1
     small = many and top.get("done_bytes", 0) < SMALL_FILE_BYTES * top["files"]
     if direction == "sync":
         return "write the files first and flush them together (syncfs), or pack them into one"
@@ -235,8 +239,9 @@ def _advice(
 
 
 def _of_mapped(top: Mapping[str, Any], below: Below, flushed_ns: int) -> str:
-    """What to do about page faults: by what served them and by the order of the requests at the device, which
-    the order of the faults does not tell."""
+    """Advice on page faults: by the layer that served them and by the order of the requests at the device,
+    which the order of the faults does not show.
+    """
     nbytes = top["done_bytes"] / max(top["calls"], 1)
     populate = "map the pages at once (MAP_POPULATE, madvise, larger pages)"
     populate += _not_the_disk(top, flushed_ns)
@@ -249,22 +254,24 @@ def _of_mapped(top: Mapping[str, Any], below: Below, flushed_ns: int) -> str:
         order = _ADVICE.get((top["direction"], top["together"]["class"]))
         return order or "read the file in order before it is mapped (madvise(MADV_WILLNEED))"
     each = size(below.nbytes / below.requests)
-    said = f"the device gets {below.requests:,} requests of {each} for them in {below.order} order"
+    sentence = (
+        f"the device gets {below.requests:,} requests of {each} for them in {below.order} order"
+    )
     if below.nbytes >= _AGAIN * max(top["done_bytes"], 1):
         times = below.nbytes / max(top["done_bytes"], 1)
-        return f"{said}, {times:.1f} times what is used: madvise(MADV_RANDOM) reads only that"
+        return f"{sentence}, {times:.1f} times what is used: madvise(MADV_RANDOM) reads only that"
     if below.order in _ORDERLY:
-        return f"{said}: only more bandwidth makes it faster"
+        return f"{sentence}: only more bandwidth makes it faster"
     return (
-        f"{said}: read the file in order before it is used (madvise(MADV_WILLNEED)), or rewrite it in "
+        f"{sentence}: read the file in order before it is used (madvise(MADV_WILLNEED)), or rewrite it in "
         "the order of use"
     )
 
 
 def sizes_of(files: pa.Table) -> dict[int, int]:
     """Size of each file of a table `files` that says it [bytes]."""
-    known = files.filter(pc.is_valid(files["size_bytes"]))
-    numbers, sizes = (known[name].to_pylist() for name in ("file_id", "size_bytes"))
+    with_size = files.filter(pc.is_valid(files["size_bytes"]))
+    numbers, sizes = (with_size[name].to_pylist() for name in ("file_id", "size_bytes"))
     return dict(zip(numbers, sizes, strict=True))
 
 
@@ -287,12 +294,12 @@ def _already_mapped(before: Mapping[int, int], paths: Mapping[int, str | None]) 
 
 
 def _not_the_disk(top: Mapping[str, Any], flushed_ns: int) -> str:
-    """What to add where memory serves the calls: nothing if flushes take much time beside them."""
+    """Addition where memory serves the calls: none if flushes take much time beside them."""
     return ", not a faster disk" if flushed_ns < _MUCH * top["time_ns"] else ""
 
 
 def _of_memory(top: Mapping[str, Any], served: Served | None, flushed_ns: int) -> str | None:
-    """What to do where the calls of a row do not wait for a device; None where they do."""
+    """Advice where the calls of a row do not wait for a device; None where they do."""
     nbytes = top["done_bytes"] / max(top["calls"], 1)
     small = nbytes < 65536
     fewer = "fewer, larger calls would help" if small else "reading or writing less would help"
@@ -327,11 +334,9 @@ def _of_flushes(
     mean_ns = row["time_ns"] / max(row["calls"], 1)
     share = of_run(total_ns / max(wall_ns, 1))
     part = "Most time" if 2 * row["time_ns"] >= total_ns else "The largest part of the time"
-    said = f"{part} goes to {row['calls']:,} flushes of {where}, {duration(mean_ns)} each"
+    sentence = f"{part} goes to {row['calls']:,} flushes of {where}, {duration(mean_ns)} each"
     if little:
-        return f"{said}, {share}; storage is not what it waits for."
+        return f"{sentence}, {share}; storage is not what it waits for."
     what = "requests" if row.get("basis") == "device" else "calls on files"
-    said += f"; {what} take {share}"
-    return (
-        f"{said}; commit in groups, or put this file on a device whose cache outlives a power cut."
-    )
+    sentence += f"; {what} take {share}"
+    return f"{sentence}; commit in groups, or put this file on a device whose cache outlives a power cut."

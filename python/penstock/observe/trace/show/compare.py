@@ -28,10 +28,10 @@ _BY = {
 _WIDTHS = {"": 7, "class": 17, "requests": 9, "bytes": 9, "time": 9, "mean": 19, "p99": 19}
 
 
-def show(found: Comparison) -> None:
-    """Prints what matters, then A, B and the ratio of each file and direction, at most 100 columns wide."""
+def show(comparison: Comparison) -> None:
+    """Print the conclusion, then A, B and the ratio of each file and direction, at most 100 columns wide."""
     console = Console(width=100)
-    console.print(Text(printable(found.closing)))
+    console.print(Text(printable(comparison.closing)))
     console.print()
     table = Table(box=None, pad_edge=False, show_header=False)
     for name, width in _WIDTHS.items():
@@ -39,10 +39,10 @@ def show(found: Comparison) -> None:
         table.add_column(name, width=width, no_wrap=True, justify=justify)
     table.add_row(*_WIDTHS, style="bold")
     console.print(table)
-    for row in found.differences[:_SHOWN]:
+    for row in comparison.differences[:_SHOWN]:
         by = "" if row.matched_by == "path" else f" ({_BY.get(row.matched_by, row.matched_by)})"
         mark = "* " if row.matters else ""
-        again = _made_again(row)
+        again = _recreations(row)
         console.print(Text(f"{mark}{SPOKEN[row.direction]} of {printable(row.path)}{again}{by}"))
         rows = Table(box=None, pad_edge=False, show_header=False)
         for name, width in _WIDTHS.items():
@@ -54,47 +54,52 @@ def show(found: Comparison) -> None:
         if row.ratios:
             rows.add_row("  B/A", "", *_ratios(row))
         console.print(rows)
-    rest = len(found.differences) - _SHOWN
+    rest = len(comparison.differences) - _SHOWN
     if rest > 0:
         console.print(f"and {rest} with a smaller change (--json gives all)", style="dim")
-    if any(row.matters for row in found.differences[:_SHOWN]):
+    if any(row.matters for row in comparison.differences[:_SHOWN]):
         console.print(_MARK, style="dim")
-    if found.distance is not None:
+    if comparison.distance is not None:
         console.print()
-        d = found.distance
+        d = comparison.distance
         console.print(
             f"distance {d.mean:.3f}: sizes {d.sizes:.3f}, steps {d.steps:.3f}, "
             f"share of reads {d.read_share:.3f}, classes {d.classes:.3f}"
         )
 
 
-def show_replicates(found: Replicated) -> None:
-    """Prints what differs, then means of A and B and their ratio, at most 100 columns wide."""
+def show_replicates(comparison: Replicated) -> None:
+    """Print the differences, then means of A and B and their ratio, at most 100 columns wide."""
     console = Console(width=100)
-    for sentence in found.conclusion:
+    for sentence in comparison.conclusion:
         console.print(Text(printable(sentence)))
     console.print()
     for side, name, levels, disks, runs in zip(
-        "AB", (found.a, found.b), found.levels, found.disks, found.runs, strict=True
+        "AB",
+        (comparison.a, comparison.b),
+        comparison.levels,
+        comparison.disks,
+        comparison.runs,
+        strict=True,
     ):
         of_levels = ", ".join(f"{factor} {level}" for factor, level in levels.items())
         if disks:
-            of_levels += "; " + ", ".join(f"{disk}: {words}" for disk, words in disks.items())
+            of_levels += "; " + ", ".join(f"{disk}: {text}" for disk, text in disks.items())
         console.print(Text(printable(f"{side}: {name} ({of_levels}), {', '.join(runs)}")))
     console.print()
     table = Table(box=None, pad_edge=False)
     table.add_column("", overflow="fold")
     for name in ("A", "B", "B/A"):
         table.add_column(name, justify="right", no_wrap=True)
-    for response in found.responses:
+    for response in comparison.responses:
         unit = f", {response.unit}" if response.unit else ""
         table.add_row(
             Text(printable(response.name + unit)),
             *(f"{mean:.4g}" for mean in response.means),
             _of_replicates(response),
         )
-    least = _LITTLE * max(found.on_files.means) if found.on_files is not None else 0.0
-    large = [row for row in found.files if row.matters or max(row.time.means) >= least]
+    least = _LITTLE * max(comparison.on_files.means) if comparison.on_files is not None else 0.0
+    large = [row for row in comparison.files if row.matters or max(row.time.means) >= least]
     for row in large[:_SHOWN]:
         mark = "* " if row.matters else ""
         table.add_row(
@@ -103,7 +108,7 @@ def show_replicates(found: Replicated) -> None:
             _of_replicates(row.time),
         )
     console.print(table)
-    rest = len(found.files) - len(large[:_SHOWN])
+    rest = len(comparison.files) - len(large[:_SHOWN])
     if rest > 0:
         console.print(
             f"and {rest} with a smaller change or little time (--json gives all)", style="dim"
@@ -118,8 +123,8 @@ def _of_replicates(measured: Measured) -> str:
     return f"{measured.ratio:.3g}" if measured.ratio is not None else ""
 
 
-def _made_again(row: Difference) -> str:
-    """How often the path's file was made again, where it was."""
+def _recreations(row: Difference) -> str:
+    """Number of times that the path's file was recreated, as text."""
     counts = [side["files"] if side else 0 for side in (row.a, row.b)]
     if max(counts) <= 1:
         return ""

@@ -1,4 +1,4 @@
-"""What a trace has seen so far, while it runs: on stderr, once a second, with a first verdict early on.
+"""Progress of a trace while it runs: on stderr, once a second, with a first verdict early on.
 
 On a terminal a table, or one line drawn again where the command writes to the terminal, too; elsewhere plain
 lines. Nothing that goes wrong here disturbs the trace.
@@ -24,7 +24,7 @@ from penstock.errors import PenstockError
 from penstock.host.processes.daemon import Daemon, connect
 from penstock.observe.trace.capture.events import EVENT
 from penstock.observe.trace.verdicts.patterns import judge_events, judge_spool, sentence
-from penstock.text import size as size_in_words
+from penstock.text import size as size_text
 
 _EVERY_S = 1.0
 _LOOKS_EVERY_S = 0.25  # until the first verdict
@@ -41,7 +41,9 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Source:
-    """Where to ask: a connection of our own to the tracer, its spool and names, a file for samples."""
+    """Sources of the progress: a connection of our own to the tracer, its spool and names, a file for
+    samples.
+    """
 
     daemon: Daemon
     mode: str
@@ -52,14 +54,14 @@ class Source:
 
 @contextlib.contextmanager
 def live_summary(
-    source: Source, wanted: bool | None, *, quiet: bool = False, named: bool = True
+    source: Source, shown: bool | None, *, quiet: bool = False, named: bool = True
 ) -> Iterator[None]:
-    """Tells what was seen so far, until the block is left.
+    """Show the records so far, until the block is left.
 
-    `wanted`: True everywhere, False nowhere, None where stderr is a terminal. `quiet`: stdout is not the
+    `shown`: True everywhere, False nowhere, None where stderr is a terminal. `quiet`: stdout is not the
     command's, whose output goes to stderr instead. Unless `named`, files are told by number.
     """
-    if wanted is False or (wanted is None and not sys.stderr.isatty()):
+    if shown is False or (shown is None and not sys.stderr.isatty()):
         yield
         return
     teller = _Teller(source, _output(quiet), _Names(source.names, named))
@@ -73,10 +75,10 @@ def live_summary(
 class Look:
     """Looks at a tracer that another process armed, as its `Source` was told (`TraceObserver.live`)."""
 
-    def __init__(self, told: Mapping[str, Any], sample: Path, *, named: bool = True) -> None:
-        daemon = connect("tracer", int(told["pid"]), str(told["socket"]))
-        places = Path(told["events"]), Path(told["names"])
-        self._source = Source(daemon, str(told["mode"]), *places, sample)
+    def __init__(self, facts: Mapping[str, Any], sample: Path, *, named: bool = True) -> None:
+        daemon = connect("tracer", int(facts["pid"]), str(facts["socket"]))
+        places = Path(facts["events"]), Path(facts["names"])
+        self._source = Source(daemon, str(facts["mode"]), *places, sample)
         self._names = _Names(places[1], named)
 
     def look(self) -> tuple[Row, list[Row]]:
@@ -129,9 +131,9 @@ class _Teller:
         before: tuple[float, Row] = (started, {"seen": 0, "bytes": 0, "cpu_ns": 0})
         while not self._ended.wait(self._pause_s(due, first)):
             now = time.monotonic()
-            if now < due and not (first and self._asked(top=0)["kept"] >= _FIRST_REQUESTS):
+            if now < due and not (first and self._status(top=0)["kept"] >= _FIRST_REQUESTS):
                 continue
-            status = self._asked(top=4 * _FILES)
+            status = self._status(top=4 * _FILES)
             rows = verdict_rows(status, _verdicts(self._source), self._names)
             if first:
                 verdict = first_verdict(rows, now - started)
@@ -145,10 +147,10 @@ class _Teller:
 
     @staticmethod
     def _pause_s(due: float, first: bool) -> float:
-        left_s = max(0.01, due - time.monotonic())
-        return min(_LOOKS_EVERY_S, left_s) if first else left_s
+        remaining_s = max(0.01, due - time.monotonic())
+        return min(_LOOKS_EVERY_S, remaining_s) if first else remaining_s
 
-    def _asked(self, top: int) -> Row:
+    def _status(self, top: int) -> Row:
         return self._source.daemon.call(
             "status", timeout_s=5.0, top=top, sample=str(self._source.sample)
         )
@@ -162,7 +164,7 @@ def summary(status: Row, before: tuple[float, Row], now: float, elapsed_s: float
     )
     return (
         f"{elapsed_s:.1f} s: seen {status['seen']}, kept {status['kept']}, lost {status['lost']}; "
-        f"{calls:.0f} calls/s, {size_in_words(done)}/s; tracer {cpu / 1e7:.1f} % CPU"
+        f"{calls:.0f} calls/s, {size_text(done)}/s; tracer {cpu / 1e7:.1f} % CPU"
     )
 
 
@@ -212,9 +214,9 @@ def _verdicts(source: Source) -> dict[tuple[int, str], Row]:
 def _latest_events(spool: Path) -> Any:
     """The last events of the spool, by their start; those of the end of a write under way are left out."""
     with open(spool, "rb") as file:
-        whole = file.seek(0, 2) // EVENT.itemsize
-        file.seek(max(0, whole - _EVENTS) * EVENT.itemsize)
-        raw = file.read(min(whole, _EVENTS) * EVENT.itemsize)
+        count = file.seek(0, 2) // EVENT.itemsize
+        file.seek(max(0, count - _EVENTS) * EVENT.itemsize)
+        raw = file.read(min(count, _EVENTS) * EVENT.itemsize)
     events = np.frombuffer(raw[: len(raw) // EVENT.itemsize * EVENT.itemsize], EVENT)
     return events[np.argsort(events["t_ns"], kind="stable")]
 
@@ -226,11 +228,11 @@ class _Names:
         self._path = path
         self._named = named
         self._read = 0
-        self._found: dict[int, str] = {}
+        self._by_number: dict[int, str] = {}
 
     def read(self) -> dict[int, str]:
         """The paths known by now."""
-        if self._named and len(self._found) < _NAMES:
+        if self._named and len(self._by_number) < _NAMES:
             with open(self._path, "rb") as lines:
                 lines.seek(self._read)
                 for line in lines:
@@ -240,8 +242,8 @@ class _Names:
                     row = json.loads(line)
                     if "file_id" in row and row.get("path_hex"):
                         path = os.fsdecode(bytes.fromhex(row["path_hex"]))
-                        self._found.setdefault(row["file_id"], path)
-        return self._found
+                        self._by_number.setdefault(row["file_id"], path)
+        return self._by_number
 
 
 def _shown(path: str) -> str:
@@ -251,7 +253,7 @@ def _shown(path: str) -> str:
     return text if len(text) <= _PATH else "…" + text[1 - _PATH :]
 
 
-def _words(row: Row) -> str:
+def _row_text(row: Row) -> str:
     verdict = row["verdict"]
     kind = verdict["class"] if verdict else "not judged"
     time_s = f" in {row['time_ns'] / 1e9:.3g} s" if row["time_ns"] else ""
@@ -277,7 +279,7 @@ class _Plain:
         print(f"penstock: {text}", file=self._stream, flush=True)
 
     def show(self, counts: str, rows: list[Row]) -> None:
-        self.line("; ".join([counts, *map(_words, rows)]))
+        self.line("; ".join([counts, *map(_row_text, rows)]))
 
     def close(self) -> None:
         """Leaves the place as it was found."""
@@ -297,7 +299,7 @@ class _OneLine(_Plain):
         super().line(text)
 
     def show(self, counts: str, rows: list[Row]) -> None:
-        text = "; ".join([counts, *map(_words, rows[:1])])
+        text = "; ".join([counts, *map(_row_text, rows[:1])])
         width = shutil.get_terminal_size().columns - 1
         self._clear()
         self._stream.write(text[:width])
@@ -331,7 +333,7 @@ class _Table(_Plain):
     def show(self, counts: str, rows: list[Row]) -> None:
         from rich.text import Text
 
-        self._live.update(Text("\n".join([counts, *map(_words, rows)])), refresh=True)
+        self._live.update(Text("\n".join([counts, *map(_row_text, rows)])), refresh=True)
 
     def close(self) -> None:
         self._live.stop()

@@ -12,7 +12,7 @@ from rich.text import Text
 from penstock.archive.traces.trace_tables import first_of_path
 from penstock.console import Console
 from penstock.errors import printable
-from penstock.observe.trace.capture.hot_set import in_words
+from penstock.observe.trace.capture.hot_set import describe
 from penstock.observe.trace.capture.salvage import what_is_missing, what_layers_miss
 from penstock.observe.trace.capture.session import Traced
 from penstock.observe.trace.show.closing_sentence import of_paths
@@ -37,7 +37,7 @@ def as_document(traced: Traced, findings: Sequence[Finding] = ()) -> dict[str, A
     receipt = traced.result.receipt
     layers = receipt.get("layers") or {}
     return {
-        "command": [] if traced.anonymous else traced.words,
+        "command": [] if traced.anonymous else traced.argv,
         "exit_status": traced.exit_status,
         "wall_s": traced.wall_s,
         "interrupted": traced.interrupted,
@@ -72,7 +72,7 @@ def as_document(traced: Traced, findings: Sequence[Finding] = ()) -> dict[str, A
 def file_rows(traced: Traced) -> list[dict[str, Any]]:
     """One row per path, the one with most time first; `files` is how many files it was."""
     first_of = first_of_path(dict(_paths(traced)))
-    made = Counter(first_of.values())
+    counts = Counter(first_of.values())
     files = {row["file_id"]: row for row in traced.result.tables["files"].to_pylist()}
     names = _further_names(traced)
     rows: dict[int, dict[str, Any]] = {}
@@ -80,18 +80,18 @@ def file_rows(traced: Traced) -> list[dict[str, Any]]:
     for judged in [*traced.result.verdicts, *traced.result.flushes]:
         number, direction = judged["file_id"], judged["direction"]
         number = first_of.get(number, number)
-        known = files.get(number, {})
+        file = files.get(number, {})
         row = rows.setdefault(
             number,
             {
-                "path": known.get("path"),
-                "files": made[number] or 1,
+                "path": file.get("path"),
+                "files": counts[number] or 1,
                 "names": names.get(number, []),
-                "dev_major": known.get("dev_major"),
-                "dev_minor": known.get("dev_minor"),
-                "inode": known.get("inode"),
-                "size_bytes": known.get("size_bytes"),
-                "disk_id": known.get("disk_id"),
+                "dev_major": file.get("dev_major"),
+                "dev_minor": file.get("dev_minor"),
+                "inode": file.get("inode"),
+                "size_bytes": file.get("size_bytes"),
+                "disk_id": file.get("disk_id"),
                 **dict.fromkeys(("reads", "writes", "read_bytes", "written_bytes"), 0),
                 **dict.fromkeys(("read_time_ns", "write_time_ns", "errors"), 0),
                 **dict.fromkeys(("flushes", "flush_time_ns"), 0),
@@ -127,12 +127,12 @@ def file_rows(traced: Traced) -> list[dict[str, Any]]:
 
 def _further_names(traced: Traced) -> dict[int, list[str]]:
     """Links by which files were opened or that were made, beside the path of their first use."""
-    found: dict[int, list[str]] = {}
+    names: dict[int, list[str]] = {}
     table = traced.result.tables.get("file_names")
     for row in table.to_pylist() if table is not None else []:
-        if row["kind"] == "link" and row["path"] not in found.get(row["file_id"], []):
-            found.setdefault(row["file_id"], []).append(row["path"])
-    return found
+        if row["kind"] == "link" and row["path"] not in names.get(row["file_id"], []):
+            names.setdefault(row["file_id"], []).append(row["path"])
+    return names
 
 
 def _evidence(judged: dict[str, Any]) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
         console.print(f"and {rest} with less (--json or -o gives all)", style="dim")
     receipt = traced.result.receipt
     if receipt.get("hot"):
-        console.print(Text(in_words(receipt)))
+        console.print(Text(describe(receipt)))
     if traced.interrupted:
         console.print(Text(f"ended early by {traced.interrupted}"), style="bold")
     if traced.outlived:

@@ -13,7 +13,7 @@ from penstock.console import Console
 from penstock.errors import printable
 from penstock.observe.trace.show.closing_sentence import named
 from penstock.text import FAULTS, basis_text, duration
-from penstock.text import size as size_in_words
+from penstock.text import size as size_text
 
 #: widest output on a terminal [characters]
 WIDEST = 100
@@ -81,8 +81,8 @@ def file_table(
                 name,
                 row["direction"],
                 str(row["calls"]),
-                size_in_words(row["done_bytes"]),
-                size_in_words(verdict["median_size_bytes"]),
+                size_text(row["done_bytes"]),
+                size_text(verdict["median_size_bytes"]),
                 _time(row),
                 _pattern(verdict) + _basis(row.get("basis")),
             )

@@ -15,8 +15,8 @@ from penstock.archive.schemas import TABLES
 from penstock.archive.traces.verdicts import evidence_of
 from penstock.observe.trace.capture.events import Events
 from penstock.text import counted
-from penstock.text import phase as phase_in_words
-from penstock.text import size as size_in_words
+from penstock.text import phase as phase_text
+from penstock.text import size as size_text
 
 _native: Any = importlib.import_module("penstock._native")
 
@@ -78,7 +78,7 @@ def judge_spool(spool: Path, threads: Sequence[tuple[int, int]] = ()) -> tuple[l
 
 
 def _with_only_thread(rows: list[Row]) -> list[Row]:
-    """Of a thread that did all alone the verdict is that of all."""
+    """Rows in which the verdict of an only thread is that of all threads."""
     for row in rows:
         tid = row.pop("only_tid", None)
         if tid is not None:
@@ -105,7 +105,7 @@ def patterns_table(
         }
         together = row["together"]
         evidence.append(json.dumps(together["evidence"]))
-        said = sentence(together)
+        text = sentence(together)
         both = row.get("both")
         joint = {
             "joint_class": both and both["class"],
@@ -115,17 +115,17 @@ def patterns_table(
         }
         summed = {"tid": None, "calls": row["calls"], "time_ns": row["time_ns"]}
         named["evidence"] = len(evidence) - 1
-        _append(columns, named | joint | summed | {"sentence": said}, together)
+        _append(columns, named | joint | summed | {"sentence": text}, together)
         for verdict in row["threads"]:
             if (
                 verdict["evidence"] is not together["evidence"]
             ):  # of one thread alone it is the same
-                named["evidence"], said = len(evidence), sentence(verdict)
+                named["evidence"], text = len(evidence), sentence(verdict)
                 evidence.append(json.dumps(verdict["evidence"]))
-            _append(columns, named | {"tid": verdict["tid"], "sentence": said}, verdict)
-    given = evidence_of(evidence).take(pa.array(columns.pop("evidence"), pa.int64()))
+            _append(columns, named | {"tid": verdict["tid"], "sentence": text}, verdict)
+    evidence_array = evidence_of(evidence).take(pa.array(columns.pop("evidence"), pa.int64()))
     arrays = [
-        given if field.name == "evidence" else pa.array(columns[field.name], field.type)
+        evidence_array if field.name == "evidence" else pa.array(columns[field.name], field.type)
         for field in _SCHEMA
     ]
     return pa.Table.from_arrays(arrays, schema=_SCHEMA)
@@ -143,7 +143,7 @@ def sentence(verdict: Row) -> str:
         return (
             f"{counted(n, 'request')} {'is' if n == 1 else 'are'} too few to judge (32 are needed)"
         )
-    size = size_in_words(verdict["median_size_bytes"])
+    size = size_text(verdict["median_size_bytes"])
     evidence = verdict["evidence"]
     match kind:
         case "counted":
@@ -157,7 +157,7 @@ def sentence(verdict: Row) -> str:
         case "strided":
             why = f"steps of {', '.join(map(str, evidence['strides_bytes']))} bytes"
         case "sequential":
-            near = size_in_words(evidence.get("near_bytes", 131072))
+            near = size_text(evidence.get("near_bytes", 131072))
             why = f"{_percent(verdict['sequential_share'])} go forward by at most {near}"
         case "hot-set":
             top = _percent(evidence["spread"]["top_fifth_share"])
@@ -166,7 +166,7 @@ def sentence(verdict: Row) -> str:
             why = f"{_percent(verdict['forward_share'])} go forward, the others back"
         case "mixed":
             parts = evidence["phases"]
-            why = ", then ".join(f"{phase_in_words(p)} from request {p['first']}" for p in parts)
+            why = ", then ".join(f"{phase_text(p)} from request {p['first']}" for p in parts)
         case _:
             why = f"{_percent(verdict['consecutive_share'])} consecutive, "
             why += f"{_percent(verdict['forward_share'])} forward"
@@ -180,7 +180,7 @@ _GOES_ON = {
 
 
 def _streams(k: int, streams: Sequence[Mapping[str, Any]]) -> str:
-    """Of interleaved streams how they go on, and where they are of several kinds the share of each."""
+    """Continuation of interleaved streams; the share of each kind where there are several."""
     shares: dict[str, float] = {}
     for stream in streams:
         shares[stream["kind"]] = shares.get(stream["kind"], 0.0) + stream["share"]

@@ -59,7 +59,7 @@ def judge_run(run: TraceTables, threads: int = 2) -> list[Row]:
 def rejudged_patterns(run: TraceTables, threads: int = 2) -> tuple[pa.Table, list[Row]]:
     """Table `patterns` and its rows for whole files: calls, faults, and the device's order where it is known.
 
-    What another source recorded keeps that source's basis. Raises BadInput if the run has no events that
+    Records of another source keep that source's basis. Raises BadInput if the run has no events that
     can be read.
     """
     rows = judge_run(run, threads)
@@ -71,18 +71,19 @@ def rejudged_patterns(run: TraceTables, threads: int = 2) -> tuple[pa.Table, lis
         requests = run.table("device_requests")
         rows += with_reasons(judge_device(requests, _by_ending(requests, run.paths)), rows)
     names = [name for name, _, _ in phases_of(run)]
-    whole = [row for row in rows if row["phase"] is None]
-    made = patterns_table(rows, run.paths, names)
-    return pa.concat_tables([made, *_of_counters(run)]), whole
+    of_run = [row for row in rows if row["phase"] is None]
+    table = patterns_table(rows, run.paths, names)
+    return pa.concat_tables([table, *_of_counters(run)]), of_run
 
 
 def phases_of(run: TraceTables) -> list[tuple[str, int, int]]:
     """Name, start and end [ns] of the phases that are more than the whole workload."""
-    whole = [span for span in run.spans if span.name == "workload"]
+    workloads = [span for span in run.spans if span.name == "workload"]
     return [
         (span.name, span.start_ns, span.end_ns)
         for span in run.spans
-        if span.name != "workload" and any(w.start_ns <= span.start_ns < w.end_ns for w in whole)
+        if span.name != "workload"
+        and any(w.start_ns <= span.start_ns < w.end_ns for w in workloads)
     ]
 
 
@@ -109,22 +110,22 @@ def _of_counters(run: TraceTables) -> list[pa.Table]:
 
 
 def _by_ending(requests: pa.Table, paths: dict[int, str | None]) -> dict[str, int]:
-    """Numbers of files that a disk's log names relative to its mount: whose path alone ends so."""
+    """Numbers of files that a disk's log names relative to its mount: the only paths with that ending."""
     if "file" not in requests.column_names:
         return {}
     names = requests["file"].cast(pa.string()).unique().drop_null().to_pylist()
-    wanted: dict[str, set[int]] = {str(name).split("/")[-1]: set() for name in names}
+    by_last: dict[str, set[int]] = {str(name).split("/")[-1]: set() for name in names}
     # by the last component: of a million paths none is compared with every name
     for number, path in paths.items():
-        if path and (last := path.split("/")[-1]) in wanted:
-            wanted[last].add(number)
-    found = {}
+        if path and (last := path.split("/")[-1]) in by_last:
+            by_last[last].add(number)
+    by_name = {}
     for name in names:
         fitting = [
             number
-            for number in wanted[str(name).split("/")[-1]]
+            for number in by_last[str(name).split("/")[-1]]
             if f"/{paths[number]}".endswith(f"/{name}")
         ]
         if len(fitting) == 1:
-            found[name] = fitting[0]
-    return found
+            by_name[name] = fitting[0]
+    return by_name

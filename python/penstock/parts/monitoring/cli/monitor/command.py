@@ -152,7 +152,7 @@ def run(
                 quiet=as_json,
                 rules=rules,
                 name=experiment or "",
-                told=lambda stretch: say(f"alert: {stretch.words}"),
+                told=lambda stretch: say(f"alert: {stretch.summary}"),
                 signals=signals,
                 block_latency=block_latency,
                 collect=collect if collectors else None,
@@ -164,7 +164,7 @@ def run(
             receipts["monitor"] = done.result.receipt
             cut_short = done.aborted or done.interrupted is not None
             for stretch in done.alerts:
-                delivery.note(f"alert: {stretch.words}")
+                delivery.note(f"alert: {stretch.summary}")
             told = done.result.receipt
             due = (int(told["end_ns"]) - int(told["start_ns"])) // int(told["used_ns"])
             for batch in sending.rest(done.result.tables, due):
@@ -236,7 +236,7 @@ def alerts(
     if as_json:
         print(json.dumps({"alerts": [{"run": path, **s.row()} for path, s in found]}))
     for named, stretch in [] if as_json else found:
-        print(f"{named}: {stretch.words}")
+        print(f"{named}: {stretch.summary}")
     if found:
         raise typer.Exit(3)
 
