@@ -13,7 +13,7 @@ import pytest
 from penstock.emulate.cluster.change_arguments import changes_of
 from penstock.errors import BadInput
 from penstock.platform.cluster import cluster_spec
-from penstock.platform.disk_keys import OF_DISKS, WHOLE, patch_of
+from penstock.platform.disk_keys import GROUPS, OF_DISKS, patch_of
 from penstock.platform.hosts import load_platform
 from penstock.platform.schedule import read_schedule
 from penstock.study.load import load_study
@@ -158,7 +158,7 @@ def _plain(patch: Any) -> Any:
 
 def test_every_key_has_its_cases() -> None:
     assert set(VALUES) == set(OF_DISKS) - {"profile", "power_cut"}
-    assert set(WHOLES) == set(WHOLE)
+    assert set(WHOLES) == set(GROUPS)
 
 
 @pytest.mark.parametrize("word", CASES)

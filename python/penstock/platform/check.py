@@ -1,5 +1,6 @@
-"""What is wrong with a platform beyond the form of its keys. Reads plain values and tolerates broken ones,
-so that all mistakes are found at once."""
+"""Checks of a platform beyond the form of its keys. They read plain values and tolerate broken ones, so
+that all mistakes are reported at once.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +33,14 @@ def check(
     source: Source,
     document: dict[str, Any],
     base_dir: FilePath,
-    known: Profiles,
+    loaded: Profiles,
     *,
     written: bool = True,
     predicted: bool | None = True,
 ) -> Profiles:
-    """Adds every mistake to `source`; gives the storage profiles that the platform refers to, by name.
+    """Add every mistake to `source`; returns the storage profiles that the platform refers to, by name.
 
-    `document` is the source's value with estimates replaced by their values; `known` are profiles that
+    `document` is the source's value with estimates replaced by their values; `loaded` are profiles that
     need not be read again. Values that were not `written` so, but drawn or varied one by one, may leave a
     host with less power at work than idle (which counts as idle). What only a prediction needs (roles,
     bandwidths) may be missing where the platform is not `predicted`; with None, where no host has a role.
@@ -48,7 +49,7 @@ def check(
     _finite(source, document, ())
     profiles: Profiles = {}
     needed = predicted is not False
-    _groups(source, document, base_dir, known, profiles, written=written, needed=needed)
+    _groups(source, document, base_dir, loaded, profiles, written=written, needed=needed)
     if has_roles(document) if predicted is None else predicted:
         _roles(source, document)
         _network(source, document)
@@ -57,7 +58,7 @@ def check(
     for i, event in enumerate(_list(document.get("schedule"))):
         if isinstance(_mapping(event).get("profile"), str):
             at = ("schedule", i, "profile")
-            _profile(source, at, event["profile"], base_dir, known, profiles)
+            _profile(source, at, event["profile"], base_dir, loaded, profiles)
     _store(source, document)
     for path in _times(document):
         _distribution(source, path, _get(document, path))
@@ -69,7 +70,7 @@ def check(
 
 
 def has_roles(document: dict[str, Any]) -> bool:
-    """Whether any host has a role in a prediction."""
+    """True if any host has a role in a prediction."""
     return any(_list(here.get("roles")) for _, _, here in _hosts(document))
 
 
@@ -119,7 +120,7 @@ def _groups(
     source: Source,
     document: dict[str, Any],
     base_dir: FilePath,
-    known: Profiles,
+    loaded: Profiles,
     profiles: Profiles,
     *,
     written: bool,
@@ -138,16 +139,16 @@ def _groups(
             _twice(source, (*path, "roles"), _list(group.get("roles")), "role")
             _excepted(source, path, group)
             _racks(source, path, group)
-        whole = group if here is group else _mapping(merge(group, here))
-        _disks(source, path, here, base_dir, known, profiles)
+        merged = group if here is group else _mapping(merge(group, here))
+        _disks(source, path, here, base_dir, loaded, profiles)
         for key, value in _of_machine(here).items():
             _plain_texts(source, (*path, key), value)
         if here is group or not broken:
             before = len(source.mistakes)
-            _storage(source, path, group, here, whole, base_dir, known, profiles, needed)
+            _storage(source, path, group, here, merged, base_dir, loaded, profiles, needed)
             broken = len(source.mistakes) > before
         _manager(source, path, group, here, needed)
-        power = merge(_mapping(document.get("power")), _mapping(whole.get("power")))
+        power = merge(_mapping(document.get("power")), _mapping(merged.get("power")))
         if isinstance(here.get("power"), dict):
             check_power(source, (*path, "power"), _mapping(power), written=written)
     if isinstance(document.get("power"), dict):
@@ -162,7 +163,7 @@ def _twice(source: Source, path: Path, names: list[Any], what: str) -> None:
 
 def _excepted(source: Source, path: Path, group: dict[str, Any]) -> None:
     count = _count(group)
-    said: dict[int, str] = {}
+    entries: dict[int, str] = {}
     for key in _mapping(group.get("except")):
         at = (*path, "except", key)
         expected = f"the number of a host from 0 to {max(0, count - 1)}, or a range such as 0-3"
@@ -173,22 +174,22 @@ def _excepted(source: Source, path: Path, group: dict[str, Any]) -> None:
         if count and not first <= last < count:
             source.mistake(at, f"the host {key} of {count}", expected, key=True)
             continue
-        twice = next((i for i in range(first, last + 1) if i in said), None)
+        twice = next((i for i in range(first, last + 1) if i in entries), None)
         if twice is not None:
-            found = f"the host {twice}, of which '{said[twice]}' says something already"
-            source.mistake(at, found, "each host in one entry", key=True)
-        said.update(dict.fromkeys(range(first, last + 1), key))
+            actual = f"the host {twice}, of which '{entries[twice]}' says something already"
+            source.mistake(at, actual, "each host in one entry", key=True)
+        entries.update(dict.fromkeys(range(first, last + 1), key))
 
 
 def _racks(source: Source, path: Path, group: dict[str, Any]) -> None:
     racks = group.get("rack")
     if isinstance(racks, list) and _count(group) and len(racks) > _count(group):
-        found = f"{len(racks)} racks for {_count(group)} hosts"
-        source.mistake((*path, "rack"), found, "at most one rack for each host")
+        actual = f"{len(racks)} racks for {_count(group)} hosts"
+        source.mistake((*path, "rack"), actual, "at most one rack for each host")
 
 
 def _plain_texts(source: Source, path: Path, value: Any) -> None:
-    """What a study file could fill in later must be there now."""
+    """Report templates: a platform has no factors that could fill them in."""
     if isinstance(value, dict | list):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
             _plain_texts(source, (*path, key), inner)
@@ -205,7 +206,7 @@ def _disks(
     path: Path,
     here: dict[str, Any],
     base_dir: FilePath,
-    known: Profiles,
+    loaded: Profiles,
     profiles: Profiles,
 ) -> None:
     names: set[str] = set()
@@ -219,23 +220,23 @@ def _disks(
         names.add(str(name))
         emulated = {"profile", "limits", "features", "backend"} & set(disk)
         if "profile" in disk if "directory" in disk else not emulated:
-            found = (
+            actual = (
                 "both directory and profile"
                 if "profile" in disk
                 else f"no 'profile' in disk '{name}'"
             )
-            source.mistake(at, found, "a profile, or the directory of a host", key=True)
+            source.mistake(at, actual, "a profile, or the directory of a host", key=True)
         if isinstance(disk.get("profile"), str):
-            _profile(source, (*at, "profile"), disk["profile"], base_dir, known, profiles)
+            _profile(source, (*at, "profile"), disk["profile"], base_dir, loaded, profiles)
 
 
 def _profile(
-    source: Source, path: Path, name: str, base_dir: FilePath, known: Profiles, profiles: Profiles
+    source: Source, path: Path, name: str, base_dir: FilePath, loaded: Profiles, profiles: Profiles
 ) -> None:
     if name in profiles:
         return
-    if name in known:
-        profiles[name] = known[name]
+    if name in loaded:
+        profiles[name] = loaded[name]
         return
     ready = ready_names()
     choices = f"a ready profile ({listed(ready)}) or a JSON file beside the platform"
@@ -249,12 +250,12 @@ def _profile(
     except BadInput as error:
         if error.mistakes:
             first = error.mistakes[0]
-            found = f"the profile '{name}', whose line {first.line} holds {first.found}"
-            source.mistake(path, found, first.expected)
+            actual = f"the profile '{name}', whose line {first.line} holds {first.found}"
+            source.mistake(path, actual, first.expected)
             return
         missing = str(error).startswith("no profile")
-        found = f"the profile '{name}'" + (", which does not exist" if missing else f" ({error})")
-        source.mistake(path, found, f"{choices}{suggestion(name, ready)}")
+        actual = f"the profile '{name}'" + (", which does not exist" if missing else f" ({error})")
+        source.mistake(path, actual, f"{choices}{suggestion(name, ready)}")
         return
     profiles[name] = values
 
@@ -263,9 +264,9 @@ def _first_not_finite(value: Any, where: str) -> str:
     if isinstance(value, dict | list):
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         for key, inner in pairs:
-            found = _first_not_finite(inner, f"{where}.{key}" if where else str(key))
-            if found:
-                return found
+            fault = _first_not_finite(inner, f"{where}.{key}" if where else str(key))
+            if fault:
+                return fault
     elif isinstance(value, float) and not math.isfinite(value):
         return f"{where} is {value}"
     return ""
@@ -276,23 +277,23 @@ def _storage(
     path: Path,
     group: dict[str, Any],
     here: dict[str, Any],
-    whole: dict[str, Any],
+    merged: dict[str, Any],
     base_dir: FilePath,
-    known: Profiles,
+    loaded: Profiles,
     profiles: Profiles,
     needed: bool,
 ) -> None:
     at = (*path, "storage")
-    said = here.get("storage")
-    if said is not None and not _has(group, "storage"):
+    declared = here.get("storage")
+    if declared is not None and not _has(group, "storage"):
         source.mistake(
             at, "storage on hosts without that role", "storage among their roles", key=True
         )
         return
     if not _has(group, "storage"):
         return
-    storage = _mapping(whole.get("storage"))
-    disks = {str(d.get("name")): d for d in _list(whole.get("disks")) if isinstance(d, dict)}
+    storage = _mapping(merged.get("storage"))
+    disks = {str(d.get("name")): d for d in _list(merged.get("disks")) if isinstance(d, dict)}
     kinds: list[str] = [k for k in ("profile", "disk") if k in storage]
     if {"read", "write"} & set(storage):
         kinds.append("read and write")
@@ -301,7 +302,7 @@ def _storage(
     if not kinds:
         if needed and not any("profile" in d for d in disks.values()):
             source.mistake(
-                at if said is not None else path,
+                at if declared is not None else path,
                 f"no storage in group '{group.get('group')}', whose role it is",
                 "storage: {read: …, write: …}, {profile: …} or {disk: …}, or a disk with a profile",
                 key=True,
@@ -322,31 +323,33 @@ def _storage(
     if "time_scale" in storage and "profile" not in storage:
         expected = "time_scale at the disk" if kinds == ["disk"] else "a profile, or no time_scale"
         source.mistake((*at, "time_scale"), "time_scale without a profile", expected, key=True)
-    if isinstance(storage.get("profile"), str) and "profile" in _mapping(said):
-        _profile(source, (*at, "profile"), storage["profile"], base_dir, known, profiles)
+    if isinstance(storage.get("profile"), str) and "profile" in _mapping(declared):
+        _profile(source, (*at, "profile"), storage["profile"], base_dir, loaded, profiles)
     elif isinstance(storage.get("profile"), str):
-        _profile(source, at, storage["profile"], base_dir, known, profiles)
-    _on_disk(source, at, storage, disks, whole)
+        _profile(source, at, storage["profile"], base_dir, loaded, profiles)
+    _on_disk(source, at, storage, disks, merged)
 
 
 def _on_disk(
-    source: Source, at: Path, storage: dict[str, Any], disks: dict[Any, Any], whole: dict[str, Any]
+    source: Source, at: Path, storage: dict[str, Any], disks: dict[Any, Any], merged: dict[str, Any]
 ) -> None:
     name = storage.get("disk")
     disk = _mapping(disks.get(str(name)))
     if isinstance(name, str) and "profile" not in disk:
-        known = [str(n) for n, d in disks.items() if "profile" in d]
-        expected = f"one of its disks with a profile: {listed(known) or 'it has none'}"
-        source.mistake((*at, "disk"), f"the disk '{name}'", expected + suggestion(name, known))
+        with_profile = [str(n) for n, d in disks.items() if "profile" in d]
+        expected = f"one of its disks with a profile: {listed(with_profile) or 'it has none'}"
+        source.mistake(
+            (*at, "disk"), f"the disk '{name}'", expected + suggestion(name, with_profile)
+        )
     if name is None and not kind_of_storage(storage):
         disk = _mapping(next((d for d in disks.values() if "profile" in d), None))
-    said = storage.get("capacity")
-    if isinstance(said, str):
-        share = said.rstrip().endswith("%")
-        if said == "disk" and "size" not in disk:
+    capacity = storage.get("capacity")
+    if isinstance(capacity, str):
+        share = capacity.rstrip().endswith("%")
+        if capacity == "disk" and "size" not in disk:
             source.mistake((*at, "capacity"), "'disk'", "storage on a disk that has a size")
-        elif (said == "memory" or (share and "size" not in disk)) and "memory" not in whole:
-            source.mistake((*at, "capacity"), f"'{said}'", "a group that has memory, or a size")
+        elif (capacity == "memory" or (share and "size" not in disk)) and "memory" not in merged:
+            source.mistake((*at, "capacity"), f"'{capacity}'", "a group that has memory, or a size")
 
 
 def _manager(
@@ -360,8 +363,8 @@ def _manager(
             key=True,
         )
     if needed and here is group and _has(group, "manager") and "manager" not in here:
-        found = f"no manager in group '{group.get('group')}', whose role it is"
-        source.mistake(path, found, "manager: {service: {overhead: 0.5ms}}", key=True)
+        actual = f"no manager in group '{group.get('group')}', whose role it is"
+        source.mistake(path, actual, "manager: {service: {overhead: 0.5ms}}", key=True)
 
 
 def _roles(source: Source, document: dict[str, Any]) -> None:
@@ -458,7 +461,7 @@ def _times(value: Any, path: Path = ()) -> Iterator[Path]:
 
 
 def _distribution(source: Source, path: Path, value: dict[str, Any]) -> None:
-    """Whether a distribution is one, by the code that draws from it: it is put into a profile."""
+    """Report an invalid distribution, by the code that draws from it: it is put into a profile."""
     if _first_not_finite(value, ""):
         return  # noted already
     one = {"sequential": {"overhead": {"kind": "constant", "value_s": 0}}}
@@ -474,23 +477,23 @@ def _distribution(source: Source, path: Path, value: dict[str, Any]) -> None:
         StorageProfile.from_json(json.dumps(profile), "")
     except BadInput as error:
         first = error.mistakes[0]
-        found = re.sub(r"\bread\.sequential\.overhead[.:]?\s?", "", first.found)
-        found = re.sub(r"unknown variant `(\w*)`", r"the unknown kind '\1'", found)
-        source.mistake(path, found, first.expected)
+        actual = re.sub(r"\bread\.sequential\.overhead[.:]?\s?", "", first.found)
+        actual = re.sub(r"unknown variant `(\w*)`", r"the unknown kind '\1'", actual)
+        source.mistake(path, actual, first.expected)
 
 
 def check_nodes(source: Source, file: PlatformFile) -> None:
-    """Adds what is wrong with the hosts as nodes to be put up, of a document whose form is right."""
+    """Add mistakes of the hosts as nodes to be started, in a document whose form is valid."""
     machines = []
     for i, group in enumerate(file.hosts):
         names = tuple(f"{group.group}-{k}" for k in range(group.count))
         machines.append(Machines(("hosts", i), names, group))
         for key, change in group.except_.items():
             machines.append(Machines(("hosts", i, "except", key), (), change))
-    said = {
+    options = {
         k: getattr(file.network, k)
         for k in ("subnet", "matrix", "latency", "jitter", "distribution")
     }
-    main = NamedNetworkFile(name=MAIN, **said)
+    main = NamedNetworkFile(name=MAIN, **options)
     networks = [Placed(("network",), main), *networks_of(None, file.networks, ())]
     check_emulation(source, machines, networks, file.schedule, ("schedule",))

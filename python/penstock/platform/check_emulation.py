@@ -1,4 +1,6 @@
-"""What is wrong with machines, networks and schedules beyond the form of their keys, each with its place."""
+"""Checks of machines, networks and schedules beyond the form of their keys, with the place of each
+mistake.
+"""
 
 from __future__ import annotations
 
@@ -55,31 +57,31 @@ def check_emulation(
     schedule: Sequence[EventFile],
     at: Path,
 ) -> None:
-    """Notes every mistake in `source`; `at` is where the schedule stands. No value is a template."""
+    """Add every mistake to `source`; `at` is the place of the schedule. No value is a template."""
     nodes = {name: m for m in machines for name in m.names}
-    known = {p.file.name: p.file for p in networks}
-    known.setdefault(MAIN, NamedNetworkFile(name=MAIN))
+    by_name = {p.file.name: p.file for p in networks}
+    by_name.setdefault(MAIN, NamedNetworkFile(name=MAIN))
     for m in machines:
-        _machine(source, m, known)
+        _machine(source, m, by_name)
     _networks(source, networks, nodes)
-    _addresses(source, machines, known)
+    _addresses(source, machines, by_name)
     for i, event in enumerate(schedule):
-        _event(source, (*at, i), event, nodes, known)
+        _event(source, (*at, i), event, nodes, by_name)
     _twice(source, schedule, at, nodes)
 
 
 def networks_of(
     main: NetworkPart | None, others: Sequence[NamedNetworkFile], above: Path
 ) -> list[Placed]:
-    """The network `net` (if anything is said of it) and the others, with their places."""
-    found = []
+    """The network `net` (if it is declared) and the others, with their places."""
+    placed = []
     if main is not None:
-        whole = NamedNetworkFile.model_validate(
+        network = NamedNetworkFile.model_validate(
             {"name": MAIN, **main.model_dump(by_alias=True, exclude_none=True)}
         )
-        found.append(Placed((*above, "network"), whole))
-    found += [Placed((*above, "networks", i), n) for i, n in enumerate(others)]
-    return found
+        placed.append(Placed((*above, "network"), network))
+    placed += [Placed((*above, "networks", i), n) for i, n in enumerate(others)]
+    return placed
 
 
 def _machine(source: Source, m: Machines, networks: dict[str, NamedNetworkFile]) -> None:
@@ -140,16 +142,16 @@ def _wire(source: Source, path: Path, wire: WireFile, above: WireFile | None = N
     jitter = wire.jitter or (above.jitter if above is not None else None)
     latency = wire.latency or (above.latency if above is not None else None)
     if wire.distribution is not None and jitter is None:
-        found = "a distribution without jitter"
-        source.mistake((*path, "distribution"), found, "jitter: 1ms", key=True)
+        actual = "a distribution without jitter"
+        source.mistake((*path, "distribution"), actual, "jitter: 1ms", key=True)
     if wire.jitter is not None:
         if parse_duration(wire.jitter) > parse_duration(latency or "0s"):
-            found = f"'{wire.jitter}', more than the latency ({latency or 'none'})"
+            actual = f"'{wire.jitter}', more than the latency ({latency or 'none'})"
             expected = "at most the latency; no packet arrives before it was sent"
-            source.mistake((*path, "jitter"), found, expected)
+            source.mistake((*path, "jitter"), actual, expected)
         if wire.distribution == "constant":
-            found, expected = "'constant' with jitter", "uniform, normal or pareto"
-            source.mistake((*path, "distribution"), found, expected)
+            actual, expected = "'constant' with jitter", "uniform, normal or pareto"
+            source.mistake((*path, "distribution"), actual, expected)
     if wire.reorder is not None and not parse_duration(latency or "0s"):
         expected = "latency: 1ms, which those that overtake do not have"
         source.mistake((*path, "reorder"), "reorder without latency", expected, key=True)
@@ -165,8 +167,8 @@ def _networks(source: Source, networks: Sequence[Placed], nodes: dict[str, Machi
                 expected = "letters, digits and '-' (at most 32), such as storage"
                 source.mistake((*path, "name"), f"the name '{network.name}'", expected)
             elif network.name in taken:
-                found = f"a second network called '{network.name}'"
-                source.mistake((*path, "name"), found, "each name once")
+                actual = f"a second network called '{network.name}'"
+                source.mistake((*path, "name"), actual, "each name once")
         taken.add(network.name)
         _wire(source, path, network)
         for a, peers in (network.matrix or {}).items():
@@ -191,11 +193,11 @@ def _networks(source: Source, networks: Sequence[Placed], nodes: dict[str, Machi
                 f"'{network.subnet}' for {count} nodes",
                 f"room for {count} nodes, the host and two addresses that none can have",
             )
-        for other, known in ranges:
-            if subnet.overlaps(known):
+        for other, taken_subnet in ranges:
+            if subnet.overlaps(taken_subnet):
                 source.mistake(
                     (*path, "subnet"),
-                    f"'{network.subnet}', which overlaps that of '{other}' ({known})",
+                    f"'{network.subnet}', which overlaps that of '{other}' ({taken_subnet})",
                     "addresses of its own",
                 )
         ranges.append((network.name, subnet))
@@ -204,14 +206,14 @@ def _networks(source: Source, networks: Sequence[Placed], nodes: dict[str, Machi
 def _subnet(source: Source, path: Path, text: str) -> ipaddress.IPv4Network | None:
     expected = "private IPv4 addresses as network/bits, such as 10.88.1.0/24"
     try:
-        found = ipaddress.IPv4Network(text)
+        subnet = ipaddress.IPv4Network(text)
     except ValueError as error:
         source.mistake(path, f"'{text}' ({error})", expected)
         return None
-    if not found.is_private or found.is_loopback or found.is_link_local or found.prefixlen < 8:
+    if not subnet.is_private or subnet.is_loopback or subnet.is_link_local or subnet.prefixlen < 8:
         source.mistake(path, f"'{text}'", expected)
         return None
-    return found
+    return subnet
 
 
 def _addresses(
@@ -232,8 +234,8 @@ def _addresses(
                 source.mistake(at, f"'{text}'", "an IPv4 address, such as 10.88.1.2")
                 continue
             if len(m.names) > 1:
-                found = f"one address for {len(m.names)} nodes"
-                source.mistake(at, found, "no address, or a node of its own")
+                actual = f"one address for {len(m.names)} nodes"
+                source.mistake(at, actual, "no address, or a node of its own")
             elif subnet is None:
                 expected = f"a subnet of the network '{interface.network}' that it lies in"
                 source.mistake(at, f"'{text}'", expected)
@@ -272,37 +274,37 @@ def _event(
     for pattern in event.nodes:
         fit = fnmatch.filter(nodes, pattern)
         if not fit:
-            found = f"'{pattern}', which is no node"
-            source.mistake((*path, "nodes"), found, _nodes(nodes, pattern))
+            actual = f"'{pattern}', which is no node"
+            source.mistake((*path, "nodes"), actual, _nodes(nodes, pattern))
         chosen += fit
-    said = event.model_fields_set
-    of_disk = [k for k in _OF_DISK if k in said]
+    fields = event.model_fields_set
+    of_disk = [k for k in _OF_DISK if k in fields]
     if of_disk and event.disk is None:
         source.mistake(path, f"{of_disk[0]} without disk", "disk: the name of one", key=True)
     if event.disk is not None:
         if not of_disk:
             expected = "what changes on it: limits, features or profile"
             source.mistake((*path, "disk"), "a disk and no change of it", expected, key=True)
-        known = sorted({d.name for n in chosen for d in nodes[n].file.disks})
-        if chosen and not fnmatch.filter(known, event.disk):
-            expected = f"a disk of these nodes: {listed(known) or 'they have none'}"
-            found = f"the disk '{event.disk}'"
-            source.mistake((*path, "disk"), found, expected + suggestion(event.disk, known))
+        disks = sorted({d.name for n in chosen for d in nodes[n].file.disks})
+        if chosen and not fnmatch.filter(disks, event.disk):
+            expected = f"a disk of these nodes: {listed(disks) or 'they have none'}"
+            actual = f"the disk '{event.disk}'"
+            source.mistake((*path, "disk"), actual, expected + suggestion(event.disk, disks))
     if event.time_scale is not None and event.profile is None:
         source.mistake((*path, "time_scale"), "time_scale without profile", "profile", key=True)
-    wired = said & set(WireFile.model_fields)
+    wired = fields & set(WireFile.model_fields)
     network = event.network or MAIN
     if event.network is not None and not wired:
         expected = "what changes: bandwidth, latency, loss, …"
         source.mistake((*path, "network"), "a network and no change of it", expected, key=True)
     if wired and network not in networks:
         names = list(networks)
-        found = f"the unknown network '{network}'"
-        source.mistake((*path, "network"), found, f"{listed(names)}{suggestion(network, names)}")
+        actual = f"the unknown network '{network}'"
+        source.mistake((*path, "network"), actual, f"{listed(names)}{suggestion(network, names)}")
     elif wired and chosen and not any(_is_in(nodes[n].file, network) for n in chosen):
-        found = f"the network '{network}', where none of these nodes is"
-        source.mistake((*path, "network"), found, "a network of theirs", key=True)
-    changes = said - {"at", "phase", "when", "nodes", "disk", "network", "time_scale"}
+        actual = f"the network '{network}', where none of these nodes is"
+        source.mistake((*path, "network"), actual, "a network of theirs", key=True)
+    changes = fields - {"at", "phase", "when", "nodes", "disk", "network", "time_scale"}
     if not changes and event.disk is None and event.network is None:
         expected = "one of limits, features, bandwidth, latency, cpus, memory, node, …"
         source.mistake(path, "an event that changes nothing", expected, key=True)
@@ -321,8 +323,10 @@ def _condition(source: Source, path: Path, event: EventFile, nodes: dict[str, Ma
     at = (*path, "when")
     kinds = [k for k in ("metric", "log", "phase") if getattr(when, k) is not None]
     if len(kinds) != 1:
-        found = f"both {listed(kinds).replace(' or ', ' and ')}" if kinds else "nothing to wait for"
-        source.mistake(at, found, "one of metric (with above or below), log (with regex), phase")
+        actual = (
+            f"both {listed(kinds).replace(' or ', ' and ')}" if kinds else "nothing to wait for"
+        )
+        source.mistake(at, actual, "one of metric (with above or below), log (with regex), phase")
         return
     if kinds == ["metric"] and (when.above is None) == (when.below is None):
         source.mistake(at, "a metric without one bound", "either above or below")
@@ -336,8 +340,8 @@ def _condition(source: Source, path: Path, event: EventFile, nodes: dict[str, Ma
         elif when.disk not in disks:
             shown = disks if len(disks) <= 8 else [*disks[:7], "…"]
             expected = f"NODE.DISK: {listed(shown) or 'there are no disks'}"
-            found = f"the disk '{when.disk}'"
-            source.mistake((*at, "disk"), found, expected + suggestion(when.disk, disks))
+            actual = f"the disk '{when.disk}'"
+            source.mistake((*at, "disk"), actual, expected + suggestion(when.disk, disks))
     if (kinds == ["log"]) != (when.regex is not None):
         source.mistake(at, "a log or a regex alone", "log and regex together")
     if when.regex is not None:
@@ -351,22 +355,22 @@ def _twice(
     source: Source, schedule: Sequence[EventFile], at: Path, nodes: dict[str, Machines]
 ) -> None:
     """Two values of one key at one time."""
-    said: dict[tuple[object, ...], int] = {}
+    seen: dict[tuple[object, ...], int] = {}
     for i, event in enumerate(schedule):
         if event.when is not None:
             continue
         date = (parse_duration(event.at), event.phase)
-        for made in events_of(event, None):
-            for node in {n for p in made.nodes for n in fnmatch.filter(nodes, p)}:
-                names: list[str | None] = [made.name]
-                if made.resource == "disk":
+        for change in events_of(event, None):
+            for node in {n for p in change.nodes for n in fnmatch.filter(nodes, p)}:
+                names: list[str | None] = [change.name]
+                if change.resource == "disk":
                     there = (d.name for d in nodes[node].file.disks)
-                    names = [d for d in there if fnmatch.fnmatchcase(d, made.name or "")]
-                for name, key in itertools.product(names, keys_of(made.patch)):
-                    whose = (*date, node, made.resource, name)
-                    whole, dot, _ = key.partition(".")
-                    for other in (key, whole if dot else f"{whole}."):
-                        before = said.get((*whose, other), i)
+                    names = [d for d in there if fnmatch.fnmatchcase(d, change.name or "")]
+                for name, key in itertools.product(names, keys_of(change.patch)):
+                    whose = (*date, node, change.resource, name)
+                    parent, dot, _ = key.partition(".")
+                    for other in (key, parent if dot else f"{parent}."):
+                        before = seen.get((*whose, other), i)
                         if before != i:
                             source.mistake(
                                 (*at, i),
@@ -374,6 +378,6 @@ def _twice(
                                 f"one value at one time; entry {before + 1} says one already",
                             )
                             return
-                    said[*whose, key] = i
+                    seen[*whose, key] = i
                     if dot:
-                        said[*whose, f"{whole}."] = i
+                        seen[*whose, f"{parent}."] = i

@@ -1,4 +1,4 @@
-"""What is wrong with powers and prices beyond the form of their keys."""
+"""Checks of powers and prices beyond the form of their keys."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from penstock.spec.units import parse_frequency, parse_power, parse_price
 
 
 def check_power(source: Source, path: Path, power: dict[str, Any], *, written: bool) -> None:
-    """Notes what is wrong with the power at `path`, `power` being what holds there in all."""
-    said = power.get("states")
-    states = [s for s in (said if isinstance(said, list) else []) if isinstance(s, dict)]
+    """Add mistakes of the power at `path`; `power` has all values that hold there."""
+    declared = power.get("states")
+    states = [s for s in (declared if isinstance(declared, list) else []) if isinstance(s, dict)]
     names = [str(s.get("frequency")) for s in states]
     hertz = [_hertz(n) for n in names]
     chosen = power.get("frequency")
@@ -28,8 +28,8 @@ def check_power(source: Source, path: Path, power: dict[str, Any], *, written: b
         source.mistake((*path, "frequency"), f"the frequency '{chosen}'", expected)
     for i, hz in enumerate(hertz):
         if hz is not None and hz in hertz[:i]:
-            found = f"the frequency '{names[i]}' a second time"
-            source.mistake((*path, "states", i, "frequency"), found, "each once")
+            actual = f"the frequency '{names[i]}' a second time"
+            source.mistake((*path, "states", i, "frequency"), actual, "each once")
     if "idle" not in power and (not states or chosen is None):
         source.mistake(
             path, "no 'idle'", "the power of a host that does nothing, such as 91.6 W", key=True
@@ -74,8 +74,8 @@ def _quietly(parse: Callable[[str], float], text: Any) -> float | None:
 
 
 def _hertz(text: Any) -> float | None:
-    found = _quietly(parse_frequency, text)
-    return None if found is None else float(f"{found:.9g}")
+    hz = _quietly(parse_frequency, text)
+    return None if hz is None else float(f"{hz:.9g}")
 
 
 def _watts(text: Any) -> float | None:

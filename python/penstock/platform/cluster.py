@@ -1,4 +1,4 @@
-"""The cluster that a platform file declares, as the emulator takes it."""
+"""The cluster that a platform file declares, as a specification for the emulator."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _Wire = TypeVar("_Wire", bound=WireFile)
 
 
 def cluster_spec(platform: Platform) -> ClusterSpec:
-    """The hosts of a platform as nodes to be put up, `GROUP-0`, `GROUP-1`, … with their disks and links.
+    """The hosts of a platform as nodes to be started, `GROUP-0`, `GROUP-1`, … with their disks and links.
 
     Roles, service times, store, power and prices have no counterpart: what runs on the nodes brings them.
     """
     main = main_network(platform)
     machines: list[tuple[str, MachineFile]] = []
     for host in platform.hosts:
-        own = _said(host.part.network, WireFile.model_fields) if host.part.network else {}
-        said = host.part.interfaces or [InterfaceFile(network=MAIN)]
-        interfaces = [_with_link(i, own) if i.network == MAIN else i for i in said]
+        own = _declared(host.part.network, WireFile.model_fields) if host.part.network else {}
+        declared = host.part.interfaces or [InterfaceFile(network=MAIN)]
+        interfaces = [_with_link(i, own) if i.network == MAIN else i for i in declared]
         machines.append((host.name, host.part.model_copy(update={"interfaces": interfaces})))
     return cluster_of(
         platform.name,
@@ -66,8 +66,8 @@ def checked_cluster(platform: Platform) -> ClusterSpec:
 def main_network(platform: Platform) -> NamedNetworkFile:
     """The section `network` of a platform file as the network that its nodes are in, but for bandwidths:
     those are merged into each host's own link. BadInput for a rate that no link can be held to."""
-    said = _said(platform.file.network, NetworkPart.model_fields)
-    wire = {k: v for k, v in said.items() if k not in ("bandwidth", "out", "in")}
+    declared = _declared(platform.file.network, NetworkPart.model_fields)
+    wire = {k: v for k, v in declared.items() if k not in ("bandwidth", "out", "in")}
     return _checked(NamedNetworkFile, {"name": MAIN, **wire})
 
 
@@ -77,7 +77,7 @@ def _with_link(interface: InterfaceFile, link: Mapping[str, Any]) -> InterfaceFi
     return _checked(InterfaceFile, {**link, **own, "network": MAIN})
 
 
-def _said(part: LinkFile, keys: Iterable[str]) -> dict[str, Any]:
+def _declared(part: LinkFile, keys: Iterable[str]) -> dict[str, Any]:
     names = {"in_": "in"}
     values = {names.get(k, k): getattr(part, k, None) for k in keys}
     return {k: v for k, v in values.items() if v is not None}
@@ -96,22 +96,22 @@ def _checked(model: type[_Wire], values: dict[str, Any]) -> _Wire:
 
 
 def not_predicted(platform: Platform) -> list[str]:
-    """What of a platform's nodes a prediction leaves out, one text each."""
+    """Parts of a platform's nodes that a prediction leaves out, one text each."""
     file = platform.file
-    found = []
+    texts = []
     links = [file.network, *(h.network for h in file.hosts if h.network is not None)]
     keys = ("jitter", *SHARES)
-    said = [k for k in keys if any(getattr(link, k, None) is not None for link in links)]
-    if said:
-        found.append(f"the network's {', '.join(said)}")
+    impairments = [k for k in keys if any(getattr(link, k, None) is not None for link in links)]
+    if impairments:
+        texts.append(f"the network's {', '.join(impairments)}")
     if file.networks:
-        found.append(f"the networks {', '.join(n.name for n in file.networks)}")
+        texts.append(f"the networks {', '.join(n.name for n in file.networks)}")
     features = {
         f"{g.group}.{d.name}" for g in file.hosts for d in g.disks if d.features is not None
     }
     if features:
-        found.append(f"features of the disks {', '.join(sorted(features))}")
+        texts.append(f"features of the disks {', '.join(sorted(features))}")
     if file.schedule:
         count = len(file.schedule)
-        found.append(f"the schedule ({count} change{'s' * (count != 1)})")
-    return [f"not in the prediction: {text}" for text in found]
+        texts.append(f"the schedule ({count} change{'s' * (count != 1)})")
+    return [f"not in the prediction: {text}" for text in texts]

@@ -1,4 +1,4 @@
-"""Changes of a disk as words, `key=value`: units are exact, a number without one is refused."""
+"""Changes of a disk as arguments, `key=value`: units are exact, a number without one is refused."""
 
 from __future__ import annotations
 
@@ -104,31 +104,31 @@ OF_DISKS: Mapping[str, tuple[tuple[str, ...], Reader]] = {
     "profile": (("profile",), _profile),
     "power_cut": (("power_cut",), parse_flag),
 }
-#: keys of which only `max` can be said: it puts back all that is below them
-WHOLE = ("limits", "slow", "slow.stall", "slow.random", "bad_space")
-#: keys that are nothing without others, so that what is above them is put back instead
+#: keys with the only value `max`, which resets all keys below them
+GROUPS = ("limits", "slow", "slow.stall", "slow.random", "bad_space")
+#: keys that need others, so that the key above them is reset instead
 _PARTS = ("slow.stall.", "slow.random.", "bad_space.", "power_cut")
 #: first words of all keys: features of a disk, and its limits, profile and power
 FIRST = frozenset(key.partition(".")[0] for key in OF_DISKS)
 
 
 def where(key: str, text: str) -> tuple[str, ...]:
-    """Where the value `text` of a key goes in a patch. Raises BadInput for one that is no key."""
-    if key in WHOLE and text == "max":
+    """Path of a key's value `text` in a patch. Raises BadInput for an unknown key."""
+    if key in GROUPS and text == "max":
         return tuple(key.split("."))
     if key in OF_DISKS:
         return OF_DISKS[key][0]
-    known = ", ".join([*OF_DISKS, *(f"{whole}=max" for whole in WHOLE)])
-    raise BadInput(f"found {key!r}; expected one of {known}")
+    keys = ", ".join([*OF_DISKS, *(f"{group}=max" for group in GROUPS)])
+    raise BadInput(f"found {key!r}; expected one of {keys}")
 
 
-def patch_of(words: Sequence[str]) -> dict[str, Any]:
-    """The patch that words such as `limits.read=10MiB/s` ask for; `max` puts back what was without.
+def patch_of(arguments: Sequence[str]) -> dict[str, Any]:
+    """The patch of arguments such as `limits.read=10MiB/s`; `max` resets a value.
 
-    Raises BadInput that says which word is wrong, what was found and what was expected.
+    Raises BadInput that names the argument, the actual and the expected value.
     """
     patch: dict[str, Any] = {}
-    for word in words:
+    for word in arguments:
         key, equals, text = word.partition("=")
         if not equals:
             raise BadInput(f"found {word!r}; expected key=value, such as limits.read=10MiB/s")

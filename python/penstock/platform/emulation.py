@@ -1,7 +1,6 @@
-"""What a platform (or a treatment of a study) puts up: machines and networks in numbers, for `emulate/`.
+"""Machines and networks that a platform (or a treatment of a study) declares, in numbers, for `emulate/`.
 
-Pure: nothing here looks at the host. What is wrong with the values was found before, with its line
-(`platform/check_emulation.py`).
+Pure: nothing here reads the host. The values were checked before (`platform/check_emulation.py`).
 """
 
 from __future__ import annotations
@@ -72,23 +71,23 @@ def cluster_of(
     base_dir: Path,
     runtime: str | None = None,
 ) -> ClusterSpec:
-    """The cluster of these machines (name, what is said of it). Nothing in them is a template any more."""
-    known = {n.name: n for n in networks}
-    if MAIN not in known and any(
+    """The cluster of these machines (name, declaration). They have no templates any more."""
+    by_name = {n.name: n for n in networks}
+    if MAIN not in by_name and any(
         i.network == MAIN
         for _, m in machines
         for i in m.interfaces or [InterfaceFile(network=MAIN)]
     ):
-        known[MAIN] = NamedNetworkFile(name=MAIN)
+        by_name[MAIN] = NamedNetworkFile(name=MAIN)
     names = [machine for machine, _ in machines]
     return ClusterSpec(
         name=name,
-        nodes=tuple(_node(n, m, known, profiles, base_dir) for n, m in machines),
-        networks=tuple(_network(n, names, dict(machines)) for n in known.values()),
+        nodes=tuple(_node(n, m, by_name, profiles, base_dir) for n, m in machines),
+        networks=tuple(_network(n, names, dict(machines)) for n in by_name.values()),
         events=tuple(
-            _with_log(made, base_dir)
+            _with_log(change, base_dir)
             for event in schedule
-            for made in events_of(event, profiles, known)
+            for change in events_of(event, profiles, by_name)
         ),
         runtime=cast(Any, runtime or "auto"),
     )
@@ -162,8 +161,8 @@ def limits_of(limits: LimitsFile | None) -> Limits:
 
 
 def limits_patch(limits: LimitsFile) -> dict[str, float | None]:
-    """What is said of limits, in numbers; `max` is None."""
-    found: dict[str, float | None] = {}
+    """Limits in numbers; `max` is None."""
+    patch: dict[str, float | None] = {}
     for key, parse in (
         ("read", parse_limit),
         ("write", parse_limit),
@@ -172,65 +171,65 @@ def limits_patch(limits: LimitsFile) -> dict[str, float | None]:
     ):
         text = getattr(limits, key)
         if text is not None:
-            found[key if key.endswith("iops") else f"{key}_bps"] = parse(text)
-    return found
+            patch[key if key.endswith("iops") else f"{key}_bps"] = parse(text)
+    return patch
 
 
 def features_patch(features: FeaturesFile) -> dict[str, Any]:
-    """What is said of a disk's features, as the disk server takes it (docs/emulation.md)."""
-    found: dict[str, Any] = {}
+    """Features of a disk as a patch for the disk server (docs/emulation.md)."""
+    patch: dict[str, Any] = {}
     for key, read in _FEATURES.items():
         value = getattr(features, key)
         if value is not None:
-            found[key] = None if is_max(value) else read(value)
-    return found
+            patch[key] = None if is_max(value) else read(value)
+    return patch
 
 
 def is_max(value: Any) -> bool:
-    """Whether a value puts back what was without it."""
+    """True if a value resets its key."""
     return isinstance(value, str) and value.strip() == MAX
 
 
 def _bad_space(bad: BadSpaceFile) -> dict[str, Any] | None:
     if parse_portion(bad.share) == 0:
         return None
-    found: dict[str, Any] = {"share": parse_portion(bad.share), "mode": bad.mode}
+    patch: dict[str, Any] = {"share": parse_portion(bad.share), "mode": bad.mode}
     if bad.seed is not None:
-        found["seed"] = int(bad.seed)
+        patch["seed"] = int(bad.seed)
     if bad.op is not None:
-        found["op"] = bad.op
-    return found
+        patch["op"] = bad.op
+    return patch
 
 
 def _slow(slow: SlowFile) -> dict[str, Any]:
-    found: dict[str, Any] = {"factor": None if is_max(slow.factor) else float(slow.factor)}
+    patch: dict[str, Any] = {"factor": None if is_max(slow.factor) else float(slow.factor)}
     if slow.ramp is not None:
-        found["ramp_s"] = None if is_max(slow.ramp) else parse_duration(slow.ramp)
+        patch["ramp_s"] = None if is_max(slow.ramp) else parse_duration(slow.ramp)
     if isinstance(slow.stall, StallFile):
         period_s, length_s = (parse_duration(t) for t in (slow.stall.period, slow.stall.length))
-        found["stall"] = {"period_s": period_s, "length_s": length_s}
+        patch["stall"] = {"period_s": period_s, "length_s": length_s}
     elif slow.stall is not None:
-        found["stall"] = None
+        patch["stall"] = None
     if isinstance(slow.random, SlowNowAndThenFile):
         share = parse_portion(slow.random.probability)
-        found["random"] = {"probability": share, "factor": float(slow.random.factor)}
+        patch["random"] = {"probability": share, "factor": float(slow.random.factor)}
     elif slow.random is not None:
-        found["random"] = None
-    return found
+        patch["random"] = None
+    return patch
 
 
 def _fault(fault: FaultFile) -> dict[str, Any]:
-    found: dict[str, Any] = {"op": fault.op, "error": fault.error, "mode": fault.mode}
+    patch: dict[str, Any] = {"op": fault.op, "error": fault.error, "mode": fault.mode}
     for key, text in (("from", fault.from_), ("to", fault.to)):
         if text is not None:
-            found[key] = parse_size(text)
+            patch[key] = parse_size(text)
     if fault.file is not None:
-        found["file"] = fault.file
+        patch["file"] = fault.file
     if fault.probability is not None:
-        found["probability"] = parse_portion(fault.probability)
+        patch["probability"] = parse_portion(fault.probability)
     if fault.seed is not None:
-        found["seed"] = int(fault.seed)
-    return found
+        patch["seed"] = int(fault.seed)
+    return patch
 
 
 _FEATURES: dict[str, Callable[[Any], Any]] = {
@@ -265,28 +264,28 @@ def _interface(own: InterfaceFile, network: NamedNetworkFile) -> LinkSpec:
 
 
 def _way(wire: WireFile) -> dict[str, Any]:
-    """What is said of a delay, with the words of `Delay`."""
-    found: dict[str, Any] = {}
+    """A delay with the fields of `Delay`."""
+    fields: dict[str, Any] = {}
     if wire.latency is not None:
-        found["mean_s"] = parse_duration(wire.latency)
+        fields["mean_s"] = parse_duration(wire.latency)
     if wire.jitter is not None:
-        found["jitter_s"] = parse_duration(wire.jitter)
-        found["distribution"] = "uniform"
+        fields["jitter_s"] = parse_duration(wire.jitter)
+        fields["distribution"] = "uniform"
     if wire.distribution is not None:
-        found["distribution"] = wire.distribution
-    return found
+        fields["distribution"] = wire.distribution
+    return fields
 
 
 def _rates(wire: WireFile) -> dict[str, float | None]:
-    found: dict[str, float | None] = {}
+    rates: dict[str, float | None] = {}
     for text, keys in (
         (wire.bandwidth, ("out_bps", "in_bps")),
         (wire.out, ("out_bps",)),
         (wire.in_, ("in_bps",)),
     ):
         if text is not None:
-            found.update(dict.fromkeys(keys, parse_limit(text)))
-    return found
+            rates.update(dict.fromkeys(keys, parse_limit(text)))
+    return rates
 
 
 def _shares(wire: WireFile) -> dict[str, float]:
@@ -295,17 +294,17 @@ def _shares(wire: WireFile) -> dict[str, float]:
 
 
 def wire_patch(wire: WireFile, network: NamedNetworkFile | None = None) -> dict[str, Any]:
-    """A change of an interface in `network`, with the words of `LinkSpec`; no limit is None."""
-    found: dict[str, Any] = dict(_rates(wire))
+    """A change of an interface in `network`, with the fields of `LinkSpec`; no limit is None."""
+    patch: dict[str, Any] = dict(_rates(wire))
     delay = _way(wire)
     if delay:
         below = network.latency if network is not None and network.jitter is not None else None
         leaving = dict(delay)
         if "mean_s" in delay and below is not None:
             leaving["mean_s"] += parse_duration(below)
-        found |= {"delay": leaving, "in_delay": delay}
+        patch |= {"delay": leaving, "in_delay": delay}
     shares = _shares(wire)
-    return found | shares | {f"in_{k}": v for k, v in shares.items()}
+    return patch | shares | {f"in_{k}": v for k, v in shares.items()}
 
 
 def _network(
@@ -337,7 +336,7 @@ def delays_of(
 ) -> dict[tuple[str, str], float]:
     """Latencies of a matrix from node to node [s]; a later entry goes before an earlier one, and the way back
     is the same where it is not said."""
-    said: dict[tuple[str, str], float] = {}
+    forward: dict[tuple[str, str], float] = {}
     back: dict[tuple[str, str], float] = {}
     for source, peers in matrix.items():
         for target, latency in peers.items():
@@ -345,8 +344,8 @@ def delays_of(
             for a in fnmatch.filter(names, source):
                 for b in fnmatch.filter(names, target):
                     if a != b:
-                        said[a, b] = back[b, a] = delay
-    return back | said
+                        forward[a, b] = back[b, a] = delay
+    return back | forward
 
 
 def events_of(
@@ -393,15 +392,15 @@ def events_of(
 
 
 def _disk_patch(event: EventFile, profiles: Profiles | None) -> dict[str, Any]:
-    found = features_patch(event.features) if event.features is not None else {}
+    patch = features_patch(event.features) if event.features is not None else {}
     if event.limits is not None:
-        found["limits"] = None if is_max(event.limits) else limits_patch(event.limits)
+        patch["limits"] = None if is_max(event.limits) else limits_patch(event.limits)
     if event.profile is not None and is_max(event.profile):
-        found["profile"] = None
+        patch["profile"] = None
     elif event.profile is not None and profiles is None:
-        found["profile"] = event.profile
+        patch["profile"] = event.profile
     elif event.profile is not None and profiles is not None:
-        found["profile"] = scaled(dict(profiles(event.profile)), float(event.time_scale or 1.0))
+        patch["profile"] = scaled(dict(profiles(event.profile)), float(event.time_scale or 1.0))
     if event.power_cut is not None and flag_of(event.power_cut):
-        found["power_cut"] = True
-    return found
+        patch["power_cut"] = True
+    return patch

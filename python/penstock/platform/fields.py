@@ -98,10 +98,10 @@ PlainSize = Annotated[
 
 
 def _or_word(
-    parse: Callable[[str], float], words: tuple[str, ...], expected: str
+    parse: Callable[[str], float], keywords: tuple[str, ...], expected: str
 ) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
-        if value in words:
+        if value in keywords:
             return value
         if not isinstance(value, str):
             raise expect(expected)

@@ -43,7 +43,7 @@ Role = Literal["client", "storage", "manager"]
 
 
 class ServiceFile(Part):
-    """How long one request takes on one server: overhead + bytes × per_byte (or bytes / rate)."""
+    """Time of one request on one server: overhead + bytes × per_byte (or bytes / rate)."""
 
     overhead: Time = Field("0s", description="What does not depend on the size.")
     per_byte: TimePerSize | None = Field(None, description="Time per size, such as 1 ms/MiB.")
@@ -96,7 +96,7 @@ class NetworkFile(LinkFile):
 
 
 class StorageFile(Part):
-    """What stores chunks on a host: seeded service times, a storage profile, or one of the host's disks."""
+    """Storage of chunks on a host: seeded service times, a storage profile, or one of the host's disks."""
 
     read: ServiceFile | None = Field(None, description="Service of one chunk read.")
     write: ServiceFile | None = Field(None, description="Service of one chunk written.")
@@ -124,7 +124,7 @@ class ManagerFile(Part):
 
 
 class ClientFile(Part):
-    """What a client itself needs for a request."""
+    """Cost of a request on a client itself."""
 
     service: ServiceFile = Field(
         ServiceFile.model_validate({}), description="Service of one request; none."
@@ -147,7 +147,7 @@ class StateFile(Part):
 
 
 class PowerFile(Part):
-    """What a host draws, in all, in each of its activities."""
+    """Power of a host, in all, in each of its activities."""
 
     idle: Watts | None = Field(None, description="Doing nothing.")
     app: Watts | None = Field(None, description="While computing; idle if not said.")
@@ -168,14 +168,14 @@ class PowerFile(Part):
 
 
 class PriceFile(Part):
-    """What a host costs."""
+    """Price of a host."""
 
     per_host: PricePerTime = Field(description="Per host and time, such as 0.10 EUR/h.")
     started_hours: bool = Field(False, description="Every started hour is paid in full.")
 
 
 class HostFile(MachineFile):
-    """What may be said of a group and of single hosts of it."""
+    """Properties of a group and of single hosts of it."""
 
     network: LinkFile | None = Field(None, description="Its link, where it is not the network's.")
     speed: Factor | None = Field(None, description="Of computing; 1 is the workload's own.")
@@ -204,7 +204,7 @@ class GroupFile(HostFile):
 
 
 class StoreFile(Part):
-    """How the object store lays out and moves data, and what it is put up with."""
+    """Layout and data movement of the object store, and its engine."""
 
     engine: Text | None = Field(
         None, description="What `penstock store up` puts up; without like, its values hold."
@@ -262,7 +262,7 @@ class ProtocolFile(Part):
 
 
 class SchedulerFile(Part):
-    """Which host runs a task."""
+    """Choice of the host that runs a task."""
 
     kind: Literal["workqueue", "data_location"] = Field(
         "workqueue", description="The next idle host, or the one that holds the data."
@@ -280,7 +280,7 @@ class SchedulerFile(Part):
 
 
 class LaunchFile(Part):
-    """What starting a task costs."""
+    """Cost of starting a task."""
 
     overhead: Time = Field("0s", description="Of every task, unless the workload says.")
     stagger: Time = Field(
@@ -294,7 +294,7 @@ class LaunchFile(Part):
 
 
 class PreprocessFile(Part):
-    """What happens to operations before they reach the store."""
+    """Processing of operations before they reach the store."""
 
     aggregate: bool = Field(True, description="Operations that continue each other become one.")
     cache: PlainSize = Field("0B", description="Chunks that a client keeps.")

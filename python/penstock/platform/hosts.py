@@ -1,4 +1,4 @@
-"""A platform: hosts by group, what serves on them, what joins them. As read, as changed, in numbers."""
+"""A platform: hosts by group, their services, their network. As read, as changed, in numbers."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Platform:
 
     @property
     def predictable(self) -> bool:
-        """Whether its hosts have roles in a prediction, so that it is more than nodes to be put up."""
+        """True if its hosts have roles in a prediction, so that it is more than nodes to be started."""
         return has_roles(self.document)
 
     @property
@@ -85,13 +85,12 @@ class Platform:
 
     @property
     def power(self) -> dict[str, Power]:
-        """What each host draws, by its name; without hosts that do not count or of which nothing
-        was said."""
+        """Power of each host, by its name; without hosts that do not count or have no declared power."""
         return {h.name: h.power for h in self.hosts if h.power is not None}
 
     @property
     def price(self) -> dict[str, Price]:
-        """What each host costs, by its name; without hosts of which nothing was said."""
+        """Price of each host, by its name; without hosts that have no declared price."""
         return {h.name: h.price for h in self.hosts if h.price is not None}
 
     @property
@@ -126,8 +125,8 @@ class Platform:
     def with_values(self, values: Mapping[str, Any]) -> Platform:
         """The platform with other values at dotted paths, such as {"hosts.app.count": 14, "store.chunk":
         "256KiB"}. Text that is a number is one. What is chosen so is certain. BadInput with every mistake."""
-        said = {path: (_number(value), f"{path}={value}") for path, value in values.items()}
-        return _with(self, said)
+        changes = {path: (_number(value), f"{path}={value}") for path, value in values.items()}
+        return _with(self, changes)
 
     def sample(self, rng: np.random.Generator, *, assumptions: bool = False) -> Platform:
         """The platform with each estimate drawn from its interval, with `assumptions` those as well."""
@@ -187,11 +186,11 @@ def moved(value: Any, old: FilePath, new: FilePath) -> Any:
         return [moved(v, old, new) for v in value]
     if not isinstance(value, dict):
         return value
-    found = {k: moved(v, old, new) if k != "facts" else v for k, v in value.items()}
-    name = found.get("profile")
+    copy = {k: moved(v, old, new) if k != "facts" else v for k, v in value.items()}
+    name = copy.get("profile")
     if isinstance(name, str) and name not in ready_names():
-        found["profile"] = os.path.relpath(old / name, new)
-    return found
+        copy["profile"] = os.path.relpath(old / name, new)
+    return copy
 
 
 def _number(value: Any) -> Any:
@@ -217,31 +216,31 @@ def _copy(source: Source, document: dict[str, Any]) -> Source:
 
 
 def _put_all(source: Source, values: Mapping[str, tuple[Any, str]]) -> None:
-    """Sets values at dotted paths, each with where it was said."""
-    held = ranged(source.value)
+    """Set values at dotted paths, each with its origin."""
+    assumptions = ranged(source.value)
     mistakes = []
     paths = []
     order = sorted(values.items(), key=lambda v: not v[0].endswith(_KINDS))
-    for name, (value, said) in order:
+    for name, (value, option) in order:
         try:
             path = find(source.value, name)
         except NoPath as error:
-            mistakes.append(Mistake(said, 1, 1, error.found, error.expected))
+            mistakes.append(Mistake(option, 1, 1, error.actual, error.expected))
             continue
         if len(path) > 1 and path[-2] == "storage":
             _other_storage(source, path)
         paths.append(path)
         put(source.value, path, copy.deepcopy(value))
-        made = [path[:i] for i in range(1, len(path)) if path[:i] not in source.values]
+        parents = [path[:i] for i in range(1, len(path)) if path[:i] not in source.values]
         for table in (source.keys, source.values):
-            for known in [p for p in table if p[: len(path)] == path and len(p) > len(path)]:
-                del table[known]
-            table[path] = Position(said, 1, 1)
-            table.update(dict.fromkeys(made, Position(said, 1, 1)))
+            for stale in [p for p in table if p[: len(path)] == path and len(p) > len(path)]:
+                del table[stale]
+            table[path] = Position(option, 1, 1)
+            table.update(dict.fromkeys(parents, Position(option, 1, 1)))
     if mistakes:
         raise BadInput(mistakes=mistakes)
     _expand_short(source)
-    forget(source.value, held, paths)
+    forget(source.value, assumptions, paths)
 
 
 def _other_storage(source: Source, path: Path) -> None:
@@ -294,21 +293,21 @@ def _short(source: Source, holder: dict[str, Any], path: Path, inner: str) -> No
     if isinstance(holder.get(str(key)), str) or is_estimate(holder.get(str(key))):
         holder[str(key)] = {inner: holder[str(key)]}
         for table in (source.keys, source.values):
-            for known in [p for p in table if p[: len(path)] == path]:
-                table[(*path, inner, *known[len(path) :])] = table[known]
+            for below in [p for p in table if p[: len(path)] == path]:
+                table[(*path, inner, *below[len(path) :])] = table[below]
 
 
 def platform_from(
     source: Source,
     base_dir: FilePath,
-    known: dict[str, dict[str, Any]],
+    loaded: dict[str, dict[str, Any]],
     chosen: frozenset[Path],
     *,
     first: bool = False,
     predicted: bool | None = True,
 ) -> Platform:
     """Checks everything, the ends of ranges too when it is read for the `first` time; BadInput with every
-    mistake. Profiles that are `known` are not read again."""
+    mistake. Profiles that are `loaded` are not read again."""
     _expand_short(source)
     expand_in(source, base_dir)
     plain = stripped(source.value)
@@ -322,7 +321,7 @@ def platform_from(
             dataclasses.replace(m, expected=m.expected.removesuffix(", or a template"))
             for m in source.mistakes
         ]
-    profiles = check(source, plain, base_dir, known, written=first, predicted=predicted)
+    profiles = check(source, plain, base_dir, loaded, written=first, predicted=predicted)
     if source.mistakes or file is None:
         raise BadInput(mistakes=in_order(source.mistakes))
     if first:

@@ -56,10 +56,10 @@ def merge(base: Any, change: Any, *, storage: bool = False) -> Any:
         return base if change is None else change
     if storage and kind_of_storage(change) not in ("", kind_of_storage(base)):
         return dict(change)
-    found = dict(base)
+    merged = dict(base)
     for key, value in change.items():
-        found[key] = merge(found.get(key), value, storage=key == "storage")
-    return found
+        merged[key] = merge(merged.get(key), value, storage=key == "storage")
+    return merged
 
 
 def kind_of_storage(storage: Mapping[str, Any]) -> str:
@@ -71,7 +71,7 @@ def kind_of_storage(storage: Mapping[str, Any]) -> str:
 
 
 def covers(key: str, index: int) -> bool:
-    """Whether a key of `except`, `3` or `3-5`, names the host `index`. ValueError if it names none."""
+    """True if a key of `except`, `3` or `3-5`, names the host `index`. ValueError if it names none."""
     first, dash, last = key.partition("-")
     return int(first) <= index <= int(last if dash else first)
 
@@ -87,7 +87,7 @@ def parts(document: dict[str, Any]) -> list[tuple[dict[str, Any], int, dict[str,
     shared = {k: document[k] for k in ("power", "price") if document.get(k) is not None}
     link = {k: v for k, v in (document.get("network") or {}).items() if k in _LINK}
     shared["network"] = link
-    found = []
+    hosts = []
     for group in document["hosts"]:
         own = {k: v for k, v in group.items() if k not in ("group", "count", "roles", "except")}
         base = merge(shared, own)
@@ -97,8 +97,8 @@ def parts(document: dict[str, Any]) -> list[tuple[dict[str, Any], int, dict[str,
             for key, change in changes.items():
                 if covers(key, index):
                     part = merge(part, change)
-            found.append((group, index, part))
-    return found
+            hosts.append((group, index, part))
+    return hosts
 
 
 _LINK = ("bandwidth", "out", "in", "loopback")
@@ -149,18 +149,20 @@ def scale_times(distribution: Any, factor: float) -> Any:
     """A number of seconds or a distribution, `factor` times as long."""
     if not isinstance(distribution, dict):
         return distribution * factor
-    found: dict[str, Any] = {}
+    scaled_parts: dict[str, Any] = {}
     for key, value in distribution.items():
         if key == "parts":
-            found[key] = [
+            scaled_parts[key] = [
                 {**p, "of": scale_times(p["of"], factor)} if "of" in p else scale_times(p, factor)
                 for p in value
             ]
         elif key == "quantiles":
-            found[key] = [[p, t * factor] for p, t in value]
+            scaled_parts[key] = [[p, t * factor] for p, t in value]
         else:
-            found[key] = value * factor if key.endswith("_s") and value is not None else value
-    return found
+            scaled_parts[key] = (
+                value * factor if key.endswith("_s") and value is not None else value
+            )
+    return scaled_parts
 
 
 def time_of(value: Any) -> Any:
@@ -199,23 +201,23 @@ def capacity_of(host: Host, storage: StorageFile) -> int | None:
     """Bytes that a host stores at most; None is no limit. KeyError if that depends on what is not known."""
     disk = next((d for d in host.node.disks if d.name == storage.disk), None)
     size = disk.size if disk is not None else None
-    said = storage.capacity
-    if said is None:
+    declared = storage.capacity
+    if declared is None:
         return None if size is None else parse_size(size)
-    if said == "unlimited":
+    if declared == "unlimited":
         return None
-    if said == "memory" or (said.rstrip().endswith("%") and size is None):
-        whole = host.node.memory
-        if whole is None:
+    if declared == "memory" or (declared.rstrip().endswith("%") and size is None):
+        size_of_all = host.node.memory
+        if size_of_all is None:
             raise KeyError("memory")
-    elif said == "disk" or said.rstrip().endswith("%"):
+    elif declared == "disk" or declared.rstrip().endswith("%"):
         if size is None:
             raise KeyError("disk")
-        whole = size
+        size_of_all = size
     else:
-        return parse_size(said)
-    share = parse_share(said) if said.rstrip().endswith("%") else 1.0
-    return int(parse_size(whole) * share)
+        return parse_size(declared)
+    share = parse_share(declared) if declared.rstrip().endswith("%") else 1.0
+    return int(parse_size(size_of_all) * share)
 
 
 class Lowering:
@@ -274,7 +276,7 @@ class Lowering:
         return None if text is None else parse_bandwidth(text) * self.payload
 
     def _between(self) -> float:
-        """What the matrix of latencies adds from one host to another, on average [s]."""
+        """Latency that the matrix adds from one host to another, on average [s]."""
         names = [h.name for h in self.hosts]
         if self.file.network.matrix is None or len(names) < 2:
             return 0.0
@@ -341,28 +343,33 @@ class Lowering:
             self._scaled[key] = scaled(self.profiles[key[0]], key[1])
         profile = self._scaled[key]
         if limits:
-            said = ", ".join(f"{k} {v:g}" for k, v in sorted(limits.items()))
+            text = ", ".join(f"{k} {v:g}" for k, v in sorted(limits.items()))
             own = {k: v for k, v in (profile.get("limits") or {}).items() if v is not None}
             least = {k: min(v, own.get(k, v)) for k, v in limits.items()}
-            named = {"name": f"{profile['name']} ({said})", "limits": {**own, **least}}
+            named = {"name": f"{profile['name']} ({text})", "limits": {**own, **least}}
             profile = {**profile, **named}
-        found: dict[str, Any] = {"profile": profile, "capacity_bytes": capacity}
-        return found if storage.seed is None else {**found, "seed": storage.seed}
+        service: dict[str, Any] = {"profile": profile, "capacity_bytes": capacity}
+        return service if storage.seed is None else {**service, "seed": storage.seed}
 
 
 def storage_of(part: HostFile) -> StorageFile:
-    """What stores on a host: what is said, else the first of its disks."""
-    said = part.storage or StorageFile.model_validate({})
-    if said.disk is None and said.profile is None and said.read is None and said.write is None:
+    """Storage of a host: as declared, else the first of its disks."""
+    declared = part.storage or StorageFile.model_validate({})
+    if (
+        declared.disk is None
+        and declared.profile is None
+        and declared.read is None
+        and declared.write is None
+    ):
         disk = next((d.name for d in part.disks if d.profile is not None), None)
-        return said.model_copy(update={"disk": disk})
-    return said
+        return declared.model_copy(update={"disk": disk})
+    return declared
 
 
 def store_of(file: PlatformFile) -> dict[str, Any]:
     """The store in numbers: what the file says over the ready store it is like."""
-    said = {k: v for k, v in file.store.model_dump().items() if v is not None and k != "like"}
-    store = {**ready_store(file.store.like, file.store.engine), **said}
+    declared = {k: v for k, v in file.store.model_dump().items() if v is not None and k != "like"}
+    store = {**ready_store(file.store.like, file.store.engine), **declared}
     return {
         "chunk_bytes": parse_size(store["chunk"]),
         "stripe_width": None if store["stripe"] == "all" else store["stripe"],

@@ -17,13 +17,13 @@ _NAMES = ("group", "name", "frequency")
 class NoPath(ValueError):  # noqa: N818 - reads as what it is
     """A dotted path leads nowhere: what was found, and what exists there."""
 
-    def __init__(self, found: str, expected: str) -> None:
-        self.found, self.expected = found, expected
-        super().__init__(f"found {found}; expected {expected}")
+    def __init__(self, actual: str, expected: str) -> None:
+        self.actual, self.expected = actual, expected
+        super().__init__(f"found {actual}; expected {expected}")
 
 
 def name_of(element: Any, index: int) -> str:
-    """What a dotted path calls an element of a list: its group, its name, or its index."""
+    """Name of an element of a list in a dotted path: its group, its name, or its index."""
     if isinstance(element, dict):
         for key in _NAMES:
             if isinstance(element.get(key), str) and "." not in element[key]:
@@ -33,16 +33,16 @@ def name_of(element: Any, index: int) -> str:
 
 def dotted(document: Any, path: Sequence[str | int]) -> str:
     """`path` as text, elements of lists by name."""
-    words = []
+    names = []
     node = document
     for step in path:
         node = _step(node, step)
-        words.append(name_of(node, step) if isinstance(step, int) else step)
-    return ".".join(words)
+        names.append(name_of(node, step) if isinstance(step, int) else step)
+    return ".".join(names)
 
 
 def _step(node: Any, step: str | int) -> Any:
-    """What stands at one step; None if nothing does."""
+    """Value at one step; None if there is none."""
     if isinstance(node, dict):
         return node.get(step)
     if isinstance(node, list) and isinstance(step, int) and step < len(node):
@@ -75,21 +75,23 @@ def _element(node: list[Any], step: str, path: Path) -> int:
     if step.isdigit() and int(step) < len(node):
         return int(step)
     above = ".".join(map(str, path))
-    known = f"one of {listed(names)}{suggestion(step, names)}" if names else f"nothing in {above}"
-    raise NoPath(f"'{step}', which is not in {above}", known)
+    expected = (
+        f"one of {listed(names)}{suggestion(step, names)}" if names else f"nothing in {above}"
+    )
+    raise NoPath(f"'{step}', which is not in {above}", expected)
 
 
 def _check_key(document: Any, node: Any, step: str, path: Path) -> None:
     above = dotted(document, path) or "the platform"
     schema = schema_at(PlatformFile, path)
-    known = keys_at(PlatformFile, path)
+    keys = keys_at(PlatformFile, path)
     if isinstance(node, dict) and step in node:
         return
-    if known:
-        if step not in known:
+    if keys:
+        if step not in keys:
             raise NoPath(
                 f"'{step}', which is not in {above}",
-                f"one of {', '.join(known)}{suggestion(step, known)}",
+                f"one of {', '.join(keys)}{suggestion(step, keys)}",
             )
         return
     if isinstance(schema.get("additionalProperties"), dict):

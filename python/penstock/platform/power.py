@@ -1,4 +1,4 @@
-"""What a host draws and costs."""
+"""Power and price of a host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.spec.units import parse_frequency, parse_power, parse_price, parse
 
 @dataclass(frozen=True)
 class Power:
-    """What one host draws, in watts: `idle_w` always, the others above idle (Costa 2014, eq. 3.4).
+    """Power of one host, in watts: `idle_w` always, the others above idle (Costa 2014, eq. 3.4).
 
     `proportional` (0…1) is the share of the idle power that is drawn only while the host is busy; with
     `cap` the whole never exceeds `peak_w`.
@@ -34,7 +34,7 @@ class Power:
 
 @dataclass(frozen=True)
 class Price:
-    """What one host costs per hour."""
+    """Price of one host per hour."""
 
     per_hour: float
     currency: str
@@ -50,9 +50,9 @@ def chosen_state(power: PowerFile) -> StateFile | None:
     """The state that `frequency` chooses; None where none is chosen. KeyError if it is not there."""
     if power.frequency is None:
         return None
-    asked = parse_frequency(power.frequency)
+    hz = parse_frequency(power.frequency)
     for state in power.states:
-        if math.isclose(parse_frequency(state.frequency), asked, rel_tol=1e-9):
+        if math.isclose(parse_frequency(state.frequency), hz, rel_tol=1e-9):
             return state
     raise KeyError(power.frequency)
 

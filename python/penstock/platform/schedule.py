@@ -1,4 +1,4 @@
-"""Schedules as users write them: read, checked, expanded, and made into what a disk server takes.
+"""Schedules as users write them: read, checked, expanded, and converted into events of a disk server.
 
 Pure, but for reading the file and the traces that it names.
 """
@@ -70,7 +70,7 @@ def events_from(
                 placed += [(index, event) for event in _events(source, at, index, change, profiles)]
         except Unreadable as error:
             place: Place = (at, index, *error.key.split("."))
-            source.mistake(place, error.found, error.expected)
+            source.mistake(place, error.actual, error.expected)
     if not source.mistakes:
         _refuse_twice(source, at, placed)
     if source.mistakes:
@@ -99,16 +99,16 @@ def expand_in(source: Source, base: Path, at: Place = ("schedule",)) -> bool:
     changes: list[Any] = []
     origins: list[int] = []
     for index, entry in enumerate(entries):
-        made = [entry]
+        expanded = [entry]
         if is_short(entry):
             try:
-                made = [nested(c) for c in expand(entry, text)]
+                expanded = [nested(c) for c in expand(entry, text)]
             except Unreadable as error:
                 place: Place = (*at, index, *error.key.split("."))
-                source.mistake(place, error.found, error.expected)
-                made = []
-        changes += made
-        origins += [index] * len(made)
+                source.mistake(place, error.actual, error.expected)
+                expanded = []
+        changes += expanded
+        origins += [index] * len(expanded)
     holder[at[-1]] = changes
     for name in ("keys", "values", "ends"):
         setattr(source, name, _moved(getattr(source, name), at, origins))
@@ -164,15 +164,15 @@ def _events(
 
 
 def _refuse_twice(source: Source, at: str, placed: Sequence[tuple[int, Event]]) -> None:
-    said: dict[tuple[Any, ...], int] = {}
+    seen: dict[tuple[Any, ...], int] = {}
     for index, event in placed:
         if event.when.condition is not None:
             continue
         for key in keys_of(event.patch):
             whose = (event.nodes, event.resource, event.name)
             date = (round(event.when.at_s * 1e9), event.when.phase)
-            for other in {key, key.partition(".")[0]} | _beneath(key, said):
-                before = said.get((*date, *whose, other))
+            for other in {key, key.partition(".")[0]} | _beneath(key, seen):
+                before = seen.get((*date, *whose, other))
                 if before is not None:
                     source.mistake(
                         (at, index),
@@ -180,13 +180,13 @@ def _refuse_twice(source: Source, at: str, placed: Sequence[tuple[int, Event]]) 
                         f"one value at one time; entry {before + 1} says one already",
                     )
                     return
-            said[*date, *whose, key] = index
+            seen[*date, *whose, key] = index
 
 
-def _beneath(key: str, said: Mapping[tuple[Any, ...], int]) -> set[str]:
+def _beneath(key: str, seen: Mapping[tuple[Any, ...], int]) -> set[str]:
     if key not in ("limits", "delay"):
         return set()
-    return {k[-1] for k in said if str(k[-1]).startswith(f"{key}.")}
+    return {k[-1] for k in seen if str(k[-1]).startswith(f"{key}.")}
 
 
 #: of a condition, what the disk server takes as it is
@@ -208,14 +208,14 @@ def for_disk(
         after_ns = round(event.when.at_s * 1e9)
         condition = event.when.condition or {}
         phase = event.when.phase or condition.get("phase")
-        made: dict[str, Any] = {"after_ns": after_ns, "patch": event.patch}
+        event_fields: dict[str, Any] = {"after_ns": after_ns, "patch": event.patch}
         if repeats(condition):
-            made["every"] = True
+            event_fields["every"] = True
         if phase is not None:
-            out.append({"phase": phase, **made})
+            out.append({"phase": phase, **event_fields})
         elif "metric" in condition:
             bound: dict[str, Any] = {k: condition[k] for k in _BOUND if k in condition}
-            out.append({**bound, **made})
+            out.append({**bound, **event_fields})
         elif condition:
             raise BadInput(
                 f"an event on {', '.join(condition)}: found nobody who watches it; "

@@ -20,7 +20,7 @@ Change = dict[str, Any]
 #: most changes that one entry may stand for
 MOST = 100_000
 #: keys whose values are whole numbers
-_WHOLE = ("servers", "seed")
+_INTEGERS = ("servers", "seed")
 #: keys of an entry that say when and where, not what
 PLACED = ("at", "phase", "when", "nodes", "disk", "network")
 #: features of a disk that an entry may name without `features.` before them
@@ -28,11 +28,11 @@ FEATURES = FIRST - {"limits", "profile", "power_cut"}
 
 
 class Unreadable(ValueError):  # noqa: N818 - reads as what it is
-    """What is wrong with an entry: the key it is at, what was found, what was expected."""
+    """Fault of an entry: its key, the actual and the expected value."""
 
-    def __init__(self, key: str, found: str, expected: str) -> None:
-        super().__init__(f"{key}: found {found}; expected {expected}")
-        self.key, self.found, self.expected = key, found, expected
+    def __init__(self, key: str, actual: str, expected: str) -> None:
+        super().__init__(f"{key}: found {actual}; expected {expected}")
+        self.key, self.actual, self.expected = key, actual, expected
 
 
 def nested(change: Mapping[str, Any]) -> Change:
@@ -57,7 +57,7 @@ def nested(change: Mapping[str, Any]) -> Change:
 
 
 def is_short(entry: Any) -> bool:
-    """Whether an entry is written in one of the short ways."""
+    """True if an entry has one of the short forms."""
     return isinstance(entry, dict) and any(
         isinstance(key, str) and (key in EXPANSIONS or key in FEATURES or "." in key)
         for key in entry
@@ -91,12 +91,12 @@ def expand(entry: Mapping[str, Any], read: Callable[[str], str]) -> list[Change]
 Timed = Iterator[tuple[float, Change]]
 
 
-def _mapping(kind: str, value: Any, known: Sequence[str], needed: Sequence[str]) -> dict[str, Any]:
+def _mapping(kind: str, value: Any, keys: Sequence[str], needed: Sequence[str]) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise Unreadable(kind, repr(value), f"a mapping with {', '.join(known)}")
+        raise Unreadable(kind, repr(value), f"a mapping with {', '.join(keys)}")
     for key in value:
-        if key not in known:
-            raise Unreadable(f"{kind}.{key}", f"the unknown key {key!r}", ", ".join(known))
+        if key not in keys:
+            raise Unreadable(f"{kind}.{key}", f"the unknown key {key!r}", ", ".join(keys))
     for key in needed:
         if key not in value:
             raise Unreadable(kind, f"no {key!r}", f"the key {key}")
@@ -112,7 +112,7 @@ def _seconds(mapping: Mapping[str, Any], key: str, default: float | None = None)
         raise Unreadable(key, repr(mapping[key]), str(error)) from None
 
 
-def _whole(kind: str, mapping: Mapping[str, Any], key: str, default: int) -> int:
+def _integer(kind: str, mapping: Mapping[str, Any], key: str, default: int) -> int:
     value = mapping.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise Unreadable(f"{kind}.{key}", repr(value), "a whole number from 0 on")
@@ -126,7 +126,7 @@ def between(low: Any, high: Any, share: float, key: str = "") -> Any:
     """
     if isinstance(low, int | float) and isinstance(high, int | float):
         there = low + (high - low) * share
-        if key.rpartition(".")[2] in _WHOLE:
+        if key.rpartition(".")[2] in _INTEGERS:
             return round(there)
         return int(there) if isinstance(low + high, int) and there == int(there) else there
     (a, unit), (b, other) = parse_quantity(str(low)), parse_quantity(str(high))
@@ -143,7 +143,7 @@ def _ramp(value: Any, _read: Callable[[str], str]) -> Timed:
     ramp = _mapping(
         "ramp", value, ("key", "from", "to", "length", "steps"), ("key", "from", "to", "length")
     )
-    length_s, steps = _seconds(ramp, "length"), _whole("ramp", ramp, "steps", 10)
+    length_s, steps = _seconds(ramp, "length"), _integer("ramp", ramp, "steps", 10)
     if steps < 1:
         raise Unreadable("ramp.steps", "0", "a whole number from 1 on")
     for step in range(steps + 1):
@@ -156,7 +156,7 @@ def _ramp(value: Any, _read: Callable[[str], str]) -> Timed:
 
 def _pattern(value: Any, _read: Callable[[str], str]) -> Timed:
     pattern = _mapping("pattern", value, ("period", "times", "changes"), ("period", "changes"))
-    period_s, times = _seconds(pattern, "period"), _whole("pattern", pattern, "times", 1)
+    period_s, times = _seconds(pattern, "period"), _integer("pattern", pattern, "times", 1)
     changes = _changes("pattern.changes", pattern["changes"])
     offsets = [_seconds(change, "at", 0.0) for change in changes]
     if period_s <= 0 or any(at_s >= period_s for at_s in offsets):
@@ -182,7 +182,7 @@ def _random(value: Any, _read: Callable[[str], str]) -> Timed:
         raise Unreadable("random.mean", repr(drawn["mean"]), "a duration above 0")
     choices = _changes("random.choose", drawn["choose"]) if "choose" in drawn else []
     bounds = drawn.get("between") or {}
-    generator = random.Random(_whole("random", drawn, "seed", 0))
+    generator = random.Random(_integer("random", drawn, "seed", 0))
     at_s = 0.0
     while at_s < for_s:
         if choices:
@@ -211,7 +211,7 @@ def _markov(value: Any, _read: Callable[[str], str]) -> Timed:
     now = str(chain.get("begin", next(iter(states))))
     if now not in states:
         raise Unreadable("markov.begin", repr(now), f"one of {', '.join(states)}")
-    generator = random.Random(_whole("markov", chain, "seed", 0))
+    generator = random.Random(_integer("markov", chain, "seed", 0))
     at_s, for_s = 0.0, _seconds(chain, "for")
     while at_s < for_s:
         state = states[now]

@@ -60,11 +60,11 @@ _SHORT = {
 def with_short_events(event: dict[str, Any]) -> dict[str, Any]:
     """The schema of a change (`event`), or of an entry that is written short and may stand for many."""
     plain = sorted(event["properties"])
-    known = sorted({*plain, *EXPANSIONS, *FEATURES})
+    keys = sorted({*plain, *EXPANSIONS, *FEATURES})
     short = {
         "type": "object",
         "description": "Keys with dots, or a trace, ramp, pattern, random or markov: docs/emulation.md.",
-        "propertyNames": {"anyOf": [{"enum": known}, {"pattern": r"^[a-z_]+(\.[a-z_]+)+$"}]},
+        "propertyNames": {"anyOf": [{"enum": keys}, {"pattern": r"^[a-z_]+(\.[a-z_]+)+$"}]},
         "not": {"propertyNames": {"enum": plain}},
     }
     return {"anyOf": [event, short]}

@@ -1,4 +1,4 @@
-"""A platform in words: what was read, with units and defaults, for people and as JSON."""
+"""A platform as text: its values, with units and defaults, for people and as JSON."""
 
 from __future__ import annotations
 
@@ -135,14 +135,14 @@ def _storage(storage: dict[str, Any]) -> str:
 def service_text(service: dict[str, Any]) -> str:
     """A service in numbers as text: `1 ms + 0.5 ms/MiB`."""
     overhead = service["overhead"]
-    words = []
+    terms = []
     if isinstance(overhead, dict):
-        words.append(f"{overhead['kind'].replace('_', ' ')} time")
+        terms.append(f"{overhead['kind'].replace('_', ' ')} time")
     elif overhead:
-        words.append(time_text(overhead))
+        terms.append(time_text(overhead))
     if service["s_per_byte"]:
-        words.append(f"{time_text(service['s_per_byte'] * (1 << 20))}/MiB")
-    return " + ".join(words) or "0 s"
+        terms.append(f"{time_text(service['s_per_byte'] * (1 << 20))}/MiB")
+    return " + ".join(terms) or "0 s"
 
 
 def time_text(seconds: float) -> str:
@@ -213,9 +213,11 @@ def _rest(platform: Platform, lowered: dict[str, Any]) -> Table:
         k: service_text({"overhead": v, "s_per_byte": 0}) for k, v in lowered["launch"].items()
     }
     hints = f", {launch['tag']} a file with hints, {launch['locate']} to find one"
-    given = {platform.file.launch.tag, platform.file.launch.locate} != {"0s"}
-    told = f"{launch['overhead']} a task, {launch['stagger']} stagger{hints if given else ''}"
-    table.add_row("launch", told)
+    declared = {platform.file.launch.tag, platform.file.launch.locate} != {"0s"}
+    launch_text = (
+        f"{launch['overhead']} a task, {launch['stagger']} stagger{hints if declared else ''}"
+    )
+    table.add_row("launch", launch_text)
     chosen = {h.power.frequency_hz for h in platform.hosts if h.power is not None} - {None}
     if chosen:
         table.add_row(

@@ -92,7 +92,7 @@ def ready_store(like: str | None, engine: str | None = None) -> dict[str, Any]:
 
     An engine is put up with one copy of each chunk unless the file says more, so that is predicted.
     """
-    known = _OF_ENGINES.get(engine or "")
-    if like is None and known is not None:
-        return {**STORES[known], "replicas": PUT_UP_REPLICAS}
+    ready = _OF_ENGINES.get(engine or "")
+    if like is None and ready is not None:
+        return {**STORES[ready], "replicas": PUT_UP_REPLICAS}
     return STORES[like or DEFAULT]

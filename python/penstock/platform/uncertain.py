@@ -60,12 +60,12 @@ class Amount(NamedTuple):
 
     number: float
     unit: Unit | None
-    whole: bool = False
+    integral: bool = False
 
     def text(self, number: float) -> Any:
         """Another number of the same unit, as the file says it."""
         if self.unit is None:
-            return max(1, round(number)) if self.whole else number
+            return max(1, round(number)) if self.integral else number
         if self.unit.dimension == "size":
             return f"{max(1, round(number * self.unit.factor))} B"
         return f"{number:.10g} {self.unit.text}"
@@ -84,7 +84,7 @@ def amount(value: Any) -> Amount:
 
 
 def is_estimate(value: Any) -> bool:
-    """Whether a value of the file is an estimate."""
+    """True if a value of the file is an estimate."""
     return isinstance(value, dict) and "value" in value
 
 
@@ -100,7 +100,7 @@ def stripped(value: Any) -> Any:
 
 
 def places(value: Any, path: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Where estimates stand."""
+    """Places of estimates."""
     if is_estimate(value):
         yield path, value
     elif isinstance(value, dict):
@@ -114,23 +114,23 @@ def places(value: Any, path: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]
 
 def estimates(document: dict[str, Any]) -> list[Estimate]:
     """Every estimate of a checked document."""
-    found = []
-    for path, said in places(document):
-        value = amount(said["value"])
-        low, high = (_in(said.get(k, said["value"]), value) for k in ("low", "high"))
-        rest = {k: v for k, v in said.items() if k not in ("value", "low", "high", "level")}
-        found.append(
+    results = []
+    for path, entry in places(document):
+        value = amount(entry["value"])
+        low, high = (_in(entry.get(k, entry["value"]), value) for k in ("low", "high"))
+        rest = {k: v for k, v in entry.items() if k not in ("value", "low", "high", "level")}
+        results.append(
             Estimate(
                 path=dotted(document, path),
                 value=value.number,
                 low=low,
                 high=high,
                 unit=value.unit.text if value.unit else "",
-                level=parse_share(said["level"]) if "level" in said else 0.95,
+                level=parse_share(entry["level"]) if "level" in entry else 0.95,
                 **{k: v for k, v in rest.items() if v is not None},
             )
         )
-    return found
+    return results
 
 
 def _in(text: Any, like: Amount) -> float:
@@ -145,26 +145,26 @@ def _in(text: Any, like: Amount) -> float:
 
 
 def check_estimates(source: Source) -> None:
-    """Notes what is wrong with estimates, beside their value, which is checked as any other."""
-    for path, said in places(source.value):
+    """Add mistakes of estimates, without their value, which is checked as any other."""
+    for path, entry in places(source.value):
         if not _may_be_one(path):
             source.mistake(path, f"an estimate of {path[-1]}", "a plain value; this one is certain")
             continue
-        for key in said:
+        for key in entry:
             if key not in ESTIMATE_KEYS:
                 expected = f"one of {', '.join(ESTIMATE_KEYS)}{suggestion(key, ESTIMATE_KEYS)}"
                 source.mistake((*path, key), f"the unknown key '{key}'", expected, key=True)
         try:
-            amount(said["value"])
+            amount(entry["value"])
         except ValueError:
-            found = "nothing" if said["value"] is None else f"'{said['value']}'"
-            source.mistake((*path, "value"), found, "a number, with its unit where it has one")
-        _check_range(source, path, said, said.get("value"), "an estimate's value")
-        _check_rest(source, path, said)
+            actual = "nothing" if entry["value"] is None else f"'{entry['value']}'"
+            source.mistake((*path, "value"), actual, "a number, with its unit where it has one")
+        _check_range(source, path, entry, entry.get("value"), "an estimate's value")
+        _check_rest(source, path, entry)
 
 
 def _may_be_one(path: Path) -> bool:
-    """Whether the format has room for an estimate at `path`."""
+    """True if the format allows an estimate at `path`."""
     entry = entry_at(PlatformFile, path)
     return any(UNCERTAIN in choice for choice in (entry, *entry.get("anyOf", [])))
 
@@ -180,39 +180,39 @@ _REST: dict[str, tuple[type | tuple[type, ...], str]] = {
 }
 
 
-def _check_rest(source: Source, path: Path, said: dict[str, Any]) -> None:
+def _check_rest(source: Source, path: Path, entry: dict[str, Any]) -> None:
     for key, (kind, expected) in _REST.items():
-        if key in said and not isinstance(said[key], kind):
-            source.mistake((*path, key), f"'{said[key]}'", expected)
-    count = said.get("n", 1)
+        if key in entry and not isinstance(entry[key], kind):
+            source.mistake((*path, key), f"'{entry[key]}'", expected)
+    count = entry.get("n", 1)
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         source.mistake((*path, "n"), f"'{count}'", "a whole number of at least 1")
-    if "level" in said:
+    if "level" in entry:
         try:
-            good = 0 < parse_share(str(said["level"])) < 1
+            good = 0 < parse_share(str(entry["level"])) < 1
         except ValueError:
             good = False
         if not good:
-            source.mistake((*path, "level"), f"'{said['level']}'", "a share, such as 95%")
+            source.mistake((*path, "level"), f"'{entry['level']}'", "a share, such as 95%")
 
 
-def _check_range(source: Source, path: Path, said: dict[str, Any], value: Any, what: str) -> None:
+def _check_range(source: Source, path: Path, entry: dict[str, Any], value: Any, what: str) -> None:
     """`low` and `high` are of the kind of `value` and enclose it."""
     try:
         like = amount(value)
     except ValueError:
         return  # the value itself is noted with its key
     for key, sign in (("low", 1), ("high", -1)):
-        if said.get(key) is None:
+        if entry.get(key) is None:
             continue
         try:
-            number = _in(said[key], like)
+            number = _in(entry[key], like)
         except ValueError:
-            source.mistake((*path, key), f"'{said[key]}'", f"a value such as {value}")
+            source.mistake((*path, key), f"'{entry[key]}'", f"a value such as {value}")
             continue
         if not math.isfinite(number) or (like.number - number) * sign < 0:
             side = "at most" if sign > 0 else "at least"
-            source.mistake((*path, key), f"'{said[key]}'", f"{side} {what}, {value}")
+            source.mistake((*path, key), f"'{entry[key]}'", f"{side} {what}, {value}")
 
 
 # ---------------------------------------------------------------- assumptions
@@ -230,17 +230,17 @@ def leaves(document: Any, path: Path, *, below: bool = False) -> Iterator[Path]:
             yield from leaves(document, (*path, i), below=True)
     else:
         try:
-            whole = amount(value).whole
+            integral = amount(value).integral
         except ValueError:
             return
-        if not (below and whole):
+        if not (below and integral):
             yield path
 
 
 def check_assumed(source: Source, document: dict[str, Any]) -> None:
     """Notes assumptions whose path does not exist or whose range is none."""
-    said = document.get("assumed")
-    for i, entry in enumerate(said if isinstance(said, list) else []):
+    declared = document.get("assumed")
+    for i, entry in enumerate(declared if isinstance(declared, list) else []):
         if not isinstance(entry, dict) or not isinstance(entry.get("path"), str):
             continue
         at: Path = ("assumed", i)
@@ -248,7 +248,9 @@ def check_assumed(source: Source, document: dict[str, Any]) -> None:
             where = find(document, entry["path"])
         except NoPath as error:
             source.mistake(
-                (*at, "path"), f"the assumed path '{entry['path']}' ({error.found})", error.expected
+                (*at, "path"),
+                f"the assumed path '{entry['path']}' ({error.actual})",
+                error.expected,
             )
             continue
         numbers = list(leaves(document, where))
@@ -281,10 +283,10 @@ def check_assumed(source: Source, document: dict[str, Any]) -> None:
 def ends(document: dict[str, Any]) -> Iterator[tuple[Path, str, Any]]:
     """(place of the end, path of its value, the end) of every range."""
     plain = stripped(document)
-    for path, said in places(document):
+    for path, estimate in places(document):
         for key in ("low", "high"):
-            if key in said:
-                yield (*path, key), dotted(document, path), said[key]
+            if key in estimate:
+                yield (*path, key), dotted(document, path), estimate[key]
     for i, entry in enumerate(_entries(plain)):
         for line in assumed({**plain, "assumed": [entry]}):
             for key, text in (("low", line.low), ("high", line.high)):
@@ -293,7 +295,7 @@ def ends(document: dict[str, Any]) -> Iterator[tuple[Path, str, Any]]:
 
 def ranged(document: dict[str, Any]) -> dict[str, Path]:
     """Assumptions that hold numbers, and where."""
-    found: dict[str, Path] = {}
+    by_path: dict[str, Path] = {}
     plain = stripped(document)
     for entry in _entries(document):
         try:
@@ -301,16 +303,16 @@ def ranged(document: dict[str, Any]) -> dict[str, Path]:
         except NoPath:
             continue
         if any(True for _ in leaves(plain, where)):
-            found[entry["path"]] = where
-    return found
+            by_path[entry["path"]] = where
+    return by_path
 
 
-def forget(document: dict[str, Any], held: dict[str, Path], chosen: list[Path]) -> None:
-    """Takes those of the assumptions `held` away whose value was chosen, or is gone with what was chosen."""
+def forget(document: dict[str, Any], assumptions: dict[str, Path], chosen: list[Path]) -> None:
+    """Remove the `assumptions` whose value was chosen, or is gone with a chosen value."""
     now = ranged(document)
     gone = {
         path
-        for path, where in held.items()
+        for path, where in assumptions.items()
         if path not in now or any(where[: len(c)] == c for c in chosen)
     }
     if gone:
@@ -320,10 +322,10 @@ def forget(document: dict[str, Any], held: dict[str, Path], chosen: list[Path]) 
 
 
 def _entries(document: dict[str, Any]) -> list[dict[str, Any]]:
-    said = document.get("assumed")
+    declared = document.get("assumed")
     return [
         e
-        for e in (said if isinstance(said, list) else [])
+        for e in (declared if isinstance(declared, list) else [])
         if isinstance(e, dict) and isinstance(e.get("path"), str)
     ]
 
@@ -331,7 +333,7 @@ def _entries(document: dict[str, Any]) -> list[dict[str, Any]]:
 def assumed(document: dict[str, Any], chosen: frozenset[Path] = frozenset()) -> list[Assumed]:
     """The assumptions of a checked document (estimates stripped), a line for each number; without those
     that were `chosen` since."""
-    found = []
+    lines = []
     for entry in document.get("assumed") or []:
         within = parse_share(entry["within"]) if entry.get("within") else DEFAULT_WITHIN
         for path in leaves(document, find(document, entry["path"])):
@@ -343,7 +345,7 @@ def assumed(document: dict[str, Any], chosen: frozenset[Path] = frozenset()) -> 
             if low is None and high is None:
                 low = here.text(here.number * (1 - within))
                 high = here.text(here.number * (1 + within))
-            found.append(
+            lines.append(
                 Assumed(
                     dotted(document, path),
                     value,
@@ -352,7 +354,7 @@ def assumed(document: dict[str, Any], chosen: frozenset[Path] = frozenset()) -> 
                     entry.get("note") or "",
                 )
             )
-    return found
+    return lines
 
 
 # ---------------------------------------------------------------- drawing
@@ -371,13 +373,13 @@ def drawn(
     of the interval, cut at zero and at twice their distance; an assumption is as likely below its value
     as above, and uniform on each side.
     """
-    found = copy.deepcopy(document)
-    for path, said in list(places(document)):
-        value = amount(said["value"])
-        low, high = (_in(said.get(k, said["value"]), value) for k in ("low", "high"))
-        level = parse_share(said["level"]) if "level" in said else 0.95
+    result = copy.deepcopy(document)
+    for path, estimate in list(places(document)):
+        value = amount(estimate["value"])
+        low, high = (_in(estimate.get(k, estimate["value"]), value) for k in ("low", "high"))
+        level = parse_share(estimate["level"]) if "level" in estimate else 0.95
         number = min(_two_sided(rng, value.number, low, high, level), _most(path))
-        put(found, path, value.text(number))
+        put(result, path, value.text(number))
     if assumptions:
         for entry in assumed(stripped(document), chosen):
             here = amount(entry.value)
@@ -385,8 +387,8 @@ def drawn(
             sides = [(a, b) for a, b in ((low, here.number), (here.number, high)) if a < b]
             if sides:
                 side = sides[int(rng.integers(len(sides)))]
-                put(found, find(found, entry.path), here.text(float(rng.uniform(*side))))
-    return found
+                put(result, find(result, entry.path), here.text(float(rng.uniform(*side))))
+    return result
 
 
 def _most(path: Path) -> float:

@@ -53,7 +53,7 @@ def _nodes(
         try:
             put(document, find(document, str(name)), value)
         except NoPath as error:
-            source.mistake((*_AT, "set", name), error.found, error.expected, key=True)
+            source.mistake((*_AT, "set", name), error.actual, error.expected, key=True)
     network = document.get("network") or {}
     section: dict[str, Any] = {"nodes": []}
     for group in document["hosts"]:

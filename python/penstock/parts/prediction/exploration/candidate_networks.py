@@ -85,7 +85,7 @@ class Composer:
             for key in keys:
                 find(self.platform.document, key)
         except NoPath as error:
-            found, expected = error.found, error.expected
+            found, expected = error.actual, error.expected
         at = axis.asked
         raise at.bad_input(found, expected)
 
@@ -125,7 +125,7 @@ class Composer:
             for key in values:
                 find(self.platform.document, key)
         except NoPath as error:
-            return [at.mistake(error.found, error.expected)]
+            return [at.mistake(error.actual, error.expected)]
         return []
 
     # ------------------------------------------------------------ pieces
