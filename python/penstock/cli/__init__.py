@@ -181,7 +181,7 @@ def _build() -> typer.Typer:
 
 
 def _command(verb: str) -> Any:
-    """What Typer makes of the verb's file."""
+    """Typer's command of the verb's file."""
     core = any(verb in rows for rows in CORE.values())
     module = importlib.import_module(f"{__name__}.{verb}") if core else COMMANDS.load(verb)
     holder = typer.Typer(rich_markup_mode=None)
@@ -247,9 +247,9 @@ def _must_be_closed() -> None:
     journal = sys.modules.get(
         "penstock.host.journal.journal"
     )  # a verb that changes no host does without
-    left = journal.unclosed() if journal is not None else None
-    if left is not None:
-        raise left
+    error = journal.unclosed() if journal is not None else None
+    if error is not None:
+        raise error
 
 
 def _interrupted(error: BaseException | None) -> bool:
@@ -272,10 +272,12 @@ def _stopped() -> NoReturn:
 
 def _in_one_line(error: Any) -> str:
     """`trace: No such option: --wrong; see penstock trace --help`."""
-    verbs_asked = error.ctx.command_path.split()[1:] if error.ctx else []
-    said = "; ".join(line.strip() for line in error.format_message().splitlines() if line.strip())
-    where = f"{' '.join(verbs_asked)}: " if verbs_asked else ""
-    return f"{where}{said.rstrip('.')}; see {' '.join(['penstock', *verbs_asked, '--help'])}"
+    verbs = error.ctx.command_path.split()[1:] if error.ctx else []
+    message = "; ".join(
+        line.strip() for line in error.format_message().splitlines() if line.strip()
+    )
+    where = f"{' '.join(verbs)}: " if verbs else ""
+    return f"{where}{message.rstrip('.')}; see {' '.join(['penstock', *verbs, '--help'])}"
 
 
 def _what_failed(error: OSError) -> str:
@@ -285,7 +287,7 @@ def _what_failed(error: OSError) -> str:
 
 
 def _what_is_not_installed(error: ImportError) -> str | None:
-    """What is to be installed, where it is an optional library or one of the system."""
+    """Advice on what to install, where it is an optional library or one of the system."""
     library = (error.name or "").split(".")[0]
     if isinstance(error, ModuleNotFoundError) and library in EXTRAS:
         return f"this needs {library}: pip install 'penstock[{EXTRAS[library]}]'"
@@ -297,7 +299,7 @@ def _what_is_not_installed(error: ImportError) -> str | None:
 
 
 def _forget_output() -> None:
-    """What could not be printed is not tried again while Python ends."""
+    """Drop what could not be printed, so that Python does not try again at its end."""
     try:
         sys.stdout.flush()
     except OSError:

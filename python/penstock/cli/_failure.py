@@ -1,4 +1,4 @@
-"""How a failure is told: a line on stderr, an object on stdout where JSON is asked for, a status."""
+"""Report of a failure: a line on stderr, an object on stdout where JSON is requested, a status."""
 
 from __future__ import annotations
 

@@ -81,18 +81,18 @@ def command(
     if not is_study(runs):
         with reading(runs) as (trace,):
             try:
-                found = _judge_trace(trace, as_json)
+                findings = _judge_trace(trace, as_json)
             except (OSError, pa.ArrowException, duckdb.Error, KeyError) as error:
-                told = str(error).splitlines()[0]
-                raise BadInput(f"{trace}: {told}; expected the bundle of a trace") from error
-        if reaches(found, fail_on):
+                reason = str(error).splitlines()[0]
+                raise BadInput(f"{trace}: {reason}; expected the bundle of a trace") from error
+        if reaches(findings, fail_on):
             raise typer.Exit(3)
         return
     if leave_out or take_back:
         from penstock.campaign.left_out import put_on_record
 
-        known = {p.name for p in (runs / "runs").glob("r*") if "." not in p.name}
-        put_on_record(runs.resolve(), leave_out, take_back, known)
+        run_ids = {p.name for p in (runs / "runs").glob("r*") if "." not in p.name}
+        put_on_record(runs.resolve(), leave_out, take_back, run_ids)
     result = analyse(runs.resolve(), lambda line: print(line, file=sys.stderr))
     for note in result.notes:
         say(note)
@@ -131,28 +131,28 @@ def _predict(out: Path, settings: list[str], as_json: bool) -> None:
     from penstock.analyse.outcome import Outcome
     from penstock.analyse.surface.optimum import parse_at, prediction_lines, predictions_at
 
-    asked = [parse_at(text) for text in settings]
+    points = [parse_at(text) for text in settings]
     outcome = Outcome.read(out)
-    found = [predictions_at(outcome, at) for at in asked]
+    predictions = [predictions_at(outcome, at) for at in points]
     if as_json:
-        print(json.dumps([row for rows in found for row in rows]))
+        print(json.dumps([row for rows in predictions for row in rows]))
         return
-    for text, rows in zip(settings, found, strict=True):
-        if len(found) > 1:
+    for text, rows in zip(settings, predictions, strict=True):
+        if len(predictions) > 1:
             print(text)
         for line in prediction_lines(rows):
             print(line)
 
 
-def _fraction(out: Path, said: list[str], top: int, as_json: bool) -> None:
+def _fraction(out: Path, generators: list[str], top: int, as_json: bool) -> None:
     from penstock.analyse.outcome import Outcome
     from penstock.analyse.sequential.fraction_cost import fraction_costs, fraction_lines
 
-    found = fraction_costs(Outcome.read(out), said, top)
+    costs = fraction_costs(Outcome.read(out), generators, top)
     if as_json:
-        print(json.dumps([one.document() for one in found]))
+        print(json.dumps([one.document() for one in costs]))
         return
-    for line in fraction_lines(found):
+    for line in fraction_lines(costs):
         print(line)
 
 
@@ -174,16 +174,16 @@ def _judge_trace(bundle: Path, as_json: bool) -> list[Finding]:
             file=sys.stderr,
         )
     rows = [row for row in verdicts_of(table) if row.tid is None]
-    found = run.findings
+    run_findings = run.findings
     if as_json:
         verdicts = [row.document() | {"path": run.paths.get(row.file_id)} for row in rows]
-        findings = [vars(finding) for finding in found]
+        findings = [vars(finding) for finding in run_findings]
         print(json.dumps({"verdicts": verdicts, "findings": findings}, default=str))
-        return found
+        return run_findings
     closing = run.from_disk(str(run.manifest.get("closing") or ""))
     if closing:
         print(printable(closing))
-    for finding in found:
+    for finding in run_findings:
         print(f"{finding.code}: {printable(finding.statement)}")
     judged = [row for row in rows if row.kind != "insufficient"]
     for row in judged:
@@ -193,4 +193,4 @@ def _judge_trace(bundle: Path, as_json: bool) -> list[Finding]:
     few = len(rows) - len(judged)
     if few:
         print(f"and {few} with too few requests to judge (--json has all)")
-    return found
+    return run_findings

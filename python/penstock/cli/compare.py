@@ -89,11 +89,11 @@ def _rankings(a: Path, b: Path, top: int, as_json: bool) -> None:
     from penstock.analyse.treatments.rankings import compare_rankings, ranking_lines
     from penstock.errors import printable
 
-    found = compare_rankings(Outcome.read(a), Outcome.read(b), top)
+    rankings = compare_rankings(Outcome.read(a), Outcome.read(b), top)
     if as_json:
-        print(json.dumps(found.document()))
+        print(json.dumps(rankings.document()))
         return
-    for line in ranking_lines(found):
+    for line in ranking_lines(rankings):
         print(printable(line))
 
 
@@ -115,11 +115,11 @@ def _two(a: Path, b: Path, top: int, partial: bool, as_json: bool) -> None:
             near = (
                 distance_of(runs[0].tables, runs[1].tables) if all(r.events for r in runs) else None
             )
-            found = compare_runs(*runs, near)
+            comparison = compare_runs(*runs, near)
         if as_json:
-            print(json.dumps(found.document()))
+            print(json.dumps(comparison.document()))
         else:
-            show(found)
+            show(comparison)
         return
     for run in [run for side in named for run in side.replicates]:
         check_complete(run, partial)
@@ -186,7 +186,7 @@ def _phases(
     from penstock.archive.run_names import select_named
 
     gates = [Gate.of(text) for text in fail_on]
-    found = compared(
+    comparison = compared(
         [select_named(n) for n in named],
         metrics=metrics,
         align=align,
@@ -194,33 +194,33 @@ def _phases(
         partial=partial,
         table=table,
     )
-    judged = judge(found, gates)
+    judged = judge(comparison, gates)
     if as_json:
-        print(json.dumps({**found.document(), "gates": [j.document() for j in judged]}))
+        print(json.dumps({**comparison.document(), "gates": [j.document() for j in judged]}))
     else:
         _show_gates(judged)
         if judged:
             print()
         gated = {j.metric for j in judged}
-        rows = [r for r in found.rows if metrics or not gates or r.metric in gated]
-        _show(replace(found, rows=rows))
+        rows = [r for r in comparison.rows if metrics or not gates or r.metric in gated]
+        _show(replace(comparison, rows=rows))
     raise typer.Exit(3 if any(j.failed for j in judged) else 0)
 
 
-def _show(found: Compared) -> None:
+def _show(comparison: Compared) -> None:
     from rich.table import Table
 
     from penstock.console import Console
     from penstock.errors import printable
 
     console = Console(width=100)
-    for number, name in enumerate(found.names):
-        runs = found.runs[name]
+    for number, name in enumerate(comparison.names):
+        runs = comparison.runs[name]
         shown = ", ".join(runs[:8]) + (f" and {len(runs) - 8} more" if len(runs) > 8 else "")
         console.print(printable(f"{_letter(number)}: {name} ({shown})"))
     console.print()
     phase = None
-    for row in found.rows[:_SHOWN]:
+    for row in comparison.rows[:_SHOWN]:
         if row.phase != phase:
             phase = row.phase
             console.print(printable(f"{phase}:" if phase != "run" else "the whole run:"))
@@ -234,13 +234,15 @@ def _show(found: Compared) -> None:
                 *_cells(n, name, values, row.change(name), row.apart(name) if n else None)
             )
         console.print(table)
-        if row.order is not None and len(found.names) > 2:
-            letters = {name: _letter(n) for n, name in enumerate(found.names)}
+        if row.order is not None and len(comparison.names) > 2:
+            letters = {name: _letter(n) for n, name in enumerate(comparison.names)}
             groups = ["=".join(letters[n] for n in group) for group in row.order.groups]
             console.print(f"      groups: {' < '.join(groups)}")
-    if len(found.rows) > _SHOWN:
-        console.print(f"and {len(found.rows) - _SHOWN} more (--metric chooses, --json gives all)")
-    for note in found.notes:
+    if len(comparison.rows) > _SHOWN:
+        console.print(
+            f"and {len(comparison.rows) - _SHOWN} more (--metric chooses, --json gives all)"
+        )
+    for note in comparison.notes:
         console.print(printable(f"note: {note}"))
 
 
@@ -261,6 +263,6 @@ def _cells(
 
 def _show_gates(judged: list[Judged]) -> None:
     for j in judged:
-        said = "failed" if j.failed else "a tie: passed" if j.beyond else "passed"
+        verdict = "failed" if j.failed else "a tie: passed" if j.beyond else "passed"
         where = "" if j.phase == "run" else f" in {j.phase}"
-        print(f"{j.gate}: {j.name}, {j.metric}{where}: {j.change:+.2%}: {said}")
+        print(f"{j.gate}: {j.name}, {j.metric}{where}: {j.change:+.2%}: {verdict}")

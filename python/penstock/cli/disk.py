@@ -28,7 +28,9 @@ def up(
     mount: Path = typer.Option(..., "--mount", help="Empty directory where the disk appears."),
     time_scale: float = _SCALE,
     durable: bool = typer.Option(False, "--durable", help="fsync also syncs the host's files."),
-    words: list[str] = typer.Option([], "--set", help="As of disk set: key=value, again for more."),
+    assignments: list[str] = typer.Option(
+        [], "--set", help="As of disk set: key=value, again for more."
+    ),
     size: str | None = typer.Option(None, "--size", help="Room of the disk, such as 10GiB."),
     owner: str | None = typer.Option(
         None,
@@ -63,7 +65,7 @@ def up(
         time_scale=time_scale,
         durable=durable,
         slow_by=slow_by,
-        patch=patch_of(words) or None,
+        patch=patch_of(assignments) or None,
         size_bytes=None if size is None else _option("--size", size, parse_size),
         owner=None if owner is None else _option("--owner", owner, parse_owner),
         shared=shared,
@@ -170,11 +172,11 @@ def events(
     """What was changed on a disk, how late, and what is planned."""
     from penstock.emulate.disks import persistent
 
-    found = persistent.events(mount)
+    schedule = persistent.events(mount)
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(schedule))
     else:
-        _show_events(found)
+        _show_events(schedule)
 
 
 @app.command()
@@ -189,11 +191,11 @@ def cut(
     """Cut the power: what was not flushed is lost, open files are dead, the disk comes back."""
     from penstock.emulate.disks import persistent
 
-    found = persistent.power_cut(mount, mode="torn" if torn else "lost", seed=seed)
+    result = persistent.power_cut(mount, mode="torn" if torn else "lost", seed=seed)
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(result))
         return
-    lost = found["lost"]
+    lost = result["lost"]
     print(
         f"{mount}: {lost['files']} files went back ({lost['restored_bytes']} B restored, "
         f"{lost['shortened_bytes']} B cut off), {lost['names']} names"
@@ -287,14 +289,14 @@ def _option(name: str, text: str, parse: Callable[[str], T]) -> T:
         raise BadInput(f"{name}: found {text!r}; expected {error}") from None
 
 
-def _show_events(found: dict[str, Any]) -> None:
+def _show_events(schedule: dict[str, Any]) -> None:
     from penstock.emulate.schedule.show import patch_texts
 
-    now_ns = found["t_ns"]
+    now_ns = schedule["t_ns"]
     table = plain_table((), ("when [s]", "late [ms]"))
     table.add_column("change")
     table.add_column("error")
-    for event in found["events"]:
+    for event in schedule["events"]:
         late_ms = (event["applied_ns"] - event["planned_ns"]) / 1e6
         when_s = (event["applied_ns"] - now_ns) / 1e9
         table.add_row(
@@ -303,9 +305,9 @@ def _show_events(found: dict[str, Any]) -> None:
             ", ".join(patch_texts(event["asked"])),
             event["error"] or "",
         )
-    for event in found["pending"]:
+    for event in schedule["pending"]:
         on = event.get("phase") or event.get("metric")
         when = on if on else f"+{(event['at_ns'] - now_ns) / 1e9:.3f}"
         table.add_row(when, "", ", ".join(patch_texts(event["patch"])), "planned")
     show(table)
-    print(f"in force: {', '.join(found['active']) or 'nothing beside the profile'}")
+    print(f"in force: {', '.join(schedule['active']) or 'nothing beside the profile'}")

@@ -108,7 +108,7 @@ def _floor_lines(floor: HostFloor) -> list[str]:
 
 
 def measured(floor: HostFloor) -> str:
-    """How often the floors were measured, and when last."""
+    """Number of measurements of the floors, and time of the last."""
     from penstock.text import counted
 
     at = time.strftime("%Y-%m-%d %H:%M", time.localtime(floor.measured_s))
@@ -132,24 +132,27 @@ def time_scales(floor: HostFloor) -> dict[str, float]:
 
 
 def _conclusion(features: list[Feature], floor: HostFloor | None) -> list[str]:
-    """What runs here, and which ready profile how slow."""
-    found = runs_here(features)
+    """Features that work here, and the time scale of each ready profile."""
+    purposes = runs_here(features)
     lines = []
-    for head, wanted in (("Runs here: ", True), ("Not here: ", False)):
-        names = [purpose for purpose, there in found.items() if there is wanted]
+    for head, available in (("Runs here: ", True), ("Not here: ", False)):
+        names = [purpose for purpose, there in purposes.items() if there is available]
         if names:
             lines += textwrap.wrap(f"{head}{', '.join(names)}.", _width(), subsequent_indent="  ")
     if floor is not None:
         by_scale: dict[float, list[str]] = {}
         for name, scale in time_scales(floor).items():
             by_scale.setdefault(scale, []).append(name)
-        said = [
+        scales = [
             f"{', '.join(names)} {'as they are' if scale == 1 else f'{scale:g} times slower'}"
             for scale, names in sorted(by_scale.items())
         ]
         head = "Ready profiles that it can be, however busy programs keep them (time_scale)"
         lines += textwrap.wrap(
-            f"{head}: {'; '.join(said)}.", _width(), subsequent_indent="  ", break_on_hyphens=False
+            f"{head}: {'; '.join(scales)}.",
+            _width(),
+            subsequent_indent="  ",
+            break_on_hyphens=False,
         )
     return ["", *lines]
 
@@ -167,11 +170,11 @@ def _table(features: list[Feature]) -> list[str]:
         if f.group != group:
             group = f.group
             lines += ["", group]
-        words = [f.detail, f"for {f.needed_for}" if f.needed_for else ""]
+        parts = [f.detail, f"for {f.needed_for}" if f.needed_for else ""]
         if f.verdict != "supported" and f.remedy:
-            words.append(f"-> {f.remedy}")
+            parts.append(f"-> {f.remedy}")
         head = f"  {_MARKS[f.verdict]:<4}{f.name:<19}"
-        text = "; ".join(w for w in words if w)
+        text = "; ".join(w for w in parts if w)
         lines += textwrap.wrap(text, width, initial_indent=head, subsequent_indent=" " * 25) or [
             head.rstrip()
         ]

@@ -121,10 +121,10 @@ def _sent(named: str, to: str, as_json: bool) -> None:
         done[str(run)] = sent = server.send(run)
         if as_json:
             continue
-        left = ", ".join(f"{n} {why}" for why, n in sent.omitted.items())
+        unsent = ", ".join(f"{n} {why}" for why, n in sent.omitted.items())
         print(
             f"{server.url}: {sent.points} points of {sent.series} series in {sent.requests} requests"
-            + (f"; not sent: {left}" if left else "")
+            + (f"; not sent: {unsent}" if unsent else "")
         )
     if as_json:
         print(

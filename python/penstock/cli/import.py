@@ -40,7 +40,7 @@ def command(
     beside: Path = typer.Option(
         None, "--with", help="Of metrics: a run whose tables the bundle has as well, on its clock."
     ),
-    words: Path = typer.Option(
+    description: Path = typer.Option(
         None, "--words", help="Of a table: a YAML file that says what its columns are."
     ),
     as_json: bool = JSON,
@@ -58,17 +58,17 @@ def command(
         print(json.dumps({"path": str(place)}) if as_json else place)
         return
     if name is not None:
-        _experiment(files, output, name, form, beside, words, (metric, unit), as_json)
+        _experiment(files, output, name, form, beside, description, (metric, unit), as_json)
         return
     if output is None:
         lacking = "" if ARCHIVE_FORMATS else "; no archive format is installed"
         raise BadInput(f"found no -o; expected where the bundle goes, or --as NAME{lacking}")
 
-    described = "described" if words is not None and form is None else form
+    described = "described" if description is not None and form is None else form
     if described in METRIC_READERS or (
         form is None and len(files) == 1 and (reader_of(files[0]) is not None)
     ):
-        _metrics(files, output, described, beside, words, as_json)
+        _metrics(files, output, described, beside, description, as_json)
         return
     from penstock.observe.trace.recordings.importers import import_trace
     from penstock.observe.trace.recordings.summary import as_document, show
@@ -78,7 +78,7 @@ def command(
             "--with: found a trace; expected metrics, which can be put on another run's clock"
         )
     if form is None and len(files) == 1 and files[0].is_file():
-        _check_known(files[0])
+        _check_format(files[0])
     judged = import_trace(files, output, form)
     if as_json:
         print(json.dumps(as_document(judged)))
@@ -86,7 +86,7 @@ def command(
         show(judged)
 
 
-def _check_known(path: Path) -> None:
+def _check_format(path: Path) -> None:
     """BadInput, which names the formats of metrics and of traces, for a file of none of them."""
     from penstock.errors import BadInput
     from penstock.workload.metrics import HEAD_BYTES, formats
@@ -112,8 +112,8 @@ def _experiment(
     name: str,
     form: str | None,
     beside: Path | None,
-    words: Path | None,
-    said: tuple[str, str],
+    description: Path | None,
+    column: tuple[str, str],
     as_json: bool,
 ) -> None:
     from penstock.errors import BadInput
@@ -123,19 +123,23 @@ def _experiment(
         raise BadInput(
             "--as: found -o, --with or several files with it; expected one file of metrics"
         )
-    metric, unit = said
-    described = "described" if words is not None and form is None else form
-    made, points, notes = FUNCTIONS.load("import-experiment")(
-        name, files[0], form=described, words=_words(words), metric=metric, unit=unit
+    metric, unit = column
+    described = "described" if description is not None and form is None else form
+    experiment, points, notes = FUNCTIONS.load("import-experiment")(
+        name, files[0], form=described, words=_description(description), metric=metric, unit=unit
     )
     if as_json:
         print(
             json.dumps(
-                {"experiment": f"{made.name}#{made.repeat}", "points": points, "notes": notes}
+                {
+                    "experiment": f"{experiment.name}#{experiment.repeat}",
+                    "points": points,
+                    "notes": notes,
+                }
             )
         )
         return
-    print(f"{points:,} points: {made.name}#{made.repeat}")
+    print(f"{points:,} points: {experiment.name}#{experiment.repeat}")
     for note in notes:
         print(f"note: {note}")
 
@@ -145,7 +149,7 @@ def _metrics(
     output: Path,
     form: str | None,
     beside: Path | None,
-    words: Path | None,
+    description: Path | None,
     as_json: bool,
 ) -> None:
     from penstock.archive.selection import select
@@ -159,30 +163,30 @@ def _metrics(
     if output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
     run = select(beside).one if beside is not None else None
-    bundle, found = import_metrics(files[0], output, form, _words(words), run)
-    said: dict[str, Any] = {
+    bundle, imported = import_metrics(files[0], output, form, _description(description), run)
+    summary: dict[str, Any] = {
         "bundle": str(bundle.path),
-        "samples": len(found.samples),
-        "series": int(found.samples.groupby(["source", "entity", "metric"]).ngroups),
-        "tables": {name: len(rows) for name, rows in found.tables.items()},
-        "facts": found.facts,
-        "notes": found.notes,
+        "samples": len(imported.samples),
+        "series": int(imported.samples.groupby(["source", "entity", "metric"]).ngroups),
+        "tables": {name: len(rows) for name, rows in imported.tables.items()},
+        "facts": imported.facts,
+        "notes": imported.notes,
     }
     if as_json:
-        print(json.dumps(said))
+        print(json.dumps(summary))
         return
-    print(f"{said['samples']:,} samples of {said['series']:,} series: {said['bundle']}")
-    for name, rows in said["tables"].items():
+    print(f"{summary['samples']:,} samples of {summary['series']:,} series: {summary['bundle']}")
+    for name, rows in summary["tables"].items():
         print(f"{name}: {rows:,} rows")
     for name in ("spark", "hadoop"):
-        if name in found.facts:
-            _waves(found.facts[name])
-    for note in found.notes:
+        if name in imported.facts:
+            _waves(imported.facts[name])
+    for note in imported.notes:
         print(f"note: {note}")
 
 
 def _waves(facts: dict[str, Any]) -> None:
-    """What the application or job did, and what latency would cost it."""
+    """Work of the application or job, and the cost of latency to it."""
     from penstock.workload.execution_waves import CAVEAT, Sensitivity
 
     lost = ", ".join(f"{n} {what}" for what, n in facts["not_succeeded"].items())
@@ -202,7 +206,7 @@ def _waves(facts: dict[str, Any]) -> None:
     )
 
 
-def _words(path: Path | None) -> dict[str, Any]:
+def _description(path: Path | None) -> dict[str, Any]:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -212,9 +216,9 @@ def _words(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        said = YAML(typ="safe", pure=True).load(text_of(path))
+        keys = YAML(typ="safe", pure=True).load(text_of(path))
     except YAMLError as error:
         raise BadInput(f"{path}: {' '.join(str(error).split())}; expected YAML") from None
-    if not isinstance(said, dict):
-        raise BadInput(f"{path}: found {type(said).__name__}; expected keys and values")
-    return said
+    if not isinstance(keys, dict):
+        raise BadInput(f"{path}: found {type(keys).__name__}; expected keys and values")
+    return keys

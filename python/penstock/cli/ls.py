@@ -38,10 +38,12 @@ def command(
 
     with open_index() as catalogue:
         if rebuild:
-            known = [Path(s.out) for s in catalogue.studies()]
+            listed = [Path(s.out) for s in catalogue.studies()]
             roots = below or [Path.cwd()]
-            found = [o for o in known if o.is_dir()] + [o for r in roots for o in studies_below(r)]
-            number = catalogue.rebuild(found)
+            folders = [o for o in listed if o.is_dir()] + [
+                o for r in roots for o in studies_below(r)
+            ]
+            number = catalogue.rebuild(folders)
             if "adopt-experiments" in FUNCTIONS:
                 number += FUNCTIONS.load("adopt-experiments")(catalogue)
             say(f"{number} runs found")

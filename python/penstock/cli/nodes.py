@@ -79,8 +79,8 @@ def status(
     statuses, failures = survey(name)
     failed = bool(failures) or any(one.status["failures"] for one in statuses)
     if as_json:
-        found = [one.status for one in statuses]
-        print(json.dumps({"clusters": found, "failures": [asdict(f) for f in failures]}))
+        reports = [one.status for one in statuses]
+        print(json.dumps({"clusters": reports, "failures": [asdict(f) for f in failures]}))
     else:
         if not statuses and not failures:
             print("No node is up.")
@@ -187,11 +187,11 @@ def down(
     gone = []
     for name in names:
         with progress_bar() as progress:
-            held = Cluster.find(name)
-            held.down(progress)
-            gone.append(held.name)
+            live = Cluster.find(name)
+            live.down(progress)
+            gone.append(live.name)
         if not as_json:
-            print(f"{held.name}: down")
+            print(f"{live.name}: down")
     if as_json:
         print(json.dumps({"down": gone}))
 
@@ -203,13 +203,13 @@ def _one_of(cluster: str | None, chosen: str | None) -> str | None:
     return cluster if chosen is None else chosen
 
 
-def _divided(words: list[str]) -> tuple[list[str], list[str]]:
+def _divided(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Nodes and command: before and after `--`; typer swallows the first one it meets."""
-    if "--" in words:
-        at = words.index("--")
-        nodes, argv = words[:at], words[at + 1 :]
+    if "--" in arguments:
+        at = arguments.index("--")
+        nodes, argv = arguments[:at], arguments[at + 1 :]
     else:
-        nodes, argv = words[:1], words[1:]
+        nodes, argv = arguments[:1], arguments[1:]
     if not nodes or not argv:
         raise BadInput("expected NODE… -- COMMAND…")
     return nodes, argv
@@ -224,16 +224,16 @@ def _variable(text: str) -> tuple[str, str]:
     return key, value if equals else os.environ[key]
 
 
-def _brief(resource: str, found: dict[str, Any]) -> str:
+def _brief(resource: str, values: dict[str, Any]) -> str:
     from penstock.emulate.schedule.show import changed_texts
 
     if resource == "network":
-        said = _asked(found)
+        texts = _link_texts(values)
     elif resource == "disk":
-        said = changed_texts(found, {})
+        texts = changed_texts(values, {})
     else:
-        said = [f"{k}={'max' if v is None else v}" for k, v in found.items()]
-    return ", ".join(said) or "done"
+        texts = [f"{k}={'max' if v is None else v}" for k, v in values.items()]
+    return ", ".join(texts) or "done"
 
 
 def _say_login(described: dict[str, Any]) -> None:
@@ -297,26 +297,26 @@ def _links(nodes: list[dict[str, Any]]) -> Table:
                 node["name"],
                 name,
                 node["addresses"].get(name, "-"),
-                ", ".join(_asked(seen.get("asked") or {})) or "no limit",
+                ", ".join(_link_texts(seen.get("asked") or {})) or "no limit",
                 *(mib(seen[k]) if k in seen else "-" for k in ("out_bytes", "in_bytes")),
             )
     return table
 
 
-def _asked(patch: dict[str, Any]) -> list[str]:
-    """What a link is asked for, with the words of `nodes set`."""
-    said = []
+def _link_texts(patch: dict[str, Any]) -> list[str]:
+    """Values of a link with the keys of `nodes set`."""
+    texts = []
     for key, value in patch.items():
         if key.endswith("_bps"):
             if value is not None:
-                said.append(f"{key.removesuffix('_bps')}={8 * value / 1e6:g} Mbit/s")
+                texts.append(f"{key.removesuffix('_bps')}={8 * value / 1e6:g} Mbit/s")
         elif isinstance(value, dict):
             if value.get("mean_s"):
                 jitter = f" ± {1e3 * value['jitter_s']:g}" if value.get("jitter_s") else ""
-                said.append(f"{key}={1e3 * value['mean_s']:g}{jitter} ms")
+                texts.append(f"{key}={1e3 * value['mean_s']:g}{jitter} ms")
         elif value:
-            said.append(f"{key}={100 * value:g} %")
-    return said
+            texts.append(f"{key}={100 * value:g} %")
+    return texts
 
 
 def _row(node: dict[str, Any]) -> list[str]:

@@ -104,9 +104,9 @@ def command(
     steps = list(sequence(loaded.factors, plan.rows))
     if as_json:
         scales = loaded.time_scales.model_dump() if loaded.time_scales is not None else None
-        said: dict[str, Any] = {"time_scales": scales, "notes": notes, "warnings": warnings}
-        said["sequence"] = [one.to_json() for one in steps] if show else None
-        print(json.dumps({**plan.to_json(), **said}, indent=2))
+        document: dict[str, Any] = {"time_scales": scales, "notes": notes, "warnings": warnings}
+        document["sequence"] = [one.to_json() for one in steps] if show else None
+        print(json.dumps({**plan.to_json(), **document}, indent=2))
         return
     if show:
         print(sequence_text(steps, loaded, {r.run_id: r.levels for r in plan.rows}))
@@ -119,19 +119,19 @@ def command(
 def _identical(study: Study, plan: Plan, studies: int, as_json: bool) -> None:
     from penstock.analyse.sequential.identical import identical, identical_lines
 
-    found = identical(study, plan, studies)
-    print(json.dumps(found.to_json()) if as_json else "\n".join(identical_lines(found)))
-    raise typer.Exit(0 if found.holds else 3)
+    result = identical(study, plan, studies)
+    print(json.dumps(result.to_json()) if as_json else "\n".join(identical_lines(result)))
+    raise typer.Exit(0 if result.holds else 3)
 
 
 def _rank(plan: Plan, response: Response, path: Path, as_json: bool) -> None:
     from penstock.analyse.sequential.predicted_rank import predictions_of, rank_lines, ranked
 
-    found = ranked(plan, response, predictions_of(path))
+    ranking = ranked(plan, response, predictions_of(path))
     if as_json:
-        print(json.dumps([vars(one) for one in found], indent=2))
+        print(json.dumps([vars(one) for one in ranking], indent=2))
         return
-    for line in rank_lines(found, response):
+    for line in rank_lines(ranking, response):
         print(line)
 
 
@@ -139,21 +139,21 @@ def _augment(out: Path, response: str | None, most: int | None, as_json: bool) -
     from penstock.analyse.sequential.augment_text import augment_json, augment_text
     from penstock.campaign.augment import opened
 
-    found = opened(out, response, most)
-    proposals = found.proposals()
+    study = opened(out, response, most)
+    proposals = study.proposals()
     if as_json:
-        print(json.dumps(augment_json(found, proposals), indent=2))
+        print(json.dumps(augment_json(study, proposals), indent=2))
     else:
-        print(augment_text(found, proposals))
+        print(augment_text(study, proposals))
 
 
 def _suggest(study: Path | None, as_json: bool) -> None:
     from penstock.campaign.measurements.suggest import suggest_text, suggestions
     from penstock.study.load import load_study
 
-    known = [f.name for f in load_study(study).factors] if study is not None else []
-    found = suggestions(known)
+    factors = [f.name for f in load_study(study).factors] if study is not None else []
+    suggested = suggestions(factors)
     if as_json:
-        print(json.dumps([s.to_json() for s in found], indent=2))
+        print(json.dumps([s.to_json() for s in suggested], indent=2))
     else:
-        print(suggest_text(found))
+        print(suggest_text(suggested))

@@ -94,9 +94,9 @@ def study_platform(
     treatment = {f.name: f.levels[0].name for f in read.factors}
     for text in levels:
         name, equals, level = text.partition("=")
-        known = {f.name: [x.name for x in f.levels] for f in read.factors}
-        if not equals or level not in known.get(name, []):
-            choices = "; ".join(f"{k}={listed(v)}" for k, v in known.items())
+        by_factor = {f.name: [x.name for x in f.levels] for f in read.factors}
+        if not equals or level not in by_factor.get(name, []):
+            choices = "; ".join(f"{k}={listed(v)}" for k, v in by_factor.items())
             raise BadInput(f"--level {text}: factor=level of this study is expected: {choices}")
         treatment[name] = level
     platform = platform_of(read, treatment, disk)
@@ -191,7 +191,7 @@ def check_platform(
     if not platform.predictable:
         checked_cluster(platform)
     if as_json:
-        said = {"file": str(file), "sound": True, "hosts": len(platform.hosts)}
-        print(json.dumps({**said, "predictable": platform.predictable}))
+        document = {"file": str(file), "sound": True, "hosts": len(platform.hosts)}
+        print(json.dumps({**document, "predictable": platform.predictable}))
     else:
         print(f"{file} is sound. {summary(platform)}.")

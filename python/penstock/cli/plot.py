@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is to be drawn of the series that are there."""
+class Choice:
+    """Choices of a figure of series."""
 
     series: list[str]
     phase: str | None
@@ -123,11 +123,11 @@ def command(
     try:
         if kind is None or kind in FIGURE_KINDS:
             sources = [out, *beside]
-            asked = Asked(
+            choice = Choice(
                 series, phase, table, node, unit, step, value, derive, align, join, partial
             )
             target, files = _of_series(
-                sources, kind, output, asked, code, width=width, title=title, x=x or ""
+                sources, kind, output, choice, code, width=width, title=title, x=x or ""
             )
         else:
             drawn = _of_tables(
@@ -163,7 +163,7 @@ def _of_series(
     sources: list[str],
     kind: str | None,
     output: Path | None,
-    asked: Asked,
+    choice: Choice,
     code: bool,
     *,
     width: str,
@@ -185,28 +185,28 @@ def _of_series(
         target = output or first.with_suffix(".svg")
         return target, shipped(chart, recorded, target.name, code)
     size_of(width)
-    globs, table = asked.series, asked.table
+    globs, table = choice.series, choice.table
     column = None if kind == "scatter" and _holds_runs(sources[0]) else x or None
     across_too = [x] if globs and x and kind == "scatter" else []
-    drawn = [] if asked.derive or asked.node else [*globs, *across_too]
-    recorded = _read(sources, kind, table, column, asked.align, asked.partial, drawn)
-    if asked.unit or asked.node:
-        pairs = [u.partition("=") for u in asked.unit]
+    drawn = [] if choice.derive or choice.node else [*globs, *across_too]
+    recorded = _read(sources, kind, table, column, choice.align, choice.partial, drawn)
+    if choice.unit or choice.node:
+        pairs = [u.partition("=") for u in choice.unit]
         for name, equals, of in pairs:
             if not (name and equals and of):
                 raise BadInput(f"--unit: found {name}{equals}{of}; expected NAME=UNIT")
-        recorded = recorded.named(asked.node, {name: of for name, _, of in pairs})
-    if asked.phase is not None:
-        recorded = recorded.within(asked.phase)
-    if asked.derive:
-        recorded = _derived(recorded, asked.derive)
-        globs = globs or [said.partition("=")[0].strip() for said in asked.derive]
+        recorded = recorded.named(choice.node, {name: of for name, _, of in pairs})
+    if choice.phase is not None:
+        recorded = recorded.within(choice.phase)
+    if choice.derive:
+        recorded = _derived(recorded, choice.derive)
+        globs = globs or [expression.partition("=")[0].strip() for expression in choice.derive]
     # what is across is not to be chosen as well
     recorded = recorded.chosen([*globs, *across_too])
-    if asked.step is not None or asked.value is not None:
+    if choice.step is not None or choice.value is not None:
         from penstock.archive.series.grid import on_grid
 
-        recorded = on_grid(recorded, asked.step, asked.value or "nearest")
+        recorded = on_grid(recorded, choice.step, choice.value or "nearest")
     if (
         not globs
         and table is None
@@ -221,9 +221,9 @@ def _of_series(
         recorded,
         width=width,
         title=title,
-        join=asked.join,
+        join=choice.join,
         x=across,
-        align=asked.align or "",
+        align=choice.align or "",
     )
     for gap in gaps_of(recorded):
         say(gap)
@@ -231,16 +231,16 @@ def _of_series(
     return target, shipped(chart, recorded, target.name, code)
 
 
-def _derived(recorded: Recorded, said: list[str]) -> Recorded:
+def _derived(recorded: Recorded, expressions: list[str]) -> Recorded:
     """With series computed from those that are there, each of which the next may use."""
     from dataclasses import replace
 
     from penstock.archive.series.expression import derived, split
 
-    for one in said:
+    for one in expressions:
         name, expression = split(one)
-        made = derived(recorded, name, expression)
-        recorded = replace(recorded, series=[*recorded.series, *made.series])
+        computed = derived(recorded, name, expression)
+        recorded = replace(recorded, series=[*recorded.series, *computed.series])
     return recorded
 
 
@@ -248,15 +248,15 @@ def _across(x: str, recorded: Recorded) -> str:
     """The series that is across, by a name that the figure's data has; empty where `x` is none."""
     from penstock.archive.series.series import takes
 
-    found = [s for s in recorded.series if takes(x, s)]
-    names = {s.name for s in found}
-    quantities = {s.quantity for s in found}
+    across = [s for s in recorded.series if takes(x, s)]
+    names = {s.name for s in across}
+    quantities = {s.quantity for s in across}
     alike = [s for s in recorded.series if s.quantity in quantities]
     if len(names) == 1:
         return names.pop()
-    if len(quantities) == 1 and len(alike) == len(found):
+    if len(quantities) == 1 and len(alike) == len(across):
         return quantities.pop()
-    return x if found else ""
+    return x if across else ""
 
 
 @functools.cache
@@ -271,7 +271,7 @@ def _has_points(run: Path) -> bool:
 
 
 def _default(source: str, kind: str) -> Path:
-    """Where a figure goes without -o: to the run or the study, else here."""
+    """Path of a figure without -o: in the run or the study, else here."""
     path = Path(source)
     if path.is_dir():
         return path / "figures" / f"{kind}.svg"
@@ -294,7 +294,7 @@ def _read(
     from penstock.archive.series import read_series, series_tables
     from penstock.errors import BadInput
 
-    found = []
+    inputs = []
     for number, source in enumerate(sources):
         if source == "-":
             content = sys.stdin.buffer.read(series_tables.MOST_BYTES + 1)
@@ -306,19 +306,19 @@ def _read(
             content, headers = download(source, series_tables.MOST_BYTES)
             verdict = of_headers(headers)
             if verdict.lines and not (partial or verdict.running):
-                told = f"{source}: found {'; '.join(verdict.lines)}"
+                message = f"{source}: found {'; '.join(verdict.lines)}"
                 if verdict.refuses:
-                    raise BadInput(f"{told}; expected complete ones, or --partial")
-                print(f"penstock: {told}", file=sys.stderr)
+                    raise BadInput(f"{message}; expected complete ones, or --partial")
+                print(f"penstock: {message}", file=sys.stderr)
             one = series_tables.of_csv(content, source, x)
         elif _holds_runs(source):
             chosen = select_named(source)
             # an experiment has sequences among its points
             plain = kind != "sequence" or (chosen.runs[:1] and _has_points(chosen.runs[0]))
-            wanted = table or (None if plain else "io_events")
-            one = read_series.of_selection(chosen, wanted, align, partial=partial, drawn=drawn)
-            for words in [] if partial else _unknown(chosen.runs):
-                print(f"penstock: {words}", file=sys.stderr)
+            table_name = table or (None if plain else "io_events")
+            one = read_series.of_selection(chosen, table_name, align, partial=partial, drawn=drawn)
+            for text in [] if partial else _unknown(chosen.runs):
+                print(f"penstock: {text}", file=sys.stderr)
         else:
             one = series_tables.of_file(Path(source), x, partial=partial)
         if align is not None and not _holds_runs(source):
@@ -331,17 +331,17 @@ def _read(
                 else f"#{number + 1}"
             )
             one = replace(one, series=[replace(s, run=s.run or label) for s in one.series])
-        found.append(one)
-    phases = found[0].phases if len(found) == 1 else []
-    return replace(found[0], series=[s for one in found for s in one.series], phases=phases)
+        inputs.append(one)
+    phases = inputs[0].phases if len(inputs) == 1 else []
+    return replace(inputs[0], series=[s for one in inputs for s in one.series], phases=phases)
 
 
 def _unknown(runs: Sequence[Path]) -> list[str]:
-    """What is to be said of runs that are not known to be complete."""
+    """Notes on runs that are not known to be complete."""
     from penstock.archive.completeness import check_manifest, unknown_note
 
-    said = [unknown_note(check_manifest(run / "manifest.json")) for run in runs]
-    return [words for words in said if words]
+    notes = [unknown_note(check_manifest(run / "manifest.json")) for run in runs]
+    return [text for text in notes if text]
 
 
 def _of_tables(
@@ -355,7 +355,7 @@ def _of_tables(
     width: str,
     as_json: bool,
 ) -> tuple[Path, dict[str, bytes]] | None:
-    """Where to and the files of a figure of a study or a trace; None where it went to the terminal."""
+    """Path and files of a figure of a study or a trace; None where it went to the terminal."""
     from penstock.archive.completeness import reading
     from penstock.archive.selection import is_study
     from penstock.errors import BadInput

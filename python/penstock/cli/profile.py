@@ -177,10 +177,10 @@ def _fit_table(path: Path, output: Path | None, name: str | None, as_json: bool)
         print(profile.json)
     for row in rows:
         fitted = "  –  " if row.fitted is None else f"{row.fitted:5.2f}"
-        held_out = "  –  " if row.held_out is None else f"{row.held_out:5.2f}"
+        without = "  –  " if row.held_out is None else f"{row.held_out:5.2f}"
         print(
             f"{cell_text(row.cell):<44} {row.cell.rate_bps / 1e6:8.1f} MB/s   fitted/told {fitted}   "
-            f"without it {held_out}",
+            f"without it {without}",
             file=sys.stderr,
         )
     for row in profile.to_dict()["source"]:
@@ -208,9 +208,9 @@ def _fitted(result: CampaignResult, name: str) -> Fit:
     where = f"{measured.fio_version}, direct I/O, on {platform.node()}, {today}"
     source = [{"what": "all numbers", "where": f"measured: {where}"}]
     for run in runs[runs["validity"].ne("valid")].to_dict("records"):
-        left_out = {"what": f"cell {run['cell']}", "where": f"left out: {run['reason']}"}
-        say(f"{left_out['what']} {left_out['where']}")
-        source.append(left_out)
+        excluded = {"what": f"cell {run['cell']}", "where": f"left out: {run['reason']}"}
+        say(f"{excluded['what']} {excluded['where']}")
+        source.append(excluded)
     fit = fit_profile(measured, name, source)
     pairs = zip(measured.cells, fit.errors, strict=True)
     rows = [JudgedCell(c, e.rate_ratio, None, e.p50_ratio, e.p99_ratio) for c, e in pairs]

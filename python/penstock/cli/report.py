@@ -12,7 +12,7 @@ import typer
 
 
 class Open(StrEnum):
-    """Whether to show the page in a browser: `auto` only from a terminal with a display."""
+    """Choice of showing the page in a browser: `auto` only from a terminal with a display."""
 
     auto = "auto"
     yes = "yes"
@@ -47,14 +47,14 @@ def _of_trace(bundle: Path, as_json: bool) -> Path:
     from penstock.report.trace.page import write_trace_report
 
     run = TracedRun(bundle)
-    page, found = write_trace_report(run), run.findings
+    page, findings = write_trace_report(run), run.findings
     closing = run.from_disk(str(run.manifest.get("closing") or ""))
     if as_json:
-        value = {"report": str(page), "closing": closing, "findings": [vars(f) for f in found]}
+        value = {"report": str(page), "closing": closing, "findings": [vars(f) for f in findings]}
         print(json.dumps(value, default=str, indent=1))
     else:
         print(page)
-        for sentence in [closing, *(f.statement for f in found)]:
+        for sentence in [closing, *(f.statement for f in findings)]:
             print(printable(sentence), file=sys.stderr)
     return page
 
@@ -67,11 +67,11 @@ def _of_study(out: Path, as_json: bool) -> Path:
 
     page = write_report(out)
     outcome = Outcome.read(out)
-    found = findings(outcome)
-    conclusion = answer(outcome, found)
+    all_findings = findings(outcome)
+    conclusion = answer(outcome, all_findings)
     if as_json:
         sentences = [] if conclusion is None else conclusion.sentences
-        every = [vars(f) for f in found]
+        every = [vars(f) for f in all_findings]
         print(
             json.dumps(
                 {"report": str(page), "answer": sentences, "findings": every}, default=str, indent=1

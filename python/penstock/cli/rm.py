@@ -26,8 +26,8 @@ def command(
 
     with open_index() as catalogue:
         directory = Path(study).resolve()
-        known = campaign_of(directory) is not None
-        out = directory if known else Path(chosen_study(catalogue, study).out)
+        is_study = campaign_of(directory) is not None
+        out = directory if is_study else Path(chosen_study(catalogue, study).out)
         if not out.is_dir():
             catalogue.forget(out)
             say(f"{out} is gone; dropped from the catalogue")
@@ -44,15 +44,15 @@ def command(
             raise PenstockError(
                 f"{below[-1].point} is still mounted; `penstock undo` takes it down"
             )
-        left = remove(removal)
+        foreign = remove(removal)
         catalogue.forget(out, runs or None)
         if runs:
             with Catalogue(out / "catalogue.sqlite") as own:
                 own.forget(out, runs)
     if as_json:
         removed = {"removed_bytes": removal.size_bytes, "paths": [str(p) for p in removal.paths]}
-        print(json.dumps({**removed, "left": [str(p) for p in left]}))
+        print(json.dumps({**removed, "left": [str(p) for p in foreign]}))
         return
     say(f"{size_text(removal.size_bytes)} removed")
-    for path in left:
+    for path in foreign:
         say(f"left, not penstock's: {path}")

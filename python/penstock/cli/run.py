@@ -110,8 +110,8 @@ def command(
     if result.analysis is not None and not result.analysis.answer:
         say("no response could be analysed")
         raise typer.Exit(1)
-    found = result.analysis.findings if result.analysis is not None else []
-    raise typer.Exit(3 if reaches(found, fail_on) else 0)
+    findings = result.analysis.findings if result.analysis is not None else []
+    raise typer.Exit(3 if reaches(findings, fail_on) else 0)
 
 
 def check_fail_on(fail_on: str | None) -> None:
@@ -121,19 +121,19 @@ def check_fail_on(fail_on: str | None) -> None:
 
 
 def reaches(findings: list[Any], fail_on: str | None) -> bool:
-    """Whether a finding is at or above the severity."""
+    """True if a finding is at or above the severity."""
     if fail_on is None:
         return False
     return any(SEVERITIES.index(f.severity) >= SEVERITIES.index(fail_on) for f in findings)
 
 
 def _go_on(result: CampaignResult, study: Path) -> None:
-    """How to have what is not valid made again, where that may help."""
-    left_out = result.runs - result.valid_runs
-    if not left_out or result.interrupted or result.failed:
+    """Advice on repeating runs that are not valid, where that may help."""
+    excluded = result.runs - result.valid_runs
+    if not excluded or result.interrupted or result.failed:
         return
     print(
-        f"penstock: {counted(left_out, 'run is', 'runs are')} not valid, and left out; "
+        f"penstock: {counted(excluded, 'run is', 'runs are')} not valid, and left out; "
         f"`penstock run {shlex.quote(str(study))} -o {shlex.quote(str(result.out))} --resume` makes once "
         "more those that the host spoilt",
         file=sys.stderr,
@@ -147,8 +147,8 @@ def _say(result: CampaignResult, study: Path) -> None:
         say(note)
     for line in analysis.lines(result.out, study):
         print(line)
-    left_out = result.runs - result.valid_runs
-    words = f", {left_out} left out" if left_out else ""
-    print(f"{result.runs} of {result.planned_runs} runs{words}: {result.out}")
+    excluded = result.runs - result.valid_runs
+    excluded_text = f", {excluded} left out" if excluded else ""
+    print(f"{result.runs} of {result.planned_runs} runs{excluded_text}: {result.out}")
     if analysis.report is not None:
         print(analysis.report)

@@ -16,21 +16,21 @@ from penstock.terminal import say
 
 CONTEXT = {"allow_interspersed_args": False}
 
-_FOUND = 3
+_FINDING_STATUS = 3
 _NOT_EXECUTABLE = 126
-_NOT_FOUND = 127
+_NO_SUCH_COMMAND = 127
 
 
 _WHAT, _HOW, _OUT = "What is traced (kinds combine by AND)", "How", "Results"
 
 
 #: options that mean something with --disk; the log of a disk knows nothing of the others
-_WITH_DISK = {"words", "disk", "exact", "output", "as_json"}
+_WITH_DISK = {"argv", "disk", "exact", "output", "as_json"}
 
 
 def command(
     context: typer.Context,
-    words: list[str] = typer.Argument(None, metavar="-- COMMAND", help="What to run and trace."),
+    argv: list[str] = typer.Argument(None, metavar="-- COMMAND", help="What to run and trace."),
     process: list[int] = typer.Option(
         [],
         "-p",
@@ -173,27 +173,27 @@ def command(
     after `--`. Without a command, Ctrl-C ends the trace. A line written to $PENSTOCK_MARKS begins a phase.
     """
     if disk is not None or exact:
-        others = _given(context) - _WITH_DISK
+        others = _set_parameters(context) - _WITH_DISK
         if disk is not None and others:
             raise BadInput(f"--disk: cannot be combined with {_options(context, others)}")
-        if words:
-            _must_be_there(words[0])
-        raise typer.Exit(_by_log(words or [], disk, output, exact, as_json))
+        if argv:
+            _must_be_there(argv[0])
+        raise typer.Exit(_by_log(argv or [], disk, output, exact, as_json))
     if mode not in MODES:
         raise BadInput(f"--mode: found {mode!r}; expected {' or '.join(MODES)}")
     named = bool(process or cgroup or files or inodes or directories)
-    if not words and not named:
+    if not argv and not named:
         raise BadInput(
             "penstock trace needs a command (penstock trace -- COMMAND ...), or what runs already: "
             "-p, --cgroup, --file, --dir"
         )
-    if words and (process or cgroup):
+    if argv and (process or cgroup):
         raise BadInput("-p and --cgroup are for what runs already; leave out the command")
-    if words and seconds is not None:
+    if argv and seconds is not None:
         raise BadInput("--seconds is for what runs already; leave out the command")
     if fail_on is not None and fail_on not in SEVERITIES:
         raise BadInput(f"--fail-on: found {fail_on!r}; expected {', '.join(SEVERITIES)}")
-    if calibrate and not words:
+    if calibrate and not argv:
         raise BadInput("--calibrate needs a command: it is run with and without tracing")
     if (hot or hot_bytes) and (mode != "trace" or (hot and hot_bytes)):
         raise BadInput("one of --hot and --hot-bytes, with --mode trace: the others only count")
@@ -201,8 +201,8 @@ def command(
         raise BadInput(f"--seconds: found {seconds:g}; expected more than 0")
     if output is not None and output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
-    if words:
-        _must_be_there(words[0])
+    if argv:
+        _must_be_there(argv[0])
     from penstock.observe.trace.capture.scope import read_scope
     from penstock.observe.trace.capture.session import Session, trace_command, trace_running
     from penstock.observe.trace.show.summary import as_document, show
@@ -217,8 +217,8 @@ def command(
         only=only,
     )
     if layers is None:
-        layers = bool(words) and mode == "trace" and output is not None
-    if (layers or mmap_exact) and not words:
+        layers = bool(argv) and mode == "trace" and output is not None
+    if (layers or mmap_exact) and not argv:
         raise BadInput("--layers and --mmap-exact need a command: they are for the run of one")
     session = Session(
         mode,
@@ -236,28 +236,28 @@ def command(
         hot="bytes" if hot_bytes else "requests" if hot else None,
     )
     with _failure.of_wrapper(as_json):
-        traced = trace_command(words, session) if words else trace_running(seconds, session)
+        traced = trace_command(argv, session) if argv else trace_running(seconds, session)
     try:
-        found = traced.opened().findings
+        findings = traced.opened().findings
     except OSError as error:  # no room for what they spill
-        found = []
+        findings = []
         say(f"no findings: {error}")
     if as_json:
-        print(json.dumps(as_document(traced, found), default=str))
+        print(json.dumps(as_document(traced, findings), default=str))
     else:
-        show(traced, found)
+        show(traced, findings)
     if traced.unwritten:
         say(f"no bundle: {traced.unwritten}")
         raise typer.Exit(traced.exit_status or _failure.OWN_STATUS)
     if fail_on is not None and traced.exit_status == 0:
         grave = SEVERITIES[SEVERITIES.index(fail_on) :]
-        if any(finding.severity in grave for finding in found):
-            raise typer.Exit(_FOUND)
+        if any(finding.severity in grave for finding in findings):
+            raise typer.Exit(_FINDING_STATUS)
     raise typer.Exit(traced.exit_status)
 
 
 def _by_log(
-    words: list[str], mount: Path | None, output: Path | None, exact: bool, as_json: bool
+    argv: list[str], mount: Path | None, output: Path | None, exact: bool, as_json: bool
 ) -> int:
     """Traces a command by the log of the disk at `mount`, prints the result; gives its exit status."""
     from penstock.campaign.evidence.trace_disk import trace_on_disk
@@ -265,20 +265,20 @@ def _by_log(
 
     if mount is None:
         raise BadInput("--exact: only with --disk MOUNT")
-    if not words:
+    if not argv:
         raise BadInput("--disk: found no command; expected -- COMMAND")
     if output is not None and output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
     with _failure.of_wrapper(as_json):
-        status, judged = trace_on_disk(words, mount, output, exact=exact, quiet=as_json)
+        status, judged = trace_on_disk(argv, mount, output, exact=exact, quiet=as_json)
     if as_json:
-        print(json.dumps({"command": words, "exit_status": status, **as_document(judged)}))
+        print(json.dumps({"command": argv, "exit_status": status, **as_document(judged)}))
     else:
         show(judged)
     return status
 
 
-def _given(context: typer.Context) -> set[str]:
+def _set_parameters(context: typer.Context) -> set[str]:
     """Names of the parameters that were given, whatever their value."""
     return {
         name
@@ -300,7 +300,7 @@ def _must_be_there(program: str) -> None:
     """Ends as a shell would where the command is none: 127 not found, 126 not executable."""
     if shutil.which(program):
         return
-    status = _NOT_EXECUTABLE if Path(program).exists() else _NOT_FOUND
+    status = _NOT_EXECUTABLE if Path(program).exists() else _NO_SUCH_COMMAND
     why = "is not executable" if status == _NOT_EXECUTABLE else "no such command"
     say(f"{program}: {why}")
     raise typer.Exit(status)
