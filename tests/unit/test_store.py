@@ -40,7 +40,7 @@ def platform(tmp_path: Path, text: str = PLATFORM) -> Path:
 
 def test_a_platform_file_says_what_is_put_up(tmp_path: Path) -> None:
     loaded = load_platform(platform(tmp_path), predicted=False)
-    nodes, spec, roles = deployment(loaded, kept=("log",))
+    nodes, spec, roles = deployment(loaded, keep=("log",))
     assert [n.name for n in nodes.nodes] == [
         "head-0",
         "store-0",

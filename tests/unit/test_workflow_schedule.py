@@ -13,7 +13,7 @@ from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.parts.stores.workflow.execute import Executed
 from penstock.parts.stores.workflow.hints import derived, tags_of
 from penstock.parts.stores.workflow.run import measured_runs, placement
-from penstock.parts.stores.workflow.schedule import Scheduler, held_bytes
+from penstock.parts.stores.workflow.schedule import Scheduler, bytes_by_node
 from penstock.spec.store import Extent
 
 
@@ -108,7 +108,7 @@ def test_a_task_goes_where_most_of_what_it_reads_lies() -> None:
 def test_only_bytes_that_are_read_count() -> None:
     task = Task("t", (reads("big", 10, at=95),))
     extents = {"big": [Extent(0, 100, ("left",)), Extent(100, 1000, ("right",))]}
-    assert held_bytes(task, extents) == {"left": 5, "right": 5}
+    assert bytes_by_node(task, extents) == {"left": 5, "right": 5}
 
 
 def test_hints_from_the_graph() -> None:

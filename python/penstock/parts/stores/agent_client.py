@@ -32,12 +32,12 @@ class Sessions:
 
     def request(self, node: RunningNode, name: str, *arguments: Any, timeout_s: float) -> Any:
         """The reply of `node_agent.py`. PenstockError where it fails, takes too long or the node is gone."""
-        words = node.enter([sys.executable, "-I", "-S", "-u", "-c", _INSIDE.read_text()])
+        argv = node.enter([sys.executable, "-I", "-S", "-u", "-c", _INSIDE.read_text()])
         key = (node.name, node.start_ticks)  # a node that was started anew has others
         with self._lock:
             session = self._open.get(key)
             if session is None or not session.alive:
-                session = self._open[key] = _Session(node.name, words)
+                session = self._open[key] = _Session(node.name, argv)
         reply = session.request([name, *arguments], timeout_s)
         if "error" in reply:
             raise PenstockError(f"{node.name}: {reply['error']}")
@@ -53,12 +53,12 @@ class Sessions:
 class _Session:
     """The program in one node; requests of several threads wait for each other."""
 
-    def __init__(self, name: str, words: list[str]) -> None:
+    def __init__(self, name: str, argv: list[str]) -> None:
         self._name = name
         self._lock = threading.Lock()
         self._closed = False
         self._process = subprocess.Popen(
-            words,
+            argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -67,15 +67,15 @@ class _Session:
 
     @property
     def alive(self) -> bool:
-        """Whether it still takes requests."""
+        """True if it still takes requests."""
         return self._process.poll() is None
 
-    def request(self, words: list[Any], timeout_s: float) -> dict[str, Any]:
+    def request(self, message: list[Any], timeout_s: float) -> dict[str, Any]:
         """One request and its reply."""
         assert self._process.stdin is not None
         with self._lock:
             try:
-                self._process.stdin.write((json.dumps(words) + "\n").encode())
+                self._process.stdin.write((json.dumps(message) + "\n").encode())
                 self._process.stdin.flush()
                 return dict(json.loads(self._line(time.monotonic() + timeout_s)))
             except (OSError, ValueError) as error:
@@ -88,10 +88,10 @@ class _Session:
         assert self._process.stdout is not None
         fd, text = self._process.stdout.fileno(), bytearray()
         while not text.endswith(b"\n"):
-            left = until - time.monotonic()
-            if left <= 0 or self._closed:
+            remaining_s = until - time.monotonic()
+            if remaining_s <= 0 or self._closed:
                 raise ValueError("no answer in time")
-            if not select.select([fd], [], [], min(left, _LOOK_EVERY_S))[0]:
+            if not select.select([fd], [], [], min(remaining_s, _LOOK_EVERY_S))[0]:
                 continue
             piece = self._process.stdout.read1(_PIECE)  # type: ignore[attr-defined]
             if not piece:

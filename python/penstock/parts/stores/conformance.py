@@ -1,4 +1,5 @@
-"""Whether an engine does what it says: each parameter and hint by bytes counted on the nodes' disks.
+"""Conformance of an engine with its declared support: each parameter and hint by bytes counted on the
+nodes' disks.
 
 Runs on a store that is up, with at least three storage nodes that are clients too and have a disk each. What
 an engine refuses must be refused when it is asked, and change nothing.
@@ -103,9 +104,9 @@ class _Trial:
         except PenstockError as error:
             trouble = str(error)
         if trouble.startswith("refused: "):
-            said = trouble.removeprefix("refused: ")
-            told = support.how == "refused" or support.partly
-            return Shown(cell, Support("refused", said), told, "refused when asked")
+            reason = trouble.removeprefix("refused: ")
+            declared = support.how == "refused" or support.partly
+            return Shown(cell, Support("refused", reason), declared, "refused when asked")
         if support.how == "refused":
             return Shown(cell, support, False, trouble or "it was taken up")
         return Shown(cell, support, not trouble, trouble or self._evidence)
@@ -133,10 +134,10 @@ class _Trial:
 
     def _written(self, path: str, node: str, size: int) -> dict[str, float]:
         """Writes a file; gives the share of its bytes that each storage node's disk took."""
-        whole = self._store.inside(f"{FOLDER}/{path}")
+        full_path = self._store.inside(f"{FOLDER}/{path}")
         before = self._taken_bytes()
         script = 'mkdir -p "$(dirname "$1")"; head -c "$2" /dev/urandom > "$1" && sync "$1"'
-        self._run(node, "/bin/sh", "-c", script, "sh", whole, str(size))
+        self._run(node, "/bin/sh", "-c", script, "sh", full_path, str(size))
         return self._settled(before, size)
 
     def _settled(self, before: dict[str, int], size: int) -> dict[str, float]:
@@ -145,10 +146,10 @@ class _Trial:
         until = time.monotonic() + _SETTLES_WITHIN_S
         while time.monotonic() < until:
             now = self._taken_bytes()
-            found = {n: (now[n] - before[n]) / size for n in now}
-            if found == shares and sum(found.values()) >= _HOLDS:
+            taken = {n: (now[n] - before[n]) / size for n in now}
+            if taken == shares and sum(taken.values()) >= _HOLDS:
                 break
-            shares = found
+            shares = taken
             time.sleep(0.5)
         self._evidence = "bytes on disks: " + ", ".join(
             f"{n} {100 * s:.0f} %" for n, s in shares.items()
@@ -172,7 +173,7 @@ class _Trial:
         return [n for n, s in shares.items() if s >= share]
 
     def _located(self, path: str, size: int, copies: int) -> str:
-        """What is wrong with what `locate` says: it covers the file once for every copy."""
+        """Fault of `locate`'s answer: it must cover the file once for every copy."""
         extents = self._store.locate(f"{FOLDER}/{path}")
         at = 0
         for extent in extents:
@@ -187,16 +188,18 @@ class _Trial:
         def act() -> str:
             size = 3 * MIB + 17
             self._written("same", self._both[0], size)
-            whole = self._store.inside(f"{FOLDER}/same")
-            sums = {self._run(n, "sha256sum", whole).split()[0] for n in self._both}
+            full_path = self._store.inside(f"{FOLDER}/same")
+            sums = {self._run(n, "sha256sum", full_path).split()[0] for n in self._both}
             return "" if len(sums) == 1 else f"{len(sums)} contents of one file"
 
         return self._plain("read on another node as it was written", act)
 
     def _copies(self, copies: int) -> str:
         path, size = f"copies{copies}", 4 * MIB
-        if said := self._refusal(f"{FOLDER}/{path}", self._both[0], {"Replication": str(copies)}):
-            return said
+        if refusal := self._refusal(
+            f"{FOLDER}/{path}", self._both[0], {"Replication": str(copies)}
+        ):
+            return refusal
         total = sum(self._written(path, self._both[0], size).values())
         if not copies <= total + 0.1 <= copies * (1 + _OVERHEAD) + 0.1:
             return f"{total:.2f} times its bytes on the disks; expected {copies}"
@@ -205,50 +208,54 @@ class _Trial:
     def _local(self) -> str:
         for number, node in enumerate(self._both[1:3]):
             path = f"local{number}"
-            if said := self._refusal(f"{FOLDER}/{path}", node, {"DP": "local"}):
-                return said
+            if refusal := self._refusal(f"{FOLDER}/{path}", node, {"DP": "local"}):
+                return refusal
             shares = self._written(path, node, 4 * MIB)
             if self._holders(shares) != [node]:
                 return f"written on {node}, it lies on {self._holders(shares) or 'no one node'}"
-            if said := self._located(path, 4 * MIB, 1):
-                return said
+            if refusal := self._located(path, 4 * MIB, 1):
+                return refusal
         return ""
 
     def _on_host(self) -> str:
-        writer, wanted = self._both[0], self._both[-1]
-        if said := self._refusal(f"{FOLDER}/hosted", writer, {"DP": f"host {wanted}"}):
-            return said
+        writer, target = self._both[0], self._both[-1]
+        if refusal := self._refusal(f"{FOLDER}/hosted", writer, {"DP": f"host {target}"}):
+            return refusal
         shares = self._written("hosted", writer, 4 * MIB)
-        if self._holders(shares) != [wanted]:
-            return f"to be on {wanted}, it lies on {self._holders(shares) or 'no one node'}"
+        if self._holders(shares) != [target]:
+            return f"to be on {target}, it lies on {self._holders(shares) or 'no one node'}"
         return self._located("hosted", 4 * MIB, 1)
 
     def _by_programs(self) -> str:
-        """On two nodes in turn, by programs that know nothing of us."""
+        """On two nodes in turn, by programs that set the attribute themselves."""
         for number, node in enumerate(self._both[1:3]):
             path = f"own{number}"
-            whole = self._store.inside(f"{FOLDER}/{path}")
-            self._run(node, "/bin/sh", "-c", 'mkdir -p "${1%/*}"; : > "$1"', "sh", whole)
+            full_path = self._store.inside(f"{FOLDER}/{path}")
+            self._run(node, "/bin/sh", "-c", 'mkdir -p "${1%/*}"; : > "$1"', "sh", full_path)
             set_it = "import os, sys; os.setxattr(sys.argv[1], 'user.penstock.DP', b'local')"
-            self._run(node, sys.executable, "-I", "-c", set_it, whole)
+            self._run(node, sys.executable, "-I", "-c", set_it, full_path)
             shares = self._written(path, node, 4 * MIB)
             if self._holders(shares) != [node]:
                 return f"written on {node}, it lies on {self._holders(shares) or 'no one node'}"
         return ""
 
     def _collocated(self) -> str:
-        held = set()
+        holders = set()
         for number, node in enumerate(self._both[:3]):
             path = f"group{number}"
-            if said := self._refusal(f"{FOLDER}/{path}", node, {"DP": "collocation trial"}):
-                return said
-            held.add(tuple(self._holders(self._written(path, node, 2 * MIB))))
-        return "" if len(held) == 1 and len(held.pop()) == 1 else f"one group on {sorted(held)}"
+            if refusal := self._refusal(f"{FOLDER}/{path}", node, {"DP": "collocation trial"}):
+                return refusal
+            holders.add(tuple(self._holders(self._written(path, node, 2 * MIB))))
+        return (
+            ""
+            if len(holders) == 1 and len(holders.pop()) == 1
+            else f"one group on {sorted(holders)}"
+        )
 
     def _scattered(self) -> str:
         path = "scattered"
-        if said := self._refusal(f"{FOLDER}/{path}", self._both[0], {"DP": "scatter 4"}):
-            return said
+        if refusal := self._refusal(f"{FOLDER}/{path}", self._both[0], {"DP": "scatter 4"}):
+            return refusal
         self._written(path, self._both[0], 16 * MIB)
         extents = self._store.locate(f"{FOLDER}/{path}")
         runs: list[tuple[str, int]] = []
@@ -265,26 +272,30 @@ class _Trial:
 
     def _wide(self, width: int) -> str:
         path, size = f"wide{width}", 8 * MIB
-        if said := self._refusal(f"{FOLDER}/{path}", self._both[0], {"StripeWidth": str(width)}):
-            return said
+        if refusal := self._refusal(f"{FOLDER}/{path}", self._both[0], {"StripeWidth": str(width)}):
+            return refusal
         shares = self._written(path, self._both[0], size)
-        found = self._holders(shares, 0.5 / width)
-        return "" if len(found) == width else f"on {len(found)} nodes; expected {width}"
+        holders = self._holders(shares, 0.5 / width)
+        return "" if len(holders) == width else f"on {len(holders)} nodes; expected {width}"
 
     def _cut(self, size: int) -> str:
         path = f"cut{size}"
-        if said := self._refusal(f"{FOLDER}/{path}", self._both[0], {"ChunkSize": str(size)}):
-            return said
+        if refusal := self._refusal(f"{FOLDER}/{path}", self._both[0], {"ChunkSize": str(size)}):
+            return refusal
         self._written(path, self._both[0], 4 * MIB)
-        found = {e.length_bytes for e in self._store.locate(f"{FOLDER}/{path}")}
-        return "" if found and max(found) <= size else f"extents of {max(found, default=0)} bytes"
+        lengths = {e.length_bytes for e in self._store.locate(f"{FOLDER}/{path}")}
+        return (
+            ""
+            if lengths and max(lengths) <= size
+            else f"extents of {max(lengths, default=0)} bytes"
+        )
 
     def _versatile(self) -> str:
         """Four files of one store, each laid out as it says; those tags that the engine has."""
-        wanted = {"local": {"DP": "local"}, "copies": {"Replication": "2"}, "plain": {}}
-        wanted["cut"] = {"ChunkSize": "256KiB"}
+        tags_by_name = {"local": {"DP": "local"}, "copies": {"Replication": "2"}, "plain": {}}
+        tags_by_name["cut"] = {"ChunkSize": "256KiB"}
         layouts = {}
-        for name, tags in wanted.items():
+        for name, tags in tags_by_name.items():
             if tags and self._refusal(f"{FOLDER}/four/{name}", self._both[-1], tags):
                 continue
             shares = self._written(f"four/{name}", self._both[-1], 4 * MIB)
@@ -299,21 +310,21 @@ class _Trial:
     def _unknown(self) -> str:
         path = f"{FOLDER}/tagged"
         self._store.tag(path, {"colour": "blue"}, node=self._both[0], create=True)
-        found = self._store.attributes(path, self._both[1])
+        read_tags = self._store.attributes(path, self._both[1])
         self._evidence = "set on one node, read on another"
-        return "" if found.get("colour") == "blue" else f"it came back as {found}"
+        return "" if read_tags.get("colour") == "blue" else f"it came back as {read_tags}"
 
     def _migrated(self) -> str:
         path, node = "moved", self._both[1]
         self._written(path, self._both[0], 2 * MIB)
-        whole = self._store.inside(f"{FOLDER}/{path}")
-        before = self._run(node, "sha256sum", whole).split()[0]
-        (asked,) = self._store.tag(f"{FOLDER}/{path}", {"DP": "local"}, node=node)
+        full_path = self._store.inside(f"{FOLDER}/{path}")
+        before = self._run(node, "sha256sum", full_path).split()[0]
+        (plain,) = self._store.tag(f"{FOLDER}/{path}", {"DP": "local"}, node=node)
         (moved,) = self._store.tag(f"{FOLDER}/{path}", {"DP": "local"}, node=node, migrate=True)
-        after = self._run(self._both[0], "sha256sum", whole).split()[0]
+        after = self._run(self._both[0], "sha256sum", full_path).split()[0]
         if before != after:
             return "a file that was migrated has other bytes"
-        if asked.support.how != "refused" and moved.support.how == "refused":
+        if plain.support.how != "refused" and moved.support.how == "refused":
             return "what a written file takes is refused when it is migrated"
         if moved.support.how == "refused":
             self._evidence = "refused both ways, bytes unchanged"
@@ -328,16 +339,16 @@ class _Trial:
         place = self._store.inside(f"{FOLDER}/small")
         script = 'mkdir -p "$1"; i=0; while [ $i -lt "$2" ]; do echo $i > "$1/$i"; i=$((i+1)); done'
         self._run(self._both[0], "/bin/sh", "-c", script, "sh", place, str(count))
-        words = [
+        argv = [
             "/bin/sh",
             "-c",
             'cd "$1" && ls | wc -l && cat * | sort -n | uniq | wc -l',
             "sh",
             place,
         ]
-        found = self._run(self._both[1], *words).split()
+        counts = self._run(self._both[1], *argv).split()
         self._evidence = "all there, all different, seen from another node"
-        return "" if found == [str(count)] * 2 else f"{' and '.join(found)} of {count}"
+        return "" if counts == [str(count)] * 2 else f"{' and '.join(counts)} of {count}"
 
     def _together(self) -> str:
         place = self._store.inside(f"{FOLDER}/together")
@@ -352,11 +363,11 @@ class _Trial:
             ]
         for one in done:
             one.result()
-        found = self._run(self._both[0], "/bin/sh", "-c", 'ls "$1" | wc -l', "sh", place).strip()
+        count = self._run(self._both[0], "/bin/sh", "-c", 'ls "$1" | wc -l', "sh", place).strip()
         self._evidence = f"{_WRITERS} × 10 files"
-        return "" if found == str(10 * _WRITERS) else f"{found} of {10 * _WRITERS} files"
+        return "" if count == str(10 * _WRITERS) else f"{count} of {10 * _WRITERS} files"
 
 
 def _sync(node: RunningNode, mount: str) -> None:
-    """What the servers wrote is with the disk."""
+    """Sync the servers' writes to the disk."""
     node.run(["sync", "-f", mount], stdout=os.devnull, stderr=os.devnull)

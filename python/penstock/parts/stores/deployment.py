@@ -1,4 +1,4 @@
-"""A platform file as a store to be put up: nodes by role, the engine, what it is configured with."""
+"""A platform file as a store to be started: nodes by role, the engine, its configuration."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _SIZES = ("chunk",)
 
 
 def deployment(
-    platform: Platform, engine: str | None = None, kept: tuple[str, ...] = ()
+    platform: Platform, engine: str | None = None, keep: tuple[str, ...] = ()
 ) -> tuple[ClusterSpec, StoreSpec, Roles]:
-    """What a platform file says of nodes and store; `engine` and `kept` beside it. BadInput.
+    """Nodes and store of a platform file; `engine` and `keep` beside it. BadInput.
 
     Where neither says an engine it is DEFAULT_ENGINE.
     """
@@ -38,7 +38,7 @@ def deployment(
         name,
         _parameters(section, platform.plain.get("preprocess") or {}),
         section.get("mount") or MOUNT,
-        (*(section.get("keep") or ()), *kept),
+        (*(section.get("keep") or ()), *keep),
     )
     return checked_cluster(platform), spec, roles_of(platform)
 
@@ -77,15 +77,15 @@ def roles_of(platform: Platform) -> Roles:
 
 
 def _parameters(section: Mapping[str, Any], preprocess: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said, as numbers; `all` and what is not said is the engine's own."""
-    found: dict[str, Any] = {}
+    """Declared parameters as numbers; `all` and undeclared ones are the engine's own."""
+    parameters: dict[str, Any] = {}
     for key in _KEYS:
         value = section.get(key)
         if value is None or value == "all":
             continue
-        found[key] = parse_size(value) if key in _SIZES and isinstance(value, str) else value
+        parameters[key] = parse_size(value) if key in _SIZES and isinstance(value, str) else value
     for key, name in (("cache", "cache"), ("prefetch", "prefetch")):
         if preprocess.get(key):
             value = preprocess[key]
-            found[name] = parse_size(value) if isinstance(value, str) else value
-    return found
+            parameters[name] = parse_size(value) if isinstance(value, str) else value
+    return parameters

@@ -1,4 +1,4 @@
-"""How the files of a store are reached from a client node: through its mount, or by its engine."""
+"""Access to the files of a store from a client node: through its mount, or by its engine."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Files(Protocol):
         """A file with that content, safe with the servers."""
 
     def facts(self, paths: Sequence[str]) -> list[Facts]:
-        """Of some files, as read here."""
+        """Facts of some files, as read here."""
 
     def attributes(self, path: str) -> dict[str, str]:
-        """Those of users, `user.…`."""
+        """Attributes of users, `user.…`."""
 
     def set_attributes(self, path: str, pairs: Mapping[str, str]) -> None:
         """Sets some, new or not."""
@@ -70,9 +70,9 @@ class Files(Protocol):
 
 @runtime_checkable
 class Unmounted(Protocol):
-    """What an engine has beside `StoreEngine` where no node can mount it: a way to its files.
+    """Methods of an engine beside `StoreEngine` where no node can mount it: a way to its files.
 
-    `mount` makes then ready what programs of the node need to reach the store in the engine's own way.
+    `mount` then prepares a node so that its programs reach the store in the engine's own way.
     """
 
     def files(self, site: Site, node: RunningNode) -> Files:
@@ -90,13 +90,13 @@ class Mounted:
     def _run(self, *argv: str, what: str, stdin: bytes = b"") -> str:
         return self._site.run(self._node, argv, what=what, stdin=stdin)
 
-    def _shell(self, script: str, *words: str, what: str, stdin: bytes = b"") -> str:
-        return self._run("/bin/sh", "-c", script, "sh", *words, what=what, stdin=stdin)
+    def _shell(self, script: str, *arguments: str, what: str, stdin: bytes = b"") -> str:
+        return self._run("/bin/sh", "-c", script, "sh", *arguments, what=what, stdin=stdin)
 
     def kind(self, path: str) -> tuple[str, int] | None:
         """By lstat(2)."""
-        found = self._site.request(self._node, "kind", path)
-        return None if found is None else (str(found[0]), int(found[1]))
+        entry = self._site.request(self._node, "kind", path)
+        return None if entry is None else (str(entry[0]), int(entry[1]))
 
     def make(self, path: str) -> None:
         """By open(2)."""
@@ -109,12 +109,12 @@ class Mounted:
     def facts(self, paths: Sequence[str]) -> list[Facts]:
         """By sha256sum(1) and stat(1)."""
         sums = self._run("sha256sum", "-z", "--", *paths, what="checksums").split("\0")
-        told = self._run("stat", "--printf", "%s %.9Y\\0", "--", *paths, what="sizes").split("\0")
-        found = []
-        for line, fact in zip(sums[: len(paths)], told, strict=False):
+        stats = self._run("stat", "--printf", "%s %.9Y\\0", "--", *paths, what="sizes").split("\0")
+        facts = []
+        for line, fact in zip(sums[: len(paths)], stats, strict=False):
             size, changed = fact.split(" ")
-            found.append(Facts(int(size), f"{changed}0", line[:64]))
-        return found
+            facts.append(Facts(int(size), f"{changed}0", line[:64]))
+        return facts
 
     def attributes(self, path: str) -> dict[str, str]:
         """By getxattr(2)."""
@@ -148,10 +148,10 @@ class Mounted:
 
     def listing(self) -> dict[str, tuple[int, str]]:
         """By find(1)."""
-        words = ["find", self._site.mount, "-xdev", "-type", "f", "-printf", _FORMAT]
-        found = {}
-        for line in self._run(*words, what="the files of the store").split("\0"):
+        argv = ["find", self._site.mount, "-xdev", "-type", "f", "-printf", _FORMAT]
+        listing = {}
+        for line in self._run(*argv, what="the files of the store").split("\0"):
             if line:
                 size, changed, path = line.split(" ", 2)
-                found[path] = (int(size), changed)
-        return found
+                listing[path] = (int(size), changed)
+        return listing

@@ -23,7 +23,7 @@ _LOOK_EVERY_S = 0.5
 #: a process that is seen twice, so far apart, is no command that happened to run [s]
 _APART_S = 0.2
 #: longest that an engine may take to know that a server of its own has gone [s]
-_KNOWN_WITHIN_S = 30.0
+_NOTICED_WITHIN_S = 30.0
 
 #: what stands for all servers, where the engine does not answer
 ALL = frozenset({"*"})
@@ -74,8 +74,8 @@ def watched_servers(
             if gone and _missed(store, before, over):
                 before = servers_down(store)
                 lost.update({p: standing[p] for p in gone})
-                words = [f"{node}: {comm}" for (node, _, _), comm in lost.items()]
-                died(words, list(dict.fromkeys(node for node, _, _ in lost)))
+                names = [f"{node}: {comm}" for (node, _, _), comm in lost.items()]
+                died(names, list(dict.fromkeys(node for node, _, _ in lost)))
             for process in gone:  # else it was none of the servers
                 del standing[process]
 
@@ -90,7 +90,7 @@ def watched_servers(
 
 def _running(store: Store) -> dict[_Process, str]:
     """Processes of the nodes of servers, by the name of their command; the nodes' own first ones are not."""
-    nodes, found = store.cluster.nodes, {}
+    nodes, processes = store.cluster.nodes, {}
     for name in dict.fromkeys((*store.roles.managers, *store.roles.storage)):
         for pid in members(nodes[name].cgroup.paths.values()):
             start = start_ticks(pid)
@@ -98,22 +98,22 @@ def _running(store: Store) -> dict[_Process, str]:
                 continue
             with contextlib.suppress(OSError):
                 comm = Path(f"/proc/{pid}/comm").read_text().strip()
-                found[(name, pid, start)] = comm
-    return found
+                processes[(name, pid, start)] = comm
+    return processes
 
 
 def servers_down(store: Store) -> frozenset[str]:
     """Nodes whose server the engine misses; ALL where the engine does not answer."""
-    said = store.status()
-    if "trouble" in said:
+    status = store.status()
+    if "trouble" in status:
         return ALL
-    return frozenset(str(s["node"]) for s in said["servers"] if not s["up"])
+    return frozenset(str(s["node"]) for s in status["servers"] if not s["up"])
 
 
 def _missed(store: Store, before: frozenset[str], over: threading.Event) -> bool:
     """True once the engine misses a server that it did not miss before, as it does some time after its
     end."""
-    until = time.monotonic() + _KNOWN_WITHIN_S
+    until = time.monotonic() + _NOTICED_WITHIN_S
     while not over.is_set() and time.monotonic() < until:
         if servers_down(store) - before:
             return True

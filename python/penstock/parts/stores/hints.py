@@ -1,4 +1,4 @@
-"""Hints: what a file can say of itself by extended attributes `user.penstock.KEY`.
+"""Hints: extended attributes `user.penstock.KEY` of a file.
 
 A hint is a row of `penstock.plugins.STORE_HINTS`: a key, a check of its value, how each engine is brought to
 it where the engine does not know it itself, and what a prediction makes of it.
@@ -38,17 +38,17 @@ def hint(key: str) -> Hint | None:
     """The hint of that key; None for an attribute that nobody gives a meaning."""
     if key not in STORE_HINTS:
         return None
-    found: Hint = STORE_HINTS.load(key)
-    return found
+    loaded: Hint = STORE_HINTS.load(key)
+    return loaded
 
 
 def checked(key: str, text: str) -> Any:
     """The value of a tag as engines get it; the text itself of a key without meaning. BadInput."""
-    known = hint(key)
-    if known is None:
+    meaning = hint(key)
+    if meaning is None:
         return text
     try:
-        return known.parse(text)
+        return meaning.parse(text)
     except ValueError as error:
         raise BadInput(f"{key}={text}: found {text!r}; expected {error}") from None
 
@@ -95,8 +95,9 @@ def _flag(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a file's chunks are to go: `local`, `collocation` with a `group`, `scatter` by `chunks`, or to
-    the node `host`."""
+    """Placement of a file's chunks: `local`, `collocation` with a `group`, `scatter` by `chunks`, or on
+    the node `host`.
+    """
 
     kind: str
     group: str = ""
@@ -105,15 +106,15 @@ class Placement:
 
 
 def _placement(text: str) -> Placement:
-    words = text.split()
-    if words == ["local"]:
+    parts = text.split()
+    if parts == ["local"]:
         return Placement("local")
-    if len(words) == 2 and words[0] == "collocation":
-        return Placement("collocation", group=words[1])
-    if len(words) == 2 and words[0] == "scatter" and words[1].isdigit() and int(words[1]) > 0:
-        return Placement("scatter", chunks=int(words[1]))
-    if len(words) == 2 and words[0] == "host":
-        return Placement("host", host=words[1])
+    if len(parts) == 2 and parts[0] == "collocation":
+        return Placement("collocation", group=parts[1])
+    if len(parts) == 2 and parts[0] == "scatter" and parts[1].isdigit() and int(parts[1]) > 0:
+        return Placement("scatter", chunks=int(parts[1]))
+    if len(parts) == 2 and parts[0] == "host":
+        return Placement("host", host=parts[1])
     raise ValueError("local, collocation GROUP, scatter CHUNKS, or host NODE")
 
 
@@ -145,9 +146,9 @@ DEDUPLICATION = Hint("deduplication", "whether equal chunks are kept once", _fla
 PLACEMENT = Hint("DP", "where the file's chunks go", _placement, model=_placed)
 
 
-def chunk_bytes(told: str | None, otherwise: int) -> int:
+def chunk_bytes(tag: str | None, otherwise: int) -> int:
     """Bytes of a file's chunk as its attribute ChunkSize says; `otherwise` where that says nothing."""
     try:
-        return _bytes(told or "")
+        return _bytes(tag or "")
     except ValueError:
         return otherwise

@@ -1,4 +1,5 @@
-"""What a node runs to answer short requests about files of a store, so that none begins a program of its own.
+"""Agent in a node that answers short requests about files of a store, so that none starts a program of its
+own.
 
 Started inside the node, with the standard library alone. Reads requests as JSON lines on stdin, writes one
 line for each: `{"result": …}` or `{"error": "…"}`. Ends with its stdin.
@@ -39,10 +40,10 @@ def run(argv: list[str], timeout_s: float) -> dict[str, Any]:
 def kind(path: str) -> list[Any] | None:
     """`file` or `directory`, and its bytes; None where there is nothing."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except FileNotFoundError:
         return None
-    return ["directory" if stat.S_ISDIR(found.st_mode) else "file", found.st_size]
+    return ["directory" if stat.S_ISDIR(status.st_mode) else "file", status.st_size]
 
 
 def make(path: str) -> None:
@@ -56,7 +57,7 @@ def make(path: str) -> None:
 
 
 def attributes(path: str) -> dict[str, str]:
-    """Those of users, `user.…`."""
+    """Attributes of users, `user.…`."""
     names = [n for n in os.listxattr(path) if n.startswith("user.")]
     return {n: os.getxattr(path, n).decode("utf-8", "replace") for n in names}
 

@@ -59,10 +59,10 @@ def stage_in(
     """
     if not source.exists():
         raise BadInput(f"{source}: found nothing; expected a file or a directory")
-    files_there, whole = store.files(node), store.inside(target)
-    is_directory = (files_there.kind(whole) or ("", 0))[0] == "directory"
-    place = f"{whole}/{source.resolve().name}" if is_directory else whole
-    files_there.bring(source, whole)
+    files_there, full_path = store.files(node), store.inside(target)
+    is_directory = (files_there.kind(full_path) or ("", 0))[0] == "directory"
+    place = f"{full_path}/{source.resolve().name}" if is_directory else full_path
+    files_there.bring(source, full_path)
     files = [source] if source.is_file() else sorted(p for p in source.rglob("*") if p.is_file())
     pairs = {}
     for file in files:
@@ -79,13 +79,13 @@ def stage_out(
     `paths` are patterns of paths within the store (`results/*`; a directory's are all below it); without
     any, the store's kept files. They lie under `target` as in the store. BadInput where nothing fits.
     """
-    wanted = list(paths) or list(store.spec.kept)
-    if not wanted:
+    patterns = list(paths) or list(store.spec.kept)
+    if not patterns:
         raise BadInput("found no pattern; expected paths of the store, as it has no kept files")
-    chosen = [p for p in listing(store, node) if matches(p, wanted)]
+    chosen = [p for p in listing(store, node) if matches(p, patterns)]
     if not chosen:
         raise BadInput(
-            f"{', '.join(wanted)}: found no file in the store; expected a path or a pattern"
+            f"{', '.join(patterns)}: found no file in the store; expected a path or a pattern"
         )
     target.mkdir(parents=True, exist_ok=True)
     pairs = {}
@@ -112,12 +112,12 @@ def unverified(store: StagedStore, discard: Sequence[str] = ()) -> list[str]:
     """Kept files of the store that are not on the backend as they are now; without those of `discard`."""
     if "*" in discard:
         return []
-    known = store.state.get("staged", {})
+    staged = store.state.get("staged", {})
     lost = []
     for path, (size, changed) in listing(store).items():
         if not matches(path, store.spec.kept) or matches(path, discard):
             continue
-        one = known.get(path)
+        one = staged.get(path)
         if (
             one is None
             or (one["size_bytes"], one["changed"]) != (size, changed)
@@ -128,10 +128,10 @@ def unverified(store: StagedStore, discard: Sequence[str] = ()) -> list[str]:
 
 
 def matches(path: str, patterns: Sequence[str]) -> bool:
-    """Whether a path within the store fits one of the patterns, itself or a directory above it."""
+    """True if a path within the store fits one of the patterns, itself or a directory above it."""
     above = [path, *(str(p) for p in PurePosixPath(path).parents if str(p) != ".")]
-    wanted = [p.strip("/") for p in patterns]
-    return any(fnmatch.fnmatchcase(one, p) for one in above for p in wanted)
+    stripped = [p.strip("/") for p in patterns]
+    return any(fnmatch.fnmatchcase(one, p) for one in above for p in stripped)
 
 
 def listing(store: StagedStore, node: str | None = None) -> dict[str, tuple[int, str]]:

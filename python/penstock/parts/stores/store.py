@@ -1,4 +1,4 @@
-"""A shared store on virtual nodes: put up, tagged, asked where its data are, taken down with nothing lost."""
+"""A shared store on virtual nodes: start, tags, places of its data, and a stop that loses nothing."""
 
 from __future__ import annotations
 
@@ -133,19 +133,19 @@ class Store:
     def find(cls, name: str | None = None) -> Store:
         """The store of that name, or the only one. BadInput if there is none."""
         clusters = [Cluster.find(one) for one in registered()]
-        known = {c.name: c for c in clusters if _path(c).exists()}
-        if name is None and len(known) == 1:
-            name = next(iter(known))
-        if name not in known and (half := [n for n in incomplete() if name in (None, n)]):
+        by_name = {c.name: c for c in clusters if _path(c).exists()}
+        if name is None and len(by_name) == 1:
+            name = next(iter(by_name))
+        if name not in by_name and (half := [n for n in incomplete() if name in (None, n)]):
             raise PenstockError(_incomplete(half[0]))
-        if name not in known:
-            names = ", ".join(known) or "none"
-            wanted = f"no store {name} is up" if name else "which store?"
-            raise BadInput(f"{wanted}; there are {names}" if known else "no store is up")
-        facts = json.loads(_path(known[name]).read_text())
+        if name not in by_name:
+            names = ", ".join(by_name) or "none"
+            problem = f"no store {name} is up" if name else "which store?"
+            raise BadInput(f"{problem}; there are {names}" if by_name else "no store is up")
+        facts = json.loads(_path(by_name[name]).read_text())
         spec = StoreSpec(**{**facts["spec"], "kept": tuple(facts["spec"]["kept"])})
         roles = Roles(**{k: tuple(v) for k, v in facts["roles"].items()})
-        return cls(known[name], spec, roles, facts["state"])
+        return cls(by_name[name], spec, roles, facts["state"])
 
     @property
     def complete(self) -> bool:
@@ -187,7 +187,7 @@ class Store:
 
     @property
     def mounted(self) -> bool:
-        """Whether nodes have it mounted; else its files are reached by `files` alone."""
+        """True if nodes have it mounted; else its files are reached by `files` alone."""
         return not isinstance(self._engine, Unmounted)
 
     def files(self, node: str | None = None) -> Files:
@@ -200,25 +200,25 @@ class Store:
         return Mounted(self.cluster, site, node)
 
     def inside(self, path: str) -> str:
-        """Where nodes see a path of the store (`/a` and `MOUNT/a` are the same). BadInput beyond it."""
+        """Path of a file of the store on its nodes (`/a` and `MOUNT/a` are the same). BadInput beyond it."""
         mount = self.spec.mount
         below = (
             path if path == mount or path.startswith(f"{mount}/") else f"{mount}/{path.lstrip('/')}"
         )
-        whole = posixpath.normpath(below)
-        if whole != mount and not whole.startswith(f"{mount}/"):
+        full_path = posixpath.normpath(below)
+        if full_path != mount and not full_path.startswith(f"{mount}/"):
             raise BadInput(f"{path}: found a path beyond the store; expected one below {mount}")
-        return whole
+        return full_path
 
     def support(self) -> Mapping[str, Support]:
-        """How each parameter and hint is met."""
+        """Support of each parameter and hint."""
         return self._engine.support()
 
     def attributes(self, path: str, node: str | None = None) -> dict[str, str]:
-        """The tags of a file by key: also those that mean nothing to anybody."""
-        files, whole = self.files(node), self.inside(path)
-        _kind(files, whole, path)
-        return own(files.attributes(whole))
+        """The tags of a file by key, also those without a meaning."""
+        files, full_path = self.files(node), self.inside(path)
+        _kind(files, full_path, path)
+        return own(files.attributes(full_path))
 
     def tag(
         self,
@@ -238,25 +238,25 @@ class Store:
         for key, text in tags.items():
             attribute(key)
             checked(key, text)
-        site, writer, whole = self._site(), self.client(node), self.inside(path)
+        site, writer, full_path = self._site(), self.client(node), self.inside(path)
         files = self._files(site, writer)
         if create:
-            files.make(whole)
-        kind, size = _kind(files, whole, path)
+            files.make(full_path)
+        kind, size = _kind(files, full_path, path)
         empty = kind == "directory" or size == 0
         tagging = self._tagging(site, writer)
         if migrate and not empty:
-            results = tagging.again(whole, path, tags)
+            results = tagging.again(full_path, path, tags)
         else:
-            results = tagging.told(whole, path, tags, empty=empty)
+            results = tagging.apply(full_path, path, tags, empty=empty)
         self.remember()
         return results
 
-    def take_up(self, whole: str, node: str, *, empty: bool) -> list[Tagged]:
-        """Has the engine take up the tags of a file that `node` opens, which nobody told it of."""
+    def take_up(self, full_path: str, node: str, *, empty: bool) -> list[Tagged]:
+        """Have the engine apply the tags of a file that `node` opens, which a program set by itself."""
         site, writer = self._site(), self.client(node)
-        path = whole.removeprefix(self.spec.mount)
-        results = self._tagging(site, writer).found(whole, path, empty=empty)
+        path = full_path.removeprefix(self.spec.mount)
+        results = self._tagging(site, writer).apply_existing(full_path, path, empty=empty)
         self.remember()
         return results
 
@@ -264,12 +264,12 @@ class Store:
         return Tagging(self._engine, site, writer, self._files(site, writer))
 
     def locate(self, path: str, node: str | None = None) -> list[Extent]:
-        """Where the bytes of a file are, in order of their offset."""
-        site, client, whole = self._site(), self.client(node), self.inside(path)
-        kind, _ = _kind(self._files(site, client), whole, path)
+        """Places of a file's bytes, in order of their offset."""
+        site, client, full_path = self._site(), self.client(node), self.inside(path)
+        kind, _ = _kind(self._files(site, client), full_path, path)
         if kind == "directory":
             raise BadInput(f"{path}: found a directory; expected a file")
-        return self._engine.locate(site, client, whole)
+        return self._engine.locate(site, client, full_path)
 
     def mount(self, node: str) -> None:
         """Mounts the store in one more node of the cluster, or again where a node was started anew."""
@@ -285,7 +285,7 @@ class Store:
         """Engine, nodes by role, which servers are up, room, support."""
         site = self._site()
         complete = self.complete
-        found: dict[str, Any] = {
+        status: dict[str, Any] = {
             "store": self.name,
             "engine": self.spec.engine,
             "mount": self.spec.mount,
@@ -295,19 +295,19 @@ class Store:
             "parameters": dict(self.spec.parameters),
         }
         if not complete:
-            return found | {"servers": [], "trouble": _incomplete(self.name)}
+            return status | {"servers": [], "trouble": _incomplete(self.name)}
         try:
-            found |= self._engine.status(site)
+            status |= self._engine.status(site)
         except PenstockError as error:
-            found |= {"servers": [], "trouble": str(error)}
+            status |= {"servers": [], "trouble": str(error)}
         if self.spec.watched:
-            found["watch"] = self._told()
-        return found
+            status["watch"] = self._watch_state()
+        return status
 
-    def _told(self) -> dict[str, Any]:
-        """What became of tags that programs set."""
+    def _watch_state(self) -> dict[str, Any]:
+        """State of the watch for tags that programs set."""
         if self._watching is not None:
-            return self._watching.told()
+            return self._watching.report()
         if "watch" not in self.state:
             return {"trouble": "nothing watches for them"}
         return ask_watch(self.state["watch"])
@@ -396,8 +396,8 @@ class Store:
             site.wait(written, "a file could not be written", _PROBE_WITHIN_S)
         except PenstockError as error:
             raise PenstockError(f"{error}: {trouble}") from None
-        (found,) = self._files(site, reader).facts([path])
-        if found.sha256 != hashlib.sha256(content).hexdigest():
+        (facts,) = self._files(site, reader).facts([path])
+        if facts.sha256 != hashlib.sha256(content).hexdigest():
             raise PenstockError(f"{reader.name} reads another probe file than {writer.name} wrote")
         extents = self._engine.locate(site, writer, path)
         if sum(e.length_bytes for e in extents) != _PROBE_BYTES or any(
@@ -405,8 +405,8 @@ class Store:
         ):
             raise PenstockError(f"{site.spec.engine} does not say where the probe file is")
         files.remove(path)
-        said = [e.to_dict() for e in extents]
-        return {"writer": writer.name, "reader": reader.name, "extents": said}
+        located = [e.to_dict() for e in extents]
+        return {"writer": writer.name, "reader": reader.name, "extents": located}
 
 
 def ready(spec: StoreSpec, roles: Roles, *, strict: bool = False) -> StoreEngine:
@@ -419,14 +419,14 @@ def ready(spec: StoreSpec, roles: Roles, *, strict: bool = False) -> StoreEngine
 
 
 def _instead(name: str) -> str:
-    """What else could be put up, in words."""
+    """Engines that could be started instead, as text."""
     others = [n for n in STORE_ENGINES if n not in (name, "directory")]
     there = [n for n in others if not STORE_ENGINES.load(n)().missing()]
     return f"; installed are {', '.join(there)}" if there else ""
 
 
 def check(engine: StoreEngine, spec: StoreSpec, roles: Roles, *, strict: bool = False) -> list[str]:
-    """What of the parameters the engine refuses, in words. BadInput for what no engine could be."""
+    """Parameters that the engine refuses, as messages. BadInput for values that no engine could have."""
     for role, names in asdict(roles).items():
         if not names and (role != "managers"):
             word = {"storage": "storage", "clients": "client"}[role]
@@ -434,10 +434,10 @@ def check(engine: StoreEngine, spec: StoreSpec, roles: Roles, *, strict: bool = 
     parameters, servers = spec.parameters, len(roles.storage)
     for key, what in (("replicas", "copies of each chunk"), ("stripe", "storage nodes for a file")):
         if isinstance(parameters.get(key), int) and parameters[key] > servers:
-            found = f"{parameters[key]} {what} and {servers} storage nodes"
-            raise BadInput(f"store.{key}: found {found}; expected at most {servers}")
-    if said := engine.refusal(planned(spec, roles)):
-        raise BadInput(f"{spec.engine}: {said}")
+            excess = f"{parameters[key]} {what} and {servers} storage nodes"
+            raise BadInput(f"store.{key}: found {excess}; expected at most {servers}")
+    if refusal := engine.refusal(planned(spec, roles)):
+        raise BadInput(f"{spec.engine}: {refusal}")
     support = engine.support()
     watch = support.get("setfattr", refused("unknown to it"))
     if spec.watched and watch.how == "refused":
@@ -449,17 +449,17 @@ def check(engine: StoreEngine, spec: StoreSpec, roles: Roles, *, strict: bool = 
 
 
 def refused_parameters(engine: StoreEngine, spec: StoreSpec) -> dict[str, str]:
-    """By parameter, what to say of it where the engine does not have it, or not with its value.
+    """By parameter, the message where the engine does not have it, or not with its value.
 
     `support` may have rows of one value, such as `placement random`, which go before the parameter's own.
     """
-    support, found = engine.support(), dict[str, str]()
+    support, refusals = engine.support(), dict[str, str]()
     for key, value in spec.parameters.items():
         own = support.get(f"{key} {value}", support.get(key, refused("unknown to it")))
         if own.how == "refused":
             named = f" {value}" if isinstance(value, str) else ""
-            found[key] = f"store.{key}{named}: {spec.engine} refuses it: {own.why}"
-    return found
+            refusals[key] = f"store.{key}{named}: {spec.engine} refuses it: {own.why}"
+    return refusals
 
 
 def planned(spec: StoreSpec, roles: Roles) -> Site:
@@ -488,12 +488,12 @@ def with_privileges(cluster: ClusterSpec, roles: Roles, engine: StoreEngine) -> 
     return replace(cluster, nodes=nodes)
 
 
-def _kind(files: Files, whole: str, path: str) -> tuple[str, int]:
+def _kind(files: Files, full_path: str, path: str) -> tuple[str, int]:
     """`file` or `directory`, and its bytes. BadInput where there is nothing."""
-    found = files.kind(whole)
-    if found is None:
+    entry = files.kind(full_path)
+    if entry is None:
         raise BadInput(f"{path}: found nothing in the store; expected a file")
-    return found
+    return entry
 
 
 def _say(progress: Progress | None, what: str, done: int, total: int) -> None:
@@ -506,7 +506,7 @@ def _path(cluster: Cluster) -> Path:
 
 
 def _incomplete(name: str) -> str:
-    """What to say of a store that is not complete, and what to do about it."""
+    """Message about a store that is not complete, with the remedy."""
     if name not in incomplete():
         return (
             f"the store {name} is not complete: another command is putting it up, or takes it down"

@@ -30,7 +30,7 @@ _PATIENCE_S = 20.0
 #: longest that another command may keep us from the store [s]
 _LOCK_S = 5.0
 #: refusals that are remembered
-_MOST_TOLD = 100
+_MOST_REFUSED = 100
 _MOST_WAITING = 1000
 
 
@@ -41,7 +41,7 @@ class TaggedStore(Protocol):
     spec: StoreSpec
     roles: Roles
 
-    def take_up(self, whole: str, node: str, *, empty: bool) -> list[Tagged]:
+    def take_up(self, full_path: str, node: str, *, empty: bool) -> list[Tagged]:
         """Takes up the tags of a file that `node` opens."""
 
 
@@ -68,22 +68,22 @@ class TagWatch:
         self._waiting = 0
         self._taken = 0
         self._refusals = 0
-        self._refused: deque[Tagged] = deque(maxlen=_MOST_TOLD)
+        self._refused: deque[Tagged] = deque(maxlen=_MOST_REFUSED)
 
     def hold(self) -> None:
         """Holds the opens of every client's mount, also of one that was made since this was asked last."""
         store = self._find()
         nodes, mount = store.cluster.nodes, store.spec.mount
         for name in store.roles.clients:
-            known, node = self._mounts.get(name), nodes[name]
+            mounted, node = self._mounts.get(name), nodes[name]
             try:
                 seen = (node.pid, os.stat(_outside(node, mount)).st_dev)
             except OSError:  # it died, or has nothing mounted
                 continue
-            if known is not None:
-                if seen == (known.pid, known.device):
+            if mounted is not None:
+                if seen == (mounted.pid, mounted.device):
                     continue
-                known.opens.close()
+                mounted.opens.close()
             opens = PendingOpens()
             opens.watch(_outside(node, mount))
             self._mounts[name] = _Mount(*seen, opens)
@@ -97,53 +97,53 @@ class TagWatch:
         self._mounts.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def told(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """JSON values: how many tags were `taken`, how many `refusals`, and the last `refused`."""
         refusals = [t.to_dict() for t in list(self._refused)]
         return {"taken": self._taken, "refusals": self._refusals, "refused": refusals}
 
     def _read(self, name: str, node: RunningNode, opens: PendingOpens) -> None:
-        for held in opens:
+        for pending in opens:
             try:
-                if not self._judged(name, node, held):
-                    held.close()
+                if not self._judged(name, node, pending):
+                    pending.close()
             except (OSError, RuntimeError):  # gone meanwhile, or we end
-                held.close()
+                pending.close()
 
-    def _judged(self, name: str, node: RunningNode, held: PendingOpen) -> bool:
-        """Lets an open go, or has it wait. Whether the file is still needed."""
-        facts = os.fstat(held.fd)
+    def _judged(self, name: str, node: RunningNode, pending: PendingOpen) -> bool:
+        """Let an open go, or have it wait. True if the file is still needed."""
+        facts = os.fstat(pending.fd)
         if not stat.S_ISREG(facts.st_mode):
             return False
         if facts.st_size:
-            held.let()
+            pending.let()
             if self._waiting > _MOST_WAITING:
                 return False
-        elif not untaken(_attributes(held.fd), name, empty=True) or _ours(held.pid):
+        elif not untaken(_attributes(pending.fd), name, empty=True) or _ours(pending.pid):
             return False
         self._waiting += 1
-        self._pool.submit(self._take, name, node, held, facts.st_size == 0)
+        self._pool.submit(self._take, name, node, pending, facts.st_size == 0)
         return True
 
-    def _take(self, name: str, node: RunningNode, held: PendingOpen, empty: bool) -> None:
-        late = threading.Timer(_PATIENCE_S, held.let)
+    def _take(self, name: str, node: RunningNode, pending: PendingOpen, empty: bool) -> None:
+        late = threading.Timer(_PATIENCE_S, pending.let)
         late.daemon = True
         if empty:
             late.start()
         try:
-            if not untaken(_attributes(held.fd), name, empty=empty):
+            if not untaken(_attributes(pending.fd), name, empty=empty):
                 return
             with self._applying:  # whoever waited for the same file finds its tags taken up
-                tags = _attributes(held.fd)
+                tags = _attributes(pending.fd)
                 if not untaken(tags, name, empty=empty):
                     return
-                self._remember(self._taken_up(name, node, held.fd, own(tags), empty))
+                self._remember(self._taken_up(name, node, pending.fd, own(tags), empty))
         except OSError:  # the file or the store has gone
             pass
         finally:
             self._waiting -= 1
             late.cancel()
-            held.close()
+            pending.close()
 
     def _taken_up(
         self, name: str, node: RunningNode, fd: int, tags: dict[str, str], empty: bool
@@ -173,7 +173,7 @@ def _outside(node: RunningNode, path: str) -> str:
 
 
 def _same(fd: int, node: RunningNode, path: str) -> bool:
-    """Whether the path is still that of the open file."""
+    """True if the path is still that of the open file."""
     try:
         there, here = os.stat(_outside(node, path), follow_symlinks=False), os.fstat(fd)
     except OSError:
@@ -182,16 +182,16 @@ def _same(fd: int, node: RunningNode, path: str) -> bool:
 
 
 def _attributes(fd: int) -> dict[str, str]:
-    found = {}
+    attributes = {}
     for name in os.listxattr(fd):
         if name.startswith("user."):
             with contextlib.suppress(OSError):
-                found[name] = os.getxattr(fd, name).decode("utf-8", "replace")
-    return found
+                attributes[name] = os.getxattr(fd, name).decode("utf-8", "replace")
+    return attributes
 
 
 def _ours(pid: int) -> bool:
-    """Whether a process was started by this one: a tool of the engine, which must not wait for itself."""
+    """True if a process was started by this one: a tool of the engine, which must not wait for itself."""
     me = os.getpid()
     while pid > 1 and pid != me:
         try:

@@ -1,4 +1,4 @@
-"""Tags of one file: brought to the engine, where wanted with the data written again, or as found there."""
+"""Tags of one file: applied by the engine, on request by writing the data again, or as already set."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ANY_NODE = "*"
 
 @dataclass(frozen=True)
 class Tagged:
-    """What became of one tag: whether the engine took it up, and why."""
+    """Result of one tag: the engine's support of it, with the reason."""
 
     path: str
     key: str
@@ -39,77 +39,79 @@ class Tagged:
 
 @dataclass(frozen=True)
 class Tagging:
-    """Where a tag is set: the node is the one that will write the file, `whole` the file as it sees it."""
+    """Context of a tag: the node is the one that will write the file, `full_path` the file as it sees it."""
 
     engine: StoreEngine
     site: Site
     node: RunningNode
     files: Files
 
-    def told(self, whole: str, path: str, tags: Mapping[str, str], *, empty: bool) -> list[Tagged]:
+    def apply(
+        self, full_path: str, path: str, tags: Mapping[str, str], *, empty: bool
+    ) -> list[Tagged]:
         """Sets tags and has the engine take them up."""
-        self.files.set_attributes(whole, {attribute(k): v for k, v in tags.items()})
-        results = [self._one(whole, path, k, v, empty) for k, v in tags.items()]
+        self.files.set_attributes(full_path, {attribute(k): v for k, v in tags.items()})
+        results = [self._one(full_path, path, k, v, empty) for k, v in tags.items()]
         if self.site.spec.watched:
-            self._mark(whole, ANY_NODE)
+            self._mark(full_path, ANY_NODE)
         return results
 
-    def found(self, whole: str, path: str, *, empty: bool) -> list[Tagged]:
-        """Has the engine take up the tags that a file has: whoever set them told nobody.
+    def apply_existing(self, full_path: str, path: str, *, empty: bool) -> list[Tagged]:
+        """Have the engine apply the tags that a program set on a file by itself.
 
-        A value that makes no sense is refused, as nobody waits for an error.
+        An invalid value is refused, as nobody waits for an error.
         """
-        tags = own(self.files.attributes(whole))
+        tags = own(self.files.attributes(full_path))
         results = []
         for key, text in tags.items():
             try:
-                results.append(self._one(whole, path, key, text, empty))
+                results.append(self._one(full_path, path, key, text, empty))
             except BadInput as error:
                 results.append(Tagged(path, key, text, refused(str(error))))
-        self._mark(whole, self.node.name)
+        self._mark(full_path, self.node.name)
         return results
 
-    def again(self, whole: str, path: str, tags: Mapping[str, str]) -> list[Tagged]:
+    def again(self, full_path: str, path: str, tags: Mapping[str, str]) -> list[Tagged]:
         """Writes a file with data again under the tags; what is there afterwards is compared by SHA-256."""
-        draft = posixpath.join(posixpath.dirname(whole), f".penstock-{os.urandom(6).hex()}")
+        draft = posixpath.join(posixpath.dirname(full_path), f".penstock-{os.urandom(6).hex()}")
         files = self.files
 
         def content(of: str) -> str:
             return files.facts([of])[0].sha256
 
-        before, kept = content(whole), files.attributes(whole)
+        before, attributes = content(full_path), files.attributes(full_path)
         files.make(draft)
         try:
-            files.set_attributes(draft, kept)
-            results = self.told(draft, path, tags, empty=True)
-            files.rewrite(whole, draft)
-            if content(draft) != before or content(whole) != before:
+            files.set_attributes(draft, attributes)
+            results = self.apply(draft, path, tags, empty=True)
+            files.rewrite(full_path, draft)
+            if content(draft) != before or content(full_path) != before:
                 raise PenstockError(
                     f"{path}: what was written again is not what was there; left as it was"
                 )
-            files.replace(draft, whole)
+            files.replace(draft, full_path)
         except BaseException:
             with contextlib.suppress(PenstockError):
                 files.remove(draft)
             raise
         return results
 
-    def _one(self, whole: str, path: str, key: str, text: str, empty: bool) -> Tagged:
-        value, known = checked(key, text), hint(key)
-        if known is None:
+    def _one(self, full_path: str, path: str, key: str, text: str, empty: bool) -> Tagged:
+        value, meaning = checked(key, text), hint(key)
+        if meaning is None:
             support = Support("native", "kept and given back; nobody gives it a meaning")
-        elif (mapped := known.engines.get(self.site.spec.engine)) is not None:
-            support = mapped(self.site, self.node, whole, value, empty)
+        elif (mapped := meaning.engines.get(self.site.spec.engine)) is not None:
+            support = mapped(self.site, self.node, full_path, value, empty)
         elif key == "DP" and f"DP {value.kind}" not in self.engine.support():
             support = refused(f"{self.site.spec.engine} knows no placement {value.kind}")
         else:
-            support = self.engine.tag(self.site, self.node, whole, key, value, empty=empty)
+            support = self.engine.tag(self.site, self.node, full_path, key, value, empty=empty)
         return Tagged(path, key, text, support)
 
-    def _mark(self, whole: str, node: str) -> None:
+    def _mark(self, full_path: str, node: str) -> None:
         """Says on the file that its tags were taken up."""
-        tags = own(self.files.attributes(whole))
-        self.files.set_attributes(whole, {TAKEN: f"{digest(tags)} {node}"})
+        tags = own(self.files.attributes(full_path))
+        self.files.set_attributes(full_path, {TAKEN: f"{digest(tags)} {node}"})
 
 
 def own(attributes: Mapping[str, str]) -> dict[str, str]:
@@ -119,17 +121,17 @@ def own(attributes: Mapping[str, str]) -> dict[str, str]:
 
 def digest(tags: Mapping[str, str]) -> str:
     """A short text that is another for other tags."""
-    said = "\0".join(f"{k}={v}" for k, v in sorted(tags.items()))
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
+    text = "\0".join(f"{k}={v}" for k, v in sorted(tags.items()))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def untaken(attributes: Mapping[str, str], node: str, *, empty: bool) -> bool:
-    """Whether a file that `node` opens has tags that no engine was told of.
+    """True if a file that `node` opens has tags that no engine has applied.
 
     Those of an `empty` file are told again where it was another node that opened it before.
     """
     tags = own(attributes)
     if not tags:
         return False
-    said = attributes.get(TAKEN, "").split(" ")
-    return said[0] != digest(tags) or (empty and said[-1] not in (node, ANY_NODE))
+    mark = attributes.get(TAKEN, "").split(" ")
+    return mark[0] != digest(tags) or (empty and mark[-1] not in (node, ANY_NODE))

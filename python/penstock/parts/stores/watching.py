@@ -53,18 +53,18 @@ class _Daemon:
 
     def _answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         if request.get("cmd") == "told":
-            return {"ok": True, **self._watch.told()}
+            return {"ok": True, **self._watch.report()}
         return usual_answer(request.get("cmd"), self._ending)
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Entry point: `python -m penstock.parts.stores.watching tags CONFIG.json`."""
 
     def serve(config: dict[str, Any]) -> None:
         _Daemon(config).serve(config.get("ready_fd"))
         leave_no_trace()
 
-    return run_daemon(words, serve)
+    return run_daemon(argv, serve)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What times a node's disk from inside it: `DIRECTORY COUNT` prints JSON, seconds of each write and read.
+"""Times a node's disk from inside it: `DIRECTORY COUNT` prints JSON, seconds of each write and read.
 
 Each is of 1 MiB and past the page cache. The standard library alone.
 """
@@ -14,14 +14,14 @@ PIECE = 1 << 20
 
 
 def main(directory: str, count: int) -> None:
-    """Writes a file of so many pieces, reads it back, takes it away."""
+    """Write a file of `count` pieces, read it back, remove it."""
     os.makedirs(directory, exist_ok=True)
     path = os.path.join(directory, f".probe-{os.urandom(6).hex()}")
     block = mmap.mmap(-1, PIECE)  # aligned to a page, as O_DIRECT asks
     block.write(os.urandom(PIECE))
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_DIRECT, 0o600)
     try:
-        found = {}
+        seconds = {}
         for what, act in (("write", os.pwritev), ("read", os.preadv)):
             times = []
             for number in range(count):
@@ -30,12 +30,12 @@ def main(directory: str, count: int) -> None:
                 times.append(time.perf_counter() - begin)
                 if done != PIECE:
                     sys.exit(f"{what}: {done} of {PIECE} bytes")
-            found[what] = times
+            seconds[what] = times
     finally:
         os.close(fd)
         with contextlib.suppress(OSError):
             os.unlink(path)
-    print(json.dumps(found))
+    print(json.dumps(seconds))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Whether all nodes are like the three on which a store is seeded: each disk and each link, timed shortly.
+"""Comparison of all nodes with the three on which a store is seeded: each disk and each link, timed shortly.
 
 Service times that were measured on one storage node are given to all of them. So every node of the platform
 is put up as it will be, without the store, and timed in rounds: a disk by what it takes to write and to read
@@ -62,7 +62,9 @@ class Unlike:
 
 @dataclass(frozen=True)
 class Homogeneity:
-    """What came of it: the nodes that differ, and for each thing timed the least difference it could show."""
+    """Result of the comparison: the nodes that differ, and for each quantity the least difference it could
+    show.
+    """
 
     unlike: tuple[Unlike, ...]
     #: by what was timed, as a share
@@ -179,7 +181,7 @@ def measured(
     linked = [n for n in nodes.values() if n.address is not None]
     timed: dict[str, dict[str, list[float]]] = {}
 
-    def said(what: str, node: str, value: float) -> None:
+    def record(what: str, node: str, value: float) -> None:
         timed.setdefault(what, {}).setdefault(node, []).append(value)
 
     until = time.monotonic() + budget_s
@@ -188,9 +190,9 @@ def measured(
             if len(disks) > 1:
                 for node in disks:
                     for what, value in _disk(node).items():
-                        said(f"disk, {what}", node.name, value)
+                        record(f"disk, {what}", node.name, value)
             for what, name, value in _links(linked, ports, spec):
-                said(what, name, value)
+                record(what, name, value)
             note(f"all nodes, round {number}")
             if not timed or (number >= FEWEST and _enough(timed, until)):
                 break
@@ -204,14 +206,14 @@ def _enough(timed: Timed, until: float) -> bool:
 def _disk(node: RunningNode) -> dict[str, float]:
     """Seconds of a piece, the median of some, by write and read."""
     disk = next(iter(node.disks.values()))
-    said = json.loads(ask(node, DISK, f"{disk.mount}/.probe", str(_PIECES)))
-    return {what: statistics.median(times) for what, times in said.items()}
+    seconds = json.loads(ask(node, DISK, f"{disk.mount}/.probe", str(_PIECES)))
+    return {what: statistics.median(times) for what, times in seconds.items()}
 
 
 def _links(
     nodes: Sequence[RunningNode], ports: Mapping[str, str], spec: ClusterSpec
 ) -> Iterator[tuple[str, str, float]]:
-    """Of each node, out of it and into it: seconds of a burst in shares of what its description makes of it.
+    """Seconds of a burst out of and into each node, in shares of the time by the link's description.
 
     A burst goes to each of the two next nodes and the shorter one counts, so that a slow peer is not taken
     for a slow node.
@@ -227,18 +229,18 @@ def _links(
             rates = (described[node.name].out_bps, described[peer.name].in_bps)
             rate = min((r for r in rates if r is not None), default=None)
             size = int(min(_MOST_BYTES, max(_LEAST_BYTES, _BURST_S * rate))) if rate else _BYTES
-            words = ("burst", peer.address or "", ports[peer.name], str(size))
-            took_s = float(ask(node, NETWORK, *words))
+            arguments = ("burst", peer.address or "", ports[peer.name], str(size))
+            took_s = float(ask(node, NETWORK, *arguments))
             share = took_s * rate / size if rate else took_s
             out.setdefault(node.name, []).append(share)
             into.setdefault(peer.name, []).append(share)
-    for what, found in (("link, out", out), ("link, in", into)):
-        for name, shares in found.items():
+    for what, by_node in (("link, out", out), ("link, in", into)):
+        for name, shares in by_node.items():
             yield what, name, min(shares)
 
 
 @contextlib.contextmanager
 def _servers(nodes: Sequence[RunningNode]) -> Iterator[dict[str, str]]:
-    """What takes bursts, on every node: its port, by node."""
+    """Ports of the burst servers on every node, by node."""
     with contextlib.ExitStack() as stack:
         yield {n.name: stack.enter_context(serving(n, n.address or "")) for n in nodes}

@@ -1,8 +1,8 @@
-"""What measures a link from inside two nodes: TCP throughput and round trips. The standard library alone.
+"""Measures a link from inside two nodes: TCP throughput and round trips. The standard library alone.
 
 `serve ADDRESS` prints its port and answers until stdin ends; `ask ADDRESS PORT SECONDS` prints JSON: bytes
 per second of each repetition, seconds of each round trip. `burst ADDRESS PORT BYTES` prints the seconds
-until the other side had so many bytes.
+until the other side had BYTES.
 """
 
 import contextlib
@@ -73,20 +73,20 @@ def ask(address: str, port: int, seconds: float) -> None:
 
 
 def burst(address: str, port: int, size: int) -> None:
-    """One transfer, from the first byte sent to the other side's word that it has all."""
+    """One transfer, from the first byte sent to the other side's acknowledgement of all."""
     block = os.urandom(1 << 16)
     with socket.create_connection((address, port)) as peer:
         peer.sendall(b"B")
-        begin, left = time.perf_counter(), size
-        while left:
-            left -= peer.send(block[:left])
+        begin, remaining = time.perf_counter(), size
+        while remaining:
+            remaining -= peer.send(block[:remaining])
         peer.shutdown(socket.SHUT_WR)
-        said = b""
+        reply = b""
         while got := peer.recv(8):
-            said += got
+            reply += got
         took_s = time.perf_counter() - begin
-    if int.from_bytes(said, "big") != size:
-        sys.exit(f"{int.from_bytes(said, 'big')} of {size} bytes came")
+    if int.from_bytes(reply, "big") != size:
+        sys.exit(f"{int.from_bytes(reply, 'big')} of {size} bytes came")
     print(took_s)
 
 

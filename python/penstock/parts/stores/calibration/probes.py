@@ -22,9 +22,9 @@ _LEAVE_WITHIN_S = 5.0
 @contextlib.contextmanager
 def serving(node: RunningNode, address: str) -> Iterator[str]:
     """The port where the network probe answers in a node, as long as the block lasts."""
-    words = [sys.executable, "-I", "-u", "-c", NETWORK.read_text(), "serve", address]
+    argv = [sys.executable, "-I", "-u", "-c", NETWORK.read_text(), "serve", address]
     server = subprocess.Popen(
-        node.enter(words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        node.enter(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     )
     assert server.stdin is not None
     assert server.stdout is not None
@@ -43,10 +43,10 @@ def serving(node: RunningNode, address: str) -> Iterator[str]:
             server.wait()
 
 
-def ask(node: RunningNode, probe: Path, *words: str) -> str:
-    """What a probe printed in a node. PenstockError with its last words where it failed."""
+def ask(node: RunningNode, probe: Path, *arguments: str) -> str:
+    """Output of a probe in a node. PenstockError with its last line where it failed."""
     done = subprocess.run(
-        node.enter([sys.executable, "-I", "-c", probe.read_text(), *words]),
+        node.enter([sys.executable, "-I", "-c", probe.read_text(), *arguments]),
         capture_output=True,
         timeout=_TIMEOUT_S,
         stdin=subprocess.DEVNULL,

@@ -33,7 +33,7 @@ _LEAST_OF_MEAN = 0.05
 
 @dataclass(frozen=True)
 class Measurements:
-    """What was measured on three nodes of a platform's kind, before any model is asked what it means."""
+    """Measurements on three nodes of a platform's kind, before a model is fitted."""
 
     engine: str
     trials: Trials
@@ -44,14 +44,14 @@ class Measurements:
 
 @dataclass(frozen=True)
 class Seeded:
-    """What was measured and found; `document` is the platform file with it."""
+    """Measured and fitted values; `document` is the platform file with them."""
 
     document: dict[str, Any]
     measured: Measurements
     services: Identified
-    #: what of it could not be known well enough, in words
+    #: values that are not known well enough, as messages
     cautions: list[str]
-    #: whether all nodes are like those; None where nothing was compared
+    #: comparison of all nodes with those; None where nothing was compared
     alike: Homogeneity | None = None
 
 
@@ -101,10 +101,10 @@ def measure_store(
 
 @dataclass(frozen=True)
 class NetworkValues:
-    """What programs get of the network, as parameters of the model beside the rates and latencies that the
-    links are given: those stay as they are, so that a seeded platform is put up as the one that was measured.
+    """Network as programs see it, as parameters of the model beside the rates and latencies of the links:
+    those stay as they are, so that a seeded platform is started as the one that was measured.
 
-    `payload` is the share of the links' rate, `latency_s` what is added to the links' latency.
+    `payload` is the share of the links' rate, `latency_s` is added to the links' latency.
     """
 
     payload: Interval
@@ -121,7 +121,7 @@ class NetworkValues:
 
 
 def network_values(platform: Platform, seen: Measurements) -> NetworkValues:
-    """What was measured between a client and a storage node beside what their links were given."""
+    """Network values between a client and a storage node beyond those of their links."""
     small = seeding_platform(platform)
     client, server = (
         next(n for n in cluster_spec(small).nodes if n.name.startswith(group)).links[0]
@@ -129,10 +129,10 @@ def network_values(platform: Platform, seen: Measurements) -> NetworkValues:
     )
     nominal_bps = min(r for r in (client.out_bps, server.in_bps, math.inf) if r is not None)
     lowered = small.with_values({"network.loopback": _rate(seen.loopback_bps.mean)}).lower()
-    given_s = lowered["fabric"]["latency_s"] - parse_duration(small.file.protocol.latency)
+    declared_s = lowered["fabric"]["latency_s"] - parse_duration(small.file.protocol.latency)
     return NetworkValues(
         _changed(seen.network_bps, lambda bps: min(1.0, bps / nominal_bps)),
-        _changed(seen.latency_s, lambda seconds: max(0.0, seconds - given_s)),
+        _changed(seen.latency_s, lambda seconds: max(0.0, seconds - declared_s)),
         seen.loopback_bps,
     )
 
@@ -148,12 +148,13 @@ def identified(platform: Platform, seen: Measurements, alike: Homogeneity | None
     `alike`: how its nodes compare, where that was measured.
     """
     network = network_values(platform, seen)
-    known = seeding_platform(platform).with_values(network.plain())
+    with_network = seeding_platform(platform).with_values(network.plain())
     means = seen.trials.means()
-    services = identify(known, {k: m.mean for k, m in means.items()})
+    services = identify(with_network, {k: m.mean for k, m in means.items()})
     ends = [
         identify(
-            known, {k: max(getattr(m, end), _LEAST_OF_MEAN * m.mean) for k, m in means.items()}
+            with_network,
+            {k: max(getattr(m, end), _LEAST_OF_MEAN * m.mean) for k, m in means.items()},
         )
         for end in ("low", "high")
     ]
@@ -180,11 +181,11 @@ def identified(platform: Platform, seen: Measurements, alike: Homogeneity | None
 def _document(
     platform: Platform,
     seen: Measurements,
-    found_network: NetworkValues,
+    fitted_network: NetworkValues,
     services: Identified,
     ends: list[Identified],
 ) -> dict[str, Any]:
-    """The platform's own file with what was measured in the place of what it said."""
+    """The platform's own file with measured values in place of its own."""
     document = copy.deepcopy(platform.document)
     means, trials = seen.trials.means(), seen.trials
     about = {
@@ -197,12 +198,12 @@ def _document(
     def estimate(
         value: Any, low: Any, high: Any, of: Interval, clamped: bool = False
     ) -> dict[str, Any]:
-        found: dict[str, Any] = {"value": value, "low": low, "high": high, "n": of.n, **about}
+        document: dict[str, Any] = {"value": value, "low": low, "high": high, "n": of.n, **about}
         if not of.converged:
-            found["converged"] = False
+            document["converged"] = False
         if clamped:
-            found["clamped"] = True
-        return found
+            document["clamped"] = True
+        return document
 
     def mean(of: Interval, text: Callable[[float], Any]) -> dict[str, Any]:
         return estimate(text(of.mean), text(of.low), text(of.high), of)
@@ -214,19 +215,19 @@ def _document(
         return estimate(text(values[0]), *ends_of, of, values[0] == 0)
 
     def service(which: str) -> dict[str, Any]:
-        found: list[Linear] = [getattr(s, which) for s in (services, *ends)]
+        services_of: list[Linear] = [getattr(s, which) for s in (services, *ends)]
         # local ones win
         of = {m.size_bytes: means[m] for m in sorted(means) if m.op == which and m.size_bytes}
         return {
-            "overhead": fitted([s.overhead_s for s in found], of[min(of)], _time),
-            "per_byte": fitted([s.per_byte_s for s in found], of[max(of)], _per_mib),
+            "overhead": fitted([s.overhead_s for s in services_of], of[min(of)], _time),
+            "per_byte": fitted([s.per_byte_s for s in services_of], of[max(of)], _per_mib),
         }
 
     for group in document["hosts"]:
         roles = group.get("roles") or []
         if "storage" in roles:
-            kept = {k: v for k, v in (group.get("storage") or {}).items() if k == "capacity"}
-            group["storage"] = {"read": service("read"), "write": service("write"), **kept}
+            capacity = {k: v for k, v in (group.get("storage") or {}).items() if k == "capacity"}
+            group["storage"] = {"read": service("read"), "write": service("write"), **capacity}
         if "manager" in roles:
             values = [s.manager_s for s in (services, *ends)]
             empty = means[Measured("write", 0)]
@@ -234,13 +235,13 @@ def _document(
     network = document.setdefault("network", {})
     if not isinstance(network, dict):
         network = document["network"] = {}
-    network["payload"] = mean(found_network.payload, lambda share: round(share, 6))
+    network["payload"] = mean(fitted_network.payload, lambda share: round(share, 6))
     network["loopback"] = mean(seen.loopback_bps, _rate)
     document["protocol"] = {
         "frame": FRAME,
         **(document.get("protocol") or {}),
         "control": CONTROL,
-        "latency": mean(found_network.latency_s, _time),
+        "latency": mean(fitted_network.latency_s, _time),
     }
     document["launch"] = {
         **(document.get("launch") or {}),

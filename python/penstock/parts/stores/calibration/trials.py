@@ -56,7 +56,7 @@ class Trials:
 
     @property
     def converged(self) -> bool:
-        """Whether each mean is known within NARROW."""
+        """True if each mean is known within NARROW."""
         return all(
             len(v) > 2 and _half(v) <= NARROW * sum(v) / len(v) for v in self.seconds.values()
         )
@@ -178,10 +178,10 @@ def link(asking: RunningNode, answering: RunningNode) -> tuple[Interval, Interva
     if address is None:
         raise PenstockError(f"node {answering.name} is in no network")
     with serving(answering, address) as port:
-        said = json.loads(ask(asking, NETWORK, "ask", address, port, str(_PROBE_S)))
-    return interval(said["rates_bps"]), interval([s / 2 for s in said["trips_s"]])
+        measured = json.loads(ask(asking, NETWORK, "ask", address, port, str(_PROBE_S)))
+    return interval(measured["rates_bps"]), interval([s / 2 for s in measured["trips_s"]])
 
 
 def _half(values: list[float]) -> float:
-    found = interval(values)
-    return (found.high - found.low) / 2
+    result = interval(values)
+    return (result.high - result.low) / 2

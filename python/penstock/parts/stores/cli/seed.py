@@ -46,34 +46,34 @@ def command(
     loaded = load_platform(platform, changes, predicted=False)
 
     with progress_bar() as progress:
-        found = seed(
+        seeded = seed(
             loaded, engine=engine, budget_s=budget_s, compare=compare, note=say, progress=progress
         )
     where = output.absolute().parent
-    result = Platform.from_dict(found.document, loaded.base_dir)
+    result = Platform.from_dict(seeded.document, loaded.base_dir)
     try:
         write_whole(output, result.to_yaml(where))
     except OSError as error:
         raise BadInput(f"{output}: {error.strerror}") from error
     if as_json:
-        alike = found.alike.to_dict() if found.alike is not None else None
-        about = {"platform": str(output), "cautions": found.cautions, "alike": alike}
-        print(json.dumps({**about, **_numbers(found)}))
+        alike = seeded.alike.to_dict() if seeded.alike is not None else None
+        about = {"platform": str(output), "cautions": seeded.cautions, "alike": alike}
+        print(json.dumps({**about, **_numbers(seeded)}))
         return
     table = plain_table(("what",), ("found", "from", "to", "n"))
-    for row in _rows(found):
+    for row in _rows(seeded):
         table.add_row(*row)
     show(table)
-    for caution in found.cautions:
+    for caution in seeded.cautions:
         print(f"caution: {caution}")
     print(f"{output}: the platform with these values")
 
 
-def _numbers(found: object) -> dict[str, object]:
+def _numbers(seeded: object) -> dict[str, object]:
     from penstock.parts.stores.calibration.seed import Seeded
 
-    assert isinstance(found, Seeded)
-    seen, services = found.measured, found.services
+    assert isinstance(seeded, Seeded)
+    seen, services = seeded.measured, seeded.services
     return {
         "network_bps": seen.network_bps.mean,
         "loopback_bps": seen.loopback_bps.mean,
@@ -91,12 +91,12 @@ def _numbers(found: object) -> dict[str, object]:
     }
 
 
-def _rows(found: object) -> list[tuple[str, ...]]:
+def _rows(seeded: object) -> list[tuple[str, ...]]:
     from penstock.host.network.loopback import interval
     from penstock.parts.stores.calibration.seed import Seeded
 
-    assert isinstance(found, Seeded)
-    rows, seen = [], found.measured
+    assert isinstance(seeded, Seeded)
+    rows, seen = [], seeded.measured
     for what, measured, by, unit in (
         ("network", seen.network_bps, 1e-6, "MB/s"),
         ("loopback", seen.loopback_bps, 1e-6, "MB/s"),
@@ -110,7 +110,7 @@ def _rows(found: object) -> list[tuple[str, ...]]:
     for key, m in seen.trials.means().items():
         numbers = (f"{1e3 * v:.4g}" for v in (m.mean, m.low, m.high))
         rows.append((f"{key} [ms]", *numbers, str(m.n)))
-    services = found.services
+    services = seeded.services
     rows.append(("manager, a request [us]", f"{1e6 * services.manager_s:.4g}", "", "", ""))
     for which, one in (("write", services.write), ("read", services.read)):
         text = f"{1e6 * one.overhead_s:.4g}"

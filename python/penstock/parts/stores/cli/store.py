@@ -87,9 +87,9 @@ def mount(
     as_json: bool = JSON,
 ) -> None:
     """Mount the store on one more node, or again on one that was started anew."""
-    found = _found(store)
-    found.mount(node)
-    _said(as_json, {"node": node, "mount": found.spec.mount}, f"{node}: {found.spec.mount}")
+    complete = _complete(store)
+    complete.mount(node)
+    _print(as_json, {"node": node, "mount": complete.spec.mount}, f"{node}: {complete.spec.mount}")
 
 
 @app.command()
@@ -110,7 +110,7 @@ def tag(
 
     pairs = dict(_pair(text) for text in tags)
     with changing():  # two at once would each forget what the other taught the engine
-        results = _found(store).tag(path, pairs, node=node, migrate=migrate, create=create)
+        results = _complete(store).tag(path, pairs, node=node, migrate=migrate, create=create)
     if as_json:
         print(json.dumps({"tags": [r.to_dict() for r in results]}))
     else:
@@ -132,12 +132,12 @@ def get(
     if key == "location":
         locate(path, store=store, node=node, as_json=as_json)
         return
-    found = _found(store).attributes(path, node)
-    if key is not None and key not in found:
-        raise BadInput(f"{path}: found no tag {key!r}; there are {', '.join(found) or 'none'}")
-    found = found if key is None else {key: found[key]}
-    lines = "\n".join(f"{k}={v}" for k, v in found.items())
-    _said(as_json, {"path": path, "tags": found}, lines or f"{path}: no tag")
+    tags = _complete(store).attributes(path, node)
+    if key is not None and key not in tags:
+        raise BadInput(f"{path}: found no tag {key!r}; there are {', '.join(tags) or 'none'}")
+    tags = tags if key is None else {key: tags[key]}
+    lines = "\n".join(f"{k}={v}" for k, v in tags.items())
+    _print(as_json, {"path": path, "tags": tags}, lines or f"{path}: no tag")
 
 
 @app.command()
@@ -148,7 +148,7 @@ def locate(
     as_json: bool = JSON,
 ) -> None:
     """Show which nodes hold which bytes of a file."""
-    extents = _found(store).locate(path, node)
+    extents = _complete(store).locate(path, node)
     if as_json:
         print(json.dumps({"path": path, "extents": [e.to_dict() for e in extents]}))
         return
@@ -165,13 +165,13 @@ def status(store: str | None = typer.Argument(None), as_json: bool = JSON) -> No
     """Say which engine it is, which servers are up, and what it makes of parameters and hints."""
     from penstock.parts.stores.store import Store
 
-    found = Store.find(store)
-    about = found.status()
+    opened = Store.find(store)
+    about = opened.status()
     if as_json:
-        support = {k: s.to_dict() for k, s in found.support().items()}
+        support = {k: s.to_dict() for k, s in opened.support().items()}
         print(json.dumps(about | {"support": support}))
         return
-    where = f"at {about['mount']}" if found.mounted else "not mounted"
+    where = f"at {about['mount']}" if opened.mounted else "not mounted"
     print(f"{about['store']}: {about['engine']} {where}")
     if not about["complete"]:
         print(about["trouble"])
@@ -183,7 +183,7 @@ def status(store: str | None = typer.Argument(None), as_json: bool = JSON) -> No
         sizes = [mib(one[k]) if k in one else "-" for k in ("used_bytes", "total_bytes")]
         servers.add_row(one["node"], "up" if one["up"] else "down", *sizes)
     met = plain_table(("parameter or hint", "met", "how"))
-    for key, one in found.support().items():
+    for key, one in opened.support().items():
         met.add_row(key, one.how, one.why)
     show(servers, met)
     if "watch" in about:
@@ -207,7 +207,7 @@ def conformance(
             met = f"{one.support.how}, {'shown' if one.holds else 'NOT SO'}"
             print(f"{one.cell:<44} {met:<18} {one.evidence}", flush=True)
 
-    shown = conform(_found(store), heard)
+    shown = conform(_complete(store), heard)
     if as_json:
         cells = [
             {"cell": s.cell, **s.support.to_dict(), "holds": s.holds, "evidence": s.evidence}
@@ -229,7 +229,9 @@ def stage_in(
     """Copy files into the store and compare their checksums."""
     from penstock.parts.stores import staging
 
-    _staged(as_json, staging.stage_in(_found(store), source, target, node=node), "into the store")
+    _staged(
+        as_json, staging.stage_in(_complete(store), source, target, node=node), "into the store"
+    )
 
 
 @app.command("stage-out")
@@ -243,7 +245,7 @@ def stage_out(
     """Copy files out of the store and compare their checksums; `down` then lets them go."""
     from penstock.parts.stores import staging
 
-    staged = staging.stage_out(_found(store), paths or (), target, node=node)
+    staged = staging.stage_out(_complete(store), paths or (), target, node=node)
     _staged(as_json, staged, f"to {target}")
 
 
@@ -260,21 +262,21 @@ def down(
     from penstock.parts.stores.store import Store
 
     with changing():
-        found = Store.find(store)
-        found.down(discard=discard)
-    _said(as_json, {"down": found.name}, f"{found.name}: down")
+        opened = Store.find(store)
+        opened.down(discard=discard)
+    _print(as_json, {"down": opened.name}, f"{opened.name}: down")
 
 
-def _watched(told: dict[str, Any]) -> str:
+def _watched(watch: dict[str, Any]) -> str:
     """Lines about the hints that programs set."""
-    if "trouble" in told:
-        return f"hints that programs set are not taken up: {told['trouble']}"
-    refused = [f"  {t['path']}: {t['key']}={t['value']}: {t['why']}" for t in told["refused"]]
-    counts = f"{told['taken']} taken up, {told['refusals']} refused"
+    if "trouble" in watch:
+        return f"hints that programs set are not taken up: {watch['trouble']}"
+    refused = [f"  {t['path']}: {t['key']}={t['value']}: {t['why']}" for t in watch["refused"]]
+    counts = f"{watch['taken']} taken up, {watch['refusals']} refused"
     return "\n".join([f"hints that programs set: {counts}", *refused])
 
 
-def _found(name: str | None) -> Store:
+def _complete(name: str | None) -> Store:
     from penstock.parts.stores.store import Store, require_complete
 
     return require_complete(Store.find(name))
@@ -290,8 +292,8 @@ def _pair(text: str) -> tuple[str, str]:
 def _staged(as_json: bool, staged: list[Staged], where: str) -> None:
     total = sum(s.size_bytes for s in staged)
     line = f"{len(staged)} files, {mib(total)} MiB {where}, equal by SHA-256"
-    _said(as_json, {"files": [s.to_dict() for s in staged]}, line)
+    _print(as_json, {"files": [s.to_dict() for s in staged]}, line)
 
 
-def _said(as_json: bool, value: dict[str, Any], line: str) -> None:
+def _print(as_json: bool, value: dict[str, Any], line: str) -> None:
     print(json.dumps(value) if as_json else line)

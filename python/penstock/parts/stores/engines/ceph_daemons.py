@@ -121,17 +121,17 @@ def environment(site: Site, node: RunningNode) -> dict[str, str]:
     return {"CEPH_CONF": f"{home(site, node)}/ceph.conf"}
 
 
-def shell(site: Site, node: RunningNode, script: str, what: str, *words: str) -> str:
-    """Runs a script in a node; `words` are its $0, $1, … . Gives what it printed."""
-    argv = ["/bin/sh", "-c", script, *words]
+def shell(site: Site, node: RunningNode, script: str, what: str, *arguments: str) -> str:
+    """Run a script in a node; `arguments` are its $0, $1, … . Returns its output."""
+    argv = ["/bin/sh", "-c", script, *arguments]
     return site.run(node, argv, what=what, env=environment(site, node))
 
 
 def python(
-    site: Site, node: RunningNode, script: str, what: str, *words: str, stdin: bytes = b""
+    site: Site, node: RunningNode, script: str, what: str, *arguments: str, stdin: bytes = b""
 ) -> str:
     """Runs a script by Debian's Python, of which python3-rados is a part."""
-    argv = ["/usr/bin/python3", "-I", "-c", script, *words]
+    argv = ["/usr/bin/python3", "-I", "-c", script, *arguments]
     return site.run(node, argv, what=what, stdin=stdin, env=environment(site, node))
 
 
@@ -142,14 +142,14 @@ def ask(
     file: str = "",
     at_once: int = 1,
 ) -> list[Any]:
-    """Has the monitor do commands, in one connection; gives what it said to each, None for nothing.
+    """Send commands to the monitor, in one connection; the reply to each, None for an empty one.
 
     Those at `mgr` are the manager daemon's. `file` goes with each; without `at_once` they go one by one.
     """
-    asked = [{"command": c, "mgr": i in mgr, "file": file} for i, c in enumerate(commands)]
-    stdin = json.dumps(asked).encode()
-    said = python(site, site.managers[0], _ASK, "the monitor", str(at_once), stdin=stdin)
-    return list(json.loads(said.splitlines()[-1]))  # above it may be what librados complains of
+    requests = [{"command": c, "mgr": i in mgr, "file": file} for i, c in enumerate(commands)]
+    stdin = json.dumps(requests).encode()
+    output = python(site, site.managers[0], _ASK, "the monitor", str(at_once), stdin=stdin)
+    return list(json.loads(output.splitlines()[-1]))  # above it may be what librados complains of
 
 
 def configure(site: Site, node: RunningNode) -> None:
@@ -198,8 +198,8 @@ def start_osds(site: Site) -> None:
     ask(site, *({"prefix": "osd new", "uuid": one} for one in ids))
 
     def start(node: RunningNode, number: int, osd_id: str) -> None:
-        words = (home(site, node), str(number), osd_id, str(_BLOCK))
-        shell(site, node, _OSD, "its OSD", *words)
+        arguments = (home(site, node), str(number), osd_id, str(_BLOCK))
+        shell(site, node, _OSD, "its OSD", *arguments)
 
     with ThreadPoolExecutor(max_workers=4) as at_once:
         list(at_once.map(start, site.storage, range(len(ids)), ids))

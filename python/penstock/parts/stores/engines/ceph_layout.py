@@ -129,7 +129,7 @@ def root_layout(site: Site) -> dict[str, Any]:
 
 
 def _narrow(layout: Mapping[str, Any]) -> bool:
-    """Whether a layout's objects are as large as they may be, so that a file has but a few."""
+    """True if a layout's objects have their greatest size, so that a file has only a few."""
     return bool(layout["object_size"] + layout["stripe_unit"] > MOST)
 
 
@@ -140,12 +140,12 @@ def spread(layout: dict[str, Any]) -> None:
 
 
 def with_chunk(layout: dict[str, Any], size_bytes: int) -> str:
-    """Changes the size of a chunk; as many lie together as did. Why not, in words, if that cannot be."""
+    """Change the size of a chunk; the number of chunks per object stays. Returns the reason if that fails."""
     if why := no_chunk(size_bytes):
         return why
     together = layout["object_size"] // layout["stripe_unit"]
-    whole = MOST // size_bytes * size_bytes
-    layout["object_size"] = whole if _narrow(layout) else min(whole, together * size_bytes)
+    largest = MOST // size_bytes * size_bytes
+    layout["object_size"] = largest if _narrow(layout) else min(largest, together * size_bytes)
     layout["stripe_unit"] = size_bytes
     return ""
 
@@ -161,8 +161,8 @@ def with_chunks_together(layout: dict[str, Any], chunks: int) -> str:
 
 def layout_of(site: Site, node: RunningNode, path: str) -> dict[str, Any]:
     """The layout of a file, or what files of a directory get."""
-    said = python(site, node, _LAYOUT, "its layout", path)
-    pairs = dict(word.split("=", 1) for word in said.split())
+    output = python(site, node, _LAYOUT, "its layout", path)
+    pairs = dict(word.split("=", 1) for word in output.split())
     # a client that has not heard of a new pool yet says its number for its name
     named = {str(has["number"]): name for name, has in site.state["pools"].items()}
     pool = named.get(pairs["pool"], pairs["pool"])
@@ -176,15 +176,15 @@ def set_layout(site: Site, node: RunningNode, path: str, layout: Mapping[str, An
 
 
 def located(site: Site, node: RunningNode, path: str) -> list[Extent]:
-    """Where the bytes of a file are: an extent for each part of an object that holds contiguous ones."""
+    """Places of a file's bytes: an extent for each part of an object that holds contiguous ones."""
     layout = layout_of(site, node, path)
     groups = site.state["pools"][layout["pool"]]["groups"]
-    words = [path, layout["pool"], str(groups), *(str(layout[k]) for k in _NUMBERS)]
-    said = json.loads(python(site, node, _LOCATE, "where it is", *words).splitlines()[-1])
+    arguments = [path, layout["pool"], str(groups), *(str(layout[k]) for k in _NUMBERS)]
+    answer = json.loads(python(site, node, _LOCATE, "where it is", *arguments).splitlines()[-1])
     names = site.state["osds"]
-    on = {group: tuple(names[o] for o in osds) for group, osds in said["on"].items()}
+    on = {group: tuple(names[o] for o in osds) for group, osds in answer["on"].items()}
     extents, start = [], 0
-    for length, group in said["parts"]:
+    for length, group in answer["parts"]:
         extents.append(Extent(start, length, on[str(group)]))
         start += length
     return extents

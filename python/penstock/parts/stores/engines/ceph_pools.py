@@ -1,4 +1,4 @@
-"""Where Ceph puts copies: CRUSH rules and pools, made when a hint first needs them."""
+"""Placement of copies by Ceph: CRUSH rules and pools, made when a hint first needs them."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def pool(site: Site, first: int | None, among: list[int], copies: int, name: str
 
 def _pool(site: Site, first: int | None, among: list[int], copies: int, name: str) -> str:
     pools: dict[str, dict[str, Any]] = site.state["pools"]
-    wanted = {"first": first, "among": among, "copies": copies}
-    for known, has in pools.items():
-        if not name and known != METADATA and has.items() >= wanted.items():
-            return known
+    placement = {"first": first, "among": among, "copies": copies}
+    for existing, has in pools.items():
+        if not name and existing != METADATA and has.items() >= placement.items():
+            return existing
     rule = _rule(site, first, [n for n in among if n != first])
     name = name or f"{rule}_{copies}"
     # a pool that is spread has some eight placement groups for each OSD
@@ -62,7 +62,7 @@ def _pool(site: Site, first: int | None, among: list[int], copies: int, name: st
         f"the placement groups of the pool {name} have not become active",
         _POOL_WITHIN_S,
     )
-    pools[name] = {**wanted, "groups": groups, "number": number}
+    pools[name] = {**placement, "groups": groups, "number": number}
     return name
 
 
@@ -75,7 +75,7 @@ def in_turn(among: list[int], copies: int, groups: int) -> list[list[int]]:
 
 
 def _active(site: Site, number: int) -> int:
-    """How many placement groups of a pool serve requests."""
+    """Number of placement groups of a pool that serve requests."""
     (dump,) = ask(site, {"prefix": "pg dump", "dumpcontents": ["pgs_brief"]}, mgr=(0,))
     ours = [p for p in dump["pg_stats"] if p["pgid"].startswith(f"{number}.")]
     return sum("active" in p["state"].split("+") for p in ours)
@@ -84,21 +84,21 @@ def _active(site: Site, number: int) -> int:
 def _rule(site: Site, first: int | None, others: list[int]) -> str:
     """The CRUSH rule that takes `first`, if named, and then any of the `others`; made if it is new."""
     rules: list[dict[str, Any]] = site.state["rules"]
-    wanted = {"first": first, "others": others}
-    if wanted not in rules:
+    placement = {"first": first, "others": others}
+    if placement not in rules:
         manager = site.managers[0]
         at = home(site, manager)
-        text = crush_map(len(site.state["osds"]), [*rules, wanted])
+        text = crush_map(len(site.state["osds"]), [*rules, placement])
         site.write(manager, f"{at}/crush.txt", text)
-        words = ["crushtool", "-c", f"{at}/crush.txt", "-o", f"{at}/crush.map"]
-        site.run(manager, words, what="the CRUSH map")
+        argv = ["crushtool", "-c", f"{at}/crush.txt", "-o", f"{at}/crush.map"]
+        site.run(manager, argv, what="the CRUSH map")
         ask(site, {"prefix": "osd setcrushmap"}, file=f"{at}/crush.map")
-        rules.append(wanted)
-    return f"rule{rules.index(wanted)}"
+        rules.append(placement)
+    return f"rule{rules.index(placement)}"
 
 
 def crush_map(osds: int, rules: Sequence[Mapping[str, Any]]) -> str:
-    """A CRUSH map in crushtool's words: a host for each OSD, and for each rule a root of its hosts.
+    """A CRUSH map in crushtool's syntax: a host for each OSD, and for each rule a root of its hosts.
 
     Rules are `first`, the OSD of the first copy or None, and `others`, those of all further ones.
     """
@@ -106,7 +106,7 @@ def crush_map(osds: int, rules: Sequence[Mapping[str, Any]]) -> str:
     lines += ["type 0 osd", "type 1 host", "type 2 root"]
     for n in range(osds):
         lines.append(_bucket("host", f"host{n}", -1 - n, [f"osd.{n}"]))
-    made = []
+    texts = []
     for number, rule in enumerate(rules):
         steps = []
         if rule["others"]:
@@ -121,8 +121,8 @@ def crush_map(osds: int, rules: Sequence[Mapping[str, Any]]) -> str:
         # the monitor tries a rule with every number of copies that it allows
         most = len(rule["others"]) + (rule["first"] is not None)
         sizes = f"type replicated\nmin_size 1\nmax_size {most}"
-        made.append(f"rule rule{number} {{\nid {number}\n{sizes}\n{does}\n}}")
-    return "\n".join([*lines, *made]) + "\n"
+        texts.append(f"rule rule{number} {{\nid {number}\n{sizes}\n{does}\n}}")
+    return "\n".join([*lines, *texts]) + "\n"
 
 
 def _bucket(kind: str, name: str, number: int, items: Sequence[str]) -> str:

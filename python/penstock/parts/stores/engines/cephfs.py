@@ -137,14 +137,14 @@ class CephFS:
             ahead = max(1, parameters["prefetch"]) * parameters.get("chunk", CHUNK)
             options += [f"--client_readahead_max_bytes={ahead}"]
         shell(site, node, 'mkdir -p "$0"', "the mount point", site.mount)
-        words = ["ceph-fuse", site.mount, "--client_mountpoint=/", *options]
-        site.run(node, words, what="mounting the store", env=environment(site, node))
+        argv = ["ceph-fuse", site.mount, "--client_mountpoint=/", *options]
+        site.run(node, argv, what="mounting the store", env=environment(site, node))
         if not site.state.get("prepared"):
             set_layout(site, node, site.mount, root_layout(site))
             site.state["prepared"] = True
 
     def unmount(self, site: Site, node: RunningNode) -> None:
-        """What was written is with the OSDs when ceph-fuse has ended, some time after umount(8) has."""
+        """Unmount; the OSDs have all writes when ceph-fuse has ended, some time after umount(8)."""
         shell(site, node, _UNMOUNT, "unmounting the store", site.mount)
 
     def tag(

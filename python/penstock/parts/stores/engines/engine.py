@@ -1,4 +1,4 @@
-"""What an engine of shared stores has to be, and the place it works in."""
+"""Protocol of an engine of shared stores, and its site."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def address(node: RunningNode) -> str:
 
 @dataclass(frozen=True)
 class Site:
-    """Where a store runs: the nodes by role, and what the engine remembers between two commands.
+    """Site of a store: the nodes by role, and the engine's state between two commands.
 
-    `state` holds JSON values; what an engine puts there in `up` it finds in every later call.
+    `state` holds JSON values; it persists from `up` to every later call.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Site:
 
     @property
     def mount(self) -> str:
-        """Where every client node sees the store."""
+        """Mount point of the store on every client node."""
         return self.spec.mount
 
     def data(self, node: RunningNode) -> str:
@@ -70,18 +70,20 @@ class Site:
         env: Mapping[str, str] | None = None,
         timeout_s: float = PATIENCE_S,
     ) -> str:
-        """Runs a command in a node and gives what it printed. PenstockError with its last words if it fails.
+        """Run a command in a node; its output. PenstockError with its last lines if it fails.
 
         Daemons that it leaves behind may keep its output open: it goes to a file, not to a pipe.
         """
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as given:
-            given.write(stdin)
-            given.seek(0)
-            done = node.run(argv, stdin=given, stdout=out, stderr=out, env=env, timeout_s=timeout_s)
-            said = _read(out)
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as input_file:
+            input_file.write(stdin)
+            input_file.seek(0)
+            done = node.run(
+                argv, stdin=input_file, stdout=out, stderr=out, env=env, timeout_s=timeout_s
+            )
+            output = _read(out)
         if done.timed_out or done.exit_status != 0:
-            raise _failed(node, argv, what, None if done.timed_out else done.exit_status, said)
-        return said
+            raise _failed(node, argv, what, None if done.timed_out else done.exit_status, output)
+        return output
 
     def request(self, node: RunningNode, name: str, *arguments: Any) -> Any:
         """The reply of `node_agent.py`, without the start of a program. PenstockError where it fails."""
@@ -99,8 +101,8 @@ class Site:
     def write(self, node: RunningNode, path: str, text: str) -> None:
         """Writes a file in a node, with its directory; closed to other users."""
         script = 'umask 077; mkdir -p "$(dirname "$1")" && cat > "$1"'
-        words = ["/bin/sh", "-c", script, "sh", path]
-        self.run(node, words, what=f"writing {path}", stdin=text.encode())
+        argv = ["/bin/sh", "-c", script, "sh", path]
+        self.run(node, argv, what=f"writing {path}", stdin=text.encode())
 
     def wait(
         self,
@@ -119,11 +121,11 @@ class Site:
 
 
 def _failed(
-    node: RunningNode, argv: Sequence[str], what: str, status: int | None, said: str
+    node: RunningNode, argv: Sequence[str], what: str, status: int | None, output: str
 ) -> PenstockError:
     """The error of a command that failed; no status where it took too long."""
     end = "took too long" if status is None else f"ended with status {status}"
-    last = " | ".join(said.strip().splitlines()[-_LAST_LINES:])
+    last = " | ".join(output.strip().splitlines()[-_LAST_LINES:])
     return PenstockError(f"{node.name}: {what}: {argv[0]} {end}: {last or 'it said nothing'}")
 
 
@@ -134,10 +136,10 @@ def _too_much() -> PenstockError:
 
 def _read(file: IO[bytes]) -> str:
     file.seek(0)
-    said = file.read(MOST_OUTPUT + 1)
-    if len(said) > MOST_OUTPUT:
+    raw = file.read(MOST_OUTPUT + 1)
+    if len(raw) > MOST_OUTPUT:
         raise _too_much()
-    return said.decode(errors="replace")
+    return raw.decode(errors="replace")
 
 
 class StoreEngine(Protocol):
@@ -154,15 +156,16 @@ class StoreEngine(Protocol):
     server_privileges: tuple[str, ...]
 
     def missing(self) -> str:
-        """What this host lacks to run it, with the command that installs it; empty if nothing."""
+        """The part that this host lacks to run it, with the command that installs it; empty if nothing."""
 
     def support(self) -> Mapping[str, Support]:
-        """How each of `spec.store.PARAMETERS`, and each hint by its key, is met."""
+        """Support of each of `spec.store.PARAMETERS`, and of each hint by its key."""
 
     def refusal(self, site: Site) -> str:
-        """What of this deployment cannot be had, in words with what was expected; empty if nothing.
+        """The part of this deployment that the engine cannot have, with the expected values; empty if
+        nothing.
 
-        Asked before anything is put up: the nodes of `site` are not running yet.
+        Called before anything is started: the nodes of `site` are not running yet.
         """
 
     def up(self, site: Site) -> None:
@@ -184,7 +187,7 @@ class StoreEngine(Protocol):
         """
 
     def locate(self, site: Site, node: RunningNode, path: str) -> list[Extent]:
-        """Where the bytes of a file are, in order, covering it once."""
+        """Places of a file's bytes, in order, covering it once."""
 
     def status(self, site: Site) -> dict[str, Any]:
         """JSON values: at least `servers`, a list of `node` and whether it is `up`."""

@@ -25,8 +25,8 @@ from penstock.spec.store import Extent, Support, emulated, native, refused
 
 T = TypeVar("T")
 
-#: what a shard may be (options of the shard translator), and what it is unless said otherwise
-SMALLEST, DEFAULT, WHOLE = 4 * 2**20, 64 * 2**20, 4 * 2**40
+#: limits of a shard's size (options of the shard translator), and its default
+SMALLEST, DEFAULT, LARGEST = 4 * 2**20, 64 * 2**20, 4 * 2**40
 VOLUME = "store"
 _PROGRAMS = ("glusterd", "gluster", "glusterfs", "mount.glusterfs")
 _PACKAGES = "glusterfs-server glusterfs-client"
@@ -148,18 +148,18 @@ class GlusterFS:
         return missing(_PROGRAMS, _PACKAGES)
 
     def support(self) -> Mapping[str, Support]:
-        """Of one volume; what differs for a file is said when it is tagged."""
+        """Support of one volume; limits of a file are reported when it is tagged."""
         return _SUPPORT
 
     def refusal(self, site: Site) -> str:
         """Values that no volume has."""
         parameters, servers = site.spec.parameters, len(site.storage)
         chunk = parameters.get("chunk", DEFAULT)
-        if not SMALLEST <= chunk <= WHOLE:
+        if not SMALLEST <= chunk <= LARGEST:
             return f"store.chunk: found {chunk} bytes; expected 4 MiB to 4 TiB"
         if parameters.get("stripe", servers) not in (1, servers):
-            found = parameters["stripe"]
-            return f"store.stripe: found {found}; expected 1 or all of {servers} storage nodes"
+            width = parameters["stripe"]
+            return f"store.stripe: found {width}; expected 1 or all of {servers} storage nodes"
         if (sends := parameters.get("replication", "client")) != "client":
             return f"store.replication: found {sends}; expected client, which sends all copies"
         if (places := parameters.get("placement", "striped")) not in ("striped", "random"):
@@ -184,9 +184,9 @@ class GlusterFS:
         copies = site.spec.parameters.get("replicas", 1)
         site.state["copies"] = copies
         site.state["bricks"] = bricks = _bricks(site, copies)
-        words = ["replica", str(copies)] if copies > 1 else []
+        replication = ["replica", str(copies)] if copies > 1 else []
         self._gluster(
-            site, first, "volume", "create", VOLUME, *words, *map(":".join, bricks), "force"
+            site, first, "volume", "create", VOLUME, *replication, *map(":".join, bricks), "force"
         )
         options = [w for pair in self._options(site).items() for w in pair]
         self._gluster(site, first, "volume", "set", VOLUME, *options)
@@ -199,14 +199,14 @@ class GlusterFS:
     def _start_server(self, site: Site, node: RunningNode) -> None:
         at = _home(site, node)
         site.write(node, f"{at}/glusterd.vol", _SERVER.format(at=at))
-        words = ["glusterd", "-f", f"{at}/glusterd.vol", "-p", f"{at}/glusterd.pid"]
-        words += ["--log-file", f"{at}/glusterd.log"]
-        site.run(node, words, what="its glusterd")
+        argv = ["glusterd", "-f", f"{at}/glusterd.vol", "-p", f"{at}/glusterd.pid"]
+        argv += ["--log-file", f"{at}/glusterd.log"]
+        site.run(node, argv, what="its glusterd")
 
     @staticmethod
     def _options(site: Site) -> dict[str, str]:
         parameters = site.spec.parameters
-        size = WHOLE if parameters.get("stripe") == 1 else parameters.get("chunk", DEFAULT)
+        size = LARGEST if parameters.get("stripe") == 1 else parameters.get("chunk", DEFAULT)
         options = {"features.shard": "on", "features.shard-block-size": str(size)}
         if "cache" in parameters:
             cache = str(max(SMALLEST, parameters["cache"]))
@@ -214,46 +214,46 @@ class GlusterFS:
         return options
 
     @staticmethod
-    def _gluster(site: Site, node: RunningNode, *words: str) -> str:
-        """What the gluster(8) of a node says."""
-        return site.run(node, ["gluster", "--mode=script", *words], what="the volume")
+    def _gluster(site: Site, node: RunningNode, *arguments: str) -> str:
+        """Output of a node's gluster(8)."""
+        return site.run(node, ["gluster", "--mode=script", *arguments], what="the volume")
 
     def _up(self, site: Site) -> dict[str, set[str]]:
         """By node, the bricks that run, as the first storage node that does sees them."""
         node = next((n for n in site.storage if n.state == "running"), None)
         if node is None:
             return {}
-        said = self._gluster(site, node, "--xml", "volume", "status", VOLUME)
-        found: dict[str, set[str]] = {}
-        for one in ElementTree.fromstring(said).iter("node"):
+        output = self._gluster(site, node, "--xml", "volume", "status", VOLUME)
+        bricks: dict[str, set[str]] = {}
+        for one in ElementTree.fromstring(output).iter("node"):
             if one.findtext("status") == "1" and (one.findtext("path") or "").startswith("/"):
-                found.setdefault(one.findtext("hostname") or "", set()).add(
+                bricks.setdefault(one.findtext("hostname") or "", set()).add(
                     one.findtext("path") or ""
                 )
-        return found
+        return bricks
 
     def mount(self, site: Site, node: RunningNode) -> None:
         """By mount.glusterfs(8), until it is joined with every brick of a node that runs."""
         self._mount(site, node, site.mount)
         running = {n.name for n in site.storage if n.state == "running"}
         expected = sum(host in running for host, _ in site.state["bricks"])
-        words = ["/bin/sh", "-c", _JOINED, "sh", site.mount, VOLUME]
+        argv = ["/bin/sh", "-c", _JOINED, "sh", site.mount, VOLUME]
         site.wait(
-            lambda: int(site.run(node, words, what="its bricks")) >= expected,
+            lambda: int(site.run(node, argv, what="its bricks")) >= expected,
             f"{node.name} is not joined with all of {expected} bricks",
         )
 
     def _mount(self, site: Site, node: RunningNode, at: str, *more: str) -> None:
         hosts = sorted((n.name for n in site.storage), key=lambda name: name != node.name)
-        words = ["glusterfs", "--volfile-id", VOLUME, *more]
-        words += [w for host in hosts for w in ("--volfile-server", host)]
+        argv = ["glusterfs", "--volfile-id", VOLUME, *more]
+        argv += [w for host in hosts for w in ("--volfile-server", host)]
         log = f"/var/log/penstock-glusterfs{at.replace('/', '-')}.log"
         site.run(node, ["mkdir", "-p", at], what="the mount point")
-        site.run(node, [*words, "--log-file", log, at], what="mounting the store")
+        site.run(node, [*argv, "--log-file", log, at], what="mounting the store")
         site.run(node, ["stat", "-f", at], what="mounting the store")
 
     def unmount(self, site: Site, node: RunningNode) -> None:
-        """What was written is with the bricks when umount(8) returns."""
+        """Unmount; the bricks have all writes when umount(8) returns."""
         site.run(node, ["umount", site.mount], what="unmounting the store")
 
     def tag(
@@ -275,8 +275,8 @@ class GlusterFS:
         if number is None:
             number = self._parts(site, facts["id"]).sets[0]
         self._lay(site, node, facts["path"], chunk, number)
-        found = self._parts(site, self._facts(site, node, path)["id"])
-        if found.sets != (number,) or found.chunk_bytes != chunk:
+        parts = self._parts(site, self._facts(site, node, path)["id"])
+        if parts.sets != (number,) or parts.chunk_bytes != chunk:
             return refused(f"{path} was made in another way than asked")
         return _SUPPORT[key if key != "DP" else f"DP {value.kind}"]
 
@@ -286,24 +286,26 @@ class GlusterFS:
         """Bytes of a chunk and the set of the first (None: where it is), or why it cannot be."""
         own = self._chunk(site)
         if key == "StripeWidth":
-            return (WHOLE, None) if value == 1 else refused("shards go by the hash of their names")
+            return (
+                (LARGEST, None) if value == 1 else refused("shards go by the hash of their names")
+            )
         if key == "ChunkSize":
-            fits = SMALLEST <= value <= WHOLE
+            fits = SMALLEST <= value <= LARGEST
             return (value, None) if fits else refused(f"{value} bytes; {_SHARDED}")
         if key != "DP":
             return _SUPPORT.get(key, refused("GlusterFS knows nothing like it"))
         if value.kind == "scatter":
             size = value.chunks * chunk_bytes(facts["chunk"], own)
-            return (size, None) if size <= WHOLE else refused(f"{size} bytes; {_SHARDED}")
+            return (size, None) if size <= LARGEST else refused(f"{size} bytes; {_SHARDED}")
         sets = _sets(site)
         if value.kind == "local":
-            mine = [n for n, nodes in enumerate(sets) if node.name in nodes]
-            return (WHOLE, mine[0]) if mine else refused(f"{node.name} stores nothing")
+            own_sets = [n for n, nodes in enumerate(sets) if node.name in nodes]
+            return (LARGEST, own_sets[0]) if own_sets else refused(f"{node.name} stores nothing")
         if value.kind == "host":
             there = [n for n, nodes in enumerate(sets) if value.host in nodes]
-            return (WHOLE, there[0]) if there else refused(f"{value.host} is no storage node")
+            return (LARGEST, there[0]) if there else refused(f"{value.host} is no storage node")
         groups: dict[str, int] = site.state.setdefault("groups", {})
-        return WHOLE, groups.setdefault(value.group, len(groups) % len(sets))
+        return LARGEST, groups.setdefault(value.group, len(groups) % len(sets))
 
     @staticmethod
     def _chunk(site: Site) -> int:
@@ -320,8 +322,8 @@ class GlusterFS:
         where = f"@{VOLUME}-dht:{VOLUME}-{kind}-{number}"
         self._mount(site, node, _SECOND, *more)
         try:
-            words = [sys.executable, "-I", "-c", _LAY, site.mount, _SECOND, below, where]
-            site.run(node, words, what="laying out the file")
+            argv = [sys.executable, "-I", "-c", _LAY, site.mount, _SECOND, below, where]
+            site.run(node, argv, what="laying out the file")
         finally:
             site.run(node, ["umount", _SECOND], what="laying out the file")
 
@@ -337,8 +339,8 @@ class GlusterFS:
 
     @staticmethod
     def _facts(site: Site, node: RunningNode, path: str) -> dict[str, Any]:
-        words = [sys.executable, "-I", "-c", _FACTS, path]
-        return dict(json.loads(site.run(node, words, what=path)))
+        argv = [sys.executable, "-I", "-c", _FACTS, path]
+        return dict(json.loads(site.run(node, argv, what=path)))
 
     @staticmethod
     def _parts(site: Site, identity: str) -> _Parts:
@@ -346,15 +348,15 @@ class GlusterFS:
         bricks: list[list[str]] = site.state["bricks"]
 
         def ask(node: RunningNode) -> list[dict[str, Any]]:
-            mine = [brick for host, brick in bricks if host == node.name]
-            words = [sys.executable, "-I", "-c", _PARTS, identity, *mine]
-            return list(json.loads(site.run(node, words, what="its bricks")))
+            own_bricks = [brick for host, brick in bricks if host == node.name]
+            argv = [sys.executable, "-I", "-c", _PARTS, identity, *own_bricks]
+            return list(json.loads(site.run(node, argv, what="its bricks")))
 
         running = [n for n in site.storage if n.state == "running"]
         nodes: dict[int, list[str]] = {}
         chunk, sets = 0, set()
-        for node, found in zip(running, _in_each(running, ask), strict=True):
-            for one in found:
+        for node, answers in zip(running, _in_each(running, ask), strict=True):
+            for one in answers:
                 for part in one["parts"]:
                     nodes.setdefault(part, []).append(node.name)
                 if 0 in one["parts"]:
@@ -371,13 +373,13 @@ class GlusterFS:
     def down(self, site: Site) -> None:
         """The volume, then each glusterd; bricks by themselves where a node that died keeps the volume up."""
         running = [n for n in site.storage if n.state == "running"]
-        whole = len(running) == len(site.storage)
-        if whole:
+        all_run = len(running) == len(site.storage)
+        if all_run:
             self._gluster(site, running[0], "volume", "stop", VOLUME, "force")
 
         def stop(node: RunningNode) -> None:
-            words = ["sh", _home(site, node), "" if whole else "bricks"]
-            site.run(node, ["/bin/sh", "-c", _STOP, *words], what="stopping")
+            arguments = ["sh", _home(site, node), "" if all_run else "bricks"]
+            site.run(node, ["/bin/sh", "-c", _STOP, *arguments], what="stopping")
 
         _in_each(running, stop)
 
@@ -414,13 +416,13 @@ def _bricks(site: Site, copies: int) -> list[list[str]]:
     Where the nodes cannot be divided into sets each node begins one and shares in those before it.
     """
     nodes = site.storage
-    whole = len(nodes) % copies == 0
-    starts = range(0, len(nodes), copies) if whole else range(len(nodes))
+    divisible = len(nodes) % copies == 0
+    starts = range(0, len(nodes), copies) if divisible else range(len(nodes))
     placed = []
     for start in starts:
         for copy in range(copies):
             node = nodes[(start + copy) % len(nodes)]
-            placed.append([node.name, f"{_home(site, node)}/brick{'' if whole else copy}"])
+            placed.append([node.name, f"{_home(site, node)}/brick{'' if divisible else copy}"])
     return placed
 
 

@@ -18,7 +18,7 @@ from xml.sax.saxutils import escape
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
 from penstock.parts.stores.engines.engine import Site
-from penstock.parts.stores.engines.hdfs_files import HdfsFiles, asked, of
+from penstock.parts.stores.engines.hdfs_files import HdfsFiles, of, request
 from penstock.parts.stores.files import Files
 from penstock.parts.stores.hints import chunk_bytes
 from penstock.spec.store import PREFIX, Extent, Support, emulated, native, refused
@@ -122,8 +122,8 @@ class HDFS:
         at = _home(site, manager, "name")
         own = {"dfs.namenode.name.dir": f"file://{at}/files"}
         self._configure(site, manager, f"{at}/conf", own)
-        words = _java(f"{at}/conf", _MAINS["name"], "-format", "-force", "-nonInteractive")
-        site.run(manager, words, what="making the file system")
+        argv = _java(f"{at}/conf", _MAINS["name"], "-format", "-force", "-nonInteractive")
+        site.run(manager, argv, what="making the file system")
         self._start(site, manager, at, "name")
         for node in site.storage:
             at = _home(site, node, "data")
@@ -183,23 +183,23 @@ class HDFS:
     @staticmethod
     def _start(site: Site, node: RunningNode, at: str, kind: str) -> None:
         script = 'at=$1; shift; "$@" > "$at/log" 2>&1 < /dev/null & echo $! > "$at/pid"'
-        words = ["/bin/sh", "-c", script, "sh", at, *_java(f"{at}/conf", _MAINS[kind])]
-        site.run(node, words, what=f"its {kind} node")
+        argv = ["/bin/sh", "-c", script, "sh", at, *_java(f"{at}/conf", _MAINS[kind])]
+        site.run(node, argv, what=f"its {kind} node")
 
     def _live(self, site: Site) -> dict[str, dict[str, int]]:
         """By node: bytes used and in all, of the data nodes that the name node hears of."""
-        words = ["bean", "Hadoop:service=NameNode,name=NameNodeInfo"]
+        arguments = ["bean", "Hadoop:service=NameNode,name=NameNodeInfo"]
         try:
-            said = asked(site, site.managers[0], *words)
+            answer = request(site, site.managers[0], *arguments)
         except PenstockError:  # it does not listen yet
             return {}
-        found = json.loads((said or {}).get("LiveNodes", "{}"))
+        nodes = json.loads((answer or {}).get("LiveNodes", "{}"))
         return {
             key.rpartition(":")[0]: {
                 "used_bytes": int(one["usedSpace"]),
                 "total_bytes": int(one["capacity"]),
             }
-            for key, one in found.items()
+            for key, one in nodes.items()
         }
 
     def mount(self, site: Site, node: RunningNode) -> None:
@@ -222,16 +222,16 @@ class HDFS:
     def tag(
         self, site: Site, node: RunningNode, path: str, key: str, value: Any, *, empty: bool
     ) -> Support:
-        """Copies at any time; a block size by making the empty file anew; a group is heeded by who writes."""
+        """Copies at any time; a block size by making the empty file again; the writer honours a group."""
         here = HdfsFiles(site, node)
-        found = here.kind(path)
-        if found is not None and found[0] == "directory" and _SUPPORT.get(key) is not None:
+        kind = here.kind(path)
+        if kind is not None and kind[0] == "directory" and _SUPPORT.get(key) is not None:
             return refused("a directory's files are laid out as the store has it; tag each")
         if key == "Replication":
             if value > len(site.storage):
                 return refused(f"{value} copies on {len(site.storage)} storage nodes")
-            words = ["ask", "PUT", of(site, path), "SETREPLICATION", f"replication={value}"]
-            asked(site, node, *words)
+            arguments = ["ask", "PUT", of(site, path), "SETREPLICATION", f"replication={value}"]
+            request(site, node, *arguments)
             return _SUPPORT[key]
         if key not in ("ChunkSize", "DP"):
             return _SUPPORT.get(key, refused("HDFS knows nothing like it"))
@@ -243,7 +243,7 @@ class HDFS:
             size = value if key == "ChunkSize" else value.chunks * self._chunk(site, here, path)
             if trouble := _not_a_block(size):
                 return refused(trouble)
-            asked(site, node, "remade", of(site, path), str(size), here.writer)
+            request(site, node, "remade", of(site, path), str(size), here.writer)
         elif value.kind == "local":
             if not here.writer:
                 return refused(f"{node.name} stores nothing")
@@ -256,13 +256,13 @@ class HDFS:
     @staticmethod
     def _chunk(site: Site, here: HdfsFiles, path: str) -> int:
         """Bytes of what counts as a chunk of the file: its tag's, or the store's."""
-        told = here.attributes(path).get(f"{PREFIX}ChunkSize")
-        return chunk_bytes(told, int(site.spec.parameters.get("chunk", DEFAULT)))
+        tag = here.attributes(path).get(f"{PREFIX}ChunkSize")
+        return chunk_bytes(tag, int(site.spec.parameters.get("chunk", DEFAULT)))
 
     def locate(self, site: Site, node: RunningNode, path: str) -> list[Extent]:
         """As the name node says it (GETFILEBLOCKLOCATIONS)."""
-        found = asked(site, node, "blocks", of(site, path))
-        return [Extent(o, n, tuple(hosts)) for o, n, hosts in found or () if n]
+        blocks = request(site, node, "blocks", of(site, path))
+        return [Extent(o, n, tuple(hosts)) for o, n, hosts in blocks or () if n]
 
     def status(self, site: Site) -> dict[str, Any]:
         """Data nodes that the name node hears of, with their space."""
@@ -279,17 +279,17 @@ class HDFS:
         script = 'kill "$(cat "$1/pid")"'
         for node, kind in (*((n, "data") for n in site.storage), (site.managers[0], "name")):
             if node.state == "running":
-                words = ["/bin/sh", "-c", script, "sh", _home(site, node, kind)]
-                site.run(node, words, what="stopping")
+                argv = ["/bin/sh", "-c", script, "sh", _home(site, node, kind)]
+                site.run(node, argv, what="stopping")
 
 
 def library() -> Path:
-    """Where `tools/hadoop.sh` leaves Hadoop: `lib`, and `complete` when all of it is there."""
+    """Directory in which `tools/hadoop.sh` installs Hadoop: `lib`, and `complete` when all of it is there."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / "hadoop"
 
 
-def _java(conf: str, *words: str) -> list[str]:
-    return ["java", *_JVM, "-cp", f"{conf}:{library()}/lib/*", *words]
+def _java(conf: str, *arguments: str) -> list[str]:
+    return ["java", *_JVM, "-cp", f"{conf}:{library()}/lib/*", *arguments]
 
 
 def _home(site: Site, node: RunningNode, kind: str) -> str:

@@ -27,8 +27,8 @@ class HdfsFiles:
         #: the data node that its writes go through; empty for any
         self.writer = node.name if node.name in {n.name for n in site.storage} else ""
 
-    def _ask(self, act: str, *words: str, **streams: Any) -> Any:
-        return asked(self._site, self._node, act, *words, **streams)
+    def _ask(self, act: str, *arguments: str, **streams: Any) -> Any:
+        return request(self._site, self._node, act, *arguments, **streams)
 
     def _at(self, path: str) -> str:
         return of(self._site, path)
@@ -39,10 +39,10 @@ class HdfsFiles:
 
     def kind(self, path: str) -> tuple[str, int] | None:
         """GETFILESTATUS."""
-        found = self._ask("stat", self._at(path))
-        if found is None:
+        status = self._ask("stat", self._at(path))
+        if status is None:
             return None
-        return ("directory" if found["type"] == "DIRECTORY" else "file"), found["length"]
+        return ("directory" if status["type"] == "DIRECTORY" else "file"), status["length"]
 
     def make(self, path: str) -> None:
         """CREATE."""
@@ -51,20 +51,20 @@ class HdfsFiles:
 
     def write(self, path: str, content: bytes) -> None:
         """CREATE and APPEND; data nodes sync what is closed."""
-        with tempfile.TemporaryFile() as given:
-            given.write(content)
-            given.seek(0)
-            self._put(path, given)
+        with tempfile.TemporaryFile() as source:
+            source.write(content)
+            source.seek(0)
+            self._put(path, source)
 
     def _put(self, path: str, content: IO[bytes]) -> None:
         self._ask("put", self._at(path), self.writer, self._groups, stdin=content)
 
     def facts(self, paths: Sequence[str]) -> list[Facts]:
         """GETFILESTATUS, and a checksum of what OPEN gives."""
-        found = self._ask("facts", *map(self._at, paths))
-        if found is None:
+        answer = self._ask("facts", *map(self._at, paths))
+        if answer is None:
             raise PenstockError(f"{paths[0]}: not in the store")
-        return [Facts(size, str(changed), digest) for size, changed, digest in found]
+        return [Facts(size, str(changed), digest) for size, changed, digest in answer]
 
     def attributes(self, path: str) -> dict[str, str]:
         """GETXATTRS."""
@@ -80,8 +80,8 @@ class HdfsFiles:
 
     def replace(self, draft: str, path: str) -> None:
         """RENAME."""
-        words = [f"destination={self._at(path)}", "renameoptions=OVERWRITE"]
-        self._ask("ask", "PUT", self._at(draft), "RENAME", *words)
+        arguments = [f"destination={self._at(path)}", "renameoptions=OVERWRITE"]
+        self._ask("ask", "PUT", self._at(draft), "RENAME", *arguments)
 
     def remove(self, path: str) -> None:
         """DELETE."""
@@ -89,8 +89,8 @@ class HdfsFiles:
 
     def bring(self, source: Path, target: str) -> None:
         """One file after the other."""
-        found = self.kind(target)
-        into = found is not None and found[0] == "directory"
+        status = self.kind(target)
+        into = status is not None and status[0] == "directory"
         place = f"{target.rstrip('/')}/{source.resolve().name}" if into else target
         for file in [source] if source.is_file() else sorted(source.rglob("*")):
             if file.is_file():
@@ -112,8 +112,8 @@ class HdfsFiles:
 
     def listing(self) -> dict[str, tuple[int, str]]:
         """LISTSTATUS of every directory."""
-        found = self._ask("files", "/") or []
-        return {path.lstrip("/"): (size, str(changed)) for path, size, changed in found}
+        files = self._ask("files", "/") or []
+        return {path.lstrip("/"): (size, str(changed)) for path, size, changed in files}
 
 
 @cache
@@ -121,16 +121,16 @@ def _client() -> str:
     return (Path(__file__).parent / "webhdfs.py").read_text()
 
 
-def asked(
+def request(
     site: Site,
     node: RunningNode,
     act: str,
-    *words: str,
+    *arguments: str,
     stdin: IO[bytes] | None = None,
     stdout: IO[bytes] | None = None,
 ) -> Any:
-    """What the name node answers a program in a node; None for no such file, or nothing said."""
-    argv = [sys.executable, "-I", "-c", _client(), site.state["name"], act, *words]
+    """Answer of the name node to a program in a node; None for no such file, or an empty answer."""
+    argv = [sys.executable, "-I", "-c", _client(), site.state["name"], act, *arguments]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         done = node.run(
             argv,
@@ -141,12 +141,12 @@ def asked(
         )
         out.seek(0)
         err.seek(0)
-        said, why = out.read(), err.read(4096).decode(errors="replace").strip().splitlines()
+        output, why = out.read(), err.read(4096).decode(errors="replace").strip().splitlines()
     if done.exit_status == 3 and stdout is None and act != "put":
         return None
     if done.exit_status or done.timed_out:
         raise PenstockError(f"{node.name}: HDFS, {act}: {why[-1] if why else 'took too long'}")
-    return json.loads(said) if said.strip() else None
+    return json.loads(output) if output.strip() else None
 
 
 def of(site: Site, path: str) -> str:

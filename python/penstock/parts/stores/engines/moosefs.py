@@ -19,14 +19,14 @@ from penstock.spec.store import Extent, Support, emulated, native, refused
 
 CHUNK = 64 * 2**20
 #: a chunk server stops taking chunks when less than this is left (HDD_LEAVE_SPACE_DEFAULT)
-_LEFT = "64MiB"
+_RESERVE = "64MiB"
 _PROGRAMS = ("mfsmaster", "mfschunkserver", "mfsmount", "mfsfileinfo", "mfscli")
 _PACKAGES = "moosefs-master moosefs-chunkserver moosefs-client moosefs-cli"
 _COPY = re.compile(r"copy \d+: ([0-9.]+):\d+ \(status:VALID\)")
-_WHOLE_CHUNKS = "chunks are as large as the file up to 64 MiB, and that is fixed"
+_FIXED_CHUNKS = "chunks are as large as the file up to 64 MiB, and that is fixed"
 
 _SUPPORT = {
-    "chunk": refused(_WHOLE_CHUNKS),
+    "chunk": refused(_FIXED_CHUNKS),
     "stripe": refused("a chunk is whole on its servers"),
     "replicas": native("the goal of the root directory (mfssetgoal)"),
     "replication": native("always a chain from server to server"),
@@ -34,7 +34,7 @@ _SUPPORT = {
     "cache": emulated("an option of each mount, not of a file"),
     "prefetch": emulated("an option of each mount, not of a file"),
     "Replication": native("the file's goal (mfssetgoal); what was written is copied later"),
-    "ChunkSize": refused(_WHOLE_CHUNKS),
+    "ChunkSize": refused(_FIXED_CHUNKS),
     "StripeWidth": refused("a chunk is whole on its servers"),
     "CacheSize": refused("the cache is an option of the mount, not of a file"),
     "deduplication": refused("MooseFS keeps no chunk once for two files"),
@@ -112,7 +112,7 @@ class MooseFS:
             "MASTER_HOST": site.state["master"],
             "CSSERV_LISTEN_HOST": address(node),
             "BIND_HOST": address(node),
-            "HDD_LEAVE_SPACE_DEFAULT": _LEFT,
+            "HDD_LEAVE_SPACE_DEFAULT": _RESERVE,
             "LABELS": label,
         }
         site.write(node, f"{at}/server.cfg", _lines(values))
@@ -130,8 +130,8 @@ class MooseFS:
             ahead = max(1, parameters["prefetch"] * CHUNK // 2**20)
             options += ["-o", f"mfsreadaheadsize={ahead}"]
         site.run(node, ["mkdir", "-p", site.mount], what="the mount point")
-        words = ["mfsmount", site.mount, "-H", site.state["master"], *options]
-        site.run(node, words, what="mounting the store")
+        argv = ["mfsmount", site.mount, "-H", site.state["master"], *options]
+        site.run(node, argv, what="mounting the store")
         if not site.state.get("prepared"):
             for label, name in site.state["classes"].items():
                 self._class(site, node, label, name)
@@ -140,11 +140,11 @@ class MooseFS:
             site.state["prepared"] = True
 
     def _class(self, site: Site, node: RunningNode, labels: str, name: str) -> None:
-        words = ["mfsscadmin", site.mount, "create", labels, name]
-        site.run(node, words, what=f"the storage class {name}")
+        argv = ["mfsscadmin", site.mount, "create", labels, name]
+        site.run(node, argv, what=f"the storage class {name}")
 
     def unmount(self, site: Site, node: RunningNode) -> None:
-        """What was written is with the servers when umount(8) returns."""
+        """Unmount; the servers have all writes when umount(8) returns."""
         site.run(node, ["umount", site.mount], what="unmounting the store")
 
     def tag(
@@ -195,8 +195,8 @@ class MooseFS:
         site.ask(node, ["mfssetsclass", name, path], what=f"the storage class {name}")
 
     def _class_of(self, site: Site, node: RunningNode, path: str) -> str:
-        said = site.ask(node, ["mfsgetsclass", path], what="its storage class")
-        return said.rpartition(":")[2].strip().strip("'")
+        output = site.ask(node, ["mfsgetsclass", path], what="its storage class")
+        return output.rpartition(":")[2].strip().strip("'")
 
     def _label(self, site: Site, node: RunningNode, path: str) -> str | None:
         match = re.fullmatch(r"node_([A-Z])(_\d+)?", self._class_of(site, node, path))
@@ -210,10 +210,10 @@ class MooseFS:
     def locate(self, site: Site, node: RunningNode, path: str) -> list[Extent]:
         """As mfsfileinfo(1) says it, by chunks of 64 MiB."""
         _, size = site.request(node, "kind", path)
-        said = site.ask(node, ["mfsfileinfo", path], what="its chunks")
-        if size and "chunk 0" not in said:
+        output = site.ask(node, ["mfsfileinfo", path], what="its chunks")
+        if size and "chunk 0" not in output:
             raise PenstockError(f"{path}: mfsfileinfo names no chunk of {size} bytes")
-        parts = re.split(r"^\s*chunk \d+:", said, flags=re.MULTILINE)[1:]
+        parts = re.split(r"^\s*chunk \d+:", output, flags=re.MULTILINE)[1:]
         extents = []
         for number, part in enumerate(parts):
             start = number * CHUNK
@@ -223,25 +223,25 @@ class MooseFS:
 
     def status(self, site: Site) -> dict[str, Any]:
         """Servers that the master hears of, with their space."""
-        found = self._servers(site)
+        servers = self._servers(site)
         return {
             "servers": [
-                {"node": n.name, "up": n.name in found, **found.get(n.name, {})}
+                {"node": n.name, "up": n.name in servers, **servers.get(n.name, {})}
                 for n in site.storage
             ]
         }
 
     def _servers(self, site: Site) -> dict[str, dict[str, int]]:
         """By node: bytes used and in all, of the chunk servers that are connected."""
-        words = ["mfscli", "-n", "-s", "\t", "-H", site.state["master"], "-SCS"]
-        said = site.run(site.managers[0], words, what="its chunk servers")
-        found = {}
-        for line in said.splitlines():
+        argv = ["mfscli", "-n", "-s", "\t", "-H", site.state["master"], "-SCS"]
+        output = site.run(site.managers[0], argv, what="its chunk servers")
+        by_node = {}
+        for line in output.splitlines():
             fields = line.split("\t")
             if fields[0].startswith("chunk servers") and len(fields) > 10 and fields[9] != "-":
                 sizes = {"used_bytes": int(fields[9]), "total_bytes": int(fields[10])}
-                found[site.node_of(fields[1])] = sizes
-        return found
+                by_node[site.node_of(fields[1])] = sizes
+        return by_node
 
     def down(self, site: Site) -> None:
         """Chunk servers, then the master, as their manuals have it."""
@@ -262,7 +262,9 @@ def _home(site: Site, node: RunningNode, part: str) -> str:
 
 
 def _own(at: str) -> dict[str, str]:
-    """What every daemon is told: where its files are, and to stay root (the files of a node are root's)."""
+    """Configuration of every daemon: the place of its files, and to stay root (the files of a node are
+    root's).
+    """
     return {"DATA_PATH": at, "WORKING_USER": "root", "WORKING_GROUP": "root"}
 
 

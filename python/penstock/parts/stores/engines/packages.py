@@ -9,11 +9,11 @@ from penstock.host.nodes.spawner import PATH
 
 
 def missing(programs: Iterable[str], packages: str) -> str:
-    """Which program a node would not find, with the command that installs all; empty if none."""
+    """A program that a node would lack, with the command that installs all; empty if none."""
     lacking = [program for program in programs if shutil.which(program, path=PATH) is None]
     return absent(lacking[0], packages) if lacking else ""
 
 
 def absent(what: str, packages: str) -> str:
-    """That it is not here, with the command that installs it."""
+    """Message that a program is missing, with the command that installs it."""
     return f"no {what} here; `apt-get install {packages}`"

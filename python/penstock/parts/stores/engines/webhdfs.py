@@ -29,7 +29,7 @@ class AbsentError(Exception):
 
 
 class FailedError(Exception):
-    """What the server said."""
+    """An error that the server reported."""
 
 
 def _open(where: str, method: str, target: str, body: Any = None, size: int | None = None) -> Any:
@@ -41,15 +41,15 @@ def _open(where: str, method: str, target: str, body: Any = None, size: int | No
     answer = connection.getresponse()
     if answer.status < 400:
         return answer
-    said = answer.read(1 << 16).decode(errors="replace")
+    text = answer.read(1 << 16).decode(errors="replace")
     try:
-        remote = json.loads(said)["RemoteException"]
-        words = f"{remote['exception']}: {remote['message'].splitlines()[0]}"
+        remote = json.loads(text)["RemoteException"]
+        message = f"{remote['exception']}: {remote['message'].splitlines()[0]}"
     except (ValueError, KeyError, IndexError):
-        words = f"status {answer.status}: {said[:200]}"
-    if answer.status == 404 and "FileNotFound" in words:
-        raise AbsentError(words)
-    raise FailedError(words)
+        message = f"status {answer.status}: {text[:200]}"
+    if answer.status == 404 and "FileNotFound" in message:
+        raise AbsentError(message)
+    raise FailedError(message)
 
 
 class Tree:
@@ -60,19 +60,19 @@ class Tree:
 
     def ask(self, method: str, path: str, op: str, **values: str) -> Any:
         """The answer of an operation that the name node does by itself."""
-        said = _open(self.address, method, _target(path, op, values)).read()
-        return json.loads(said) if said else {}
+        raw = _open(self.address, method, _target(path, op, values)).read()
+        return json.loads(raw) if raw else {}
 
     def _at_data(self, method: str, path: str, op: str, **values: str) -> tuple[str, str]:
         """The data node that the name node sends one to, and the target there."""
-        told = self.ask(method, path, op, **values, noredirect="true")["Location"]
+        location = self.ask(method, path, op, **values, noredirect="true")["Location"]
         # the path in it is not quoted
-        return urlsplit(told).netloc, f"{_ROOT}{quote(path)}?{told.rpartition('?')[2]}"
+        return urlsplit(location).netloc, f"{_ROOT}{quote(path)}?{location.rpartition('?')[2]}"
 
     def stat(self, path: str) -> dict[str, Any]:
         """Facts of a file or directory: type, length, blockSize, replication, modificationTime."""
-        found: dict[str, Any] = self.ask("GET", path, "GETFILESTATUS")["FileStatus"]
-        return found
+        status: dict[str, Any] = self.ask("GET", path, "GETFILESTATUS")["FileStatus"]
+        return status
 
     def make(self, path: str, block_bytes: str, copies: str, writer: str) -> None:
         """An empty file where there is none, with its directory; 0 bytes or copies: the file system's."""
@@ -87,24 +87,24 @@ class Tree:
         Through the data node `writer` (empty: any), or that of the group which the file's tag DP names.
         """
         try:
-            found = self.stat(path)
+            status = self.stat(path)
         except AbsentError:
             self.make(path, "0", "0", writer)
         else:
-            if found["length"]:
+            if status["length"]:
                 self.ask("POST", path, "TRUNCATE", newlength="0")
-            words = self.attributes(path).get("user.penstock.DP", "").split()
-            if len(words) == 2 and words[0] == "collocation":
-                writer = groups.get(words[1], writer)
+            placement = self.attributes(path).get("user.penstock.DP", "").split()
+            if len(placement) == 2 and placement[0] == "collocation":
+                writer = groups.get(placement[1], writer)
         if size := os.fstat(content.fileno()).st_size:
             self._send("POST", path, "APPEND", writer, content, size)
 
     def remade(self, path: str, block_bytes: str, writer: str) -> None:
         """An empty file of another block size in the place of an empty file, with its copies and tags."""
-        found, kept = self.stat(path), self.attributes(path)
+        status, tags = self.stat(path), self.attributes(path)
         draft = f"{path.rpartition('/')[0]}/.penstock-{os.urandom(6).hex()}"
-        self.make(draft, block_bytes, str(found["replication"]), writer)
-        for name, value in kept.items():
+        self.make(draft, block_bytes, str(status["replication"]), writer)
+        for name, value in tags.items():
             self.set_attribute(draft, name, value)
         if self.stat(path)["length"]:
             self.ask("DELETE", draft, "DELETE")
@@ -129,11 +129,11 @@ class Tree:
             yield piece
 
     def attributes(self, path: str) -> dict[str, str]:
-        """Those of users."""
-        found = self.ask("GET", path, "GETXATTRS", encoding="base64")["XAttrs"]
+        """Attributes of users."""
+        attributes = self.ask("GET", path, "GETXATTRS", encoding="base64")["XAttrs"]
         return {
             one["name"]: base64.b64decode((one["value"] or "0s")[2:]).decode("utf-8", "replace")
-            for one in found
+            for one in attributes
             if one["name"].startswith("user.")
         }
 
@@ -146,23 +146,23 @@ class Tree:
     def files(self, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """All files below a directory, with their facts."""
         for one in self.ask("GET", path, "LISTSTATUS")["FileStatuses"]["FileStatus"]:
-            whole = f"{path.rstrip('/')}/{one['pathSuffix']}"
+            full_path = f"{path.rstrip('/')}/{one['pathSuffix']}"
             if one["type"] == "DIRECTORY":
-                yield from self.files(whole)
+                yield from self.files(full_path)
             else:
-                yield whole, one
+                yield full_path, one
 
     def blocks(self, path: str) -> list[list[Any]]:
-        """Where the bytes of a file are: each block's offset, length, and hosts."""
+        """Places of a file's bytes: each block's offset, length, and hosts."""
         length = str(self.stat(path)["length"])
-        said = self.ask("GET", path, "GETFILEBLOCKLOCATIONS", offset="0", length=length)
-        found = said["BlockLocations"]["BlockLocation"]
-        return [[one["offset"], one["length"], one["hosts"]] for one in found]
+        answer = self.ask("GET", path, "GETFILEBLOCKLOCATIONS", offset="0", length=length)
+        locations = answer["BlockLocations"]["BlockLocation"]
+        return [[one["offset"], one["length"], one["hosts"]] for one in locations]
 
     def bean(self, name: str) -> dict[str, Any]:
-        """What the name node counts."""
-        said = _open(self.address, "GET", f"/jmx?qry={quote(name)}").read()
-        beans = json.loads(said)["beans"]
+        """Counters of the name node."""
+        raw = _open(self.address, "GET", f"/jmx?qry={quote(name)}").read()
+        beans = json.loads(raw)["beans"]
         return dict(beans[0]) if beans else {}
 
 
@@ -170,9 +170,9 @@ def _target(path: str, op: str, values: dict[str, str]) -> str:
     return f"{_ROOT}{quote(path)}?{urlencode({'op': op, 'user.name': 'root', **values})}"
 
 
-def act(tree: Tree, words: list[str]) -> Any:
-    """Does what the command line says, and gives what is to be printed."""
-    name, *rest = words
+def act(tree: Tree, arguments: list[str]) -> Any:
+    """Carry out the command line; the value to be printed."""
+    name, *rest = arguments
     if name == "put":
         path, writer, groups = rest
         return tree.put(path, writer, json.loads(groups), sys.stdin.buffer)
@@ -215,17 +215,17 @@ _PLAIN: dict[str, Callable[..., Any]] = {
 
 def _facts(tree: Tree, path: str) -> list[Any]:
     """Bytes, time of change [ms], SHA-256."""
-    found, digest = tree.stat(path), hashlib.sha256()
+    status, digest = tree.stat(path), hashlib.sha256()
     for piece in tree.pieces(path):
         digest.update(piece)
-    return [found["length"], found["modificationTime"], digest.hexdigest()]
+    return [status["length"], status["modificationTime"], digest.hexdigest()]
 
 
 def main() -> int:
     """Exit status 0, 1, or 3."""
-    address, *words = sys.argv[1:]
+    address, *arguments = sys.argv[1:]
     try:
-        result = act(Tree(address), words)
+        result = act(Tree(address), arguments)
     except AbsentError as error:
         print(error, file=sys.stderr)
         return 3

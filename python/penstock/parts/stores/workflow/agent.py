@@ -89,16 +89,16 @@ def start(task: dict[str, Any], content: bytes) -> tuple[int, Child]:
 
 
 def ended(pid: int) -> str:
-    """How a process ended, in words."""
+    """End of a process, as text."""
     until = time.monotonic() + REAP_WITHIN_S
-    found, status = os.waitpid(pid, os.WNOHANG)
-    while not found and time.monotonic() < until:
+    ended_pid, status = os.waitpid(pid, os.WNOHANG)
+    while not ended_pid and time.monotonic() < until:
         time.sleep(0.005)
-        found, status = os.waitpid(pid, os.WNOHANG)
-    if found and os.WIFSIGNALED(status):
+        ended_pid, status = os.waitpid(pid, os.WNOHANG)
+    if ended_pid and os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         return f"its process {pid} was killed by signal {number} ({signal.Signals(number).name})"
-    if found:
+    if ended_pid:
         return f"its process {pid} ended with status {os.waitstatus_to_exitcode(status)}, without an answer"
     return f"its process {pid} died"
 
@@ -153,20 +153,20 @@ def opened(path: str) -> int:
         return os.open(path, os.O_WRONLY)
 
 
-def read(fd: int, at: int, left: int, path: str) -> None:
+def read(fd: int, at: int, remaining: int, path: str) -> None:
     """All the bytes asked for; a file that ends before is an error."""
-    while left:
-        got = len(os.pread(fd, min(BLOCK, left), at))
+    while remaining:
+        got = len(os.pread(fd, min(BLOCK, remaining), at))
         if not got:
-            raise OSError(0, f"ends at {at} bytes, {left} before what is to be read", path)
-        at, left = at + got, left - got
+            raise OSError(0, f"ends at {at} bytes, {remaining} before what is to be read", path)
+        at, remaining = at + got, remaining - got
 
 
-def write(fd: int, at: int, left: int, content: bytes) -> None:
+def write(fd: int, at: int, remaining: int, content: bytes) -> None:
     """Bytes that nothing can press together."""
-    while left:
-        put = os.pwrite(fd, content[: min(BLOCK, left)], at)
-        at, left = at + put, left - put
+    while remaining:
+        put = os.pwrite(fd, content[: min(BLOCK, remaining)], at)
+        at, remaining = at + put, remaining - put
 
 
 if __name__ == "__main__":

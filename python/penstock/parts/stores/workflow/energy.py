@@ -28,7 +28,7 @@ _EVERY_S = 1.0
 
 @dataclass(frozen=True)
 class Reading:
-    """What one node had done by a time of CLOCK_MONOTONIC: nanoseconds of busy disks, bytes of its link."""
+    """Counters of one node at a time of CLOCK_MONOTONIC: nanoseconds of busy disks, bytes of its link."""
 
     at_ns: int
     disk_ns: float
@@ -48,14 +48,14 @@ class Readings:
 @contextmanager
 def metered(cluster: Cluster) -> Iterator[Readings]:
     """Reads while the block runs, at its begin and at its end too."""
-    found, over = Readings(), threading.Event()
+    readings, over = Readings(), threading.Event()
     meter, _ = find_meter()
     before = meter.counts() if meter is not None else None
 
     def read() -> None:
         with suppress(PenstockError):  # a node that dies has no further reading
             for row in cluster.status():
-                found.nodes.setdefault(row["name"], []).append(_reading(row))
+                readings.nodes.setdefault(row["name"], []).append(_reading(row))
 
     def go_on() -> None:
         while not over.wait(_EVERY_S):
@@ -65,13 +65,13 @@ def metered(cluster: Cluster) -> Iterator[Readings]:
     reader = threading.Thread(target=go_on, daemon=True)
     reader.start()
     try:
-        yield found
+        yield readings
     finally:
         over.set()
         reader.join()
         read()
         if meter is not None and before:
-            found.real = (meter.what, meter.joules(before, meter.counts()))
+            readings.real = (meter.what, meter.joules(before, meter.counts()))
 
 
 def _reading(row: Mapping[str, Any]) -> Reading:
@@ -104,10 +104,10 @@ def energy_of(
             host = on[row["task"]]
             app[host] = app.get(host, 0.0) + row["end_s"] - row["start_s"]
     hosts = []
-    for name, said in readings.nodes.items():
+    for name, counters in readings.nodes.items():
         link = rates.get(name)
         out_bps, in_bps = (link.out_bps, link.in_bps) if link is not None else (None, None)
-        storage_s, network_s = busy(said, begin, end, out_bps, in_bps)
+        storage_s, network_s = busy(counters, begin, end, out_bps, in_bps)
         app_s = app.get(name, 0.0) / slots.get(name, 1)
         hosts.append({"name": name, "app_s": app_s, "storage_s": storage_s, "network_s": network_s})
     return run_energy(run.makespan_s, hosts, platform.power)
@@ -123,11 +123,11 @@ def busy(
     """
     storage_s = network_s = 0.0
     for first, last in itertools.pairwise(readings):
-        whole_ns = last.at_ns - first.at_ns
+        between_ns = last.at_ns - first.at_ns
         part_ns = min(end_ns, last.at_ns) - max(begin_ns, first.at_ns)
-        if whole_ns <= 0 or part_ns <= 0:
+        if between_ns <= 0 or part_ns <= 0:
             continue
-        share, seconds = part_ns / whole_ns, part_ns / 1e9
+        share, seconds = part_ns / between_ns, part_ns / 1e9
         storage_s += min(seconds, max(0.0, last.disk_ns - first.disk_ns) * share / 1e9)
         idle = 1.0
         for rate, moved in (

@@ -1,4 +1,4 @@
-"""Runs a workflow on the nodes of a store: real processes, real files, what each task and operation took."""
+"""Run of a workflow on the nodes of a store: real processes, real files, times of tasks and operations."""
 
 from __future__ import annotations
 
@@ -60,15 +60,15 @@ class Executed:
 
     def spans(self) -> dict[str, tuple[float, float]]:
         """By stage, in the order of their begin: when its first task was ready, when its last ended [s]."""
-        found: dict[str, tuple[float, float]] = {}
+        spans: dict[str, tuple[float, float]] = {}
         for task in sorted(self.tasks.to_pylist(), key=lambda t: t["ready_s"]):
-            first, last = found.get(task["stage"], (task["ready_s"], task["end_s"]))
-            found[task["stage"]] = (first, max(last, task["end_s"]))
-        return found
+            first, last = spans.get(task["stage"], (task["ready_s"], task["end_s"]))
+            spans[task["stage"]] = (first, max(last, task["end_s"]))
+        return spans
 
 
 def placement(run: Executed) -> dict[str, list[dict[str, Any]]]:
-    """Where the files lay, as `penstock predict --placement` takes it."""
+    """Places of the files, as `penstock predict --placement` takes them."""
     return {
         name: [
             {
@@ -124,8 +124,8 @@ def execute(
             runner.prepare(until)
             scheduler = Scheduler(workload, slots, groups, by_data, stagger_s, pack)
             if by_data:
-                given = [f.name for f in workload.files if f.preloaded]
-                scheduler.extents.update(runner.locate(given))
+                preloaded = [f.name for f in workload.files if f.preloaded]
+                scheduler.extents.update(runner.locate(preloaded))
             runner.run(scheduler, until, heard)
         runner.finished()
         if uses_set_xattr(workload):
@@ -187,9 +187,9 @@ class _Runner:
         nodes = self._store.cluster.nodes
         for name in self._store.roles.clients:
             self._agents[name] = _Agent(nodes[name], self._answers)
-        given = [f for f in self._workload.files if f.preloaded]
+        preloaded = [f for f in self._workload.files if f.preloaded]
         readers = self._readers()
-        for number, file in enumerate(given):
+        for number, file in enumerate(preloaded):
             # a client may keep what it wrote where no advice to the kernel reaches (ceph-fuse does)
             others = [n for n in self._agents if n not in readers.get(file.name, ())]
             names = others or list(self._agents)
@@ -205,13 +205,13 @@ class _Runner:
 
     def _readers(self) -> dict[str, set[str]]:
         """By file, the nodes on which tasks that must run there read it."""
-        found: dict[str, set[str]] = {}
+        by_file: dict[str, set[str]] = {}
         for task in self._workload.tasks:
             if task.machine is not None:
                 for one in task.operations:
                     if one.op == "read" and one.file is not None:
-                        found.setdefault(one.file, set()).add(task.machine)
-        return found
+                        by_file.setdefault(one.file, set()).add(task.machine)
+        return by_file
 
     def server_died(self, lost: Sequence[str], nodes: Sequence[str]) -> None:
         """Servers of the store have died: `lost` names them, `nodes` where they were."""
@@ -236,11 +236,11 @@ class _Runner:
     def take_refusals(self) -> None:
         """Hints that tasks set by themselves and the store refused. PenstockError where it takes up none."""
         assert self._folder is not None
-        told = self._store.status().get("watch") or {"trouble": "nothing watches for them"}
-        if "trouble" in told:
-            raise PenstockError(f"hints that tasks set are not taken up: {told['trouble']}")
+        watch = self._store.status().get("watch") or {"trouble": "nothing watches for them"}
+        if "trouble" in watch:
+            raise PenstockError(f"hints that tasks set are not taken up: {watch['trouble']}")
         names = {f"/{self._folder.name}/{path}": name for name, path in self._paths.items()}
-        for one in told["refused"]:
+        for one in watch["refused"]:
             name = names.get(one["path"].removeprefix(self._store.spec.mount))
             if name is not None:
                 self._tags.append(Tagged(name, one["key"], one["value"], refused(one["why"])))
@@ -291,8 +291,8 @@ class _Runner:
             if wakes is not None and now >= wakes:
                 return None
             try:
-                left = min(until, wakes if wakes is not None else until) - now
-                node, answer = self._answers.get(timeout=min(left, 1.0))
+                remaining_s = min(until, wakes if wakes is not None else until) - now
+                node, answer = self._answers.get(timeout=min(remaining_s, 1.0))
             except queue.Empty:
                 continue
             if "lost" in answer:
@@ -327,7 +327,9 @@ class _Runner:
             self._answers.put((host, {"task": task.name, "error": str(error)}))
 
     def _find(self, number: int, node: str) -> None:
-        """Where the store has put what a task wrote, asked on the node where it ran; an answer of its own."""
+        """Locate a task's files in the store, from the node where it ran; the result is an answer of its
+        own.
+        """
         task = self._workload.tasks[number]
         answer: Row = {"task": task.name, "error": ""}
         try:
@@ -344,16 +346,16 @@ class _Runner:
         """A task as the agent of a host takes it."""
         operations = []
         for one in task.operations:
-            said: Row = {"op": one.op}
+            row: Row = {"op": one.op}
             if one.op == "compute":
                 assert isinstance(one.seconds, int | float)
-                said["seconds"] = one.seconds / self._speeds.get(host, 1.0)
+                row["seconds"] = one.seconds / self._speeds.get(host, 1.0)
             elif one.file is not None:
-                said |= {"path": self._store.inside(self._at(one.file))}
-                said |= {"offset_bytes": one.offset_bytes, "size_bytes": one.size_bytes}
+                row |= {"path": self._store.inside(self._at(one.file))}
+                row |= {"offset_bytes": one.offset_bytes, "size_bytes": one.size_bytes}
             if one.op == "set_xattr":
-                said["attributes"] = {attribute(k): v for k, v in tags_of(one.hints).items()}
-            operations.append(said)
+                row["attributes"] = {attribute(k): v for k, v in tags_of(one.hints).items()}
+            operations.append(row)
         return {
             "task": task.name,
             "operations": operations,
@@ -362,7 +364,7 @@ class _Runner:
         }
 
     def locate(self, names: list[str], node: str | None = None) -> dict[str, list[Extent]]:
-        """Where these files are, as a client node is told (default: the first that runs)."""
+        """Places of these files, as a client node sees them (default: the first that runs)."""
         return {name: self._store.locate(self._at(name), node) for name in names}
 
     def result(self, extents: dict[str, list[Extent]]) -> Executed:
@@ -425,9 +427,9 @@ class _Agent:
     def __init__(self, node: RunningNode, answers: queue.Queue[tuple[str, Row]]) -> None:
         self._node = node
         self._closed = False
-        words = [sys.executable, "-I", "-u", "-c", AGENT.read_text()]
+        argv = [sys.executable, "-I", "-u", "-c", AGENT.read_text()]
         self._process = subprocess.Popen(
-            node.enter(words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            node.enter(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
         self._lock = threading.Lock()
         threading.Thread(target=self._listen, args=(answers,), daemon=True).start()

@@ -121,8 +121,8 @@ def _of_tasks(workload: Workload) -> Iterator[tuple[str, str]]:
             yield "launch", where
             if not isinstance(task.launch, int | float):
                 yield "distribution", f"{where}, launch"
-        for key, given in (("machine", task.machine), ("after", task.after)):
-            if given:
+        for key, value in (("machine", task.machine), ("after", task.after)):
+            if value:
                 yield key, where
         if task.not_before_s:
             yield "not_before_s", where

@@ -63,8 +63,8 @@ class RunFolder:
         self._facts = {**vars(Identity.own()), "files": list(files)}
         write_whole(self._record, json.dumps(self._facts))
         try:
-            words = ["mkdir", "-m", "700", "--", store.inside(self.name)]
-            store.run(store.client(), words, what="making the workflow's directory")
+            argv = ["mkdir", "-m", "700", "--", store.inside(self.name)]
+            store.run(store.client(), argv, what="making the workflow's directory")
         except BaseException:
             self._record.unlink(missing_ok=True)
             raise
@@ -86,6 +86,6 @@ def remove_earlier(store: Store) -> None:
 
 def _remove(store: Store, record: Path, files: Sequence[str]) -> None:
     names = b"\0".join(f"./{name}".encode(errors="surrogateescape") for name in files)
-    words = ["/bin/sh", "-c", _REMOVE, "sh", store.inside(record.stem)]
-    store.run(store.client(), words, what="removing the files of an earlier run", stdin=names)
+    argv = ["/bin/sh", "-c", _REMOVE, "sh", store.inside(record.stem)]
+    store.run(store.client(), argv, what="removing the files of an earlier run", stdin=names)
     record.unlink(missing_ok=True)

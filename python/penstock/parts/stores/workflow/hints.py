@@ -45,18 +45,18 @@ def without(workload: Workload, refused: Collection[tuple[str, str]]) -> Workloa
     if not refused:
         return workload
 
-    def left(name: str | None, hints: Hints | None) -> Hints | None:
+    def remaining(name: str | None, hints: Hints | None) -> Hints | None:
         if hints is None:
             return None
         keys = (key for file, key in refused if file == name)
         gone = {hint: None for key in keys for hint in _HINTS_OF_TAGS.get(key, ())}
         return replace(hints, **gone)
 
-    files = tuple(replace(f, hints=left(f.name, f.hints)) for f in workload.files)
+    files = tuple(replace(f, hints=remaining(f.name, f.hints)) for f in workload.files)
     tasks = tuple(
         replace(
             task,
-            operations=tuple(replace(o, hints=left(o.file, o.hints)) for o in task.operations),
+            operations=tuple(replace(o, hints=remaining(o.file, o.hints)) for o in task.operations),
         )
         for task in workload.tasks
     )
@@ -78,24 +78,25 @@ def derived(workload: Workload, nodes: int) -> Workload:
             elif operation.op == "write" and operation.file is not None:
                 written.add(operation.file)
     inputs: dict[int, list[str]] = defaultdict(list)
-    for name, found in readers.items():
-        if len(found) == 1 and name in written:
-            inputs[next(iter(found))].append(name)
-    found_hints: dict[str, Hints] = {}
+    for name, by_readers in readers.items():
+        if len(by_readers) == 1 and name in written:
+            inputs[next(iter(by_readers))].append(name)
+    derived_hints: dict[str, Hints] = {}
     for number, names in inputs.items():
         for name in names:
-            found_hints[name] = (
+            derived_hints[name] = (
                 Hints(placement="collocate", group=workload.tasks[number].name)
                 if len(names) > 1
                 else Hints(placement="local")
             )
-    for name, found in readers.items():
-        copies = min(4, nodes, max(1, (len(found) + 1) // 2))
-        if len(found) > 1 and copies > 1:
-            found_hints[name] = Hints(replicas=copies)
-    known = {f.name for f in workload.files}
+    for name, by_readers in readers.items():
+        copies = min(4, nodes, max(1, (len(by_readers) + 1) // 2))
+        if len(by_readers) > 1 and copies > 1:
+            derived_hints[name] = Hints(replicas=copies)
+    declared = {f.name for f in workload.files}
     files = tuple(
-        replace(f, hints=found_hints.get(f.name)) if f.hints is None else f for f in workload.files
+        replace(f, hints=derived_hints.get(f.name)) if f.hints is None else f
+        for f in workload.files
     )
-    files += tuple(File(n, hints=h) for n, h in found_hints.items() if n not in known)
+    files += tuple(File(n, hints=h) for n, h in derived_hints.items() if n not in declared)
     return replace(workload, files=files, origin=None)

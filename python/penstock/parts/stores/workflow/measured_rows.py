@@ -1,4 +1,4 @@
-"""Runs of a workflow as rows of the table `measured`: what `penstock check` holds against a prediction."""
+"""Runs of a workflow as rows of the table `measured`, which `penstock check` compares with a prediction."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _only_holder(run: Executed, operation: dict[str, Any]) -> str | None:
 
 
 def differences(prediction: Prediction, runs: Sequence[Executed]) -> list[str]:
-    """Where runs are slower or faster than predicted by more than a tenth, and which nodes make it so.
+    """Differences of runs from the prediction by more than a tenth, and the nodes that cause them.
 
     Sentences; none where nothing differs. Two runs at least.
     """
@@ -84,7 +84,7 @@ def differences(prediction: Prediction, runs: Sequence[Executed]) -> list[str]:
     measured = measured_of(measured_rows(runs), "the runs")
     results = evaluate_all(expected, measured.trials(expected), measured.keys)
     off = [result for result in results if result.verdict in (SLOW, TOO_FAST)]
-    said = [
+    differing = [
         f"{result.expected.module} {result.expected.operation}: "
         f"{amount(result.mean, result.expected.unit)}, predicted "
         f"{amount(result.expected.predicted, result.expected.unit)}"
@@ -92,8 +92,8 @@ def differences(prediction: Prediction, runs: Sequence[Executed]) -> list[str]:
         if result.expected.metric != MAKESPAN or result.expected.module == "stage"
     ]
     sentences = (
-        [f"It differs by more than 10 %, beyond the spread of the runs, at {'; '.join(said)}."]
-        if said
+        [f"It differs by more than 10 %, beyond the spread of the runs, at {'; '.join(differing)}."]
+        if differing
         else []
     )
     return sentences + [

@@ -1,4 +1,4 @@
-"""`penstock workflow run`: a workflow on a store, repeated, with what was predicted beside it."""
+"""`penstock workflow run`: a workflow on a store, repeated, with the prediction beside it."""
 
 from __future__ import annotations
 
@@ -63,27 +63,27 @@ class Result:
 
     @property
     def makespans_s(self) -> list[float]:
-        """Of each run."""
+        """Makespan of each run [s]."""
         return [run.makespan_s for run in self.runs]
 
     def stages(self) -> dict[str, list[float]]:
         """By stage, in the order of their begin: from first begin to last end, of each run [s]."""
-        found: dict[str, list[float]] = {}
+        by_stage: dict[str, list[float]] = {}
         for run in self.runs:
             for name, (first, last) in run.spans().items():
-                found.setdefault(name, []).append(last - first)
-        return found
+                by_stage.setdefault(name, []).append(last - first)
+        return by_stage
 
     def rows(self) -> list[tuple[str, ...]]:
         """Lines of the table: the whole, then each stage."""
         lines: list[tuple[str, ...]] = [
             ("whole", "", *_spread(self.makespans_s), *self._predicted())
         ]
-        known = {s["name"]: s for s in self.prediction.stages} if self.prediction else {}
+        predicted = {s["name"]: s for s in self.prediction.stages} if self.prediction else {}
         for name, values in self.stages().items():
-            stage = known.get(name)
-            said = f"{stage['end_s'] - stage['start_s']:.3f}" if stage else "-"
-            lines.append(("", name, *_spread(values), said, "", ""))
+            stage = predicted.get(name)
+            duration = f"{stage['end_s'] - stage['start_s']:.3f}" if stage else "-"
+            lines.append(("", name, *_spread(values), duration, "", ""))
         return lines
 
     def _predicted(self) -> tuple[str, str, str]:
@@ -97,45 +97,47 @@ class Result:
         )
 
     def sentences(self) -> list[str]:
-        """What is to be read first."""
-        said = []
+        """Summary of the result."""
+        lines = []
         if self.prediction is not None:
             mean = statistics.fmean(self.makespans_s)
             off = self.prediction.makespan_s / mean - 1
-            said.append(f"Predicted {off:+.1%} of what {len(self.runs)} runs took on average.")
-            said.append(f"Whether the model applies: {self.prediction.applies.verdict}.")
+            lines.append(f"Predicted {off:+.1%} of what {len(self.runs)} runs took on average.")
+            lines.append(f"Whether the model applies: {self.prediction.applies.verdict}.")
             if len(self.runs) > 1:
                 differing = differences(self.prediction, self.runs)
-                said += differing
+                lines += differing
                 if differing and self.suspected:
-                    said.append(f"One value alone would explain most of it: {self.suspected[0]}.")
-        said += self._energy_sentences()
-        said += [f"warning: {one}" for one in self.refused]
+                    lines.append(f"One value alone would explain most of it: {self.suspected[0]}.")
+        lines += self._energy_sentences()
+        lines += [f"warning: {one}" for one in self.refused]
         if self.refused and self.prediction is not None:
-            said.append("The prediction is made without the hints that the store refused.")
+            lines.append("The prediction is made without the hints that the store refused.")
         for number, run in enumerate(self.runs):
             if run.died:
                 died = ", ".join(run.died)
-                said.append(f"warning: run {number}: {died} died; every file had another copy")
-        return said
+                lines.append(f"warning: run {number}: {died} died; every file had another copy")
+        return lines
 
     def _energy_sentences(self) -> list[str]:
-        said = []
+        sentences = []
         if self.energy:
             mean = statistics.fmean(e.total_j for e in self.energy)
             line = f"Energy: {mean:.4g} J by the emulated meter (times, at the file's powers)"
-            told = self.prediction.energy if self.prediction is not None else None
-            if told is not None:
-                line += f", predicted {told.total_j:.4g} J ({told.total_j / mean - 1:+.1%})"
-            said.append(f"{line}.")
+            predicted = self.prediction.energy if self.prediction is not None else None
+            if predicted is not None:
+                line += (
+                    f", predicted {predicted.total_j:.4g} J ({predicted.total_j / mean - 1:+.1%})"
+                )
+            sentences.append(f"{line}.")
         if self.real:
             joules = statistics.fmean(j for _, j in self.real)
-            said.append(f"This host drew {joules:.4g} J meanwhile: {self.real[0][0]}.")
-        return said
+            sentences.append(f"This host drew {joules:.4g} J meanwhile: {self.real[0][0]}.")
+        return sentences
 
     def to_dict(self) -> dict[str, Any]:
         """In JSON values."""
-        found: dict[str, Any] = {
+        document: dict[str, Any] = {
             "workload": self.workload,
             "platform": self.platform,
             "engine": self.engine,
@@ -146,25 +148,28 @@ class Result:
             "placement": placement(self.runs[-1]) if self.runs else {},
         }
         if self.error:
-            found["error"] = self.error
+            document["error"] = self.error
         if died := {str(n): run.died for n, run in enumerate(self.runs) if run.died}:
-            found["died"] = died
+            document["died"] = died
         if self.prediction is not None:
-            found["predicted"] = self.prediction.to_dict()
-            found["suspected"] = [asdict(one) for one in self.suspected]
+            document["predicted"] = self.prediction.to_dict()
+            document["suspected"] = [asdict(one) for one in self.suspected]
         if self.energy:
             meter = "emulated: times of the run at the powers of the platform file"
-            found["energy"] = {"meter": meter, "runs": [e.to_dict() for e in self.energy]}
+            document["energy"] = {"meter": meter, "runs": [e.to_dict() for e in self.energy]}
         if self.real:
-            found["host_energy_j"] = {"meter": self.real[0][0], "runs": [j for _, j in self.real]}
-        return found
+            document["host_energy_j"] = {
+                "meter": self.real[0][0],
+                "runs": [j for _, j in self.real],
+            }
+        return document
 
 
 def measured_runs(runs: Sequence[Executed]) -> dict[str, Any]:
     """The runs as `penstock predict --measured` takes them (`penstock/measured/1`), times in seconds."""
-    found = []
+    rows = []
     for run in runs:
-        found.append(
+        rows.append(
             {
                 "makespan_s": run.makespan_s,
                 "stages": [
@@ -177,7 +182,7 @@ def measured_runs(runs: Sequence[Executed]) -> dict[str, Any]:
                 ],
             }
         )
-    return {"schema": "penstock/measured/1", "runs": found}
+    return {"schema": "penstock/measured/1", "runs": rows}
 
 
 def run_workflow(
@@ -264,7 +269,7 @@ def _meter(store: Store, platform: Platform) -> contextlib.AbstractContextManage
 
 
 def _servers_down(store: Store) -> list[str]:
-    """What is to be said of servers that are down; PenstockError where files cannot be complete."""
+    """Messages about servers that are down; PenstockError where files cannot be complete."""
     down = servers_down(store)
     if not down:
         return []
@@ -303,11 +308,11 @@ def _as_put_up(platform: Platform, engine: str, refused: Collection[str]) -> Pla
 def _loaded(path: Path, changes: list[str], engine: str | None, predicted: bool) -> Platform:
     """The platform whose store says what it is made of, so that it is predicted as what is put up."""
     loaded = load_platform(path, changes, predicted=predicted)
-    said = (loaded.plain.get("store") or {}).get("engine")
-    wanted = engine or said or DEFAULT_ENGINE
-    if wanted == said:
+    declared = (loaded.plain.get("store") or {}).get("engine")
+    chosen = engine or declared or DEFAULT_ENGINE
+    if chosen == declared:
         return loaded
-    return load_platform(path, [*changes, f"store.engine={wanted}"], predicted=predicted)
+    return load_platform(path, [*changes, f"store.engine={chosen}"], predicted=predicted)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Which node runs which task next, as the simulator decides it: a queue, or where the data are."""
+"""Choice of the node that runs the next task, as the simulator decides it: a queue, or where the data are."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ class Scheduler:
         self._ready: list[int] = []
         #: tasks that are not to begin yet: when, and their number
         self._later: list[tuple[float, int]] = []
-        self._left = len(tasks)
+        self._unfinished = len(tasks)
         for number, missing in enumerate(self._missing):
             if not missing:
                 self._release(number, max(self.stagger_s, tasks[number].not_before_s))
 
     @property
     def finished(self) -> bool:
-        """Whether every task has ended."""
-        return self._left == 0
+        """True if every task has ended."""
+        return self._unfinished == 0
 
     @property
     def wakes_s(self) -> float | None:
@@ -76,7 +76,7 @@ class Scheduler:
     def ended(self, number: int, host: str) -> None:
         """A task has ended: its slot is free, and who waited for it may be ready."""
         self._idle[host] += 1
-        self._left -= 1
+        self._unfinished -= 1
         for waiter in self._waiters[number]:
             self._missing[waiter] -= 1
             if not self._missing[waiter]:
@@ -92,18 +92,18 @@ class Scheduler:
         able = [h for h, slots in self._idle.items() if slots > 0 and self._may(task, h)]
         if not able:
             return None
-        held = held_bytes(task, self.extents) if self.by_data else {}
-        if any(held.get(h) for h in able):
-            return max(able, key=lambda h: held.get(h, 0))
+        stored = bytes_by_node(task, self.extents) if self.by_data else {}
+        if any(stored.get(h) for h in able):
+            return max(able, key=lambda h: stored.get(h, 0))
         return able[0] if self.pack else min(able, key=lambda h: self.hosts[h] - self._idle[h])
 
     def _may(self, task: Task, host: str) -> bool:
         return task.machine in (None, host, self.groups.get(host))
 
 
-def held_bytes(task: Task, extents: Mapping[str, Iterable[Extent]]) -> dict[str, int]:
-    """By node: how many of the bytes that a task reads lie there."""
-    held: dict[str, int] = {}
+def bytes_by_node(task: Task, extents: Mapping[str, Iterable[Extent]]) -> dict[str, int]:
+    """By node: number of the bytes that a task reads there."""
+    by_node: dict[str, int] = {}
     for operation in task.operations:
         if operation.op != "read" or operation.file is None:
             continue
@@ -113,5 +113,5 @@ def held_bytes(task: Task, extents: Mapping[str, Iterable[Extent]]) -> dict[str,
                 begin, extent.offset_bytes
             )
             for node in extent.nodes if inside > 0 else ():
-                held[node] = held.get(node, 0) + inside
-    return held
+                by_node[node] = by_node.get(node, 0) + inside
+    return by_node

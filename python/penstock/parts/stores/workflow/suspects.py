@@ -1,5 +1,5 @@
-"""Which of a platform's values is wrong, or which node or link is slow: the one change of the model that best
-explains what the operations of real runs took.
+"""The value of a platform that is wrong, or the node or link that is slow: the one change of the model
+that best explains the operations of real runs.
 
 Each run is simulated again with every task on the node where it ran and every file where it lay, so that
 only service times are left to differ. Then one value at a time is scaled until the simulated operations
@@ -79,9 +79,9 @@ class Comparison:
     def __init__(self, workload: Workload, runs: Sequence[Executed]) -> None:
         self._runs = [_Run(workload, run) for run in runs]
 
-    def operations(self, known: Mapping[Kind, Usual]) -> int:
-        """How many there are of the kinds that are known."""
-        return sum(one.kind in known for run in self._runs for one in run.seen)
+    def operations(self, usual_ratios: Mapping[Kind, Usual]) -> int:
+        """Number of operations of the kinds with a usual ratio."""
+        return sum(one.kind in usual_ratios for run in self._runs for one in run.seen)
 
     @property
     def moved_bytes(self) -> int:
@@ -137,16 +137,17 @@ class Usual:
 
 
 def usual(platform: Platform, healthy: Sequence[Comparison]) -> dict[Kind, Usual]:
-    """What the model is always off by, by kind of operation, which is no reason to suspect anything; and how
-    much single operations differ from that, by which every difference is weighed."""
-    found: dict[Kind, list[float]] = defaultdict(list)
+    """Usual deviation of the model by kind of operation, which is no reason to suspect anything; and the
+    spread of single operations around it, by which every difference is weighted.
+    """
+    ratios: dict[Kind, list[float]] = defaultdict(list)
     network = platform.lower()
     for comparison in healthy:
         for kind, _, ratio in comparison.ratios(network):
-            found[kind].append(ratio)
+            ratios[kind].append(ratio)
     return {
         kind: Usual(statistics.fmean(rows), max(_LEAST_DEVIATION, statistics.stdev(rows)))
-        for kind, rows in found.items()
+        for kind, rows in ratios.items()
         if len(rows) > 1
     }
 
@@ -154,27 +155,27 @@ def usual(platform: Platform, healthy: Sequence[Comparison]) -> dict[Kind, Usual
 def suspects(
     platform: Platform,
     compared: Sequence[Comparison],
-    known: Mapping[Kind, Usual] | None = None,
+    usual_ratios: Mapping[Kind, Usual] | None = None,
 ) -> list[Suspect]:
-    """What would explain the runs, the best first: a service time or the network that is other than the
-    platform says, or a node or link that is slower (a faster one is no fault of anything).
+    """Explanations of the runs, the best first: a service time or the network that differs from the
+    platform, or a node or link that is slower (a faster one is no fault).
 
-    Empty where nothing explains enough of what differs, or where to look for it would take minutes.
+    Empty where nothing explains enough of the differences, or where the search would take minutes.
 
-    `known` is what `usual` says of healthy runs. With it a value is named where chance explains the better
-    fit in less than one of a thousand comparisons (F test, Bonferroni over the values); without, nothing says
-    what chance does, and it has to explain EXPLAINS.
+    `usual_ratios` is the result of `usual` for healthy runs. With it a value is named where chance explains
+    the better fit in less than one of a thousand comparisons (F test, Bonferroni over the values); without,
+    it has to explain EXPLAINS.
     """
     base = platform.lower()
 
-    def left(network: Network) -> float:
+    def residual(network: Network) -> float:
         total = 0.0
         for comparison in compared:
             for kind, seconds, ratio in comparison.ratios(network):
-                if known is None:
+                if usual_ratios is None:
                     total += seconds * ratio**2
-                elif kind in known:
-                    total += ((ratio - known[kind].mean) / known[kind].deviation) ** 2
+                elif kind in usual_ratios:
+                    total += ((ratio - usual_ratios[kind].mean) / usual_ratios[kind].deviation) ** 2
         return total
 
     changes = list(_changes(base))
@@ -183,27 +184,27 @@ def suspects(
         changes = changes[:_OF_ALL]
     if each * len(changes) > _MOST_CHUNKS:
         return []
-    before = left(base)
+    before = residual(base)
     enough = EXPLAINS
-    if known is not None:
-        n = sum(c.operations(known) for c in compared)
+    if usual_ratios is not None:
+        n = sum(c.operations(usual_ratios) for c in compared)
         if n < _FEWEST:
             return []
         f = float(f_distribution.isf(CHANCE / len(changes), 1, n - 1))
         # the share of the sum of squares at which F is that; operations of one run are not independent of
         # each other, so that F alone says too much
         enough = max(LEAST_SHARE, f / (f + n - 1))
-    found = []
+    suspected = []
     for name, scale in changes:
-        at, least = _lowest(lambda x, scale=scale: left(scale(math.exp(x))))  # type: ignore[misc]
+        at, least = _lowest(lambda x, scale=scale: residual(scale(math.exp(x))))  # type: ignore[misc]
         explains = 1 - least / before if before > 0 else 0.0
         if explains >= enough and (at if " of " in name else abs(at)) >= OFF:
-            found.append(Suspect(name, math.exp(at), explains))
-    return sorted(found, key=lambda s: -s.explains)
+            suspected.append(Suspect(name, math.exp(at), explains))
+    return sorted(suspected, key=lambda s: -s.explains)
 
 
 def _lowest(of: Callable[[float], float]) -> tuple[float, float]:
-    """Where a function of the logarithm of a factor is lowest, and its value there; it may have valleys."""
+    """Minimum of a function of the logarithm of a factor, and its value there; it may have local minima."""
     steps = [_MOST * i / _COARSE for i in range(-_COARSE, _COARSE + 1)]
     values = [of(x) for x in steps]
     i = values.index(min(values))
@@ -232,7 +233,7 @@ def _scaled(
         base
     )  # hosts of one group share what they are made of; each is changed by itself
 
-    def made(factor: float) -> Network:
+    def changed(factor: float) -> Network:
         network: Network = json.loads(text)
         for host in network["hosts"]:
             if name is not None and host["name"] != name:
@@ -245,4 +246,4 @@ def _scaled(
                     host["network"][key] /= factor
         return network
 
-    return made
+    return changed
