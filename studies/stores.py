@@ -48,7 +48,7 @@ from penstock.host.cgroups.busy import busy_share, busy_ticks  # noqa: E402
 from penstock.host.network.loopback import Measured as Interval  # noqa: E402
 from penstock.parts.prediction.queue_network.identify import Measured  # noqa: E402
 from penstock.parts.prediction.queue_network.predict import predict, predict_many  # noqa: E402
-from penstock.parts.prediction.workloads.make import made  # noqa: E402
+from penstock.parts.prediction.workloads.make import make_workload  # noqa: E402
 from penstock.parts.prediction.workloads.workflow import Workload  # noqa: E402
 from penstock.parts.stores.calibration.seed import Measurements, identified, measure_store  # noqa: E402
 from penstock.parts.stores.calibration.trials import BUSIEST, Trials  # noqa: E402
@@ -145,7 +145,9 @@ class Scenario:
     @property
     def workload(self) -> Workload:
         options = {"width": self.nodes, "file_bytes": self.file_mib * 2**20}
-        whole = made(self.pattern, "small", options | ({"optimised": True} if self.hints else {}))
+        whole = make_workload(
+            self.pattern, "small", options | ({"optimised": True} if self.hints else {})
+        )
         return replace(whole, origin=None)
 
     def changes(self, delivered: float = 1.0) -> list[str]:

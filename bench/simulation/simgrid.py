@@ -47,8 +47,8 @@ class SimGrid:
     def simulate(self, workload: Json, network: Json, on: Json | None = None) -> Outcome:
         """`network` gives the protocol; `on`, if given, the platform that is exported instead."""
         export = platform_xml(on or network)
-        if export.left_out:
-            raise ValueError(f"the platform does not fit SimGrid: {'; '.join(export.left_out)}")
+        if export.omitted:
+            raise ValueError(f"the platform does not fit SimGrid: {'; '.join(export.omitted)}")
         (self.where / "platform.xml").write_text(export.xml)
         words = [f"--cfg={each}" for each in CONFIGURATION]
         run = subprocess.run(

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import blast_workload
 
 from penstock.parts.prediction.queue_network.predict import predict
-from penstock.parts.prediction.workloads.make import made
+from penstock.parts.prediction.workloads.make import make_workload
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.platform.hosts import load_platform
 
@@ -59,7 +59,7 @@ def workload(given: argparse.Namespace) -> Workload:
         "file_bytes": given.file_bytes,
         "optimised": given.scheduler == "data_location",
     }
-    return made(given.kind, given.size, options)
+    return make_workload(given.kind, given.size, options)
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:

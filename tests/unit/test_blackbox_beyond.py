@@ -61,7 +61,7 @@ def test_every_dimension_of_numbers(
 ) -> None:
     (found,) = model.beyond(model.point(**asked))
     assert (found.dimension, found.low, found.high) == (dimension, low, high)
-    assert found.asked == asked[dimension]
+    assert found.requested == asked[dimension]
     assert found.factor == pytest.approx(factor)
     edge = {k: high if v > high else low for k, v in asked.items()}
     assert width(model, **asked) == pytest.approx(width(model, **edge) * factor**2, rel=1e-6)

@@ -52,7 +52,7 @@ def test_manager_is_left_out_unless_it_is_asked_for() -> None:
     powers = {r["name"]: TB11 for r in rows}
     without = run_energy(60, rows, {k: v for k, v in powers.items() if k != "manager"})
     assert without.total_j == pytest.approx(2 * 7_084.5)
-    assert without.left_out == ("manager",)
+    assert without.omitted == ("manager",)
     with_it = run_energy(60, rows, powers)
     assert with_it.total_j - without.total_j == pytest.approx(91.6 * 60 + 36.1)
 

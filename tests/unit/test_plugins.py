@@ -17,7 +17,7 @@ from penstock import testing
 from penstock.analyse.findings.finding import Finding
 from penstock.design.kinds.base import Asked, Claim
 from penstock.errors import BadInput, PenstockError
-from penstock.parts.prediction.workloads.make import made
+from penstock.parts.prediction.workloads.make import make_workload
 from penstock.plugins import (
     DESIGNS,
     RESPONSE_KINDS,
@@ -275,7 +275,7 @@ def test_our_importers_and_formats_keep_to_their_protocols(tmp_path: Path) -> No
     testing.check_importer(TRACE_IMPORTERS.load("iolog"), [log], 1)
     with pytest.raises(AssertionError, match="not known"):
         testing.check_importer(TRACE_IMPORTERS.load("dxt"), [log], 1)
-    workload = made("pipeline", "small", {})
+    workload = make_workload("pipeline", "small", {})
     for name in WORKLOAD_FORMATS:
         testing.check_format(WORKLOAD_FORMATS.load(name), workload)
 

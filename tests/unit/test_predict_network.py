@@ -201,7 +201,7 @@ def test_energy_and_cost_are_those_of_the_outcome() -> None:
     )
     assert made.energy_j == pytest.approx(expected, rel=1e-9)
     assert made.energy is not None
-    assert made.energy.left_out == ("meta-0",)
+    assert made.energy.omitted == ("meta-0",)
     assert made.cost is not None
     assert made.cost.amount == pytest.approx(5 * 0.36 * made.makespan_s / 3600)
 

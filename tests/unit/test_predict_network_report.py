@@ -79,7 +79,7 @@ def test_alike_stations_are_one_bottleneck() -> None:
     found = find_bottleneck(rows)
     assert found is not None
     assert (found.kind, found.kind_share) == ("net_in", pytest.approx(0.8))
-    assert found.words == "the in-queue of h0"
+    assert found.text == "the in-queue of h0"
     assert find_bottleneck([]) is None
 
 

@@ -88,7 +88,7 @@ def test_the_fabric_is_the_backbone() -> None:
 
 
 def test_what_fits_leaves_nothing_out() -> None:
-    assert platform_xml(network()).left_out == ()
+    assert platform_xml(network()).omitted == ()
 
 
 @pytest.mark.parametrize("what", ["overhead", "profile", "racks", "client"])
@@ -104,5 +104,5 @@ def test_what_does_not_fit_is_named(what: str) -> None:
     else:
         host["client"]["service"] = {"overhead": 1e-4}
     export = platform_xml(given)
-    assert len(export.left_out) == 1
+    assert len(export.omitted) == 1
     ElementTree.fromstring(export.xml.encode())

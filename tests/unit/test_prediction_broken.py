@@ -20,7 +20,7 @@ from penstock.analyse.statistics.prediction_intervals import conformal_rank, lea
 from penstock.parts.prediction import quantities
 from penstock.parts.prediction.workloads.check import printable
 from penstock.parts.prediction.workloads.formats.native_format import workload_from_dict
-from penstock.parts.prediction.workloads.make import made
+from penstock.parts.prediction.workloads.make import make_workload
 from penstock.text import counted, shortened
 from penstock.writing import whole_folder, write_whole
 from tests.support import commands
@@ -397,7 +397,7 @@ def test_a_broken_pipe_and_a_closed_stdout_leave_no_traceback(tmp_path: Path):
 
 def test_ctrl_c_leaves_nothing(tmp_path: Path):
     (tmp_path / "p.yaml").write_text(PLATFORM)
-    (tmp_path / "w.json").write_text(made("reduce", "large", {"width": 200}).to_json())
+    (tmp_path / "w.json").write_text(make_workload("reduce", "large", {"width": 200}).to_json())
     command = [sys.executable, "-m", "penstock", "predict", "w.json", "-p", "p.yaml", "-o", "out"]
     process = subprocess.Popen(
         [*command, "--seeds", "2000", "-q"], cwd=tmp_path, stderr=subprocess.PIPE

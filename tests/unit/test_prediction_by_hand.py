@@ -359,7 +359,7 @@ def test_energy_and_cost_of_a_write():
     app = next(h for h in made.energy.hosts if h.host == "app-0")
     # sending ten chunks; acknowledgements come in meanwhile, but for the last; four messages of the manager
     assert app.network_j == pytest.approx(38 * (K * S + 5 * C), rel=1e-6)
-    assert made.energy.left_out == ("boss-0",)
+    assert made.energy.omitted == ("boss-0",)
 
 
 def test_energy_of_computing_and_started_hours():
@@ -446,18 +446,18 @@ def test_the_shared_link_that_limits_is_the_bottleneck():
     made = predicted(WRITE, platform(network={"fabric": "6.25 MB/s"}))
     assert made.bottleneck is not None
     assert made.bottleneck.station == "fabric/core"
-    assert made.bottleneck.words == "the core of the network"
+    assert made.bottleneck.text == "the core of the network"
     assert made.bottleneck.utilisation > 0.99
     racks = platform(network={"rack_uplink": "1 MB/s"}, groups={"data": {"rack": 1}})
     found = predicted(WRITE, racks).bottleneck
     assert found is not None
-    assert found.words == "the uplink of rack 0"
+    assert found.text == "the uplink of rack 0"
 
 
 def test_latency_that_limits_is_named_as_latency():
     made = predicted(workload(task("w", write("f", 0))), platform(network={"latency": "100ms"}))
     assert made.bottleneck is not None
-    assert made.bottleneck.words == "the latency of the network"
+    assert made.bottleneck.text == "the latency of the network"
 
 
 def test_who_waits_for_a_slot_waits_for_what_its_task_does():

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.archive.schemas import TABLES
 from penstock.parts.prediction.queue_network.simulate import Simulator, makespan
-from penstock.parts.prediction.workloads.make import made
+from penstock.parts.prediction.workloads.make import make_workload
 from penstock.parts.stores.workflow.execute import Executed
 from penstock.parts.stores.workflow.suspects import Comparison, suspects, usual
 from penstock.platform.hosts import Platform
@@ -54,7 +54,7 @@ PLANTS = {
 
 def _ran(platform: Platform, seed: int, spread: float = 0.04) -> Comparison:
     """A run of a pattern as the model makes it, every operation off by chance, files where it put them."""
-    workload = made("pipeline", "small", {"width": 4, "file_bytes": 4 * 2**20})
+    workload = make_workload("pipeline", "small", {"width": 4, "file_bytes": 4 * 2**20})
     chance = np.random.default_rng(seed)
     names = sorted(workload.file_sizes)
     lies = {name: f"node-{i % 4}" for i, name in enumerate(names)}

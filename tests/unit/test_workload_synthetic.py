@@ -10,7 +10,7 @@ import pytest
 from penstock.errors import BadInput
 from penstock.parts.prediction.workloads.check import check_workload
 from penstock.parts.prediction.workloads.formats.native_format import workload_from_dict
-from penstock.parts.prediction.workloads.make import KINDS, made
+from penstock.parts.prediction.workloads.make import KINDS, make_workload
 from penstock.parts.prediction.workloads.show import document_of
 from penstock.parts.prediction.workloads.task import Hints
 from penstock.parts.prediction.workloads.workflow import Workload
@@ -34,7 +34,7 @@ def bytes_of(workload: Workload, op: str) -> int:
 def test_every_kind_can_be_run_and_survives_its_schema(
     kind: str, optimised: bool, staged: bool
 ) -> None:
-    workload = made(kind, "small", {"optimised": optimised, "staged": staged, "width": 4})
+    workload = make_workload(kind, "small", {"optimised": optimised, "staged": staged, "width": 4})
     check_workload(workload)
     assert workload_from_dict(workload.to_dict()) == workload
     native.NetworkWorkload(workload.to_json())
@@ -45,14 +45,15 @@ def test_every_kind_can_be_run_and_survives_its_schema(
 @pytest.mark.parametrize("kind", [k for k in KINDS if k not in ("blast", "montage")])
 def test_medium_is_ten_small_and_large_ten_medium(kind: str) -> None:
     small, medium, large = (
-        bytes_of(made(kind, size, {"width": 3}), "write") for size in ("small", "medium", "large")
+        bytes_of(make_workload(kind, size, {"width": 3}), "write")
+        for size in ("small", "medium", "large")
     )
     assert medium == pytest.approx(10 * small, rel=1e-6)
     assert large == pytest.approx(10 * medium, rel=1e-6)
 
 
 def test_pipeline() -> None:
-    workload = made("pipeline", "medium", {"width": 19, "stages": 3})
+    workload = make_workload("pipeline", "medium", {"width": 19, "stages": 3})
     assert len(workload.tasks) == 57
     assert edges(workload) == {(f"p{i}-{k}", f"p{i}-{k + 1}") for i in range(19) for k in (1, 2)}
     assert bytes_of(workload, "read") == bytes_of(workload, "write") == 57 * 100 * MIB
@@ -61,26 +62,26 @@ def test_pipeline() -> None:
 def test_reduce_is_the_seeds() -> None:
     # Costa 2014: stage in, N files, and a result of N times a file; read as much as written
     for size, file in (("medium", 10 * MIB), ("large", 100 * MIB)):
-        workload = made("reduce", size, {"width": 20, "staged": True})
+        workload = make_workload("reduce", size, {"width": 20, "staged": True})
         assert bytes_of(workload, "write") == bytes_of(workload, "read") == 3 * 20 * file
         assert workload.stages == ("stage-in", "produce", "reduce", "stage-out")
-    workload = made("reduce", "medium", {"width": 3})
+    workload = make_workload("reduce", "medium", {"width": 3})
     assert edges(workload) == {(f"produce-{i}", "reduce") for i in range(3)}
 
 
 def test_broadcast_scatter_and_gather() -> None:
-    broadcast = made("broadcast", "medium", {"width": 3, "optimised": True, "replicas": 4})
+    broadcast = make_workload("broadcast", "medium", {"width": 3, "optimised": True, "replicas": 4})
     assert edges(broadcast) == {("produce", f"consume-{i}") for i in range(3)}
     assert bytes_of(broadcast, "read") == 3 * 100 * MIB
     assert broadcast.files[0].hints == Hints(replicas=4)
-    scatter = made("scatter", "medium", {"width": 3, "optimised": True})
+    scatter = make_workload("scatter", "medium", {"width": 3, "optimised": True})
     assert edges(scatter) == {("split", f"consume-{i}") for i in range(3)}
     parts = [o for t in scatter.tasks[1:] for o in t.operations if o.op == "read"]
     assert [(o.offset_bytes, o.size_bytes) for o in parts] == [
         (i * 10 * MIB, 10 * MIB) for i in range(3)
     ]
     assert scatter.files[0].hints == Hints(placement="scatter", scatter=10)
-    gather = made("gather", "medium", {"width": 3, "optimised": True})
+    gather = make_workload("gather", "medium", {"width": 3, "optimised": True})
     assert edges(gather) == {(f"produce-{i}", "collect") for i in range(3)}
     assert gather.file_sizes["whole"] == 30 * MIB
     whole = next(file for file in gather.files if file.name == "whole")
@@ -89,7 +90,7 @@ def test_broadcast_scatter_and_gather() -> None:
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_checkpoint(shared: bool) -> None:
-    workload = made(
+    workload = make_workload(
         "checkpoint", "small", {"width": 4, "rounds": 3, "every_s": 5.0, "shared": shared}
     )
     assert len(workload.tasks) == 4
@@ -105,7 +106,7 @@ def test_checkpoint(shared: bool) -> None:
 
 def test_blast_is_the_seeds() -> None:
     # Costa 2014: one database for all, a query file and an answer for each, joined at the end
-    workload = made("blast", "small", {"width": 5, "queries": 7, "compute_s": 2.0})
+    workload = make_workload("blast", "small", {"width": 5, "queries": 7, "compute_s": 2.0})
     assert edges(workload) == {(f"search-{i}", "join") for i in range(5)}
     assert bytes_of(workload, "read") == 5 * (100 * MIB + 7 * 1000) + 5 * 7 * 5000
     found = document_of(workload)
@@ -130,7 +131,7 @@ TABLE = [
 
 
 def test_montage_has_the_tasks_files_and_bytes_of_the_table() -> None:
-    workload = made("montage", "large")
+    workload = make_workload("montage", "large")
     rows = {row["stage"]: row for row in document_of(workload)["stages"]}
     for stage, tasks, files, size in TABLE:
         assert rows[stage]["tasks"] == tasks, stage
@@ -171,9 +172,9 @@ def test_montage_has_the_tasks_files_and_bytes_of_the_table() -> None:
 )
 def test_bad_options_are_refused(kind: str, size: str, options: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match="expected"):
-        made(kind, size, options)
+        make_workload(kind, size, options)
 
 
 def test_files_of_nothing_and_of_ten_terabytes() -> None:
-    check_workload(made("pipeline", "medium", {"file_bytes": 0}))
-    check_workload(made("pipeline", "medium", {"file_bytes": 10 * 2**40}))
+    check_workload(make_workload("pipeline", "medium", {"file_bytes": 0}))
+    check_workload(make_workload("pipeline", "medium", {"file_bytes": 10 * 2**40}))

@@ -17,7 +17,7 @@ import pytest
 from penstock.errors import BadInput
 from penstock.parts.prediction.workloads.formats.native_format import workload_from_dict
 from penstock.parts.prediction.workloads.formats.upgrade import instance_of
-from penstock.parts.prediction.workloads.make import made
+from penstock.parts.prediction.workloads.make import make_workload
 from penstock.parts.prediction.workloads.read import read_workload
 from penstock.parts.prediction.workloads.task import Operation
 
@@ -200,7 +200,9 @@ def test_unknown_properties_are_kept_on_the_way_to_1_6() -> None:
     "kind", ["pipeline", "reduce", "scatter", "gather", "checkpoint", "montage"]
 )
 def test_own_workloads_survive_wfformat_whole(kind: str, tmp_path: Path) -> None:
-    workload = made(kind, "small", {"optimised": True, "width": 5, "launch": 0.2, "shared": True})
+    workload = make_workload(
+        kind, "small", {"optimised": True, "width": 5, "launch": 0.2, "shared": True}
+    )
     instance = instance_of(workload)
     valid(instance, tmp_path)
     path = tmp_path / "own.json"
@@ -214,7 +216,7 @@ def test_own_workloads_survive_wfformat_whole(kind: str, tmp_path: Path) -> None
 
 
 def test_a_distribution_is_its_mean_for_others_and_itself_for_us(tmp_path: Path) -> None:
-    values = made("pipeline", "small", {"width": 1}).to_dict()
+    values = make_workload("pipeline", "small", {"width": 1}).to_dict()
     values["tasks"][0]["operations"].append(
         {"op": "compute", "seconds": {"kind": "exponential", "mean_s": 2.5}}
     )

@@ -24,16 +24,17 @@ WORTH_TELLING = 0.05
 WITHIN = 0.1
 
 
-def beside(made: Prediction, runs: Sequence[MeasuredRun], tasks: Sequence[Row] = ()) -> Row:
-    """What `penstock/prediction/1` says of measured runs; at least one, each with a makespan.
+def beside(prediction: Prediction, runs: Sequence[MeasuredRun], tasks: Sequence[Row] = ()) -> Row:
+    """Comparison of the prediction with measured runs, as in `penstock/prediction/1`; at least one run, each
+    with a makespan.
 
     `tasks` as `task_times` returns them. Rows of stages and tasks are matched by name.
     """
-    level = made.interval.level
-    ends = made.interval.ends()
-    whole = {"name": made.workload, "predicted_s": made.makespan_s}
+    level = prediction.interval.level
+    ends = prediction.interval.ends()
+    run = {"name": prediction.workload, "predicted_s": prediction.makespan_s}
     makespan = _row(
-        whole | {"low_s": ends["low"], "high_s": ends["high"]},
+        run | {"low_s": ends["low"], "high_s": ends["high"]},
         [r.makespan_s for r in runs if r.makespan_s is not None],
         level,
     )
@@ -44,7 +45,7 @@ def beside(made: Prediction, runs: Sequence[MeasuredRun], tasks: Sequence[Row] =
             "low_s": s.get("lasts_low_s"),
             "high_s": s.get("lasts_high_s"),
         }
-        for s in made.stages
+        for s in prediction.stages
     ]
     of_stages = _matched(stages, [r.stages for r in runs], level)
     of_tasks = _matched(tasks, [r.tasks for r in runs], level)
@@ -61,7 +62,7 @@ def beside(made: Prediction, runs: Sequence[MeasuredRun], tasks: Sequence[Row] =
         "tasks": of_tasks,
         "task_errors": task_errors(of_tasks),
         "cancelling": cancelling(of_stages),
-        "overlap": _overlap(made),
+        "overlap": _overlap(prediction),
         "unmatched": {
             "stages_not_predicted": _others([r.stages for r in runs], stages),
             "stages_not_measured": _missing(stages, of_stages) if of_stages else [],
@@ -88,39 +89,40 @@ def _row(predicted: Row, measured: Sequence[float], level: float) -> Row:
     low, high = predicted["low_s"], predicted["high_s"]
     least = 0.0 if low is None else low
     most = math.inf if high is None else high
-    known = low is not None or high is not None
+    bounded = low is not None or high is not None
     return predicted | {
         "measured_s": mean,
         "measured_low_s": None if around is None else around[0],
         "measured_high_s": None if around is None else around[1],
         "runs": len(measured),
-        "inside_runs": sum(least <= m <= most for m in measured) if known else None,
+        "inside_runs": sum(least <= m <= most for m in measured) if bounded else None,
         "ratio": predicted["predicted_s"] / mean if mean > 0 else None,
         "error_s": predicted["predicted_s"] - mean,
     }
 
 
 def _matched(rows: Sequence[Row], measured: Sequence[dict[str, Span]], level: float) -> list[Row]:
-    found = []
+    matches = []
     for row in rows:
         values = [spans[row["name"]].lasts_s for spans in measured if row["name"] in spans]
         if values:
-            found.append(_row(row, values, level))
-    return found
+            matches.append(_row(row, values, level))
+    return matches
 
 
 def _others(measured: Sequence[dict[str, Span]], rows: Sequence[Row]) -> list[str]:
-    known = {row["name"] for row in rows}
-    return sorted({name for spans in measured for name in spans} - known)
+    names = {row["name"] for row in rows}
+    return sorted({name for spans in measured for name in spans} - names)
 
 
 def _missing(rows: Sequence[Row], matched: Sequence[Row]) -> list[str]:
-    known = {row["name"] for row in matched}
-    return [row["name"] for row in rows if row["name"] not in known]
+    names = {row["name"] for row in matched}
+    return [row["name"] for row in rows if row["name"] not in names]
 
 
 def task_errors(rows: Sequence[Row]) -> Row | None:
-    """Of |1 − predicted / measured| of tasks: mean, share within 10 %, the worst; None without tasks."""
+    """Statistics of |1 − predicted / measured| of tasks: mean, share within 10 %, the worst; None without
+    tasks."""
     errors = {r["name"]: abs(1 - r["ratio"]) for r in rows if r["ratio"] is not None}
     if not errors:
         return None
@@ -141,11 +143,11 @@ def cancelling(stages: Sequence[Row]) -> Row | None:
     An error inside of the measured mean's interval is none that is known. `gross_s` is the sum of the errors
     without their signs, `net_s` with them; None where nothing cancels that is worth telling.
     """
-    known = [r for r in stages if not _by_chance(r)]
-    over = [r for r in known if r["error_s"] > 0]
-    under = [r for r in known if r["error_s"] < 0]
-    gross = sum(abs(r["error_s"]) for r in known)
-    net = sum(r["error_s"] for r in known)
+    significant = [r for r in stages if not _by_chance(r)]
+    over = [r for r in significant if r["error_s"] > 0]
+    under = [r for r in significant if r["error_s"] < 0]
+    gross = sum(abs(r["error_s"]) for r in significant)
+    net = sum(r["error_s"] for r in significant)
     measured = sum(r["measured_s"] for r in stages)
     if not (over and under) or abs(net) > CANCELS * gross or gross < WORTH_TELLING * measured:
         return None
@@ -165,10 +167,10 @@ def _by_chance(row: Row) -> bool:
     return low is not None and low <= row["predicted_s"] <= high
 
 
-def _overlap(made: Prediction) -> bool:
-    """Whether stages run beside each other as predicted, so that the makespan is not their sum."""
-    spans = sorted((s["start_s"], s["end_s"]) for s in made.stages)
-    slack = 0.01 * made.makespan_s
+def _overlap(prediction: Prediction) -> bool:
+    """True if stages run in parallel as predicted, so that the makespan is not their sum."""
+    spans = sorted((s["start_s"], s["end_s"]) for s in prediction.stages)
+    slack = 0.01 * prediction.makespan_s
     return any(b[0] < a[1] - slack for a, b in pairwise(spans))
 
 

@@ -31,7 +31,7 @@ MOST_FILE_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Span:
-    """How long something took, seconds; when it started and ended, where that was said."""
+    """Duration in seconds; start and end where these were recorded."""
 
     lasts_s: float
     start_s: float | None = None
@@ -48,23 +48,26 @@ class MeasuredRun:
     tasks: dict[str, Span] = field(default_factory=dict)
 
 
-def measured_runs(given: Sequence[str], workload: Workload) -> list[MeasuredRun]:
-    """Every run of `given` (durations and files), each with a makespan.
+def measured_runs(sources: Sequence[str], workload: Workload) -> list[MeasuredRun]:
+    """Every run of `sources` (durations and files), each with a makespan.
 
     A stage or makespan that was not measured itself is that from the first start to the last end of its
     tasks, where all of them were measured with both. BadInput for what is none, for a run without makespan,
     and where no stage or no task has a name of the workload's.
     """
-    runs = [run for text in given for run in _runs(text)]
+    runs = [run for text in sources for run in _runs(text)]
     members: dict[str, list[str]] = {}
     for task in workload.tasks:
         members.setdefault(task.stage, []).append(task.name)
-    for kind, known in (("stages", set(members)), ("tasks", {t.name for t in workload.tasks})):
+    for kind, valid_names in (
+        ("stages", set(members)),
+        ("tasks", {t.name for t in workload.tasks}),
+    ):
         names = {name for run in runs for name in getattr(run, kind)}
-        if names and not names & known:
+        if names and not names & valid_names:
             raise BadInput(
                 f"--measured: found the {kind} {listed(sorted(names)[:4])}, none of which "
-                f"{workload.name} has; expected {kind} such as {listed(sorted(known)[:4])}"
+                f"{workload.name} has; expected {kind} such as {listed(sorted(valid_names)[:4])}"
             )
     return [_completed(run, members) for run in runs]
 
@@ -77,13 +80,13 @@ def _completed(run: MeasuredRun, members: Mapping[str, Sequence[str]]) -> Measur
             if span is not None:
                 run.stages[stage] = span
     if run.makespan_s is None:
-        whole = _around([run.stages.get(stage) for stage in members])
-        if whole is None or whole.lasts_s <= 0:
+        span_of_run = _around([run.stages.get(stage) for stage in members])
+        if span_of_run is None or span_of_run.lasts_s <= 0:
             raise BadInput(
                 f"{run.source}: found neither a makespan nor the start and end of every stage or task; "
                 "expected one of them"
             )
-        run.makespan_s = whole.lasts_s
+        run.makespan_s = span_of_run.lasts_s
     return run
 
 
@@ -106,12 +109,12 @@ def _runs(text: str) -> list[MeasuredRun]:
             )
         return runs_of(read_input(path, "measured runs"), str(path))
     try:
-        found = parse_duration(text)
+        seconds = parse_duration(text)
     except ValueError as error:
         raise BadInput(f"--measured: found '{text}'; expected {error}, or a file") from None
-    if found <= 0:
+    if seconds <= 0:
         raise BadInput(f"--measured: found '{text}'; expected a duration above 0")
-    return [MeasuredRun(f"--measured {text}", found)]
+    return [MeasuredRun(f"--measured {text}", seconds)]
 
 
 def runs_of(raw: bytes, file: str) -> list[MeasuredRun]:
@@ -131,10 +134,10 @@ def _document(document: Document) -> list[MeasuredRun]:
     if isinstance(values, dict) and "schemaVersion" in values:
         return [_executed(document)]
     if not isinstance(values, dict) or values.get("schema") != SCHEMA:
-        found = values.get("schema") if isinstance(values, dict) else values
+        schema = values.get("schema") if isinstance(values, dict) else values
         document.mistake(
             ("schema",) if isinstance(values, dict) and "schema" in values else (),
-            f"{shown(found)} as schema",
+            f"{shown(schema)} as schema",
             f"{SCHEMA}, or an executed WfFormat instance",
         )
         document.check()
@@ -143,9 +146,9 @@ def _document(document: Document) -> list[MeasuredRun]:
     if not isinstance(rows, list) or not rows:
         document.mistake(("runs",) if "runs" in values else (), shown(rows), "a list `runs`")
         document.check()
-    found_runs = [_run(document, ("runs", i), row) for i, row in enumerate(rows)]
+    runs = [_run(document, ("runs", i), row) for i, row in enumerate(rows)]
     document.check()
-    return found_runs
+    return runs
 
 
 def _run(document: Document, path: Place, row: Any) -> MeasuredRun:
@@ -184,14 +187,14 @@ def _run(document: Document, path: Place, row: Any) -> MeasuredRun:
     return run
 
 
-def _only(document: Document, path: Place, row: Mapping[str, Any], known: Sequence[str]) -> None:
+def _only(document: Document, path: Place, row: Mapping[str, Any], keys: Sequence[str]) -> None:
     for key in row:
-        if key not in known:
-            document.mistake((*path, key), f"the key {key!r}", ", ".join(known), key=True)
+        if key not in keys:
+            document.mistake((*path, key), f"the key {key!r}", ", ".join(keys), key=True)
 
 
 def _executed(document: Document) -> MeasuredRun:
-    """What an instance says of its execution: run times by task id, a makespan."""
+    """Measured run of an executed instance: run times by task id, a makespan."""
     from penstock.parts.prediction.workloads.formats.instance import read_instance
 
     instance = read_instance(document)
@@ -238,11 +241,11 @@ def _parquet(raw: bytes, file: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
         yield f"{file}, row {i}", {k: v for k, v in row.items() if v is not None}
 
 
-def _columns(found: Sequence[str], where: str) -> None:
-    odd = [str(n) for i, n in enumerate(found) if n not in COLUMNS or n in found[:i]]
-    if odd or "kind" not in found:
-        told = f"the column {odd[0]!r}" if odd else "no column kind"
-        raise BadInput(f"{where}: found {told}; expected some of {', '.join(COLUMNS)}, each once")
+def _columns(names: Sequence[str], where: str) -> None:
+    odd = [str(n) for i, n in enumerate(names) if n not in COLUMNS or n in names[:i]]
+    if odd or "kind" not in names:
+        fault = f"the column {odd[0]!r}" if odd else "no column kind"
+        raise BadInput(f"{where}: found {fault}; expected some of {', '.join(COLUMNS)}, each once")
 
 
 def _table(rows: Iterable[tuple[str, Mapping[str, Any]]], file: str) -> list[MeasuredRun]:
@@ -256,18 +259,18 @@ def _table(rows: Iterable[tuple[str, Mapping[str, Any]]], file: str) -> list[Mea
         try:
             span = _span(row)
         except ValueError as error:
-            found, expected = error.args
-            raise BadInput(f"{where}: found {found}; expected {expected}") from None
+            actual, expected = error.args
+            raise BadInput(f"{where}: found {actual}; expected {expected}") from None
         if kind == "run":
             if run.makespan_s is not None or span.lasts_s == 0:
-                told = "0 s" if span.lasts_s == 0 else "a second makespan"
-                raise BadInput(f"{where}: found {told}; expected one above 0 for each run")
+                fault = "0 s" if span.lasts_s == 0 else "a second makespan"
+                raise BadInput(f"{where}: found {fault}; expected one above 0 for each run")
             run.makespan_s = span.lasts_s
             continue
         spans = run.stages if kind == "stage" else run.tasks
         if not name or name in spans:
-            told = f"the {kind} {name} a second time" if name else f"a {kind} without name"
-            raise BadInput(f"{where}: found {told}; expected each of a run once, by its name")
+            fault = f"the {kind} {name} a second time" if name else f"a {kind} without name"
+            raise BadInput(f"{where}: found {fault}; expected each of a run once, by its name")
         spans[name] = span
     if not runs:
         raise BadInput(f"{file}: found no row; expected one for each run, stage or task")
@@ -286,8 +289,10 @@ def _span(row: Mapping[str, Any]) -> Span:
     if lasts is not None and start is None and end is None:
         return Span(lasts)
     if start is None or end is None or lasts is not None:
-        said = [key for key in ("start_s", "end_s", "lasts_s") if row.get(key) is not None]
-        raise ValueError(listed(said) if said else "no time", "start_s and end_s, or lasts_s alone")
+        present = [key for key in ("start_s", "end_s", "lasts_s") if row.get(key) is not None]
+        raise ValueError(
+            listed(present) if present else "no time", "start_s and end_s, or lasts_s alone"
+        )
     if end < start:
         raise ValueError(f"an end ({end:g}) before the start ({start:g})", "start_s ≤ end_s")
     return Span(end - start, start, end)
@@ -298,7 +303,7 @@ def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        found = float(value)
+        number = float(value)
     except ValueError:
         return None
-    return found if math.isfinite(found) and found >= 0 else None
+    return number if math.isfinite(number) and number >= 0 else None

@@ -49,7 +49,7 @@ class Bottleneck:
     kind_share: float
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """`the in-queue of node-3`."""
         if self.kind == "fabric":
             return _shared(self.station)
@@ -61,7 +61,7 @@ class Bottleneck:
             "station": self.station,
             "host": self.host,
             "kind": self.kind,
-            "words": self.words,
+            "words": self.text,
             "utilisation": self.utilisation,
             "critical_share": self.critical_share,
             "kind_share": self.kind_share,
@@ -80,15 +80,15 @@ def _shared(station: str) -> str:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a workload would take on a platform. Times in seconds, sizes in bytes.
+    """Prediction of a workload on a platform. Times in seconds, sizes in bytes.
 
     `makespan_s` is the mean over the runs simulated at the platform's own values; rows of `stages`,
     `stations` (ranked; predictions made by the thousand keep the first few and no hosts) and `hosts` are
-    means over the same runs. `events` counts those of all `simulations`, `wall_s` is what they took.
-    `tasks` (one of these runs: `task_seed`), `sensitivity`, `measure_next` and `frequencies` are None where
-    they were not asked for, `measured` where no run was, `placement` (how many files lie where they were
-    found) where none was given. `error` is what ended the run early (a full store), None otherwise; all else
-    then describes the run until then.
+    means over the same runs. `events` counts those of all `simulations`, `wall_s` is their duration. `tasks`
+    (one of these runs: `task_seed`), `sensitivity`, `measure_next` and `frequencies` are None where they were
+    not requested, `measured` where no run was, `placement` (number of files that lie where they were found)
+    where none was given. `error` is what ended the run early (a full store), None otherwise; all else then
+    describes the run until then.
     """
 
     workload: str
@@ -196,11 +196,11 @@ def mean_rows(runs: Sequence[Sequence[Row]], key: str = "name") -> list[Row]:
     Rows keep the order in which they first appear; what is not a number is the first run's. A row that a run
     lacks counts in no mean.
     """
-    found: dict[str, list[Row]] = {}
+    rows_by_name: dict[str, list[Row]] = {}
     for rows in runs:
         for row in rows:
-            found.setdefault(str(row[key]), []).append(row)
-    return [_mean(rows) for rows in found.values()]
+            rows_by_name.setdefault(str(row[key]), []).append(row)
+    return [_mean(rows) for rows in rows_by_name.values()]
 
 
 def _mean(rows: Sequence[Row]) -> Row:

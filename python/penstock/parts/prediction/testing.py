@@ -13,6 +13,6 @@ def check_format(form: Format, workload: Workload) -> str:
     document = document_of(text.encode(), "workload")
     assert form.matches(document.value), "it does not know what it wrote"
     assert not form.matches({}), "it takes anything"
-    found = form.read(document, size_model=None, io_share=None)
-    assert found.to_json() == workload.to_json(), "another workload than was written"
+    reread = form.read(document, size_model=None, io_share=None)
+    assert reread.to_json() == workload.to_json(), "another workload than was written"
     return text

@@ -1,7 +1,7 @@
-"""What lies outside of the measured grid: which dimension, and by how much the interval is widened there.
+"""Points outside of the measured grid: the dimension, and the factor by which the interval is widened.
 
-Conformal intervals hold for points drawn like the measured ones; trees go on beyond them as at their edge. So
-outside the throughput is taken to go on changing, up or down, by the most that it was seen to change with
+Conformal intervals hold for points drawn like the measured ones; trees extrapolate with their edge values. So
+outside the throughput is taken to go on changing, up or down, by the largest change that was measured with
 that dimension, per doubling, between measured neighbours of the same kind of access; with requests and
 clients by a factor of two at least. [ours]
 """
@@ -35,15 +35,15 @@ class Beyond:
     """
 
     dimension: str
-    asked: int
+    requested: int
     low: int
     high: int
     factor: float
 
     @property
-    def words(self) -> str:
+    def message(self) -> str:
         """`clients 20 lies outside of 0 to 4: interval of the throughput ÷ 2.1 and × 2.1 wider`."""
-        shown = [self._shown(v) for v in (self.asked, self.low, self.high)]
+        shown = [self._shown(v) for v in (self.requested, self.low, self.high)]
         name = _WORDS.get(self.dimension, self.dimension)
         range_ = shown[1] if self.low == self.high else f"{shown[1]} to {shown[2]}"
         if math.isinf(self.factor):
@@ -57,7 +57,7 @@ class Beyond:
         factor = self.factor if math.isfinite(self.factor) else None
         return {
             "dimension": self.dimension,
-            "asked": self.asked,
+            "asked": self.requested,
             "low": self.low,
             "high": self.high,
             "factor": factor,
@@ -67,33 +67,33 @@ class Beyond:
         return str(value) if self.dimension == "clients" else shown_bytes(value)
 
 
-def refuse_unmeasured(points: Sequence[Point], asked: Point) -> None:
+def refuse_unmeasured(points: Sequence[Point], requested: Point) -> None:
     """BadInput for a value of a category that no measured point has: nothing lies beside it."""
     for dimension in CATEGORIES:
-        known = sorted({str(getattr(p, dimension)) for p in points})
-        value = getattr(asked, dimension)
-        if value not in known:
+        measured = sorted({str(getattr(p, dimension)) for p in points})
+        value = getattr(requested, dimension)
+        if value not in measured:
             raise BadInput(
-                f"found the {dimension} {value}, which was not measured; expected {' or '.join(known)}"
+                f"found the {dimension} {value}, which was not measured; expected {' or '.join(measured)}"
             )
 
 
-def beyond(points: Sequence[Point], rates: Sequence[float], asked: Point) -> list[Beyond]:
+def beyond(points: Sequence[Point], rates: Sequence[float], requested: Point) -> list[Beyond]:
     """Every dimension of numbers in which a point lies outside of the measured ones."""
-    found = []
+    outside = []
     for dimension in DIMENSIONS:
         if dimension in CATEGORIES:
             continue
         values = [getattr(p, dimension) for p in points]
-        low, high, value = min(values), max(values), getattr(asked, dimension)
+        low, high, value = min(values), max(values), getattr(requested, dimension)
         if low <= value <= high:
             continue
         edge = low if value < low else high
         away = abs(_place(dimension, value) - _place(dimension, edge))
-        steps = away * max(_LEAST[dimension], _steepest(points, rates, dimension, asked))
+        steps = away * max(_LEAST[dimension], _steepest(points, rates, dimension, requested))
         factor = math.exp(steps) if steps < _MOST_LOG else math.inf
-        found.append(Beyond(dimension, value, low, high, factor))
-    return found
+        outside.append(Beyond(dimension, value, low, high, factor))
+    return outside
 
 
 def _place(dimension: str, value: int) -> float:
@@ -102,10 +102,10 @@ def _place(dimension: str, value: int) -> float:
 
 
 def _steepest(
-    points: Sequence[Point], rates: Sequence[float], dimension: str, asked: Point
+    points: Sequence[Point], rates: Sequence[float], dimension: str, requested: Point
 ) -> float:
     """Largest change of the throughput's logarithm per doubling; infinite where one value was measured."""
-    alike = [i for i, p in enumerate(points) if _kind(p) == _kind(asked)]
+    alike = [i for i, p in enumerate(points) if _kind(p) == _kind(requested)]
     members = (
         alike if len({getattr(points[i], dimension) for i in alike}) > 1 else range(len(points))
     )

@@ -52,25 +52,25 @@ class Nodes:
             if not len(inner):
                 return self.value[at]
             node = at[inner]
-            goes_left = rows[inner, self.feature[node]] <= self.threshold[node]
-            at[inner] = np.where(goes_left, self.left[node], self.right[node])
+            below = rows[inner, self.feature[node]] <= self.threshold[node]
+            at[inner] = np.where(below, self.left[node], self.right[node])
 
     @property
     def leaves(self) -> int:
-        """How many leaves it has."""
+        """Number of leaves."""
         return int((self.left < 0).sum())
 
     def to_dict(self) -> dict[str, list[Any]]:
         return {k: np.asarray(v).tolist() for k, v in vars(self).items()}
 
     @classmethod
-    def from_dict(cls, said: dict[str, list[Any]]) -> Nodes:
-        """What `to_dict` gave. KeyError or ValueError if it is none."""
-        whole = {
-            k: np.asarray(said[k], dtype=np.int64) for k in ("feature", "left", "right", "count")
+    def from_dict(cls, values: dict[str, list[Any]]) -> Nodes:
+        """The nodes of `to_dict`. KeyError or ValueError if it is none."""
+        integers = {
+            k: np.asarray(values[k], dtype=np.int64) for k in ("feature", "left", "right", "count")
         }
-        real = {k: np.asarray(said[k], dtype=float) for k in ("threshold", "value")}
-        nodes = cls(**whole, **real)  # type: ignore[arg-type]
+        real = {k: np.asarray(values[k], dtype=float) for k in ("threshold", "value")}
+        nodes = cls(**integers, **real)  # type: ignore[arg-type]
         if len({len(v) for v in vars(nodes).values()}) != 1 or len(nodes.left) == 0:
             raise ValueError("arrays of one length, not empty")
         inner = nodes.left >= 0
@@ -84,7 +84,7 @@ class Nodes:
 
 
 class _Learner(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """What both learners share: a sum of trees over the response, or over its logarithm."""
+    """Base of both learners: a sum of trees over the response, or over its logarithm."""
 
     scale: Scale
     trees_: list[Nodes]
@@ -93,29 +93,29 @@ class _Learner(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """Learns from X (points × features) and y (points); ValueError for what cannot be learnt from."""
         if self.scale not in ("linear", "log"):
             raise ValueError(f"scale is {self.scale!r}; 'linear' or 'log' is expected")
-        x, known = validate_data(self, X, y, y_numeric=True)
-        known = np.asarray(known, dtype=float)
+        x, targets = validate_data(self, X, y, y_numeric=True)
+        targets = np.asarray(targets, dtype=float)
         if self.scale == "log":
-            if not np.all(known > 0):
+            if not np.all(targets > 0):
                 raise ValueError(
                     "y holds values that are not above 0; scale 'log' needs them to be"
                 )
-            known = np.log(known)
-        self._learn(x, known)
+            targets = np.log(targets)
+        self._learn(x, targets)
         return self
 
     def predict(self, X: ArrayLike) -> Floats:  # noqa: N803
         """Predicted values (points) for X (points × features), in the unit of y."""
         check_is_fitted(self)
         x = validate_data(self, X, reset=False)
-        found = self._raw(x)
-        return np.exp(found) if self.scale == "log" else found
+        values = self._raw(x)
+        return np.exp(values) if self.scale == "log" else values
 
     def _raw(self, x: Any) -> Floats:
-        found = np.full(len(x), self.base_)
+        values = np.full(len(x), self.base_)
         for tree in self.trees_:
-            found = found + self.weight_ * tree(x)
-        return found
+            values = values + self.weight_ * tree(x)
+        return values
 
     def _learn(self, x: Any, y: Floats) -> None:
         raise NotImplementedError
@@ -209,13 +209,13 @@ LEARNERS: dict[str, type[_Learner]] = {
 }
 
 
-def restored(said: dict[str, Any]) -> _Learner:
+def restored(values: dict[str, Any]) -> _Learner:
     """The learner that `to_dict` described. KeyError, TypeError or ValueError if it is none."""
     kinds = {c.__name__: c for c in LEARNERS.values()}
-    learner = kinds[said["kind"]](**said["parameters"])
-    learner.n_features_in_ = int(said["features"])
-    learner.base_, learner.weight_ = float(said["base"]), float(said["weight"])
-    learner.trees_ = [Nodes.from_dict(tree) for tree in said["trees"]]
+    learner = kinds[values["kind"]](**values["parameters"])
+    learner.n_features_in_ = int(values["features"])
+    learner.base_, learner.weight_ = float(values["base"]), float(values["weight"])
+    learner.trees_ = [Nodes.from_dict(tree) for tree in values["trees"]]
     if any(int(t.feature.max()) >= learner.n_features_in_ for t in learner.trees_):
         raise ValueError("features that exist")
     return learner

@@ -29,8 +29,8 @@ class Feature:
 
     def of(self, point: Point) -> float:
         """Its value at a point."""
-        found = getattr(point, self.dimension)
-        return float(found) if self.value is None else float(found == self.value)
+        value_at = getattr(point, self.dimension)
+        return float(value_at) if self.value is None else float(value_at == self.value)
 
     def split(self, threshold: float, other: str | None = None) -> tuple[str, str]:
         """The two sides of `x ≤ threshold` in words; `other` is what remains of a category of two."""
@@ -38,30 +38,30 @@ class Feature:
             return (other or f"{self.dimension} not {self.value}"), f"{self.dimension} {self.value}"
         word = _WORDS[self.dimension]
         if self.dimension == "clients":
-            whole = int(np.floor(threshold))
-            return f"{word} ≤ {whole}", f"{word} > {whole}"
+            bound = int(np.floor(threshold))
+            return f"{word} ≤ {bound}", f"{word} > {bound}"
         shown = shown_bytes(threshold)
         return f"{word} ≤ {shown}", f"{word} > {shown}"
 
 
 def features(space: Space) -> list[Feature]:
     """The columns of a space: none for what has one value, one for a category of two, else one per value."""
-    found: list[Feature] = []
+    columns: list[Feature] = []
     for dimension in DIMENSIONS:
         values = space.values(dimension)
         if len(values) < 2:
             continue
         if dimension not in CATEGORIES:
-            found.append(Feature(dimension))
+            columns.append(Feature(dimension))
         elif len(values) == 2:
-            found.append(Feature(dimension, values[1]))
+            columns.append(Feature(dimension, values[1]))
         else:
-            found += [Feature(dimension, v) for v in values]
-    return found or [Feature("clients")]
+            columns += [Feature(dimension, v) for v in values]
+    return columns or [Feature("clients")]
 
 
 def remaining(space: Space, feature: Feature) -> str | None:
-    """What `feature` does not hold for, where that is one value."""
+    """The other value of a category of two; None for a number or more values."""
     values = space.values(feature.dimension)
     if feature.value is None or len(values) != 2:
         return None
@@ -79,13 +79,13 @@ def matrix(columns: Sequence[Feature], points: Sequence[Point]) -> NDArray[np.fl
 def spread(space: Space, points: Sequence[Point]) -> NDArray[np.float64]:
     """Points × columns with sizes as powers of two, so that ratios are distances: for choosing points."""
     columns = features(space)
-    found = matrix(columns, points)
+    values = matrix(columns, points)
     for place, column in enumerate(columns):
         if column.dimension in ("request_bytes", "data_bytes"):
-            found[:, place] = np.log2(found[:, place])
+            values[:, place] = np.log2(values[:, place])
         elif column.value is None:
-            found[:, place] = np.log2(1 + found[:, place])
-    return found
+            values[:, place] = np.log2(1 + values[:, place])
+    return values
 
 
 def to_rows(points: Sequence[Point]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Conformal intervals: how far a learnt value may be off, from residuals of points it was not learnt from.
+"""Conformal intervals: error bounds of a learnt value, from residuals of points it was not learnt from.
 
 *Split* is `penstock.analyse.statistics.prediction_intervals.conformal_half_width`: the k-th smallest
 |residual| of points set aside; the next exchangeable point lies inside with probability of at least `level`.
@@ -44,7 +44,7 @@ class CrossConformal:
         return "jackknife+" if len(set(self.fold.tolist())) == len(self.fold) else "CV+"
 
     def guarantee(self, level: float) -> str:
-        """What is guaranteed, in words."""
+        """The guarantee as text."""
         least = 1 - 2 * (1 - exact(level))
         less = "" if self.method == "jackknife+" else " less sqrt(2/n) at most"
         return (

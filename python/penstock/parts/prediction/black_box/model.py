@@ -1,4 +1,4 @@
-"""What was learnt of one storage: points, learners, their errors, intervals, how computing overlaps; in JSON.
+"""Model of one storage: points, learners, their errors, intervals, overlap of computing and reading; in JSON.
 
 Learners work on the logarithm of the throughput (bytes/s of one client), as it spans orders of magnitude:
 leaves are geometric means, errors are ratios.
@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Overlap:
-    """How computing overlaps with reading on this storage: ω, and from how many runs."""
+    """Overlap of computing and reading on this storage: ω, and the number of runs that it comes from."""
 
     overlap: float
     runs: int
@@ -66,8 +66,8 @@ class BlackBoxModel:
 
     def throughput(self, points: Sequence[Point], learner: str | None = None) -> Floats:
         """Bytes per second of one client at each point."""
-        found: Floats = self.learners[learner or self.chosen].predict(matrix(self.columns, points))
-        return found
+        rates: Floats = self.learners[learner or self.chosen].predict(matrix(self.columns, points))
+        return rates
 
     def interval(self, points: Sequence[Point], level: float = LEVEL) -> tuple[Floats, Floats]:
         """Low and high throughput [bytes/s] at each point; 0 and infinite where too few were measured.
@@ -76,24 +76,24 @@ class BlackBoxModel:
         """
         x = matrix(self.columns, points)
         of_fold = np.array([np.log(m.predict(x)) for m in self.of_fold])
-        known = np.array([_class(p) for p in self.points])
-        asked = np.array([_class(p) for p in points])
+        measured_classes = np.array([_class(p) for p in self.points])
+        classes = np.array([_class(p) for p in points])
         low, high = np.empty(len(points)), np.empty(len(points))
-        for one in set(asked.tolist()):
-            at = asked == one
-            alike = self.conformal.among(known == one, level)
+        for one in set(classes.tolist()):
+            at = classes == one
+            alike = self.conformal.among(measured_classes == one, level)
             low[at], high[at] = alike.interval(of_fold[:, at], level)
         outside = [math.prod(b.factor for b in self.beyond(p)) for p in points]
         return np.exp(low) / outside, np.exp(high) * outside
 
     def beyond(self, point: Point) -> list[Beyond]:
-        """Where a point lies outside of what was measured; BadInput for a category that was not."""
+        """Dimensions in which a point lies outside of those measured; BadInput for an unmeasured category."""
         refuse_unmeasured(self.points, point)
         return beyond(self.points, self.throughput_bps.tolist(), point)
 
-    def point(self, **asked: Any) -> Point:
+    def point(self, **dimensions: Any) -> Point:
         """A point of the given dimensions; others: sequential, buffered, alone, 64 KiB (or the nearest)."""
-        said: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "operation": "read",
             "pattern": "sequential",
             "access": self.space.access[0],
@@ -101,10 +101,10 @@ class BlackBoxModel:
             "request_bytes": min(self.space.request_bytes, key=lambda v: abs(math.log(v / 65536))),
             "data_bytes": max(self.space.data_bytes),
         }
-        unknown = set(asked) - set(said)
+        unknown = set(dimensions) - set(defaults)
         if unknown:
-            raise BadInput(f"found {', '.join(sorted(unknown))}; expected {', '.join(said)}")
-        return Point(**{**said, **asked})
+            raise BadInput(f"found {', '.join(sorted(unknown))}; expected {', '.join(defaults)}")
+        return Point(**{**defaults, **dimensions})
 
     def to_dict(self) -> dict[str, Any]:
         """As it is saved."""
@@ -130,33 +130,33 @@ class BlackBoxModel:
         }
 
     @classmethod
-    def from_dict(cls, said: Mapping[str, Any], where: str = "model") -> BlackBoxModel:
-        """What `to_dict` gave; BadInput if it is no model."""
-        if not isinstance(said, Mapping) or said.get("schema") != SCHEMA:
-            found = said.get("schema") if isinstance(said, Mapping) else type(said).__name__
-            raise BadInput(f"{where}: found schema {found!r}; expected {SCHEMA!r}")
+    def from_dict(cls, values: Mapping[str, Any], where: str = "model") -> BlackBoxModel:
+        """The model of `to_dict`; BadInput if it is none."""
+        if not isinstance(values, Mapping) or values.get("schema") != SCHEMA:
+            schema = values.get("schema") if isinstance(values, Mapping) else type(values).__name__
+            raise BadInput(f"{where}: found schema {schema!r}; expected {SCHEMA!r}")
         try:
-            rows = [dict(row) for row in said["points"]]
+            rows = [dict(row) for row in values["points"]]
             rates = np.array([row.pop("throughput_bps") for row in rows], dtype=float)
             if not np.all(np.isfinite(rates) & (rates > 0)):
                 raise ValueError("throughputs above 0")
-            conformal = said["conformal"]
+            conformal = values["conformal"]
             return cls(
-                storage=dict(said["storage"]),
-                space=Space.from_dict(said["space"]),
+                storage=dict(values["storage"]),
+                space=Space.from_dict(values["space"]),
                 points=[Point(**row) for row in rows],
                 throughput_bps=rates,
-                chosen=said["chosen"],
-                learners={name: restored(one) for name, one in said["learners"].items()},
-                errors=said["errors"],
+                chosen=values["chosen"],
+                learners={name: restored(one) for name, one in values["learners"].items()},
+                errors=values["errors"],
                 conformal=CrossConformal(
                     np.asarray(conformal["fold"], dtype=np.int64),
                     np.asarray(conformal["residual"], dtype=float),
                 ),
                 of_fold=[restored(one) for one in conformal["of_fold"]],
-                overlap=Overlap(**said["overlap"]) if said["overlap"] else None,
-                cpu_s_per_byte=said["cpu_s_per_byte"],
-                notes=list(said["notes"]),
+                overlap=Overlap(**values["overlap"]) if values["overlap"] else None,
+                cpu_s_per_byte=values["cpu_s_per_byte"],
+                notes=list(values["notes"]),
             )
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise BadInput(f"{where}: found no whole model ({error}); expected {SCHEMA}") from None
@@ -170,13 +170,13 @@ def load_model(path: Path) -> BlackBoxModel:
     """The model of a JSON file, or of a directory of results. BadInput if there is none."""
     file = path / "model.json" if path.is_dir() else path
     try:
-        said = json.loads(file.read_text())
+        values = json.loads(file.read_text())
     except OSError as error:
         raise BadInput(f"{file}: {error.strerror or error}; expected a model") from None
     except ValueError as error:
         line, column = getattr(error, "lineno", 1), getattr(error, "colno", 1)
         raise BadInput(f"{file}:{line}:{column}: found no JSON; expected a model") from None
-    return BlackBoxModel.from_dict(said, str(file))
+    return BlackBoxModel.from_dict(values, str(file))
 
 
 def learner(kind: str, depth: int | None = None, leaves: int = 24) -> Any:
@@ -213,10 +213,10 @@ def learnt(
     fold = folds(len(points), seed)
 
     def trained(rows: NDArray[np.int64]) -> dict[str, Any]:
-        known, rates = [points[i] for i in rows], y[rows]
+        training, rates = [points[i] for i in rows], y[rows]
         if complete:
-            known, rates = completed(space, known, rates)
-        x = matrix(columns, known)
+            training, rates = completed(space, training, rates)
+        x = matrix(columns, training)
         return {kind: learner(kind, depth, leaves).fit(x, rates) for kind in LEARNERS}
 
     learners = trained(np.arange(len(points)))
@@ -240,19 +240,19 @@ def learnt(
 
 
 def _class(point: Point) -> str:
-    """What points are compared with for their interval: those of one operation, sequential or not."""
+    """Class of a point for its interval: its operation, sequential or not."""
     return f"{point.operation} {'sequential' if point.pattern == 'sequential' else 'skewed'}"
 
 
 def guarantee(model: BlackBoxModel, level: float = LEVEL) -> str:
-    """What the model's intervals promise, in words."""
+    """The guarantee of the model's intervals as text."""
     exact(level)
     return model.conformal.guarantee(level)
 
 
 def retrained(model: BlackBoxModel, **options: Any) -> BlackBoxModel:
     """The same points learnt again with other options of `learnt`."""
-    said = {"chosen": model.chosen, "storage": model.storage, **options}
-    again = learnt(model.space, model.points, model.throughput_bps.tolist(), **said)
+    settings = {"chosen": model.chosen, "storage": model.storage, **options}
+    again = learnt(model.space, model.points, model.throughput_bps.tolist(), **settings)
     again.overlap, again.cpu_s_per_byte = model.overlap, model.cpu_s_per_byte
     return again

@@ -1,4 +1,4 @@
-"""Which points are measured: Algorithm 1 of Mytilinis 2015, sub-sampling, adaptive choice."""
+"""Choice of the points to measure: Algorithm 1 of Mytilinis 2015, sub-sampling, adaptive choice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Model = TypeVar("Model")
 #: shares of the points that an adaptive choice begins with, and that each further round has
 FIRST_SHARE, NEXT_SHARE = 0.4, 0.2
 #: fewest points that the widths of others are judged from
-LEAST_KNOWN = 8
+LEAST_MEASURED = 8
 #: least share of a value by which throughput must vary for a value to be kept
 TOLERANCE = 0.15
 
@@ -40,18 +40,21 @@ def balanced(points: Sequence[Point], count: int, seed: int) -> list[Point]:
     order = np.random.default_rng(seed).permutation(len(points))
     codes = []
     for pair in itertools.combinations(DIMENSIONS, 2):
-        known: dict[tuple[object, ...], int] = {}
+        pair_codes: dict[tuple[object, ...], int] = {}
         codes.append(
             np.array(
-                [known.setdefault(tuple(getattr(p, d) for d in pair), len(known)) for p in points]
+                [
+                    pair_codes.setdefault(tuple(getattr(p, d) for d in pair), len(pair_codes))
+                    for p in points
+                ]
             )
         )
     seen = [np.zeros(int(c.max()) + 1) for c in codes]
-    left = list(order)
+    remaining = list(order)
     chosen: list[Point] = []
-    while left and len(chosen) < count:
-        crowded = sum(n[c[left]] for n, c in zip(seen, codes, strict=True))
-        index = left.pop(int(np.argmin(crowded)))
+    while remaining and len(chosen) < count:
+        crowded = sum(n[c[remaining]] for n, c in zip(seen, codes, strict=True))
+        index = remaining.pop(int(np.argmin(crowded)))
         chosen.append(points[index])
         for n, c in zip(seen, codes, strict=True):
             n[c[index]] += 1
@@ -68,20 +71,20 @@ def thinned(
     """
     at = np.log2(1 + np.asarray(values, dtype=float))
     log = np.log(np.asarray(throughput, dtype=float))
-    kept = sorted({0, len(values) - 1})
-    while len(kept) < len(values):
-        off = np.abs(log - np.interp(at, at[kept], log[kept]))
+    chosen = sorted({0, len(values) - 1})
+    while len(chosen) < len(values):
+        off = np.abs(log - np.interp(at, at[chosen], log[chosen]))
         worst = int(np.argmax(off))
         if off[worst] <= np.log1p(tolerance):
             break
-        kept = sorted([*kept, worst])
-    return [values[i] for i in kept]
+        chosen = sorted([*chosen, worst])
+    return [values[i] for i in chosen]
 
 
 def exploratory(space: Space) -> list[Point]:
     """Points of the preliminary tests: along each dimension of many values, the others as they are first,
     once for every operation and kind of pattern."""
-    found: dict[Point, None] = {}
+    points: dict[Point, None] = {}
     patterns = list(dict.fromkeys([space.pattern[0], space.pattern[-1]]))
     for operation, pattern in itertools.product(space.operation, patterns):
         base = Point(
@@ -95,13 +98,13 @@ def exploratory(space: Space) -> list[Point]:
         for dimension in DIMENSIONS:
             if dimension not in CATEGORIES:
                 for value in space.values(dimension):
-                    found[Point(**{**vars(base), dimension: value})] = None
-    return [p for p in found if p.request_bytes <= p.data_bytes]
+                    points[Point(**{**vars(base), dimension: value})] = None
+    return [p for p in points if p.request_bytes <= p.data_bytes]
 
 
 def subspace(space: Space, measured: Mapping[Point, float], tolerance: float = TOLERANCE) -> Space:
     """The space without values that make no significant difference in the exploratory points."""
-    kept: dict[str, set[float]] = {}
+    significant: dict[str, set[float]] = {}
     for dimension in (d for d in DIMENSIONS if d not in CATEGORIES):
         lines: dict[tuple[object, ...], list[Point]] = {}
         for point in measured:
@@ -111,16 +114,16 @@ def subspace(space: Space, measured: Mapping[Point, float], tolerance: float = T
             line.sort(key=lambda p: float(getattr(p, dimension)))
             values = [getattr(p, dimension) for p in line]
             if len(values) > 1:
-                found = thinned(values, [measured[p] for p in line], tolerance)
-                kept.setdefault(dimension, set()).update(found)
+                values_along = thinned(values, [measured[p] for p in line], tolerance)
+                significant.setdefault(dimension, set()).update(values_along)
     return space.with_values(
-        **{d: [v for v in space.values(d) if v in chosen] for d, chosen in kept.items()}
+        **{d: [v for v in space.values(d) if v in chosen] for d, chosen in significant.items()}
     )
 
 
 def next_round(
     space: Space,
-    known: Mapping[Point, float],
+    measured: Mapping[Point, float],
     candidates: Sequence[Point],
     total: int,
     seed: int,
@@ -129,13 +132,13 @@ def next_round(
 
     The first round is balanced; each later one has a share of the total, where least is known.
     """
-    left = [p for p in candidates if p not in known]
-    missing = min(total - len(known), len(left))
+    remaining = [p for p in candidates if p not in measured]
+    missing = min(total - len(measured), len(remaining))
     if missing <= 0:
         return []
-    first = max(LEAST_KNOWN, round(FIRST_SHARE * total)) - len(known)
+    first = max(LEAST_MEASURED, round(FIRST_SHARE * total)) - len(measured)
     if first > 0:
-        return balanced(left, min(first, missing), seed)
+        return balanced(remaining, min(first, missing), seed)
     count = min(max(1, round(NEXT_SHARE * total)), missing)
-    surrogate = Surrogate(space, list(known), list(known.values()))
-    return [left[i] for i in widest(surrogate.covariance(left), count)]
+    surrogate = Surrogate(space, list(measured), list(measured.values()))
+    return [remaining[i] for i in widest(surrogate.covariance(remaining), count)]

@@ -31,7 +31,7 @@ def task_time(
     cpu_s: float | None = None,
     overlap: float | None = None,
     level: float = LEVEL,
-    **said: Any,
+    **options: Any,
 ) -> TaskTime:
     """Predicted time of a task [s] with its interval.
 
@@ -45,22 +45,22 @@ def task_time(
     if which not in KINDS:
         raise BadInput(f"found the task {kind!r}; expected {', '.join([*KINDS, *_SAME])}")
     make: Callable[..., list[tuple[float, Point]]] = _PARTS[which]
-    known = list(inspect.signature(make).parameters)[1:]
-    unknown = set(said) - set(known)
+    names = list(inspect.signature(make).parameters)[1:]
+    unknown = set(options) - set(names)
     needed = [
         n
         for n, p in list(inspect.signature(make).parameters.items())[1:]
-        if p.default is p.empty and n not in said
+        if p.default is p.empty and n not in options
     ]
     if unknown or needed:
         what = f"{', '.join(sorted(unknown))} for" if unknown else f"no {', '.join(needed)} of"
         raise BadInput(f"found {what} the task {kind}; expected {KINDS[which]}")
-    for name, value in [*said.items(), ("cpu_s", cpu_s), ("overlap", overlap)]:
+    for name, value in [*options.items(), ("cpu_s", cpu_s), ("overlap", overlap)]:
         if isinstance(value, int | float) and not isinstance(value, bool):
             least = 1 if name in ("nodes", "reducers") else 0
             if not (math.isfinite(value) and value >= least):
                 raise BadInput(f"found {name} {value}; expected a number of at least {least}")
-    parts = make(model, **said)
+    parts = make(model, **options)
     points = [p for _, p in parts]
     outside = tuple(dict.fromkeys(b for p in points for b in model.beyond(p)))
     low_bps, high_bps = model.interval(points, level)
@@ -145,33 +145,33 @@ def _point(
     request: int | None,
     clients: int,
 ) -> Point:
-    asked: dict[str, Any] = {"operation": operation, "pattern": pattern, "clients": clients}
+    dimensions: dict[str, Any] = {"operation": operation, "pattern": pattern, "clients": clients}
     if request is not None:
-        asked["request_bytes"] = request
-    return model.point(**asked, data_bytes=max(1, round(size)))
+        dimensions["request_bytes"] = request
+    return model.point(**dimensions, data_bytes=max(1, round(size)))
 
 
 def parse_task(text: str) -> tuple[str, dict[str, Any]]:
     """`scan size=1GiB cpu=2s clients=1` as the arguments of `task_time`; BadInput with what is expected."""
     try:
-        kind, *words = shlex.split(text)
+        kind, *arguments = shlex.split(text)
     except ValueError:
-        kind, words = "", []
+        kind, arguments = "", []
     if _SAME.get(kind, kind) not in KINDS:
         raise BadInput(
             f"--predict {text!r}: found {kind!r}; expected a task such as 'scan size=1GiB cpu=2s', one of "
             + ", ".join([*KINDS, *_SAME])
         )
-    said: dict[str, Any] = {}
-    for word in words:
+    options: dict[str, Any] = {}
+    for word in arguments:
         name, equals, value = word.partition("=")
         try:
             if not equals:
                 raise ValueError("name=value")
-            said[{"cpu": "cpu_s"}.get(name, name)] = _value(name, value)
+            options[{"cpu": "cpu_s"}.get(name, name)] = _value(name, value)
         except ValueError as error:
             raise BadInput(f"--predict {text!r}: found {word!r}; expected {error}") from None
-    return kind, said
+    return kind, options
 
 
 def _value(name: str, text: str) -> Any:

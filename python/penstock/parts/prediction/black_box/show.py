@@ -37,21 +37,21 @@ def _node(model: BlackBoxModel, number: int, x: Any) -> dict[str, Any]:
     column = int(tree.feature[number])
     feature, threshold = model.columns[column], float(tree.threshold[number])
     low, high = feature.split(threshold, remaining(model.space, feature))
-    goes_left = x[:, column] <= threshold
+    below = x[:, column] <= threshold
     return here | {
         "dimension": feature.dimension,
         "value": feature.value,
         "threshold": threshold if feature.value is None else None,
         "if": low,
-        "then": _node(model, int(tree.left[number]), x[goes_left]),
+        "then": _node(model, int(tree.left[number]), x[below]),
         "else_if": high,
-        "else": _node(model, int(tree.right[number]), x[~goes_left]),
+        "else": _node(model, int(tree.right[number]), x[~below]),
     }
 
 
 def tree_lines(model: BlackBoxModel) -> list[str]:
     """The CART as text: one line per condition, the leaf beside the last; at most 100 columns."""
-    found: list[tuple[str, str]] = []
+    rows: list[tuple[str, str]] = []
 
     def walk(node: dict[str, Any], before: str) -> None:
         for condition, below in (("if", "then"), ("else_if", "else")):
@@ -60,7 +60,7 @@ def tree_lines(model: BlackBoxModel) -> list[str]:
             first = below == "then"
             text = before + ("├ " if first else "└ ") + node[condition]
             points = f"{child['n']} measured"
-            found.append(
+            rows.append(
                 (text, f"{shown_rate(child['throughput_bps']):>10}  {points}" if leaf else "")
             )
             if not leaf:
@@ -70,12 +70,12 @@ def tree_lines(model: BlackBoxModel) -> list[str]:
     if "if" not in root:
         return [f"everywhere {shown_rate(root['throughput_bps'])}"]
     walk(root, "")
-    width = min(_WIDTH - 24, max(len(text) for text, leaf in found if leaf) + 2)
-    return [f"{text:<{width}}{leaf}".rstrip() for text, leaf in found]
+    width = min(_WIDTH - 24, max(len(text) for text, leaf in rows if leaf) + 2)
+    return [f"{text:<{width}}{leaf}".rstrip() for text, leaf in rows]
 
 
 def summary_lines(model: BlackBoxModel) -> list[str]:
-    """What the model is, in a few lines."""
+    """Summary of the model in a few lines."""
     cart, boosting = model.errors["cart"], model.errors["boosting"]
     widths = _widths(model)
     lines = [

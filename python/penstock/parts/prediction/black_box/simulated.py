@@ -40,7 +40,7 @@ def simulated_bps(
     profile: StorageProfile, point: Point, seed: int = 1, requests: int = 1000
 ) -> float:
     """Throughput of one client [bytes/s] in the first `requests` of each client (fewer where data are)."""
-    known = zlib.crc32(f"{point.name}/{seed}".encode())
+    point_seed = zlib.crc32(f"{point.name}/{seed}".encode())
     bulk = point.pattern == "sequential"
     readahead = bulk and point.operation == "read" and point.access == "buffered"
     block = max(READAHEAD_BYTES, point.request_bytes) if readahead else point.request_bytes
@@ -61,11 +61,11 @@ def simulated_bps(
                 "file_bytes": point.data_bytes,
             }
         else:
-            client["pattern"] = _skewed(point, count, known + number, copying_ns)
+            client["pattern"] = _skewed(point, count, point_seed + number, copying_ns)
         clients.append(client)
     spec = {
         "profile": profile.to_dict(),
-        "seed": known,
+        "seed": point_seed,
         "clients": clients,
         "operations": count,
         "max_request_bytes": _MAX_REQUEST_BYTES,
@@ -83,11 +83,11 @@ def _skewed(point: Point, count: int, seed: int, copying_ns: float) -> dict[str,
         reaches[np.unique(at, return_index=True)[1]] = True
     before = np.cumsum(~reaches)[reaches]
     hits = np.diff(before, prepend=0)
-    asked = at[reaches]
+    missed = at[reaches]
     return {
         "kind": "explicit",
-        "op": [int(point.operation == "write")] * len(asked),
-        "offset_bytes": asked.tolist(),
-        "size_bytes": [point.request_bytes] * len(asked),
+        "op": [int(point.operation == "write")] * len(missed),
+        "offset_bytes": missed.tolist(),
+        "size_bytes": [point.request_bytes] * len(missed),
         "think_ns": np.round(hits * copying_ns).astype(int).tolist(),
     }

@@ -1,7 +1,7 @@
-"""What is varied: the dimensions of the published table I, and one point of them (Mytilinis 2015).
+"""Dimensions of the published table I, and one point of them (Mytilinis 2015).
 
-`clients` are those at work *beside* the measured one, each with the same pattern on data of its own: 0 is a
-program alone on the storage. The throughput of a point is that of one client.
+`clients` are those *beside* the measured one, each with the same pattern on data of its own: 0 is a program
+alone on the storage. The throughput of a point is that of one client.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class Space:
 
     def values(self, dimension: str) -> tuple[Any, ...]:
         """The values of a dimension."""
-        found: tuple[Any, ...] = getattr(self, dimension)
-        return found
+        values_of_dimension: tuple[Any, ...] = getattr(self, dimension)
+        return values_of_dimension
 
     def grid(self) -> list[Point]:
         """Every point, the last dimension fastest."""
@@ -99,7 +99,7 @@ class Space:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Sequence[Any]]) -> Space:
-        """What `to_dict` gave; BadInput if it is none."""
+        """The space of `to_dict`; BadInput if it is none."""
         try:
             return cls(**{d: tuple(values[d]) for d in DIMENSIONS})
         except (KeyError, TypeError) as error:
@@ -143,10 +143,10 @@ def dimension(name: str) -> str | None:
     return _NAMES.get(name.strip())
 
 
-def value_of(dimension: str, said: Any) -> Any:
+def value_of(dimension: str, raw: Any) -> Any:
     """One value of a dimension, as written by a user; ValueError says what is expected."""
     expected = _EXPECTED[dimension]
-    text = str(said).strip()
+    text = str(raw).strip()
     if dimension == "operation" and text in ("read", "write"):
         return text
     if dimension == "access" and text in ("buffered", "direct"):
@@ -170,16 +170,16 @@ def value_of(dimension: str, said: Any) -> Any:
     raise ValueError(expected)
 
 
-def with_dimensions(space: Space, said: Sequence[str]) -> Space:
+def with_dimensions(space: Space, texts: Sequence[str]) -> Space:
     """The space after `--dimension NAME=v1,v2…`; BadInput with what was found and expected."""
-    for text in said:
+    for text in texts:
         name, equals, listed = text.partition("=")
         which = dimension(name)
         if which is None or not equals:
-            known = ", ".join(k for k in _NAMES if not k.endswith("_bytes"))
+            names = ", ".join(k for k in _NAMES if not k.endswith("_bytes"))
             raise BadInput(
                 f"--dimension {text}: found {name.strip() or 'nothing'!r}; expected NAME=value,value… "
-                f"of {known}"
+                f"of {names}"
             )
         values = []
         for one in listed.split(","):
@@ -202,31 +202,33 @@ def read_space(path: Path) -> Space:
         source = read_source(path.read_bytes(), str(path))
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror or error}; expected a space file") from None
-    said = source.value if isinstance(source.value, dict) else {}
-    if said.get("penstock_space") != _SPACE_VERSION:
-        at = ("penstock_space",) if "penstock_space" in said else ()
-        found = repr(said["penstock_space"]) if at else "no penstock_space"
-        source.mistake(at, found, f"penstock_space: {_SPACE_VERSION}")
-    for key in said:
+    document = source.value if isinstance(source.value, dict) else {}
+    if document.get("penstock_space") != _SPACE_VERSION:
+        at = ("penstock_space",) if "penstock_space" in document else ()
+        actual = repr(document["penstock_space"]) if at else "no penstock_space"
+        source.mistake(at, actual, f"penstock_space: {_SPACE_VERSION}")
+    for key in document:
         if key not in ("penstock_space", "dimensions"):
             source.mistake((key,), f"'{key}'", "penstock_space or dimensions", key=True)
-    given = said.get("dimensions", {})
-    found_values: dict[str, list[Any]] = {}
-    if not isinstance(given, dict):
-        source.mistake(("dimensions",), repr(given), "a mapping: name: [values]")
+    dimensions = document.get("dimensions", {})
+    values: dict[str, list[Any]] = {}
+    if not isinstance(dimensions, dict):
+        source.mistake(("dimensions",), repr(dimensions), "a mapping: name: [values]")
     else:
-        for name, listed in given.items():
-            _read_dimension(source, str(name), listed, found_values)
+        for name, listed in dimensions.items():
+            _read_dimension(source, str(name), listed, values)
     if source.mistakes:
         raise BadInput(mistakes=source.mistakes)
-    return _not_empty(DEFAULT.with_values(**found_values), str(path))
+    return _not_empty(DEFAULT.with_values(**values), str(path))
 
 
-def _read_dimension(source: Source, name: str, listed: Any, found: dict[str, list[Any]]) -> None:
+def _read_dimension(
+    source: Source, name: str, listed: Any, values_by_name: dict[str, list[Any]]
+) -> None:
     which = dimension(name)
     if which is None:
-        known = ", ".join(k for k in _NAMES if not k.endswith("_bytes"))
-        source.mistake(("dimensions", name), f"'{name}'", f"one of {known}", key=True)
+        names = ", ".join(k for k in _NAMES if not k.endswith("_bytes"))
+        source.mistake(("dimensions", name), f"'{name}'", f"one of {names}", key=True)
         return
     if not isinstance(listed, list) or not listed:
         source.mistake(("dimensions", name), repr(listed), "a list of values, not empty")
@@ -237,7 +239,7 @@ def _read_dimension(source: Source, name: str, listed: Any, found: dict[str, lis
             values.append(value_of(which, one))
         except ValueError as error:
             source.mistake(("dimensions", name, i), repr(one), str(error))
-    found[which] = _each_once(values)
+    values_by_name[which] = _each_once(values)
 
 
 def _each_once(values: list[Any]) -> list[Any]:

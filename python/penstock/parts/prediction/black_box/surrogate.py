@@ -33,7 +33,7 @@ class Surrogate:
         x = spread(space, points)
         self._middle, self._width = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-9)
         log = np.log(np.asarray(throughput_bps, dtype=float))
-        kept = np.linspace(0, len(x) - 1, min(len(x), MOST_POINTS)).astype(int)
+        chosen = np.linspace(0, len(x) - 1, min(len(x), MOST_POINTS)).astype(int)
         kernel = ConstantKernel(4.0, (1e-2, 1e3)) * Matern(
             np.full(x.shape[1], 2.0), (0.2, 50.0), nu=2.5
         ) + WhiteKernel(1e-3, (1e-5, 1.0))
@@ -41,7 +41,7 @@ class Surrogate:
         with threadpool_limits(1), warnings.catch_warnings():
             # a length beyond its bound says that a dimension does not matter
             warnings.simplefilter("ignore", ConvergenceWarning)
-            self._process.fit(self._scaled(x[kept]), log[kept])
+            self._process.fit(self._scaled(x[chosen]), log[chosen])
 
     def _scaled(self, x: Floats) -> Floats:
         scaled: Floats = (x - self._middle) / self._width
@@ -50,15 +50,15 @@ class Surrogate:
     def throughput_bps(self, points: Sequence[Point]) -> Floats:
         """Bytes per second of one client at each point."""
         with threadpool_limits(1):
-            found: Floats = self._process.predict(self._scaled(spread(self._space, points)))
-        return np.exp(found)
+            logarithms: Floats = self._process.predict(self._scaled(spread(self._space, points)))
+        return np.exp(logarithms)
 
     def covariance(self, points: Sequence[Point]) -> Floats:
         """Covariance of the logarithms of further measurements at the points, noise on the diagonal."""
         with threadpool_limits(1):
             x = self._scaled(spread(self._space, points))
-            _, found = self._process.predict(x, return_cov=True)
-        return np.array(found, dtype=float)
+            _, covariance = self._process.predict(x, return_cov=True)
+        return np.array(covariance, dtype=float)
 
 
 def widest(covariance: Floats, count: int) -> list[int]:
@@ -67,15 +67,15 @@ def widest(covariance: Floats, count: int) -> list[int]:
     A measurement narrows the others by what it tells of them; what it comes to does not matter for that, so a
     whole round is chosen at once without measuring the same thing twice.
     """
-    left = covariance.copy()
+    remaining = covariance.copy()
     chosen: list[int] = []
-    for _ in range(min(count, len(left))):
-        open_ = np.diag(left).copy()
+    for _ in range(min(count, len(remaining))):
+        open_ = np.diag(remaining).copy()
         open_[chosen] = -np.inf
         at = int(np.argmax(open_))
         chosen.append(at)
-        if left[at, at] > 0:
-            left -= np.outer(left[:, at], left[at]) / left[at, at]
+        if remaining[at, at] > 0:
+            remaining -= np.outer(remaining[:, at], remaining[at]) / remaining[at, at]
     return chosen
 
 

@@ -49,11 +49,11 @@ def fitted_overlap(
     io_s: Sequence[float], cpu_s: Sequence[float], measured_s: Sequence[float]
 ) -> float:
     """ω in 0…1 with the least squared relative error; 0 if nothing both reads and computes."""
-    io, cpu, whole = (np.asarray(v, dtype=float) for v in (io_s, cpu_s, measured_s))
-    both = np.minimum(io, cpu) / whole
+    io, cpu, measured = (np.asarray(v, dtype=float) for v in (io_s, cpu_s, measured_s))
+    both = np.minimum(io, cpu) / measured
     if not np.any(both > 0):
         return 0.0
-    excess = (io + cpu) / whole - 1
+    excess = (io + cpu) / measured - 1
     return float(np.clip(both @ excess / (both @ both), 0.0, 1.0))
 
 
@@ -78,13 +78,13 @@ class TaskTime:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Where it lies outside of what was measured, in words."""
-        return tuple(b.words for b in self.beyond)
+        """Messages on dimensions outside of the measured ones."""
+        return tuple(b.message for b in self.beyond)
 
     def to_dict(self) -> dict[str, object]:
         """Plain values; an interval without end is null."""
-        said = {
+        values = {
             k: (v if not isinstance(v, float) or math.isfinite(v) else None)
             for k, v in vars(self).items()
         }
-        return said | {"notes": list(self.notes), "beyond": [b.to_dict() for b in self.beyond]}
+        return values | {"notes": list(self.notes), "beyond": [b.to_dict() for b in self.beyond]}

@@ -33,7 +33,7 @@ _WIDTH = 100
 
 
 class Engine(StrEnum):
-    """How the space is searched."""
+    """Search engine of the space."""
 
     auto = "auto"
     grid = "grid"
@@ -125,14 +125,14 @@ def command(
         raise BadInput("--resume goes on with a directory; expected -o DIR")
     if output is not None and output.exists() and not output.is_dir():
         raise BadInput(f"{output}: found a file; expected a directory, or nothing yet")
-    said = SpaceFile(()) if space_file is None else read_space_file(space_file)
-    space = make_space([*said.axes, *(parse_axis(text) for text in vary)])
-    question = question_of(space, said, constraints, objective)
+    file = SpaceFile(()) if space_file is None else read_space_file(space_file)
+    space = make_space([*file.axes, *(parse_axis(text) for text in vary)])
+    question = question_of(space, file, constraints, objective)
     model = None if size_model is None else SizeModel.parse(size_model)
     where = load_platform(platform, overrides)
     _accepted(space, where)
     workload = read_workload(workflow, size_model=model)
-    known = calibration_of(pairs_for(calibration, where.name), level)
+    calibrated = calibration_of(pairs_for(calibration, where.name), level)
     settings = Settings(engine.value, budget, seeds, search_seed, level)
     with (
         _Bar(quiet or as_json) as bar,
@@ -142,22 +142,24 @@ def command(
         check(question, settings, space, by)
         resumed = record.open(plan_of(workload, where, space), resume)
         try:
-            found = explore(record, question, settings, bar, known)
+            exploration = explore(record, question, settings, bar, calibrated)
         finally:
             record.close()
-        found.resumed = resumed
-    recommendation = recommend(found)
-    plain = json.dumps(document(found, recommendation), allow_nan=False)
+        exploration.resumed = resumed
+    recommendation = recommend(exploration)
+    plain = json.dumps(document(exploration, recommendation), allow_nan=False)
     written = (
-        [] if output is None else _write(found, recommendation, workload, where, plain, output)
+        []
+        if output is None
+        else _write(exploration, recommendation, workload, where, plain, output)
     )
     if as_json:
         print(plain)
     else:
-        _show(found, recommendation)
+        _show(exploration, recommendation)
         for path in written:
             print(f"Wrote {path}.")
-    if found.stopped:
+    if exploration.stopped:
         again = f" --resume with -o {output} goes on." if output is not None else ""
         print(
             f"penstock: stopped; this is of what was predicted until then.{again}", file=sys.stderr
@@ -171,7 +173,7 @@ def _accepted(space: Space, platform: Platform) -> None:
 
     refusals = [PLATFORM_REFUSALS.load(name) for name in PLATFORM_REFUSALS]
     mistakes = [
-        axis.asked.mistake(
+        axis.position.mistake(
             f"{axis.name} {level.label}",
             f"a value that the store takes, or no store.engine ({refusal})",
         )
@@ -209,7 +211,7 @@ def _evaluator(
 
 
 def _write(
-    found: Exploration,
+    exploration: Exploration,
     recommendation: Recommendation,
     workload: Workload,
     platform: Platform,
@@ -221,12 +223,12 @@ def _write(
     with whole_folder(output) as draft:
         (draft / "exploration.json").write_text(plain + "\n", encoding="utf-8")
         page = draft / "exploration.html"
-        write_page(found, recommendation, Named(workload.name, platform.name), page)
-        write_figures(found, recommendation, draft / "figures")
+        write_page(exploration, recommendation, Named(workload.name, platform.name), page)
+        write_figures(exploration, recommendation, draft / "figures")
     return [output / n for n in ("evaluations.parquet", "exploration.json", "exploration.html")]
 
 
-def _show(found: Exploration, recommendation: Recommendation) -> None:
+def _show(exploration: Exploration, recommendation: Recommendation) -> None:
     from penstock.console import Console
     from penstock.parts.prediction.report import exploration_text
 
@@ -235,21 +237,21 @@ def _show(found: Exploration, recommendation: Recommendation) -> None:
     def say(text: str) -> None:
         console.print(text)
 
-    answer = exploration_text.answer(found, recommendation)
+    answer = exploration_text.answer(exploration, recommendation)
     print("\n".join([*answer.lines(_WIDTH), ""]))
-    if len(found.front) > 1:
-        _table(console, exploration_text.front_table(found, recommendation.candidate, 12))
-    if found.selection is not None and len(found.selection.contenders) > 1:
-        _table(console, exploration_text.compared_table(found, 6))
-    if found.admissible:
-        _table(console, exploration_text.matters_table(found))
-        for table in exploration_text.level_tables(found, 8)[:3]:
+    if len(exploration.front) > 1:
+        _table(console, exploration_text.front_table(exploration, recommendation.candidate, 12))
+    if exploration.selection is not None and len(exploration.selection.contenders) > 1:
+        _table(console, exploration_text.compared_table(exploration, 6))
+    if exploration.admissible:
+        _table(console, exploration_text.matters_table(exploration))
+        for table in exploration_text.level_tables(exploration, 8)[:3]:
             _table(console, table)
     if recommendation.candidate is not None and recommendation.rule:
         say(f"Rule: {recommendation.rule}.")
     for note in exploration_text.further_notes(answer, recommendation):
         say(note)
-    say(f"Looked at: {exploration_text.effort(found)}.")
+    say(f"Looked at: {exploration_text.effort(exploration)}.")
 
 
 def _table(console: Console, table: prediction_text.Table) -> None:

@@ -57,13 +57,13 @@ def command(
     learner(model, depth, leaves)
     tasks = [(text, *parse_task(text)) for text in predict]
     out: Path | None = None
-    left_out: list[tuple[str, str]] = []
+    skipped: list[tuple[str, str]] = []
     if place.is_file():
-        found = load_model(place)
+        learnt = load_model(place)
         if (model, depth, leaves) != ("cart", None, 24):
             from penstock.parts.prediction.black_box.model import retrained
 
-            found = retrained(found, chosen=model, depth=depth, leaves=leaves)
+            learnt = retrained(learnt, chosen=model, depth=depth, leaves=leaves)
     else:
         from penstock.parts.prediction.black_box import space as spaces
         from penstock.parts.prediction.learning import learn
@@ -75,7 +75,7 @@ def command(
         cell_s = _duration("--cell", cell, 0.6 if quick else 1.5)
         budget_s = _duration("--budget", budget, 32.0 if quick else 240.0)
         out = output or Path(f"learn-{place.resolve().name or 'root'}")
-        wanted = learn.Wanted(
+        request = learn.Wanted(
             directory=place,
             space=chosen,
             points=points or learn.points_in(budget_s, cell_s),
@@ -88,21 +88,22 @@ def command(
             seed=seed,
         )
 
-        def told(line: str) -> None:
+        def report(line: str) -> None:
             if not quiet:
                 say(line)
 
-        result = learn.learn(wanted, out, resume=resume, quiet=quiet, say=told)
+        result = learn.learn(request, out, resume=resume, quiet=quiet, say=report)
         if result.interrupted or result.model is None:
             raise typer.Exit(130)
-        found, left_out = result.model, list(result.left_out)
+        learnt, skipped = result.model, list(result.skipped)
     predicted = [
-        {"task": text, **task_time(found, kind, **said).to_dict()} for text, kind, said in tasks
+        {"task": text, **task_time(learnt, kind, **options).to_dict()}
+        for text, kind, options in tasks
     ]
     if as_json:
-        print(json.dumps(_plain(found, out, left_out, predicted)))
+        print(json.dumps(_plain(learnt, out, skipped, predicted)))
         return
-    _show(found, out, left_out, predicted, only_tasks=bool(predicted) and out is None)
+    _show(learnt, out, skipped, predicted, only_tasks=bool(predicted) and out is None)
 
 
 def _duration(option: str, text: str | None, default: float) -> float:
@@ -120,7 +121,7 @@ def _duration(option: str, text: str | None, default: float) -> float:
 def _plain(
     model: BlackBoxModel,
     out: Path | None,
-    left_out: list[tuple[str, str]],
+    skipped: list[tuple[str, str]],
     predicted: list[dict[str, Any]],
 ) -> dict[str, Any]:
     from penstock.parts.prediction.black_box.model import guarantee
@@ -130,7 +131,7 @@ def _plain(
         "storage": model.storage,
         "out": str(out) if out is not None else None,
         "points": len(model.points),
-        "left_out": [{"point": name, "reason": reason} for name, reason in left_out],
+        "left_out": [{"point": name, "reason": reason} for name, reason in skipped],
         "errors": model.errors,
         "model": model.chosen,
         "tree": tree_of(model),
@@ -143,7 +144,7 @@ def _plain(
 def _show(
     model: BlackBoxModel,
     out: Path | None,
-    left_out: list[tuple[str, str]],
+    skipped: list[tuple[str, str]],
     predicted: list[dict[str, Any]],
     *,
     only_tasks: bool,
@@ -152,7 +153,7 @@ def _show(
 
     if not only_tasks:
         print("\n".join([*tree_lines(model), "", *summary_lines(model)]))
-    for name, reason in left_out:
+    for name, reason in skipped:
         say(f"left out: {name}: {reason}")
     for one in predicted:
         high = "unbounded" if one["high"] is None else f"{one['high']:.4g} s"

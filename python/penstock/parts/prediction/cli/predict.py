@@ -89,7 +89,7 @@ def command(
     alone; of a study that was not run, the disks alone are simulated, with programs that never think.
     """
     if platform is None:
-        given = {
+        workflow_options = {
             "--set": overrides,
             "--measured": measured,
             "--size-model": size_model,
@@ -99,7 +99,7 @@ def command(
             "--html": html,
             "--perfetto": perfetto,
         }
-        lost = [name for name, value in given.items() if value]
+        lost = [name for name, value in workflow_options.items() if value]
         if lost and not _is_workflow(what):
             raise BadInput(f"{lost[0]} is for workflows; expected --platform PLATFORM with it")
         _study(what, basis, as_json)
@@ -124,11 +124,11 @@ def command(
     where = load_platform(platform, overrides)
     workload = read_workload(what, size_model=model)
     runs = measured_runs(measured, workload)
-    known = None if placement is None else _placement(placement)
+    placed = None if placement is None else _placement(placement)
     pairs = pairs_for(calibration, where.name, missing_ok=bool(runs))
     files = output is not None or html is not None or perfetto is not None
     with _progress(quiet or as_json) as done:
-        made = predict(
+        prediction = predict(
             workload,
             where,
             seeds=seeds,
@@ -137,9 +137,9 @@ def command(
             explained=explained,
             threads=threads,
             pairs=pairs,
-            calibration_asked=calibration is not None,
+            own_calibration=calibration is not None,
             done=done,
-            placement=known,
+            placement=placed,
         )
         tasks = []
         if any(run.tasks for run in runs):
@@ -147,10 +147,10 @@ def command(
                 workload, where, seeds=seeds, level=level, threads=threads, done=done
             )
     if runs:
-        made = _keep(made, runs, tasks, calibration or default_store(), platform)
-    shown = made if detail else replace(made, tasks=None, task_seed=None)
+        prediction = _keep(prediction, runs, tasks, calibration or default_store(), platform)
+    shown = prediction if detail else replace(prediction, tasks=None, task_seed=None)
     text = json.dumps(shown.to_dict(), allow_nan=False)
-    written = _write(made, text, output, html, perfetto)
+    written = _write(prediction, text, output, html, perfetto)
     if as_json:
         print(text)
         return
@@ -172,7 +172,7 @@ def _placement(path: Path) -> str:
 
 
 def _keep(
-    made: Prediction,
+    prediction: Prediction,
     runs: list[MeasuredRun],
     tasks: list[dict[str, Any]],
     store: Path,
@@ -186,13 +186,13 @@ def _keep(
     from penstock.parts.prediction.measured_comparison import beside, pair_of
 
     first = runs[0].makespan_s or 0.0
-    count = add_pairs(store, [pair_of(made, first, source=platform.name)])
-    told = beside(made, runs, tasks) | {"pairs": count, "store": str(store)}
-    return replace(made, measured=told)
+    count = add_pairs(store, [pair_of(prediction, first, source=platform.name)])
+    comparison = beside(prediction, runs, tasks) | {"pairs": count, "store": str(store)}
+    return replace(prediction, measured=comparison)
 
 
 def _write(
-    made: Prediction, text: str, output: Path | None, html: Path | None, perfetto: Path | None
+    prediction: Prediction, text: str, output: Path | None, html: Path | None, perfetto: Path | None
 ) -> list[Path]:
     from penstock.parts.prediction.queue_network.perfetto import write_trace
     from penstock.parts.prediction.report.prediction import write_figures, write_page
@@ -201,17 +201,17 @@ def _write(
     if output is not None:
         with whole_folder(output) as draft:
             (draft / "prediction.json").write_text(text + "\n", encoding="utf-8")
-            write_figures(made, draft / "figures")
-            write_page(made, draft / "prediction.html")
-            write_trace(made, draft / "trace.json")
+            write_figures(prediction, draft / "figures")
+            write_page(prediction, draft / "prediction.html")
+            write_trace(prediction, draft / "trace.json")
         written += [output / n for n in ("prediction.json", "prediction.html", "trace.json")]
     if html is not None:
         with whole_file(html) as draft:
-            write_page(made, draft)
+            write_page(prediction, draft)
         written.append(html)
     if perfetto is not None:
         with whole_file(perfetto) as draft:
-            write_trace(made, draft)
+            write_trace(prediction, draft)
         written.append(perfetto)
     return written
 
@@ -336,7 +336,7 @@ def _study(study: Path, basis: list[str], as_json: bool) -> None:
 
 
 def _is_workflow(path: Path) -> bool:
-    """Whether the beginning of a file says that it is a workflow and no study."""
+    """True if the beginning of a file shows a workflow and no study."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

@@ -63,7 +63,7 @@ def make_one(
     as_json: bool = _JSON,
 ) -> None:
     """Make a synthetic workload of one access pattern, or one of two applications."""
-    from penstock.parts.prediction.workloads.make import made
+    from penstock.parts.prediction.workloads.make import make_workload
 
     options = {
         "stages": stages,
@@ -79,7 +79,7 @@ def make_one(
         "compute_s": compute,
         "launch": launch,
     }
-    _write(made(kind, size, options), output, to, as_json)
+    _write(make_workload(kind, size, options), output, to, as_json)
 
 
 @app.command("show")
@@ -97,11 +97,11 @@ def show_one(
     from penstock.parts.prediction.workloads.read import read_workload
     from penstock.parts.prediction.workloads.show import document_of, show
 
-    found = read_workload(workload, size_model=_model(sizes, seed), io_share=io_share)
+    described = read_workload(workload, size_model=_model(sizes, seed), io_share=io_share)
     if as_json:
-        print(json.dumps(document_of(found, aggregate)))
+        print(json.dumps(document_of(described, aggregate)))
     else:
-        show(found, aggregate)
+        show(described, aggregate)
 
 
 @app.command("convert")
@@ -125,8 +125,8 @@ def convert_one(
     """Write a workload in another format; what the other format has no word for is kept."""
     from penstock.parts.prediction.workloads.read import read_workload
 
-    found = read_workload(workload, size_model=_model(sizes, seed), io_share=io_share)
-    _write(found, output, to, as_json)
+    described = read_workload(workload, size_model=_model(sizes, seed), io_share=io_share)
+    _write(described, output, to, as_json)
 
 
 @app.command("trace")
@@ -163,7 +163,7 @@ def trace_one(
     if into is not None and not stage:
         raise BadInput("--into: which stage the bundles are of is not said; --stage NAME for each")
     with reading(*bundles) as traces:
-        found = traced_workload(
+        traced = traced_workload(
             traces,
             names=stage,
             per=per,
@@ -173,8 +173,8 @@ def trace_one(
             launch=launch,
         )
     if into is not None:
-        found = replaced(read_workload(into), found)
-    _write(found, output, to, as_json)
+        traced = replaced(read_workload(into), traced)
+    _write(traced, output, to, as_json)
 
 
 def _model(sizes: str | None, seed: int) -> SizeModel | None:

@@ -1,4 +1,4 @@
-"""What measured runs say of an exploration's predictions: how far off they are, and what overlaps then."""
+"""Calibration of an exploration's predictions by measured runs: their error, and candidates that overlap."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Calibration:
         return "insufficient calibration" if self.half_width is None else "calibrated"
 
     @property
-    def words(self) -> str:
+    def message(self) -> str:
         """`90 % of runs within ±4.2 % of the prediction, by 12 measured runs`; what is missing instead."""
         if self.half_width is not None:
             half = quantities.digits(100 * self.half_width, 2)
@@ -69,7 +69,7 @@ class Calibration:
         return f"insufficient calibration: {counted(self.pairs, 'measured run')}, {need}"
 
     def ends(self, makespan_s: float) -> tuple[float, float] | None:
-        """Where one real run ends, seconds; None where that is not known."""
+        """Interval of one real run, seconds; None if it is unknown."""
         if self.half_width is None:
             return None
         return max(0.0, makespan_s * (1 - self.half_width)), makespan_s * (1 + self.half_width)
@@ -126,7 +126,7 @@ def overlapping(
     least = max(1 - calibration.half_width, 1e-9)
     factors = np.linspace(least, 1 + calibration.half_width, _POINTS)
     highest = max(by.scaled(best, factors))
-    found: list[Candidate] = []
+    overlaps: list[Candidate] = []
     lost, apart = 0.0, 0
     for candidate in sorted(candidates, key=lambda c: (by.of(c), number(c))):
         if candidate == best:
@@ -138,7 +138,7 @@ def overlapping(
                 break
             continue
         apart = 0
-        found.append(candidate)
+        overlaps.append(candidate)
         scale = abs(lowest) if by.relative and lowest else 1.0
         lost = max(lost, (highest - lowest) / scale)
-    return Overlap(tuple(found), lost, by.relative)
+    return Overlap(tuple(overlaps), lost, by.relative)

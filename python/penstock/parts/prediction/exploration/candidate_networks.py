@@ -39,7 +39,7 @@ class Hosts:
 
     @property
     def count(self) -> int:
-        """How many, the manager included."""
+        """Number of hosts, including the manager."""
         return len(self.hosts)
 
 
@@ -79,15 +79,15 @@ class Composer:
         self._sections: dict[tuple[str, tuple[int, ...]], tuple[str, Any] | str] = {}
 
     def _no_part(self, axis: Axis, keys: list[str]) -> None:
-        known = ", ".join([*_OF_HOSTS, *_SECTIONS])
-        found, expected = f"'{axis.name}'", f"a key below {known}"
+        parts = ", ".join([*_OF_HOSTS, *_SECTIONS])
+        actual, expected = f"'{axis.name}'", f"a key below {parts}"
         try:  # an unknown key is told as the platform file tells it
             for key in keys:
                 find(self.platform.document, key)
         except NoPath as error:
-            found, expected = error.actual, error.expected
-        at = axis.asked
-        raise at.bad_input(found, expected)
+            actual, expected = error.actual, error.expected
+        at = axis.position
+        raise at.bad_input(actual, expected)
 
     # ------------------------------------------------------------ levels
 
@@ -96,7 +96,7 @@ class Composer:
         mistakes: list[Mistake] = []
         enough = {f"hosts.{g}.count": _PLENTY for g in _groups_with(self.platform, "storage")}
         for axis in self.space.axes:
-            at = axis.asked
+            at = axis.position
             for level in axis.levels:
                 values = {SHORT.get(k, k): v for k, v in level.values}
                 if all(group_of_count(k) for k in values):
@@ -117,7 +117,7 @@ class Composer:
 
     def _of_counts(self, axis: Axis, values: Mapping[str, Any]) -> list[Mistake]:
         """Any count of a group that exists is a level; what it may not be combined with is skipped later."""
-        at = axis.asked
+        at = axis.position
         if 0 in values.values():
             expected = "at least 1 host in each group"
             return [at.mistake("0 hosts", expected)]
@@ -134,11 +134,11 @@ class Composer:
         return tuple(candidate[k] for k in self._part_axes.get(part, ()))
 
     def _values(self, part: str, candidate: Candidate) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for k in self._part_axes.get(part, ()):
             level = self.space.axes[k].levels[candidate[k]]
-            found.update({SHORT.get(key, key): v for key, v in level.values})
-        return found
+            values.update({SHORT.get(key, key): v for key, v in level.values})
+        return values
 
     def _groups_of(self, candidate: Candidate) -> list[_Group] | str:
         """The groups at their largest counts with this candidate's speeds, disks and links."""
@@ -168,10 +168,10 @@ class Composer:
     def hosts(self, candidate: Candidate) -> Hosts | str:
         """The hosts of a candidate, or why there can be none."""
         key = (*self._own("hosts", candidate), *(candidate[k] for k in self._counts))
-        found = self._hosts.get(key)
-        if found is None:
-            found = self._hosts[key] = self._make_hosts(candidate)
-        return found
+        hosts = self._hosts.get(key)
+        if hosts is None:
+            hosts = self._hosts[key] = self._make_hosts(candidate)
+        return hosts
 
     def _make_hosts(self, candidate: Candidate) -> Hosts | str:
         groups = self._groups_of(candidate)
@@ -279,7 +279,7 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _about_counts(error: BadInput) -> bool:
-    """Whether all that is wrong is that there are too few storage hosts: combinations decide on that."""
+    """True if the only fault is too few storage hosts: combinations decide on that."""
     return bool(error.mistakes) and all(
         m.expected.endswith("or more storage hosts") for m in error.mistakes
     )

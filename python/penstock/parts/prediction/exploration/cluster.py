@@ -44,12 +44,12 @@ class Clustered(Simulated):
         except PenstockError:
             raise
         except Exception as error:  # whatever the cluster died of: what was evaluated is kept
-            told = " ".join(str(error).split())[:200] or type(error).__name__
-            raise PenstockError(f"the cluster failed: {told}") from None
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise PenstockError(f"the cluster failed: {reason}") from None
         return [row for part in parts for row in part]
 
 
-_known: dict[tuple[int, int, int], Simulated] = {}
+_evaluators: dict[tuple[int, int, int], Simulated] = {}
 
 
 def _there(
@@ -57,7 +57,7 @@ def _there(
 ) -> list[list[Measure]]:
     """One share of a batch, on a worker; its simulator is made once."""
     key = (id(what[0]), id(what[1]), id(what[2]))
-    if key not in _known:
-        _known.clear()
-        _known[key] = Simulated(*what, threads=1)
-    return _known[key].evaluate(candidates, seeds)
+    if key not in _evaluators:
+        _evaluators.clear()
+        _evaluators[key] = Simulated(*what, threads=1)
+    return _evaluators[key].evaluate(candidates, seeds)

@@ -61,14 +61,14 @@ class Selection:
 
     @property
     def decided(self) -> bool:
-        """Whether no contender is left that may be better than the best by more than the indifference."""
+        """True if no contender remains that may be better than the best by more than the indifference."""
         return not self.of("undecided")
 
 
 def looks(most_seeds: int) -> list[int]:
     """Numbers of seeds after which candidates are compared: 5, 10, 20, … up to `most_seeds`."""
-    found = [n for n in (5, 10, 20, 40, 80, 160, 320) if n < most_seeds]
-    return [*found, most_seeds]
+    steps = [n for n in (5, 10, 20, 40, 80, 160, 320) if n < most_seeds]
+    return [*steps, most_seeds]
 
 
 def interval(
@@ -108,25 +108,27 @@ def select(
     alpha = (1 - level) / (len(steps) * max(1, len(candidates) - 1))
     alive = list(candidates)
     out: dict[Candidate, Contender] = {}
-    found: dict[Candidate, Contender] = {}
+    contenders: dict[Candidate, Contender] = {}
     for n in steps:
         values = losses(alive, n)
         means = np.where(np.isfinite(values).all(axis=1), values.mean(axis=1), np.inf)
         b = int(np.argmin(means))
         scale = abs(float(means[b])) if relative and means[b] and np.isfinite(means[b]) else 1.0
-        found = {}
+        contenders = {}
         for i, candidate in enumerate(alive):
             if i != b and not np.isfinite(values[i]).all():  # it does not always end
                 mean = low = high = np.inf
             else:
                 mean, low, high = interval(values[i], values[b], scale, alpha)
             verdict = _verdict(i == b, low, high, indifference)
-            found[candidate] = Contender(candidate, float(means[i]), mean, low, high, n, verdict)
-        out |= {c: f for c, f in found.items() if f.verdict == "worse"}
+            contenders[candidate] = Contender(
+                candidate, float(means[i]), mean, low, high, n, verdict
+            )
+        out |= {c: f for c, f in contenders.items() if f.verdict == "worse"}
         alive = [c for c in alive if c not in out]
-        if all(f.verdict != "undecided" for f in found.values()):
+        if all(f.verdict != "undecided" for f in contenders.values()):
             break
-    ordered = sorted((out | found).values(), key=lambda f: (f.verdict != "best", f.mean))
+    ordered = sorted((out | contenders).values(), key=lambda f: (f.verdict != "best", f.mean))
     return Selection(tuple(ordered), level, max(f.seeds for f in ordered))
 
 

@@ -75,7 +75,7 @@ def spaced(label: str) -> str:
 
 
 def axis_word(axis: Axis) -> str:
-    """What an axis is called in tables and figures."""
+    """Name of an axis in tables and figures."""
     if axis.name == "split":
         first, second = (key.split(".")[1] for key in axis.keys)
         return f"{first} + {second} hosts"

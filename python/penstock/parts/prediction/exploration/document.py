@@ -15,12 +15,12 @@ from penstock.parts.prediction.exploration.space.space import Candidate
 SCHEMA = "penstock/exploration/1"
 
 
-def document(found: Exploration, recommendation: Recommendation) -> dict[str, Any]:
+def document(exploration: Exploration, recommendation: Recommendation) -> dict[str, Any]:
     """The whole exploration, without the single evaluations (those are `evaluations.parquet`).
 
     Numbers that are not finite (an interval without a bound) are None.
     """
-    plain: dict[str, Any] = _finite(_document(found, recommendation))
+    plain: dict[str, Any] = _finite(_document(exploration, recommendation))
     return plain
 
 
@@ -32,35 +32,39 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _document(found: Exploration, recommendation: Recommendation) -> dict[str, Any]:
-    record, space = found.record, found.space
-    question = found.question
-    selection = found.selection
+def _document(exploration: Exploration, recommendation: Recommendation) -> dict[str, Any]:
+    record, space = exploration.record, exploration.space
+    question = exploration.question
+    selection = exploration.selection
     return {
         "schema": SCHEMA,
-        "recommendation": recommendation.to_dict(found),
+        "recommendation": recommendation.to_dict(exploration),
         "objective": None if question.objective is None else question.objective.name,
         "constraints": [c.text for c in question.constraints],
-        "metrics": list(found.metrics),
+        "metrics": list(exploration.metrics),
         "currency": record.evaluator.currency,
-        "engine": {"name": found.engine, "why": found.engine_reason, "complete": found.complete},
+        "engine": {
+            "name": exploration.engine,
+            "why": exploration.engine_reason,
+            "complete": exploration.complete,
+        },
         "space": space.to_dict(),
         "counts": {
             "configurations": space.size,
             "evaluated": len(record.measures),
-            "admissible": len(found.admissible),
+            "admissible": len(exploration.admissible),
             "cannot_be_built": record.reasons(),
-            "against_constraints": found.broken,
-            "failed": found.failed,
-            "evaluations": record.made,
-            "read_from_before": found.resumed,
+            "against_constraints": exploration.broken,
+            "failed": exploration.failed,
+            "evaluations": record.evaluations,
+            "read_from_before": exploration.resumed,
         },
-        "front": [_row(found, c) for c in found.front],
+        "front": [_row(exploration, c) for c in exploration.front],
         "compared": []
         if selection is None
         else [
             {
-                **_row(found, c.candidate),
+                **_row(exploration, c.candidate),
                 "verdict": c.verdict,
                 "difference": {
                     "mean": c.difference,
@@ -71,59 +75,59 @@ def _document(found: Exploration, recommendation: Recommendation) -> dict[str, A
             }
             for c in selection.contenders
         ],
-        "level": found.settings.level,
-        "not_compared": found.uncompared,
-        "robust": _robust(found),
-        "calibration": _calibration(found),
+        "level": exploration.settings.level,
+        "not_compared": exploration.uncompared,
+        "robust": _robust(exploration),
+        "calibration": _calibration(exploration),
         "applies": None
-        if found.judgement is None
-        else {k: found.judgement.get(k) for k in ("verdict", "reasons")},
-        "prediction": found.judgement,
-        "effects": {m: [e.to_dict() for e in es] for m, es in found.effects.items()},
-        "stopped": found.stopped,
-        "wall_s": found.wall_s,
+        if exploration.judgement is None
+        else {k: exploration.judgement.get(k) for k in ("verdict", "reasons")},
+        "prediction": exploration.judgement,
+        "effects": {m: [e.to_dict() for e in es] for m, es in exploration.effects.items()},
+        "stopped": exploration.stopped,
+        "wall_s": exploration.wall_s,
     }
 
 
-def _row(found: Exploration, candidate: Candidate) -> dict[str, Any]:
-    mean = found.record.mean(candidate)
-    seeds = sum(s <= DRAWN for s in found.record.measures[candidate])
+def _row(exploration: Exploration, candidate: Candidate) -> dict[str, Any]:
+    mean = exploration.record.mean(candidate)
+    seeds = sum(s <= DRAWN for s in exploration.record.measures[candidate])
     return {
-        "candidate_id": candidate_id(found.space, candidate),
-        "words": describe(found.space, candidate),
-        "levels": found.space.labels(candidate),
-        **{m: mean[m] for m in found.metrics},
-        **_calibrated(found, mean["makespan_s"]),
+        "candidate_id": candidate_id(exploration.space, candidate),
+        "words": describe(exploration.space, candidate),
+        "levels": exploration.space.labels(candidate),
+        **{m: mean[m] for m in exploration.metrics},
+        **_calibrated(exploration, mean["makespan_s"]),
         "hosts": int(mean["hosts"]),
         "seeds": seeds,
     }
 
 
-def _calibrated(found: Exploration, makespan_s: float) -> dict[str, Any]:
-    ends = None if found.calibration is None else found.calibration.ends(makespan_s)
+def _calibrated(exploration: Exploration, makespan_s: float) -> dict[str, Any]:
+    ends = None if exploration.calibration is None else exploration.calibration.ends(makespan_s)
     return {} if ends is None else {"calibrated_low_s": ends[0], "calibrated_high_s": ends[1]}
 
 
-def _calibration(found: Exploration) -> dict[str, Any] | None:
-    if found.calibration is None:
+def _calibration(exploration: Exploration) -> dict[str, Any] | None:
+    if exploration.calibration is None:
         return None
-    overlap = () if found.overlap is None else found.overlap.candidates
+    overlap = () if exploration.overlap is None else exploration.overlap.candidates
     return {
-        **found.calibration.to_dict(),
-        "overlapping": [candidate_id(found.space, c) for c in overlap],
+        **exploration.calibration.to_dict(),
+        "overlapping": [candidate_id(exploration.space, c) for c in overlap],
     }
 
 
-def _robust(found: Exploration) -> dict[str, Any] | None:
-    if found.robust is None:
+def _robust(exploration: Exploration) -> dict[str, Any] | None:
+    if exploration.robust is None:
         return None
-    r = found.robust
+    r = exploration.robust
     return {
         "draws": r.draws,
         "candidates": [
             {
-                "candidate_id": candidate_id(found.space, c),
-                "words": describe(found.space, c),
+                "candidate_id": candidate_id(exploration.space, c),
+                "words": describe(exploration.space, c),
                 "share_within_5_percent": r.share_good(c),
                 "mean_regret": r.mean_regret(c),
                 "worst_regret": r.worst_regret(c),

@@ -1,4 +1,4 @@
-"""Which decision matters: main effects of the axes, and the best that each level still allows."""
+"""Effects of decisions: main effects of the axes, and the best configuration of each level."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ def effects(
     chosen = [c for c, keep in zip(candidates, use, strict=True) if keep]
     if not len(logs):
         return []
-    found = [
+    of_axes = [
         _axis(space, k, codes, logs, chosen)
         for k, axis in enumerate(space.axes)
         if len(axis.levels) > 1
     ]
-    return sorted(found, key=lambda e: (-e.worst_loss, -e.share))
+    return sorted(of_axes, key=lambda e: (-e.worst_loss, -e.share))
 
 
 def _axis(
@@ -93,18 +93,18 @@ def _axis(
     between = 0.0
     levels = []
     for i, level in enumerate(axis.levels):
-        mine = np.flatnonzero(codes[:, k] == i)
-        if not len(mine):
+        of_level = np.flatnonzero(codes[:, k] == i)
+        if not len(of_level):
             continue
-        here = logs[mine]
-        between += len(mine) * float(here.mean() - logs.mean()) ** 2
-        best = int(mine[int(np.argmin(here))])
+        here = logs[of_level]
+        between += len(of_level) * float(here.mean() - logs.mean()) ** 2
+        best = int(of_level[int(np.argmin(here))])
         loss = float(np.expm1(logs[best] - logs.min()))
         levels.append(
             LevelEffect(
                 axis.name,
                 level.label,
-                len(mine),
+                len(of_level),
                 float(np.exp(here.mean())),
                 float(np.exp(logs[best])),
                 loss,

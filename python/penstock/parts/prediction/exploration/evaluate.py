@@ -1,4 +1,4 @@
-"""What an exploration asks of a predictor: measures of candidates on seeds, and why some cannot be built."""
+"""Interface of the predictor of an exploration: measures of candidates on seeds, infeasibility."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Evaluator(Protocol):
         """Why the candidate cannot be built (more replicas than storage hosts, …), None if it can."""
 
     def hosts(self, candidate: Candidate) -> int:
-        """How many hosts a candidate that can be built takes."""
+        """Number of hosts of a candidate that can be built."""
 
     def evaluate(
         self, candidates: Sequence[Candidate], seeds: Sequence[int]
@@ -49,12 +49,12 @@ class Evaluator(Protocol):
 
     @property
     def uncertain(self) -> bool:
-        """Whether values of the platform are estimates or assumptions with a range."""
+        """True if values of the platform are estimates or assumptions with a range."""
 
     def judge(self, candidate: Candidate) -> dict[str, Any]:
-        """Whether the model applies to the candidate: `verdict` ok, caution or outside, `reasons` (texts).
+        """Applicability of the model to the candidate: `verdict` ok, caution or outside, `reasons` (texts).
 
-        Also its `interval` (low, high, level) in seconds and its `bottleneck` in words, where known.
+        Also its `interval` (low, high, level) in seconds and its `bottleneck` as text, where known.
         """
 
     @property

@@ -1,4 +1,4 @@
-"""What is near the best: the front, the contenders, what makes no difference, what uncertainty may change."""
+"""Candidates near the best: the front, the contenders, indifferent ones, the effect of uncertainty."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def twins(record: Record, candidates: Sequence[Candidate]) -> dict[Candidate, li
 def indifferent(
     record: Record, best: Candidate, alike: Sequence[Candidate], most_seeds: int
 ) -> list[Candidate]:
-    """Of `alike` those that differ from the best in one axis and give the same on each of several seeds."""
+    """Candidates of `alike` that differ from the best in one axis and are equal on each of several seeds."""
     seeds = range(1, min(_FIRST_SEEDS, most_seeds) + 1)
     close = [t for t in alike if sum(a != b for a, b in zip(t, best, strict=True)) == 1]
     record.evaluate([best, *close], seeds)
@@ -69,10 +69,10 @@ def settle_front(
         front = [c for c, m in zip(candidates, member, strict=True) if m]
         margin = 2 * _relative_noise(record, front[:_NOISE], seeds)
         close = near(points, points[member], margin) if margin > 0 else member
-        wanted = [c for c, m in zip(candidates, close, strict=True) if m]
-        thin = [c for c in wanted if len(record.measures[c]) < len(seeds)]
-        mine = set(front)
-        ordered = [c for c in thin if c in mine] + [c for c in thin if c not in mine]
+        close_candidates = [c for c, m in zip(candidates, close, strict=True) if m]
+        thin = [c for c in close_candidates if len(record.measures[c]) < len(seeds)]
+        on_front = set(front)
+        ordered = [c for c in thin if c in on_front] + [c for c in thin if c not in on_front]
         if not ordered:
             break
         stage("more seeds for the front", len(ordered[:_FRONT]) * (len(seeds) - 1))
@@ -120,14 +120,14 @@ def compare(
     margin = max(_LEAST_MARGIN, 4 * noise) * scale
     close = [c for c in ordered if losses[c] <= least + margin]
     chosen = close[:_CONTENDERS] if len(close) >= _LEAST else ordered[:_LEAST]
-    found = select(
+    selection = select(
         chosen,
         lambda these, n: by.on_seeds(these, seeds[:n]),
         most_seeds=most_seeds,
         level=level,
         relative=by.relative,
     )
-    return found, max(0, len(close) - len(chosen))
+    return selection, max(0, len(close) - len(chosen))
 
 
 def robustness(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 def pareto(values: Sequence[Sequence[float]] | NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which rows of an (n, k) array, all columns to be made small, no other row dominates.
+    """Flags of rows of an (n, k) array, all columns to be minimised, that no other row dominates.
 
     A row dominates another when it is nowhere larger and somewhere smaller. Equal rows do not dominate
     each other. Rows with a NaN or an infinity are never in the set and dominate nothing.
@@ -38,7 +38,7 @@ def pareto(values: Sequence[Sequence[float]] | NDArray[np.float64]) -> NDArray[n
 def near(
     values: NDArray[np.float64], front: NDArray[np.float64], margin: float
 ) -> NDArray[np.bool_]:
-    """Which rows no member of the front beats by more than `margin` (relative) in every column."""
+    """Flags of rows that no member of the front beats by more than `margin` (relative) in every column."""
     inside = np.asarray(np.isfinite(values).all(axis=1))
     for member in front:
         inside &= ~(member * (1 + margin) < values).all(axis=1)

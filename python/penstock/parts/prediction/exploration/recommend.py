@@ -52,7 +52,7 @@ class Ratio:
     high: float
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """`3 % slower`, `40 % cheaper`, `2.1 times as long`."""
         return _times(self.metric, self.ratio)
 
@@ -60,15 +60,15 @@ class Ratio:
     def sure(self) -> str:
         """`2.1 to 3.9 % slower`: the interval."""
         if self.high == self.low:
-            return f"exactly {self.words}"
+            return f"exactly {self.text}"
         ends = sorted((self.low, self.high), key=lambda r: abs(np.log(r)) if r > 0 else np.inf)
-        told = [_times(self.metric, r) for r in ends]
-        if told[0] == told[1]:
-            return told[0]
-        shares = [t.partition(" % ") for t in told]
+        ends_text = [_times(self.metric, r) for r in ends]
+        if ends_text[0] == ends_text[1]:
+            return ends_text[0]
+        shares = [t.partition(" % ") for t in ends_text]
         if all(unit and rest == shares[0][2] for _, unit, rest in shares):
-            return f"{shares[0][0]} to {told[1]}"
-        return f"{told[0]} to {told[1]}"
+            return f"{shares[0][0]} to {ends_text[1]}"
+        return f"{ends_text[0]} to {ends_text[1]}"
 
 
 #: more, less, and twice or more of each metric
@@ -81,7 +81,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What to do. `state`: `decided`, `undecided`, `none`; `text` is the sentence.
+    """The recommendation. `state`: `decided`, `undecided`, `none`; `text` is the sentence.
 
     `candidate` is the recommended one (None unless decided), `run` those to be run where it is undecided, for
     the reason `why`, `points` labels and sentences of all else, `ratios` the numbers of the sentence.
@@ -103,11 +103,14 @@ class Recommendation:
         """The sentences of the points."""
         return [text for _, text in self.points]
 
-    def to_dict(self, found: Exploration) -> dict[str, Any]:
+    def to_dict(self, exploration: Exploration) -> dict[str, Any]:
         """As in `penstock/exploration/1`."""
 
         def named(c: Candidate) -> dict[str, Any]:
-            return {"candidate_id": candidate_id(found.space, c), **found.space.labels(c)}
+            return {
+                "candidate_id": candidate_id(exploration.space, c),
+                **exploration.space.labels(c),
+            }
 
         return {
             "state": self.state,
@@ -116,272 +119,291 @@ class Recommendation:
             "configuration": None if self.candidate is None else named(self.candidate),
             "run": [named(c) for c in self.run],
             "beside": None if self.beside is None else named(self.beside),
-            "ratios": [vars(r) | {"words": r.words} for r in self.ratios],
+            "ratios": [vars(r) | {"words": r.text} for r in self.ratios],
             "notes": self.notes,
         }
 
 
-def recommend(found: Exploration) -> Recommendation:
+def recommend(exploration: Exploration) -> Recommendation:
     """The recommendation of an exploration."""
-    if found.stopped:
+    if exploration.stopped:
         return Recommendation(
             "none", "No recommendation: the exploration was stopped before its end."
         )
-    if found.selection is None:
-        return Recommendation("none", _nothing(found))
-    judgement = found.judgement or {}
-    best = found.selection.best.candidate
-    name = describe(found.space, best)
+    if exploration.selection is None:
+        return Recommendation("none", _nothing(exploration))
+    judgement = exploration.judgement or {}
+    best = exploration.selection.best.candidate
+    name = describe(exploration.space, best)
     if judgement.get("verdict") == "outside":
         reasons = "; ".join(judgement.get("reasons", [])) or "outside what it was checked for"
         text = f"No recommendation: the model does not apply to the best found ({name}): {reasons}."
         return Recommendation("none", text)
-    calibration = found.calibration
+    calibration = exploration.calibration
     if calibration is not None and calibration.verdict == "outside":
-        text = f"No recommendation: {calibration.words}: {width_message(calibration.half_width or 0.0)}."
+        text = f"No recommendation: {calibration.message}: {width_message(calibration.half_width or 0.0)}."
         return Recommendation("none", text)
-    notes = _notes(found)
-    if calibration is not None and found.overlap is not None and found.overlap.candidates:
-        return _overlapping(found, calibration, found.overlap, best, notes)
-    rivals = found.selection.of("undecided")
+    notes = _notes(exploration)
+    if (
+        calibration is not None
+        and exploration.overlap is not None
+        and exploration.overlap.candidates
+    ):
+        return _overlapping(exploration, calibration, exploration.overlap, best, notes)
+    rivals = exploration.selection.of("undecided")
     if rivals:
-        return _undecided(found, [best, *(r.candidate for r in rivals)], notes)
-    robust = found.robust
+        return _undecided(exploration, [best, *(r.candidate for r in rivals)], notes)
+    robust = exploration.robust
     if robust is not None and robust.share_good(best) < ENOUGH:
         others = [c for c in robust.winners() if c != best]
         good = round(robust.share_good(best) * robust.draws)
         why = (
             f"with the values that are not certain drawn within their ranges, {name} stays within "
-            f"{_whole(TOLERATED)} of the best in {good} of {robust.draws} draws only"
+            f"{_integer_percent(TOLERATED)} of the best in {good} of {robust.draws} draws only"
         )
-        return _undecided(found, [best, *others], notes, why)
-    if found.question.objective is None:
-        return _knee(found, best, notes)
-    return _best(found, best, notes)
+        return _undecided(exploration, [best, *others], notes, why)
+    if exploration.question.objective is None:
+        return _knee(exploration, best, notes)
+    return _best(exploration, best, notes)
 
 
-def _nothing(found: Exploration) -> str:
-    if not found.record.measures and not found.broken:
+def _nothing(exploration: Exploration) -> str:
+    if not exploration.record.measures and not exploration.broken:
         return "No recommendation: no combination of these levels can be built."
-    if found.failed and not found.broken:
-        return f"No recommendation: no configuration finished ({next(iter(found.failed))})."
+    if exploration.failed and not exploration.broken:
+        return f"No recommendation: no configuration finished ({next(iter(exploration.failed))})."
     return "No recommendation: no configuration meets the constraints."
 
 
 def _undecided(
-    found: Exploration, candidates: list[Candidate], notes: list[Point], why: str = ""
+    exploration: Exploration, candidates: list[Candidate], notes: list[Point], why: str = ""
 ) -> Recommendation:
     run = tuple(candidates[:_RUNS])
-    named = [describe(found.space, c) for c in run]
-    seeds = found.selection.seeds if found.selection is not None else 0
+    named = [describe(exploration.space, c) for c in run]
+    seeds = exploration.selection.seeds if exploration.selection is not None else 0
     if not why:
         apart = "these two" if len(candidates) == 2 else f"the {len(candidates)} best"
         why = f"cannot tell {apart} apart, their intervals overlap after {seeds} seeds"
     text = f"Undecided ({why}): run these {len(run)}: {'; '.join(named)}."
-    selection = found.selection
+    selection = exploration.selection
     rivals = [] if selection is None else selection.of("undecided")
     most = max((-r.low for r in rivals), default=0.0)
     if rivals and np.isfinite(most):
-        of = "" if found.question.objective is not None else f" ({_metrics(found, 'and')} together)"
+        of = (
+            ""
+            if exploration.question.objective is not None
+            else f" ({_metrics(exploration, 'and')} together)"
+        )
         loses = f"The first of them loses at most {_share(most)}{of} against any of those compared."
         notes = [("Unknown", loses), *notes]
-    return Recommendation("undecided", text, None, run, tuple(notes), rule=_rule(found), why=why)
+    return Recommendation(
+        "undecided", text, None, run, tuple(notes), rule=_rule(exploration), why=why
+    )
 
 
 def _overlapping(
-    found: Exploration,
+    exploration: Exploration,
     calibration: Calibration,
     overlap: Overlap,
     best: Candidate,
     notes: list[Point],
 ) -> Recommendation:
-    """What to run where measured runs say that predictions are off by more than these differ."""
+    """Configurations to run if predictions are off by more than these differ, by measured runs."""
     run = (best, *overlap.candidates)[:_RUNS]
-    named = [describe(found.space, c) for c in run]
+    named = [describe(exploration.space, c) for c in run]
     count = 1 + len(overlap.candidates)
     several = "two" if count == 2 else f"{count:,}"
-    why = f"the calibrated intervals of {several} configurations overlap, {calibration.words}"
+    why = f"the calibrated intervals of {several} configurations overlap, {calibration.message}"
     text = f"Undecided ({why}): run these {len(run)}: {'; '.join(named)}."
     if overlap.relative:
         loses = f"The first of them can be {_share(overlap.most_lost)} worse than another that overlaps."
         notes = [("Unknown", loses), *notes]
-    return Recommendation("undecided", text, None, run, tuple(notes), rule=_rule(found), why=why)
+    return Recommendation(
+        "undecided", text, None, run, tuple(notes), rule=_rule(exploration), why=why
+    )
 
 
-def _rule(found: Exploration) -> str:
-    objective = found.question.objective
+def _rule(exploration: Exploration) -> str:
+    objective = exploration.question.objective
     return RULE if objective is None else f"the best {objective.name}"
 
 
-def _knee(found: Exploration, best: Candidate, notes: list[Point]) -> Recommendation:
-    fastest = found.front[0]
-    name = describe(found.space, best)
-    if len(found.front) == 1:
-        text = f"{name}: no other configuration is better in {_metrics(found)}."
+def _knee(exploration: Exploration, best: Candidate, notes: list[Point]) -> Recommendation:
+    fastest = exploration.front[0]
+    name = describe(exploration.space, best)
+    if len(exploration.front) == 1:
+        text = f"{name}: no other configuration is better in {_metrics(exploration)}."
         return Recommendation("decided", text, best, (), tuple(notes), rule=RULE)
     if best == fastest:
-        last = next((m for m in ("cost", "energy_j") if m in found.metrics), "makespan_s")
-        beside = min(found.front, key=lambda c: found.record.mean(c)[last])
-        ratios = _ratios(found, beside, best)
+        last = next((m for m in ("cost", "energy_j") if m in exploration.metrics), "makespan_s")
+        beside = min(exploration.front, key=lambda c: exploration.record.mean(c)[last])
+        ratios = _ratios(exploration, beside, best)
         word = {"cost": "cheapest", "energy_j": "most frugal", "makespan_s": "next"}[last]
-        far = listed([r.words for r in ratios if abs(r.ratio - 1) >= 0.0005])
-        text = f"{name}: the fastest; the {word} ({describe(found.space, beside)}) is {far}."
+        far = listed([r.text for r in ratios if abs(r.ratio - 1) >= 0.0005])
+        text = f"{name}: the fastest; the {word} ({describe(exploration.space, beside)}) is {far}."
     else:
         beside = fastest
-        ratios = _ratios(found, best, beside)
-        told = [r.words for r in ratios if abs(r.ratio - 1) >= 0.0005]
+        ratios = _ratios(exploration, best, beside)
+        texts = [r.text for r in ratios if abs(r.ratio - 1) >= 0.0005]
         link = "as" if ratios[0].ratio >= 2 else "than"
-        text = f"{name}: {told[0]} {link} the fastest" + "".join(f", {t}" for t in told[1:]) + "."
-    notes = [("Details", _intervals(found, ratios, best, beside)), *notes]
+        text = f"{name}: {texts[0]} {link} the fastest" + "".join(f", {t}" for t in texts[1:]) + "."
+    notes = [("Details", _intervals(exploration, ratios, best, beside)), *notes]
     return Recommendation("decided", text, best, (), tuple(notes), tuple(ratios), beside, RULE)
 
 
-def _best(found: Exploration, best: Candidate, notes: list[Point]) -> Recommendation:
-    objective = found.question.objective
-    selection = found.selection
+def _best(exploration: Exploration, best: Candidate, notes: list[Point]) -> Recommendation:
+    objective = exploration.question.objective
+    selection = exploration.selection
     assert objective is not None
     assert selection is not None
-    name = describe(found.space, best)
-    text = f"{name}: {_told(found, best)}"
-    if len(found.admissible) == 1:
+    name = describe(exploration.space, best)
+    text = f"{name}: {_figures(exploration, best)}"
+    if len(exploration.admissible) == 1:
         text += "; no other configuration is admissible"
-    elif found.complete:
-        text += f", the best of {len(found.admissible):,}"
+    elif exploration.complete:
+        text += f", the best of {len(exploration.admissible):,}"
     else:
-        text += f", the best of {len(found.admissible):,} looked at"
+        text += f", the best of {len(exploration.admissible):,} looked at"
     rest = selection.of("worse")
     ratios: list[Ratio] = []
     beside: Candidate | None = None
     if rest:
         after = rest[0]
         text += (
-            f"; the next that differs significantly ({describe(found.space, after.candidate)}) is "
+            f"; the next that differs significantly ({describe(exploration.space, after.candidate)}) is "
             f"{_share(after.low)} to {_share(after.high)} worse"
         )
-    cheaper = _cheaper(found, best)
+    cheaper = _cheaper(exploration, best)
     if cheaper is not None:
         beside = cheaper
-        ratios = _ratios(found, cheaper, best)
-        told = listed([r.words for r in ratios if abs(r.ratio - 1) >= 0.0005])
-        notes = [("Cost", f"{describe(found.space, cheaper)} is {told}."), *notes]
+        ratios = _ratios(exploration, cheaper, best)
+        texts = listed([r.text for r in ratios if abs(r.ratio - 1) >= 0.0005])
+        notes = [("Cost", f"{describe(exploration.space, cheaper)} is {texts}."), *notes]
     return Recommendation(
-        "decided", text + ".", best, (), tuple(notes), tuple(ratios), beside, _rule(found)
+        "decided", text + ".", best, (), tuple(notes), tuple(ratios), beside, _rule(exploration)
     )
 
 
-def _told(found: Exploration, candidate: Candidate) -> str:
-    mean = found.record.mean(candidate)
+def _figures(exploration: Exploration, candidate: Candidate) -> str:
+    mean = exploration.record.mean(candidate)
     parts = [quantities.seconds(mean["makespan_s"])]
-    if "cost" in found.metrics:
-        parts.append(quantities.money(mean["cost"], found.record.evaluator.currency))
-    if "energy_j" in found.metrics:
+    if "cost" in exploration.metrics:
+        parts.append(quantities.money(mean["cost"], exploration.record.evaluator.currency))
+    if "energy_j" in exploration.metrics:
         parts.append(quantities.joules(mean["energy_j"]))
     return ", ".join(parts)
 
 
-def _metrics(found: Exploration, last: str = "or") -> str:
+def _metrics(exploration: Exploration, last: str = "or") -> str:
     names = {"makespan_s": "time", "cost": "cost", "energy_j": "energy"}
-    return listed([names[m] for m in found.metrics], last)
+    return listed([names[m] for m in exploration.metrics], last)
 
 
-def _cheaper(found: Exploration, best: Candidate) -> Candidate | None:
-    """Where time is the objective: the cheapest within 5 % of the best, if it is cheaper by 10 %."""
-    objective = found.question.objective
+def _cheaper(exploration: Exploration, best: Candidate) -> Candidate | None:
+    """The cheapest within 5 % of the best, if it is cheaper by 10 % and time is the objective."""
+    objective = exploration.question.objective
     if objective is None or objective.name != "time":
         return None
-    metric = next((m for m in ("cost", "energy_j") if m in found.metrics), None)
+    metric = next((m for m in ("cost", "energy_j") if m in exploration.metrics), None)
     if metric is None:
         return None
-    means = {c: found.record.mean(c) for c in found.front}
-    limit = 1.05 * found.record.mean(best)["makespan_s"]
-    close = [c for c in found.front if means[c]["makespan_s"] <= limit]
+    means = {c: exploration.record.mean(c) for c in exploration.front}
+    limit = 1.05 * exploration.record.mean(best)["makespan_s"]
+    close = [c for c in exploration.front if means[c]["makespan_s"] <= limit]
     least = min(close, key=lambda c: means[c][metric], default=None)
-    if least is None or means[least][metric] > 0.9 * found.record.mean(best)[metric]:
+    if least is None or means[least][metric] > 0.9 * exploration.record.mean(best)[metric]:
         return None
     return least
 
 
-def _ratios(found: Exploration, of: Candidate, beside: Candidate) -> list[Ratio]:
-    a, b = found.record.measures[of], found.record.measures[beside]
+def _ratios(exploration: Exploration, of: Candidate, beside: Candidate) -> list[Ratio]:
+    a, b = exploration.record.measures[of], exploration.record.measures[beside]
     common = sorted(s for s in a if s in b and s <= DRAWN)
     ratios = []
-    for metric in found.metrics:
-        mine = np.array([getattr(a[s], metric) for s in common], float)
+    for metric in exploration.metrics:
+        of_first = np.array([getattr(a[s], metric) for s in common], float)
         other = np.array([getattr(b[s], metric) for s in common], float)
-        ratios.append(Ratio(metric, *ratio_interval(mine, other, found.settings.level)))
+        ratios.append(Ratio(metric, *ratio_interval(of_first, other, exploration.settings.level)))
     return ratios
 
 
-def _intervals(found: Exploration, ratios: list[Ratio], of: Candidate, beside: Candidate) -> str:
-    a, b = found.record.measures[of], found.record.measures[beside]
+def _intervals(
+    exploration: Exploration, ratios: list[Ratio], of: Candidate, beside: Candidate
+) -> str:
+    a, b = exploration.record.measures[of], exploration.record.measures[beside]
     n = len([s for s in a if s in b and s <= DRAWN])
     if n < 2:
         return "One seed: no interval."
     if all(r.low == r.high for r in ratios):
         return f"The same on each of {n} seeds: nothing random tells them apart."
-    told = "; ".join(r.sure for r in ratios)
-    return f"{_whole(found.settings.level)} intervals over {n} common seeds: {told}."
+    texts = "; ".join(r.sure for r in ratios)
+    return (
+        f"{_integer_percent(exploration.settings.level)} intervals over {n} common seeds: {texts}."
+    )
 
 
-def _notes(found: Exploration) -> list[Point]:
-    """What is as good, what makes no difference, what is not known."""
-    selection = found.selection
+def _notes(exploration: Exploration) -> list[Point]:
+    """Notes on equal configurations, indifferent axes, and open points."""
+    selection = exploration.selection
     assert selection is not None
     notes: list[Point] = []
     same = selection.of("same")
     if same:
-        shown = "; ".join(describe(found.space, c.candidate) for c in same[:2])
+        shown = "; ".join(describe(exploration.space, c.candidate) for c in same[:2])
         more = f" (and {len(same) - 2} more)" if len(same) > 2 else ""
-        notes.append(("No effect", f"As good within {_whole(INDIFFERENCE)}: {shown}{more}."))
-    if found.indifferent:
-        notes.append(("No effect", _indifferent(found, selection.best.candidate)))
-    if found.uncompared:
-        near = f"{found.uncompared} more lie as near on the first seed and were not compared."
+        notes.append(
+            ("No effect", f"As good within {_integer_percent(INDIFFERENCE)}: {shown}{more}.")
+        )
+    if exploration.indifferent:
+        notes.append(("No effect", _indifferent(exploration, selection.best.candidate)))
+    if exploration.uncompared:
+        near = f"{exploration.uncompared} more lie as near on the first seed and were not compared."
         notes.append(("Unknown", near))
-    robust = found.robust
+    robust = exploration.robust
     if robust is not None:
         best = selection.best.candidate
         good = round(robust.share_good(best) * robust.draws)
         stays = (
             f"With the values that are not certain drawn within their ranges it stays within "
-            f"{_whole(TOLERATED)} of the best in {good} of {robust.draws} draws "
+            f"{_integer_percent(TOLERATED)} of the best in {good} of {robust.draws} draws "
             f"(of {len(robust.candidates)} configurations; regret {_share(robust.mean_regret(best))} "
             f"on average, {_share(robust.worst_regret(best))} at worst)."
         )
         notes.append(("Model", stays))
-    notes += _calibration_notes(found, selection.best.candidate)
-    judgement = found.judgement or {}
+    notes += _calibration_notes(exploration, selection.best.candidate)
+    judgement = exploration.judgement or {}
     if judgement.get("verdict") == "caution":
         notes.append(("Model", f"Caution: {'; '.join(judgement.get('reasons', []))}."))
     return notes
 
 
-def _calibration_notes(found: Exploration, best: Candidate) -> list[Point]:
-    calibration = found.calibration
+def _calibration_notes(exploration: Exploration, best: Candidate) -> list[Point]:
+    calibration = exploration.calibration
     if calibration is None:
         return []
     half = calibration.half_width
     if half is None:
-        words = f"{calibration.words[0].upper()}{calibration.words[1:]}"
-        return [("Model", f"{words}: what is told apart here is told apart in the model alone.")]
-    told = found.overlap is not None and found.overlap.candidates  # by the sentence itself
-    notes = [] if told else [("Model", f"Calibrated: {calibration.words}.")]
+        lead = f"{calibration.message[0].upper()}{calibration.message[1:]}"
+        return [("Model", f"{lead}: what is told apart here is told apart in the model alone.")]
+    overlap = exploration.overlap
+    in_sentence = overlap is not None and overlap.candidates
+    notes = [] if in_sentence else [("Model", f"Calibrated: {calibration.message}.")]
     if calibration.verdict == "caution":
-        notes = [("Model", f"Caution: {calibration.words}: {width_message(half)}.")]
-    mean = found.record.mean(best)
-    late = mean | {m: mean[m] * (1 + half) for m in METRICS} | found.record.known(best)
-    broken = [c.text for c in found.question.constraints if not c.holds(late)]
+        notes = [("Model", f"Caution: {calibration.message}: {width_message(half)}.")]
+    mean = exploration.record.mean(best)
+    late = mean | {m: mean[m] * (1 + half) for m in METRICS} | exploration.record.magnitudes(best)
+    broken = [c.text for c in exploration.question.constraints if not c.holds(late)]
     if broken:
         may = f"A run of the best may break {listed(broken)}, by its calibrated interval."
         notes.append(("Unknown", may))
     return notes
 
 
-def _indifferent(found: Exploration, best: Candidate) -> str:
-    """Which axes make no difference at all at the best configuration."""
+def _indifferent(exploration: Exploration, best: Candidate) -> str:
+    """Axes that make no difference at all at the best configuration."""
     names = []
-    for k, axis in enumerate(found.space.axes):
-        labels = [axis.levels[t[k]].label for t in found.indifferent if t[k] != best[k]]
+    for k, axis in enumerate(exploration.space.axes):
+        labels = [axis.levels[t[k]].label for t in exploration.indifferent if t[k] != best[k]]
         if labels:
             more = ", …" if len(labels) > 3 else ""
             names.append(f"{axis.name} ({', '.join(labels[:3])}{more})")
@@ -399,7 +421,7 @@ def _percent(share: float) -> str:
     return f"{quantities.digits(100 * share, 1 if share < 0.01 else 2)} %"
 
 
-def _whole(share: float) -> str:
+def _integer_percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 

@@ -1,4 +1,4 @@
-"""What was evaluated: in memory, and in a directory batch by batch, so that nothing finished is lost."""
+"""Evaluations: in memory, and in a directory batch by batch, so that nothing completed is lost."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class Record:
         self.infeasible: dict[Candidate, str] = {}
         self._means: dict[Candidate, tuple[int, dict[str, float]]] = {}
         self.evaluated_s = 0.0
-        self.made = 0
+        self.evaluations = 0
         self._directory = directory
         self._advanced = advanced
         self._batch = _FIRST_BATCH
         self._part = 0
 
     def feasible(self, candidate: Candidate) -> bool:
-        """Whether the candidate can be built; the reasons of those that cannot are counted."""
+        """True if the candidate can be built; the reasons of those that cannot are counted."""
         if candidate in self.measures:
             return True
         if candidate in self.infeasible:
@@ -72,36 +72,36 @@ class Record:
         return reason is None
 
     def reasons(self) -> dict[str, int]:
-        """How many candidates could not be built, by reason, most frequent first."""
+        """Number of candidates that cannot be built, by reason, most frequent first."""
         return dict(Counter(self.infeasible.values()).most_common())
 
     def evaluate(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> None:
-        """Evaluates what is missing of these candidates (those that can be built) on these seeds."""
+        """Evaluate the missing measures of these candidates (those that can be built) on these seeds."""
         by_missing: dict[tuple[int, ...], list[Candidate]] = {}
         for candidate in dict.fromkeys(candidates):
             if self.feasible(candidate):
-                known = self.measures.get(candidate, {})
-                missing = tuple(s for s in seeds if s not in known)
+                existing = self.measures.get(candidate, {})
+                missing = tuple(s for s in seeds if s not in existing)
                 if missing:
                     by_missing.setdefault(missing, []).append(candidate)
-        for missing, wanted in by_missing.items():
+        for missing, candidates_missing in by_missing.items():
             done = 0
-            while done < len(wanted):
+            while done < len(candidates_missing):
                 size = max(1, self._batch // len(missing))
-                self._evaluate_batch(wanted[done : done + size], missing)
+                self._evaluate_batch(candidates_missing[done : done + size], missing)
                 done += size
 
     def _evaluate_batch(self, batch: list[Candidate], seeds: tuple[int, ...]) -> None:
         began = time.monotonic()
-        found = self.evaluator.evaluate(batch, seeds)
+        results = self.evaluator.evaluate(batch, seeds)
         took = time.monotonic() - began
-        for candidate, measures in zip(batch, found, strict=True):
-            known = self.measures.setdefault(candidate, {})
-            known.update(zip(seeds, measures, strict=True))
+        for candidate, measures in zip(batch, results, strict=True):
+            existing = self.measures.setdefault(candidate, {})
+            existing.update(zip(seeds, measures, strict=True))
         if self._directory is not None:
             rows = [
                 (c, s, m)
-                for c, ms in zip(batch, found, strict=True)
+                for c, ms in zip(batch, results, strict=True)
                 for s, m in zip(seeds, ms, strict=True)
             ]
             self._part += 1
@@ -109,30 +109,33 @@ class Record:
             _write(_table(self.space, rows), part)
         n = len(batch) * len(seeds)
         self.evaluated_s += took
-        self.made += n
+        self.evaluations += n
         fitting = n * _BATCH_S / max(took, 1e-4)
         self._batch = max(1, round(min(fitting, 4 * self._batch)))
         self._advanced(n)
 
     def error(self, candidate: Candidate) -> str:
-        """What went wrong in the candidate's runs, empty if nothing did."""
+        """Error of the candidate's runs, empty if there is none."""
         measures = self.measures[candidate].items()
         return next((m.error for s, m in measures if m.error and s <= DRAWN), "")
 
     def mean(self, candidate: Candidate) -> dict[str, float]:
         """Means over the seeds at the platform's own values, by column; NaN for what is not there."""
-        known = self.measures[candidate]
-        kept = self._means.get(candidate)
-        if kept is None or kept[0] != len(known):
-            measures = [m for s, m in known.items() if s <= DRAWN]
-            kept = (len(known), {name: _mean([m[i] for m in measures]) for name, i in _COLUMNS})
-            self._means[candidate] = kept
-        return kept[1]
+        measured = self.measures[candidate]
+        cached = self._means.get(candidate)
+        if cached is None or cached[0] != len(measured):
+            measures = [m for s, m in measured.items() if s <= DRAWN]
+            cached = (
+                len(measured),
+                {name: _mean([m[i] for m in measures]) for name, i in _COLUMNS},
+            )
+            self._means[candidate] = cached
+        return cached[1]
 
     def values(self, candidate: Candidate, seed: int) -> dict[str, float]:
         """The columns of one measure, and the magnitudes of the axes by their key."""
         m = self.measures[candidate][seed]
-        return self.known(candidate) | {
+        return self.magnitudes(candidate) | {
             "makespan_s": m.makespan_s,
             "cost": np.nan if m.cost is None else m.cost,
             "energy_j": np.nan if m.energy_j is None else m.energy_j,
@@ -140,15 +143,15 @@ class Record:
             "network_bytes": float(m.network_bytes),
         }
 
-    def known(self, candidate: Candidate) -> dict[str, float]:
+    def magnitudes(self, candidate: Candidate) -> dict[str, float]:
         """The magnitudes of the axes by key, before anything is evaluated."""
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         for axis, level in zip(self.space.axes, self.space.levels(candidate), strict=True):
             if axis.name != "split" and level.magnitude is not None:
-                found[axis.name] = level.magnitude
+                values[axis.name] = level.magnitude
             elif axis.name == "split":
-                found.update({key: float(v) for key, v in level.values})
-        return found
+                values.update({key: float(v) for key, v in level.values})
+        return values
 
     def table(self) -> pa.Table:
         """All evaluations as the table `evaluations` of docs/formats.md, in order of candidate and seed."""
@@ -189,11 +192,11 @@ class Record:
     @staticmethod
     def _check_plan(plan_file: Path, plan: Mapping[str, Any]) -> None:
         try:
-            known = json.loads(plan_file.read_text())
+            stored = json.loads(plan_file.read_text())
         except (OSError, ValueError) as error:
             raise BadInput(f"{plan_file} cannot be read: {error}") from None
         for key, value in plan.items():
-            if not isinstance(known, dict) or known.get(key) != value:
+            if not isinstance(stored, dict) or stored.get(key) != value:
                 raise BadInput(
                     f"{plan_file} is of another {key}; expected the same workload, platform and axes "
                     "(objective, constraints, budget and seeds may change)"
@@ -203,19 +206,19 @@ class Record:
         assert self._directory is not None
         parts = sorted((self._directory / _PARTS).glob("*.parquet"))
         self._part = max((int(p.stem) for p in parts), default=0)
-        whole = self._directory / f"{TABLE}.parquet"
+        complete = self._directory / f"{TABLE}.parquet"
         count = 0
-        for path in ([whole] if whole.is_file() else []) + parts:
+        for path in ([complete] if complete.is_file() else []) + parts:
             try:
                 rows = pq.read_table(path).to_pylist()
             except (OSError, pa.ArrowException) as error:
                 raise BadInput(f"{path} cannot be read: {error}") from None
             for row in rows:
                 candidate = self.space.candidate(int(row["candidate_id"][1:]))
-                known = self.measures.setdefault(candidate, {})
+                existing = self.measures.setdefault(candidate, {})
                 seed = row["seed"] + (DRAWN if row["draw"] else 0)
-                count += seed not in known
-                known[seed] = Measure(**{k: row[k] for k in Measure._fields})
+                count += seed not in existing
+                existing[seed] = Measure(**{k: row[k] for k in Measure._fields})
         return count
 
     def close(self) -> None:
@@ -255,8 +258,8 @@ def _table(space: Space, rows: Sequence[tuple[Candidate, int, Measure]]) -> pa.T
     }
     for i, name in enumerate(Measure._fields):
         columns[name] = [m[i] for _, _, m in rows]
-    known = {c.name: c.arrow for c in TABLES[TABLE].columns}
-    arrays = {name: pa.array(v, known.get(name)) for name, v in columns.items()}
+    types = {c.name: c.arrow for c in TABLES[TABLE].columns}
+    arrays = {name: pa.array(v, types.get(name)) for name, v in columns.items()}
     for k, axis in enumerate(space.axes):
         arrays[axis.name] = pa.array([axis.levels[c[k]].label for c, _, _ in rows], pa.string())
     return described(TABLE, pa.table(arrays))

@@ -1,4 +1,4 @@
-"""What is asked of an exploration, from words, and what its evaluations depend on."""
+"""Question of an exploration, from its options, and the inputs of its evaluations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.platform.hosts import Platform
 
 
 def question_of(
-    space: Space, said: SpaceFile, constraints: Sequence[str], objective: str | None
+    space: Space, file: SpaceFile, constraints: Sequence[str], objective: str | None
 ) -> Question:
     """The question in words of a command line, beyond those of a file of the space."""
     keys = tuple(
@@ -25,18 +25,20 @@ def question_of(
         for key in axis.keys
         if key.endswith(".count") or all(level.magnitude is not None for level in axis.levels)
     )
-    conditions = [parse_constraint(c.text, c.at, keys) for c in said.constraints]
+    conditions = [parse_constraint(c.text, c.at, keys) for c in file.constraints]
     conditions += [parse_constraint(text, None, keys) for text in constraints]
-    wanted: Located | None = said.objective
+    objective_of_file: Located | None = file.objective
     if objective is not None:
         return Question(parse_objective(objective, None, keys), tuple(conditions))
-    if wanted is not None:
-        return Question(parse_objective(wanted.text, wanted.at, keys), tuple(conditions))
+    if objective_of_file is not None:
+        return Question(
+            parse_objective(objective_of_file.text, objective_of_file.at, keys), tuple(conditions)
+        )
     return Question(None, tuple(conditions))
 
 
 def plan_of(workload: Workload, platform: Platform, space: Space) -> dict[str, Any]:
-    """What evaluations depend on."""
+    """Inputs on which evaluations depend."""
     profiles = json.dumps([platform.plain, platform.document, platform.profiles], sort_keys=True)
     return {
         "schema": "penstock/exploration-plan/1",

@@ -1,4 +1,4 @@
-"""Whether the choice holds when what is not certain of the platform is drawn within its range."""
+"""Robustness of the choice when uncertain values of the platform are drawn within their ranges."""
 
 from __future__ import annotations
 

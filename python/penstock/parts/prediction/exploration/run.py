@@ -44,7 +44,7 @@ Losses = Callable[[list[Candidate]], list[float]]
 
 
 class Progress(Protocol):
-    """What is told while it runs."""
+    """Progress reports of an exploration."""
 
     def stage(self, what: str, total: int | None) -> None:
         """A new stage of `total` evaluations, None if not known."""
@@ -55,19 +55,20 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked for: an objective, or None for the Pareto set; conditions that must hold."""
+    """Question of an exploration: an objective, or None for the Pareto set; conditions that must hold."""
 
     objective: Objective | None = None
     constraints: tuple[Expression, ...] = ()
 
     def holds(self, values: dict[str, float]) -> bool:
-        """Whether all conditions hold."""
+        """True if all conditions hold."""
         return all(c.holds(values) for c in self.constraints)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to search. `most_seeds` seeds at most for what is near the best; `seed` is of the search itself."""
+    """Settings of the search. `most_seeds` seeds at most for what is near the best; `seed` is of the search
+    itself."""
 
     engine: str = "auto"
     budget: int | None = None
@@ -78,11 +79,11 @@ class Settings:
 
 @dataclass
 class Exploration:
-    """What was found. Candidates are of `record.space`; `front` is sorted by time.
+    """Result of an exploration. Candidates are of `record.space`; `front` is sorted by time.
 
     `selection` compares what is near the best (objective), or near the knee of the front; None where nothing
     was admissible or the exploration was stopped. `indifferent` differ from the best in one axis and give
-    exactly the same. `calibration` is what measured runs say, `overlap` what it leaves undecided.
+    exactly the same. `calibration` is that by measured runs, `overlap` what it leaves undecided.
     """
 
     question: Question
@@ -112,7 +113,7 @@ class Exploration:
 
     @property
     def complete(self) -> bool:
-        """Whether every combination was evaluated, or found not to be buildable or allowed."""
+        """True if every combination was evaluated, or is not buildable or not allowed."""
         return self.engine == "grid" and not self.stopped
 
     @cached_property
@@ -140,13 +141,13 @@ class _Explorer:
         self.refused: set[Candidate] = set()
 
     def allowed(self, candidate: Candidate) -> bool:
-        """Whether it can be built and breaks no condition that is known beforehand."""
+        """True if it can be built and breaks no condition that is known beforehand."""
         if candidate in self.refused:
             return False
         if not self.record.feasible(candidate):
             return False
         if self.early:
-            values = self.record.known(candidate) | {
+            values = self.record.magnitudes(candidate) | {
                 "hosts": float(self.evaluator.hosts(candidate))
             }
             if not all(c.holds(values) for c in self.early):
@@ -155,7 +156,7 @@ class _Explorer:
         return True
 
     def values(self, candidate: Candidate) -> dict[str, float]:
-        return self.record.mean(candidate) | self.record.known(candidate)
+        return self.record.mean(candidate) | self.record.magnitudes(candidate)
 
     def admissible(self, candidate: Candidate) -> bool:
         return not self.record.error(candidate) and self.question.holds(self.values(candidate))
@@ -177,12 +178,12 @@ class _Explorer:
     def choose(self) -> tuple[str, str, int]:
         """Engine, why, and how many configurations it may evaluate."""
         size, budget = self.space.size, self.settings.budget
-        asked = self.settings.engine
+        requested = self.settings.engine
         searching = budget or min(max(SEARCH_LEAST, round(SEARCH_SHARE * size)), SEARCH_MOST)
-        if asked == "grid":
+        if requested == "grid":
             return "grid", "asked for", size
-        if asked != "auto":
-            return asked, "asked for", min(searching, size)
+        if requested != "auto":
+            return requested, "asked for", min(searching, size)
         if budget is not None and size > budget:
             return "rrs", f"{size:,} configurations are more than the budget of {budget:,}", budget
         if size > GRID_POINTS:
@@ -206,11 +207,11 @@ class _Explorer:
         drawn = [self.space.candidate(int(n)) for n in sorted(numbers)]
         allowed = [c for c in drawn if self.allowed(c)]
         some = allowed[:: max(1, len(allowed) // _PILOT)][:_PILOT]
-        known = {c for c in some if c in self.record.measures}
+        existing = {c for c in some if c in self.record.measures}
         began = time.monotonic()
         self.progress.stage("estimating", len(some))
         self.record.evaluate(some, self.seeds[:1])
-        fresh = len(some) - len(known)
+        fresh = len(some) - len(existing)
         if not fresh:
             return None
         each = (time.monotonic() - began) / fresh
@@ -226,8 +227,8 @@ class _Explorer:
         seen: set[Candidate] = set()
         targets = self.targets()
         for i, target in enumerate(targets):
-            left = budget - len(self.record.measures)
-            share = math.ceil(left / (len(targets) - i))
+            remaining = budget - len(self.record.measures)
+            share = math.ceil(remaining / (len(targets) - i))
             if share <= 0:
                 break
             rng = np.random.default_rng([self.settings.seed, i])
@@ -245,16 +246,16 @@ class _Explorer:
         until = before + share
 
         def counted(batch: list[Candidate]) -> list[float]:
-            left = until - len(self.record.measures)
+            remaining = until - len(self.record.measures)
             fresh = [
                 c for c in dict.fromkeys(batch) if c not in self.record.measures and self.allowed(c)
             ]
-            dropped = set(fresh[left:]) if left < len(fresh) else set()
+            dropped = set(fresh[remaining:]) if remaining < len(fresh) else set()
             values = iter(losses([c for c in batch if c not in dropped]))
-            found = [math.inf if c in dropped else next(values) for c in batch]
+            losses_of_batch = [math.inf if c in dropped else next(values) for c in batch]
             if len(self.record.measures) >= until:
                 raise _Spent
-            return found
+            return losses_of_batch
 
         try:
             drive(engine, counted, seen, 50 * share + 1000)
@@ -262,7 +263,7 @@ class _Explorer:
             return
 
     def targets(self) -> list[Callable[[Candidate], float]]:
-        """What the search makes small in turn: the objective; else each metric, then the knee."""
+        """Quantities that the search minimises in turn: the objective; else each metric, then the knee."""
         objective = self.question.objective
         if objective is not None:
             return [lambda c: objective.loss(self.values(c))]
@@ -290,8 +291,8 @@ class _Explorer:
     _ideal_upto = 0
 
     def admissible_candidates(self) -> list[Candidate]:
-        found = [c for c in self.record.measures if self.allowed(c) and self.admissible(c)]
-        return sorted(found, key=self.space.number)
+        admissible = [c for c in self.record.measures if self.allowed(c) and self.admissible(c)]
+        return sorted(admissible, key=self.space.number)
 
 
 class _Spent(Exception):  # noqa: N818 - a signal, not an error
@@ -313,21 +314,21 @@ def explore(
     began = time.monotonic()
     check(question, settings, record.space, record.evaluator)
     explorer = _Explorer(record, question, settings, progress)
-    found = Exploration(question, settings, record, "", "", explorer.metrics)
-    found.calibration = calibration
+    exploration = Exploration(question, settings, record, "", "", explorer.metrics)
+    exploration.calibration = calibration
     try:
-        found.engine, found.engine_reason, budget = explorer.choose()
-        explorer.search(found.engine, budget)
-        _conclude(explorer, found)
+        exploration.engine, exploration.engine_reason, budget = explorer.choose()
+        explorer.search(exploration.engine, budget)
+        _conclude(explorer, exploration)
     except KeyboardInterrupt:
-        found.stopped = True
-        found.selection = None
-    _summarise(explorer, found)
-    found.wall_s = time.monotonic() - began
-    return found
+        exploration.stopped = True
+        exploration.selection = None
+    _summarise(explorer, exploration)
+    exploration.wall_s = time.monotonic() - began
+    return exploration
 
 
-def _conclude(explorer: _Explorer, found: Exploration) -> None:
+def _conclude(explorer: _Explorer, exploration: Exploration) -> None:
     """Front, selection, judgement, robustness of what the search evaluated."""
     record, settings = explorer.record, explorer.settings
     candidates = explorer.admissible_candidates()
@@ -346,39 +347,41 @@ def _conclude(explorer: _Explorer, found: Exploration) -> None:
             raise BadInput("a time, cost or energy of 0 has no knee; give --objective")
         by = ByKnee(record, explorer.metrics, front)
     stage("comparing the best", None)
-    found.selection, found.uncompared = compare(
+    exploration.selection, exploration.uncompared = compare(
         single, by, explorer.space.number, seeds, settings.level
     )
-    best = found.selection.best.candidate
+    best = exploration.selection.best.candidate
     if record.error(best):
-        found.selection = None
+        exploration.selection = None
         return
-    found.indifferent = indifferent(record, best, alike[best], seeds)
-    found.judgement = explorer.evaluator.judge(best)
-    if found.calibration is not None:
-        found.overlap = overlapping(found.calibration, best, single, by, explorer.space.number)
+    exploration.indifferent = indifferent(record, best, alike[best], seeds)
+    exploration.judgement = explorer.evaluator.judge(best)
+    if exploration.calibration is not None:
+        exploration.overlap = overlapping(
+            exploration.calibration, best, single, by, explorer.space.number
+        )
     if explorer.evaluator.uncertain:
-        found.robust = robustness(record, found.selection, single, by, stage)
+        exploration.robust = robustness(record, exploration.selection, single, by, stage)
 
 
-def _summarise(explorer: _Explorer, found: Exploration) -> None:
+def _summarise(explorer: _Explorer, exploration: Exploration) -> None:
     """Front, counts: from whatever was evaluated."""
     record = explorer.record
-    found.admissible = explorer.admissible_candidates()
+    exploration.admissible = explorer.admissible_candidates()
     for candidate in record.measures:
         error = record.error(candidate)
         if error:
-            found.failed[error] = found.failed.get(error, 0) + 1
-    found.broken = len(explorer.refused) + sum(
+            exploration.failed[error] = exploration.failed.get(error, 0) + 1
+    exploration.broken = len(explorer.refused) + sum(
         1
         for c in record.measures
         if c not in explorer.refused and not record.error(c) and not explorer.admissible(c)
     )
-    if found.admissible:
-        single = list(twins(record, found.admissible))
-        member = pareto(np.array([point(record, c, found.metrics) for c in single]))
+    if exploration.admissible:
+        single = list(twins(record, exploration.admissible))
+        member = pareto(np.array([point(record, c, exploration.metrics) for c in single]))
         front = [c for c, m in zip(single, member, strict=True) if m]
-        found.front = sorted(front, key=lambda c: record.mean(c)["makespan_s"])
+        exploration.front = sorted(front, key=lambda c: record.mean(c)["makespan_s"])
 
 
 def check(question: Question, settings: Settings, space: Space, evaluator: Evaluator) -> None:
@@ -398,5 +401,7 @@ def check(question: Question, settings: Settings, space: Space, evaluator: Evalu
                 raise BadInput(f"'{expression.text}' needs {what}; the platform has none")
         other = expression.currencies - {evaluator.currency}
         if other and evaluator.currency:
-            found = f"'{expression.text}' with an amount in {min(other)}"
-            raise BadInput(f"found {found}; expected {evaluator.currency}, the platform's currency")
+            amount = f"'{expression.text}' with an amount in {min(other)}"
+            raise BadInput(
+                f"found {amount}; expected {evaluator.currency}, the platform's currency"
+            )

@@ -1,4 +1,4 @@
-"""What candidates are judged by: the objective, or the distance to the best of everything at once."""
+"""Scores of candidates: the objective, or the distance to the best of everything at once."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ class ByObjective:
         self.record, self.objective = record, objective
 
     def of(self, candidate: Candidate) -> float:
-        return self.objective.loss(self.record.mean(candidate) | self.record.known(candidate))
+        return self.objective.loss(self.record.mean(candidate) | self.record.magnitudes(candidate))
 
     def scaled(self, candidate: Candidate, factors: Array) -> Array:
         """As `Yardstick`."""
-        mean, known = self.record.mean(candidate), self.record.known(candidate)
-        found = [
-            self.objective.loss(mean | {m: mean[m] * factor for m in METRICS} | known)
+        mean, magnitudes = self.record.mean(candidate), self.record.magnitudes(candidate)
+        losses = [
+            self.objective.loss(mean | {m: mean[m] * factor for m in METRICS} | magnitudes)
             for factor in factors.tolist()
         ]
-        return np.array(found)
+        return np.array(losses)
 
     def on_seeds(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> Array:
         self.record.evaluate(candidates, seeds)
@@ -91,16 +91,16 @@ class ByKnee:
 
     def on_seeds(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> Array:
         values, anchors = self._values(candidates, seeds), self._values(self._anchors, seeds)
-        whole = self._far(values.mean(axis=1), anchors.mean(axis=1))
+        distance = self._far(values.mean(axis=1), anchors.mean(axis=1))
         n = len(seeds)
         if n == 1:
-            return whole[:, None]
+            return distance[:, None]
         columns = []
         for s in range(n):
             rest = np.arange(n) != s
             without = self._far(values[:, rest].mean(axis=1), anchors[:, rest].mean(axis=1))
             with np.errstate(invalid="ignore"):  # what does not always end
-                columns.append(n * whole - (n - 1) * without)
+                columns.append(n * distance - (n - 1) * without)
         return np.stack(columns, axis=1)
 
     def on_draws(self, candidates: Sequence[Candidate], draws: Sequence[int]) -> Array:
@@ -119,12 +119,12 @@ class ByKnee:
     def _values(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> Array:
         """(candidates, seeds, metrics)."""
         self.record.evaluate(candidates, seeds)
-        found = [[self.record.measures[c][s] for s in seeds] for c in candidates]
-        return np.array([[[getattr(m, k) for k in self.metrics] for m in row] for row in found])
+        measures = [[self.record.measures[c][s] for s in seeds] for c in candidates]
+        return np.array([[[getattr(m, k) for k in self.metrics] for m in row] for row in measures])
 
 
 def _distance(points: Array, ideal: Array) -> Array:
     """Along the last axis; what is better than the ideal is at no distance from it."""
     logs = np.maximum(np.log(points / ideal), 0.0)
-    found: Array = np.sqrt((logs**2).sum(axis=-1))
-    return found
+    distances: Array = np.sqrt((logs**2).sum(axis=-1))
+    return distances

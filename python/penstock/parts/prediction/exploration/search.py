@@ -42,9 +42,9 @@ def drive(engine: Engine, losses: Losses, seen: set[Candidate], budget: int) -> 
             over = len(fresh) - (budget - spent)
             if over > 0:
                 dropped = set(fresh[len(fresh) - over :])
-                kept = [c for c in batch if c not in dropped]
-                losses(kept)
-                seen.update(kept)
+                within_budget = [c for c in batch if c not in dropped]
+                losses(within_budget)
+                seen.update(within_budget)
                 return budget
             values = losses(batch)
             seen.update(batch)
@@ -125,10 +125,10 @@ def _exploit(
     while True:
         batch: list[Candidate] = []
         for _ in range(8 * patience):
-            found = _near(space, rng, centre, side)
-            if found not in tried:
-                tried.add(found)
-                batch.append(found)
+            sample = _near(space, rng, centre, side)
+            if sample not in tried:
+                tried.add(sample)
+                batch.append(sample)
             if len(batch) == patience:
                 break
         better = False
@@ -186,13 +186,13 @@ def _anywhere(space: Space, rng: np.random.Generator) -> Candidate:
 
 def _near(space: Space, rng: np.random.Generator, centre: Candidate, side: float) -> Candidate:
     """A candidate of the neighbourhood whose side is that share of each axis; never the centre itself."""
-    found = [_shifted(a, rng, i, side) for a, i in zip(space.axes, centre, strict=True)]
-    if tuple(found) == centre:
+    levels = [_shifted(a, rng, i, side) for a, i in zip(space.axes, centre, strict=True)]
+    if tuple(levels) == centre:
         movable = [k for k, axis in enumerate(space.axes) if len(axis.levels) > 1]
         if movable:
             k = movable[int(rng.integers(len(movable)))]
-            found[k] = _step(space.axes[k], rng, centre[k])
-    return tuple(found)
+            levels[k] = _step(space.axes[k], rng, centre[k])
+    return tuple(levels)
 
 
 def _shifted(axis: Axis, rng: np.random.Generator, index: int, side: float) -> int:

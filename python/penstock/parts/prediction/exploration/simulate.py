@@ -56,21 +56,21 @@ class Simulated:
         return self._composer.reason(candidate)
 
     def hosts(self, candidate: Candidate) -> int:
-        found = self._composer.hosts(candidate)
-        assert isinstance(found, Hosts)
-        return found.count
+        hosts = self._composer.hosts(candidate)
+        assert isinstance(hosts, Hosts)
+        return hosts.count
 
     def evaluate(
         self, candidates: Sequence[Candidate], seeds: Sequence[int]
     ) -> list[list[Measure]]:
         own = [s for s in seeds if s <= DRAWN]
         rows = self._evaluate(self._composer, candidates, own) if own else [[] for _ in candidates]
-        found = [dict(zip(own, row, strict=True)) for row in rows]
+        by_seed = [dict(zip(own, row, strict=True)) for row in rows]
         for seed in (s for s in seeds if s > DRAWN):
             row = self._evaluate(self._draw(seed - DRAWN), candidates, [seed - DRAWN])
-            for known, measures in zip(found, row, strict=True):
-                known[seed] = measures[0]
-        return [[known[s] for s in seeds] for known in found]
+            for measures_by_seed, measures in zip(by_seed, row, strict=True):
+                measures_by_seed[seed] = measures[0]
+        return [[measures_by_seed[s] for s in seeds] for measures_by_seed in by_seed]
 
     @property
     def uncertain(self) -> bool:
@@ -91,27 +91,27 @@ class Simulated:
             outcomes = self._native.simulate_many(networks, list(seeds), self.threads)
         except ValueError as error:
             raise BadInput(f"the simulator refuses this: {error}") from None
-        found = []
+        rows = []
         for candidate, texts in zip(candidates, outcomes, strict=True):
             hosts = composer.hosts(candidate)
             assert isinstance(hosts, Hosts)
             meter = self._meters.setdefault(id(hosts), _Meter(hosts))
-            found.append([meter.measure(json.loads(text)) for text in texts])
-        return found
+            rows.append([meter.measure(json.loads(text)) for text in texts])
+        return rows
 
     def judge(self, candidate: Candidate) -> dict[str, Any]:
         """As `Evaluator`: the candidate's full prediction."""
         platform = self.platform.with_values(self._composer.values(candidate))
         try:
-            made = predict(self.workload, platform, threads=self.threads)
+            prediction = predict(self.workload, platform, threads=self.threads)
         except PenstockError as error:  # on some seed it cannot end: its store fills up
             return {"verdict": "outside", "reasons": [str(error)]}
         return {
-            "verdict": made.applies.verdict,
-            "reasons": [r.text for r in made.applies.reasons if r.severity != "note"],
-            "makespan_s": made.makespan_s,
-            "interval": made.interval.to_dict(),
-            "bottleneck": None if made.bottleneck is None else made.bottleneck.words,
+            "verdict": prediction.applies.verdict,
+            "reasons": [r.text for r in prediction.applies.reasons if r.severity != "note"],
+            "makespan_s": prediction.makespan_s,
+            "interval": prediction.interval.to_dict(),
+            "bottleneck": None if prediction.bottleneck is None else prediction.bottleneck.text,
         }
 
 

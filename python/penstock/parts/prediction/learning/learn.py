@@ -46,7 +46,7 @@ _COMPUTING_REQUEST = 128 << 10
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked of `learn`. `points`: how many at most; `cell_s`: longest time of a point."""
+    """Request to `learn`. `points`: at most as many; `cell_s`: longest time of a point."""
 
     directory: Path
     space: Space
@@ -63,17 +63,17 @@ class Wanted:
 
 @dataclass
 class Learning:
-    """What `learn` came to; no model if it was interrupted."""
+    """Result of `learn`; no model if it was interrupted."""
 
     out: Path
     model: BlackBoxModel | None = None
     interrupted: bool = False
-    left_out: tuple[tuple[str, str], ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
     rounds: int = 0
 
 
 def points_in(budget_s: float, cell_s: float) -> int:
-    """How many points fit into a time."""
+    """Number of points that fit into a time."""
     return max(LEAST_POINTS, int(budget_s / (cell_s + AROUND_S)))
 
 
@@ -92,48 +92,48 @@ def check_ground(directory: Path, out: Path) -> None:
 
 
 def learn(
-    wanted: Wanted, out: Path, *, resume: bool, quiet: bool, say: Callable[[str], None]
+    request: Wanted, out: Path, *, resume: bool, quiet: bool, say: Callable[[str], None]
 ) -> Learning:
     """Measures and learns; writes model.json, tree.txt, tree.json, points.csv and tree.svg into `out`.
 
     Raises BadInput for what cannot be measured or resumed, PenstockError if the storage is too full or fails.
     """
-    check_ground(wanted.directory, out)
+    check_ground(request.directory, out)
     planned: list[Run] = frozen_runs(out) if resume else []
-    _refuse_other(planned, wanted.space, out)
+    _refuse_other(planned, request.space, out)
     result = Learning(out)
-    found: list[Measured] = []
+    results: list[Measured] = []
     while True:
-        runs = planned if result.rounds == 0 and planned else _next(wanted, planned, found, say)
+        runs = planned if result.rounds == 0 and planned else _next(request, planned, results, say)
         if len(runs) == len(planned) and result.rounds > 0:
             break
         planned = runs
-        made = make_runs(
-            wanted.directory,
+        campaign = make_runs(
+            request.directory,
             out,
             planned,
-            wanted.cell_s,
+            request.cell_s,
             resume=resume or result.rounds > 0,
             quiet=quiet,
         )
         result.rounds += 1
-        if made.interrupted:
+        if campaign.interrupted:
             result.interrupted = True
             return result
-        assert made.analysis is not None
-        found, left_out = measured(out, made.analysis.runs)
-        result.left_out = tuple(left_out)
-        if not found:
-            raise PenstockError(f"no point could be measured: {left_out[0][1]}")
-    result.model = _model(wanted, found, result)
+        assert campaign.analysis is not None
+        results, skipped = measured(out, campaign.analysis.runs)
+        result.skipped = tuple(skipped)
+        if not results:
+            raise PenstockError(f"no point could be measured: {skipped[0][1]}")
+    result.model = _model(request, results, result)
     write_results(result.model, out)
     return result
 
 
 def _refuse_other(planned: Sequence[Run], space: Space, out: Path) -> None:
-    known = set(space.grid())
+    points = set(space.grid())
     for run in planned:
-        if isinstance(run, Point) and run not in known:
+        if isinstance(run, Point) and run not in points:
             raise BadInput(
                 f"{out} holds points of another space ({run.name}); put --dimension and --space back, or "
                 "choose another -o"
@@ -141,50 +141,50 @@ def _refuse_other(planned: Sequence[Run], space: Space, out: Path) -> None:
 
 
 def _next(
-    wanted: Wanted, planned: list[Run], found: list[Measured], say: Callable[[str], None]
+    request: Wanted, planned: list[Run], results: list[Measured], say: Callable[[str], None]
 ) -> list[Run]:
     """The runs planned so far and those of the next round; the same list when there is nothing more."""
     points = [r for r in planned if isinstance(r, Point)]
-    known = points_of(found)
-    candidates = wanted.space.grid()
-    if wanted.subsample:
-        first = exploratory(wanted.space)
+    rates = points_of(results)
+    candidates = request.space.grid()
+    if request.subsample:
+        first = exploratory(request.space)
         if not planned:
             say(f"exploring the dimensions: {len(first)} points")
             return list(first)
-        kept = subspace(wanted.space, {p: known[p] for p in first if p in known})
+        subset = subspace(request.space, {p: rates[p] for p in first if p in rates})
         if len(points) <= len(first):
-            say(f"dimensions that matter: {_values(kept)}")
-        candidates = kept.grid()
-    total = max(min(wanted.points, len(set(candidates) | set(points))), len(points))
+            say(f"dimensions that matter: {_values(subset)}")
+        candidates = subset.grid()
+    total = max(min(request.points, len(set(candidates) | set(points))), len(points))
     if len(points) < total:
-        new = _new_points(wanted, points, known, candidates, total)
+        new = _new_points(request, points, rates, candidates, total)
         if planned:
             say(f"{len(points)} of {total} points are there; {len(new)} more where least is known")
         if new:
             return [*planned, *new]
-    if wanted.overlap and not any(isinstance(r, Computing) for r in planned):
-        return [*planned, *_computing(wanted.space, known)]
+    if request.overlap and not any(isinstance(r, Computing) for r in planned):
+        return [*planned, *_computing(request.space, rates)]
     return planned
 
 
 def _values(space: Space) -> str:
-    said = [f"{d.removesuffix('_bytes')} {len(space.values(d))}" for d in vars(space)]
-    return ", ".join(said) + " values"
+    counts = [f"{d.removesuffix('_bytes')} {len(space.values(d))}" for d in vars(space)]
+    return ", ".join(counts) + " values"
 
 
 def _new_points(
-    wanted: Wanted,
+    request: Wanted,
     points: list[Point],
-    known: dict[Point, float],
+    rates: dict[Point, float],
     candidates: list[Point],
     total: int,
 ) -> list[Point]:
-    left = [p for p in candidates if p not in set(points)]
-    if not wanted.adaptive:
-        return _shuffled(balanced(left, total - len(points), wanted.seed), wanted.seed)
-    failed = len(points) - len(known)  # is not made again, and counts
-    return next_round(wanted.space, known, left, total - failed, wanted.seed)
+    remaining = [p for p in candidates if p not in set(points)]
+    if not request.adaptive:
+        return _shuffled(balanced(remaining, total - len(points), request.seed), request.seed)
+    failed = len(points) - len(rates)  # is not made again, and counts
+    return next_round(request.space, rates, remaining, total - failed, request.seed)
 
 
 def _shuffled(points: list[Point], seed: int) -> list[Point]:
@@ -192,17 +192,19 @@ def _shuffled(points: list[Point], seed: int) -> list[Point]:
     return [points[i] for i in np.random.default_rng(seed).permutation(len(points))]
 
 
-def _computing(space: Space, known: dict[Point, float]) -> list[Run]:
+def _computing(space: Space, rates_of_points: dict[Point, float]) -> list[Run]:
     """A scan alone, and scans that compute for a half, once and twice the time of reading; none where
     buffered reading is not part of the space."""
     if "buffered" not in space.access or "read" not in space.operation:
         return []
-    rates = [x for p, x in known.items() if p.operation == "read" and p.pattern == "sequential"]
+    rates = [
+        x for p, x in rates_of_points.items() if p.operation == "read" and p.pattern == "sequential"
+    ]
     if not rates:
         return []
     alone = [
         x
-        for p, x in known.items()
+        for p, x in rates_of_points.items()
         if (p.operation, p.pattern, p.clients) == ("read", "sequential", 0)
     ]
     io_ns = 1e9 / float(np.median(alone or rates))
@@ -215,32 +217,32 @@ def _scanned(space: Space) -> int:
     return min(max(space.data_bytes), 128 * MIB)
 
 
-def _model(wanted: Wanted, found: list[Measured], result: Learning) -> BlackBoxModel:
-    known = points_of(found)
+def _model(request: Wanted, results: list[Measured], result: Learning) -> BlackBoxModel:
+    rates = points_of(results)
     model = learnt(
-        wanted.space,
-        list(known),
-        list(known.values()),
-        chosen=wanted.kind,
-        depth=wanted.depth,
-        leaves=wanted.leaves,
-        storage=storage_facts(wanted.directory),
-        seed=wanted.seed,
+        request.space,
+        list(rates),
+        list(rates.values()),
+        chosen=request.kind,
+        depth=request.depth,
+        leaves=request.leaves,
+        storage=storage_facts(request.directory),
+        seed=request.seed,
     )
-    model.storage["cell_s"] = wanted.cell_s
-    model.overlap, model.cpu_s_per_byte = overlap_of(found)
-    model.notes = [f"left out: {name}: {reason}" for name, reason in result.left_out]
+    model.storage["cell_s"] = request.cell_s
+    model.overlap, model.cpu_s_per_byte = overlap_of(results)
+    model.notes = [f"left out: {name}: {reason}" for name, reason in result.skipped]
     return model
 
 
-def overlap_of(found: Sequence[Measured]) -> tuple[Overlap | None, float | None]:
+def overlap_of(results: Sequence[Measured]) -> tuple[Overlap | None, float | None]:
     """ω from the scans that computed, and what reading itself costs of a processor [s per byte]."""
-    scans = [m for m in found if isinstance(m.run, Computing)]
+    scans = [m for m in results if isinstance(m.run, Computing)]
     plain = [m for m in scans if m.run.cpu_ns_per_byte == 0.0]  # type: ignore[union-attr]
     busy = [m for m in scans if m not in plain]
     alone = [
         m.cpu_s_per_byte
-        for m in found
+        for m in results
         if isinstance(m.run, Point)
         and (m.run.operation, m.run.pattern, m.run.clients) == ("read", "sequential", 0)
     ]
@@ -249,9 +251,12 @@ def overlap_of(found: Sequence[Measured]) -> tuple[Overlap | None, float | None]
         return None, own
     io = [1 / plain[0].throughput_bps] * len(busy)
     cpu = [m.cpu_s_per_byte for m in busy]
-    whole = [1 / m.throughput_bps for m in busy]
-    omega = fitted_overlap(io, cpu, whole)
-    off = [abs(with_computing(i, c, omega) / t - 1) for i, c, t in zip(io, cpu, whole, strict=True)]
+    measured_s = [1 / m.throughput_bps for m in busy]
+    omega = fitted_overlap(io, cpu, measured_s)
+    off = [
+        abs(with_computing(i, c, omega) / t - 1)
+        for i, c, t in zip(io, cpu, measured_s, strict=True)
+    ]
     return Overlap(omega, len(busy), max(off)), own
 
 

@@ -54,7 +54,7 @@ Run = Point | Computing
 
 @dataclass(frozen=True)
 class Measured:
-    """What one run gave: throughput of one client [bytes/s], processor time per byte [s]."""
+    """Measurement of one run: throughput of one client [bytes/s], processor time per byte [s]."""
 
     run: Run
     throughput_bps: float
@@ -82,7 +82,7 @@ def learn_study(directory: Path, runs: Sequence[Run], cell_s: float, seed: int =
     clients = max(p.clients for p in points) + 1
     data = -(-max(p.data_bytes for p in points) // _GRAIN) * _GRAIN
     longest_s = 300 + cell_s
-    said = {
+    document_ = {
         "penstock": 1,
         "name": STUDY_NAME,
         "question": "What does this storage give to one client?",
@@ -118,7 +118,7 @@ def learn_study(directory: Path, runs: Sequence[Run], cell_s: float, seed: int =
         "responses": {"time": {"from": "wall_s", "unit": "s", "better": "lower"}},
         "observers": {"monitor": None},
     }
-    return read_study(dump(said).encode(), Path(f"{STUDY_NAME}.study.yaml"))
+    return read_study(dump(document_).encode(), Path(f"{STUDY_NAME}.study.yaml"))
 
 
 def _command(run: Run, cell_s: float) -> str:
@@ -134,7 +134,7 @@ def _command(run: Run, cell_s: float) -> str:
 def fio_options(point: Point, cell_s: float) -> str:
     """The fio job of a point, less what all points share."""
     shares = skew(point.pattern)
-    words = [
+    arguments = [
         "--name=client",
         "--fadvise_hint=0",
         "--randrepeat=0",
@@ -148,13 +148,13 @@ def fio_options(point: Point, cell_s: float) -> str:
     if shares:
         x, y = shares
         zones = f"zoned:{x}/{y}:{100 - x}/{100 - y}"
-        words += ["--norandommap", f"--random_distribution={zones}"]
+        arguments += ["--norandommap", f"--random_distribution={zones}"]
     if point.operation == "write":
         behind = max(1, min(_BEHIND_REQUESTS, _BEHIND_BYTES // point.request_bytes))
-        words.append("--end_fsync=1")
+        arguments.append("--end_fsync=1")
         if point.access == "buffered":
-            words.append(f"--sync_file_range=wait_before,write:{behind}")
-    return " ".join(words)
+            arguments.append(f"--sync_file_range=wait_before,write:{behind}")
+    return " ".join(arguments)
 
 
 def frozen_runs(out: Path) -> list[Run]:
@@ -180,27 +180,28 @@ def make_runs(
 
 
 def measured(out: Path, runs: pd.DataFrame) -> tuple[list[Measured], list[tuple[str, str]]]:
-    """What the valid runs of `out` gave, in the order they were made; and names and reasons of the others."""
-    found: list[Measured] = []
-    left_out: list[tuple[str, str]] = []
+    """Measurements of the valid runs of `out`, in the order of execution; and names and reasons of the
+    others."""
+    results: list[Measured] = []
+    skipped: list[tuple[str, str]] = []
     for row in runs.sort_values("run_order").to_dict("records"):
         name = str(row["point"])
         try:
             if row["validity"] != "valid":
                 raise PenstockError(str(row["reason"]))
             bundle = Bundle.open(out / "runs" / str(row["run_id"])).path / "workload"
-            found.append(_read(run_of(name), bundle))
+            results.append(_read(run_of(name), bundle))
         except (PenstockError, OSError) as error:
-            left_out.append((name, str(error)))
-    return found, left_out
+            skipped.append((name, str(error)))
+    return results, skipped
 
 
 def _read(run: Run, place: Path) -> Measured:
     if isinstance(run, Computing):
-        said = document((place / _COMPUTED).read_text(), _COMPUTED)
+        times = document((place / _COMPUTED).read_text(), _COMPUTED)
         # with waiting for a processor, so that a busy host does not look like a storage that cannot overlap
-        spent_s = said["computing_wall_s"] if run.cpu_ns_per_byte else 0.0
-        return Measured(run, said["bytes"] / said["wall_s"], spent_s / said["bytes"])
+        spent_s = times["computing_wall_s"] if run.cpu_ns_per_byte else 0.0
+        return Measured(run, times["bytes"] / times["wall_s"], spent_s / times["bytes"])
     values = parse_fio(place, "", "", 0.0)
     total = values["bytes"].value
     if total <= 0 or values["bandwidth"].value <= 0:
@@ -211,13 +212,13 @@ def _read(run: Run, place: Path) -> Measured:
     return Measured(run, values["bandwidth"].value / threads, share * seconds * threads / total)
 
 
-def points_of(found: Iterable[Measured]) -> dict[Point, float]:
+def points_of(results: Iterable[Measured]) -> dict[Point, float]:
     """Throughput of the points among what was measured."""
-    return {m.run: m.throughput_bps for m in found if isinstance(m.run, Point)}
+    return {m.run: m.throughput_bps for m in results if isinstance(m.run, Point)}
 
 
 def storage_facts(directory: Path) -> dict[str, Any]:
-    """What is known of the storage of a directory: file system, host, kernel."""
+    """Facts on the storage of a directory: file system, host, kernel."""
     facts = os.uname()
     space = os.statvfs(directory)
     return {

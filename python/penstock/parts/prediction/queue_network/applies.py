@@ -1,4 +1,4 @@
-"""Whether the model applies to what it was asked: ok, caution or outside, each with its reasons.
+"""Applicability of the model to a prediction: ok, caution or outside, each with its reasons.
 
 `outside` means: no recommendation is made from this prediction. A note changes no verdict.
 """
@@ -68,9 +68,9 @@ class Applies:
     def of(cls, reasons: Iterable[Reason]) -> Applies:
         """The verdict that these reasons give."""
         order = ("outside", "caution", "note")
-        found = sorted(reasons, key=lambda r: order.index(r.severity))
-        verdict: Any = _VERDICTS[found[0].severity] if found else "ok"
-        return cls(verdict, tuple(found))
+        ordered = sorted(reasons, key=lambda r: order.index(r.severity))
+        verdict: Any = _VERDICTS[ordered[0].severity] if ordered else "ok"
+        return cls(verdict, tuple(ordered))
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Used:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What the rules look at. Everything is optional: what is not known raises no reason."""
+    """Inputs of the rules. Everything is optional: a missing value raises no reason."""
 
     stations: Sequence[Mapping[str, Any]] = ()
     stages: Sequence[Mapping[str, Any]] = ()
@@ -113,7 +113,7 @@ class Conditions:
     predictions: int = 0
     #: half of the calibrated interval as a share of the prediction; None: not calibrated
     half_width: float | None = None
-    calibration_asked: bool = False
+    own_calibration: bool = False
     level: float = 0.9
     draws: int = 0
     least_draws: int = 0
@@ -123,8 +123,8 @@ class Conditions:
 
 def judge(conditions: Conditions) -> Applies:
     """Verdict and reasons."""
-    found = [reason for rule in RULES for reason in rule(conditions)]
-    return Applies.of([*found, *conditions.platform])
+    reasons = [reason for rule in RULES for reason in rule(conditions)]
+    return Applies.of([*reasons, *conditions.platform])
 
 
 def _error(c: Conditions) -> list[Reason]:
@@ -189,21 +189,21 @@ def _small_operations(c: Conditions) -> list[Reason]:
 
 
 def _range(c: Conditions) -> list[Reason]:
-    found = []
+    reasons = []
     for use in c.used:
         if use.low <= use.value <= use.high:
             continue
         beyond = use.value / use.high if use.value > use.high else use.low / max(use.value, 1e-300)
         far = beyond > FAR_BEYOND
         text = (
-            f"{use.name} is {_told(use.value, use.unit)}; it was measured between {_told(use.low, use.unit)} "
-            f"and {_told(use.high, use.unit)}"
+            f"{use.name} is {_text(use.value, use.unit)}; it was measured between {_text(use.low, use.unit)} "
+            f"and {_text(use.high, use.unit)}"
         )
-        found.append(Reason("beyond-measured", "outside" if far else "caution", text))
-    return found
+        reasons.append(Reason("beyond-measured", "outside" if far else "caution", text))
+    return reasons
 
 
-def _told(value: float, unit: str) -> str:
+def _text(value: float, unit: str) -> str:
     return quantities.size(value) if unit == "B" else f"{value:g} {unit}".strip()
 
 
@@ -230,8 +230,8 @@ def _ruled_out(c: Conditions) -> list[Reason]:
 def _operations(c: Conditions) -> list[Reason]:
     if not any(c.unmodelled.values()):
         return []
-    told = ", ".join(f"{n:,} {op}" for op, n in sorted(c.unmodelled.items()) if n)
-    text = f"the workload has operations that are not simulated: {told}"
+    counts = ", ".join(f"{n:,} {op}" for op, n in sorted(c.unmodelled.items()) if n)
+    text = f"the workload has operations that are not simulated: {counts}"
     return [Reason("unmodelled-operations", "caution", text)]
 
 
@@ -248,30 +248,30 @@ def _capacity(c: Conditions) -> list[Reason]:
 
 def _unequal(c: Conditions) -> list[Reason]:
     """One reason for links and one for storage: hosts that hold parts of the same data at other rates."""
-    found = []
+    reasons = []
     for part in ("links", "storage"):
-        told = [_slower(rates) for rates in c.spread if rates.part == part and rates.slow]
-        if told:
+        texts = [_slower(rates) for rates in c.spread if rates.part == part and rates.slow]
+        if texts:
             differ = "differ" if part == "links" else "differs"
             text = (
                 f"data are spread over hosts whose {part} {differ} by more than {quantities.share(UNEQUAL)}: "
-                f"{'; '.join(told)}. In the model the slowest decides; a store that weighs hosts, or reads "
+                f"{'; '.join(texts)}. In the model the slowest decides; a store that weighs hosts, or reads "
                 "around slow ones, does otherwise"
             )
-            found.append(Reason(f"unequal-{part}", "caution", text))
-    return found
+            reasons.append(Reason(f"unequal-{part}", "caution", text))
+    return reasons
 
 
 def _slower(rates: Rates) -> str:
     """`store-3 receives at 10 % of what store-0 does, 119 MiB/s`."""
     slow = rates.slow
     shown = list(slow)[:_HOSTS_NAMED]
-    left = len(slow) - len(shown)
+    n_more = len(slow) - len(shown)
     low, high = (quantities.share(slow[h]) for h in (shown[0], list(slow)[-1]))
     share = low if low == high else f"{low} to {high}"
     fastest = rates.by_host[rates.fastest]
     verb = rates.verb if len(slow) == 1 else rates.verb.removesuffix("s")
-    named = listed([*shown, f"{left:,} more"] if left else shown)
+    named = listed([*shown, f"{n_more:,} more"] if n_more else shown)
     rate = f"{quantities.size(fastest)}/s" if math.isfinite(fastest) else "which takes no time"
     return f"{named} {verb} at {share} of what {rates.fastest} does, {rate}"
 
@@ -290,13 +290,13 @@ def _pairs(c: Conditions) -> list[Reason]:
     if rank <= c.pairs:
         if not 0 < c.predictions < need:
             return []
-        told = counted(c.predictions, "prediction")
+        number = counted(c.predictions, "prediction")
         text = (
-            f"the {c.pairs:,} measured runs of the calibration are of {told}: of other workloads and "
+            f"the {c.pairs:,} measured runs of the calibration are of {number}: of other workloads and "
             "configurations it says little"
         )
         return [Reason("few-predictions", "note", text)]
-    if c.pairs == 0 and not c.calibration_asked:
+    if c.pairs == 0 and not c.own_calibration:
         text = (
             "the interval comes from the simulation alone: no measured run calibrates it "
             f"({need:,} needed)"

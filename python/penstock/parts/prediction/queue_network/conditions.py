@@ -1,4 +1,4 @@
-"""What the rules of applicability look at, gathered from workload, platform and outcomes."""
+"""Inputs of the rules of applicability, gathered from workload, platform and outcomes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Row = dict[str, Any]
 #: how the reader of WfFormat says that files are as a generator made them
 _ALIKE = "as large as all others of their kind"
 #: how the reader of traced runs says what a workload has no operation for
-_LEFT_OUT = re.compile(r"(\d+) (.+) are not simulated")
+_NOT_SIMULATED = re.compile(r"(\d+) (.+) are not simulated")
 #: how a fitted profile's source says which request sizes were measured
 _SIZES = re.compile(r"request sizes (\d+) to (\d+) B")
 
@@ -48,7 +48,7 @@ def conditions(
         spread=spread_rates(workload, network, stages, hosts),
         uniform=next((n for n in workload.notes if _ALIKE in n), ""),
         notes=[
-            *(n for n in workload.notes if _ALIKE not in n and not _LEFT_OUT.fullmatch(n)),
+            *(n for n in workload.notes if _ALIKE not in n and not _NOT_SIMULATED.fullmatch(n)),
             *not_predicted(platform),
         ],
         platform=measured_badly(platform),
@@ -58,30 +58,30 @@ def conditions(
 
 def profiles_of(network: Row) -> dict[str, Row]:
     """The storage profiles in use, by name."""
-    found: dict[str, Row] = {}
+    profiles: dict[str, Row] = {}
     for host in network["hosts"]:
         profile = (host.get("storage") or {}).get("profile")
         if profile is not None:
-            found.setdefault(str(profile.get("name")), profile)
-    return found
+            profiles.setdefault(str(profile.get("name")), profile)
+    return profiles
 
 
 def profiled_range(profiles: Iterable[Row], chunk_bytes: float) -> list[Used]:
     """The chunk size beside the request sizes that fitted profiles were measured with."""
-    found = []
+    used = []
     for profile in profiles:
-        told = " ".join(str(s.get("what", "")) for s in profile.get("source") or [])
-        match = _SIZES.search(told)
+        sources = " ".join(str(s.get("what", "")) for s in profile.get("source") or [])
+        match = _SIZES.search(sources)
         if match:
             low, high = float(match.group(1)), float(match.group(2))
             name = f"the chunk size on {profile.get('name')}"
-            found.append(Used(name, chunk_bytes, low, high, "B"))
-    return found
+            used.append(Used(name, chunk_bytes, low, high, "B"))
+    return used
 
 
 def history(profiles: Iterable[Row], chunk_bytes: int) -> dict[str, float]:
     """Profile → random over sequential mean service time of a chunk, the larger of reads and writes."""
-    found = {}
+    ratio_by_profile = {}
     for values in profiles:
         profile = StorageProfile.from_dict(values)
         ratios = []
@@ -89,8 +89,8 @@ def history(profiles: Iterable[Row], chunk_bytes: int) -> dict[str, float]:
             sequential = profile.moments(op, True, chunk_bytes).mean
             if sequential > 0:
                 ratios.append(profile.moments(op, False, chunk_bytes).mean / sequential)
-        found[profile.name] = max(ratios, default=1.0)
-    return found
+        ratio_by_profile[profile.name] = max(ratios, default=1.0)
+    return ratio_by_profile
 
 
 def stored(network: Row, hosts: Sequence[Row]) -> dict[str, tuple[float, float]]:
@@ -115,5 +115,5 @@ def small_operations(workload: Workload) -> tuple[int, int]:
 
 def unmodelled(workload: Workload) -> dict[str, int]:
     """Operations of a traced run that its workload leaves out → how many."""
-    matches = (_LEFT_OUT.fullmatch(note) for note in workload.notes)
+    matches = (_NOT_SIMULATED.fullmatch(note) for note in workload.notes)
     return {m.group(2): int(m.group(1)) for m in matches if m}

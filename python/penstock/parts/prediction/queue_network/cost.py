@@ -1,4 +1,4 @@
-"""What a run costs: hosts × time × price."""
+"""Cost of a run: hosts × time × price."""
 
 from __future__ import annotations
 

@@ -40,12 +40,12 @@ class Energy:
     """Joules of a run, by host and by state; `interval`: of a single run's total."""
 
     hosts: tuple[HostEnergy, ...]
-    left_out: tuple[str, ...] = ()
+    omitted: tuple[str, ...] = ()
     interval: Interval | None = None
 
     @property
     def total_j(self) -> float:
-        """Of all hosts counted."""
+        """Energy of all counted hosts."""
         return math.fsum(h.total_j for h in self.hosts)
 
     def by_state(self) -> dict[str, float]:
@@ -60,7 +60,7 @@ class Energy:
             "interval": None if self.interval is None else self.interval.ends(),
             "by_state_j": self.by_state(),
             "by_host_j": {h.host: h.total_j for h in self.hosts},
-            "left_out": list(self.left_out),
+            "left_out": list(self.omitted),
         }
 
 
@@ -72,7 +72,7 @@ def host_energy(
     States are taken as not overlapping, so a host that is in several at once draws the sum of their powers;
     with `power.cap` the mean power stays at or below the peak.
     """
-    found = HostEnergy(
+    energy = HostEnergy(
         host,
         power.idle_j(makespan_s, app_s + storage_s + network_s),
         power.app_w * app_s,
@@ -81,8 +81,8 @@ def host_energy(
     )
     if power.cap and power.peak_w is not None:
         most_j = power.peak_w * makespan_s
-        return replace(found, capped_j=min(0.0, most_j - found.total_j))
-    return found
+        return replace(energy, capped_j=min(0.0, most_j - energy.total_j))
+    return energy
 
 
 def run_energy(
@@ -95,12 +95,12 @@ def run_energy(
     `hosts` are the outcome's rows (`name`, `app_s`, `storage_s`, `network_s`); `powers` by host name. Hosts
     without one are left out, as a platform leaves out its managers.
     """
-    found, missing = [], []
+    energies, missing = [], []
     for row in hosts:
         name = str(row["name"])
         if name not in powers:
             missing.append(name)
             continue
         times = (float(row["app_s"]), float(row["storage_s"]), float(row["network_s"]))
-        found.append(host_energy(name, powers[name], makespan_s, *times))
-    return Energy(tuple(found), tuple(missing))
+        energies.append(host_energy(name, powers[name], makespan_s, *times))
+    return Energy(tuple(energies), tuple(missing))

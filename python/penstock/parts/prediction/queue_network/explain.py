@@ -1,4 +1,4 @@
-"""Why the answer is what it is: sensitivity to what is not certain, what to measure next, frequencies."""
+"""Explanation of a prediction: sensitivity to uncertain values, what to measure next, frequencies."""
 
 from __future__ import annotations
 
@@ -71,19 +71,19 @@ def next_measurement(
     seeds: Sequence[int],
     level: float,
 ) -> Row:
-    """What `measure_next` says; `draws` are the makespans of the interval, one per seed."""
+    """The row `measure_next`; `draws` are the makespans of the interval, one per seed."""
     by_path = {v.path: v.text for v in uncertain_values(platform)}
 
     def width_without(path: str) -> float:
         """The same draws with this one value known to be what it is now."""
-        known = (
+        platforms = (
             p.with_values({path: by_path[path]}).lower() for p in sampled(platform, len(seeds))
         )
-        outcomes = simulator.paired(known, seeds)
+        outcomes = simulator.paired(platforms, seeds)
         return order_statistics([makespan(o) for o in outcomes], level).width
 
     def related(path: str) -> bool:
-        """Whether the makespans of the draws rise or fall with what was drawn for the value."""
+        """True if the makespans of the draws rise or fall with the value's draws."""
         drawn = [_drawn(p, path) for p in sampled(platform, len(seeds))]
         return len(set(drawn)) > 2 and spearmanr(drawn, draws).pvalue < _SIGNIFICANT
 
@@ -91,8 +91,8 @@ def next_measurement(
 
 
 def _drawn(platform: Platform, path: str) -> float:
-    given = amount(platform.value(path))
-    return given.number * (given.unit.factor if given.unit is not None else 1.0)
+    value = amount(platform.value(path))
+    return value.number * (value.unit.factor if value.unit is not None else 1.0)
 
 
 def frequencies(simulator: Simulator, platform: Platform, seeds: Sequence[int]) -> Row | None:
@@ -126,12 +126,12 @@ def frequencies(simulator: Simulator, platform: Platform, seeds: Sequence[int]) 
 
 
 def conflict(rows: list[Row]) -> Row:
-    """What the frequencies say about time against energy; rows as in `frequencies`."""
+    """Trade-off of time against energy by the frequencies; rows as in `frequencies`."""
     fastest = min(rows, key=lambda r: (r["makespan_s"], r["energy_j"] or 0.0))
-    known = [r for r in rows if r["energy_j"] is not None]
-    if not known:
+    with_energy = [r for r in rows if r["energy_j"] is not None]
+    if not with_energy:
         return {"conflict": False, "statement": "the platform gives no power", "states": rows}
-    thrifty = min(known, key=lambda r: (r["energy_j"], r["makespan_s"]))
+    thrifty = min(with_energy, key=lambda r: (r["energy_j"], r["makespan_s"]))
     if thrifty is fastest or fastest["energy_j"] is None:
         statement = f"{fastest['frequency']} is both the fastest and takes the least energy"
         return {"conflict": False, "statement": statement, "states": rows}
@@ -146,12 +146,12 @@ def conflict(rows: list[Row]) -> Row:
 
 def _state_paths(platform: Platform) -> dict[str, list[str]]:
     """Path that chooses a frequency → the frequencies it can choose, for the platform and its groups."""
-    found = {}
+    paths = {}
     file = platform.file
     if file.power is not None and file.power.states:
-        found["power.frequency"] = [s.frequency for s in file.power.states]
+        paths["power.frequency"] = [s.frequency for s in file.power.states]
     for group in file.hosts:
         if group.power is not None and group.power.states:
             path = f"hosts.{group.group}.power.frequency"
-            found[path] = [s.frequency for s in group.power.states]
-    return found
+            paths[path] = [s.frequency for s in group.power.states]
+    return paths

@@ -1,8 +1,8 @@
-"""Service times of a store from what single operations took: those with which its model takes as long.
+"""Service times of a store from measured single operations: those with which its model takes equally long.
 
-The subtraction of network and manager from a whole operation [Costa 2014, eq. 3.2] takes them for done one
-after the other. They overlap in a real store, and what is left for the storage is too little, even
-negative. Here the deployment that was measured is simulated until it takes what was measured.
+The subtraction of network and manager from a whole operation [Costa 2014, eq. 3.2] takes them as sequential.
+They overlap in a real store, so the remainder for the storage is too small, even negative. Here the measured
+deployment is simulated until it takes as long as measured.
 """
 
 from __future__ import annotations
@@ -71,20 +71,20 @@ def identify(deployment: Platform, measured_s: Mapping[Measured, float]) -> Iden
     clamped = manager_s < 0
     manager_s = max(0.0, manager_s)
     off: dict[Measured, float] = {}
-    found = {}
+    services = {}
     for op in ("write", "read"):
         seen = {m: s for m, s in measured_s.items() if m.op == op and m.size_bytes}
-        found[op] = _fit(deployment, manager_s, op, seen)
+        services[op] = _fit(deployment, manager_s, op, seen)
         for m, seconds in seen.items():
-            both = (found[op], none) if op == "write" else (none, found[op])
+            both = (services[op], none) if op == "write" else (none, services[op])
             off[m] = simulated_s(deployment, manager_s, *both, m) / seconds - 1
-    return Identified(manager_s, found["write"], found["read"], clamped, off)
+    return Identified(manager_s, services["write"], services["read"], clamped, off)
 
 
 def simulated_s(
     deployment: Platform, manager_s: float, write: Linear, read: Linear, one: Measured
 ) -> float:
-    """What one operation on an idle store takes in the model [s]."""
+    """Simulated duration of one operation on an idle store [s]."""
     network = with_services(deployment, manager_s, write, read).lower()
     file = File("f", size_bytes=one.size_bytes, preloaded=True) if one.op == "read" else File("f")
     clients = [h for h in deployment.hosts if "client" in h.roles]
@@ -134,8 +134,8 @@ def _fit(
             for m, seconds in measured_s.items()
         ]
 
-    found = least_squares(off, (0.1, 0.1), bounds=(0, np.inf), diff_step=1e-3, xtol=1e-6)
-    overhead_s, per_byte_s = float(found.x[0]) * scale[0], float(found.x[1]) * scale[1]
+    optimum = least_squares(off, (0.1, 0.1), bounds=(0, np.inf), diff_step=1e-3, xtol=1e-6)
+    overhead_s, per_byte_s = float(optimum.x[0]) * scale[0], float(optimum.x[1]) * scale[1]
     return Linear(
         overhead_s if overhead_s > _LEAST[0] else 0.0,
         per_byte_s if per_byte_s > _LEAST[1] else 0.0,

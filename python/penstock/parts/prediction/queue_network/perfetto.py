@@ -23,7 +23,7 @@ def slots_of(tasks: Sequence[Row]) -> list[int]:
 
     Simulated tasks do not name their slot; tasks take the lowest one that is free when they start.
     """
-    found = [0] * len(tasks)
+    slots = [0] * len(tasks)
     free: dict[str, list[int]] = {}
     busy: dict[str, list[tuple[float, int]]] = {}
     order = sorted(range(len(tasks)), key=lambda i: tasks[i]["start_s"])
@@ -35,8 +35,8 @@ def slots_of(tasks: Sequence[Row]) -> list[int]:
             heapq.heappush(idle, heapq.heappop(ending)[1])
         slot = heapq.heappop(idle) if idle else len(ending)
         heapq.heappush(ending, (float(task["end_s"]), slot))
-        found[i] = slot
-    return found
+        slots[i] = slot
+    return slots
 
 
 def trace_events(tasks: Sequence[Row], hosts: Sequence[str] = ()) -> list[Row]:
@@ -60,13 +60,13 @@ def trace_events(tasks: Sequence[Row], hosts: Sequence[str] = ()) -> list[Row]:
     for task, slot in zip(tasks, slots, strict=True):
         where = {"pid": pid[str(task["host"])], "tid": slot + 1}
         start, end = float(task["start_s"]), float(task["end_s"])
-        told = {
+        args = {
             k: v
             for k, v in task.items()
             if k not in ("spans", "name", "host", "start_s", "end_s") and v is not None
         }
         category = f"{task['stage']}{',critical' if task.get('critical') else ''}"
-        slices.append(_slice(str(task["name"]), category, start, end, where, told))
+        slices.append(_slice(str(task["name"]), category, start, end, where, args))
         for span in task.get("spans") or []:
             label = span["op"] if not span.get("file") else f"{span['op']} {span['file']}"
             inner = {
@@ -108,7 +108,7 @@ def _named(what: str, pid: int, tid: int, name: str) -> Row:
     return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def _slice(name: str, category: str, start_s: float, end_s: float, where: Row, told: Row) -> Row:
+def _slice(name: str, category: str, start_s: float, end_s: float, where: Row, args: Row) -> Row:
     # whole nanoseconds, as the viewer keeps them: what is nested stays nested
     start_ns, end_ns = round(start_s * 1e9), round(end_s * 1e9)
     return {
@@ -118,5 +118,5 @@ def _slice(name: str, category: str, start_s: float, end_s: float, where: Row, t
         "ts": start_ns / 1e3,
         "dur": max(0, end_ns - start_ns) / 1e3,
         **where,
-        "args": told,
+        "args": args,
     }

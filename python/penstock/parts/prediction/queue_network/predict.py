@@ -1,4 +1,4 @@
-"""Predictions by the queue network: what a workload would take on a platform, whoever measured it."""
+"""Predictions by the queue network: duration and cost of a workload on a platform."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ def predict(
     explained: bool | None = None,
     threads: int = 0,
     pairs: Sequence[Pair] = (),
-    calibration_asked: bool = False,
+    own_calibration: bool = False,
     done: Callable[[int], None] | None = None,
     placement: str | None = None,
 ) -> Prediction:
-    """What the workload would take on the platform, with an interval for one single run.
+    """Prediction of the workload on the platform, with an interval for one single run.
 
-    `seeds` says how many runs are simulated, or which. Where the platform has estimates or assumptions, each
-    run of the interval has a platform of its own drawn from them, and further runs at the platform's own
-    values give the answer itself. `pairs` calibrate the interval. With `detail` one run's tasks are kept;
-    with `explained` (as `detail` unless said) sensitivity, what to measure next and the frequencies are
-    simulated too. `done` hears of every simulation. `placement` is where files were found (`Simulator`).
+    `seeds` is the number of simulated runs, or their seeds. Where the platform has estimates or assumptions,
+    each run of the interval has a platform of its own drawn from them, and further runs at the platform's own
+    values give the prediction itself. `pairs` calibrate the interval. With `detail` one run's tasks are
+    stored; with `explained` (default: as `detail`) sensitivity, what to measure next and the frequencies are
+    simulated too. `done` is called after every simulation. `placement` is where files are (`Simulator`).
     Raises BadInput for what the simulator refuses, PenstockError naming the host where the run cannot end (a
     store that fills up).
     """
@@ -77,11 +77,11 @@ def predict(
     uncertain = [v.path for v in uncertain_values(platform)]
     own_seeds = listed[:NOMINAL] if uncertain else listed
     outcomes = simulator.runs(network, own_seeds)
-    found = None if placement is None else _placed(workload, placement)
+    placed = None if placement is None else _placed(workload, placement)
     failed = [o for o in outcomes if o.get("error")]
     if failed:
-        told = _failure(failed[0], network)
-        raise PenstockError(f"{workload.name} cannot end on {platform.name}: {told}")
+        reason = _failure(failed[0], network)
+        raise PenstockError(f"{workload.name} cannot end on {platform.name}: {reason}")
     sources = ["random seeds, launch overhead and stagger"]
     platforms, drawn = [platform] * len(outcomes), outcomes
     if uncertain:
@@ -91,23 +91,25 @@ def predict(
         sources.append(f"{len(uncertain)} uncertain {word} of the platform")
     draws = [makespan(o) for o in drawn]
     simulated = order_statistics(draws, level, tuple(sources))
-    made = summarise(
-        workload, platform, network, outcomes, own_seeds, simulated, pairs, calibration_asked
+    prediction = summarise(
+        workload, platform, network, outcomes, own_seeds, simulated, pairs, own_calibration
     )
-    made = replace(made, applies=_with_failing(made.applies, draws))
-    made = _with_intervals(made, platforms, drawn, simulated)
+    prediction = replace(prediction, applies=_with_failing(prediction.applies, draws))
+    prediction = _with_intervals(prediction, platforms, drawn, simulated)
     if detail:
-        made = _with_tasks(made, simulator, network, outcomes, own_seeds)
+        prediction = _with_tasks(prediction, simulator, network, outcomes, own_seeds)
     if detail if explained is None else explained:
         rows = explain.sensitivity(simulator, platform, own_seeds, outcomes)
         following = explain.next_measurement(simulator, platform, rows, draws, listed, level)
         if not uncertain:
             following = following | {"why": "the platform names no value as assumed or estimated"}
         states = explain.frequencies(simulator, platform, own_seeds)
-        made = replace(made, sensitivity=rows, measure_next=following, frequencies=states)
+        prediction = replace(
+            prediction, sensitivity=rows, measure_next=following, frequencies=states
+        )
     return replace(
-        made,
-        placement=found,
+        prediction,
+        placement=placed,
         events=simulator.events,
         simulations=simulator.simulations,
         wall_s=time.perf_counter() - started,
@@ -131,24 +133,24 @@ def predict_many(
     started = time.perf_counter()
     listed = list(range(1, seeds + 1)) if isinstance(seeds, int) else list(seeds)
     simulator = Simulator(workload, threads, done)
-    known = list(platforms)
+    platform_list = list(platforms)
     networks: list[Row] = []
 
     def lowered() -> Iterable[Row]:
-        for platform in known:
+        for platform in platform_list:
             networks.append(platform.lower())
             yield networks[-1]
 
-    found = []
+    predictions = []
     for i, outcomes in enumerate(simulator.many(lowered(), listed)):
         interval = order_statistics(
             [makespan(o) for o in outcomes], level, ("random seeds, launch overhead and stagger",)
         )
-        made = summarise(workload, known[i], networks[i], outcomes, listed, interval)
+        prediction = summarise(workload, platform_list[i], networks[i], outcomes, listed, interval)
         networks[i] = {}
-        found.append(replace(made, stations=made.stations[:KEPT], hosts=[]))
-    each_s = (time.perf_counter() - started) / max(1, len(found))
-    return [replace(p, wall_s=each_s) for p in found]
+        predictions.append(replace(prediction, stations=prediction.stations[:KEPT], hosts=[]))
+    each_s = (time.perf_counter() - started) / max(1, len(predictions))
+    return [replace(p, wall_s=each_s) for p in predictions]
 
 
 def summarise(
@@ -159,7 +161,7 @@ def summarise(
     seeds: Sequence[int],
     interval: Interval,
     pairs: Sequence[Pair] = (),
-    calibration_asked: bool = False,
+    own_calibration: bool = False,
 ) -> Prediction:
     """A prediction from the outcomes at the platform's own values and an interval made elsewhere."""
     time_s = fmean(makespan(o) for o in outcomes)
@@ -168,7 +170,7 @@ def summarise(
     hosts = mean_rows([o["hosts"] for o in outcomes])
     error = next((o["error"] for o in outcomes if o.get("error")), None)
     measured = calibrated(interval, time_s, pairs) if math.isfinite(time_s) else interval
-    known = conditions(
+    inputs = conditions(
         workload,
         platform,
         network,
@@ -179,7 +181,7 @@ def summarise(
         pairs=len(pairs),
         predictions=predictions_of(pairs),
         half_width=half_share(measured, time_s),
-        calibration_asked=calibration_asked,
+        own_calibration=own_calibration,
         level=interval.level,
         draws=0 if interval.width == 0 and interval.draws > 1 else interval.draws,
         least_draws=least_draws(interval.level),
@@ -201,7 +203,7 @@ def summarise(
         operations=_operations(outcomes),
         energy=energy,
         cost=cost,
-        applies=judge(known),
+        applies=judge(inputs),
         events=sum(int(o["events"]) for o in outcomes),
         requests=fmean(float(o["requests"]) for o in outcomes),
         simulations=len(outcomes),
@@ -212,37 +214,39 @@ def summarise(
 
 
 def _placed(workload: Workload, placement: str) -> Row:
-    """How many of the workload's files a placement that the simulator took names."""
+    """Number of the workload's files that an accepted placement names."""
     names = {o.file for task in workload.tasks for o in task.operations if o.file is not None}
     names |= {file.name for file in workload.files}
     return {"files": len(json.loads(placement)), "of": len(names)}
 
 
 def _failure(outcome: Row, network: Row) -> str:
-    """What ended the run, with the fullest host where it was for want of space."""
+    """Error that ended the run, with the fullest host if space ran out."""
     error = outcome["error"]
-    told = str(error.get("message") or error["kind"])
+    message = str(error.get("message") or error["kind"])
     room = stored(network, outcome["hosts"])
     if error["kind"] != "full" or not room:
-        return told
+        return message
     host = max(room, key=lambda name: room[name][0] / room[name][1])
-    held, most = room[host]
-    return f"{told}; the fullest is {host}, with {quantities.size(held)} of {quantities.size(most)}"
+    used, most = room[host]
+    return (
+        f"{message}; the fullest is {host}, with {quantities.size(used)} of {quantities.size(most)}"
+    )
 
 
 def _operations(outcomes: Sequence[Row]) -> dict[str, Row]:
     names = dict.fromkeys(name for o in outcomes for name in o["operations"])
-    found = {}
+    means = {}
     for name in names:
         rows = [
             [{"name": name} | o["operations"][name]] for o in outcomes if name in o["operations"]
         ]
-        found[name] = {k: v for k, v in mean_rows(rows)[0].items() if k != "name"}
-    return found
+        means[name] = {k: v for k, v in mean_rows(rows)[0].items() if k != "name"}
+    return means
 
 
 def _with_intervals(
-    made: Prediction,
+    prediction: Prediction,
     platforms: Sequence[Platform],
     outcomes: Sequence[Row],
     simulated: Interval,
@@ -264,7 +268,7 @@ def _with_intervals(
         costs.append(0.0 if cost is None else cost.amount)
     ended = [{s["name"]: s for s in o["stages"]} if not o.get("error") else {} for o in outcomes]
     stages = []
-    for stage in made.stages:
+    for stage in prediction.stages:
         ends = of(
             [s[stage["name"]]["end_s"] if stage["name"] in s else math.inf for s in ended]
         ).ends()
@@ -277,10 +281,12 @@ def _with_intervals(
             | {"lasts_low_s": lasts["low"], "lasts_high_s": lasts["high"]}
         )
     return replace(
-        made,
+        prediction,
         stages=stages,
-        energy=None if made.energy is None else replace(made.energy, interval=of(energies)),
-        cost=None if made.cost is None else replace(made.cost, interval=of(costs)),
+        energy=None
+        if prediction.energy is None
+        else replace(prediction.energy, interval=of(energies)),
+        cost=None if prediction.cost is None else replace(prediction.cost, interval=of(costs)),
     )
 
 
@@ -297,13 +303,13 @@ def _with_failing(applies: Applies, draws: Sequence[float]) -> Applies:
 
 
 def _with_tasks(
-    made: Prediction,
+    prediction: Prediction,
     simulator: Simulator,
     network: Row,
     outcomes: Sequence[Row],
     seeds: Sequence[int],
 ) -> Prediction:
     """The tasks of the run whose makespan is nearest to the prediction."""
-    off = [abs(makespan(o) - made.makespan_s) for o in outcomes]
+    off = [abs(makespan(o) - prediction.makespan_s) for o in outcomes]
     seed = seeds[off.index(min(off))]
-    return replace(made, tasks=simulator.full(network, seed)["tasks"], task_seed=seed)
+    return replace(prediction, tasks=simulator.full(network, seed)["tasks"], task_seed=seed)

@@ -1,4 +1,4 @@
-"""How the answer moves with every assumed value, one at a time, and what to measure next."""
+"""Sensitivity of the prediction to every assumed value, one at a time, and what to measure next."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def how_to_measure(path: str) -> str:
     """The command or method that measures the value at a path of the platform file."""
     parts = path.split(".")
     for pattern, method in METHODS:
-        wanted = pattern.split(".")
-        if len(parts) >= len(wanted) and all(
-            w in ("*", p) for w, p in zip(wanted, parts, strict=False)
+        pattern_parts = pattern.split(".")
+        if len(parts) >= len(pattern_parts) and all(
+            w in ("*", p) for w, p in zip(pattern_parts, parts, strict=False)
         ):
             return method.format(group=parts[1] if parts[0] == "hosts" and len(parts) > 1 else "")
     return "measure it, or look it up in the maker's data sheet"

@@ -2,7 +2,7 @@
 
 SimGrid (version 3.32) shares every resource fairly where penstock serves requests one after another, and
 lets data flow where penstock forwards frames. What has no counterpart there is not dropped in silence:
-`Export.left_out` names it.
+`Export.omitted` names it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _UNLIMITED_BPS = 1e18
 
 @dataclass(frozen=True)
 class Export:
-    """`xml`: the platform file. `left_out`: what the platform has and the file cannot say, one sentence
+    """`xml`: the platform file. `omitted`: what the platform has and the file cannot say, one sentence
     each."""
 
     xml: str
-    left_out: tuple[str, ...]
+    omitted: tuple[str, ...]
 
 
 def disk_name(host: str) -> str:
@@ -51,11 +51,11 @@ def platform_xml(network: Mapping[str, Any]) -> Export:
     `servers / s_per_byte`. A host's speed is 1 flop/s, so that a flop is a second of computing or of the
     manager. The fabric is the zone's backbone. Raises KeyError when a field of the format is missing.
     """
-    left_out: list[str] = []
+    omitted: list[str] = []
     lines = [_HEAD, '  <zone id="platform" routing="Cluster">']
     hosts: Sequence[Mapping[str, Any]] = network["hosts"]
     for host in hosts:
-        lines += _host(host, left_out)
+        lines += _host(host, omitted)
     for host in hosts:
         lines += _links(host)
     for host in hosts:
@@ -74,34 +74,34 @@ def platform_xml(network: Mapping[str, Any]) -> Export:
             f"<link_ctn id={quoteattr(host['name'] + '/loopback')}/></route>"
         )
     if fabric["rack_uplink_bps"] is not None:
-        left_out.append("the racks' uplinks: the file has one backbone for all hosts")
-    return Export("\n".join([*lines, "  </zone>", "</platform>", ""]), tuple(left_out))
+        omitted.append("the racks' uplinks: the file has one backbone for all hosts")
+    return Export("\n".join([*lines, "  </zone>", "</platform>", ""]), tuple(omitted))
 
 
-def _host(host: Mapping[str, Any], left_out: list[str]) -> list[str]:
+def _host(host: Mapping[str, Any], omitted: list[str]) -> list[str]:
     client, manager = host["client"], host["manager"]
     speed = client["speed"] if client else 1.0
     cores = max(client["slots"] if client else 1, manager["servers"] if manager else 1)
     if client and client.get("service"):
-        left_out.append(f"{host['name']}: the client's service time per request")
+        omitted.append(f"{host['name']}: the client's service time per request")
     line = f'    <host id={quoteattr(host["name"])} speed="{speed!r}f" core="{cores}"'
-    disk = _disk(host, left_out)
+    disk = _disk(host, omitted)
     return [line + "/>"] if disk is None else [line + ">", disk, "    </host>"]
 
 
-def _disk(host: Mapping[str, Any], left_out: list[str]) -> str | None:
+def _disk(host: Mapping[str, Any], omitted: list[str]) -> str | None:
     storage = host["storage"]
     if storage is None:
         return None
     if "profile" in storage:
-        left_out.append(f"{host['name']}: a storage profile; SimGrid's disks have rates only")
+        omitted.append(f"{host['name']}: a storage profile; SimGrid's disks have rates only")
         return None
     rates = {}
     for way in ("read", "write"):
         service = storage[way]
         service = service if isinstance(service, Mapping) else {"overhead": service}
         if service.get("overhead", 0.0) not in (0.0, {"kind": "constant", "value_s": 0.0}):
-            left_out.append(
+            omitted.append(
                 f"{host['name']}: the overhead per {way}; SimGrid's disks have rates only"
             )
         s_per_byte = service.get("s_per_byte", 0.0)

@@ -1,4 +1,4 @@
-"""The native simulator on one workload: many platforms, many seeds, all cores; what it did is counted."""
+"""The native simulator on one workload: many platforms, many seeds, all cores; it counts runs and events."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Simulator:
             yield from self._batch(batch, seeds, threads)
 
     def _side_by_side(self, network: Row) -> int:
-        """How many runs fit into memory at the same time, if each has all its requests under way at once."""
+        """Number of runs that fit into memory in parallel, if each has all its requests in flight at once."""
         chunk = min([int(network["store"]["chunk_bytes"]), *self._chunks])
         requests = min(_MOST_REQUESTS, self._bytes // chunk)
         if requests * _REQUEST_BYTES * self.threads < 2**28:
@@ -118,7 +118,7 @@ def makespan(outcome: Row) -> float:
 
 
 def _refused(call: Callable[..., Any], *arguments: Any) -> Any:
-    """What the simulator refuses is bad input. Ctrl-C is heard while it works."""
+    """Call the simulator; its refusal is a BadInput. Ctrl-C interrupts it."""
     try:
         if threading.current_thread() is threading.main_thread():
             return _interruptible(call, *arguments)
@@ -128,20 +128,20 @@ def _refused(call: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _placement(error: ValueError) -> str:
-    """What is wrong with a placement, empty where something else is."""
-    told = str(error)
-    return told if told.startswith("placement: ") else ""
+    """Fault of a placement, empty for another error."""
+    text = str(error)
+    return text if text.startswith("placement: ") else ""
 
 
 def _interruptible(call: Callable[..., Any], *arguments: Any) -> Any:
     """The result of a native call, made by a thread that does not keep the process from ending."""
-    made: Future[Any] = Future()
+    result: Future[Any] = Future()
 
     def work() -> None:
         try:
-            made.set_result(call(*arguments))
+            result.set_result(call(*arguments))
         except BaseException as error:
-            made.set_exception(error)
+            result.set_exception(error)
 
     threading.Thread(target=work, daemon=True).start()
-    return made.result()
+    return result.result()

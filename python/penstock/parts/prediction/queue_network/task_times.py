@@ -1,4 +1,4 @@
-"""How long each task of a workload is predicted to take, with the interval of one single run."""
+"""Predicted duration of each task of a workload, with the interval of one single run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not certain of a platform, and platforms drawn from it."""
+"""Uncertain values of a platform, and platforms drawn from them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _STREAM = 0x706C6174
 
 def uncertain_values(platform: Platform) -> list[Uncertain]:
     """Estimates with an interval and assumptions with a range, as numbers in base units and as text."""
-    found = []
+    values = []
     for e in platform.estimates:
         if e.low < e.high:
             texts = [f"{x:.10g} {e.unit}".strip() for x in (e.value, e.low, e.high)]
-            found.append(_uncertain(e.path, texts, e.note))
+            values.append(_uncertain(e.path, texts, e.note))
     for a in platform.assumed:
         one = _uncertain(a.path, [str(v) for v in (a.value, a.low, a.high)], a.note)
         if one.low < one.high:
-            found.append(one)
-    return found
+            values.append(one)
+    return values
 
 
 def _uncertain(path: str, texts: list[str], note: str) -> Uncertain:
@@ -35,8 +35,8 @@ def _uncertain(path: str, texts: list[str], note: str) -> Uncertain:
 
 
 def _number(value: object) -> float:
-    given = amount(value)
-    return given.number * (given.unit.factor if given.unit is not None else 1.0)
+    parsed = amount(value)
+    return parsed.number * (parsed.unit.factor if parsed.unit is not None else 1.0)
 
 
 def sampled(platform: Platform, draws: int) -> Iterator[Platform]:
@@ -47,13 +47,13 @@ def sampled(platform: Platform, draws: int) -> Iterator[Platform]:
 
 def measured_badly(platform: Platform) -> list[Reason]:
     """Reasons for caution from how the platform's values were measured."""
-    found = []
+    reasons = []
     rough = [e.path for e in platform.estimates if not e.converged]
     clamped = [e.path for e in platform.estimates if e.clamped]
     if rough:
         text = f"measured without reaching the precision asked for: {', '.join(rough)}"
-        found.append(Reason("unconverged", "caution", text))
+        reasons.append(Reason("unconverged", "caution", text))
     if clamped:
         text = f"came out negative when measured and was set to 0: {', '.join(clamped)}"
-        found.append(Reason("clamped", "caution", text))
-    return found
+        reasons.append(Reason("clamped", "caution", text))
+    return reasons

@@ -1,4 +1,4 @@
-"""Hosts that hold parts of the same data at rates that differ: what the verdict of applicability looks at."""
+"""Hosts that store parts of the same data at unequal rates, which the verdict of applicability considers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNEQUAL = 0.1
 
 @dataclass(frozen=True)
 class Rates:
-    """What every host that holds data does at which rate, B/s by its name.
+    """Rate of each host that stores data, B/s by its name.
 
     `part` is what differs (`links`, `storage`), `verb` what the host does (`receives`, `stores`, …).
     """
@@ -55,17 +55,17 @@ def spread_rates(
         return []
     of = [h for h in network["hosts"] if h["name"] in holding and h.get("storage")]
     chunk = float(network["store"]["chunk_bytes"])
-    found = []
+    rates = []
     for moved, link, verb, op, does in (
         ("written_bytes", "in_bps", "receives", "write", "stores"),
         ("read_bytes", "out_bps", "sends", "read", "reads"),
     ):
         if not any(float(s.get(moved, 0)) for s in stages):
             continue
-        found.append(Rates("links", verb, {h["name"]: float(h["network"][link]) for h in of}))
+        rates.append(Rates("links", verb, {h["name"]: float(h["network"][link]) for h in of}))
         rate = _storage_rate(op, chunk)
-        found.append(Rates("storage", does, {h["name"]: rate(h["storage"]) for h in of}))
-    return found
+        rates.append(Rates("storage", does, {h["name"]: rate(h["storage"]) for h in of}))
+    return rates
 
 
 def _copied(workload: Workload, network: Row) -> bool:
@@ -77,12 +77,12 @@ def _copied(workload: Workload, network: Row) -> bool:
 
 def _storage_rate(op: str, chunk_bytes: float) -> Callable[[Row], float]:
     """B/s of a storage that always has a whole chunk to serve; hosts that are alike share one object."""
-    known: dict[int, float] = {}
+    by_object: dict[int, float] = {}
 
     def rate(storage: Row) -> float:
-        if id(storage) not in known:
-            known[id(storage)] = _rate(storage, op, chunk_bytes)
-        return known[id(storage)]
+        if id(storage) not in by_object:
+            by_object[id(storage)] = _rate(storage, op, chunk_bytes)
+        return by_object[id(storage)]
 
     return rate
 

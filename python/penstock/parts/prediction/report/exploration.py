@@ -24,91 +24,97 @@ from penstock.version import version
 
 @dataclass(frozen=True)
 class Named:
-    """What was explored: names of the workload and of the platform."""
+    """Names of the explored workload and platform."""
 
     workload: str
     platform: str
 
 
-def write_page(found: Exploration, rec: Recommendation, named: Named, path: Path) -> None:
+def write_page(exploration: Exploration, rec: Recommendation, named: Named, path: Path) -> None:
     """Writes the page: one file that needs nothing else, for wide and narrow screens, light and dark."""
-    path.write_text(explained(page(found, rec, named)), encoding="utf-8")
+    path.write_text(explained(page(exploration, rec, named)), encoding="utf-8")
 
 
-def page(found: Exploration, rec: Recommendation, named: Named) -> str:
+def page(exploration: Exploration, rec: Recommendation, named: Named) -> str:
     """The page's text."""
-    answer = exploration_text.answer(found, rec)
-    front = exploration_text.front_table(found, rec.candidate, 40, wide=True)
-    metrics = [exploration_text.metric_word(m) for m in found.metrics]
+    answer = exploration_text.answer(exploration, rec)
+    front = exploration_text.front_table(exploration, rec.candidate, 40, wide=True)
+    metrics = [exploration_text.metric_word(m) for m in exploration.metrics]
     return template("exploration.html.j2", __package__).render(
         workload=named.workload,
         platform=named.platform,
         answer=answer,
         notes=exploration_text.further_notes(answer, rec),
-        tiles=_tiles(found, rec),
+        tiles=_tiles(exploration, rec),
         figures={
-            name: drawings.in_page(_drawing(found, rec, name), name, f"{name} of {named.workload}")
+            name: drawings.in_page(
+                _drawing(exploration, rec, name), name, f"{name} of {named.workload}"
+            )
             for name in FIGURES
         },
         front=front,
         front_note=front.title,
-        thinned=len(found.admissible) > 1000,
+        thinned=len(exploration.admissible) > 1000,
         metrics=listed(metrics, "and"),
-        metric=exploration_text.metric_word(exploration_text.main_metric(found)),
+        metric=exploration_text.metric_word(exploration_text.main_metric(exploration)),
         chosen=rec.candidate is not None,
-        matters=exploration_text.matters_table(found),
-        complete=found.complete,
-        near=exploration_text.compared_table(found, 24),
-        level=f"{100 * found.settings.level:.0f} %",
-        robust=_robust(found),
-        draws=0 if found.robust is None else found.robust.draws,
-        levels=exploration_text.level_tables(found, 40),
-        facts=_facts(found, rec),
+        matters=exploration_text.matters_table(exploration),
+        complete=exploration.complete,
+        near=exploration_text.compared_table(exploration, 24),
+        level=f"{100 * exploration.settings.level:.0f} %",
+        robust=_robust(exploration),
+        draws=0 if exploration.robust is None else exploration.robust.draws,
+        levels=exploration_text.level_tables(exploration, 40),
+        facts=_facts(exploration, rec),
         version=version(),
         css=Markup(text_of("page.css")),
         js=Markup(text_of("page.js")),
     )
 
 
-def write_figures(found: Exploration, rec: Recommendation, folder: Path) -> list[Path]:
+def write_figures(exploration: Exploration, rec: Recommendation, folder: Path) -> list[Path]:
     """Every figure that can be drawn as SVG and PDF in `folder`, made if absent; returns the files."""
-    return drawings.write({name: _drawing(found, rec, name) for name in FIGURES}, folder)
+    return drawings.write({name: _drawing(exploration, rec, name) for name in FIGURES}, folder)
 
 
-def _drawing(found: Exploration, rec: Recommendation, name: str) -> drawings.Drawing:
+def _drawing(exploration: Exploration, rec: Recommendation, name: str) -> drawings.Drawing:
     def drawn(width: float) -> Figure:
         with style.look():
-            return FIGURES[name](found, rec.candidate, width)
+            return FIGURES[name](exploration, rec.candidate, width)
 
     return drawn
 
 
-def _tiles(found: Exploration, rec: Recommendation) -> list[dict[str, str]]:
+def _tiles(exploration: Exploration, rec: Recommendation) -> list[dict[str, str]]:
     tiles: list[tuple[str, str, str]] = []
     if rec.candidate is not None:
-        mean = found.record.mean(rec.candidate)
-        for m in found.metrics:
+        mean = exploration.record.mean(rec.candidate)
+        for m in exploration.metrics:
             tiles.append(
-                (exploration_text.amount(found, m, mean[m]), exploration_text.metric_word(m), "")
+                (
+                    exploration_text.amount(exploration, m, mean[m]),
+                    exploration_text.metric_word(m),
+                    "",
+                )
             )
         tiles.append((f"{mean['hosts']:.0f}", "hosts", ""))
     else:
         tiles.append((rec.state, "recommendation", "warn"))
-    tiles.append((f"{len(found.record.measures):,}", "configurations predicted", ""))
-    verdict = (found.judgement or {}).get("verdict")
+    tiles.append((f"{len(exploration.record.measures):,}", "configurations predicted", ""))
+    verdict = (exploration.judgement or {}).get("verdict")
     if verdict:
         tiles.append((verdict, "model applies", "" if verdict == "ok" else "warn"))
     return [dict(zip(("value", "label", "mark"), row, strict=True)) for row in tiles]
 
 
-def _robust(found: Exploration) -> Table | None:
-    r = found.robust
+def _robust(exploration: Exploration) -> Table | None:
+    r = exploration.robust
     if r is None:
         return None
     ordered = sorted(r.candidates, key=r.mean_regret)
     rows = [
         (
-            describe(found.space, c),
+            describe(exploration.space, c),
             quantities.share(r.share_good(c)),
             quantities.share(r.mean_regret(c)),
             quantities.share(r.worst_regret(c)),
@@ -119,15 +125,15 @@ def _robust(found: Exploration) -> Table | None:
     return Table("Drawn", columns, tuple(rows))
 
 
-def _facts(found: Exploration, rec: Recommendation) -> list[tuple[str, str]]:
-    facts = [("looked at", exploration_text.effort(found))]
-    for axis in found.space.axes:
+def _facts(exploration: Exploration, rec: Recommendation) -> list[tuple[str, str]]:
+    facts = [("looked at", exploration_text.effort(exploration))]
+    for axis in exploration.space.axes:
         labels = [spaced(v) for v in axis.labels]
         shown = (
             ", ".join(labels) if len(labels) <= 12 else f"{labels[0]}, {labels[1]}, … {labels[-1]}"
         )
         facts.append((axis_word(axis), f"{shown} ({axis.name})"))
-    question = found.question
+    question = exploration.question
     facts.append(
         ("objective", question.objective.name if question.objective else "none: Pareto front")
     )
@@ -135,22 +141,25 @@ def _facts(found: Exploration, rec: Recommendation) -> list[tuple[str, str]]:
     if question.constraints:
         facts.append(("constraints", "; ".join(c.text for c in question.constraints)))
     facts.append(
-        ("seeds", f"1 for all, up to {found.settings.most_seeds} near the best, the same for all")
+        (
+            "seeds",
+            f"1 for all, up to {exploration.settings.most_seeds} near the best, the same for all",
+        )
     )
-    judgement = found.judgement or {}
+    judgement = exploration.judgement or {}
     ends = None
-    if found.calibration is not None and found.selection is not None:
-        best = found.record.mean(found.selection.best.candidate)["makespan_s"]
-        ends = found.calibration.ends(best)
-        facts.append(("measured runs", found.calibration.words))
+    if exploration.calibration is not None and exploration.selection is not None:
+        best = exploration.record.mean(exploration.selection.best.candidate)["makespan_s"]
+        ends = exploration.calibration.ends(best)
+        facts.append(("measured runs", exploration.calibration.message))
     if ends is not None:
         facts.append(("one run of the best, calibrated", quantities.seconds_range(*ends)))
     elif judgement.get("interval"):
         i = judgement["interval"]
         high = float("inf") if i["high"] is None else i["high"]
-        told_range = quantities.seconds_range(i["low"], high)
+        range_text = quantities.seconds_range(i["low"], high)
         facts.append(
-            ("one run of the best", f"{100 * i['level']:.0f} % between {told_range}; {i['method']}")
+            ("one run of the best", f"{100 * i['level']:.0f} % between {range_text}; {i['method']}")
         )
     if judgement.get("bottleneck"):
         facts.append(("its bottleneck", str(judgement["bottleneck"])))

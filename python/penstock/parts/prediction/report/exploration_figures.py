@@ -33,7 +33,7 @@ class Unit:
     size: float
 
 
-def fitting(found: Exploration, metric: str, values: Sequence[float]) -> Unit:
+def fitting(exploration: Exploration, metric: str, values: Sequence[float]) -> Unit:
     """The largest unit in which the largest value is above 1 (time: seconds up to 2 h)."""
     largest = max(values, default=1.0)
     if metric == "makespan_s":
@@ -41,42 +41,47 @@ def fitting(found: Exploration, metric: str, values: Sequence[float]) -> Unit:
     if metric == "energy_j":
         steps = [("GJ", 1e9), ("MJ", 1e6), ("kJ", 1e3), ("J", 1.0)]
     else:
-        money = found.record.evaluator.currency
+        money = exploration.record.evaluator.currency
         if money in ("EUR", "USD") and 1e-4 <= largest < 1:
             return Unit("ct", 1e-2)
         steps = [(money, 1.0), (f"{money}/1000", 1e-3), (f"{money}/10⁶", 1e-6)]
     return Unit(*next(((n, size) for n, size in steps if largest >= size), steps[-1]))
 
 
-def plane(found: Exploration) -> tuple[str, str]:
+def plane(exploration: Exploration) -> tuple[str, str]:
     """The two metrics of the scatter: time, and cost or energy."""
-    others = [m for m in ("cost", "energy_j") if m in found.metrics]
+    others = [m for m in ("cost", "energy_j") if m in exploration.metrics]
     if not others:
         raise NotDrawn("the platform has neither prices nor powers, so there is time alone")
     return "makespan_s", others[0]
 
 
-def front_figure(found: Exploration, chosen: Candidate | None, width: float) -> Figure:
+def front_figure(exploration: Exploration, chosen: Candidate | None, width: float) -> Figure:
     """Every admissible configuration by time and cost, its Pareto front joined and labelled."""
-    if len(found.admissible) < 2:
+    if len(exploration.admissible) < 2:
         raise NotDrawn("fewer than two configurations are admissible")
-    across, up = plane(found)
-    means = {c: found.record.mean(c) for c in found.admissible}
-    unit_x = fitting(found, across, [m[across] for m in means.values()])
-    unit_y = fitting(found, up, [m[up] for m in means.values()])
+    across, up = plane(exploration)
+    means = {c: exploration.record.mean(c) for c in exploration.admissible}
+    unit_x = fitting(exploration, across, [m[across] for m in means.values()])
+    unit_y = fitting(exploration, up, [m[up] for m in means.values()])
     place = {c: (m[across] / unit_x.size, m[up] / unit_y.size) for c, m in means.items()}
-    x, y = np.array([place[c] for c in found.admissible]).T
+    x, y = np.array([place[c] for c in exploration.admissible]).T
     small = style.narrow(width)
     fig = style.figure(width, 3.6 if small else 4.3)
     axes = fig.subplots()
     chosen_cells = _one_per_cell(x, y)
-    front = set(found.front)
-    rest = [i for i in chosen_cells if found.admissible[i] not in front]
+    front = set(exploration.front)
+    rest = [i for i in chosen_cells if exploration.admissible[i] not in front]
     dots = axes.scatter(x[rest], y[rest], s=9, color=style.MUTED, alpha=0.55, linewidths=0)
     style.tips(
-        fig, dots, [_tip(found, found.admissible[i], means[found.admissible[i]]) for i in rest]
+        fig,
+        dots,
+        [
+            _tip(exploration, exploration.admissible[i], means[exploration.admissible[i]])
+            for i in rest
+        ],
     )
-    members = sorted(found.front, key=lambda c: means[c][across])
+    members = sorted(exploration.front, key=lambda c: means[c][across])
     # with three objectives some members lie above the line of these two
     line = [c for c in members if not any(_beats(means[o], means[c], across, up) for o in members)]
     axes.step(
@@ -95,7 +100,7 @@ def front_figure(found: Exploration, chosen: Candidate | None, width: float) -> 
         zorder=3,
         linewidths=0,
     )
-    style.tips(fig, marks, [_tip(found, c, means[c]) for c in members])
+    style.tips(fig, marks, [_tip(exploration, c, means[c]) for c in members])
     if chosen is not None and chosen in means:
         star = axes.scatter(
             [place[chosen][0]],
@@ -107,7 +112,7 @@ def front_figure(found: Exploration, chosen: Candidate | None, width: float) -> 
             linewidths=1.8,
             zorder=4,
         )
-        style.tips(fig, star, [_tip(found, chosen, means[chosen])])
+        style.tips(fig, star, [_tip(exploration, chosen, means[chosen])])
     for values, axis, scale in ((x, axes.xaxis, axes.set_xscale), (y, axes.yaxis, axes.set_yscale)):
         if values.min() > 0 and values.max() / values.min() > _LOGARITHMIC:
             scale("log")
@@ -125,7 +130,7 @@ def front_figure(found: Exploration, chosen: Candidate | None, width: float) -> 
     corner = axes.transAxes.transform((-0.34 if small else -0.17, -0.07))
     axes.set_xlim(left=axes.transData.inverted().transform(corner)[0])
     axes.set_ylim(bottom=axes.transData.inverted().transform(corner)[1])
-    _label(found, axes, line, place, chosen, 3 if small else _LABELS)
+    _label(exploration, axes, line, place, chosen, 3 if small else _LABELS)
     return fig
 
 
@@ -146,7 +151,7 @@ def _beats(a: dict[str, float], b: dict[str, float], across: str, up: str) -> bo
 
 
 def _label(
-    found: Exploration,
+    exploration: Exploration,
     axes: object,
     line: Sequence[Candidate],
     place: dict[Candidate, tuple[float, float]],
@@ -168,7 +173,7 @@ def _label(
             continue
         placed.append((px, py))
         axes.annotate(  # type: ignore[attr-defined]
-            short(found, candidate),
+            short(exploration, candidate),
             point,
             textcoords="offset points",
             xytext=(-6, -3),
@@ -180,38 +185,38 @@ def _label(
         )
 
 
-def short(found: Exploration, candidate: Candidate) -> str:
+def short(exploration: Exploration, candidate: Candidate) -> str:
     """The levels of the two strongest decisions that vary along the front: `14+5, 256 KiB`."""
-    labels = found.space.labels(candidate)
-    told = []
-    for effect in found.effects[main_metric(found)]:
-        k = next(i for i, a in enumerate(found.space.axes) if a.name == effect.axis)
-        if len({c[k] for c in found.front}) > 1:
+    labels = exploration.space.labels(candidate)
+    texts = []
+    for effect in exploration.effects[main_metric(exploration)]:
+        k = next(i for i, a in enumerate(exploration.space.axes) if a.name == effect.axis)
+        if len({c[k] for c in exploration.front}) > 1:
             label = spaced(labels[effect.axis])
-            told.append(f"{label} hosts" if effect.axis.endswith(".count") else label)
-    return ", ".join(told[:2])
+            texts.append(f"{label} hosts" if effect.axis.endswith(".count") else label)
+    return ", ".join(texts[:2])
 
 
-def _tip(found: Exploration, candidate: Candidate, mean: dict[str, float]) -> str:
-    told = ", ".join(amount(found, m, mean[m]) for m in found.metrics)
-    return f"{describe(found.space, candidate)}: {told}"
+def _tip(exploration: Exploration, candidate: Candidate, mean: dict[str, float]) -> str:
+    amounts = ", ".join(amount(exploration, m, mean[m]) for m in exploration.metrics)
+    return f"{describe(exploration.space, candidate)}: {amounts}"
 
 
-def heat_figure(found: Exploration, chosen: Candidate | None, width: float) -> Figure:
+def heat_figure(exploration: Exploration, chosen: Candidate | None, width: float) -> Figure:
     """The best over everything else, for each pair of levels of the two strongest decisions."""
-    metric = main_metric(found)
-    strongest = [e.axis for e in found.effects[metric] if len(e.levels) > 1][:2]
+    metric = main_metric(exploration)
+    strongest = [e.axis for e in exploration.effects[metric] if len(e.levels) > 1][:2]
     if len(strongest) < 2:
         raise NotDrawn("there are not two decisions with two levels")
-    names = [a.name for a in found.space.axes]
+    names = [a.name for a in exploration.space.axes]
     # the one with more levels lies across
     column, row = sorted(
-        (names.index(n) for n in strongest), key=lambda k: -len(found.space.axes[k].levels)
+        (names.index(n) for n in strongest), key=lambda k: -len(exploration.space.axes[k].levels)
     )
-    values = [found.record.mean(c)[metric] for c in found.admissible]
-    unit = fitting(found, metric, values)
+    values = [exploration.record.mean(c)[metric] for c in exploration.admissible]
+    unit = fitting(exploration, metric, values)
     values = [v / unit.size for v in values]
-    table = best_over(found.space, found.admissible, values, row, column)
+    table = best_over(exploration.space, exploration.admissible, values, row, column)
     rows, columns = table.shape
     small = style.narrow(width)
     height = min(6.5, 1.35 + max(0.24, 0.34 - 0.004 * rows) * rows)
@@ -245,11 +250,13 @@ def heat_figure(found: Exploration, chosen: Candidate | None, width: float) -> F
     if chosen is not None and (chosen[row], chosen[column]) != best:
         axes.plot(chosen[column], chosen[row], "D", ms=12, mfc="none", mec=style.ORANGE, mew=1.6)
     for k, axis, limit in ((column, axes.xaxis, 9 if small else 18), (row, axes.yaxis, 20)):
-        labels = [spaced(v) for v in found.space.axes[k].labels]
+        labels = [spaced(v) for v in exploration.space.axes[k].labels]
         step = max(1, -(-len(labels) // limit))
         axis.set_ticks(range(0, len(labels), step), labels[::step])
-        axis.set_label_text(axis_word(found.space.axes[k]))
-    if max(len(v) for v in found.space.axes[column].labels) > 3 and columns > (5 if small else 11):
+        axis.set_label_text(axis_word(exploration.space.axes[k]))
+    if max(len(v) for v in exploration.space.axes[column].labels) > 3 and columns > (
+        5 if small else 11
+    ):
         axes.tick_params(axis="x", labelrotation=60)
     axes.set_ylim(rows - 0.5, -0.5)
     axes.spines[:].set_visible(False)

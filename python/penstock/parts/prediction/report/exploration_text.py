@@ -19,20 +19,20 @@ _VERDICTS = {"best": "best", "worse": "worse", "same": "as good", "undecided": "
 _ORDER = ("Unknown", "Model", "Cost", "No effect", "Details")
 
 
-def answer(found: Exploration, recommendation: Recommendation) -> Answer:
-    """What to choose, or why that is open, in one sentence; then all else as points."""
+def answer(exploration: Exploration, recommendation: Recommendation) -> Answer:
+    """The choice, or why it is open, in one sentence; then all else as points."""
     text, confidence = recommendation.text, "clear" if recommendation.candidate else ""
     points: dict[str, str] = {}
-    for label, said in recommendation.points:
-        points[label] = f"{points[label]} {said}" if label in points else said
+    for label, sentence in recommendation.points:
+        points[label] = f"{points[label]} {sentence}" if label in points else sentence
     step = []
     if recommendation.run:
         text, confidence = f"Open: {recommendation.why}.", "open"
-        named = "; ".join(describe(found.space, c) for c in recommendation.run)
+        named = "; ".join(describe(exploration.space, c) for c in recommendation.run)
         step = [(NEXT_STEP, f"run these {len(recommendation.run)}: {named}.")]
-    kept = [label for label in _ORDER if label in points][: MOST_POINTS - len(step)]
+    shown = [label for label in _ORDER if label in points][: MOST_POINTS - len(step)]
     first = Finding("recommendation", "info", text, confidence=confidence)
-    return Answer(first, [*((k, points[k]) for k in points if k in kept), *step], [])
+    return Answer(first, [*((k, points[k]) for k in points if k in shown), *step], [])
 
 
 def further_notes(answer: Answer, recommendation: Recommendation) -> list[str]:
@@ -46,12 +46,12 @@ def metric_word(metric: str) -> str:
     return _METRICS[metric]
 
 
-def amount(found: Exploration, metric: str, value: float) -> str:
+def amount(exploration: Exploration, metric: str, value: float) -> str:
     """A value of a metric with its unit."""
     if metric == "makespan_s":
         return quantities.seconds(value)
     if metric == "cost":
-        currency = found.record.evaluator.currency
+        currency = exploration.record.evaluator.currency
         return (
             quantities.money(value, currency)
             if value >= 1
@@ -61,74 +61,86 @@ def amount(found: Exploration, metric: str, value: float) -> str:
 
 
 def front_table(
-    found: Exploration, chosen: Candidate | None, most: int = 15, wide: bool = False
+    exploration: Exploration, chosen: Candidate | None, most: int = 15, wide: bool = False
 ) -> Table:
     """The Pareto front from the fastest on; more than `most` are thinned evenly, ends and choice kept.
 
     Levels that all members share are said in the title; the others have a column each if `wide` or few.
     """
-    front = found.front
-    kept = front
+    front = exploration.front
+    shown = front
     if len(front) > most:
         step = (len(front) - 1) / (most - 1)
         indices = {round(i * step) for i in range(most)}
-        kept = [c for i, c in enumerate(front) if i in indices or c == chosen]
-    best = {m: min((found.record.mean(c)[m] for c in front), default=1.0) for m in found.metrics}
+        shown = [c for i, c in enumerate(front) if i in indices or c == chosen]
+    best = {
+        m: min((exploration.record.mean(c)[m] for c in front), default=1.0)
+        for m in exploration.metrics
+    }
     varied = [
         k
-        for k, a in enumerate(found.space.axes)
-        if len(a.levels) > 1 and len({c[k] for c in kept}) > 1
+        for k, a in enumerate(exploration.space.axes)
+        if len(a.levels) > 1 and len({c[k] for c in shown}) > 1
     ]
-    common = [k for k, a in enumerate(found.space.axes) if len(a.levels) > 1 and k not in varied]
-    longest = [max(len(v) for v in found.space.axes[k].labels) for k in varied]
+    common = [
+        k for k, a in enumerate(exploration.space.axes) if len(a.levels) > 1 and k not in varied
+    ]
+    longest = [max(len(v) for v in exploration.space.axes[k].labels) for k in varied]
     columnar = wide or (len(varied) <= 4 and sum(max(n, 8) + 2 for n in longest) < 40)
     rows = []
-    for c in kept:
-        mean = found.record.mean(c)
+    for c in shown:
+        mean = exploration.record.mean(c)
         numbers: list[str] = []
-        for m in found.metrics:
-            both = (amount(found, m, mean[m]), over(mean[m], best[m]))
+        for m in exploration.metrics:
+            both = (amount(exploration, m, mean[m]), over(mean[m], best[m]))
             numbers += both if wide else [" ".join(both).strip()]
         if columnar:
-            levels = [spaced(found.space.axes[k].levels[c[k]].label) for k in varied]
+            levels = [spaced(exploration.space.axes[k].levels[c[k]].label) for k in varied]
         else:
-            levels = [describe(found.space, c, varied)]
+            levels = [describe(exploration.space, c, varied)]
         rows.append(("◆" if c == chosen else "", *levels, f"{mean['hosts']:.0f}", *numbers))
-    title = "Pareto front" + (f", {len(kept)} of {len(front)}" if len(kept) < len(front) else "")
-    if common and kept:
-        title += f" (all: {describe(found.space, kept[0], common)})"
-    axes = [axis_word(found.space.axes[k]) for k in varied] if columnar else ["configuration"]
-    names = [_METRICS[m] for m in found.metrics]
+    title = "Pareto front" + (f", {len(shown)} of {len(front)}" if len(shown) < len(front) else "")
+    if common and shown:
+        title += f" (all: {describe(exploration.space, shown[0], common)})"
+    axes = [axis_word(exploration.space.axes[k]) for k in varied] if columnar else ["configuration"]
+    names = [_METRICS[m] for m in exploration.metrics]
     columns = [f"#{n}" for n in names]
     if wide:
         columns = [c for n in names for c in (f"#{n}", "#over best")]
     return Table(title, ("", *axes, "#hosts in all", *columns), tuple(rows))
 
 
-def compared_table(found: Exploration, most: int = 8) -> Table:
-    """What is near the best, and whether the same seeds tell it apart from the best."""
+def compared_table(exploration: Exploration, most: int = 8) -> Table:
+    """Candidates near the best, and their differences from it over the same seeds."""
     rows = []
-    selection = found.selection
+    selection = exploration.selection
     for c in selection.contenders[:most] if selection is not None else ():
-        told = ""
+        difference = ""
         if c.difference == float("inf"):
-            told = "does not always end"
+            difference = "does not always end"
         elif c.verdict != "best":
-            told = f"{_signed(c.difference)} ({_signed(c.low)} to {_signed(c.high)})"
-        rows.append((describe(found.space, c.candidate), told, str(c.seeds), _VERDICTS[c.verdict]))
+            difference = f"{_signed(c.difference)} ({_signed(c.low)} to {_signed(c.high)})"
+        rows.append(
+            (
+                describe(exploration.space, c.candidate),
+                difference,
+                str(c.seeds),
+                _VERDICTS[c.verdict],
+            )
+        )
     columns = ("configuration", "#beside the best", "#seeds", "verdict")
     return Table("Near the best", columns, tuple(rows))
 
 
-def matters_table(found: Exploration) -> Table:
-    """Which decision matters: what the worst level of each axis costs, and its share of the variation."""
-    by_metric = found.effects
-    names = list(dict.fromkeys(e.axis for m in found.metrics for e in by_metric.get(m, [])))
-    axes = {a.name: a for a in found.space.axes}
+def matters_table(exploration: Exploration) -> Table:
+    """Loss by the worst level of each axis, and its share of the variation."""
+    by_metric = exploration.effects
+    names = list(dict.fromkeys(e.axis for m in exploration.metrics for e in by_metric.get(m, [])))
+    axes = {a.name: a for a in exploration.space.axes}
     rows = []
     for name in names:
         cells: list[str] = []
-        for m in found.metrics:
+        for m in exploration.metrics:
             effect = next((e for e in by_metric[m] if e.axis == name), None)
             if effect is None:
                 cells += ["–", "–"]
@@ -139,23 +151,23 @@ def matters_table(found: Exploration) -> Table:
                 quantities.share(effect.share),
             ]
         rows.append((axis_word(axes[name]), *cells))
-    columns = [c for m in found.metrics for c in (f"#{_METRICS[m]}: worst level", "#share")]
+    columns = [c for m in exploration.metrics for c in (f"#{_METRICS[m]}: worst level", "#share")]
     return Table("Which decision matters", ("decision", *columns), tuple(rows))
 
 
-def level_table(found: Exploration, axis: str, metric: str) -> Table:
+def level_table(exploration: Exploration, axis: str, metric: str) -> Table:
     """The best that each level of one axis still allows."""
-    effect = next((e for e in found.effects[metric] if e.axis == axis), None)
-    space = found.space
+    effect = next((e for e in exploration.effects[metric] if e.axis == axis), None)
+    space = exploration.space
     shown = next(a for a in space.axes if a.name == axis)
     rows = []
     for level in effect.levels if effect is not None else ():
         rows.append(
             (
                 spaced(level.label),
-                amount(found, metric, level.best),
+                amount(exploration, metric, level.best),
                 over(1 + level.loss, 1),
-                amount(found, metric, level.mean),
+                amount(exploration, metric, level.mean),
                 f"{level.n:,}",
             )
         )
@@ -163,44 +175,44 @@ def level_table(found: Exploration, axis: str, metric: str) -> Table:
     return Table(f"Best {_METRICS[metric]} per level: {axis_word(shown)}", columns, tuple(rows))
 
 
-def level_tables(found: Exploration, most_levels: int = 12) -> list[Table]:
+def level_tables(exploration: Exploration, most_levels: int = 12) -> list[Table]:
     """Best per level of every axis on what matters most: objective's metric, else time."""
-    metric = main_metric(found)
+    metric = main_metric(exploration)
     tables = []
-    for effect in found.effects[metric]:
-        table = level_table(found, effect.axis, metric)
+    for effect in exploration.effects[metric]:
+        table = level_table(exploration, effect.axis, metric)
         if len(table.rows) > most_levels:
             step = (len(table.rows) - 1) / (most_levels - 1)
-            wanted = {round(i * step) for i in range(most_levels)}
+            indices = {round(i * step) for i in range(most_levels)}
             best = min(range(len(effect.levels)), key=lambda i: effect.levels[i].best)
-            rows = tuple(r for i, r in enumerate(table.rows) if i in wanted or i == best)
+            rows = tuple(r for i, r in enumerate(table.rows) if i in indices or i == best)
             title = f"{table.title} ({len(rows)} of {len(table.rows)})"
             table = Table(title, table.columns, rows)
         tables.append(table)
     return tables
 
 
-def main_metric(found: Exploration) -> str:
+def main_metric(exploration: Exploration) -> str:
     """The metric that effects and the heat map show: the objective's, where it is one of them; else time."""
-    objective = found.question.objective
+    objective = exploration.question.objective
     if objective is not None and len(objective.expression.needs) == 1:
         need = next(iter(objective.expression.needs))
-        if need in found.metrics:
+        if need in exploration.metrics:
             return need
     return "makespan_s"
 
 
-def effort(found: Exploration) -> str:
-    """What was done, in one sentence."""
-    record = found.record
+def effort(exploration: Exploration) -> str:
+    """Effort of the exploration, in one sentence."""
+    record = exploration.record
     engine = {
         "grid": "the whole grid",
         "rrs": "recursive random search",
         "ga": "a genetic algorithm",
-    }.get(found.engine, found.engine)
+    }.get(exploration.engine, exploration.engine)
     parts = [
-        f"{len(record.measures):,} of {found.space.size:,} configurations predicted by {engine}"
-        + (f" ({found.engine_reason})" if found.engine_reason else "")
+        f"{len(record.measures):,} of {exploration.space.size:,} configurations predicted by {engine}"
+        + (f" ({exploration.engine_reason})" if exploration.engine_reason else "")
     ]
     cannot = sum(record.reasons().values())
     if cannot:
@@ -210,13 +222,13 @@ def effort(found: Exploration) -> str:
             for reason, n in list(record.reasons().items())[:3]
         )
         parts.append(f"{cannot:,} cannot be built ({why})")
-    if found.broken:
-        parts.append(f"{found.broken:,} against the constraints")
-    for reason, n in list(found.failed.items())[:2]:
+    if exploration.broken:
+        parts.append(f"{exploration.broken:,} against the constraints")
+    for reason, n in list(exploration.failed.items())[:2]:
         parts.append(f"{n:,} failed ({reason})")
-    rate = f", {record.made / record.evaluated_s:,.0f}/s" if record.evaluated_s > 0 else ""
-    before = f", {found.resumed:,} read from before" if found.resumed else ""
-    parts.append(f"{record.made:,} simulations in {found.wall_s:.1f} s{rate}{before}")
+    rate = f", {record.evaluations / record.evaluated_s:,.0f}/s" if record.evaluated_s > 0 else ""
+    before = f", {exploration.resumed:,} read from before" if exploration.resumed else ""
+    parts.append(f"{record.evaluations:,} simulations in {exploration.wall_s:.1f} s{rate}{before}")
     return "; ".join(parts)
 
 

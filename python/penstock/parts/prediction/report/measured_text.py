@@ -23,23 +23,23 @@ def tables(prediction: Prediction) -> list[Table]:
     m = prediction.measured
     if m is None:
         return []
-    whole = {
+    run = {
         "name": "the whole run",
         "predicted_s": prediction.makespan_s,
         "low_s": prediction.interval.ends()["low"],
         "high_s": prediction.interval.ends()["high"],
     } | {k: m[k] for k in ("measured_s", "measured_low_s", "measured_high_s", "runs", "ratio")}
-    found = [_table("Predicted beside measured", [whole, *m["stages"]], m["level"])]
+    comparisons = [_table("Predicted beside measured", [run, *m["stages"]], m["level"])]
     worst = sorted(m["tasks"], key=lambda r: -abs(r["error_s"]))[:TASKS]
     if worst:
-        left = len(m["tasks"]) - len(worst)
-        title = "Tasks beside measured" + (f", the worst {len(worst)} by seconds" if left else "")
-        found.append(_table(title, worst, m["level"]))
-    return found
+        others = len(m["tasks"]) - len(worst)
+        title = "Tasks beside measured" + (f", the worst {len(worst)} by seconds" if others else "")
+        comparisons.append(_table(title, worst, m["level"]))
+    return comparisons
 
 
 def _table(title: str, rows: Sequence[Row], level: float) -> Table:
-    """What was predicted for one run with its interval, the measured mean with that of the mean."""
+    """Predictions of one run with its interval, and the measured mean with its own."""
     share = quantities.percent(level)
     repeated = any(row["runs"] > 1 for row in rows)
     columns: tuple[str, ...] = ("", "#predicted", f"#{share} of runs", "#measured")
@@ -66,26 +66,26 @@ def _range(low: float | None, high: float | None) -> str:
 
 
 def sentences(prediction: Prediction) -> list[str]:
-    """What the tables come to: the whole, the tasks, errors that cancel, names that do not match."""
+    """Summary of the tables: the run, the tasks, errors that cancel, names that do not match."""
     m = prediction.measured
     if m is None:
         return []
-    found = [_whole(m)]
+    texts = [_of_run(m)]
     if m["task_errors"] is not None:
-        found.append(_tasks(m["task_errors"]))
+        texts.append(_tasks(m["task_errors"]))
     if m["cancelling"] is not None:
-        found.append(_cancelling(m["cancelling"], bool(m["overlap"])))
+        texts.append(_cancelling(m["cancelling"], bool(m["overlap"])))
     for what, names in m["unmatched"].items():
         if names:
             kind, _, how = what.partition("_")
             one = counted(len(names), kind[:-1])
-            found.append(f"{one} {how.replace('_', ' ')}: {_names(names)}.")
-    kept = ", the first of them," if m["runs"] > 1 else ""
-    found.append(f"Kept{kept} in {m['store']}, which holds {counted(m['pairs'], 'pair')}.")
-    return found
+            texts.append(f"{one} {how.replace('_', ' ')}: {_names(names)}.")
+    which = ", the first of them," if m["runs"] > 1 else ""
+    texts.append(f"Kept{which} in {m['store']}, which holds {counted(m['pairs'], 'pair')}.")
+    return texts
 
 
-def _whole(m: Row) -> str:
+def _of_run(m: Row) -> str:
     off = f"the prediction is {signed(m['ratio'] - 1)} off"
     if m["runs"] == 1:
         where = "inside" if m["inside"] else "outside"
@@ -109,15 +109,15 @@ def _tasks(errors: Row) -> str:
 def _cancelling(c: Row, overlap: bool) -> str:
     beside = " (stages overlap: the makespan is not their sum)" if overlap else ""
     over, under, gross = (quantities.seconds(c[k]) for k in ("over_s", "under_s", "gross_s"))
-    left = quantities.seconds(abs(c["net_s"])) if c["net_s"] else "none"
+    net = quantities.seconds(abs(c["net_s"])) if c["net_s"] else "none"
     return (
         f"Stage errors cancel in the sum{beside}: {_names(c['over'])} too long by {over}, "
         f"{_names(c['under'])} too short by {under}. Of {gross} of errors the sum of the stages shows "
-        f"{left}: judge by the stages, not by the makespan."
+        f"{net}: judge by the stages, not by the makespan."
     )
 
 
 def _names(names: Sequence[str]) -> str:
     shown = [shortened(str(n)) for n in names[:_NAMES]]
-    left = len(names) - len(shown)
-    return listed([*shown, f"{left:,} more"] if left else shown)
+    n_more = len(names) - len(shown)
+    return listed([*shown, f"{n_more:,} more"] if n_more else shown)

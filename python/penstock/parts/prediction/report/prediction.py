@@ -45,7 +45,7 @@ def page(prediction: Prediction) -> str:
         ),
         sensitivity=prediction_text.sensitivity_table(p),
         energy=_energy(p),
-        left_out=listed(list(p.energy.left_out)[:6]) if p.energy is not None else "",
+        left_out=listed(list(p.energy.omitted)[:6]) if p.energy is not None else "",
         frequencies=prediction_text.frequency_table(p),
         cost=_cost(p),
         facts=_facts(p),
@@ -62,9 +62,9 @@ def write_figures(prediction: Prediction, folder: Path) -> list[Path]:
 
 def _tiles(p: Prediction) -> list[dict[str, str]]:
     i = p.interval
-    found = [(quantities.seconds(p.makespan_s), "predicted time", "")]
+    rows = [(quantities.seconds(p.makespan_s), "predicted time", "")]
     if i.low < i.high:
-        found.append(
+        rows.append(
             (
                 quantities.seconds_range(i.low, i.high, "–"),
                 f"{quantities.percent(i.level)} of runs between",
@@ -72,18 +72,16 @@ def _tiles(p: Prediction) -> list[dict[str, str]]:
             )
         )
     if p.bottleneck is not None:
-        found.append(
+        rows.append(
             (quantities.share(p.bottleneck.utilisation), f"{p.bottleneck.station} busy", "")
         )
     if p.cost is not None:
-        found.append(
-            (quantities.money(p.cost.amount, p.cost.currency), f"{p.cost.hosts} hosts", "")
-        )
+        rows.append((quantities.money(p.cost.amount, p.cost.currency), f"{p.cost.hosts} hosts", ""))
     if p.energy_j is not None:
-        found.append((quantities.joules(p.energy_j), "energy", ""))
+        rows.append((quantities.joules(p.energy_j), "energy", ""))
     warn = "" if p.applies.verdict == "ok" else "warn"
-    found.append((p.applies.verdict, "model applies", warn))
-    return [dict(zip(("value", "label", "mark"), row, strict=True)) for row in found]
+    rows.append((p.applies.verdict, "model applies", warn))
+    return [dict(zip(("value", "label", "mark"), row, strict=True)) for row in rows]
 
 
 def _energy(p: Prediction) -> prediction_text.Table | None:
@@ -118,11 +116,11 @@ def _cost(p: Prediction) -> str:
 
 def _facts(p: Prediction) -> list[tuple[str, Any]]:
     i = p.interval
-    found = [("interval", i.method), ("what varied", listed(list(i.sources)))]
-    found.append(("simulated", prediction_text.effort(p)))
-    found.append(("chunk requests of one run", f"{p.requests:,.0f}"))
+    rows = [("interval", i.method), ("what varied", listed(list(i.sources)))]
+    rows.append(("simulated", prediction_text.effort(p)))
+    rows.append(("chunk requests of one run", f"{p.requests:,.0f}"))
     seeds = p.seeds
     dense = len(seeds) > 1 and seeds == list(range(seeds[0], seeds[-1] + 1))
     shown = f"{seeds[0]} to {seeds[-1]}" if dense else ", ".join(map(str, seeds))
-    found.append(("seeds at the platform's own values", shown))
-    return found
+    rows.append(("seeds at the platform's own values", shown))
+    return rows

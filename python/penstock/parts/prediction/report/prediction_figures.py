@@ -123,14 +123,14 @@ def _bars(
     critical: bool,
     many: bool,
 ) -> None:
-    shapes, told = [], []
+    shapes, tip_texts = [], []
     for i in own:
         task = tasks[i]
         y = rows[task["host"], slots[i]]
         a, b = task["start_s"], task["end_s"]
         top, low = y - bar / 2, y + bar / 2
         shapes.append([(a, top), (b, top), (b, low), (a, low)])
-        told.append(_task_words(task))
+        tip_texts.append(_task_text(task))
     drawn = PolyCollection(
         shapes,
         facecolors=colour,
@@ -141,16 +141,16 @@ def _bars(
     )
     axes.add_collection(drawn)
     if not many:
-        style.tips(fig, drawn, told)
+        style.tips(fig, drawn, tip_texts)
 
 
-def _task_words(task: Row) -> str:
+def _task_text(task: Row) -> str:
     parts = [f"{name} {quantities.seconds(task[key])}" for key, name, _ in _PARTS if task.get(key)]
     took = quantities.seconds(task["end_s"] - task["start_s"])
     path = ", on the critical path" if task.get("critical") else ""
     begun = quantities.seconds(task["start_s"])
-    told = f"{task['name']} ({task['stage']}) on {task['host']}: {took} from {begun}{path}"
-    return f"{told}. {', '.join(parts)}"
+    text = f"{task['name']} ({task['stage']}) on {task['host']}: {took} from {begun}{path}"
+    return f"{text}. {', '.join(parts)}"
 
 
 def _host_ticks(axes: Any, rows: dict[tuple[str, int], int], height: float) -> None:
@@ -166,7 +166,7 @@ def _host_ticks(axes: Any, rows: dict[tuple[str, int], int], height: float) -> N
 
 
 def utilisation(prediction: Prediction, width: float) -> Figure:
-    """How busy every station is: a column per host (or several), a row per kind, darker is busier."""
+    """Utilisation of every station: a column per host (or several), a row per kind, darker is busier."""
     # a core without limit only delays: it is never busy
     used = [s for s in prediction.stations if s["kind"] != "fabric" or s["utilisation"] > 0]
     kinds = [k for k in _SHORT if any(s["kind"] == k for s in used)]
@@ -203,12 +203,12 @@ def utilisation(prediction: Prediction, width: float) -> Figure:
             linewidth=0,
         )
         more = f" (busiest of {per} hosts)" if per > 1 else ""
-        told = (
+        tip = (
             f"{row['name']}: {quantities.share(row['utilisation'])} busy, mean wait "
             f"{quantities.seconds(row['wait_mean_s'])}, "
             f"mean queue {quantities.digits(row['queue_mean'])}{more}"
         )
-        style.tips(fig, cell[0], [told])
+        style.tips(fig, cell[0], [tip])
         if marked:
             axes.bar(
                 x,
@@ -239,7 +239,7 @@ def utilisation(prediction: Prediction, width: float) -> Figure:
 
 
 def stages(prediction: Prediction, width: float) -> Figure:
-    """What a mean task of each stage spends its time on."""
+    """Time of a mean task of each stage, by activity."""
     rows = [s for s in prediction.stages if s["tasks"]]
     if not rows:
         raise NotDrawn("no task ran")
@@ -247,25 +247,25 @@ def stages(prediction: Prediction, width: float) -> Figure:
     fig = style.figure(width, 1.2 + 0.3 * len(rows))
     axes = fig.subplots()
     for y, row in enumerate(rows):
-        left = 0.0
+        offset = 0.0
         for key, name, colour in _PARTS:
             value = float(row.get(key) or 0.0) / row["tasks"]
             if value <= 0:
                 continue
-            bar = axes.barh(y, value, left=left, height=0.66, color=colour, linewidth=0)
+            bar = axes.barh(y, value, left=offset, height=0.66, color=colour, linewidth=0)
             style.tips(
                 fig, bar[0], [f"{row['name']}: {name} {quantities.seconds(value)} of a mean task"]
             )
-            left += value
-        rest = float(row["task_mean_s"]) - left
+            offset += value
+        rest = float(row["task_mean_s"]) - offset
         if rest > 1e-3 * float(row["task_mean_s"]):
-            bar = axes.barh(y, rest, left=left, height=0.66, color=style.GRID, linewidth=0)
+            bar = axes.barh(y, rest, left=offset, height=0.66, color=style.GRID, linewidth=0)
             style.tips(
                 fig, bar[0], [f"{row['name']}: other {quantities.seconds(rest)} of a mean task"]
             )
         axes.annotate(
             f"{row['tasks']:,.0f} × {quantities.seconds(row['task_mean_s'])}",
-            (max(left, float(row["task_mean_s"])), y),
+            (max(offset, float(row["task_mean_s"])), y),
             xytext=(4, 0),
             textcoords="offset points",
             va="center",
@@ -290,7 +290,7 @@ def stages(prediction: Prediction, width: float) -> Figure:
 
 
 def tornado(prediction: Prediction, width: float) -> Figure:
-    """How the makespan moves when one uncertain value goes to the ends of its range."""
+    """Change of the makespan when one uncertain value goes to the ends of its range."""
     rows = [r for r in prediction.sensitivity or [] if r["swing_s"] > 0][:14]
     if not rows:
         raise NotDrawn("no assumed value moves the makespan")

@@ -51,12 +51,12 @@ def answer(prediction: Prediction) -> Answer:
 def _time(p: Prediction) -> str:
     """`montage takes 4.8 s (90 % between 4.61 and 5.09 s); the bottleneck is …`."""
     count = quantities.digits_apart(p.interval.low, p.interval.high)
-    told = f"{shortened(p.workload)} takes {quantities.seconds(p.makespan_s, count)}{interval(p)}"
+    text = f"{shortened(p.workload)} takes {quantities.seconds(p.makespan_s, count)}{interval(p)}"
     if p.bottleneck is not None:
         busy = f", {quantities.share(p.bottleneck.utilisation)} busy"
-        told += f"; the bottleneck is {p.bottleneck.words}"
-        told += busy if p.bottleneck.station != LATENCY else ""
-    return f"{told}."
+        text += f"; the bottleneck is {p.bottleneck.text}"
+        text += busy if p.bottleneck.station != LATENCY else ""
+    return f"{text}."
 
 
 def _paid(p: Prediction) -> list[str]:
@@ -154,17 +154,17 @@ def bytes_sentence(prediction: Prediction) -> str:
 
 
 def placement_sentence(prediction: Prediction) -> str:
-    """How many files lie where they were found; empty where no placement was given."""
-    known = prediction.placement
-    if known is None:
+    """Number of files with a given placement; empty if none was given."""
+    placement = prediction.placement
+    if placement is None:
         return ""
-    rest = known["of"] - known["files"]
+    rest = placement["of"] - placement["files"]
     others = f"; the store places the other {rest:,}" if rest else ""
-    return f"Placement as found for {known['files']:,} of {known['of']:,} files{others}."
+    return f"Placement as found for {placement['files']:,} of {placement['of']:,} files{others}."
 
 
 def measure_sentence(prediction: Prediction) -> str:
-    """What to measure next, and how much the interval would narrow."""
+    """The next measurement, and how much the interval would narrow."""
     m = prediction.measure_next
     if m is None:
         return ""
@@ -212,7 +212,7 @@ def frequency_table(prediction: Prediction) -> Table:
 
 
 def effort(prediction: Prediction) -> str:
-    """What the prediction itself took."""
+    """Effort of the prediction itself."""
     p = prediction
     runs = counted(p.simulations, "simulated run")
     return f"{runs}, {counted(p.events, 'event')}, {quantities.seconds(p.wall_s)}"
@@ -225,8 +225,8 @@ def _range(low: str, high: str) -> str:
 
 
 def _split(text: str) -> tuple[str, str]:
-    found = re.fullmatch(r"([-+−]?[\d.,]+)\s*(\D.*)", text)
-    return (found.group(1), found.group(2)) if found else (text, "")
+    match = re.fullmatch(r"([-+−]?[\d.,]+)\s*(\D.*)", text)
+    return (match.group(1), match.group(2)) if match else (text, "")
 
 
 def signed(share: float | None) -> str:

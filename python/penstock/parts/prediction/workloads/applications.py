@@ -16,8 +16,8 @@ from penstock.parts.prediction.workloads.task import (
     Operation,
     Task,
     compute,
-    whole_reads,
-    whole_writes,
+    full_reads,
+    full_writes,
 )
 from penstock.parts.prediction.workloads.workflow import Workload
 
@@ -76,11 +76,11 @@ def blast(
         hints = Hints(placement="collocate", group="answers") if optimised else None
         files.append(File(answer[0], hints=hints))
         answers.append(answer)
-        work = (*whole_reads([query, database]), *compute(queries * query_s))
-        tasks.append(Task(f"search-{i}", (*work, *whole_writes([answer])), "search"))
+        work = (*full_reads([query, database]), *compute(queries * query_s))
+        tasks.append(Task(f"search-{i}", (*work, *full_writes([answer])), "search"))
     result = ("result", sum(size for _, size in answers))
     files.append(File(result[0]))
-    tasks.append(Task("join", (*whole_reads(answers), *whole_writes([result])), "join"))
+    tasks.append(Task("join", (*full_reads(answers), *full_writes([result])), "join"))
     return Workload("blast", tuple(files), tuple(tasks))
 
 
@@ -109,22 +109,22 @@ class _Montage:
 
     def workload(self) -> Workload:
         n, share = self.images, self.images / _LARGE_IMAGES
-        region = self.made("region.hdr", 300)
-        raw = [self.made(f"raw-{i}", _sized(1.7, 2.1, 1.985, i), "local") for i in range(n)]
-        catalogue = self.made("raw.tbl", 17 * _KB)
+        region = self.new_file("region.hdr", 300)
+        raw = [self.new_file(f"raw-{i}", _sized(1.7, 2.1, 1.985, i), "local") for i in range(n)]
+        catalogue = self.new_file("raw.tbl", 17 * _KB)
         self.task("stageIn", "stageIn", [], [region, catalogue, *raw])
         images = [self.pair("projected", i, _sized(3.3, 4.2, 4.19, i)) for i in range(n)]
         for i in range(n):
             self.task("mProject", f"mProject-{i}", [raw[i], region], images[i])
-        table = self.made("images.tbl", 17 * _KB)
+        table = self.new_file("images.tbl", 17 * _KB)
         heads = [(name, min(size, _HEADER_BYTES)) for pair in images for name, size in pair]
         self.task("mImgTbl", "mImgTbl", heads, [table])
-        overlaps = self.made("overlaps.tbl", max(1, round(336 * _KB * share)))
+        overlaps = self.new_file("overlaps.tbl", max(1, round(336 * _KB * share)))
         self.task("mOverlaps", "mOverlaps", [table], [overlaps])
         fits = self.fits(images, region)
-        planes = self.made("planes.tbl", max(1, round(150 * _KB * share)))
+        planes = self.new_file("planes.tbl", max(1, round(150 * _KB * share)))
         self.task("mConcatFit", "mConcatFit", fits, [planes])
-        model = self.made("corrections.tbl", max(1, round(20 * _KB * share)))
+        model = self.new_file("corrections.tbl", max(1, round(20 * _KB * share)))
         self.task("mBgModel", "mBgModel", [table, planes], [model])
         flat = [
             self.pair("corrected", i, _sized(3.3, 4.2, 4.18, i), ("collocate", "add"))
@@ -132,13 +132,13 @@ class _Montage:
         ]
         for i in range(n):
             self.task("mBackground", f"mBackground-{i}", [*images[i], model], flat[i])
-        mosaic = self.made("mosaic.fits", round(3 * _GB * share), "local")
-        area = self.made("mosaic-area.fits", round(2.735 * _GB * share))
-        shrunken = self.made("shrunken.fits", round(165 * _MB * share), "local")
+        mosaic = self.new_file("mosaic.fits", round(3 * _GB * share), "local")
+        area = self.new_file("mosaic-area.fits", round(2.735 * _GB * share))
+        shrunken = self.new_file("shrunken.fits", round(165 * _MB * share), "local")
         self.task(
             "mAdd", "mAdd", [table, *(f for pair in flat for f in pair)], [mosaic, area, shrunken]
         )
-        picture = self.made("mosaic.jpg", round(47 * _MB * share), "local")
+        picture = self.new_file("mosaic.jpg", round(47 * _MB * share), "local")
         self.task("mJPEG", "mJPEG", [shrunken], [picture])
         self.task("stageOut", "stageOut", [mosaic, picture], [])
         return Workload("montage", tuple(self.files), tuple(self.tasks))
@@ -147,18 +147,18 @@ class _Montage:
         self, images: list[list[tuple[str, int]]], region: tuple[str, int]
     ) -> list[tuple[str, int]]:
         """Differences of overlapping images and the planes through them; gives the planes' files."""
-        found = []
+        planes = []
         for k, (i, j) in enumerate(_overlaps(len(images))):
             both = self.pair("difference", k, _sized(0.1, 3.0, 0.461, k))
             reads = [region, *images[i], *images[j]]
             self.task("mDiff", f"mDiff-{k}", reads, both, after=("mOverlaps",))
             # 1,420 files for 2,833 tasks: every second one finds a plane
-            plane = [self.made(f"plane-{k}", 3500, "collocate", "concat")] if k % 2 == 0 else []
+            plane = [self.new_file(f"plane-{k}", 3500, "collocate", "concat")] if k % 2 == 0 else []
             self.task("mFitPlane", f"mFitPlane-{k}", both, plane)
-            found += plane
-        return found
+            planes += plane
+        return planes
 
-    def made(
+    def new_file(
         self, name: str, size: int, placement: str | None = None, group: str | None = None
     ) -> tuple[str, int]:
         hints = Hints(placement, group) if self.optimised and placement else None
@@ -168,7 +168,10 @@ class _Montage:
     def pair(
         self, name: str, i: int, size: int, place: tuple[str, str | None] = ("local", None)
     ) -> list[tuple[str, int]]:
-        return [self.made(f"{name}-{i}", size, *place), self.made(f"{name}-area-{i}", size, *place)]
+        return [
+            self.new_file(f"{name}-{i}", size, *place),
+            self.new_file(f"{name}-area-{i}", size, *place),
+        ]
 
     def task(
         self,
@@ -181,7 +184,7 @@ class _Montage:
         moved = sum(size for _, size in (*reads, *writes))
         share = _IO_SHARE.get(stage)
         seconds = moved / self.io_bps * (1 - share) / share if share else 0.0
-        steps: list[Operation] = [*whole_reads(reads), *compute(seconds), *whole_writes(writes)]
+        steps: list[Operation] = [*full_reads(reads), *compute(seconds), *full_writes(writes)]
         self.tasks.append(Task(name, tuple(steps), stage, after=after))
 
 

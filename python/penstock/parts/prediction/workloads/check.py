@@ -1,4 +1,4 @@
-"""What keeps a workload from being run, each with its place in the canonical description."""
+"""Faults that keep a workload from being run, each with its place in the canonical description."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ MOST_SECONDS = 5e9
 
 
 def unprintable(name: str) -> str:
-    """What keeps a text from being a name, in words; empty if nothing does."""
-    found = _UNPRINTABLE.search(name)
-    if found:
-        return f"the character U+{ord(found[0]):04X} in a name"
+    """Fault of a text as a name; empty if there is none."""
+    match = _UNPRINTABLE.search(name)
+    if match:
+        return f"the character U+{ord(match[0]):04X} in a name"
     return f"a name of {len(name):,} characters" if len(name) > MOST_NAME else ""
 
 
 def printable(name: str) -> str:
     """The text as a name: what cannot be printed as an escape such as `\\x0a`; cut where it is too long."""
-    told = _UNPRINTABLE.sub(lambda m: m[0].encode("unicode_escape").decode(), name)
-    return told if len(told) <= MOST_NAME else f"{told[: MOST_NAME - 1]}…"
+    escaped = _UNPRINTABLE.sub(lambda m: m[0].encode("unicode_escape").decode(), name)
+    return escaped if len(escaped) <= MOST_NAME else f"{escaped[: MOST_NAME - 1]}…"
 
 
 @dataclass(frozen=True)
@@ -52,27 +52,27 @@ def check_workload(workload: Workload) -> None:
     A file that no task writes and that does not exist before, a task without operations, a name used twice,
     dependencies in a circle, reading past the end of a file, an unknown task.
     """
-    found = problems(workload)
-    if found:
-        raise BadInput("\n".join(f"workload {workload.name}: {problem}" for problem in found))
+    faults = problems(workload)
+    if faults:
+        raise BadInput("\n".join(f"workload {workload.name}: {problem}" for problem in faults))
 
 
 def problems(workload: Workload) -> list[Problem]:
     """Everything that is wrong with the workload as a whole; empty if it can be run."""
-    found: list[Problem] = []
+    faults: list[Problem] = []
     if not workload.tasks:
-        found.append(Problem(("tasks",), "no tasks", "at least one"))
-    found += _twice("files", "the file", [f.name for f in workload.files])
+        faults.append(Problem(("tasks",), "no tasks", "at least one"))
+    faults += _twice("files", "the file", [f.name for f in workload.files])
     twice = _twice("tasks", "the task", [t.name for t in workload.tasks])
-    found += twice
+    faults += twice
     names = {task.name for task in workload.tasks}
-    found += _unnamed(workload)
+    faults += _unnamed(workload)
     for i, task in enumerate(workload.tasks):
-        found += _of_task(i, task, names)
-    found += _of_files(workload)
+        faults += _of_task(i, task, names)
+    faults += _of_files(workload)
     if not twice:
-        found += _circle(workload)
-    return found
+        faults += _circle(workload)
+    return faults
 
 
 def _unnamed(workload: Workload) -> list[Problem]:
@@ -86,7 +86,7 @@ def _unnamed(workload: Workload) -> list[Problem]:
         for k, o in enumerate(task.operations):
             if o.file is not None:
                 named.append((("tasks", i, "operations", k, "file"), o.file))
-    wrong = {name: found for name in {n for _, n in named} if (found := unprintable(name))}
+    wrong = {name: fault for name in {n for _, n in named} if (fault := unprintable(name))}
     expected = f"a name of at most {MOST_NAME:,} characters that can be printed"
     return [Problem(path, wrong[name], expected) for path, name in named if name in wrong]
 
@@ -94,33 +94,33 @@ def _unnamed(workload: Workload) -> list[Problem]:
 def _twice(kind: str, what: str, names: list[str]) -> list[Problem]:
     many = {name for name, n in Counter(names).items() if n > 1}
     seen: set[str] = set()
-    found = []
+    faults = []
     for i, name in enumerate(names):
         if name in many and name in seen:
-            found.append(
+            faults.append(
                 Problem((kind, i, "name"), f"{what} {name!r} a second time", "each name once")
             )
         seen.add(name)
-    return found
+    return faults
 
 
 def _of_task(i: int, task: Task, names: set[str]) -> list[Problem]:
     at: Path = ("tasks", i)
-    found = []
+    faults = []
     if not task.operations:
-        found.append(
+        faults.append(
             Problem(at, f"no operations in the task {task.name!r}", "at least one operation")
         )
     for k, name in enumerate(task.after):
         if name == task.name:
             where = (*at, "after", k)
-            found.append(
+            faults.append(
                 Problem(where, f"the task {name!r} waiting for itself", "the name of another task")
             )
         elif name not in names:
             text = f"{name!r}, for which the task {task.name!r} waits"
-            found.append(Problem((*at, "after", k), text, "the name of a task"))
-    return found
+            faults.append(Problem((*at, "after", k), text, "the name of a task"))
+    return faults
 
 
 def _of_files(workload: Workload) -> list[Problem]:
@@ -137,7 +137,7 @@ def _of_files(workload: Workload) -> list[Problem]:
                 end = o.offset_bytes + o.size_bytes
                 written[o.file] = max(written.get(o.file, 0), end)
                 sizes[o.file] = max(sizes.get(o.file, 0), end)
-    found = []
+    faults = []
     for i, task in enumerate(workload.tasks):
         here = set()
         for k, o in enumerate(task.operations):
@@ -148,20 +148,20 @@ def _of_files(workload: Workload) -> list[Problem]:
                 continue
             if o.file not in sizes:
                 text = f"{o.file!r}, which the task {task.name!r} {_verb(o.op)} and no task writes"
-                found.append(
+                faults.append(
                     Problem((*at, "file"), text, "a preloaded file, or one that a task writes")
                 )
             elif o.file in unknown:
                 continue
             elif o.op == "read" and writers.get(o.file) == {i} and o.file not in preloaded | here:
                 text = f"{o.file!r}, which the task {task.name!r} reads before it alone writes it"
-                found.append(
+                faults.append(
                     Problem((*at, "file"), text, "a preloaded file, or one that is written before")
                 )
             elif o.op == "read" and o.offset_bytes + o.size_bytes > sizes[o.file]:
                 end = o.offset_bytes + o.size_bytes
                 text = f"the task {task.name!r} reading {o.file!r} to byte {end}"
-                found.append(
+                faults.append(
                     Problem((*at, "size_bytes"), text, f"at most its {sizes[o.file]} bytes")
                 )
     for i, file in enumerate(workload.files):
@@ -170,12 +170,12 @@ def _of_files(workload: Workload) -> list[Problem]:
         if file.size_bytes != written[file.name]:
             text = f"{file.size_bytes} bytes of {file.name!r}"
             expected = f"{written[file.name]}, which its writers leave (or no size)"
-            found.append(Problem(("files", i, "size_bytes"), text, expected))
+            faults.append(Problem(("files", i, "size_bytes"), text, expected))
     for i, file in enumerate(workload.files):
         if file.name in unknown:
             text = f"no size of {file.name!r}, which exists before the run"
-            found.append(Problem(("files", i), text, "size_bytes"))
-    return found
+            faults.append(Problem(("files", i), text, "size_bytes"))
+    return faults
 
 
 def _verb(op: str) -> str:

@@ -1,7 +1,7 @@
-"""Who waits for whom among traced tasks: a reader for the last writers of its files, in time.
+"""Dependencies among traced tasks: a reader waits for the last writers of its files, in time.
 
 A task that reads what another one finished writing only after the task itself had begun (a driver that
-starts programs and reads their results) is cut there: what it did before, and what it did with the result. A
+starts programs and reads their results) is cut there: its part before, and its part with the result. A
 file that is read while another task is writing it, or before another one writes it again, is read as an
 input of its own, so that the workload can be run in more than the one order that was seen.
 """
@@ -70,7 +70,7 @@ def lineage(steps: pd.DataFrame, tasks: pd.DataFrame, parted: bool = False) -> L
 
 
 def _without_waiting(steps: pd.DataFrame, segments: pd.DataFrame, pairs: pd.DataFrame) -> None:
-    """What a task that was cut did before it read a result: only from the time at which that was written."""
+    """Limit the time before the first read of a cut task to that since its input was written."""
     written = pairs.groupby("reader")["written_ns"].max()
     first = np.flatnonzero(~steps["segment"].duplicated().to_numpy())
     cut = segments["part"].to_numpy()[steps["segment"].to_numpy()[first]] > 0
@@ -110,8 +110,8 @@ def _pairs(
     steps: pd.DataFrame, segments: pd.DataFrame, number: np.ndarray[tuple[int], np.dtype[np.int64]]
 ) -> pd.DataFrame:
     """Every two segments of which one reads a file that the other writes, and which of the two came first."""
-    known = steps.assign(segment=number)
-    uses = known.groupby(["write", "segment", "file"]).agg(
+    numbered = steps.assign(segment=number)
+    uses = numbered.groupby(["write", "segment", "file"]).agg(
         first=("start_ns", "min"), begun=("start_ns", "max"), last=("end_ns", "max")
     )
     uses = uses.reset_index()
@@ -119,7 +119,7 @@ def _pairs(
     writes = uses[uses["write"] == 1].drop(columns="write")
     pairs = reads.merge(writes, on="file", suffixes=("_r", "_w"))
     pairs = pairs[pairs["segment_r"] != pairs["segment_w"]]
-    found = pd.DataFrame(
+    by_pair = pd.DataFrame(
         {
             "file": pairs["file"],
             "reader": pairs["segment_r"],
@@ -131,7 +131,7 @@ def _pairs(
         }
     ).reset_index(drop=True)
     start, end = segments["start_ns"].to_numpy(), segments["end_ns"].to_numpy()
-    found["reader_start_ns"] = start[found["reader"]]
-    found["reader_end_ns"] = end[found["reader"]]
-    found["writer_start_ns"] = start[found["writer"]]
-    return found
+    by_pair["reader_start_ns"] = start[by_pair["reader"]]
+    by_pair["reader_end_ns"] = end[by_pair["reader"]]
+    by_pair["writer_start_ns"] = start[by_pair["writer"]]
+    return by_pair

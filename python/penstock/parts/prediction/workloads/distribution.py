@@ -19,7 +19,7 @@ def _profile(distribution: Mapping[str, Any]) -> StorageProfile:
 
 
 def wrong_with(distribution: Mapping[str, Any]) -> str:
-    """What is wrong with a distribution's fields; empty if nothing is."""
+    """Fault of a distribution's fields; empty if there is none."""
     try:
         _profile(distribution)
     except (BadInput, ValueError) as error:

@@ -63,11 +63,11 @@ def main() -> None:
     parser.add_argument("--size", type=int, required=True, help="bytes to read")
     parser.add_argument("--request", type=int, default=65536, help="bytes per read")
     parser.add_argument("--cpu-ns-per-byte", type=float, default=0.0, help="computing")
-    asked = parser.parse_args()
-    found = read_and_compute(asked.file, asked.size, asked.request, asked.cpu_ns_per_byte)
-    if found["bytes"] == 0:
-        raise SystemExit(f"{asked.file}: nothing to read")
-    print(json.dumps(found))
+    options = parser.parse_args()
+    result = read_and_compute(options.file, options.size, options.request, options.cpu_ns_per_byte)
+    if result["bytes"] == 0:
+        raise SystemExit(f"{options.file}: nothing to read")
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

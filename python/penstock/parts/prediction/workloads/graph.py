@@ -1,4 +1,4 @@
-"""The graph of a workload: who waits for whom, levels, circles."""
+"""The graph of a workload: dependencies, levels, circles."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def dependencies(
     """
     waits = _after(tasks)
     writers = _writers(tasks)
-    given = set(preloaded)
+    existing = set(preloaded)
     reads = [_reads(task, writers) for task in tasks]
     wrote: list[list[str]] = [[] for _ in tasks]
-    for name, found in writers.items():
-        for i in found:
+    for name, writers_of_file in writers.items():
+        for i in writers_of_file:
             wrote[i].append(name)
     ahead: dict[str, list[int]] = {}  # of each file, the writers so far that no later one waits for
     for i in range(len(tasks)):
         for name in reads[i]:
-            found = writers[name]
-            if name in given or i in found:
+            writers_of_file = writers[name]
+            if name in existing or i in writers_of_file:
                 waits[i].update(ahead.get(name, ()))
             else:
-                waits[i] |= found
+                waits[i] |= writers_of_file
         for name in reads[i]:
             if i in writers[name]:
                 ahead[name] = [i]
@@ -58,7 +58,7 @@ def fed_before(tasks: Sequence[Task]) -> set[str]:
 
 
 def changed_in_place(tasks: Sequence[Task]) -> bool:
-    """Whether a task reads and writes the same file: then the order of the tasks in the list counts."""
+    """True if a task reads and writes the same file: then the order of the tasks in the list counts."""
     return any(True for _ in _in_place(tasks, _writers(tasks)))
 
 
@@ -74,8 +74,8 @@ def _in_place(tasks: Sequence[Task], writers: Mapping[str, set[int]]) -> Iterato
 def in_order(tasks: Sequence[Task]) -> tuple[Task, ...]:
     """The tasks, each behind those in its `after`; as they are if those are in a circle."""
     waits = [tuple(w) for w in _after(tasks)]
-    level, left = _kahn(waits)
-    if left:
+    level, unplaced = _kahn(waits)
+    if unplaced:
         return tuple(tasks)
     return tuple(tasks[i] for i in sorted(range(len(tasks)), key=lambda i: (level[i], i)))
 
@@ -100,7 +100,7 @@ def _reads(task: Task, written: Collection[str]) -> set[str]:
 
 
 class _Behind:
-    """Whether one task waits, over any number of others, for another."""
+    """Test if one task waits, over any number of others, for another."""
 
     def __init__(self, waits: Sequence[tuple[int, ...]]) -> None:
         self._waits = waits
@@ -123,21 +123,21 @@ class _Behind:
 
 def levels(waits: Sequence[Sequence[int]]) -> tuple[int, ...]:
     """Level of each task: 0, or one more than the deepest it waits for. BadInput if they go in a circle."""
-    level, left = _kahn(waits)
-    if left:
+    level, unplaced = _kahn(waits)
+    if unplaced:
         raise BadInput("the tasks wait for each other in a circle")
     return tuple(level)
 
 
 def circle(waits: Sequence[Sequence[int]]) -> list[int]:
     """Tasks that wait for each other, each for the next and the last for the first; empty if none do."""
-    _, left = _kahn(waits)
-    if not left:
+    _, unplaced = _kahn(waits)
+    if not unplaced:
         return []
-    inside = set(left)
+    inside = set(unplaced)
     seen: dict[int, int] = {}
     way: list[int] = []
-    task = left[0]
+    task = unplaced[0]
     while task not in seen:
         seen[task] = len(way)
         way.append(task)
@@ -165,12 +165,12 @@ def _kahn(waits: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
                 if missing[task] == 0:
                     following.append(task)
         ready = following
-    left = [i for i, n in enumerate(missing) if n > 0] if done < len(waits) else []
-    return level, left
+    unplaced = [i for i, n in enumerate(missing) if n > 0] if done < len(waits) else []
+    return level, unplaced
 
 
 def named(names: Iterable[str], most: int = 5) -> str:
     """Names one after the other, the first few of them."""
-    given = list(names)
-    shown = ", ".join(given[:most])
-    return shown if len(given) <= most else f"{shown} and {len(given) - most} more"
+    all_names = list(names)
+    shown = ", ".join(all_names[:most])
+    return shown if len(all_names) <= most else f"{shown} and {len(all_names) - most} more"

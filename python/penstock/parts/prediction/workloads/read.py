@@ -34,16 +34,16 @@ def read_workload(
 
         return read_traced(place)
     document = read_document(place)
-    found = format_of(document)
-    if found is None or not found.estimates:
-        for given, what in ((size_model, "a size model"), (io_share, "an I/O share")):
-            if given is not None:
-                name = found.name if found else SCHEMA
+    form = format_of(document)
+    if form is None or not form.estimates:
+        for value, what in ((size_model, "a size model"), (io_share, "an I/O share")):
+            if value is not None:
+                name = form.name if form else SCHEMA
                 raise BadInput(f"{place}: {what} is for WfFormat instances; this one is {name}")
-    if found is None:
+    if form is None:
         _say_why(document)
         return workload_of(document)
-    return found.read(document, size_model=size_model, io_share=io_share)
+    return form.read(document, size_model=size_model, io_share=io_share)
 
 
 def _say_why(document: Document) -> None:

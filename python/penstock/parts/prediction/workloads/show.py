@@ -1,4 +1,4 @@
-"""What a workload is, as a table for the terminal and as one object."""
+"""Summary of a workload, as a table for the terminal and as one object."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def document_of(workload: Workload, aggregate: bool = False) -> dict[str, Any]:
     read = {o.file for task in workload.tasks for o in task.operations if o.op == "read"}
     wrote = {o.file for task in workload.tasks for o in task.operations if o.op == "write"}
     stages = _stages(workload)
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "name": workload.name,
         "tasks": len(workload.tasks),
         "files": len(sizes),
@@ -49,8 +49,8 @@ def document_of(workload: Workload, aggregate: bool = False) -> dict[str, Any]:
         "notes": list(workload.notes),
     }
     if aggregate:
-        found["aggregate"] = _aggregated(workload)
-    return found
+        values["aggregate"] = _aggregated(workload)
+    return values
 
 
 def _stages(workload: Workload) -> list[dict[str, Any]]:
@@ -112,25 +112,25 @@ def _goes_on(last: Operation, o: Operation) -> bool:
 
 
 def show(workload: Workload, aggregate: bool = False) -> None:
-    """Prints what `document_of` says, with a line for every level of the graph."""
-    found = document_of(workload, aggregate)
+    """Print what `document_of` has, with a line for every level of the graph."""
+    values = document_of(workload, aggregate)
     console = Console(width=_WIDTH)
-    moved = found["bytes"]
+    moved = values["bytes"]
     console.print(
-        f"{shortened(found['name'])}: {counted(found['tasks'], 'task')} in "
-        f"{counted(len(found['stages']), 'stage')}, {counted(found['files'], 'file')}, "
-        f"{counted(found['operations'], 'operation')}"
+        f"{shortened(values['name'])}: {counted(values['tasks'], 'task')} in "
+        f"{counted(len(values['stages']), 'stage')}, {counted(values['files'], 'file')}, "
+        f"{counted(values['operations'], 'operation')}"
     )
     console.print(
         f"{size(moved['preloaded'])} there before, {size(moved['read'])} read, "
         f"{size(moved['written'])} written, {size(moved['results'])} of it results; "
-        f"{found['compute_s']:,.4g} s of computing"
+        f"{values['compute_s']:,.4g} s of computing"
     )
     table = Table(box=None, pad_edge=False)
     table.add_column("stage", overflow="fold")
     for name in ("level", "tasks", "compute s", "read", "files", "written", "files"):
         table.add_column(name, justify="right", no_wrap=True)
-    for row in found["stages"][:_MOST_STAGES]:
+    for row in values["stages"][:_MOST_STAGES]:
         table.add_row(
             shortened(row["stage"]),
             str(row["first_level"]),
@@ -142,16 +142,16 @@ def show(workload: Workload, aggregate: bool = False) -> None:
             f"{row['files_written']:,}",
         )
     console.print(table)
-    if len(found["stages"]) > _MOST_STAGES:
-        console.print(f"... {len(found['stages']) - _MOST_STAGES:,} further stages in --json")
-    console.print(picture(found["levels"]))
+    if len(values["stages"]) > _MOST_STAGES:
+        console.print(f"... {len(values['stages']) - _MOST_STAGES:,} further stages in --json")
+    console.print(picture(values["levels"]))
     if aggregate:
-        merged = found["aggregate"]
+        merged = values["aggregate"]
         console.print(
             f"merging subsequent operations: {merged['operations']:,} reads and writes become "
             f"{merged['merged']:,}"
         )
-    for note in found["notes"]:
+    for note in values["notes"]:
         console.print(f"note: {note}", markup=False)
 
 

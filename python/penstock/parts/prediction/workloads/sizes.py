@@ -36,7 +36,7 @@ class Kind:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What a table of means may call it, the most exact first."""
+        """Names of the kind in a table of means, the most exact first."""
         return (f"{self.stage}{self.suffix}", self.stage, self.suffix)
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ def alike(sizes: Mapping[str, int], kinds: Mapping[str, Kind]) -> str:
 
 @dataclass(frozen=True)
 class SizeModel:
-    """How sizes are drawn. `spread`: standard deviation of the size's logarithm; `means`: bytes by kind.
+    """Model of sizes. `spread`: standard deviation of the size's logarithm; `means`: bytes by kind.
 
     Without `means`, each kind keeps the sum of its sizes exactly. With them, a kind that the table names has
     that mean (its sum is the mean times its files), and all others stay as they are.
@@ -106,15 +106,15 @@ class SizeModel:
 
     def sizes(self, sizes: Mapping[str, int], kinds: Mapping[str, Kind]) -> dict[str, int]:
         """Drawn sizes in bytes, of the same files."""
-        found = dict(sizes)
+        new_sizes = dict(sizes)
         for kind, names in _groups(sizes, kinds).items():
             mean = next((self.means[n] for n in kind.names if n in self.means), None)
             if self.means and mean is None:
                 continue
             total = sum(sizes[n] for n in names) if mean is None else round(mean * len(names))
             drawn = self._shares(kind, len(names))
-            found.update(zip(names, _whole(drawn, total), strict=True))
-        return found
+            new_sizes.update(zip(names, _integers(drawn, total), strict=True))
+        return new_sizes
 
     def _shares(self, kind: Kind, count: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """Shares of the kind's bytes, which add up to one."""
@@ -132,20 +132,20 @@ def _groups(sizes: Mapping[str, int], kinds: Mapping[str, Kind]) -> dict[Kind, l
     return groups
 
 
-def _whole(
+def _integers(
     shares: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]], total: int
 ) -> list[int]:
     """Whole numbers in proportion to `shares` that add up to `total`."""
     exact = np.asarray(shares, dtype=float) * float(total)
-    whole = [int(v) for v in np.floor(exact)]
-    left = total - sum(whole)
+    rounded = [int(v) for v in np.floor(exact)]
+    missing = total - sum(rounded)
     order = np.argsort(-(exact - np.floor(exact)), kind="stable")
-    if left < 0 or left > len(whole):  # beyond 2^53 the shares are not exact
-        whole[int(np.argmax(exact))] += left
-        return whole
-    for i in order[:left]:
-        whole[int(i)] += 1
-    return whole
+    if missing < 0 or missing > len(rounded):  # beyond 2^53 the shares are not exact
+        rounded[int(np.argmax(exact))] += missing
+        return rounded
+    for i in order[:missing]:
+        rounded[int(i)] += 1
+    return rounded
 
 
 def _table(path: Path) -> dict[str, float]:
@@ -161,9 +161,9 @@ def _table(path: Path) -> dict[str, float]:
     return {name: float(mean) for name, mean in document.value.items()}
 
 
-def _spread(text: str, whole: str) -> float:
+def _spread(text: str, spec: str) -> float:
     if not _is_number(text):
-        raise BadInput(f"sizes {whole!r}; expected a number as spread, such as lognormal:0.5")
+        raise BadInput(f"sizes {spec!r}; expected a number as spread, such as lognormal:0.5")
     return float(text)
 
 

@@ -19,8 +19,8 @@ from penstock.parts.prediction.workloads.task import (
     Task,
     Time,
     compute,
-    whole_reads,
-    whole_writes,
+    full_reads,
+    full_writes,
 )
 from penstock.parts.prediction.workloads.workflow import Workload
 
@@ -42,11 +42,11 @@ CHUNK_BYTES = MIB
 
 @dataclass(frozen=True)
 class Shape:
-    """What all patterns have in common.
+    """Parameters common to all patterns.
 
     `width`: tasks side by side; `file_bytes`: the file that the pattern is about; `compute_s`: computing of
     every task at speed 1, between its reads and its writes; `launch`: time to launch a task, None for the
-    platform's; `staged`: tasks that write the inputs and read the results, instead of inputs that are there.
+    platform's; `staged`: tasks that write the inputs and read the results, instead of existing inputs.
     """
 
     width: int = 19
@@ -80,17 +80,17 @@ class _Builder:
         self.files: list[File] = []
         self.tasks: list[Task] = []
 
-    def given(self, name: str, size: int, hints: Hints) -> tuple[str, int]:
+    def input_file(self, name: str, size: int, hints: Hints) -> tuple[str, int]:
         """An input file: there before the run, or written by a task of its own."""
         if self.shape.staged:
-            self.made(name, _LOCAL if hints.placement == "collocate" else hints)
-            write = whole_writes([(name, size)])
+            self.output_file(name, _LOCAL if hints.placement == "collocate" else hints)
+            write = full_writes([(name, size)])
             self.tasks.append(Task(f"stage-in-{name}", write, "stage-in", launch=self.shape.launch))
         else:
             self.files.append(File(name, size, True, self.shape.hints(hints)))
         return name, size
 
-    def made(self, name: str, hints: Hints | None) -> None:
+    def output_file(self, name: str, hints: Hints | None) -> None:
         """A file that a task writes."""
         self.files.append(File(name, hints=self.shape.hints(hints) if hints else None))
 
@@ -103,7 +103,7 @@ class _Builder:
     ) -> None:
         """A task that reads whole files, computes and writes whole files."""
         work = compute(self.shape.compute_s)
-        self.own(stage, name, (*whole_reads(reads), *work, *whole_writes(writes)))
+        self.own(stage, name, (*full_reads(reads), *work, *full_writes(writes)))
 
     def own(self, stage: str, name: str, operations: Sequence[Operation]) -> None:
         """A task of any operations."""
@@ -112,7 +112,7 @@ class _Builder:
     def workload(self, results: Sequence[tuple[str, int]] = ()) -> Workload:
         """The workload, with a last stage that reads the results if it is staged."""
         if self.shape.staged and results:
-            self.own("stage-out", "stage-out", whole_reads(results))
+            self.own("stage-out", "stage-out", full_reads(results))
         return Workload(self.name, tuple(self.files), tuple(self.tasks))
 
 
@@ -120,38 +120,38 @@ def pipeline(shape: Shape, stages: int = 3) -> Workload:
     """`width` chains of `stages` tasks; each reads what the one before wrote and writes as much."""
     if stages < 1:
         raise BadInput(f"{stages} stages; at least 1 is expected")
-    made = _Builder("pipeline", shape)
+    builder = _Builder("pipeline", shape)
     ends = []
     for i in range(shape.width):
         # what is there before lies on one node each, where the first task of the chain then goes
-        before = made.given(
+        before = builder.input_file(
             f"in-{i}", shape.file_bytes, Hints(placement="collocate", group=f"p{i}")
         )
         for k in range(stages):
             after = (f"out-{i}-{k + 1}", shape.file_bytes)
-            made.made(after[0], _LOCAL)
-            made.task(f"stage-{k + 1}", f"p{i}-{k + 1}", [before], [after])
+            builder.output_file(after[0], _LOCAL)
+            builder.task(f"stage-{k + 1}", f"p{i}-{k + 1}", [before], [after])
             before = after
         ends.append(before)
-    return made.workload(ends)
+    return builder.workload(ends)
 
 
 def reduce(shape: Shape) -> Workload:
     """`width` tasks write a file each, one task reads them all and writes as much."""
-    made = _Builder("reduce", shape)
+    builder = _Builder("reduce", shape)
     parts = []
     for i in range(shape.width):
-        before = made.given(
+        before = builder.input_file(
             f"in-{i}", shape.file_bytes, Hints(placement="collocate", group=f"p{i}")
         )
         part = (f"part-{i}", shape.file_bytes)
-        made.made(part[0], Hints(placement="collocate", group="reduce"))
-        made.task("produce", f"produce-{i}", [before], [part])
+        builder.output_file(part[0], Hints(placement="collocate", group="reduce"))
+        builder.task("produce", f"produce-{i}", [before], [part])
         parts.append(part)
     result = ("result", shape.file_bytes * shape.width)
-    made.made(result[0], _LOCAL)
-    made.task("reduce", "reduce", parts, [result])
-    return made.workload([result])
+    builder.output_file(result[0], _LOCAL)
+    builder.task("reduce", "reduce", parts, [result])
+    return builder.workload([result])
 
 
 def broadcast(shape: Shape, replicas: int = 2) -> Workload:
@@ -159,17 +159,17 @@ def broadcast(shape: Shape, replicas: int = 2) -> Workload:
 
     Optimised: `replicas` copies of that file, local results.
     """
-    made = _Builder("broadcast", shape)
+    builder = _Builder("broadcast", shape)
     shared = ("shared", shape.file_bytes)
-    made.made(shared[0], Hints(replicas=replicas))
-    made.task("produce", "produce", [], [shared])
+    builder.output_file(shared[0], Hints(replicas=replicas))
+    builder.task("produce", "produce", [], [shared])
     results = []
     for i in range(shape.width):
         result = (f"out-{i}", shape.file_bytes // 10)
-        made.made(result[0], _LOCAL)
-        made.task("consume", f"consume-{i}", [shared], [result])
+        builder.output_file(result[0], _LOCAL)
+        builder.task("consume", f"consume-{i}", [shared], [result])
         results.append(result)
-    return made.workload(results)
+    return builder.workload(results)
 
 
 def scatter(shape: Shape) -> Workload:
@@ -177,19 +177,19 @@ def scatter(shape: Shape) -> Workload:
 
     Optimised: every part's chunks lie on one node (`scatter`, in chunks of 1 MiB; Costa 2014).
     """
-    made = _Builder("scatter", shape)
-    whole = ("whole", shape.file_bytes * shape.width)
-    made.made(whole[0], Hints(placement="scatter", scatter=_chunks(shape.file_bytes)))
-    made.task("split", "split", [], [whole])
+    builder = _Builder("scatter", shape)
+    source = ("whole", shape.file_bytes * shape.width)
+    builder.output_file(source[0], Hints(placement="scatter", scatter=_chunks(shape.file_bytes)))
+    builder.task("split", "split", [], [source])
     results = []
     for i in range(shape.width):
         result = (f"out-{i}", shape.file_bytes)
-        made.made(result[0], _LOCAL)
-        part = Operation("read", whole[0], i * shape.file_bytes, shape.file_bytes)
-        work = (Operation("open", whole[0]), part, *compute(shape.compute_s))
-        made.own("consume", f"consume-{i}", (*work, *whole_writes([result])))
+        builder.output_file(result[0], _LOCAL)
+        part = Operation("read", source[0], i * shape.file_bytes, shape.file_bytes)
+        work = (Operation("open", source[0]), part, *compute(shape.compute_s))
+        builder.own("consume", f"consume-{i}", (*work, *full_writes([result])))
         results.append(result)
-    return made.workload(results)
+    return builder.workload(results)
 
 
 def gather(shape: Shape) -> Workload:
@@ -197,19 +197,19 @@ def gather(shape: Shape) -> Workload:
 
     Optimised: the file lies on one node, where the last task then goes.
     """
-    made = _Builder("gather", shape)
+    builder = _Builder("gather", shape)
     total = shape.file_bytes * shape.width
-    made.made("whole", Hints(placement="collocate", group="gather"))
+    builder.output_file("whole", Hints(placement="collocate", group="gather"))
     for i in range(shape.width):
-        before = made.given(
+        before = builder.input_file(
             f"in-{i}", shape.file_bytes, Hints(placement="collocate", group=f"p{i}")
         )
         part = Operation("write", "whole", i * shape.file_bytes, shape.file_bytes)
         work = compute(shape.compute_s)
-        made.own("produce", f"produce-{i}", (*whole_reads([before]), *work, part))
-    made.made("result", _LOCAL)
-    made.task("collect", "collect", [("whole", total)], [("result", total)])
-    return made.workload([("result", total)])
+        builder.own("produce", f"produce-{i}", (*full_reads([before]), *work, part))
+    builder.output_file("result", _LOCAL)
+    builder.task("collect", "collect", [("whole", total)], [("result", total)])
+    return builder.workload([("result", total)])
 
 
 def checkpoint(
@@ -224,7 +224,7 @@ def checkpoint(
         raise BadInput(f"{rounds} rounds; at least 1 is expected")
     if not 0 <= every_s < float("inf"):
         raise BadInput(f"a checkpoint every {every_s} s; a finite time is expected")
-    made = _Builder("checkpoint", shape)
+    builder = _Builder("checkpoint", shape)
     size = shape.file_bytes
     for i in range(shape.width):
         steps: list[Operation] = []
@@ -233,12 +233,14 @@ def checkpoint(
             name = f"checkpoint-{k}" if shared else f"checkpoint-{k}-{i}"
             steps.append(Operation("write", name, i * size if shared else 0, size))
             if not shared:
-                made.made(name, _LOCAL)
-        made.own("writer", f"writer-{i}", steps)
+                builder.output_file(name, _LOCAL)
+        builder.own("writer", f"writer-{i}", steps)
     if shared:
         for k in range(1, rounds + 1):
-            made.made(f"checkpoint-{k}", Hints(placement="scatter", scatter=_chunks(size)))
-    return made.workload()
+            builder.output_file(
+                f"checkpoint-{k}", Hints(placement="scatter", scatter=_chunks(size))
+            )
+    return builder.workload()
 
 
 def _chunks(size: int) -> int:

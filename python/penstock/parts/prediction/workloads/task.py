@@ -31,7 +31,7 @@ Time = float | Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """How a file is to be laid out, over the store's default; None: not said [Costa 2014].
+    """Layout of a file, over the store's default; None: not specified [Costa 2014].
 
     `group`: files of one group go to one node; `scatter`: nodes that consecutive blocks go round; `host`:
     where a file lies or goes, until another placement is given.
@@ -47,8 +47,8 @@ class Hints:
 
     def to_dict(self) -> dict[str, Any]:
         """The hints that are given."""
-        given = ((name, getattr(self, name)) for name in HINTS)
-        return {name: value for name, value in given if value is not None}
+        values = ((name, getattr(self, name)) for name in HINTS)
+        return {name: value for name, value in values if value is not None}
 
 
 HINTS = tuple(Hints.__dataclass_fields__)
@@ -143,7 +143,7 @@ def compute(seconds: Time) -> tuple[Operation, ...]:
     return () if seconds == 0 else (Operation("compute", seconds=seconds),)
 
 
-def whole_reads(files: Sequence[tuple[str, int]]) -> tuple[Operation, ...]:
+def full_reads(files: Sequence[tuple[str, int]]) -> tuple[Operation, ...]:
     """Opening and reading each file from its beginning to its end; `files` are names and bytes."""
     return tuple(
         operation
@@ -152,6 +152,6 @@ def whole_reads(files: Sequence[tuple[str, int]]) -> tuple[Operation, ...]:
     )
 
 
-def whole_writes(files: Sequence[tuple[str, int]]) -> tuple[Operation, ...]:
+def full_writes(files: Sequence[tuple[str, int]]) -> tuple[Operation, ...]:
     """Writing each file in one go; `files` are names and bytes."""
     return tuple(Operation("write", name, 0, size) for name, size in files)

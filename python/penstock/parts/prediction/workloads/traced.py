@@ -77,8 +77,8 @@ def traced_workload(
     except BadInput:
         raise
     except (PenstockError, OSError, KeyError, ValueError) as error:
-        told = str(error).split("\n")[0]
-        raise BadInput(f"{paths[0]}: not a whole bundle: {told}") from None
+        reason = str(error).split("\n")[0]
+        raise BadInput(f"{paths[0]}: not a whole bundle: {reason}") from None
     notes = list(steps.notes)
     scale = _scale(steps, compute, notes)
     line = lineage(steps.table, steps.tasks, parted=order == "observed")
@@ -151,7 +151,7 @@ class _Built:
         launches = self.steps.tasks["launch_ns"].to_numpy() / 1e9
         parts = dict(tuple(self.line.steps.groupby("segment")))
         level = levels(self.waits)
-        made = []
+        tasks = []
         # in the order in which they began: of a file that was there before, a reader waits for those ahead
         for i in np.argsort(segments["start_ns"].to_numpy(), kind="stable").tolist():
             task, part = int(segments["task"].iloc[i]), int(segments["part"].iloc[i])
@@ -159,7 +159,7 @@ class _Built:
             after = int(self.steps.tasks["after_ns"].iloc[task]) if last else 0
             run = int(self.steps.tasks["run"].iloc[task])
             seconds = float(launches[task]) if part == 0 else 0.0
-            made.append(
+            tasks.append(
                 Task(
                     self.task_names[i],
                     self._operations(parts[i], after),
@@ -168,10 +168,10 @@ class _Built:
                     launch=seconds if self.launch else None,
                 )
             )
-        return tuple(made)
+        return tuple(tasks)
 
     def _operations(self, rows: pd.DataFrame, after_ns: int) -> tuple[Operation, ...]:
-        made: list[Operation] = []
+        operations: list[Operation] = []
         opened: set[str] = set()
         idle = 0
         columns = ("file", "write", "offset_bytes", "size_bytes", "before_ns", "inside_ns", "aside")
@@ -181,14 +181,14 @@ class _Built:
             name = self._aside(file) if aside else self.names[file]
             # what is written was computed before, what is read is worked on afterwards
             idle += before + (inside if write else 0)
-            made += self._computing(idle)
+            operations += self._computing(idle)
             if not write and name not in opened:
-                made.append(Operation("open", name))
+                operations.append(Operation("open", name))
                 opened.add(name)
-            made.append(Operation("write" if write else "read", name, offset, size))
+            operations.append(Operation("write" if write else "read", name, offset, size))
             idle = 0 if write else inside
-        made += self._computing(idle + after_ns)
-        return tuple(made)
+        operations += self._computing(idle + after_ns)
+        return tuple(operations)
 
     def _computing(self, own_ns: int) -> list[Operation]:
         seconds = round(own_ns * self.scale) / 1e9
@@ -209,13 +209,13 @@ class _Built:
         own = ends[(ends["write"] == 0) & ~ends["aside"]]
         read_to = own.groupby("file")["to"].max()
         aside = ends[ends["aside"]].groupby("file")["to"].max()
-        made = []
+        files = []
         for file, row in self.steps.files.iterrows():
             number = int(str(file))
             name, wrote = self.names[number], int(written_to.get(number, -1))
             read = int(read_to.get(number, -1))
             if number in aside.index:
-                made.append(File(self._aside(number), int(aside[number]), preloaded=True))
+                files.append(File(self._aside(number), int(aside[number]), preloaded=True))
             if wrote < 0 and read < 0:
                 continue
             begins = first.loc[number]
@@ -227,10 +227,10 @@ class _Built:
             if read > max(wrote, before):
                 before = read  # it grew by what was not traced
             if before:
-                made.append(File(name, before, preloaded=True))
+                files.append(File(name, before, preloaded=True))
             else:
-                made.append(File(name))
-        return tuple(made)
+                files.append(File(name))
+        return tuple(files)
 
 
 def _file_names(files: pd.DataFrame) -> dict[int, str]:
@@ -293,10 +293,12 @@ def replaced(workload: Workload, again: Workload) -> Workload:
             tasks.append(replace(task, after=tuple(n for n in task.after if n not in gone)))
     files = {file.name: file for file in again.files} | {file.name: file for file in workload.files}
     used = {o.file for task in tasks for o in task.operations}
-    made = Workload(workload.name, tuple(f for f in files.values() if f.name in used), tuple(tasks))
-    made = made.noted(*workload.notes, *again.notes)
-    check_workload(made)
-    return made
+    combined = Workload(
+        workload.name, tuple(f for f in files.values() if f.name in used), tuple(tasks)
+    )
+    combined = combined.noted(*workload.notes, *again.notes)
+    check_workload(combined)
+    return combined
 
 
 def _outputs(workload: Workload, stages: set[str]) -> dict[str, int]:

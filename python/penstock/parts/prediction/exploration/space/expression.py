@@ -91,31 +91,31 @@ class Expression:
     def value(self, values: Values) -> float:
         """The expression's value; comparisons give 1 or 0."""
         try:
-            found = self._compiled(values)
+            result = self._compiled(values)
         except (ArithmeticError, ValueError):
             return math.nan
-        if isinstance(found, complex) or not math.isfinite(found):
+        if isinstance(result, complex) or not math.isfinite(result):
             return math.nan
-        return float(found)
+        return float(result)
 
     def holds(self, values: Values) -> bool:
-        """Whether a constraint holds; one without a value does not."""
-        found = self.value(values)
-        return found == found and found != 0.0
+        """True if a constraint holds; one without a value does not."""
+        result = self.value(values)
+        return result == result and result != 0.0
 
 
 @dataclass(frozen=True)
 class Objective:
-    """What is to be made small: `sign` × the expression (sign -1 where it is to be made large)."""
+    """Objective to minimise: `sign` × the expression (sign -1 to maximise it)."""
 
     expression: Expression
     sign: int
     name: str
 
     def loss(self, values: Values) -> float:
-        """What is minimised; infinity where the expression has no value."""
-        found = self.expression.value(values)
-        return self.sign * found if found == found else math.inf
+        """Value to minimise; infinity where the expression has no value."""
+        result = self.expression.value(values)
+        return self.sign * result if result == result else math.inf
 
 
 def parse_constraint(
@@ -137,20 +137,20 @@ def parse_constraint(
 def parse_objective(text: str, at: Position | None = None, keys: tuple[str, ...] = ()) -> Objective:
     """`time`, `cost`, `energy`, or `min EXPR` / `max EXPR` (a utility, Costa 2014, eq. 1.1); BadInput."""
     where = at or Position(f"--objective {text}", 1, 1)
-    given = text.strip()
-    if given in SHORT:
-        name = SHORT[given]
-        return Objective(Expression(given, frozenset({name}), lambda v: v[name]), 1, given)
-    match = re.match(r"(min|max)(?:imi[sz]e)?\s*:?\s+(?=\S)", given)
+    stripped = text.strip()
+    if stripped in SHORT:
+        name = SHORT[stripped]
+        return Objective(Expression(stripped, frozenset({name}), lambda v: v[name]), 1, stripped)
+    match = re.match(r"(min|max)(?:imi[sz]e)?\s*:?\s+(?=\S)", stripped)
     if match is None:
         expected = "time, cost, energy, or min or max before an expression, such as 'min cost * makespan_s'"
-        raise where.bad_input(f"'{given}'", expected)
-    tree, expression = _parse(given[match.end() :], where, keys)
+        raise where.bad_input(f"'{stripped}'", expected)
+    tree, expression = _parse(stripped[match.end() :], where, keys)
     if _is_condition(tree):
-        raise where.bad_input(f"'{given}'", "a number to make small or large, not a comparison")
+        raise where.bad_input(f"'{stripped}'", "a number to make small or large, not a comparison")
     if not expression.needs:
-        raise where.bad_input(f"'{given}'", f"an expression over {listed(sorted(set(METRICS)))}")
-    return Objective(expression, 1 if match.group(1) == "min" else -1, given)
+        raise where.bad_input(f"'{stripped}'", f"an expression over {listed(sorted(set(METRICS)))}")
+    return Objective(expression, 1 if match.group(1) == "min" else -1, stripped)
 
 
 def _is_condition(node: ast.expr) -> bool:
@@ -200,10 +200,10 @@ def _quantity(match: re.Match[str], units: list[tuple[str, str]], at: Position) 
 def _check_units(units: list[tuple[str, str]], needs: set[str], at: Position) -> None:
     """A unit must be one of something that the expression speaks of."""
     for text, unit in units:
-        known = [kind for name in needs if name in _KINDS for kind in (_KINDS[name],)]
-        if unit != "%" and known and not any(unit in allowed for allowed, _ in known):
-            words = listed(sorted({word for _, word in known}))
-            raise at.bad_input(f"'{text}'", f"{words}")
+        kinds = [kind for name in needs if name in _KINDS for kind in (_KINDS[name],)]
+        if unit != "%" and kinds and not any(unit in allowed for allowed, _ in kinds):
+            names = listed(sorted({word for _, word in kinds}))
+            raise at.bad_input(f"'{text}'", f"{names}")
 
 
 def _compile(node: ast.expr, needs: set[str], keys: tuple[str, ...], depth: int) -> _Compiled:
@@ -217,15 +217,15 @@ def _compile(node: ast.expr, needs: set[str], keys: tuple[str, ...], depth: int)
         name = ast.unparse(node)
         column = METRICS.get(name, name if name in keys else None)
         if column is None:
-            known = [*METRICS, *keys]
-            raise _Fault(node, f"'{name}'{suggestion(name, known)}", listed(known))
+            names = [*METRICS, *keys]
+            raise _Fault(node, f"'{name}'{suggestion(name, names)}", listed(names))
         needs.add(column)
         return lambda v: v[column]
     if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
         do = _ARITHMETIC[type(node.op)]
-        left = _compile(node.left, needs, keys, inner)
-        right = _compile(node.right, needs, keys, inner)
-        return lambda v: do(left(v), right(v))
+        first = _compile(node.left, needs, keys, inner)
+        second = _compile(node.right, needs, keys, inner)
+        return lambda v: do(first(v), second(v))
     if isinstance(node, ast.UnaryOp):
         one = _compile(node.operand, needs, keys, inner)
         if isinstance(node.op, ast.USub):
@@ -248,10 +248,12 @@ def _compile(node: ast.expr, needs: set[str], keys: tuple[str, ...], depth: int)
         function = _FUNCTIONS.get(node.func.id)
         if function is not None and node.args:
             values = [_compile(arg, needs, keys, inner) for arg in node.args]
-            wanted = 2 if node.func.id in ("min", "max") else 1
-            if len(values) != wanted and not (wanted == 2 and len(values) > 2):
-                raise _Fault(node, f"'{ast.unparse(node)}'", f"{wanted} values for {node.func.id}")
+            n_arguments = 2 if node.func.id in ("min", "max") else 1
+            if len(values) != n_arguments and not (n_arguments == 2 and len(values) > 2):
+                raise _Fault(
+                    node, f"'{ast.unparse(node)}'", f"{n_arguments} values for {node.func.id}"
+                )
             return lambda v: function(*(value(v) for value in values))
-    found = ast.unparse(node)
+    source = ast.unparse(node)
     expected = f"numbers, names, + - * / **, comparisons, and, or, not, {listed(list(_FUNCTIONS))}"
-    raise _Fault(node, f"'{found}'", expected)
+    raise _Fault(node, f"'{source}'", expected)

@@ -107,11 +107,11 @@ def magnitude(level: Any) -> float | None:
         return None
     if isinstance(level, (int, float)):
         return float(level)
-    found = quantity(str(level))
-    if found is None:
+    parsed = quantity(str(level))
+    if parsed is None:
         return None
-    size = found.size
-    return float(found.number) if size is None else float(size)
+    size = parsed.size
+    return float(parsed.number) if size is None else float(size)
 
 
 def _range(part: str) -> list[Any]:

@@ -46,7 +46,7 @@ class Axis:
 
     name: str
     levels: tuple[Level, ...]
-    asked: Position
+    position: Position
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ class Axis:
 
     @property
     def ordered(self) -> bool:
-        """Whether neighbouring levels are neighbouring numbers, so that a search may go step by step."""
+        """True if neighbouring levels are neighbouring numbers, so that a search may go step by step."""
         numbers = [level.magnitude for level in self.levels]
         if any(n is None for n in numbers):
             return False
@@ -64,7 +64,7 @@ class Axis:
 
     @property
     def stepwise(self) -> bool:
-        """Whether a search may go from a level to its neighbour; splits of several totals included."""
+        """True if a search may go from a level to its neighbour; splits of several totals included."""
         return self.ordered or self.name == "split"
 
     @property
@@ -81,7 +81,7 @@ class Space:
 
     @property
     def size(self) -> int:
-        """How many combinations there are, feasible or not."""
+        """Number of combinations, feasible or not."""
         return math.prod(len(axis.levels) for axis in self.axes)
 
     def __iter__(self) -> Iterator[Candidate]:
@@ -138,21 +138,21 @@ def parse_axis(text: str) -> Axis:
         raise behind.bad_input(fault.found, fault.expected) from None
 
 
-def axis_of(name: str, given: Any, asked: Position) -> Axis:
+def axis_of(name: str, raw: Any, position: Position) -> Axis:
     """The axis `name` with the levels of a text or a list of values; `LevelFault` if they are none."""
     if name == "split":
-        return _split(str(given), asked)
+        return _split(str(raw), position)
     if any(not step for step in name.split(".")):
         raise LevelFault(f"the key '{name}'", "a dotted path of the platform, such as store.chunk")
-    if isinstance(given, list):
+    if isinstance(raw, list):
         flat: list[Any] = []
-        for item in given:
+        for item in raw:
             flat += parse_levels(item) if isinstance(item, str) and ".." in item else [item]
         levels = check_levels(flat)
-    elif isinstance(given, str):
-        levels = parse_levels(given)
+    elif isinstance(raw, str):
+        levels = parse_levels(raw)
     else:
-        levels = check_levels([given])
+        levels = check_levels([raw])
     if name.startswith("hosts.") and name.endswith(".count"):
         for level in levels:
             if (
@@ -161,11 +161,11 @@ def axis_of(name: str, given: Any, asked: Position) -> Axis:
                 or not 0 <= level <= _MOST_HOSTS
             ):
                 raise LevelFault(f"{show(level)} hosts", f"whole numbers from 0 to {_MOST_HOSTS}")
-    made = tuple(Level(show(v), ((name, v),), magnitude(v)) for v in levels)
-    return Axis(name, made, asked)
+    with_values = tuple(Level(show(v), ((name, v),), magnitude(v)) for v in levels)
+    return Axis(name, with_values, position)
 
 
-def _split(text: str, asked: Position) -> Axis:
+def _split(text: str, position: Position) -> Axis:
     """`A:B/N`: every way to share N hosts between the groups A and B, at least one each.
 
     With several N, all ways of all of them, by N and then by A.
@@ -180,13 +180,13 @@ def _split(text: str, asked: Position) -> Axis:
     levels: list[Level] = []
     totals = parse_levels(totals_text)
     for total in totals:
-        found = quantity(str(total))
-        if found is None or found.unit or not isinstance(total, int) or not 2 <= total <= 1000:
+        parsed = quantity(str(total))
+        if parsed is None or parsed.unit or not isinstance(total, int) or not 2 <= total <= 1000:
             raise LevelFault(f"a total of {show(total)}", "whole numbers of hosts, 2 to 1000")
         for a in range(1, total):
             values = ((first, a), (second, total - a))
             levels.append(Level(f"{a}+{total - a}", values, a if len(totals) == 1 else None))
-    return Axis("split", tuple(levels), asked)
+    return Axis("split", tuple(levels), position)
 
 
 def make_space(axes: Sequence[Axis]) -> Space:
@@ -198,8 +198,8 @@ def make_space(axes: Sequence[Axis]) -> Space:
         for key in (axis.name, *axis.keys):
             other = owner.setdefault(key, axis)
             if other is not axis:
-                where = f"{other.asked.file}:{other.asked.line}"
-                raise axis.asked.bad_input(
+                where = f"{other.position.file}:{other.position.line}"
+                raise axis.position.bad_input(
                     f"'{key}' a second time (first at {where})", "each key once"
                 )
     return Space(tuple(axes))
@@ -208,9 +208,9 @@ def make_space(axes: Sequence[Axis]) -> Space:
 def axes_of_source(source: Source, mapping: dict[str, Any], path: tuple[str, ...]) -> list[Axis]:
     """The axes of a mapping of keys to levels in a file; every mistake is noted in `source`."""
     axes = []
-    for name, given in mapping.items():
+    for name, raw in mapping.items():
         try:
-            axes.append(axis_of(name, given, source.at((*path, name), key=True)))
+            axes.append(axis_of(name, raw, source.at((*path, name), key=True)))
         except LevelFault as fault:
             source.mistake((*path, name), fault.found, fault.expected)
     return axes

@@ -31,7 +31,7 @@ class Located:
 
 @dataclass(frozen=True)
 class SpaceFile:
-    """What a space file says."""
+    """Contents of a space file."""
 
     axes: tuple[Axis, ...]
     constraints: tuple[Located, ...] = ()
@@ -54,8 +54,8 @@ def read_space_file(path: Path) -> SpaceFile:
             source.mistake((key,), f"'{key}'{suggestion(key, _KEYS)}", listed(_KEYS), key=True)
     version = document.get("penstock_space")
     if version != 1 or isinstance(version, bool):
-        found = "no penstock_space" if version is None else f"penstock_space {version!r}"
-        source.mistake(("penstock_space",), found, "penstock_space: 1")
+        actual = "no penstock_space" if version is None else f"penstock_space {version!r}"
+        source.mistake(("penstock_space",), actual, "penstock_space: 1")
     vary = document.get("vary")
     axes: list[Axis] = []
     if isinstance(vary, dict) and vary:

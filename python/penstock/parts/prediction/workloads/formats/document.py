@@ -90,9 +90,9 @@ def _yaml_source(raw: bytes, file: str) -> Source:
     except BadInput as error:
         # what is told of a study file is told of a workload here
         long = "a workload; JSON where it is as long as this"
-        words = {"values without end": long}
-        told = [replace(m, expected=words.get(m.found, m.expected)) for m in error.mistakes]
-        raise BadInput(mistakes=told) from None
+        replaced = {"values without end": long}
+        mistakes = [replace(m, expected=replaced.get(m.found, m.expected)) for m in error.mistakes]
+        raise BadInput(mistakes=mistakes) from None
     if source.mistakes:
         raise BadInput(mistakes=source.mistakes[:MOST_MISTAKES])
     return source
@@ -104,14 +104,14 @@ def _json_document(raw: bytes, file: str) -> Document:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         column = error.start - raw.rfind(b"\n", 0, error.start)
-        found = f"the byte 0x{raw[error.start]:02x}"
-        raise BadInput(mistakes=[Mistake(file, line, column, found, "text in UTF-8")]) from None
+        actual = f"the byte 0x{raw[error.start]:02x}"
+        raise BadInput(mistakes=[Mistake(file, line, column, actual, "text in UTF-8")]) from None
     suspects: list[str] = []
     try:
         value = _decoder(suspects).decode(text)
     except json.JSONDecodeError as error:
-        found = f"text that is not JSON ({error.msg})"
-        mistake = Mistake(file, error.lineno, error.colno, found, "a JSON object")
+        actual = f"text that is not JSON ({error.msg})"
+        mistake = Mistake(file, error.lineno, error.colno, actual, "a JSON object")
         raise BadInput(mistakes=[mistake]) from None
     except RecursionError:
         mistake = Mistake(file, 1, 1, "values nested without end", "a workload")
@@ -119,8 +119,8 @@ def _json_document(raw: bytes, file: str) -> Document:
     except _TooLongError as error:
         at = text.find(str(error))
         line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
-        found = f"a number of {len(str(error))} digits"
-        mistake = Mistake(file, line, column, found, "a number that can be meant")
+        actual = f"a number of {len(str(error))} digits"
+        mistake = Mistake(file, line, column, actual, "a number that can be meant")
         raise BadInput(mistakes=[mistake]) from None
     document = Document(file, value, text=text)
     if suspects:
@@ -132,9 +132,9 @@ def _json_document(raw: bytes, file: str) -> Document:
 def _decoder(suspects: list[str]) -> json.JSONDecoder:
     """A decoder that notes names given twice and numbers that JSON does not have."""
 
-    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
-        values = dict(found)
-        if len(values) != len(found):
+    def pairs(members: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(members)
+        if len(values) != len(members):
             suspects.append("name")
         return values
 
@@ -142,14 +142,14 @@ def _decoder(suspects: list[str]) -> json.JSONDecoder:
         suspects.append(name)
         return float(name.replace("Infinity", "inf"))
 
-    return json.JSONDecoder(object_pairs_hook=pairs, parse_constant=constant, parse_int=_whole)
+    return json.JSONDecoder(object_pairs_hook=pairs, parse_constant=constant, parse_int=_integer)
 
 
 class _TooLongError(Exception):
     """A whole number of more digits than any quantity has."""
 
 
-def _whole(text: str) -> int:
+def _integer(text: str) -> int:
     if len(text) > _MOST_DIGITS:
         raise _TooLongError(text)
     return int(text)
@@ -167,8 +167,8 @@ def _tell_suspects(document: Document) -> None:
         for name, key_at, at in _members(document.text, start):
             if isinstance(name, str) and name in seen:
                 first = document._position(seen[name]).line
-                found = f"'{name}' a second time (first on line {first})"
-                _note(document, key_at, found, "each name once")
+                repeated = f"'{name}' a second time (first on line {first})"
+                _note(document, key_at, repeated, "each name once")
             elif isinstance(name, str):
                 seen[name] = key_at
             suspects.clear()

@@ -27,7 +27,7 @@ class Format(Protocol):
     estimates: bool
 
     def matches(self, values: Any) -> bool:
-        """Whether a document's values (`Document.value`) are of this format."""
+        """True if a document's values (`Document.value`) are of this format."""
 
     def read(
         self, document: Document, *, size_model: SizeModel | None, io_share: float | None
@@ -83,8 +83,8 @@ own, wfformat = _Own(), _WfFormat()
 
 def format_of(document: Document) -> Format | None:
     """The format of a document's values; None where no format is theirs."""
-    found: list[Format] = [WORKLOAD_FORMATS.load(name) for name in WORKLOAD_FORMATS]
-    return next((one for one in found if one.matches(document.value)), None)
+    formats: list[Format] = [WORKLOAD_FORMATS.load(name) for name in WORKLOAD_FORMATS]
+    return next((one for one in formats if one.matches(document.value)), None)
 
 
 def text_of(workload: Workload, to: str = "penstock") -> str:

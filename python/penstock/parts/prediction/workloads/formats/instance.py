@@ -1,4 +1,4 @@
-"""The three layouts of WfFormat as one: what an instance says of its tasks and files, and where it says it.
+"""The three layouts of WfFormat as one: tasks and files of an instance, with their places in it.
 
 Source: the JSON schemas and READMEs of github.com/wfcommons/WfFormat, releases 1.4, 1.5 and 1.6.
 1.4 is flat, with files and run times inside each task and parents by task name; 1.5 and 1.6 keep
@@ -91,14 +91,14 @@ def identifier(name: str) -> str:
 
 def task_ids(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Ids in 1.5 and 1.6 of the tasks of 1.4: name and id of each, the name alone where it holds the id."""
-    found: list[str] = []
+    ids: list[str] = []
     seen: set[str] = set()
     for number, row in enumerate(rows):
         name, own = str(row.get("name", "")), str(row.get("id", number))
         short = name if own in name else f"{name}_{own}"
-        found.append(f"{name}_{own}" if short in seen else short)
-        seen.add(found[-1])
-    return found
+        ids.append(f"{name}_{own}" if short in seen else short)
+        seen.add(ids[-1])
+    return ids
 
 
 def file_id_of(file: Mapping[str, Any]) -> str:
@@ -107,7 +107,7 @@ def file_id_of(file: Mapping[str, Any]) -> str:
 
 
 class _Reader:
-    """What the layouts have in common: values of the right type, or a mistake."""
+    """Common part of the layouts: values of the right type, or a mistake."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
@@ -124,19 +124,19 @@ class _Reader:
 
     def object(self, path: Path, values: Any, name: str) -> dict[str, Any]:
         """The object `name` of `values` (which stands at `path`); empty, and a mistake, if it is none."""
-        found = values.get(name)
-        if isinstance(found, dict):
-            return found
-        self.wrong((*path, name) if name in values else path, found, f"an object `{name}`")
+        value = values.get(name)
+        if isinstance(value, dict):
+            return value
+        self.wrong((*path, name) if name in values else path, value, f"an object `{name}`")
         return {}
 
     def rows(self, path: Path, values: Any, name: str) -> Iterator[tuple[Path, dict[str, Any]]]:
         """Place and fields of each object of the list `name`."""
-        found = values.get(name)
-        if not isinstance(found, list):
-            self.wrong((*path, name) if name in values else path, found, f"a list `{name}`")
+        value = values.get(name)
+        if not isinstance(value, list):
+            self.wrong((*path, name) if name in values else path, value, f"a list `{name}`")
             return
-        for i, row in enumerate(found):
+        for i, row in enumerate(value):
             at = (*path, name, i)
             if isinstance(row, dict):
                 yield at, row
@@ -144,36 +144,36 @@ class _Reader:
                 self.wrong(at, row, f"an object, one of {name}")
 
     def text(self, path: Path, values: dict[str, Any], name: str, whose: str) -> str:
-        found = values.get(name)
-        if isinstance(found, str) and found:
-            return found
-        self.wrong((*path, name) if name in values else path, found, f"`{name}` of {whose}")
+        value = values.get(name)
+        if isinstance(value, str) and value:
+            return value
+        self.wrong((*path, name) if name in values else path, value, f"`{name}` of {whose}")
         return ""
 
     def texts(self, path: Path, values: dict[str, Any], name: str, whose: str) -> list[str]:
-        found = values.get(name) or []
-        if isinstance(found, list) and all(isinstance(v, str) for v in found):
-            return list(dict.fromkeys(found))
-        self.wrong((*path, name), found, f"a list of texts as `{name}` of {whose}")
+        value = values.get(name) or []
+        if isinstance(value, list) and all(isinstance(v, str) for v in value):
+            return list(dict.fromkeys(value))
+        self.wrong((*path, name), value, f"a list of texts as `{name}` of {whose}")
         return []
 
     def number(self, path: Path, values: dict[str, Any], name: str, whose: str) -> float | None:
-        found = values.get(name)
-        if found is None:
+        value = values.get(name)
+        if value is None:
             return None
-        numeric = isinstance(found, int | float) and not isinstance(found, bool)
-        if numeric and math.isfinite(found) and found >= 0:
-            return float(found)
-        self.wrong((*path, name), found, f"a finite number of at least 0 as `{name}` of {whose}")
+        numeric = isinstance(value, int | float) and not isinstance(value, bool)
+        if numeric and math.isfinite(value) and value >= 0:
+            return float(value)
+        self.wrong((*path, name), value, f"a finite number of at least 0 as `{name}` of {whose}")
         return None
 
     def size(self, path: Path, values: dict[str, Any], whose: str) -> int | None:
-        found = values.get("sizeInBytes")
-        whole = isinstance(found, int) or (isinstance(found, float) and found.is_integer())
-        if whole and not isinstance(found, bool) and 0 <= found <= MOST_BYTES:  # type: ignore[operator]
-            return int(found)  # type: ignore[arg-type]
+        value = values.get("sizeInBytes")
+        integral = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        if integral and not isinstance(value, bool) and 0 <= value <= MOST_BYTES:  # type: ignore[operator]
+            return int(value)  # type: ignore[arg-type]
         at = (*path, "sizeInBytes") if "sizeInBytes" in values else path
-        self.wrong(at, found, f"`sizeInBytes`, a whole number from 0 to 2^60, of {whose}")
+        self.wrong(at, value, f"`sizeInBytes`, a whole number from 0 to 2^60, of {whose}")
         return None
 
     def execution(self, path: Path, row: dict[str, Any], job: Job) -> None:
@@ -216,8 +216,8 @@ class _Split(_Reader):
                 )
             jobs[job.id] = job
             for name in ("inputFiles", "outputFiles"):
-                said = row.get(name)
-                for k, file in enumerate(said if isinstance(said, list) else []):
+                listed_files = row.get(name)
+                for k, file in enumerate(listed_files if isinstance(listed_files, list) else []):
                     if isinstance(file, str) and file not in sizes:
                         text = f"{file!r}, a file of the task {job.id!r} of unknown size"
                         expected = "a file of `specification.files`"
@@ -278,11 +278,11 @@ class _Flat(_Reader):
             whose = f"the task {own!r}"
             job = Job(own, str(row.get("name")), path, stage=_category(row))
             for k, parent in enumerate(self.texts(path, row, "parents", whose)):
-                job.parents.append(self.known((*path, "parents", k), parent, names, whose))
+                job.parents.append(self.task_name((*path, "parents", k), parent, names, whose))
             if "children" in row:
                 children = self.texts(path, row, "children", whose)
                 job.children = [
-                    self.known((*path, "children", k), child, names, whose)
+                    self.task_name((*path, "children", k), child, names, whose)
                     for k, child in enumerate(children)
                 ]
             for at, file in self.rows(path, {"files": [], **row}, "files"):
@@ -332,7 +332,7 @@ class _Flat(_Reader):
                 others.setdefault(row["id"], own)
         return ids, {**others, **{k: v for k, v in names.items() if k not in twice}}
 
-    def known(self, path: Path, name: str, names: dict[str, str], whose: str) -> str:
+    def task_name(self, path: Path, name: str, names: dict[str, str], whose: str) -> str:
         if name not in names:
             self.document.mistake(path, f"{name!r}, named by {whose}", "the name of a task")
         return names.get(name, name)
@@ -351,7 +351,7 @@ def stages(jobs: list[Job]) -> list[str]:
 def _parents_and_children(document: Document, instance: Instance) -> None:
     """Notes parents and children that are no tasks, or of which only one side knows."""
     jobs = {job.id: job for job in instance.jobs}
-    told = 0
+    n_noted = 0
     for job in instance.jobs:
         for name, others in (("parents", job.parents), ("children", job.children or [])):
             for k, other in enumerate(others):
@@ -366,7 +366,7 @@ def _parents_and_children(document: Document, instance: Instance) -> None:
                     what = f"{other!r} among the {name} of the task {job.id!r}"
                     expected = f"{job.id!r} among the {side} of {other!r} too"
                     document.mistake((*job.path, name, k), what, expected)
-                    told += 1
+                    n_noted += 1
 
 
 def _agree(job: Job, other: Job, name: str) -> bool:

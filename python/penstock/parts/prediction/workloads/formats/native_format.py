@@ -55,8 +55,8 @@ class _Reader:
             self.wrong((), values, "an object with `schema`, `files` and `tasks`")
             self.document.check()
         if values.get("schema") != SCHEMA:
-            found = values.get("schema", _NOTHING)
-            self.wrong(("schema",) if "schema" in values else (), found, f"{SCHEMA!r} as schema")
+            schema = values.get("schema", _NOTHING)
+            self.wrong(("schema",) if "schema" in values else (), schema, f"{SCHEMA!r} as schema")
             self.document.check()
         self.only((), values, ("schema", "name", "files", "tasks"))
         name = self.text((), values, "name", "")
@@ -156,7 +156,7 @@ class _Reader:
         if not self.object(at, values, "an object of hints"):
             return Hints()
         self.only(at, values, HINTS)
-        given: dict[str, Any] = {}
+        hints: dict[str, Any] = {}
         for name in HINTS:
             value = values.get(name)
             if value is None:
@@ -167,18 +167,18 @@ class _Reader:
             elif name in _TEXTS:
                 if not isinstance(value, str) or not value or unprintable(value):
                     self.wrong((*at, name), value, "a name")
-            elif not _is_whole(value) or value < 1:
+            elif not _is_integer(value) or value < 1:
                 self.wrong((*at, name), value, "a whole number of at least 1")
-            given[name] = value
-        if given.get("placement") == "collocate" and "group" not in given:
+            hints[name] = value
+        if hints.get("placement") == "collocate" and "group" not in hints:
             self.wrong((*at, "placement"), "collocate", "`group` beside placement collocate")
-        if given.get("placement") == "host" and "host" not in given:
+        if hints.get("placement") == "host" and "host" not in hints:
             self.wrong((*at, "placement"), "host", "`host` beside placement host")
-        return Hints(**given)
+        return Hints(**hints)
 
     def size(self, at: Path, values: dict[str, Any], name: str, whose: str) -> int:
         value = values.get(name)
-        if _is_whole(value) and 0 <= value <= MOST_BYTES:
+        if _is_integer(value) and 0 <= value <= MOST_BYTES:
             return int(value)
         expected = f"a whole number of bytes from 0 to 2^60 ({whose})"
         self.wrong((*at, name), value, expected)
@@ -233,7 +233,7 @@ class _Reader:
         self.document.mistake(at, shown(value), expected)
 
 
-def _is_whole(value: Any) -> TypeGuard[int | float]:
+def _is_integer(value: Any) -> TypeGuard[int | float]:
     if isinstance(value, float):
         return value.is_integer()
     return isinstance(value, int) and not isinstance(value, bool)

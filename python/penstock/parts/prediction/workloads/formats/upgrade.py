@@ -1,7 +1,8 @@
-"""Instances of WfFormat 1.4 and 1.5 as 1.6, whatever else they say kept; and workloads as instances of 1.6.
+"""Instances of WfFormat 1.4 and 1.5 as 1.6, all other properties retained; and workloads as instances of 1.6.
 
-What changed from 1.4 to 1.5 and 1.6 is told in the READMEs of github.com/wfcommons/WfFormat: `specification`
-and `execution` apart, ids instead of names, `wms` is `runtimeSystem`, a list of machines, `metrics`.
+The changes from 1.4 to 1.5 and 1.6 are in the READMEs of github.com/wfcommons/WfFormat: separate
+`specification` and `execution`, ids instead of names, `wms` is `runtimeSystem`, a list of machines,
+`metrics`.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ def upgraded(values: Mapping[str, Any], waits: Sequence[Sequence[str]]) -> dict[
     that names no parents gets those that its files give it), or nothing. Ids with characters that 1.6
     forbids are replaced, and kept as `originalId`.
     """
-    found = copy.deepcopy(dict(values))
-    if found.get("schemaVersion") == "1.4":
-        found = _from_flat(found)
-    found["schemaVersion"] = VERSION
-    _machines(found["workflow"].get("execution", {}))
-    _parents(found["workflow"]["specification"]["tasks"], waits)
-    _identifiers(found["workflow"])
-    _metrics(found["workflow"])
-    return found
+    instance = copy.deepcopy(dict(values))
+    if instance.get("schemaVersion") == "1.4":
+        instance = _from_flat(instance)
+    instance["schemaVersion"] = VERSION
+    _machines(instance["workflow"].get("execution", {}))
+    _parents(instance["workflow"]["specification"]["tasks"], waits)
+    _identifiers(instance["workflow"])
+    _metrics(instance["workflow"])
+    return instance
 
 
 def instance_of(workload: Workload) -> dict[str, Any]:
@@ -89,7 +90,7 @@ def instance_of(workload: Workload) -> dict[str, Any]:
     files = [
         {"id": identifier(name), "sizeInBytes": size} for name, size in workload.file_sizes.items()
     ]
-    found: dict[str, Any] = {
+    instance: dict[str, Any] = {
         "name": workload.name,
         "description": "A workload of penstock; its operations are kept in the properties `penstock`",
         "schemaVersion": VERSION,
@@ -100,15 +101,15 @@ def instance_of(workload: Workload) -> dict[str, Any]:
             "execution": {"makespanInSeconds": 0, "executedAt": NEVER, "tasks": executed},
         },
     }
-    _metrics(found["workflow"])
-    return found
+    _metrics(instance["workflow"])
+    return instance
 
 
-def _from_flat(found: dict[str, Any]) -> dict[str, Any]:
+def _from_flat(instance: dict[str, Any]) -> dict[str, Any]:
     """1.4 as 1.5."""
-    if "wms" in found:
-        found["runtimeSystem"] = found.pop("wms")
-    workflow = found["workflow"]
+    if "wms" in instance:
+        instance["runtimeSystem"] = instance.pop("wms")
+    workflow = instance["workflow"]
     rows = workflow.pop("tasks")
     ids = task_ids(rows)
     many = Counter(row["name"] for row in rows)
@@ -132,9 +133,9 @@ def _from_flat(found: dict[str, Any]) -> dict[str, Any]:
                 links[link].append(name)
             size = file.pop("sizeInBytes")
             rest = {k: v for k, v in file.items() if k != "name"}
-            known = files.setdefault(name, {"id": name, "sizeInBytes": size, **rest})
-            if link == "output" and "_written" not in known:
-                known.update(sizeInBytes=size, _written=True)
+            entry = files.setdefault(name, {"id": name, "sizeInBytes": size, **rest})
+            if link == "output" and "_written" not in entry:
+                entry.update(sizeInBytes=size, _written=True)
         task = {
             "name": row.pop("name"),
             "id": own,
@@ -161,19 +162,19 @@ def _from_flat(found: dict[str, Any]) -> dict[str, Any]:
         if "machines" in workflow:
             execution["machines"] = [_machine(m) for m in workflow.pop("machines")]
         workflow["execution"] = execution
-    return found
+    return instance
 
 
 def _parents(tasks: list[dict[str, Any]], waits: Sequence[Sequence[str]]) -> None:
     """Parents of the tasks that name none, and both sides of every dependency."""
-    known = {task["id"]: task for task in tasks}
+    by_id = {task["id"]: task for task in tasks}
     for i, task in enumerate(tasks):
         task["parents"] = list(task.get("parents") or (waits[i] if waits else ()))
         task["children"] = list(task.get("children") or [])
     for task in tasks:
         for parent in task["parents"]:
-            if task["id"] not in known[parent]["children"]:
-                known[parent]["children"].append(task["id"])
+            if task["id"] not in by_id[parent]["children"]:
+                by_id[parent]["children"].append(task["id"])
 
 
 def _machine(machine: Any) -> Any:

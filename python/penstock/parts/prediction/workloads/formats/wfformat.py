@@ -32,8 +32,8 @@ from penstock.parts.prediction.workloads.task import (
     File,
     Operation,
     Task,
-    whole_reads,
-    whole_writes,
+    full_reads,
+    full_writes,
 )
 from penstock.parts.prediction.workloads.workflow import SCHEMA, Workload
 from penstock.spec.source import Path
@@ -69,8 +69,8 @@ def workload_of_instance(
     workload = Workload(instance.name, files, tasks, tuple(notes))
     _check(document, instance, workload)
     waits = _waits(instance, workload)
-    given = None if size_model is None else sizes
-    return replace(workload, origin=partial(_instance, document.value, waits, given))
+    new_sizes = None if size_model is None else sizes
+    return replace(workload, origin=partial(_instance, document.value, waits, new_sizes))
 
 
 def _waits(instance: Instance, workload: Workload) -> list[list[str]]:
@@ -93,8 +93,8 @@ def compute_s(job: Job, io_share: float | None = None) -> float:
 
 def _task(job: Job, stage: str, sizes: dict[str, int], io_share: float | None) -> Task:
     seconds = compute_s(job, io_share)
-    reads = whole_reads([(name, sizes[name]) for name in job.inputs])
-    writes = whole_writes([(name, sizes[name]) for name in job.outputs])
+    reads = full_reads([(name, sizes[name]) for name in job.inputs])
+    writes = full_writes([(name, sizes[name]) for name in job.outputs])
     # a task that does nothing is there for the order it keeps
     idle = not (reads or writes or seconds)
     work = (Operation("compute", seconds=seconds),) if seconds or idle else ()
@@ -127,12 +127,12 @@ def _time_notes(jobs: list[Job], io_share: float | None) -> list[str]:
     if timed and io_share is not None:
         notes.append(f"computing is {1 - io_share:.0%} of the run times, as was asked for")
     elif timed:
-        known = sum(job.avg_cpu is not None and job.avg_cpu > 0 for job in timed)
-        if known:
-            notes.append(f"computing of {known} tasks is avgCPU of their run time")
-        if known < len(timed):
+        n_with_cpu = sum(job.avg_cpu is not None and job.avg_cpu > 0 for job in timed)
+        if n_with_cpu:
+            notes.append(f"computing of {n_with_cpu} tasks is avgCPU of their run time")
+        if n_with_cpu < len(timed):
             notes.append(
-                f"computing of {len(timed) - known} tasks is all of their run time, input and output "
+                f"computing of {len(timed) - n_with_cpu} tasks is all of their run time, input and output "
                 "included (no avgCPU; --io-share says another share)"
             )
     elif not timed:
@@ -185,11 +185,11 @@ def _instance(
 
 def _resized(values: dict[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
     """The instance with these sizes, a copy."""
-    found = copy.deepcopy(values)
-    workflow = found["workflow"]
+    instance = copy.deepcopy(values)
+    workflow = instance["workflow"]
     for file in workflow.get("specification", {}).get("files", []):
         file["sizeInBytes"] = sizes[file["id"]]
     for task in workflow.get("tasks", []):
         for file in task.get("files") or []:
             file["sizeInBytes"] = sizes[file_id_of(file)]
-    return found
+    return instance

@@ -1,8 +1,8 @@
-"""What each version of WfFormat has of its own: properties of another version, and characters of ids.
+"""Differences between versions of WfFormat: properties of another version, and characters of ids.
 
-Source: the JSON schemas and READMEs of github.com/wfcommons/WfFormat. Unknown properties are allowed by all
-of them; a property that only another version has, at the place where that one has it, means that the file is
-not of the version that it names, and would be passed over.
+Source: the JSON schemas and READMEs of github.com/wfcommons/WfFormat. All of them allow unknown properties. A
+property that only another version has, at its place there, means that the file is not of the version that it
+names, and would be ignored.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ _COUNTS = {
 
 
 def check_version(document: Document, version: str) -> None:
-    """Notes what another version has and this one has not; ids and metrics that it does not allow."""
+    """Note what another version has and this one has not; ids and metrics that it does not allow."""
     for rule in FOREIGN:
         if version not in rule.versions:
             continue
@@ -135,8 +135,8 @@ def check_version(document: Document, version: str) -> None:
             document.value, (), rule.where.split(".") if rule.where else []
         ):
             for name in rule.names.keys() & values.keys():
-                found = f"`{name}`, which WfFormat {rule.of} has and {version} has not"
-                document.mistake((*path, name), found, f"{rule.names[name]} in {version}", key=True)
+                fault = f"`{name}`, which WfFormat {rule.of} has and {version} has not"
+                document.mistake((*path, name), fault, f"{rule.names[name]} in {version}", key=True)
     if version in _SPLIT:
         _ids(document, version)
         _parents_by_name(document, version)
@@ -162,12 +162,12 @@ def _places(
 def _ids(document: Document, version: str) -> None:
     """Characters of ids where they are given; elsewhere they must be one of these."""
     of_tasks = _TASK_15 if version == "1.5" else _ANY_ID
-    for what, (allowed, words) in (("tasks", of_tasks), ("files", _ANY_ID)):
+    for what, (allowed, description) in (("tasks", of_tasks), ("files", _ANY_ID)):
         where = ["workflow", "specification", what, "[]"]
         for path, row in _places(document.value, (), where):
             own = row.get("id")
             if isinstance(own, str) and own and not allowed.fullmatch(own):
-                expected = f"an id of {words}, in {version}"
+                expected = f"an id of {description}, in {version}"
                 document.mistake(
                     (*path, "id"), f"{shown(own)} as the id of a {what[:-1]}", expected
                 )
@@ -186,9 +186,9 @@ def _parents_by_name(document: Document, version: str) -> None:
             others = row.get(side)
             for k, other in enumerate(others if isinstance(others, list) else ()):
                 if isinstance(other, str) and other not in ids and other in named:
-                    found = f"{other!r} among the {side} of the task {row.get('id')!r}, a name"
+                    fault = f"{other!r} among the {side} of the task {row.get('id')!r}, a name"
                     expected = f"an id in {version}, such as {named[other]!r}"
-                    document.mistake((*path, side, k), found, expected)
+                    document.mistake((*path, side, k), fault, expected)
 
 
 def _metrics(document: Document) -> None:
@@ -197,20 +197,20 @@ def _metrics(document: Document) -> None:
             for name in names:
                 value = values.get(name, 0)
                 if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                    found = f"{shown(value)} as `{name}`"
-                    document.mistake((*path, name), found, "a whole number of at least 0")
+                    fault = f"{shown(value)} as `{name}`"
+                    document.mistake((*path, name), fault, "a whole number of at least 0")
 
 
 def metric_notes(document: Document, tasks: int, sizes: Mapping[str, int]) -> list[str]:
-    """Where the metrics of an instance of 1.6 contradict what they sum up."""
+    """Contradictions between the metrics of an instance of 1.6 and their sums."""
     true = {
         "numberOfTasks": tasks,
         "numberOfFiles": len(sizes),
         "sumOfFileSizesInBytes": sum(sizes.values()),
     }
-    found = []
+    notes = []
     for _, values in _places(document.value, (), ["workflow", "specification", "metrics"]):
         for name, value in true.items():
             if name in values and values[name] != value:
-                found.append(f"`metrics` say {name} {values[name]:,}; it is {value:,}")
-    return found
+                notes.append(f"`metrics` say {name} {values[name]:,}; it is {value:,}")
+    return notes
