@@ -82,7 +82,7 @@ def test_nothing_to_say() -> None:
         ({"spread": [Rates("links", "sends", {"a": 100, "b": 89})]}, "unequal-links", "caution"),
         ({"spread": [Rates("storage", "reads", {"a": 9, "b": 8})]}, "unequal-storage", "caution"),
         ({"pairs": 5}, "few-pairs", "caution"),
-        ({"pairs": 0, "calibration_asked": True}, "few-pairs", "caution"),
+        ({"pairs": 0, "own_calibration": True}, "few-pairs", "caution"),
         ({"pairs": 0}, "not-calibrated", "ok"),
         ({"predictions": 8}, "few-predictions", "ok"),
         ({"half_width": 0.201}, "wide-calibration", "caution"),
