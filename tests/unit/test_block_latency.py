@@ -289,7 +289,7 @@ def test_the_collector_tells_buckets_from_their_first_request_on(kernel: type[Ke
     sink = MemorySink()
 
     async def whole() -> None:
-        collector = BlockLatency("latency", {"interval_s": 0.01})
+        collector = BlockLatency("latency", {"interval_s": 0.5})
         await collector.start(sink)
         while collector.intake.receipt.batches < 5:
             await asyncio.sleep(0.01)
