@@ -114,7 +114,8 @@ class DiskServer:
         if self._daemon is None or not (fault := self._daemon.fault()):
             return []
         disks = ", ".join(self._disks) or "none"
-        message = f"disk server (process {self._daemon.pid}) {fault}: no file can be used of the disks {disks}"
+        process = f"disk server (process {self._daemon.pid})"
+        message = f"{process} {fault}: no file can be used of the disks {disks}"
         return [Failure("disk server", message, self._daemon.pid)]
 
     def adopt(self, daemon: Daemon) -> None:
