@@ -101,6 +101,13 @@ def application(
         AuthenticationMiddleware, token=token, names=names, users=users, server=server
     )
 
+    _add_error_handlers(app, server)
+    for name in HTTP_ROUTES:
+        HTTP_ROUTES.load(name)(app, server)
+    return app
+
+
+def _add_error_handlers(app: FastAPI, server: Server) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         # without the input, which JSON may not be able to encode: a lone surrogate, NaN
@@ -130,7 +137,3 @@ def application(
     @app.exception_handler(Away)
     async def away(_: Request, error: Away) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
-
-    for name in HTTP_ROUTES:
-        HTTP_ROUTES.load(name)(app, server)
-    return app

@@ -1,17 +1,33 @@
-"""HTTP/1.1 protocol with a limit on connections: a new one replaces the one that was idle longest."""
+"""Server that announces itself, and HTTP/1.1 with a limit on connections."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 #: timeout of a connection without a complete request [s]
 IDLE_TIMEOUT_S = 20.0
 #: backlog of listen(2): connections that wait for acceptance
 BACKLOG = 128
+
+
+class AnnouncedServer(uvicorn.Server):
+    """A server that calls `announce` as soon as it answers requests."""
+
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._announce = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._announce()
 
 
 def limited_protocol(most: int) -> type[H11Protocol]:

@@ -64,7 +64,6 @@ def command(
     file. Connections from this host have no other privileges.
     """
     import signal
-    import socket
 
     import uvicorn
 
@@ -72,7 +71,7 @@ def command(
     from penstock.host.processes.servers import LocalServer, announced
     from penstock.parts.server.api.token import load_or_create, new_token
     from penstock.parts.server.app import application
-    from penstock.parts.server.connections import BACKLOG, limited_protocol
+    from penstock.parts.server.connections import BACKLOG, AnnouncedServer, limited_protocol
     from penstock.parts.server.listen import listen
     from penstock.parts.server.traces import Served
     from penstock.routes.connections import most_connections
@@ -127,12 +126,6 @@ def command(
             if open_reads:
                 say("all clients, other users of this host included, may read your experiments")
 
-        class AnnouncedServer(uvicorn.Server):
-            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-                await super().startup(sockets)
-                if self.started:  # requests are answered from now on
-                    print_address()
-
         # uvicorn raises the signal that stopped it again
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         uvicorn_config = uvicorn.Config(
@@ -147,4 +140,4 @@ def command(
             ssl_certfile=tls_cert,
             ssl_keyfile=tls_key,
         )
-        AnnouncedServer(uvicorn_config).run(sockets=[listen_address.socket])
+        AnnouncedServer(uvicorn_config, print_address).run(sockets=[listen_address.socket])

@@ -19,9 +19,9 @@ from penstock.errors import PenstockError
 from penstock.host.journal.journal import Journal
 from penstock.observe.sampler.monitor import Monitor, link_capacities
 from penstock.observe.sampler.spool_reader import Follower, Values
+from penstock.routes.server import Document
 from penstock.state import runtime_dir
 
-Document = dict[str, Any]
 #: samples of each source that a new client gets
 HISTORY = 120
 #: maximum number of entities of a metric
