@@ -20,7 +20,8 @@ from penstock.host.journal.announce import Announced
 from penstock.host.journal.journal import new_token
 from penstock.observe.trace.show.live import Look
 from penstock.observe.trace.verdicts.patterns import sentence
-from penstock.parts.server.live.use import Document, Utilisation
+from penstock.parts.server.live.use import Utilisation
+from penstock.routes.server import Document
 from penstock.routes.throttled import Throttled
 from penstock.state import runtime_dir
 
