@@ -43,7 +43,7 @@ def seen(engine: str) -> dict[str, Any]:
         found["at_last"] = network.read_back("a")
         for name in ("uniform", "normal", "pareto") if engine == "auto" else ():
             delay = {"mean_s": 0.060, "jitter_s": 0.020, "distribution": name}
-            found[name] = network.set_link("a", None, {"delay": delay}).found["delay"]
+            found[name] = network.set_link("a", None, {"delay": delay}).actual["delay"]
             times = round_trips(*connection(b, a, there.address), 60, 0.0)
             found[f"{name}_s"] = {"mean": statistics.mean(times), "sd": statistics.stdev(times)}
     return found

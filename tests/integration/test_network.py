@@ -90,7 +90,7 @@ def test_setting_one_direction_leaves_the_other(journal: Journal) -> None:
             change = network.set_link("a", "net", patch)
             now = network.read_back("a")
             assert (now["out_bps"], now["in_bps"]) == (out, come_in)
-            assert set(change.found) == set(patch)
+            assert set(change.actual) == set(patch)
             assert change.planned_ns <= change.applied_ns <= change.verified_ns
 
 

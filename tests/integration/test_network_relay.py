@@ -105,7 +105,7 @@ def test_a_live_link_is_delayed_and_freed(journal: Journal, readings: Readings) 
         sending.sendall(b"before")  # what is under way is sent again by TCP
         change = network.set_link("a", None, {"delay": 0.015, "in_delay": 0.005})
         assert network.engine("net") == "relay"
-        assert change.found["delay"] == {
+        assert change.actual["delay"] == {
             "mean_s": 0.015,
             "jitter_s": 0.0,
             "distribution": "constant",

@@ -111,7 +111,7 @@ def test_one_direction_beside_both_is_refused() -> None:
 def test_the_links_of_a_stopped_node_change_both_ways_too(tmp_path: Path) -> None:
     spec = platform(tmp_path, "{latency: 5ms, jitter: 1ms}")
     links = Links(spec, Journal())
-    links._kept["a-0"] = {"net": link(spec)}
+    links._stopped["a-0"] = {"net": link(spec)}
     (change,) = changes_of(["a-0", "latency=50ms"])
     made = links._patched("a-0", None, change.patch)
     assert (made.delay.mean_s, made.in_delay.mean_s) == (pytest.approx(0.055), 0.05)

@@ -121,7 +121,7 @@ def _sent(named: str, to: str, as_json: bool) -> None:
         done[str(run)] = sent = server.send(run)
         if as_json:
             continue
-        unsent = ", ".join(f"{n} {why}" for why, n in sent.omitted.items())
+        unsent = ", ".join(f"{n} {why}" for why, n in sent.left_out.items())
         print(
             f"{server.url}: {sent.points} points of {sent.series} series in {sent.requests} requests"
             + (f"; not sent: {unsent}" if unsent else "")
