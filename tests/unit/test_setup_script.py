@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,14 @@ def set_up(tmp_path: Path, cargo: str) -> subprocess.CompletedProcess[str]:
     """Run `setup.sh build` with `cargo` first in the path, and without apt-get."""
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name in ("bash", "sh", "python3", "awk", "sort", "head", "id", "echo"):
+    for name in ("bash", "sh", "awk", "sort", "head", "id", "echo"):
         path = shutil.which(name)
         assert path is not None
         (programs / name).symlink_to(path)
-    file = programs / "cargo"
-    file.write_text(SCRIPT + cargo)
-    file.chmod(0o755)
+    for name, script in (("cargo", cargo), ("python3", f'exec "{sys.executable}" "$@"\n')):
+        file = programs / name
+        file.write_text(SCRIPT + script)
+        file.chmod(0o755)
     return subprocess.run(
         ["bash", "tools/setup.sh", "build"],
         cwd=ROOT,
