@@ -145,15 +145,24 @@ def test_requests_fail_once_a_ring_has_failed(bench: Bench) -> None:
         ["strace", "-f", "-qq", *inject, "-p", str(bench.server.daemon.pid)],
         stderr=subprocess.DEVNULL,
     ) as strace:
-        with ThreadPoolExecutor(1) as pool:
-            reads = pool.submit(_read_until_an_error, fd, buffer)
-            assert reads.result(30).errno in (errno.ECONNABORTED, errno.ENOTCONN, errno.EIO)
-        with pytest.raises(OSError, match=r"not connected|abort"):
-            os.listdir(bench.mount)
-        strace.terminate()
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                reads = pool.submit(_read_until_an_error, fd, buffer)
+                assert reads.result(30).errno in (errno.ECONNABORTED, errno.ENOTCONN, errno.EIO)
+            # the ring's requests fail first, then the connection is aborted
+            with pytest.raises(OSError, match=r"not connected|abort"):
+                _list_for(30, bench.mount)
+        finally:
+            strace.kill()
     os.close(fd)
     bench.server.remove("d")
     assert not mounts_at(bench.mount)
+
+
+def _list_for(duration_s: float, directory: Path) -> None:
+    end = time.monotonic() + duration_s
+    while time.monotonic() < end:
+        os.listdir(directory)
 
 
 def _read_until_an_error(fd: int, buffer: mmap.mmap) -> OSError:
