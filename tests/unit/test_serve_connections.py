@@ -135,6 +135,19 @@ def test_who_finds_no_room_for_a_recording_waits_for_it(tmp_path: Path) -> None:
     assert "no memory" in said[0]
 
 
+def test_an_unusable_catalogue_is_named_before_the_server_starts(tmp_path: Path) -> None:
+    catalogue = tmp_path / "archive.sqlite"
+    catalogue.write_text("no database\n" * 100)
+    places = {"PENSTOCK_STATE": str(tmp_path), "PENSTOCK_RUNTIME": str(tmp_path / "run")}
+    environment = {**os.environ, **places}
+    done = subprocess.run(
+        [sys.executable, "-c", SERVE], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{catalogue} cannot be used as a catalogue" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def is_closed(connection: socket.socket) -> bool:
     """True if the other end has closed it, perhaps after an answer."""
     try:
