@@ -220,9 +220,8 @@ def test_a_planted_loss_is_counted_and_seen(target: Path, tmp_path: Path) -> Non
     words = (sys.executable, "-c", READ_TWICE, target, str(READ_BYTES), "direct")
     run = Watched(tmp_path, *words, drop_every=10)
     receipt = run.layers.receipt
-    # the processors share the counter without a lock: a tenth, but for a few
-    assert receipt["seen"] >= 0.9 * (READ_BYTES // 65536)
-    assert receipt["lost"] >= 0.9 * (receipt["seen"] // 10)
+    assert receipt["seen"] >= (READ_BYTES - unseen_bytes(receipt)) // 65536
+    assert receipt["lost"] >= receipt["seen"] // 10
     assert receipt["seen"] == receipt["kept"] + receipt["lost"]
     assert "none" in set(run.use(target)["join"])
 
