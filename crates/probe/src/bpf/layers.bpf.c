@@ -119,8 +119,9 @@ static __always_inline bool in_scope(void)
 
 static __always_inline void tell(struct layer_record *record)
 {
-	__sync_fetch_and_add(&layers.seen, 1);
-	if (layers.drop_every && layers.seen % layers.drop_every == 0) {
+	__u64 seen = __sync_fetch_and_add(&layers.seen, 1) + 1;
+
+	if (layers.drop_every && seen % layers.drop_every == 0) {
 		__sync_fetch_and_add(&layers.lost_planted, 1);
 		return;
 	}
