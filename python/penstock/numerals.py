@@ -42,10 +42,17 @@ def number(text: str, mark: str = "", others: Iterable[str] = ()) -> float:
     plain = _without_groups(stripped, separator)
     if separator in plain or plain.count(decimal) > 1:
         raise ValueError(f"a number with the decimal mark {decimal!r}")
-    plain = plain.replace(decimal, ".")
-    if not _PLAIN.fullmatch(plain):
+    return plain_number(plain.replace(decimal, "."))
+
+
+def plain_number(text: str) -> float:
+    """A number as programs print it, with a decimal point and without groups of digits.
+
+    ValueError for any other text, `nan` and `inf` included.
+    """
+    if not _PLAIN.fullmatch(text):
         raise ValueError("a number")
-    return float(plain)
+    return float(text)
 
 
 def _mark(text: str) -> str:

@@ -8,12 +8,13 @@ made up for.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import BadInput, PenstockError
+from penstock.numerals import plain_number
 from penstock.parts.monitoring.collectors.collector import (
     Intake,
     Receipt,
@@ -32,7 +33,6 @@ from penstock.parts.monitoring.experiments.points import (
 )
 
 MOST_OUTLETS = 100
-_DECIMAL = re.compile(rb"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
 
 
 def before(oid: tuple[int, ...]) -> tuple[int, ...]:
@@ -47,13 +47,13 @@ def number_of(value: Any) -> float | None:
     """
     from pysnmp.proto.api import v2c
 
-    integers = (v2c.Integer, v2c.Integer32, v2c.Unsigned32, v2c.Gauge32)
-    if isinstance(value, (*integers, v2c.Counter32, v2c.Counter64, v2c.TimeTicks)):
+    counts = (v2c.Counter32, v2c.Counter64, v2c.Gauge32, v2c.Unsigned32, v2c.TimeTicks)
+    if isinstance(value, (v2c.Integer32, *counts)):
         return float(int(value))
     if isinstance(value, v2c.OctetString) and not isinstance(value, (v2c.IpAddress, v2c.Opaque)):
-        text = bytes(value)
-        number = float(text) if _DECIMAL.fullmatch(text) else math.nan
-        return number if math.isfinite(number) else None
+        with contextlib.suppress(ValueError):
+            number = plain_number(bytes(value).decode("ascii").strip())
+            return number if math.isfinite(number) else None
     return None
 
 
