@@ -145,10 +145,10 @@ class Scenario:
     @property
     def workload(self) -> Workload:
         options = {"width": self.nodes, "file_bytes": self.file_mib * 2**20}
-        whole = make_workload(
+        workload = make_workload(
             self.pattern, "small", options | ({"optimised": True} if self.hints else {})
         )
-        return replace(whole, origin=None)
+        return replace(workload, origin=None)
 
     def changes(self, delivered: float = 1.0) -> list[str]:
         """Of the cluster's file; of links' nominal rates the share is `delivered` to programs."""

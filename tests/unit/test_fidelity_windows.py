@@ -270,11 +270,11 @@ def test_what_is_counted_ahead_of_a_slow_limit_is_no_departure():
     """128 KiB of readahead at 512 kB/s: a quarter of a second each, counted when handed in."""
     table = counted([0.125, 0.625, 0.75, 0.5, 0.5, 0.375], 512e3).to_pandas()
     table["ops"] = [1, 5, 6, 4, 4, 3]
-    found = fidelity_of_counters(table, disk_id="d", backend="cgroup1").overall.to_pylist()[0]
-    assert (found["verdict"], found["valid"]) == ("honoured", True), found["reason"]
+    row = fidelity_of_counters(table, disk_id="d", backend="cgroup1").overall.to_pylist()[0]
+    assert (row["verdict"], row["valid"]) == ("honoured", True), row["reason"]
     table["ops"] *= 32  # the same bytes in small requests are what passed
-    found = fidelity_of_counters(table, disk_id="d", backend="cgroup1").overall.to_pylist()[0]
-    assert not found["valid"]
+    row = fidelity_of_counters(table, disk_id="d", backend="cgroup1").overall.to_pylist()[0]
+    assert not row["valid"]
 
 
 def test_a_limit_that_changes_is_followed_window_by_window():

@@ -1,4 +1,4 @@
-"""What the HTTP server offers to routes, and what routes register with it."""
+"""The HTTP server as its routes see it, with the lists in which they register."""
 
 from __future__ import annotations
 

@@ -576,7 +576,7 @@ class Patient:
 
 
 def _trust(url: str, cert: str | None) -> ssl.SSLContext | bool:
-    """What to verify a server's certificate against.
+    """The `verify` argument of httpx for a server: trusted certificates, or False for plain HTTP.
 
     Reading the certificates of this host takes 0.1 s: once for HTTPS, never for HTTP.
     """
