@@ -28,8 +28,8 @@ class ExperimentSource(Protocol):
 class Server:
     """The server, as routes of all parts see it. They append to its lists before the first request.
 
-    `catalogue` opens the index on the first call; `config` is the file of `serve --config`. `store` and
-    `targets` replace the experiments of this user and the servers of `config`.
+    `config` is the file of `serve --config`. `store` and `targets` replace the experiments of this user and
+    the servers of `config`.
     """
 
     catalogue: Callable[[], Catalogue]

@@ -53,7 +53,6 @@ def application(
     names: Iterable[str] = ("localhost", "127.0.0.1", "::1"),
     store: Callable[[], Any] | None = None,
     *,
-    catalogue: Callable[[], Catalogue] | None = None,
     config: Path | None = None,
     targets: Any = None,
     own_token: str | None = None,
@@ -63,13 +62,18 @@ def application(
 
     `token` authorises every request, `own_token` those to experiments of the user that the server runs as.
     Pages need no token; they fetch their data with one. The Host header must be one of `names` or the address
-    that the request arrived at, else the status is 421. `catalogue` is this user's index by default.
-    `store` opens other experiments than those of this user, `targets` are other servers than those of the
-    file `config`.
+    that the request arrived at, else the status is 421. `store` opens other experiments than those of this
+    user, `targets` are other servers than those of the file `config`. Raises PenstockError if this user's
+    catalogue is unusable.
     """
-    open_store = None if store is None else cache(store)
-    if catalogue is None:
-        catalogue = cache(open_index) if open_store is None else lambda: open_store().catalogue
+    open_store: Callable[[], Any] | None
+    catalogue: Callable[[], Catalogue]
+    if store is None:
+        index = open_index()
+        open_store, catalogue = None, lambda: index
+    else:
+        opened = cache(store)
+        open_store, catalogue = opened, lambda: opened().catalogue
     users = Users(catalogue, own_token=own_token, open_reads=open_reads)
     server = Server(
         catalogue=catalogue,

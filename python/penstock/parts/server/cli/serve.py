@@ -67,7 +67,6 @@ def command(
 
     import uvicorn
 
-    from penstock.archive.catalogue import open_index
     from penstock.errors import BadInput
     from penstock.host.processes.servers import LocalServer, announced
     from penstock.parts.server.api.token import load_or_create, new_token
@@ -96,12 +95,10 @@ def command(
             experiments_token=own_token,
             cert=None if tls_cert is None else str(tls_cert.absolute()),
         )
-        index = open_index()  # now, so that an unusable one ends the command with its message
         app = application(
             served,
             token,
             listen_address.names,
-            catalogue=lambda: index,
             config=config,
             own_token=own_token,
             open_reads=open_reads,
