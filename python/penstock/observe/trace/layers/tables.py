@@ -63,6 +63,7 @@ _SALVAGED: dict[str, Any] = {
     "bpf": [],
 }
 _ENDS_WITHIN_S = 2.0  # a daemon that hangs up is ending
+DeviceCounters = dict[str, dict[str, int]]
 _DIRECTIONS = {0: "read", 1: "write", 7: "write", 9: "write"}
 
 
@@ -88,8 +89,7 @@ class Layers:
         self._spool: Path | None = None
         self._entry: Entry | None = None
         self._receipt: dict[str, Any] | None = None
-        self._before: dict[str, dict[str, int]] = {}
-        self._after: dict[str, dict[str, int]] = {}
+        self._counters: list[DeviceCounters] = []
 
     def arm(self, cgroup_id: int, out_dir: Path | None = None) -> None:
         """Records from now on what lies under the operations of a control group (its number)."""
@@ -98,8 +98,9 @@ class Layers:
         self._spool = base / f"layers-{token}"
         self._entry = self._journal.plan("file", self._spool, token=token)
         self._receipt = None
+        self._counters = [device_counters()]
         self._daemon.call("arm", cgroup_id=cgroup_id, spool=str(self._spool))
-        self._before = device_sectors()
+        self._counters.append(device_counters())
 
     def halt(self, *, salvage: bool = False) -> None:
         """Stops recording. `disarm` does so too; here it can be done before tables are made.
@@ -109,7 +110,7 @@ class Layers:
         if self._spool is None:
             raise PenstockError("the layers are not armed")
         if self._receipt is None:
-            self._after = device_sectors()
+            self._counters.append(device_counters())
             try:
                 self._receipt = self._daemon.call("disarm")
             except PenstockError as error:
@@ -118,6 +119,7 @@ class Layers:
                 gone = self._daemon.gone(_ENDS_WITHIN_S)
                 why = "it ended before the trace did" if gone else str(error)
                 self._receipt = _SALVAGED | {"incomplete": why}
+            self._counters.append(device_counters())
 
     def disarm(self, files: pa.Table, events: Path | None = None) -> LayersResult:
         """Stops recording and joins with the run's `files` and, in mode trace, its `io_events` (a path)."""
@@ -174,7 +176,7 @@ class Layers:
             "lost": receipt["lost"],
             "missing": receipt["missing"],
             "conservation": conservation(
-                receipt["devices"], self._before, self._after, joined.attributed_bytes
+                receipt["devices"], self._counters, joined.attributed_bytes
             ),
             "joins": joined.counts,
             "left_out": joined.omitted,
@@ -204,7 +206,7 @@ def estimated_calls(receipt: dict[str, Any]) -> dict[str, int]:
     }
 
 
-def device_sectors() -> dict[str, dict[str, int]]:
+def device_counters() -> DeviceCounters:
     """Bytes that each block device has read and written since boot, by its own counters."""
     counters = {}
     for name in os.listdir("/sys/block"):
@@ -215,38 +217,44 @@ def device_sectors() -> dict[str, dict[str, int]]:
 
 
 def conservation(
-    counted: list[dict[str, int]],
-    before: dict[str, dict[str, int]],
-    after: dict[str, dict[str, int]],
+    requests: list[dict[str, int]],
+    counters: Sequence[DeviceCounters],
     attributed: dict[tuple[str, str], int],
 ) -> list[dict[str, Any]]:
-    """Per device and direction: bytes by its counters, bytes we saw, of those attributed and not.
+    """Per device and direction: bytes by its counters, bytes in its requests, of those attributed and not.
 
-    `difference_share` is how far what we saw is from the counters (0: nothing is missing).
+    `counters` were read before and after the start of the recording, then before and after its end. A request
+    that completed between two readings may be recorded or not: the device's bytes are `device_bytes` to
+    `device_bytes_max`. `difference_share` is the distance from that range (0: nothing is missing).
     """
     seen: dict[tuple[str, str], int] = {}
-    for row in counted:
+    for row in requests:
         direction = _DIRECTIONS.get(row["op"])
         if direction is not None:
             key = (disk_name(row["major"], row["minor"]), direction)
             seen[key] = seen.get(key, 0) + row["bytes"]
     rows = []
-    for name, counters in after.items():
-        for direction, value in counters.items():
-            device = value - before.get(name, {}).get(direction, 0)
+    for name, last in counters[-1].items():
+        for direction in last:
+            first, start, end, stop = (
+                moment.get(name, {}).get(direction, 0) for moment in counters
+            )
+            low, high = max(end - start, 0), stop - first
             bytes_seen = seen.get((name, direction), 0)
-            if not device and not bytes_seen:
+            if not high and not bytes_seen:
                 continue
             attributed_bytes = attributed.get((name, direction), 0)
             rows.append(
                 {
                     "disk_id": name,
                     "direction": direction,
-                    "device_bytes": device,
+                    "device_bytes": low,
+                    "device_bytes_max": high,
                     "seen_bytes": bytes_seen,
                     "attributed_bytes": attributed_bytes,
                     "unattributed_bytes": bytes_seen - attributed_bytes,
-                    "difference_share": (bytes_seen - device) / max(device, 1),
+                    "difference_share": (bytes_seen - min(max(bytes_seen, low), high))
+                    / max(low, 1),
                 }
             )
     return rows
