@@ -187,8 +187,8 @@ def test_direct_reads_are_joined_exactly(target: Path, tmp_path: Path) -> None:
     run = Watched(tmp_path, sys.executable, "-c", READ_TWICE, target, str(READ_BYTES), "direct")
     use = run.use(target)
     assert len(use) == READ_BYTES // 65536
-    # on a busy host the kernel may not tell of some completions; the device's own counters then say so
-    lost = run.layers.receipt["lost"] + unseen_bytes(run.layers.receipt) // 65536
+    # some kernels do not report a completion that interrupts certain tasks: it counts as lost
+    lost = run.layers.receipt["lost"]
     assert lost <= len(use) // 4
     exact = use[use["join"] == "exact"]
     assert len(exact) >= len(use) - lost

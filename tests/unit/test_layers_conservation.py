@@ -9,12 +9,12 @@ from penstock.observe.trace.layers.tables import conservation
 MIB = 1 << 20
 
 
-def _counters(*mib: int) -> list[dict[str, dict[str, int]]]:
-    return [{"sdx": {"read": value * MIB, "write": 0}} for value in mib]
+def _counters(*mib: int) -> list[dict[str, dict[str, tuple[int, int]]]]:
+    return [{"sdx": {"read": (value, value * MIB), "write": (0, 0)}} for value in mib]
 
 
 def _row(mib: int, *readings: int) -> dict[str, object]:
-    requests = [{"major": 0, "minor": 0, "op": 0, "bytes": mib * MIB}]
+    requests = [{"major": 0, "minor": 0, "op": 0, "requests": mib, "bytes": mib * MIB}]
     rows = conservation(requests, _counters(*readings), {})
     return next((row for row in rows if row["disk_id"] == "sdx"), {})
 
@@ -39,12 +39,17 @@ def test_requests_beyond_the_readings_are_a_difference(seen: int, share: float) 
     assert _row(seen, 10, 12, 76, 80)["difference_share"] == share
 
 
+@pytest.mark.parametrize(("seen", "unseen"), [(60, 4), (64, 0), (70, 0)])
+def test_requests_that_only_the_device_counted_are_unseen(seen: int, unseen: int) -> None:
+    assert _row(seen, 10, 12, 76, 80)["unseen_requests"] == unseen
+
+
 def test_an_idle_device_has_no_row() -> None:
     assert conservation([], _counters(10, 10, 10, 10), {}) == []
 
 
 def test_a_device_that_appears_while_recording_begins_at_zero() -> None:
-    requests = [{"major": 0, "minor": 0, "op": 0, "bytes": 5 * MIB}]
+    requests = [{"major": 0, "minor": 0, "op": 0, "requests": 5, "bytes": 5 * MIB}]
     counters = [{}, {}, *_counters(5, 5)]
     rows = conservation(requests, counters, {})
     assert [row["device_bytes"] for row in rows] == [5 * MIB]

@@ -116,9 +116,13 @@ const PROGRAMS: &[(&str, &str, bool, &str)] = &[
         false,
         "time in the queue, and who began a request",
     ),
+    ("layer_merged", "block_rq_merge", false, ""),
     ("layer_issued", "block_rq_issue", true, "requests"),
     ("layer_completed", "block_rq_complete", true, "requests"),
 ];
+
+/// Position of `scoped` in `struct in_flight` (layers.bpf.c).
+const SCOPED_AT: usize = 32;
 
 /// The programs in the kernel.
 pub struct Layers {
@@ -133,7 +137,7 @@ pub struct Layers {
 struct Recording {
     spool: Sink,
     written: u64,
-    before: [u64; 4],
+    before: [u64; 5],
     runs: Vec<(u64, u64)>,
     meter: Meter,
     misses: u64,
@@ -246,10 +250,10 @@ impl Layers {
             .ok_or_else(|| ProbeError::Request("the programs lack their control block".into()))
     }
 
-    fn counts(&self) -> [u64; 4] {
-        self.skeleton.maps.bss_data.as_deref().map_or([0; 4], |b| {
+    fn counts(&self) -> [u64; 5] {
+        self.skeleton.maps.bss_data.as_deref().map_or([0; 5], |b| {
             let c = &b.layers;
-            [c.seen, c.kept, c.lost, c.lost_planted]
+            [c.seen, c.kept, c.lost, c.lost_planted, c.unfinished]
         })
     }
 
@@ -316,6 +320,7 @@ impl Layers {
             "lost_nested": missed,
             "lost_ring_full": count(2), "lost_planted": count(3),
             "lost_unspooled": unspooled,
+            "unfinished": count(4) + self.in_flight()?,
             "spool_failure": recording.spool.failure(),
             "spooled": recording.written - unspooled,
             "devices": self.devices()?,
@@ -325,6 +330,20 @@ impl Layers {
             "cpu_ns": process_cpu_ns().saturating_sub(recording.cpu_ns),
             "recorded_ns": u64::try_from(recording.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
         }))
+    }
+
+    /// Requests that a traced thread began and whose completion no program has seen.
+    fn in_flight(&self) -> Result<u64, ProbeError> {
+        let map = &self.skeleton.maps.requests;
+        let mut scoped = 0;
+        for key in map.keys() {
+            let Some(value) = map.lookup(&key, MapFlags::ANY)? else {
+                continue;
+            };
+            let field = value.get(SCOPED_AT..SCOPED_AT + 4).unwrap_or_default();
+            scoped += u64::from(field.iter().any(|&byte| byte != 0));
+        }
+        Ok(scoped)
     }
 
     /// Requests and bytes of each device and operation since arming.

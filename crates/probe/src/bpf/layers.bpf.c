@@ -39,6 +39,8 @@ struct in_flight {
 	__u32 pad;
 };
 
+_Static_assert(__builtin_offsetof(struct in_flight, scoped) == 32, "layers.rs reads scoped there");
+
 struct direct_part {
 	__u64 inode;
 	__u64 offset_bytes;
@@ -354,9 +356,12 @@ int BPF_PROG(layer_part_done, struct request_queue *queue, struct bio *bio)
 
 static __always_inline void request_begins(struct request *request)
 {
-	struct in_flight flight = {};
+	struct in_flight flight = {}, *previous;
 	__u64 key = (__u64)request, who = bpf_get_current_pid_tgid();
 
+	previous = bpf_map_lookup_elem(&requests, &key);
+	if (previous && previous->scoped)
+		__sync_fetch_and_add(&layers.unfinished, 1);
 	flight.start_ns = bpf_ktime_get_ns();
 	flight.tid = who;
 	flight.pid = who >> 32;
@@ -370,6 +375,17 @@ int BPF_PROG(layer_request, struct request *request)
 {
 	if (layers.armed)
 		request_begins(request);
+	return 0;
+}
+
+/* It became part of the request before it and does not complete on its own. */
+SEC("tp_btf/block_rq_merge")
+int BPF_PROG(layer_merged, struct request *request)
+{
+	__u64 key = (__u64)request;
+
+	if (layers.armed)
+		bpf_map_delete_elem(&requests, &key);
 	return 0;
 }
 

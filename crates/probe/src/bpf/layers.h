@@ -51,6 +51,7 @@ struct layer_control {
 	__u64 kept;
 	__u64 lost;
 	__u64 lost_planted;
+	__u64 unfinished; /* traced requests whose completion no program saw: their address was used again */
 };
 
 struct device_count {

@@ -53,17 +53,18 @@ NOMINAL_NS = {
 }
 #: what the kernel's account takes of each run for itself
 _ACCOUNT_NS = 60
-#: of a block device's `stat` file: the number of the field that counts sectors, by direction
-_SECTOR_FIELDS = {"read": 2, "write": 6}
+#: of a block device's `stat` file: the fields that count requests and sectors, by direction
+_STAT_FIELDS = {"read": (0, 2), "write": (4, 6)}
 #: in place of what a daemon would have told that has died or failed
 _SALVAGED: dict[str, Any] = {
-    **dict.fromkeys(("seen", "kept", "lost", "cpu_ns"), 0),
+    **dict.fromkeys(("seen", "kept", "lost", "unfinished", "cpu_ns"), 0),
     "missing": {},
     "devices": [],
     "bpf": [],
 }
 _ENDS_WITHIN_S = 2.0  # a daemon that hangs up is ending
-DeviceCounters = dict[str, dict[str, int]]
+#: requests and bytes of each block device, by direction
+DeviceCounters = dict[str, dict[str, tuple[int, int]]]
 _DIRECTIONS = {0: "read", 1: "write", 7: "write", 9: "write"}
 
 
@@ -170,14 +171,16 @@ class Layers:
         # of every run, beyond the two readings of the clock that the account itself is
         others = metering.get("others") or {"time_ns": 0, "runs": 0}
         ns = max(others["time_ns"] - others["runs"] * _ACCOUNT_NS, 0.0)
+        devices = conservation(receipt["devices"], self._counters, joined.attributed_bytes)
+        # Some kernels do not run programs above some tasks; requests in progress at the end are no loss.
+        unseen = min(receipt["unfinished"], sum(row["unseen_requests"] for row in devices))
         return {
-            "seen": receipt["seen"],
+            "seen": receipt["seen"] + unseen,
             "kept": receipt["kept"],
-            "lost": receipt["lost"],
+            "lost": receipt["lost"] + unseen,
+            "lost_unseen": unseen,
             "missing": receipt["missing"],
-            "conservation": conservation(
-                receipt["devices"], self._counters, joined.attributed_bytes
-            ),
+            "conservation": devices,
             "joins": joined.counts,
             "left_out": joined.omitted,
             "added_ns": ns if measured else estimated,
@@ -207,12 +210,15 @@ def estimated_calls(receipt: dict[str, Any]) -> dict[str, int]:
 
 
 def device_counters() -> DeviceCounters:
-    """Bytes that each block device has read and written since boot, by its own counters."""
+    """Requests and bytes of each block device since boot, by its own counters."""
     counters = {}
     for name in os.listdir("/sys/block"):
         with contextlib.suppress(OSError):
             fields = Path("/sys/block", name, "stat").read_text().split()
-            counters[name] = {d: int(fields[n]) * 512 for d, n in _SECTOR_FIELDS.items()}
+            counters[name] = {
+                direction: (int(fields[requests]), int(fields[sectors]) * 512)
+                for direction, (requests, sectors) in _STAT_FIELDS.items()
+            }
     return counters
 
 
@@ -226,21 +232,23 @@ def conservation(
     `counters` were read before and after the start of the recording, then before and after its end. A request
     that completed between two readings may be recorded or not: the device's bytes are `device_bytes` to
     `device_bytes_max`. `difference_share` is the distance from that range (0: nothing is missing).
+    `unseen_requests` is the least number of requests whose completion was not recorded.
     """
-    seen: dict[tuple[str, str], int] = {}
+    seen: dict[tuple[str, str], tuple[int, int]] = {}
     for row in requests:
         direction = _DIRECTIONS.get(row["op"])
         if direction is not None:
             key = (disk_name(row["major"], row["minor"]), direction)
-            seen[key] = seen.get(key, 0) + row["bytes"]
+            count, size = seen.get(key, (0, 0))
+            seen[key] = (count + row["requests"], size + row["bytes"])
     rows = []
     for name, last in counters[-1].items():
         for direction in last:
             first, start, end, stop = (
-                moment.get(name, {}).get(direction, 0) for moment in counters
+                moment.get(name, {}).get(direction, (0, 0)) for moment in counters
             )
-            low, high = max(end - start, 0), stop - first
-            bytes_seen = seen.get((name, direction), 0)
+            low, high = max(end[1] - start[1], 0), stop[1] - first[1]
+            requests_seen, bytes_seen = seen.get((name, direction), (0, 0))
             if not high and not bytes_seen:
                 continue
             attributed_bytes = attributed.get((name, direction), 0)
@@ -253,6 +261,7 @@ def conservation(
                     "seen_bytes": bytes_seen,
                     "attributed_bytes": attributed_bytes,
                     "unattributed_bytes": bytes_seen - attributed_bytes,
+                    "unseen_requests": max(end[0] - start[0] - requests_seen, 0),
                     "difference_share": (bytes_seen - min(max(bytes_seen, low), high))
                     / max(low, 1),
                 }
