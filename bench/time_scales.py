@@ -37,7 +37,7 @@ name: time-scales
 question: Which number of jobs does the disk sustain?
 factors:
   jobs: {{levels: [{jobs}]}}
-design: {{kind: full, replicates: {passes}, order: planned}}
+design: {{kind: full, replicates: {passes}, order: standard}}
 platform:
   nodes:
     - name: node1
