@@ -60,11 +60,12 @@ def sustained(
     profile: str, scale: float, jobs: tuple[int, ...], transport: str, passes: int, runtime_s: float
 ) -> set[int]:
     """The numbers of jobs of which every run is valid at a time scale."""
+    levels = jobs if len(jobs) > 1 else (*jobs, min(set(JOBS) - set(jobs)))  # a factor has two
     with tempfile.TemporaryDirectory(prefix="penstock-scales-") as name:
         place = Path(name)
         (place / "s.study.yaml").write_text(
             STUDY.format(
-                jobs=", ".join(map(str, jobs)),
+                jobs=", ".join(map(str, levels)),
                 passes=passes,
                 profile=profile,
                 scale=scale,
