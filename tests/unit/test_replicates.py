@@ -14,7 +14,7 @@ from scipy import stats
 from penstock.analyse.treatments.replicates import (
     Measured,
     Replicated,
-    _conclusion,
+    _answer,
     compare_replicates,
     ratio_of,
 )
@@ -121,7 +121,8 @@ def test_what_drifts_from_pass_to_pass_is_in_neither_side(tmp_path: Path) -> Non
     assert rate.paired
     assert rate.differs
     assert rate.ratio == pytest.approx(1.05, rel=0.01)
-    assert found.conclusion[0].startswith("rate is 5")
+    assert found.headline.startswith("rate is 5")
+    assert found.headline.endswith("in B). Clear.")
     assert any("over the same 5 passes" in said for said in found.conclusion)
     # without passes the same runs do not tell, and the margin of equivalence is wide
     of_passes(tmp_path / "random", "random")
@@ -148,12 +149,12 @@ def test_the_conclusion_says_what_differs_and_what_does_not(tmp_path: Path) -> N
         a_run(tmp_path, f"r00{number}", "t01", loaded=1000.0 + 10 * number, lookups=500.0 - number)
         a_run(tmp_path, f"r10{number}", "t02", loaded=3500.0 + 30 * number, lookups=499.0 + number)
     found = compared(tmp_path)
-    first, second, *rest = found.conclusion
-    assert first.startswith("loaded is 3.5 times higher (3.4")
-    assert first.endswith("in B: 1010 against 3530 1/s.")
-    assert second.startswith("No difference shown by these runs: lookups, −0.")
-    assert rest[0] == "wall time is equal as far as it is printed (2.5 s)."
-    assert rest[1].startswith("Compared run by run")
+    first, *rest = found.conclusion
+    assert first.startswith("loaded is 3.5× (3.4")
+    assert first.endswith(") as high in B (1010 in A, 3530 1/s in B). Clear.")
+    assert rest[0].startswith("No effect: lookups (the same within 0.")
+    assert rest[0].endswith("%); wall time (2.5 s in every run).")
+    assert rest[1] == "Details: compared run by run, not pass by pass."
     # planted: the same treatment on both sides
     assert not any(response.differs for response in compared(tmp_path, "t01", "t01").responses)
 
@@ -161,9 +162,12 @@ def test_the_conclusion_says_what_differs_and_what_does_not(tmp_path: Path) -> N
 def test_one_run_on_each_side_tells_nothing_of_chance(tmp_path: Path) -> None:
     a_run(tmp_path, "r001", "t01", loaded=1000.0)
     a_run(tmp_path, "r002", "t02", loaded=3500.0)
-    (said,) = compared(tmp_path).conclusion
-    assert "loaded is 3.5 times higher in B: 1000 against 3500 1/s" in said
-    assert said.endswith("One run on each side: nothing tells how much of it is chance.")
+    first, step, details = compared(tmp_path).conclusion
+    assert first == (
+        "Open: loaded is 3.5× as high in B (1000 in A, 3500 1/s in B), with one run on each side."
+    )
+    assert step.startswith("Next step: repeat both: one run on each side does not show how much")
+    assert details.startswith("Details: wall time is ")
 
 
 def test_files_of_the_disks_are_matched_over_the_runs_and_flushes_named(tmp_path: Path) -> None:
@@ -199,7 +203,10 @@ def test_command_line(tmp_path: Path) -> None:
         return commands.run(words, capture_output=True, text=True, check=True).stdout
 
     lines = told().splitlines()
-    assert lines[0].startswith("loaded is 3.5 times higher")
+    assert lines[0].startswith("loaded is 3.5× (")
+    assert lines[0].endswith("Clear.")
+    assert lines[1] == ""
+    assert lines[2].startswith("  Why          reads, writes and flushes took")
     assert max(map(len, lines)) <= 100
     document: dict[str, Any] = json.loads(told("--json"))
     assert document["runs"] == [["r000", "r001"], ["r100", "r101"]]
@@ -210,10 +217,10 @@ def test_command_line(tmp_path: Path) -> None:
 def test_treatments_of_an_archive(tmp_path: Path) -> None:
     """PostgreSQL with 96 and 512 MiB on the same disk, as it was measured."""
     out = Path(__file__).parents[1] / "golden" / "postgres-later"
-    first, second, third = compared(out).conclusion
-    assert first == ("tps is 3.58 times higher (2.36 to 5.43) in B: 6.192 against 22.2 1/s.")
-    assert second.startswith("No difference shown by these runs: scan_rate, ")
-    assert third.startswith("Compared run by run"), "two passes leave one degree of freedom"
+    first, *points = compared(out).conclusion
+    assert first == "tps is 3.58× (2.36–5.43) as high in B (6.192 in A, 22.2 1/s in B). Clear."
+    assert any(point.startswith("Unknown: scan_rate (") for point in points)
+    assert points[-1].endswith("compared run by run, not pass by pass."), "two passes, one degree"
 
 
 def test_traces_that_cannot_be_read_do_not_hide_the_responses(tmp_path: Path) -> None:
@@ -224,18 +231,22 @@ def test_traces_that_cannot_be_read_do_not_hide_the_responses(tmp_path: Path) ->
     events.write_bytes(events.read_bytes()[:-20])
     *others, last = compared(tmp_path).conclusion
     assert others[0].startswith("loaded is ")
-    assert last.startswith(f"Their traces are left out: {events}: found ")
+    assert last.startswith("Details: ")
+    assert f"; their traces are left out: {events}: found " in last
     assert compared(tmp_path).files == []
 
 
 def test_equal_values_are_resolution_and_no_certainty() -> None:
     equal = Measured("orders", "1/s", [1.6, 1.6], [1.6, 1.6])
     found = Replicated("a", "b", ({}, {}), ([], []), [equal])
-    assert _conclusion(found) == ["orders is equal as far as it is printed (1.6 1/s)."]
+    assert _answer(found) == (
+        "A and B do not differ in orders (1.6 1/s in every run). Clear.",
+        [("Details", "compared run by run, not pass by pass.")],
+    )
     apart = Measured("orders", "1/s", [1.6, 1.6], [2.0, 2.0])
-    (said,) = _conclusion(Replicated("a", "b", ({}, {}), ([], []), [apart]))
+    said, _ = _answer(Replicated("a", "b", ({}, {}), ([], []), [apart]))
     assert said == (
-        "orders is 25 % higher in B: 1.6 against 2 1/s, with one value printed on each side."
+        "orders is 25 % higher in B (1.6 in A, 2 1/s in B, with one value on each side). Clear."
     )
 
 
@@ -252,10 +263,9 @@ def test_the_margin_of_equivalence_is_that_of_two_one_sided_tests() -> None:
     assert Measured("rate", "1/s", [2.0, 2.0], [2.0, 2.0]).equivalent_within is None
     # and it is said, once, beside that nothing tells them apart
     alike = Measured("rate", "1/s", a, b)
-    (said,) = _conclusion(Replicated("a", "b", ({}, {}), ([], []), [alike]))
-    assert said.startswith("No difference shown by these runs: rate, ")
-    within = f"rate within {100 * (margin - 1):.2g} %."
-    assert said.endswith(f"The same at 95 % (two one-sided tests): {within}")
+    said, _ = _answer(Replicated("a", "b", ({}, {}), ([], []), [alike]))
+    assert margin > 1.05
+    assert said.startswith("Open: these runs show no difference in rate (−")
 
 
 def test_sides_of_unequal_spread_are_compared_as_the_ranking_does() -> None:

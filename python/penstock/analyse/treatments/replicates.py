@@ -1,11 +1,11 @@
-"""Two treatments of a study side by side, or two single runs: responses and files over the valid replicates.
+"""Comparison of two treatments of a study, or of two runs: responses and files over the valid replicates.
 
 Ratios are of geometric means, B over A, with 95 % intervals on logarithms. Where both have runs in the same
 three passes of one study or more, what a pass has in common is in neither: run by run of a pass (Student's
 paired t), as the pass is a block of the study's effects. Else each side varies as its own runs do (Welch, as
 in `ranking`); where one side has a single run, both are taken to vary alike, in proportion.
-What is not told apart is said to be the same within the margin that two one-sided tests allow. One run on
-each side does not tell what is chance.
+Responses without a difference are the same within the margin of two one-sided tests. One run on each side
+gives no estimate of chance.
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ from penstock.design.order import BLOCKS
 from penstock.design.orders import PASSES
 from penstock.errors import BadInput
 from penstock.study.disk_speeds import NO_DIFFERENCE_OF_DEVICES, scale_of
-from penstock.text import at_speed, duration, listed, speed
+from penstock.text import at_speed, duration, speed
 
 #: part of the larger side's time on files that a difference must make to matter
 _MATTERS = 0.05
 #: passes from which on runs are compared pass by pass: two leave one degree of freedom
 _LEAST_PASSES = 3
+#: largest margin of equivalence, as a factor, at which a response counts as the same
+_SAME = 1.05
 _WALL = "wall time"
+_REPEAT = "repeat both: one run on each side does not show how much of the difference is chance"
 _DIRECTIONS = ("read", "write", "sync")
 
 
@@ -120,11 +123,18 @@ class Replicated:
     responses: list[Measured]
     on_files: Measured | None = None
     files: list[FileMeasured] = field(default_factory=list)
-    conclusion: list[str] = field(default_factory=list)
+    #: first sentence of the answer, then (label, text) of its points
+    headline: str = ""
+    points: list[tuple[str, str]] = field(default_factory=list)
     #: of A and B: disk → its profile and its speed, of those that were slowed
     disks: tuple[dict[str, str], dict[str, str]] = field(default_factory=lambda: ({}, {}))
     #: how many passes both have runs in, where they are compared pass by pass; 0 where they are not
     passes: int = 0
+
+    @property
+    def conclusion(self) -> list[str]:
+        """The headline, then each point after its label."""
+        return [self.headline, *(f"{label}: {text}" for label, text in self.points)]
 
     def document(self) -> dict[str, Any]:
         return {
@@ -174,18 +184,15 @@ def compare_replicates(a: Selection, b: Selection) -> Replicated:
         except BadInput as error:
             if not comparison.responses:
                 raise
-            unread = f"Their traces are left out: {error}."
+            unread = f"their traces are left out: {error}"
     if not comparison.responses and comparison.on_files is None:
         raise BadInput(
             f"{a.name} and {b.name}: found no response that both have, and no trace of both; "
             "expected runs of a study, or traces"
         )
-    comparison.conclusion = [
-        *_conclusion(comparison),
-        *_how(comparison),
-        *_unequal(sides[0], sides[1]),
-        *([unread] if unread else []),
-    ]
+    comparison.headline, comparison.points = _answer(
+        comparison, [*_unequal(sides[0], sides[1])], [unread] if unread else []
+    )
     return comparison
 
 
@@ -293,14 +300,14 @@ def _slowed(manifests: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _unequal(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[str]:
-    """Message on disks that ran at another speed in A than in B."""
+    """Text on disks that ran at another speed in A than in B."""
     one, other = _scales(a), _scales(b)
     speeds = [
         f"{disk} ran at {speed(one[disk][1])} in A and at {speed(other[disk][1])} in B"
         for disk in one
         if disk in other and one[disk][1] != other[disk][1]
     ]
-    return [f"{'; '.join(speeds)}: {NO_DIFFERENCE_OF_DEVICES}."] if speeds else []
+    return [f"{'; '.join(speeds)}: {NO_DIFFERENCE_OF_DEVICES}"] if speeds else []
 
 
 def _add_files(comparison: Replicated, a: list[Run], b: list[Run], *, paired: bool) -> None:
@@ -340,50 +347,71 @@ def _add_files(comparison: Replicated, a: list[Run], b: list[Run], *, paired: bo
     comparison.files.sort(key=lambda row: (-abs(row.change_ns), row.path, row.direction))
 
 
-def _conclusion(comparison: Replicated) -> list[str]:
-    """Differences; responses without one beyond the variation of runs; the part of the time on files."""
-    sentences = [
-        f"{_of_response(response)}." for response in comparison.responses if response.differs
-    ]
-    same = [
-        r for r in comparison.responses if r.interval is not None and not (r.differs or r.equal)
-    ]
-    if same:
-        parts = "; ".join(f"{r.name}, {_times(r)}" for r in same)
-        sentences.append(f"No difference shown by these runs: {parts}.{_alike(same)}")
-    equal = [r for r in comparison.responses if r.equal]
-    sentences += [f"{r.name} is equal as far as it is printed ({_printed(r)})." for r in equal]
-    alone = [r for r in comparison.responses if r.interval is None and r.ratio is not None]
-    if alone:
-        parts = "; ".join(_of_response(r) for r in alone)
-        sentences.append(f"{parts}. One run on each side: nothing tells how much of it is chance.")
-    if comparison.on_files is not None:
-        sentences.append(_of_files(comparison, comparison.on_files))
-    return sentences
+def _answer(
+    comparison: Replicated, unknown: Sequence[str] = (), details: Sequence[str] = ()
+) -> tuple[str, list[tuple[str, str]]]:
+    """The first sentence on the first response that differs, and the points on everything else."""
+    differ = [r for r in comparison.responses if r.differs]
+    single = [r for r in comparison.responses if r.interval is None and r.ratio is not None]
+    same = [r for r in comparison.responses if r.equal or _close(r)]
+    open_ = [r for r in comparison.responses if r not in (*differ, *single, *same)]
+    headline, main = _headline(differ, single, same, open_)
+    if unknown:  # a difference of speeds is none of the devices
+        headline = headline.removesuffix(" Clear.")
+    rest = [r for r in (*differ, *single) if r is not main]
+    points = {
+        "Why": [_of_files(comparison, comparison.on_files)] if comparison.on_files else [],
+        "No effect": [_same(r) for r in same if r is not main],
+        "Unknown": [
+            *(f"{r.name} ({_times(r)})" for r in open_ if r is not main),
+            *unknown,
+        ],
+        "Next step": [_REPEAT] if single else [],
+        "Details": [*map(_of_response, rest), *_how(comparison), *details],
+    }
+    return headline, [(label, f"{'; '.join(texts)}.") for label, texts in points.items() if texts]
+
+
+def _headline(
+    differ: list[Measured],
+    single: list[Measured],
+    same: list[Measured],
+    open_: list[Measured],
+) -> tuple[str, Measured | None]:
+    """The first sentence with its confidence, and the response that it is about."""
+    if differ:
+        return f"{_of_response(differ[0])}. Clear.", differ[0]
+    if single:
+        return f"Open: {_of_response(single[0])}, with one run on each side.", single[0]
+    if same and not open_:
+        return f"A and B do not differ in {_same(same[0])}. Clear.", same[0]
+    if open_:
+        first = open_[0]
+        return f"Open: these runs show no difference in {first.name} ({_times(first)}).", first
+    return "A and B have no response in common.", None
 
 
 def _how(result: Replicated) -> list[str]:
     """The basis of the comparison, where there is a choice."""
     if result.passes:
-        return [
-            f"Compared pass by pass, over the same {result.passes} passes: what a pass has in common is in "
-            "neither."
-        ]
+        return [f"compared pass by pass, over the same {result.passes} passes"]
     if any(r.interval is not None for r in result.responses):
-        return ["Compared run by run, not pass by pass: each side varies as its own runs do."]
+        return ["compared run by run, not pass by pass"]
     return []
 
 
-def _alike(same: list[Measured]) -> str:
-    """Margins within which responses are equal, which says more than the lack of a difference."""
-    margins = [
-        f"{r.name} within {_margin(r.equivalent_within)}"
-        for r in same
-        if r.equivalent_within is not None
-    ]
-    if not margins:
-        return ""
-    return f" The same at 95 % (two one-sided tests): {listed(margins)}."
+def _close(response: Measured) -> bool:
+    """True if the response is the same in A and B within a small margin."""
+    margin = response.equivalent_within
+    return not response.differs and margin is not None and margin <= _SAME
+
+
+def _same(response: Measured) -> str:
+    """A response without a difference, and the margin within which it is the same."""
+    if response.equal:
+        return f"{response.name} ({_printed(response)} in every run)"
+    assert response.equivalent_within is not None
+    return f"{response.name} (the same within {_margin(response.equivalent_within)})"
 
 
 def _margin(factor_: float) -> str:
@@ -394,11 +422,11 @@ def _margin(factor_: float) -> str:
 
 def _of_response(response: Measured) -> str:
     a, b = response.means
-    values = f"{a:.4g} against {b:.4g} {response.unit}".rstrip()
+    values = f"{a:.4g} in A, {b:.4g} {response.unit}".rstrip() + " in B"
     if response.ratio is None:
-        return f"{response.name}: {values}"
-    coarse = ", with one value printed on each side" if response.coarse else ""
-    return f"{response.name} is {_times(response)} in B: {values}{coarse}"
+        return f"{response.name} is {values}"
+    coarse = ", with one value on each side" if response.coarse else ""
+    return f"{response.name} is {_times(response)} in B ({values}{coarse})"
 
 
 def _printed(response: Measured) -> str:
@@ -408,36 +436,38 @@ def _printed(response: Measured) -> str:
 def _of_files(comparison: Replicated, on_files: Measured) -> str:
     a, b = on_files.means
     if not a and not b:
-        return "The times of the requests are in neither's traces."
-    text = f"Reads, writes and flushes took {duration(a)} in A and {duration(b)} in B"
+        return "the traces have no times of the requests"
+    text = f"reads, writes and flushes took {duration(a)} in A and {duration(b)} in B"
     if on_files.ratio is not None:
-        text += f", {_times(on_files, ('longer', 'shorter'))}"
+        text += f", {_times(on_files, ('long', 'longer', 'shorter'))}"
     main = [row for row in comparison.files if row.matters]
     alike = [row for row in main if row.change_ns * (b - a) > 0]
     if not alike:
-        return f"{text}; of no file by more than the runs differ and a twentieth of that time."
+        return f"{text}; no file differs by more than the runs and a twentieth of that time"
     top = alike[0]
     part = "most of it" if 2 * abs(top.change_ns) >= abs(b - a) else "the largest part"
     of_top = f"{duration(top.time.means[0])} against {duration(top.time.means[1])}"
-    return f"{text}; {part}: {SPOKEN[top.direction]} of {top.path}, {of_top}."
+    return f"{text}; {part}: {SPOKEN[top.direction]} of {top.path}, {of_top}"
 
 
-def _times(measured: Measured, directions: tuple[str, str] = ("higher", "lower")) -> str:
-    """`2.1 times higher (1.9 to 2.3)`, `54 % lower (50 to 58 %)`; what may be both as a range of percent."""
+def _times(measured: Measured, words: tuple[str, str, str] = ("high", "higher", "lower")) -> str:
+    """`2.1× (1.9–2.3) as high`, `54 % (50–58) lower`; a ratio that may be both as a range of percent."""
     ratio, interval = measured.ratio or 1.0, measured.interval
     if interval is not None and not interval.differs:
         return f"{_percent(interval.low)} to {_percent(interval.high)} %"
-    way = directions[ratio < 1]
+    as_high, higher, lower = words
     ends = []
     if interval is not None and not measured.coarse:
-        ends = sorted((interval.low, interval.high), reverse=ratio < 1)
-    if max(ratio, 1 / ratio) >= 2:
-        low, high = [_number(max(x, 1 / x)) for x in ends] or ["", ""]
-        return f"{_number(max(ratio, 1 / ratio))} times {way}" + (
-            f" ({low} to {high})" if ends else ""
-        )
-    low, high = [f"{100 * abs(x - 1):.3g}" for x in ends] or ["", ""]
-    return f"{100 * abs(ratio - 1):.3g} % {way}" + (f" ({low} to {high} %)" if ends else "")
+        ends = sorted((interval.low, interval.high))
+    if ratio >= 2:
+        span = f" ({_number(ends[0])}–{_number(ends[1])})" if ends else ""
+        return f"{_number(ratio)}×{span} as {as_high}"
+    if ratio <= 0.5:
+        span = f" ({_number(1 / ends[1])}–{_number(1 / ends[0])})" if ends else ""
+        return f"{_number(1 / ratio)}×{span} {lower}"
+    percents = [f"{100 * abs(x - 1):.3g}" for x in (ends if ratio > 1 else ends[::-1])]
+    span = f" ({percents[0]}–{percents[1]})" if percents else ""
+    return f"{100 * abs(ratio - 1):.3g} %{span} {higher if ratio > 1 else lower}"
 
 
 def _number(value: float) -> str:

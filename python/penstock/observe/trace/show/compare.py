@@ -12,7 +12,7 @@ from penstock.analyse.treatments.replicates import Measured, Replicated
 from penstock.console import Console
 from penstock.errors import printable
 from penstock.observe.trace.show.table import tail
-from penstock.text import duration, size
+from penstock.text import duration, labelled, size, wrapped
 
 _SHOWN = 10
 #: of the time on files: a file with less on either side is not shown, unless it matters
@@ -20,7 +20,7 @@ _LITTLE = 0.01
 _MARK = "* differs by at least a twentieth of the time on files"
 _BY = {
     "identity": "matched by inode: it has another path in B",
-    "name": "matched by name: it lies elsewhere in B",
+    "name": "matched by name: it is in another directory in B",
     "role": "matched by its share of the bytes: it is another file in B",
 }
 
@@ -71,9 +71,9 @@ def show(comparison: Comparison) -> None:
 def show_replicates(comparison: Replicated) -> None:
     """Print the differences, then means of A and B and their ratio, at most 100 columns wide."""
     console = Console(width=100)
-    for sentence in comparison.conclusion:
-        console.print(Text(printable(sentence)))
-    console.print()
+    points = [line for label, text in comparison.points for line in labelled(label, text, 100)]
+    for line in [*wrapped(comparison.headline, 100), *([""] if points else []), *points, ""]:
+        console.print(Text(printable(line)))
     for side, name, levels, disks, runs in zip(
         "AB",
         (comparison.a, comparison.b),
