@@ -50,35 +50,35 @@ _HELP = "One experiment platform for the storage and I/O performance of data sys
 #: the verbs of the core in groups, each with its line of the help page, as a user meets them
 CORE = {
     "Run a study": {
-        "doctor": "Say what this host can do, and what to do about the rest.",
-        "init": "Write a commented study for a program of yours.",
-        "plan": "Show what would run: order, aliases, power, time.",
-        "run": "Plan, run, observe, analyse, report; go on after a crash.",
+        "doctor": "Check which features this host supports, and how to enable the others.",
+        "init": "Write a commented study file for your program.",
+        "plan": "Show the planned runs: order, aliases, power, time.",
+        "run": "Plan, run, observe, analyse and report a study; continue after a crash.",
     },
     "Look at results": {
-        "report": "Write the page of a study or a trace again.",
-        "plot": "Draw one figure, to a file or into the terminal.",
-        "analyse": "Analyse again what was recorded: effects, findings, verdicts.",
-        "compare": "Put traces, treatments, experiments side by side: what differs, what is a tie.",
+        "report": "Write the report of a study or a trace again.",
+        "plot": "Draw a figure to a file or on the terminal.",
+        "analyse": "Repeat the analysis of recorded runs: effects, findings, verdicts.",
+        "compare": "Compare traces, treatments or experiments: differences and ties.",
     },
     "Watch a program": {
-        "trace": "See what a program does to its files, why it waits, what to try.",
-        "replay": "Run the calls of a trace again on another storage.",
-        "export": "Share runs as one file; give a trace to Perfetto, Paraver or fio.",
-        "import": "Take in shared runs, a trace of blktrace, Darshan or fio, a program's metrics.",
+        "trace": "Trace the file I/O of a program: access patterns, waits, advice.",
+        "replay": "Replay the calls of a trace on other storage.",
+        "export": "Export runs as one file, or a trace for Perfetto, Paraver or fio.",
+        "import": "Import shared runs, traces of blktrace, Darshan or fio, or metrics.",
     },
     "Emulate storage and clusters": {
-        "profile": "Put a device into numbers, by measuring it or from a table.",
-        "disk": "Have a slow disk without a study; change it while it is used.",
-        "nodes": "Have virtual nodes with disks and links of your choice.",
+        "profile": "Create a profile of a device, from a measurement or a table.",
+        "disk": "Emulate a disk without a study; change it while it is in use.",
+        "nodes": "Start virtual nodes with emulated disks and links.",
     },
     "Predict and choose": {
-        "platform": "Describe where it is to run; start from this host.",
+        "platform": "Describe the platform of a prediction; start from this host.",
     },
     "Housekeeping": {
         "ls": "List studies and runs, their state and size.",
         "rm": "Remove a study or some of its runs.",
-        "undo": "Put the host back after a crash.",
+        "undo": "Undo changes to the host after a crash.",
     },
 }
 
@@ -155,12 +155,12 @@ def _build() -> typer.Typer:
 
     @root.callback(invoke_without_command=True)
     def _root(
-        version: bool = typer.Option(False, "--version", help="Print the version and leave."),
+        version: bool = typer.Option(False, "--version", help="Print the version and exit."),
         install: bool = typer.Option(
             False,
             "--install-completion",
             callback=completion.install_callback,
-            help="Let the shell that you are in complete penstock's commands.",
+            help="Install completion for the current shell.",
         ),
         show: bool = typer.Option(
             False,

@@ -26,33 +26,36 @@ def command(
         [],
         "--at",
         metavar="A=1,B=x",
-        help="Only predict the responses at this setting, which need not have been run; repeatable.",
+        help="Only predict the responses at this setting, which may be one that was not run; repeatable.",
     ),
     fraction: list[str] = typer.Option(
         [],
         "--fraction",
         metavar="D=A*B",
-        help="Only tell what the fraction of a full design with this generator (repeatable; or a number P, "
-        "of 2^(K-P)) would have cost and found.",
+        help="Only report what the fraction of a full design with this generator (repeatable; or a number P, "
+        "of 2^(K-P)) would have cost and shown.",
     ),
     top: int = typer.Option(
         3,
         "--top",
         min=1,
         metavar="M",
-        help="With --fraction: so many of the largest effects are compared.",
+        help="With --fraction: the number of largest effects to compare.",
     ),
     leave_out: list[str] = typer.Option(
         [],
         "--leave-out",
         metavar="RUN=REASON",
-        help="Leave a run out for a technical reason, which stays on record; repeatable.",
+        help="Exclude a run for a technical reason, which is recorded; repeatable.",
     ),
     take_back: list[str] = typer.Option(
-        [], "--take-back", metavar="RUN", help="Take a run in again that was left out; repeatable."
+        [], "--take-back", metavar="RUN", help="Include an excluded run again; repeatable."
     ),
     fail_on: str | None = typer.Option(
-        None, "--fail-on", metavar="SEVERITY", help="Status 3 on a finding: info, warning or error."
+        None,
+        ("--fail-on"),
+        metavar="SEVERITY",
+        help="Exit with status 3 on a finding of this severity or above: info, warning or error.",
     ),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on stdout."),
 ) -> None:
@@ -192,5 +195,5 @@ def _judge_trace(bundle: Path, as_json: bool) -> list[Finding]:
         print(f"{printable(run.from_disk(row.path))} {row.direction} {basis}: {row.sentence}")
     few = len(rows) - len(judged)
     if few:
-        print(f"and {few} with too few requests to judge (--json has all)")
+        print(f"and {few} with too few requests to evaluate (--json has all)")
     return run_findings

@@ -24,31 +24,36 @@ def command(
         "of these and of experiments (NAME, NAME#2, NAME#1..5). The first is the reference.",
     ),
     metric: list[str] = typer.Option(
-        [], "--metric", "-m", help="Which quantities (* and ?), also of one node; may be repeated."
+        [], "--metric", "-m", help="Quantities to compare (* and ?), also of one node; repeatable."
     ),
-    align: str = typer.Option(None, "--align", help="Only this phase, from its begin in each run."),
+    align: str = typer.Option(
+        None, "--align", help="Compare only this phase, from its start in each run."
+    ),
     statistic: str = typer.Option(
         None,
         "--statistic",
-        help="Of a run's points: mean (default), median, min, max, p95, p99, sum, last.",
+        help="Statistic of a run's points: mean (default), median, min, max, p95, p99, sum, last.",
     ),
-    table: str = typer.Option(None, "--table", help="Of runs: utilisation (default) or samples."),
+    table: str = typer.Option(
+        None, "--table", help="Table of a run: utilisation (default) or samples."
+    ),
     fail_on: list[str] = typer.Option(
         [],
         "--fail-on",
-        help="'METRIC > 5%', 'METRIC < -5%', 'METRIC@PHASE > 5%': exit 3 where one differs so from A. Of two "
+        help="'METRIC > 5%', 'METRIC < -5%', 'METRIC@PHASE > 5%': exit with status 3 if a metric "
+        "differs this much from A. Of two "
         "traces METRIC is requests, reads, writes, flushes, bytes, read_bytes, written_bytes, time, "
-        "read_time, write_time or flush_time, and 'flushes@*.db > 5%' is of files by their path or name.",
+        "read_time, write_time or flush_time, and 'flushes@*.db > 5%' selects files by path or name.",
     ),
     partial: bool = typer.Option(
-        False, "--partial", help="Take what is not complete, too (samples that were lost)."
+        False, "--partial", help="Include incomplete series (with lost samples)."
     ),
     top: int = typer.Option(
         3,
         "--top",
         min=1,
         metavar="M",
-        help="Of two studies: how many of the best are held together.",
+        help="Of two studies: the number of best treatments to compare.",
     ),
     as_json: bool = JSON,
 ) -> None:
@@ -223,7 +228,7 @@ def _show(comparison: Compared) -> None:
     for row in comparison.rows[:_SHOWN]:
         if row.phase != phase:
             phase = row.phase
-            console.print(printable(f"{phase}:" if phase != "run" else "the whole run:"))
+            console.print(printable(f"{phase}:" if phase != "run" else "the run:"))
         unit = f" [{row.unit}]" if row.unit else ""
         console.print(printable(f"  {row.metric.replace('_', ' ')}{unit}"))
         table = Table(box=None, pad_edge=False, show_header=False)

@@ -24,26 +24,28 @@ _SCALE = typer.Option(1.0, "--time-scale", min=0.001, help="Slow the device down
 @app.command()
 def up(
     profile: str = typer.Argument(help="A ready profile's name, a profile file, or none."),
-    backing: Path = typer.Option(..., "--backing", help="Directory that holds the files."),
+    backing: Path = typer.Option(..., "--backing", help="Directory of the files."),
     mount: Path = typer.Option(..., "--mount", help="Empty directory where the disk appears."),
     time_scale: float = _SCALE,
     durable: bool = typer.Option(False, "--durable", help="fsync also syncs the host's files."),
     assignments: list[str] = typer.Option(
-        [], "--set", help="As of disk set: key=value, again for more."
+        [], "--set", help="key=value as in `disk set`; repeatable."
     ),
-    size: str | None = typer.Option(None, "--size", help="Room of the disk, such as 10GiB."),
+    size: str | None = typer.Option(None, "--size", help="Size of the disk, such as 10GiB."),
     owner: str | None = typer.Option(
         None,
         "--owner",
-        help="UID:GID who sees the files of the backing directory's owner as its own.",
+        help="UID:GID that owns the files of the backing directory's owner.",
     ),
     shared: bool = typer.Option(
-        False, "--shared", help="Mount namespaces that have the mount point follow."
+        False, "--shared", help="Propagate the mount to namespaces that share the mount point."
     ),
     volatile: bool = typer.Option(
-        False, "--volatile", help="Keep apart what is not flushed, so that disk cut can take it."
+        False,
+        "--volatile",
+        help="Store unflushed data separately, so that `disk cut` can discard them.",
     ),
-    seed: int = typer.Option(0, "--seed", min=0, help="Of the draws."),
+    seed: int = typer.Option(0, "--seed", min=0, help="Seed of the service times."),
     transport: str | None = typer.Option(
         None,
         "--transport",
@@ -83,12 +85,12 @@ def up(
 
 @app.command("set")
 def set_(
-    mount: Path = typer.Argument(help="Where the disk is."),
-    words: list[str] = typer.Argument(help="key=value…, and (or) the profile from now on."),
+    mount: Path = typer.Argument(help="Mount point of the disk."),
+    words: list[str] = typer.Argument(help="key=value…, or a new profile, or both."),
     time_scale: float = _SCALE,
     as_json: bool = JSON,
 ) -> None:
-    """Change a disk that is up; `max` puts back what was without the change.
+    """Change a mounted disk; `max` restores the original value.
 
     Keys: limits.{read,write,read_iops,write_iops}, slow.{factor,ramp,stall.period,stall.length,
     random.probability,random.factor}, servers, readahead, cache, read_only, full, fail_stop,
@@ -115,16 +117,16 @@ def set_(
 
 @app.command()
 def schedule(
-    mount: Path = typer.Argument(help="Where the disk is."),
+    mount: Path = typer.Argument(help="Mount point of the disk."),
     file: Path = typer.Argument(help="A schedule (YAML or JSON) or a trace of values (CSV)."),
-    dry_run: bool = typer.Option(False, "--dry-run", help="Show what would happen, do nothing."),
-    svg: Path | None = typer.Option(
-        None, "--svg", help="With --dry-run: a picture of it, to a file."
+    dry_run: bool = typer.Option(False, "--dry-run", help="Show the changes without making them."),
+    svg: Path | None = typer.Option(None, "--svg", help="With --dry-run: a plot in this file."),
+    replace: bool = typer.Option(
+        False, "--replace", help="Replace changes that were planned before."
     ),
-    replace: bool = typer.Option(False, "--replace", help="Drop what was planned before."),
     as_json: bool = JSON,
 ) -> None:
-    """Give a disk changes over time, from now on; its server makes them without anyone."""
+    """Schedule changes of a disk; its server applies them."""
     from penstock.emulate.disks import persistent
     from penstock.emulate.schedule import show
     from penstock.platform.schedule import read_schedule
@@ -150,11 +152,11 @@ def schedule(
 
 @app.command()
 def mark(
-    mount: Path = typer.Argument(help="Where the disk is."),
-    phase: str = typer.Argument(help="The phase that begins."),
+    mount: Path = typer.Argument(help="Mount point of the disk."),
+    phase: str = typer.Argument(help="Name of the phase that begins."),
     as_json: bool = JSON,
 ) -> None:
-    """Say that a phase begins: changes planned after it get their time."""
+    """Announce the start of a phase: changes that are planned after it start then."""
     from penstock.emulate.disks import persistent
 
     changes = persistent.mark(mount, phase)
@@ -166,10 +168,10 @@ def mark(
 
 @app.command()
 def events(
-    mount: Path = typer.Argument(help="Where the disk is."),
+    mount: Path = typer.Argument(help="Mount point of the disk."),
     as_json: bool = JSON,
 ) -> None:
-    """What was changed on a disk, how late, and what is planned."""
+    """List applied changes of a disk, their delay, and planned changes."""
     from penstock.emulate.disks import persistent
 
     schedule = persistent.events(mount)
@@ -181,14 +183,14 @@ def events(
 
 @app.command()
 def cut(
-    mount: Path = typer.Argument(help="Where the disk is."),
+    mount: Path = typer.Argument(help="Mount point of the disk."),
     torn: bool = typer.Option(
-        False, "--torn", help="Some of what was not flushed remains, in parts."
+        False, "--torn", help="Keep parts of the unflushed data (torn writes)."
     ),
-    seed: int = typer.Option(0, "--seed", min=0, help="Of what remains."),
+    seed: int = typer.Option(0, "--seed", min=0, help="Seed for the parts that remain."),
     as_json: bool = JSON,
 ) -> None:
-    """Cut the power: what was not flushed is lost, open files are dead, the disk comes back."""
+    """Simulate a power failure: unflushed data are lost, open files fail, the disk returns."""
     from penstock.emulate.disks import persistent
 
     result = persistent.power_cut(mount, mode="torn" if torn else "lost", seed=seed)
@@ -206,10 +208,10 @@ def cut(
 
 @app.command()
 def status(
-    mount: Path | None = typer.Argument(None, help="One disk only."),
+    mount: Path | None = typer.Argument(None, help="Only this disk."),
     as_json: bool = JSON,
 ) -> None:
-    """The disks that are up, with their counters, and what disks left whose server has died.
+    """List mounted disks with their counters, and remains of disks whose server has died.
 
     Exit status 1 where a disk's server has died or does not answer.
     """
@@ -234,17 +236,17 @@ def _show_status(disks: list[dict[str, Any]], dead: list[dict[str, Any]]) -> Non
     for disk in dead:
         print(
             f"{disk['mount']}: its server is gone (process {disk['pid']} has died); "
-            "`penstock undo` takes the mount away"
+            "`penstock undo` removes the mount"
         )
 
 
 @app.command()
 def down(
-    mount: Path = typer.Argument(help="Where the disk is."),
-    force: bool = typer.Option(False, "--force", help="Also from under programs that use it."),
+    mount: Path = typer.Argument(help="Mount point of the disk."),
+    force: bool = typer.Option(False, "--force", help="Unmount it even if programs use it."),
     as_json: bool = JSON,
 ) -> None:
-    """Take a disk down; its files stay in the backing directory."""
+    """Unmount a disk; its files stay in the backing directory."""
     from penstock.emulate.disks import persistent
 
     last = persistent.down(mount, force=force)
@@ -310,4 +312,4 @@ def _show_events(schedule: dict[str, Any]) -> None:
         when = on if on else f"+{(event['at_ns'] - now_ns) / 1e9:.3f}"
         table.add_row(when, "", ", ".join(patch_texts(event["patch"])), "planned")
     show(table)
-    print(f"in force: {', '.join(schedule['active']) or 'nothing beside the profile'}")
+    print(f"in force: {', '.join(schedule['active']) or 'nothing with a profile'}")

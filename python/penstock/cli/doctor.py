@@ -32,8 +32,10 @@ _PURPOSES = {
 
 
 def command(
-    as_json: bool = typer.Option(False, "--json", help="One JSON object."),
-    refresh: bool = typer.Option(False, "--refresh", help="Measure the floors anew."),
+    as_json: bool = typer.Option(False, "--json", help="The result as one JSON object."),
+    refresh: bool = typer.Option(
+        False, "--refresh", help="Repeat the measurement of this host's limits."
+    ),
 ) -> None:
     """What this host can do, its honest floors, and what to do about the rest."""
     from penstock.emulate.disks.measure_floor import host_floor

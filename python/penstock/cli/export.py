@@ -20,7 +20,7 @@ _NO_ARCHIVE = "; no archive format is installed"
 def command(
     named: str = typer.Argument(
         metavar="X",
-        help="What: an experiment (NAME, NAME#2, NAME#1..5), a study's results (OUT), a treatment or run of "
+        help="An experiment (NAME, NAME#2, NAME#1..5), a study's results (OUT), a treatment or run of "
         "it (OUT:t01, OUT:r001), a bundle.",
     ),
     form: str = typer.Argument(
@@ -32,19 +32,19 @@ def command(
         None,
         "-o",
         "--output",
-        help="The file; for csv and openmetrics a directory of a file per metric; for fio one of jobs and "
-        "I/O logs.",
+        help="Output file; for csv and openmetrics a directory with a file per metric; for fio a "
+        "directory of jobs and I/O logs.",
     ),
     axis: Literal["timestamp", "duration", "sample"] = typer.Option(
-        None, "--type", help="Of csv, the first column: time, seconds since the start, or a number."
+        None, "--type", help="First column of csv: time, seconds since the start, or a number."
     ),
     to: str = typer.Option(
         None,
         metavar="URL",
-        help="Of remote-write: the server, as http://HOST:9090 (its token: $PENSTOCK_REMOTE_WRITE_TOKEN).",
+        help="Server for remote-write, such as http://HOST:9090 (its token: $PENSTOCK_REMOTE_WRITE_TOKEN).",
     ),
-    license: str = typer.Option("", help="Of one file: the address of a licence, for who gets it."),
-    as_json: bool = typer.Option(False, "--json", help="What was written, as JSON."),
+    license: str = typer.Option("", help="Address of the licence of FILE.tar.zst."),
+    as_json: bool = typer.Option(False, "--json", help="Print the written files as JSON."),
     part_bytes: int = typer.Option(0, "--part-bytes", hidden=True, min=0),
 ) -> None:
     """Write runs as one file, series as tables, or a trace in another program's format.

@@ -15,33 +15,33 @@ from penstock.plugins import ARCHIVE_FORMATS, METRIC_READERS, TRACE_IMPORTERS
 def command(
     files: list[Path] = typer.Argument(
         metavar="FILE",
-        help="What `penstock export X FILE.tar.zst` wrote; a trace (of blktrace all its files, or their "
-        "common name); one log or table of metrics.",
+        help="A FILE.tar.zst of `penstock export`; a trace (for blktrace all its files, or their common "
+        "name); a log or a table of metrics.",
     ),
     output: Path = typer.Option(
         None,
         "-o",
         "--output",
-        help="Where the bundle goes; of a .tar.zst the name it was packed with.",
+        help="Directory of the bundle; default for a .tar.zst: the name it was packed with.",
     ),
     name: str = typer.Option(
-        None, "--as", help="Of metrics: an experiment of this name, instead of a bundle."
+        None, "--as", help="Import metrics into an experiment of this name instead of a bundle."
     ),
     metric: str = typer.Option(
-        "", "--metric", help="With --as: the metric that every column of a table is of."
+        "", "--metric", help="With --as: the metric of all columns of a table."
     ),
     unit: str = typer.Option("", "--unit", help="With --as: the unit of its values."),
     form: str = typer.Option(
         None,
         "--format",
         help=f"Of traces {', '.join(TRACE_IMPORTERS) or 'none'}; of metrics {', '.join(METRIC_READERS)}; "
-        "found out by itself if left away.",
+        "detected if omitted.",
     ),
     beside: Path = typer.Option(
-        None, "--with", help="Of metrics: a run whose tables the bundle has as well, on its clock."
+        None, "--with", help="With metrics: a run whose tables and clock the bundle takes over."
     ),
     description: Path = typer.Option(
-        None, "--words", help="Of a table: a YAML file that says what its columns are."
+        None, "--words", help="A YAML file that describes the columns of a table."
     ),
     as_json: bool = JSON,
 ) -> None:
@@ -62,7 +62,7 @@ def command(
         return
     if output is None:
         lacking = "" if ARCHIVE_FORMATS else "; no archive format is installed"
-        raise BadInput(f"found no -o; expected where the bundle goes, or --as NAME{lacking}")
+        raise BadInput(f"found no -o; expected the directory of the bundle, or --as NAME{lacking}")
 
     described = "described" if description is not None and form is None else form
     if described in METRIC_READERS or (

@@ -21,8 +21,8 @@ def command(
     name: str | None = typer.Option(
         None, "--name", help="The study's name; default: the program's."
     ),
-    force: bool = typer.Option(False, "--force", help="Write over a file that is there."),
-    as_json: bool = typer.Option(False, "--json", help="Say what was written as JSON."),
+    force: bool = typer.Option(False, "--force", help="Overwrite an existing file."),
+    as_json: bool = typer.Option(False, "--json", help="Print the written file as JSON."),
 ) -> None:
     """Write a commented study for a program."""
     from penstock.study.draft import draft, draft_name

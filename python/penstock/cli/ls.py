@@ -23,7 +23,7 @@ _WIDTH = 100
 def command(
     study: str | None = typer.Argument(None, help="A study (its id or directory): list its runs."),
     rebuild: bool = typer.Option(
-        False, "--rebuild", help="Fill the catalogue from the bundles again."
+        False, "--rebuild", help="Rebuild the catalogue from the bundles."
     ),
     below: list[Path] = typer.Option(
         [],

@@ -20,25 +20,29 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 app = typer.Typer(
-    help="Virtual nodes without a study: put up, watched, changed, entered, taken down.",
+    help="Virtual nodes without a study: start, inspect, change, enter and stop them.",
     no_args_is_help=True,
 )
 
-_CLUSTER = typer.Option(None, "--cluster", "-c", help="Which cluster (default: the only one).")
+_CLUSTER = typer.Option(
+    None, "--cluster", "-c", help="Name of the cluster (default: the only one)."
+)
 
 
 @app.command()
 def up(
     platform: Path = typer.Argument(help="A platform file: its hosts become nodes."),
     changes: list[str] = CHANGES,
-    name: str | None = typer.Option(None, "--name", help="Of the cluster (default: the file's)."),
+    name: str | None = typer.Option(
+        None, "--name", help="Name of the cluster (default: the file's)."
+    ),
     runtime: str | None = typer.Option(
         None, "--runtime", help=f"{', '.join(NODE_RUNTIMES)}; auto."
     ),
     ssh: bool = typer.Option(False, "--ssh", help="An ssh server in every node."),
     as_json: bool = JSON,
 ) -> None:
-    """Put the nodes of a platform file up, with their disks and links, until `nodes down`."""
+    """Start the nodes of a platform file with their disks and links, until `nodes down`."""
     from penstock import Cluster
 
     if runtime not in (None, "auto", *NODE_RUNTIMES):
@@ -65,11 +69,11 @@ def up(
 
 @app.command()
 def status(
-    cluster: str | None = typer.Argument(None, help="One cluster only."),
+    cluster: str | None = typer.Argument(None, help="Only this cluster."),
     chosen: str | None = _CLUSTER,
     as_json: bool = JSON,
 ) -> None:
-    """The nodes that are up: state, use of processors and memory, disks, links, and how fairly they share.
+    """List running nodes: state, processor and memory usage, disks, links, fairness.
 
     Exit status 1 where something that they depend on does not work: relay, disk server, supervisor, a mount.
     """
@@ -101,13 +105,15 @@ def exec_(
         help="NODE… (names or patterns such as 'n-*'), --, a command."
     ),
     cluster: str | None = _CLUSTER,
-    user: str | None = typer.Option(None, "--user", "-u", help="As that user (default: root)."),
-    cwd: str | None = typer.Option(None, "--cwd", "-w", help="In that directory of the node."),
+    user: str | None = typer.Option(
+        None, "--user", "-u", help="User of the command (default: root)."
+    ),
+    cwd: str | None = typer.Option(None, "--cwd", "-w", help="Working directory in the node."),
     env: list[str] = typer.Option(
-        [], "--env", "-e", help="KEY=VALUE for the command; KEY: with our own value."
+        [], "--env", "-e", help="KEY=VALUE for the command; KEY alone passes on its current value."
     ),
 ) -> None:
-    """Run a command in one node or in several at once; the status is the command's (the highest).
+    """Run a command in one or several nodes; exit with its highest status.
 
     Options go before the nodes. Output of several nodes has their names before each line.
     """
@@ -128,7 +134,7 @@ def cp(
     cluster: str | None = _CLUSTER,
     as_json: bool = JSON,
 ) -> None:
-    """Copy a file or a directory into nodes, or out of one."""
+    """Copy a file or a directory to nodes, or from one."""
     from penstock.emulate.cluster.cluster import Cluster
     from penstock.emulate.cluster.copying import copy
 
@@ -143,7 +149,7 @@ def set_(
     cluster: str | None = _CLUSTER,
     as_json: bool = JSON,
 ) -> None:
-    """Change nodes while they run; `max` takes a limit away.
+    """Change running nodes; `max` removes a limit.
 
     Keys: cpus, cpuset, cpu_ratio, memory, memory_soft, state (up, down, frozen, running),
     disk.NAME.limits.{read,write,read_iops,write_iops}, disk.NAME.{slow.factor,profile,…};
@@ -172,17 +178,17 @@ def set_(
 
 @app.command()
 def down(
-    cluster: str | None = typer.Argument(None, help="Which (default: the only one)."),
+    cluster: str | None = typer.Argument(None, help="Name of the cluster (default: the only one)."),
     chosen: str | None = _CLUSTER,
     everything: bool = typer.Option(False, "--all", help="Every cluster."),
     as_json: bool = JSON,
 ) -> None:
-    """Take nodes down, with their disks and links; files in directories of your own stay."""
+    """Stop nodes with their disks and links; files in your own directories stay."""
     from penstock.emulate.cluster.cluster import Cluster, registered
 
     one = _one_of(cluster, chosen)
     if everything and one is not None:
-        raise BadInput(f"--all: found the cluster {one!r} beside it; expected one of them")
+        raise BadInput(f"--all: found the cluster {one!r} with it; expected one of them")
     names = list(registered()) if everything else [one]
     gone = []
     for name in names:

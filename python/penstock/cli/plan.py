@@ -21,38 +21,40 @@ def command(
     overrides: list[str] = typer.Option(
         [], "--set", metavar="a.b=c", help="Set a value of the study; may be repeated."
     ),
-    quick: bool = typer.Option(False, "--quick", help="The study's smallest honest version."),
+    quick: bool = typer.Option(
+        False, "--quick", help="The smallest version of the study that still gives a result."
+    ),
     augment: Path | None = typer.Option(
         None,
         "--augment",
         metavar="OUT",
-        help="What could be added to a study that was run, to tell aliased effects apart.",
+        help="Runs that could be added to a finished study to separate aliased effects.",
     ),
     response: str | None = typer.Option(
-        None, "--response", help="With --augment: the response that it is for (the first)."
+        None, "--response", help="With --augment: the response to consider (default: the first)."
     ),
     top: int | None = typer.Option(
         None,
         "--top",
         min=1,
         metavar="M",
-        help="With --augment: the M largest effects are asked about.",
+        help="With --augment: the M largest effects are resolved.",
     ),
     show: bool = typer.Option(
         False,
         "--show",
-        help="Instead, what is done before and in each run, step by step.",
+        help="Show the steps before and in each run instead.",
     ),
     rank_by: Path | None = typer.Option(
         None,
         "--rank-by-prediction",
         metavar="TABLE",
-        help="Rank the treatments by predictions of them (OUT of a study, Parquet or CSV), the best first.",
+        help="Rank the treatments by their predictions (OUT of a study, Parquet or CSV), best first.",
     ),
     suggest: bool = typer.Option(
         False,
         "--suggest",
-        help="Factors and levels that mattered in archived studies of like hosts.",
+        help="Suggest factors and levels that mattered in archived studies of similar hosts.",
     ),
     same: int = typer.Option(
         0,
@@ -60,8 +62,8 @@ def command(
         min=0,
         max=100_000,
         metavar="STUDIES",
-        help="Simulate so many studies of identical treatments by this plan and its analysis: how often a "
-        "difference is named that is not there. Status 3 where that is more than 5 % beyond chance.",
+        help="Simulate N studies of identical treatments with this plan and its analysis, and print the "
+        "rate of false differences. Exit with status 3 if it exceeds 5 % by more than chance.",
     ),
 ) -> None:
     """Show what would run: runs, order, aliases, power, time. Nothing happens."""

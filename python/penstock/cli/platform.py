@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.platform.hosts import Platform
 
 app = typer.Typer(
-    help="Platforms to predict with: this host or a study's nodes as a platform file; show, check one.",
+    help="Platform files for predictions: describe this host or a study's nodes; show and check a file.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -30,24 +30,26 @@ _SET = typer.Option([], "--set", help="Set one value, such as hosts.nodes.count=
 @app.command("import")
 def import_platform(
     directory: Path = typer.Argument(
-        Path(), metavar="DIRECTORY|FILE", help="Where the data will be; the file with --from."
+        Path(),
+        metavar="DIRECTORY|FILE",
+        help="Directory of the data; with --from, the file to convert.",
     ),
     foreign: str | None = typer.Option(
-        None, "--from", help="What FILE is: distem (JSON), or simgrid (XML)."
+        None, "--from", help="Format of FILE: distem (JSON) or simgrid (XML)."
     ),
     leave_out: bool = typer.Option(
-        False, "--leave-out", help="With --from: go on without what has no counterpart here."
+        False, "--leave-out", help="With --from: omit content that has no counterpart."
     ),
     output: Path | None = typer.Option(None, "--output", "-o", help="The file to write."),
     profile: str | None = typer.Option(
         None,
         "--profile",
-        help="The storage's profile: a file (see `penstock profile`), or a ready one.",
+        help="Storage profile: a file (see `penstock profile`) or a ready profile.",
     ),
     force: bool = typer.Option(False, "--force", help="Replace FILE if it is there."),
-    as_json: bool = typer.Option(False, "--json", help="JSON instead of YAML; it is read as well."),
+    as_json: bool = typer.Option(False, "--json", help="Write JSON instead of YAML."),
 ) -> None:
-    """The facts of this host as a platform file: what the kernel tells and a few seconds of measuring.
+    """Write a platform file of this host, from the kernel's data and a short measurement.
 
     What was measured has its interval; whatever was not is listed under `assumed`, with a range.
 
@@ -73,16 +75,16 @@ def import_platform(
 def study_platform(
     study: Path = typer.Argument(..., help="A study file."),
     levels: list[str] = typer.Option(
-        [], "--level", help="factor=level; the first level where nothing is said. Repeatable."
+        [], "--level", help="factor=level; the first level by default. Repeatable."
     ),
     disk: str | None = typer.Option(
-        None, "--disk", help="The disk that nodes store on (default: their first with a profile)."
+        None, "--disk", help="Disk on which nodes store data (default: their first with a profile)."
     ),
     output: Path | None = typer.Option(None, "--output", "-o", help="The file to write."),
     force: bool = typer.Option(False, "--force", help="Replace FILE if it is there."),
-    as_json: bool = typer.Option(False, "--json", help="What `show --json` gives."),
+    as_json: bool = typer.Option(False, "--json", help="Print the output of `show --json`."),
 ) -> None:
-    """The nodes of STUDY, in one of its treatments, as a platform file."""
+    """Write a platform file of a study's nodes, for one of its treatments."""
     from penstock.campaign.speed import as_planned
     from penstock.platform.show import platform_json
     from penstock.spec.names import listed
@@ -121,7 +123,7 @@ def _import_foreign(
     if foreign.left_out and not leave_out:
         raise BadInput(
             "\n".join(foreign.left_out)
-            + "\nfound what a platform file cannot say; --leave-out goes on without it"
+            + "\nfound content that a platform file cannot express; --leave-out continues without it"
         )
     platform = foreign.platform(base)
     _leave(platform, output, as_json)
@@ -158,9 +160,9 @@ def _target(output: Path | None, force: bool) -> Path:
 def show_platform(
     file: Path = _FILE,
     overrides: list[str] = _SET,
-    as_json: bool = typer.Option(False, "--json", help="Everything that was read, as one object."),
+    as_json: bool = typer.Option(False, "--json", help="Print the platform as one JSON object."),
 ) -> None:
-    """What was read from FILE, with units and defaults: hosts, network, store, what is assumed."""
+    """Show a platform file with units and defaults: hosts, network, store, assumptions."""
     from penstock.console import Console
     from penstock.platform.hosts import load_platform
     from penstock.platform.show import platform_json, show
@@ -176,9 +178,9 @@ def show_platform(
 def check_platform(
     file: Path = _FILE,
     overrides: list[str] = _SET,
-    as_json: bool = typer.Option(False, "--json", help="The answer as one object."),
+    as_json: bool = typer.Option(False, "--json", help="The result as one JSON object."),
 ) -> None:
-    """Whether FILE is sound: exit 0, or 2 and every mistake with its line and column.
+    """Check a platform file: exit with 0, or with 2 and all errors with line and column.
 
     One whose hosts have no roles is for `penstock nodes up` alone: it needs nothing that only a prediction
     needs.

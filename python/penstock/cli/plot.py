@@ -41,9 +41,9 @@ def command(
     out: str = typer.Argument(
         ...,
         metavar="INPUT",
-        help="What to draw from: an experiment (NAME, NAME#1..5), a monitored run, a study's results, a run "
+        help="Source of the data: an experiment (NAME, NAME#1..5), a monitored run, a study's results, a run "
         "or treatment of it (OUT:r001, OUT:t01), a trace, a CSV, JSON Lines or Parquet file, `-` for CSV on "
-        "stdin, the address of an export (http://…), or a figure's .json, which gives the figure again.",
+        "stdin, the address of an export (http://…), or a figure's .json, which draws the figure again.",
     ),
     kind: str = typer.Argument(
         None,
@@ -56,60 +56,65 @@ def command(
         None,
         "-o",
         "--output",
-        help="Where to: .svg, .pdf or .png, of series also .pgf or .html (default KIND.svg in INPUT/figures, "
-        "or here; of a trace, the terminal).",
+        help="Output file: .svg, .pdf or .png, for series also .pgf or .html (default: KIND.svg in "
+        "INPUT/figures or the current directory; for a trace, the terminal).",
     ),
     series: list[str] = typer.Option(
-        [], "--series", "-s", help="Which series, by name or quantity (* and ?); may be repeated."
+        [], "--series", "-s", help="Series to plot, by name or quantity (* and ?); repeatable."
     ),
     x: str | None = typer.Option(
-        None, help="The column of the horizontal axis; of `scatter` the series that is across."
+        None, help="Column of the horizontal axis; for `scatter`, the series on it."
     ),
-    phase: str | None = typer.Option(None, help="Only what lies in this phase of the run."),
+    phase: str | None = typer.Option(None, help="Only points in this phase of the run."),
     table: str | None = typer.Option(
-        None, help="Of a run: utilisation (default), points, samples, io_events or spark_tasks."
+        None,
+        help="Table of a run: utilisation (default), points, samples, io_events or spark_tasks.",
     ),
     node: str = typer.Option(
-        "", help="What in a series' name is its node: a regular expression with one group."
+        "", help="Regular expression with one group that matches the node in a series' name."
     ),
-    unit: list[str] = typer.Option([], help="NAME=UNIT of a series or quantity; may be repeated."),
+    unit: list[str] = typer.Option([], help="NAME=UNIT of a series or quantity; repeatable."),
     join: str = typer.Option(
-        "nearest", help="How points of two series belong together: exact, nearest or last."
+        "nearest", help="Matching of points of two series: exact, nearest or last."
     ),
     step: float = typer.Option(
-        None, "--step", help="Seconds (of a sequence, places) that points are put on, see --value."
+        None,
+        "--step",
+        help="Width of the steps of reduced points, in seconds (for a sequence, places); see --value.",
     ),
     value: str = typer.Option(
         None,
         "--value",
-        help="What stands at each step: nearest (within half a step, the default), last, or of what lies "
-        "within half a step mean, median, min, max, sum or count.",
+        help="Value at each step: nearest (within half a step, the default), last, or mean, "
+        "median, min, max, sum or count of the points within half a step.",
     ),
     derive: list[str] = typer.Option(
         [],
         "--derive",
-        help="NAME=EXPR, a series of others (`penstock monitor derive`); may be repeated.",
+        help="NAME=EXPR, a series of others (`penstock monitor derive`); repeatable.",
     ),
     align: str = typer.Option(
-        None, "--align", help="Where each run's time is 0: at the begin of this phase."
+        None, "--align", help="Set time 0 of each run to the start of this phase."
     ),
-    title: str = typer.Option("", help="A title above it."),
-    code: bool = typer.Option(False, "--code", help="Write the Python that draws it, too."),
+    title: str = typer.Option("", help="Title of the figure."),
+    code: bool = typer.Option(
+        False, "--code", help="Also write the Python code that draws the figure."
+    ),
     response: str | None = typer.Option(None, help="The response (default: the study's first)."),
-    run: list[str] = typer.Option([], help="Runs to show (offsets, utilisation); may be repeated."),
+    run: list[str] = typer.Option([], help="Runs to show (offsets, utilisation); repeatable."),
     file: str | None = typer.Option(
-        None, "--file", help="Of a trace: which file, by its path or the end of it."
+        None, "--file", help="File of a trace, by its path or the end of its path."
     ),
     beside: list[str] = typer.Option(
         [],
         "--beside",
-        help="Of a trace: a second one on the same axes. Of series: further inputs, as replicates.",
+        help="A second trace on the same axes; for series, further inputs as replicates.",
     ),
     width: str = typer.Option(
         "double", help="single (3.5 inches), double (7.16), slide (10), or a number of inches."
     ),
     partial: bool = typer.Option(
-        False, "--partial", help="Of runs: draw what is not complete, too (samples that were lost)."
+        False, "--partial", help="Include incomplete series of runs (with lost samples)."
     ),
     as_json: bool = typer.Option(False, "--json", help="Print the files' names as JSON."),
 ) -> None:

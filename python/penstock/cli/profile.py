@@ -34,7 +34,7 @@ def command(
     directory: Path = typer.Argument(
         ...,
         metavar="DIRECTORY|fit|list|show|check",
-        help="A directory on the device to be measured; or what else is to be done.",
+        help="A directory on the device to measure, or one of the actions.",
     ),
     table: Path | None = typer.Argument(
         None,
@@ -51,7 +51,9 @@ def command(
     ),
     name: str | None = typer.Option(None, help="Name of the profile (default: the directory's)."),
     quick: bool = typer.Option(False, "--quick", help="A coarse grid, about half a minute."),
-    resume: bool = typer.Option(False, "--resume", help="Go on in -o; nothing is measured again."),
+    resume: bool = typer.Option(
+        False, "--resume", help="Continue in -o; nothing is measured again."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Profile and fit errors as one object."),
     quiet: bool = QUIET,
 ) -> None:
@@ -179,7 +181,7 @@ def _fit_table(path: Path, output: Path | None, name: str | None, as_json: bool)
         fitted = "  –  " if row.fitted is None else f"{row.fitted:5.2f}"
         without = "  –  " if row.held_out is None else f"{row.held_out:5.2f}"
         print(
-            f"{cell_text(row.cell):<44} {row.cell.rate_bps / 1e6:8.1f} MB/s   fitted/told {fitted}   "
+            f"{cell_text(row.cell):<44} {row.cell.rate_bps / 1e6:8.1f} MB/s   fitted/stated {fitted}   "
             f"without it {without}",
             file=sys.stderr,
         )

@@ -15,12 +15,14 @@ def command(
         help="The bundle of `penstock trace --mode trace -o`; OUT:r001, OUT:t01 of a study."
     ),
     on: Path = typer.Option(
-        Path("."), "--on", help="Where the scratch files go: a directory on the storage to try."
+        Path("."), "--on", help="Directory for scratch files on the storage under test."
     ),
     speed: str = typer.Option(
-        "original", "--speed", help="original: at the recorded times; max: as fast as it goes."
+        "original", "--speed", help="original: at the recorded times; max: as fast as possible."
     ),
-    output: Path = typer.Option(None, "-o", "--output", help="Keep the bundle of the replay."),
+    output: Path = typer.Option(
+        None, ("-o"), "--output", help="Write the bundle of the replay to this directory."
+    ),
     as_json: bool = JSON,
 ) -> None:
     """Run the reads, writes and syncs of a trace again, by fio on scratch files, and score the likeness.

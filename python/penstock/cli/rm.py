@@ -16,7 +16,7 @@ from penstock.terminal import say
 def command(
     study: str = typer.Argument(..., help="The study: its id or its directory."),
     runs: list[str] = typer.Argument(None, help="Only these runs of it, such as r003."),
-    yes: bool = typer.Option(False, "--yes", "-y", help="Do not ask."),
+    yes: bool = typer.Option(False, "--yes", "-y", help="Do not ask for confirmation."),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on stdout; needs --yes."),
 ) -> None:
     """Removes a study or runs of it: what penstock wrote, nothing else."""

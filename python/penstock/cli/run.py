@@ -23,29 +23,33 @@ if TYPE_CHECKING:
 def command(
     study: Path = typer.Argument(..., help="The study file."),
     out: Path | None = typer.Option(None, "-o", "--out", help="Directory of the results (./NAME)."),
-    quick: bool = typer.Option(False, "--quick", help="The smallest honest version of the study."),
+    quick: bool = typer.Option(
+        False, "--quick", help="The smallest version of the study that still gives a result."
+    ),
     resume: bool = typer.Option(
-        False, "--resume", help="Go on: make what is missing, and once more what the host spoilt."
+        False,
+        "--resume",
+        help="Continue: run what is missing, and repeat runs that the host invalidated.",
     ),
     repeat: str = typer.Option(
-        "", "--repeat", metavar="WHICH", help="With --resume: make also degraded runs once more."
+        "", "--repeat", metavar="WHICH", help="With --resume: also repeat degraded runs."
     ),
     keep_going: bool = typer.Option(
         False,
         "--keep-going",
-        help="Go on where a treatment fails by itself, or the host spoils many runs.",
+        help="Continue if a treatment fails, or if the host invalidates many runs.",
     ),
     augment: str = typer.Option(
         "",
         "--augment",
         metavar="STEP",
-        help="Go on with more treatments or replicates: best, foldover, foldover:FACTOR, semifold:FACTOR, "
+        help="Continue with more treatments or replicates: best, foldover, foldover:FACTOR, semifold:FACTOR, "
         "coset, optimal:ROWS or replicates:NUMBER (`penstock plan --augment OUT` compares them).",
     ),
     interleaved: bool = typer.Option(
         False,
         "--interleaved",
-        help="With --augment: make the earlier treatments again among the new ones.",
+        help="With --augment: repeat the earlier treatments among the new ones.",
     ),
     report: bool = typer.Option(
         True,
@@ -55,11 +59,15 @@ def command(
     transport: str | None = typer.Option(
         None,
         "--transport",
-        help="Of emulated disks: device or io_uring; by default the faster one, as doctor measured.",
+        help="Transport of emulated disks: device or io_uring; by default the faster one, as doctor "
+        "measured.",
     ),
     overrides: list[str] = typer.Option([], "--set", metavar="A.B=C", help="Change the study."),
     fail_on: str | None = typer.Option(
-        None, "--fail-on", metavar="SEVERITY", help="Status 3 on a finding: info, warning or error."
+        None,
+        ("--fail-on"),
+        metavar="SEVERITY",
+        help="Exit with status 3 on a finding of this severity or above: info, warning or error.",
     ),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on stdout at the end."),
     quiet: bool = QUIET,

@@ -30,7 +30,7 @@ _WITH_DISK = {"argv", "disk", "exact", "output", "as_json"}
 
 def command(
     context: typer.Context,
-    argv: list[str] = typer.Argument(None, metavar="-- COMMAND", help="What to run and trace."),
+    argv: list[str] = typer.Argument(None, metavar="-- COMMAND", help="Command to run and trace."),
     process: list[int] = typer.Option(
         [],
         "-p",
@@ -66,16 +66,20 @@ def command(
         rich_help_panel=_WHAT,
     ),
     only: str = typer.Option(
-        None, "--only", metavar="read|write", help="Only one direction.", rich_help_panel=_WHAT
+        None,
+        "--only",
+        metavar="read|write",
+        help="Only reads or only writes.",
+        rich_help_panel=_WHAT,
     ),
     seconds: float = typer.Option(
-        None, "--seconds", help="Without a command: for how long.", rich_help_panel=_WHAT
+        None, "--seconds", help="Duration without a command, in seconds.", rich_help_panel=_WHAT
     ),
     mode: str = typer.Option(
         "pattern",
         "--mode",
         "-m",
-        help="count: sums; pattern: records of the order, kept in the kernel; trace: every event.",
+        help="count: sums; pattern: records of the order, stored in the kernel; trace: every event.",
         rich_help_panel=_HOW,
     ),
     ring_size: int = typer.Option(
@@ -83,27 +87,27 @@ def command(
         "--ring-size",
         min=1,
         max=16384,
-        help="Room for events in the kernel, MiB.",
+        help="Size of the event buffer in the kernel, in MiB.",
         rich_help_panel=_HOW,
     ),
     require: list[str] = typer.Option(
         [],
         "--require",
         metavar="FEATURE",
-        help="End with 2 before anything starts if the kernel lacks it (doctor lists them).",
+        help="Exit with status 2 before the start if the kernel lacks this feature (`doctor` lists them).",
         rich_help_panel=_HOW,
     ),
     layers: bool = typer.Option(
         None,
         "--layers/--no-layers",
-        help="Watch page cache and block devices too, and join them with the calls "
-        "(default: with a command, --mode trace and -o).",
+        help="Record the page cache and block devices too, and join them with the "
+        "calls (default: with a command, --mode trace and -o).",
         rich_help_panel=_HOW,
     ),
     mmap_exact: bool = typer.Option(
         False,
         "--mmap-exact",
-        help="Map one page for each fault of mapped files, on the whole machine while it runs.",
+        help="Map one page for each fault of mapped files, on the machine while it runs.",
         rich_help_panel=_HOW,
     ),
     calibrate: int = typer.Option(
@@ -111,14 +115,14 @@ def command(
         "--calibrate",
         metavar="PAIRS",
         min=0,
-        help="First run the command so many times with and without tracing (15 tell much).",
+        help="First run the command N times with and without tracing (15 give a good estimate).",
         rich_help_panel=_HOW,
     ),
     hot: bool = typer.Option(
         False,
         "--hot",
-        help="With --mode trace: keep the calls of the fewest files that cover 90 % of requests, "
-        "chosen every 10 s; others are counted.",
+        help="With --mode trace: store the calls of the fewest files that cover 90 % of "
+        "requests, chosen every 10 s; count the others.",
         rich_help_panel=_HOW,
     ),
     hot_bytes: bool = typer.Option(
@@ -127,24 +131,28 @@ def command(
     live: bool = typer.Option(
         None,
         "--live/--no-live",
-        help="Tell what is seen while it runs, on stderr (default: where that is a terminal).",
+        help="Show progress on stderr while it runs (default: if stderr is a terminal).",
         rich_help_panel=_OUT,
     ),
     drop_every: int = typer.Option(0, "--drop-every", hidden=True, min=0),
     disk: Path = typer.Option(
         None,
         "--disk",
-        help="Take the requests from the log of the emulated disk mounted there: no root needed.",
+        help="Read the requests from the log of the emulated disk mounted there; needs no root.",
         rich_help_panel=_HOW,
     ),
     exact: bool = typer.Option(
         False,
         "--exact",
-        help="With --disk: past the page cache, so that every call reaches the disk.",
+        help="With --disk: bypass the page cache, so that every call reaches the disk.",
         rich_help_panel=_HOW,
     ),
     output: Path = typer.Option(
-        None, "-o", "--output", help="Leave a one-run bundle there.", rich_help_panel=_OUT
+        None,
+        "-o",
+        "--output",
+        help="Write a bundle of one run to this directory.",
+        rich_help_panel=_OUT,
     ),
     key_file: Path = typer.Option(
         None,
@@ -157,7 +165,7 @@ def command(
         None,
         "--fail-on",
         metavar="SEVERITY",
-        help="End with 3 where a finding is that grave: info, warning or error.",
+        help="Exit with status 3 on a finding of this severity or above: info, warning or error.",
         rich_help_panel=_OUT,
     ),
     as_json: bool = typer.Option(

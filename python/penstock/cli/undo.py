@@ -12,17 +12,17 @@ from penstock.errors import PenstockError
 
 
 def command(
-    as_json: bool = typer.Option(False, "--json", help="One JSON object per change taken back."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON object per undone change."),
     everything: bool = typer.Option(
         False,
         "--all",
-        help="Also what daemons keep up on purpose, such as disks up without a study.",
+        help="Also undo changes that daemons maintain on purpose, such as disks without a study.",
     ),
     forgotten: str | None = typer.Option(
         None,
         "--forget",
         metavar="ID",
-        help="Give up one change that cannot be taken back, by the id it failed with: it stays.",
+        help="Forget a change that cannot be undone, by the id in its error message; it stays.",
     ),
 ) -> None:
     """Put the host back after a crash: mounts, control groups, processes, settings, directories.

@@ -44,4 +44,8 @@ ROWS = {
         "graphite": "penstock.parts.monitoring.servers.graphite:GraphiteReader",
     },
 }
-VERBS = {"Watch a program": {"monitor": "Record experiments: marks, points, what a program does."}}
+VERBS = {
+    "Watch a program": {
+        "monitor": "Record experiments: metrics, phases, the resources that a program uses."
+    }
+}

@@ -43,7 +43,9 @@ class Engine(StrEnum):
 
 def command(
     workflow: Path = typer.Argument(
-        ..., metavar="WORKFLOW", help="Its own description, WfFormat, or a traced run."
+        ...,
+        metavar="WORKFLOW",
+        help="A workload: penstock's own description, WfFormat, or a traced run.",
     ),
     platform: Path = typer.Option(..., "--platform", "-p", help="A platform file."),
     vary: list[str] = typer.Option(
@@ -65,18 +67,24 @@ def command(
         "without it the Pareto front.",
     ),
     engine: Engine = typer.Option(
-        Engine.auto, "--engine", help="grid: everything; rrs: recursive random search; ga: genetic."
+        Engine.auto,
+        ("--engine"),
+        help="grid: all configurations; rrs: recursive random search; ga: genetic algorithm.",
     ),
     budget: int | None = typer.Option(
-        None, "--budget", min=1, help="Configurations predicted at most."
+        None, "--budget", min=1, help="Largest number of configurations to predict."
     ),
     seeds: int = typer.Option(
-        20, "--seeds", min=1, max=1000, help="Seeds at most for what is near the best."
+        20,
+        "--seeds",
+        min=1,
+        max=1000,
+        help="Largest number of seeds for configurations near the best.",
     ),
-    search_seed: int = typer.Option(1, "--search-seed", min=0, help="Of the search itself."),
+    search_seed: int = typer.Option(1, "--search-seed", min=0, help="Seed of the search."),
     level: float = typer.Option(LEVEL, "--level", help="Probability of the intervals."),
     overrides: list[str] = typer.Option(
-        [], "--set", help="Another value of the platform, such as store.replicas=2; repeatable."
+        [], "--set", help="Change a value of the platform, such as store.replicas=2; repeatable."
     ),
     size_model: str | None = SIZE_MODEL,
     calibration: Path | None = typer.Option(
@@ -90,16 +98,20 @@ def command(
         metavar="ADDRESS|local",
         help="Predict on the workers of a Dask scheduler, reached by TLS.",
     ),
-    insecure: bool = typer.Option(False, "--insecure", help="Let --cluster do without TLS."),
-    threads: int = typer.Option(0, "--threads", min=0, help="0: all cores; alters no result."),
+    insecure: bool = typer.Option(False, "--insecure", help="Allow --cluster without TLS."),
+    threads: int = typer.Option(
+        0, ("--threads"), min=0, help="Number of threads; 0: all cores. Does not change results."
+    ),
     output: Path | None = typer.Option(
         None,
         "-o",
         "--output",
         help="Directory for evaluations, exploration.json, page and figures.",
     ),
-    resume: bool = typer.Option(False, "--resume", help="Go on with what lies in the directory."),
-    as_json: bool = typer.Option(False, "--json", help="The exploration as one object."),
+    resume: bool = typer.Option(
+        False, "--resume", help="Continue the exploration in the directory."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="The result as one JSON object."),
     quiet: bool = QUIET,
 ) -> None:
     """Find out which provisioning, split and store configuration is best for WORKFLOW, and how sure that is.
@@ -122,7 +134,7 @@ def command(
 
     exact(level)
     if resume and output is None:
-        raise BadInput("--resume goes on with a directory; expected -o DIR")
+        raise BadInput("--resume continues in a directory; expected -o DIR")
     if output is not None and output.exists() and not output.is_dir():
         raise BadInput(f"{output}: found a file; expected a directory, or nothing yet")
     file = SpaceFile(()) if space_file is None else read_space_file(space_file)

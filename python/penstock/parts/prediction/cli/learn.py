@@ -19,32 +19,38 @@ if TYPE_CHECKING:
 
 def command(
     place: Path = typer.Argument(
-        ..., metavar="DIR|MODEL", help="A directory on the storage; or a model, to predict from."
+        ..., metavar="DIR|MODEL", help="A directory on the storage, or a model for a prediction."
     ),
     dimension: list[str] = typer.Option(
-        [], "--dimension", help="NAME=value,…: operation pattern access clients request size."
+        [],
+        "--dimension",
+        help="NAME=value,… of operation, pattern, access, clients, request or size.",
     ),
     space: Path | None = typer.Option(None, "--space", help="File with the dimensions' values."),
-    points: int | None = typer.Option(None, "--points", min=8, help="How many points at most."),
+    points: int | None = typer.Option(None, "--points", min=8, help="Largest number of points."),
     budget: str | None = typer.Option(None, "--budget", help="Time for all points (default 4min)."),
     cell: str | None = typer.Option(None, "--cell", help="Longest time of a point (default 1.5s)."),
-    adaptive: bool = typer.Option(False, "--adaptive", help="In rounds, where least is known."),
+    adaptive: bool = typer.Option(
+        False, ("--adaptive"), help="Choose points in rounds, where the model is least certain."
+    ),
     subsample: bool = typer.Option(
-        False, "--subsample", help="Explore first; drop values that make no difference."
+        False, "--subsample", help="Explore first, and omit values that make no difference."
     ),
     model: str = typer.Option("cart", "--model", help="cart or boosting."),
     depth: int | None = typer.Option(None, "--depth", min=1, help="Levels of the tree."),
     leaves: int = typer.Option(24, "--leaves", min=2, max=500, help="Leaves of the tree."),
     seed: int = typer.Option(1, "--seed", min=0, help="Seed of the choice of points."),
     output: Path | None = typer.Option(
-        None, "-o", "--out", "--output", help="Results (default ./learn-NAME)."
+        None, "-o", "--out", "--output", help="Directory of the results (default: ./learn-NAME)."
     ),
     predict: list[str] = typer.Option(
-        [], "--predict", help="A task, such as 'scan size=1GiB cpu=2s'; may be repeated."
+        [], "--predict", help="A task to predict, such as 'scan size=1GiB cpu=2s'; repeatable."
     ),
     quick: bool = typer.Option(False, "--quick", help="A coarse grid, about half a minute."),
-    resume: bool = typer.Option(False, "--resume", help="Go on in -o; nothing is measured again."),
-    as_json: bool = typer.Option(False, "--json", help="The result as one object."),
+    resume: bool = typer.Option(
+        False, "--resume", help="Continue in -o; nothing is measured again."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="The result as one JSON object."),
     quiet: bool = QUIET,
 ) -> None:
     """Measure what the storage of DIR gives to a program, and learn to predict it.

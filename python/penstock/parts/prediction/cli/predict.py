@@ -33,20 +33,26 @@ def command(
     what: Path = typer.Argument(
         ...,
         metavar="WORKFLOW|STUDY",
-        help="With --platform a workflow (its own description, WfFormat, a traced run); without, the "
-        "directory of a study that was run, or a study file.",
+        help="With --platform, a workflow (penstock's own description, WfFormat, a traced run); "
+        "without it, the directory of a finished study, or a study file.",
     ),
     platform: Path | None = typer.Option(None, "--platform", "-p", help="A platform file."),
     overrides: list[str] = typer.Option(
-        [], "--set", help="Another value of the platform, such as hosts.nodes.count=14; repeatable."
+        [],
+        "--set",
+        help="Change a value of the platform, such as hosts.nodes.count=14; repeatable.",
     ),
     seeds: int = typer.Option(
-        DRAWS, "--seeds", min=1, max=100_000, help="Simulated runs of the interval."
+        DRAWS, "--seeds", min=1, max=100_000, help="Number of simulated runs for the interval."
     ),
     level: float = typer.Option(LEVEL, "--level", help="Probability of the interval."),
-    detail: bool = typer.Option(False, "--detail", help="Also every task of one simulated run."),
+    detail: bool = typer.Option(
+        False, "--detail", help="Also print every task of one simulated run."
+    ),
     explained: bool = typer.Option(
-        True, "--explain/--no-explain", help="Sensitivity, what to measure next, frequencies."
+        True,
+        ("--explain/--no-explain"),
+        help="Print sensitivities, the next measurements to make, and frequencies.",
     ),
     size_model: str | None = SIZE_MODEL,
     calibration: Path | None = typer.Option(
@@ -58,13 +64,14 @@ def command(
         [],
         "--measured",
         metavar="TIME|FILE",
-        help="What a real run took, such as 12.3s, or a file of runs with stages and tasks; repeatable. Kept "
-        "with --calibration, or in the user's own store.",
+        help="Duration of a real run, such as 12.3s, or a file of runs with stages and tasks; repeatable. "
+        "Stored with --calibration or in the user's own store.",
     ),
     placement: Path | None = typer.Option(
         None,
         "--placement",
-        help="JSON of where files really were or went: FILE to a list of offset_bytes, length_bytes, hosts.",
+        help="JSON file with the real location of files: FILE to a list of offset_bytes, "
+        "length_bytes, hosts.",
     ),
     output: Path | None = typer.Option(
         None, "-o", "--output", help="Directory for prediction.json, the page, figures and trace."
@@ -73,14 +80,16 @@ def command(
     perfetto: Path | None = typer.Option(
         None, "--perfetto", help="Write one simulated run as a trace for ui.perfetto.dev."
     ),
-    threads: int = typer.Option(0, "--threads", min=0, help="0: all cores; alters no result."),
+    threads: int = typer.Option(
+        0, ("--threads"), min=0, help="Number of threads; 0: all cores. Does not change results."
+    ),
     basis: list[str] = typer.Option(
         [],
         "--basis",
-        help="Of a study: treatment whose traces are used (default: the one traced most); repeatable: a "
-        "treatment is predicted from the nearest.",
+        help="For a study: treatment whose traces are used (default: the one with most traces); "
+        "repeatable: each treatment is predicted from the nearest.",
     ),
-    as_json: bool = typer.Option(False, "--json", help="The prediction as one object."),
+    as_json: bool = typer.Option(False, "--json", help="The prediction as one JSON object."),
     quiet: bool = QUIET,
 ) -> None:
     """Predict what WORKFLOW would take on a platform: time, bottleneck, energy, cost, and how sure that is.
@@ -256,7 +265,7 @@ def _answer(p: Prediction) -> None:
         _table(console, prediction_text.sensitivity_table(p, 6))
     say(
         {"ok": "The model applies.", "caution": "The model applies with caution:"}.get(
-            p.applies.verdict, "The model does not apply; decide nothing from this:"
+            p.applies.verdict, "The model does not apply; do not base a decision on this:"
         )
     )
     for reason in p.applies.reasons:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Workloads: make one, look at it, convert it, make it from traced runs.",
+    help="Workloads: generate, inspect and convert them, or build them from traced runs.",
 )
 
 _OUTPUT = typer.Option(..., "-o", "--output", help="The file to write; - for stdout.")
@@ -26,7 +26,7 @@ _FORMAT = typer.Option(
     "--to",
     help=f"{', '.join(WORKLOAD_FORMATS)}: own schema, WfFormat 1.6, ones that were added.",
 )
-_JSON = typer.Option(False, "--json", help="One object on stdout.")
+_JSON = typer.Option(False, "--json", help="One JSON object on stdout.")
 
 
 @app.command("make")
@@ -37,32 +37,36 @@ def make_one(
     ),
     output: Path = _OUTPUT,
     size: str = typer.Option("medium", "--size", help="small, medium or large (tenfold each)."),
-    width: int = typer.Option(None, "--width", min=1, help="Tasks side by side; montage: images."),
+    width: int = typer.Option(
+        None, ("--width"), min=1, help="Number of parallel tasks; montage: number of images."
+    ),
     file_bytes: int = typer.Option(
-        None, "--file-bytes", help="Instead of --size: bytes of the file that the pattern is about."
+        None, "--file-bytes", help="Size of the pattern's file in bytes, instead of --size."
     ),
     compute: float = typer.Option(
-        0.0, "--compute", help="Seconds that a task computes (blast: a query; default there 1)."
+        0.0, "--compute", help="Seconds that a task computes (blast: per query, default 1)."
     ),
     launch: float = typer.Option(None, "--launch", help="Seconds to launch a task."),
-    stages: int = typer.Option(3, "--stages", min=1, help="pipeline: tasks one after the other."),
-    replicas: int = typer.Option(2, "--replicas", min=1, help="broadcast, blast: if optimised."),
-    rounds: int = typer.Option(3, "--rounds", min=1, help="checkpoint: how many."),
-    every: float = typer.Option(10.0, "--every", help="checkpoint: seconds between two."),
-    shared: bool = typer.Option(False, "--shared", help="checkpoint: one file a round (N-1)."),
-    queries: int = typer.Option(200, "--queries", min=1, help="blast: queries of a task."),
+    stages: int = typer.Option(3, "--stages", min=1, help="pipeline: number of tasks in sequence."),
+    replicas: int = typer.Option(
+        2, ("--replicas"), min=1, help="broadcast, blast: number of replicas with --optimised."
+    ),
+    rounds: int = typer.Option(3, "--rounds", min=1, help="checkpoint: number of rounds."),
+    every: float = typer.Option(10.0, "--every", help="checkpoint: seconds between two rounds."),
+    shared: bool = typer.Option(False, "--shared", help="checkpoint: one file per round (N-1)."),
+    queries: int = typer.Option(200, "--queries", min=1, help="blast: number of queries per task."),
     optimised: bool = typer.Option(
         False,
         "--optimised",
         help="With placement hints (WOSS); without: the store's default (DSS).",
     ),
     staged: bool = typer.Option(
-        False, "--staged", help="Tasks that bring inputs and take results."
+        False, "--staged", help="Add tasks that stage inputs in and results out."
     ),
     to: str = _FORMAT,
     as_json: bool = _JSON,
 ) -> None:
-    """Make a synthetic workload of one access pattern, or one of two applications."""
+    """Generate a synthetic workload of an access pattern or an application."""
     from penstock.parts.prediction.workloads.make import make_workload
 
     options = {
@@ -86,14 +90,18 @@ def make_one(
 def show_one(
     workload: Path = typer.Argument(..., help="A workload, a WfFormat instance, a traced run."),
     aggregate: bool = typer.Option(
-        False, "--aggregate", help="What merging subsequent operations on a file changes."
+        False,
+        "--aggregate",
+        help="Merge subsequent operations on a file, and print the difference.",
     ),
-    sizes: str = typer.Option(None, "--sizes", help="WfFormat: a size model, see convert."),
-    seed: int = typer.Option(1, "--seed", min=0, help="Of the size model."),
-    io_share: float = typer.Option(None, "--io-share", help="WfFormat: see convert."),
+    sizes: str = typer.Option(None, "--sizes", help="WfFormat: a size model, see `convert`."),
+    seed: int = typer.Option(1, "--seed", min=0, help="Seed of the size model."),
+    io_share: float = typer.Option(
+        None, ("--io-share"), help="WfFormat: share of input and output, see `convert`."
+    ),
     as_json: bool = _JSON,
 ) -> None:
-    """Show files, tasks, stages, bytes and the levels of the graph; every mistake if it cannot be run."""
+    """Show files, tasks, stages, bytes and graph levels; or all errors if it cannot run."""
     from penstock.parts.prediction.workloads.read import read_workload
     from penstock.parts.prediction.workloads.show import document_of, show
 
@@ -112,17 +120,18 @@ def convert_one(
     sizes: str = typer.Option(
         None,
         "--sizes",
-        help="WfFormat: other sizes of files that are all alike: lognormal:SPREAD or table:FILE[:SPREAD].",
+        help="WfFormat: size model for files that all have the same size: lognormal:SPREAD or "
+        "table:FILE[:SPREAD].",
     ),
-    seed: int = typer.Option(1, "--seed", min=0, help="Of the size model."),
+    seed: int = typer.Option(1, "--seed", min=0, help="Seed of the size model."),
     io_share: float = typer.Option(
         None,
         "--io-share",
-        help="WfFormat: share of run times that was input and output (default: what avgCPU leaves).",
+        help="WfFormat: share of input and output in the run times (default: 1 - avgCPU).",
     ),
     as_json: bool = _JSON,
 ) -> None:
-    """Write a workload in another format; what the other format has no word for is kept."""
+    """Convert a workload to another format; content without an equivalent is preserved."""
     from penstock.parts.prediction.workloads.read import read_workload
 
     described = read_workload(workload, size_model=_model(sizes, seed), io_share=io_share)
@@ -137,31 +146,39 @@ def trace_one(
         "become one workflow.",
     ),
     output: Path = _OUTPUT,
-    stage: list[str] = typer.Option([], "--stage", help="Stage of a bundle's tasks, one for each."),
-    into: Path = typer.Option(
-        None, "--into", help="A workload of which the bundles' stages are replaced (needs --stage)."
+    stage: list[str] = typer.Option(
+        [], "--stage", help="Stage of a bundle's tasks, once per bundle."
     ),
-    per: str = typer.Option("process", "--per", help="A task is a process, thread or command."),
+    into: Path = typer.Option(
+        None, "--into", help="A workload in which the bundles replace their stages (needs --stage)."
+    ),
+    per: str = typer.Option("process", "--per", help="Unit of a task: process, thread or command."),
     under: list[str] = typer.Option([], "--under", help="Only files below this directory."),
     order: str = typer.Option(
-        "files", "--order", help="files: a reader waits for writers; observed: as it was run."
+        "files",
+        "--order",
+        help="Order of tasks: files (a reader waits for writers) or observed (as recorded).",
     ),
     compute: str = typer.Option(
-        "gaps", "--compute", help="gaps: time between calls; cpu: in sum the sampled CPU time."
+        "gaps",
+        "--compute",
+        help="Source of compute times: gaps (time between calls) or cpu (the sampled CPU time in total).",
     ),
     launch: bool = typer.Option(
-        True, "--launch/--no-launch", help="Keep the launch times, or leave them to the platform."
+        True,
+        "--launch/--no-launch",
+        help="Use the recorded launch times, or those of the platform.",
     ),
     to: str = _FORMAT,
     as_json: bool = _JSON,
 ) -> None:
-    """Make a workload of traced runs: operations, computing, and dependencies by files."""
+    """Build a workload from traced runs: operations, computing, and dependencies by files."""
     from penstock.archive.completeness import reading
     from penstock.parts.prediction.workloads.read import read_workload
     from penstock.parts.prediction.workloads.traced import replaced, traced_workload
 
     if into is not None and not stage:
-        raise BadInput("--into: which stage the bundles are of is not said; --stage NAME for each")
+        raise BadInput("--into: the stage of the bundles is missing; give --stage NAME for each")
     with reading(*bundles) as traces:
         traced = traced_workload(
             traces,

@@ -33,7 +33,7 @@ def command(
         False, "--insecure", help="Accept unencrypted connections from other hosts."
     ),
     config: Path | None = typer.Option(
-        None, help="Servers and metrics by name: a JSON file in the format of MonEx."
+        None, help="JSON file with servers and metrics by name, in the format of MonEx."
     ),
     ask_token: bool = typer.Option(
         False,

@@ -18,20 +18,20 @@ def command(
         help="A platform file with roles and store: {engine: …}; service times may be missing."
     ),
     changes: list[str] = CHANGES,
-    engine: str | None = typer.Option(None, "--engine", help="Instead of the file's."),
+    engine: str | None = typer.Option(None, "--engine", help="Engine, instead of the file's."),
     budget_s: float = typer.Option(
         120.0,
         "--budget",
         min=1.0,
-        help="Seconds after which means may be less well known than 5 %.",
+        help="Seconds after which means may have a relative error above 5 %.",
     ),
     compare: bool = typer.Option(
-        True, help="Time the disk and link of every node first, and name those that differ."
+        True, help="Measure the disk and link of every node first, and list those that differ."
     ),
     output: Path = typer.Option(
-        ..., "-o", "--output", help="The platform file with what was measured."
+        ..., "-o", "--output", help="Output: the platform file with the measured values."
     ),
-    as_json: bool = typer.Option(False, "--json", help="What was found, as one object."),
+    as_json: bool = typer.Option(False, "--json", help="The result as one JSON object."),
 ) -> None:
     """Put a store up on three of its nodes, measure it as programs see it, and fit the model's service times.
 

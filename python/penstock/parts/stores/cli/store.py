@@ -19,13 +19,11 @@ if TYPE_CHECKING:
     from penstock.parts.stores.staging import Staged
     from penstock.parts.stores.store import Store
 
-app = typer.Typer(
-    help="A real shared store on virtual nodes, for as long as it is needed.", no_args_is_help=True
-)
+app = typer.Typer(help="A real shared store on virtual nodes.", no_args_is_help=True)
 
-_STORE = typer.Option(None, "--store", "-s", help="Which store (default: the only one).")
+_STORE = typer.Option(None, "--store", "-s", help="Name of the store (default: the only one).")
 _NODE = typer.Option(
-    None, "--node", "-n", help="The client node that does it (default: the first)."
+    None, "--node", "-n", help="Client node of the operation (default: the first)."
 )
 
 
@@ -42,17 +40,21 @@ def up(
     ),
     changes: list[str] = CHANGES,
     keep: list[str] = typer.Option(
-        [], "--keep", help="Files, as a pattern, without whose copy outside `down` refuses."
+        [],
+        ("--keep"),
+        help="Pattern of files that `down` does not discard without a copy outside the store.",
     ),
     strict: bool = typer.Option(
-        False, "--strict", help="Refuse what the engine cannot be told, instead of saying so."
+        False,
+        "--strict",
+        help="Refuse settings that the engine does not support, instead of reporting them.",
     ),
     watch: bool = typer.Option(
-        False, "--watch", help="Take up hints that programs set, by setfattr(1) or setxattr(2)."
+        False, "--watch", help="Apply hints that programs set with setfattr(1) or setxattr(2)."
     ),
     as_json: bool = JSON,
 ) -> None:
-    """Put the nodes of a platform file up, with the store on them, mounted on every client.
+    """Start the nodes of a platform file with the store, mounted on every client.
 
     Up means: a file written on one node was read on another and located. A store that is up already stays.
     """
@@ -86,7 +88,7 @@ def mount(
     store: str | None = _STORE,
     as_json: bool = JSON,
 ) -> None:
-    """Mount the store on one more node, or again on one that was started anew."""
+    """Mount the store on another node, or again on a restarted one."""
     complete = _complete(store)
     complete.mount(node)
     _print(as_json, {"node": node, "mount": complete.spec.mount}, f"{node}: {complete.spec.mount}")
@@ -99,13 +101,15 @@ def tag(
     store: str | None = _STORE,
     node: str | None = _NODE,
     migrate: bool = typer.Option(
-        False, "--migrate", help="Write a file that has data again, under the hint; compared."
+        False,
+        "--migrate",
+        help="Rewrite a file that has data under the new hint, and verify the copy.",
     ),
-    create: bool = typer.Option(False, "--create", help="Make a file that is not there, empty."),
-    strict: bool = typer.Option(False, "--strict", help="Status 1 for a hint that is refused."),
+    create: bool = typer.Option(False, "--create", help="Create a missing file, empty."),
+    strict: bool = typer.Option(False, "--strict", help="Exit with status 1 if a hint is refused."),
     as_json: bool = JSON,
 ) -> None:
-    """Give a file or directory hints, and say what the engine makes of each."""
+    """Set hints of a file or directory, and show how the engine applies them."""
     from penstock.parts.stores.lock import changing
 
     pairs = dict(_pair(text) for text in tags)
@@ -123,7 +127,9 @@ def tag(
 @app.command()
 def get(
     path: str = typer.Argument(help="A path of the store."),
-    key: str | None = typer.Argument(None, help="One tag only; `location` says where the file is."),
+    key: str | None = typer.Argument(
+        None, help="Only this tag; `location` gives the nodes of the file."
+    ),
     store: str | None = _STORE,
     node: str | None = _NODE,
     as_json: bool = JSON,
@@ -147,7 +153,7 @@ def locate(
     node: str | None = _NODE,
     as_json: bool = JSON,
 ) -> None:
-    """Show which nodes hold which bytes of a file."""
+    """Show which nodes store which bytes of a file."""
     extents = _complete(store).locate(path, node)
     if as_json:
         print(json.dumps({"path": path, "extents": [e.to_dict() for e in extents]}))
@@ -162,7 +168,7 @@ def locate(
 
 @app.command()
 def status(store: str | None = typer.Argument(None), as_json: bool = JSON) -> None:
-    """Say which engine it is, which servers are up, and what it makes of parameters and hints."""
+    """Show the engine, its servers, and its support of parameters and hints."""
     from penstock.parts.stores.store import Store
 
     opened = Store.find(store)
@@ -192,10 +198,10 @@ def status(store: str | None = typer.Argument(None), as_json: bool = JSON) -> No
 
 @app.command()
 def conformance(
-    store: str | None = typer.Argument(None, help="Which (default: the only one)."),
+    store: str | None = typer.Argument(None, help="Name of the store (default: the only one)."),
     as_json: bool = JSON,
 ) -> None:
-    """Try every parameter and hint on a store that is up, by bytes counted on the nodes' disks.
+    """Test every parameter and hint on a running store, by the bytes on the nodes' disks.
 
     Needs three nodes that store and are clients, each with a disk. Status 1 if the engine does not do what it
     says. Takes a minute or two.
@@ -221,7 +227,7 @@ def conformance(
 @app.command("stage-in")
 def stage_in(
     source: Path = typer.Argument(help="A file or directory of this host."),
-    target: str = typer.Argument("/", help="Where in the store."),
+    target: str = typer.Argument("/", help="Path in the store."),
     store: str | None = _STORE,
     node: str | None = _NODE,
     as_json: bool = JSON,
@@ -237,12 +243,12 @@ def stage_in(
 @app.command("stage-out")
 def stage_out(
     target: Path = typer.Argument(help="A directory of this host."),
-    paths: list[str] = typer.Argument(None, help="Paths or patterns; default: the kept files."),
+    paths: list[str] = typer.Argument(None, help="Paths or patterns; default: the stored files."),
     store: str | None = _STORE,
     node: str | None = _NODE,
     as_json: bool = JSON,
 ) -> None:
-    """Copy files out of the store and compare their checksums; `down` then lets them go."""
+    """Copy files out of the store and compare their checksums; `down` may discard them then."""
     from penstock.parts.stores import staging
 
     staged = staging.stage_out(_complete(store), paths or (), target, node=node)
@@ -251,13 +257,13 @@ def stage_out(
 
 @app.command()
 def down(
-    store: str | None = typer.Argument(None, help="Which (default: the only one)."),
+    store: str | None = typer.Argument(None, help="Name of the store (default: the only one)."),
     discard: list[str] = typer.Option(
-        [], "--discard", help="Kept files, as a pattern, that may be lost; '*': whatever there is."
+        [], "--discard", help="Pattern of protected files to discard; '*': all."
     ),
     as_json: bool = JSON,
 ) -> None:
-    """Take the store and its nodes down; refused while a kept file is not verified outside."""
+    """Stop the store and its nodes; refused while a protected file has no verified copy outside."""
     from penstock.parts.stores.lock import changing
     from penstock.parts.stores.store import Store
 

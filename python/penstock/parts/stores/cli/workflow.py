@@ -11,7 +11,7 @@ from penstock.cli._options import CHANGES
 from penstock.errors import BadInput
 from penstock.terminal import plain_table, progress_bar, show
 
-app = typer.Typer(help="Run a workflow for real, on nodes with a store.", no_args_is_help=True)
+app = typer.Typer(help="Run workflows on virtual nodes with a shared store.", no_args_is_help=True)
 
 
 @app.callback()
@@ -21,27 +21,31 @@ def _verbs() -> None:
 
 @app.command()
 def run(
-    workflow: Path = typer.Argument(help="A workflow: own description, WfFormat, a traced run."),
+    workflow: Path = typer.Argument(
+        help="A workflow: penstock's own description, WfFormat, or a traced run."
+    ),
     platform: Path = typer.Option(
         ..., "--platform", "-p", help="A platform file with roles and store: {engine: …}."
     ),
     changes: list[str] = CHANGES,
-    engine: str | None = typer.Option(None, "--engine", help="Instead of the file's."),
-    repeat: int = typer.Option(1, "--repeat", min=1, max=1000, help="How many times."),
+    engine: str | None = typer.Option(None, "--engine", help="Engine, instead of the file's."),
+    repeat: int = typer.Option(1, "--repeat", min=1, max=1000, help="Number of runs."),
     hints: str = typer.Option(
-        "file", "--hints", help="file: the workflow's own; never: none; always: from its graph."
+        "file",
+        "--hints",
+        help="Hints: file (the workflow's own), never, or always (from its graph).",
     ),
     keep_cache: bool = typer.Option(
-        False, "--keep-cache", help="Leave what tasks write in the page cache of their node."
+        False, "--keep-cache", help="Keep data that tasks write in the page cache of their node."
     ),
     predicted: bool = typer.Option(
-        True, "--predict/--no-predict", help="What the queue network says, beside it."
+        True, "--predict/--no-predict", help="The prediction of the queue network, for comparison."
     ),
-    timeout_s: float = typer.Option(3600.0, "--timeout", help="Seconds that one run may take."),
-    output: Path | None = typer.Option(None, "-o", "--output", help="Directory for its tables."),
-    as_json: bool = typer.Option(False, "--json", help="The result as one object."),
+    timeout_s: float = typer.Option(3600.0, "--timeout", help="Time limit of a run, in seconds."),
+    output: Path | None = typer.Option(None, "-o", "--output", help="Directory for the tables."),
+    as_json: bool = typer.Option(False, "--json", help="The result as one JSON object."),
 ) -> None:
-    """Run the tasks as real processes on the client nodes, their files in the store.
+    """Run the tasks as processes on the client nodes, with their files in the store.
 
     A store of that platform that is up is used and stays; else one is put up, and taken down again.
     """
