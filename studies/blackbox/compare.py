@@ -1,4 +1,4 @@
-"""Predicted beside measured, and what is claimed of it.
+"""Predicted and measured, and what is claimed of it.
 
 A prediction of a run on a disk uses the model of that disk, which saw no program, and the bytes and processor
 time of one run of the program on *another* disk (the next in order): nothing of the disk it is made for.

@@ -237,7 +237,7 @@ def test_what_is_over_is_not_in_force_and_status_says_what_is(disk: Command):
     assert "limits.write_iops=100 IOPS, slow.factor=10" in said
     disk("set", disk.mount, "slow.factor=max", "limits.write_iops=max")
     assert json.loads(disk("status", "--json"))["disks"][0]["active"] == []
-    assert "in force: nothing beside the profile" in disk("events", disk.mount)
+    assert "in force: nothing with a profile" in disk("events", disk.mount)
     assert "slow.factor" not in disk("status")
     disk("set", disk.mount, "credits={iops: {baseline: 100, burst: 3000, capacity: 1000}}")
     assert "1,000 requests of credit left" in disk("status")

@@ -131,6 +131,6 @@ def test_what_would_have_been_found_is_as_in_the_plan(tmp_path: Path) -> None:
     assert outcome.effects is not None
     error = float(outcome.effects.set_index("term").loc["a", "standard_error"])
     (line,) = (t for t in methods(outcome) if "80 % probability" in t)
-    assert f"judged by itself one of {2 * error * beyond(32):.3g} s and more" in line
+    assert f"tested individually one of {2 * error * beyond(32):.3g} s and more" in line
     every = 2 * error * beyond(32, level=0.05 / 7)
     assert f"Among all 7 terms an effect of {every:.3g} s and more would have been found" in line

@@ -53,7 +53,7 @@ LOST = (("sata-ssd", "WAL", "FULL", "1"), ("sata-ssd", "DELETE", "FULL", "20"))
 
 def test_a_broken_fraction_tells_no_effect(tmp_path: Path) -> None:
     result = analysed(orders(*LOST, fraction=1), tmp_path)
-    (one,) = (f for f in result.findings if f.code == "effect-untold")
+    (one,) = (f for f in result.findings if f.code == "effect-undetermined")
     assert one.statement.rstrip(".") in " ".join(result.answer)
     assert "of the 8 combinations of the half fraction, 2 have no valid run (t05 and t07)" in said(
         result
@@ -77,7 +77,9 @@ def test_a_full_design_without_a_level_is_told_of_the_other(tmp_path: Path) -> N
     study = orders()
     lost = Planted(**{**vars(study), "failed": lambda v: v["disk"] == "hdd-7200"})
     result = analysed(lost, tmp_path)
-    lost_effect = "Effects of disk on orders cannot be told, and all others hold for sata-ssd alone"
+    lost_effect = (
+        "Effects of disk on orders cannot be determined, and all others hold for sata-ssd alone"
+    )
     assert lost_effect in " ".join(result.answer)
     assert "effect-dominant" not in {f.code for f in result.findings}
 

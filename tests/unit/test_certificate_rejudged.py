@@ -44,11 +44,11 @@ def test_an_old_archive_is_judged_again_and_says_what_changed(archive: Path):
     assert contents(archive / "runs") == before
     words = "\n".join(result.notes)
     assert "r006 keeps its verdict: its bundle has no device_requests" in words
-    assert f"2 runs were judged again by the rules of today (version {RULES}), 1 with" in words
+    assert f"2 runs were evaluated again by the current rules (version {RULES}), 1 with" in words
     assert (
         "r003: node1.data was host-saturated and is not-honoured (p99_read is +24.4 % off" in words
     )
-    assert "no witness of the host was kept" in words
+    assert "no record of the host was stored" in words
     verdicts = pq.read_table(archive / "fidelity.parquet").to_pandas()
     assert {
         run: set(mine["verdict"]) for run, mine in verdicts.groupby(verdicts["run_id"].astype(str))

@@ -372,7 +372,7 @@ def test_collectors_of_a_study_are_begun_first_and_a_guest_has_none(tmp_path: Pa
     assert list(wanted) == ["collect", "monitor"]
     assert wanted["collect"] == {"push": {"type": "influxdb"}}
     file.write_text(text + "guest: {}\n")
-    with pytest.raises(BadInput, match="collect beside a guest"):
+    with pytest.raises(BadInput, match="collect with a guest"):
         load_study(file)
 
 

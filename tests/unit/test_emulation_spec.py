@@ -236,7 +236,7 @@ def test_one_plain_node_needs_no_cluster():
     [
         ("levels: [max, 20 MB/s]", "levels: [max, 20]", "a bandwidth with its unit"),
         ("levels: [max, 20 MB/s]", "levels: [max, -1 MB/s]", "not negative"),
-        ("levels: [1, 3]", "levels: [0, 3]", "a whole number from 1"),
+        ("levels: [1, 3]", "levels: [0, 3]", "an integer from 1"),
         ("long: 5ms", "long: 5", "a duration"),
         ("cache: false", "cache: maybe", "true or false"),
         ('nodes: "data-*"', "nodes: data-7", "a node or a pattern"),

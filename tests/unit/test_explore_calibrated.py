@@ -111,7 +111,7 @@ def test_without_measured_runs_the_model_alone_decides_and_says_so() -> None:
         (0.19, "decided", "Calibrated: 90 % of runs within ±19 % of the prediction"),
         (0.21, "decided", "Caution: 90 % of runs within ±21 % of the prediction, by 12 measured"),
         (0.33, "decided", "more than the 20 % that a prediction is to be off at most"),
-        (0.34, "none", "may take twice as long as the other and not be told from it"),
+        (0.34, "none", "may take twice as long as the other and not be distinguished from it"),
     ],
 )
 def test_a_calibration_too_wide_changes_the_verdict(share: float, state: str, told: str) -> None:

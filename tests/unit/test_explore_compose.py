@@ -112,7 +112,7 @@ def test_what_cannot_be_built_is_told_apart_from_mistakes() -> None:
         ("stor.chunk=1MiB", "'stor', which is not in the platform", "did you mean 'store'?"),
         ("store.chnk=1MiB", "'chnk', which is not in store", "did you mean 'chunk'?"),
         ("store.chunk=1MiB,abc", "'abc'", "a size, such as"),
-        ("store.stripe=0", "0", "a whole number of storage hosts of at least 1"),
+        ("store.stripe=0", "0", "an integer number of storage hosts of at least 1"),
         ("hosts.foo.count=1..3", "'foo', which is not in hosts", "app, storage or manager"),
         ("hosts.app.count=0..3", "0 hosts", "at least 1 host"),
         ("name=a,b", "'name'", "a key below hosts"),

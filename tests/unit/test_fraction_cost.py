@@ -1,4 +1,4 @@
-"""`penstock analyse --fraction`: what a fraction of a full table would have cost and found."""
+"""`penstock analyse --fraction`: what a fraction of a full table would have cost and shown."""
 
 from __future__ import annotations
 

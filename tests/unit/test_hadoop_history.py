@@ -74,7 +74,7 @@ def test_slots_may_be_said() -> None:
     found = metrics.read(DONE, None, {"slots": 4})
     assert found.tables["spark_stages"]["waves"].tolist() == [2, 1]
     assert not any("slots" in note for note in found.notes)
-    with pytest.raises(BadInput, match="found slots 'many'; expected a whole number"):
+    with pytest.raises(BadInput, match="found slots 'many'; expected an integer"):
         metrics.read(DONE, None, {"slots": "many"})
 
 

@@ -224,7 +224,7 @@ def test_no_doubt_where_main_effects_explain_the_runs() -> None:
     plan = make_plan(study)
     left, finding = doubt_of(plan, runs_of(plan, lambda r: 5 * r.coded["A"] + 4 * r.coded["F"]))
     assert not left.doubted
-    assert finding.code == "effect-unrivalled"
+    assert finding.code == "effect-unambiguous"
     assert "without an interaction" in finding.statement
     assert "0.33" in finding.statement
 

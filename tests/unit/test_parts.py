@@ -129,7 +129,7 @@ NO_FORMAT = {
     "import f -o c --format blktrace": f"--format: found 'blktrace'; {NONE}",
     "import f -o c": "f: found '?' at its beginning; expected metrics (",
     "import no -o c --format iolog": f"--format: found 'iolog'; {NONE}",
-    "import b.tar.zst": "found no -o; expected where the bundle goes, or --as NAME; no archive",
+    "import b.tar.zst": "found no -o; expected the directory of the bundle, or --as NAME; no archive",
     "export b b.tar.zst": "found no -o for b.tar.zst; expected where to; no archive format is",
     "export b perfetto -o c": "found format 'perfetto'; expected json, jsonl, fio",
 }

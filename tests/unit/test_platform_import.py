@@ -127,7 +127,7 @@ def test_a_power_meter_is_the_whole_host(tmp_path: Path):
     sensor = put(tmp_path, "class/hwmon/hwmon0/power1_input", "150000000")
     put(tmp_path, "class/hwmon/hwmon0/name", "power_meter")
     meter, _ = find_meter(tmp_path)
-    assert meter == Meter("the whole host, by its power meter", sensor=sensor)
+    assert meter == Meter("the host, by its power meter", sensor=sensor)
     idle, busy = measure(meter, repetitions=2, seconds=0.01)
     assert idle.mean == busy.mean == 150
 

@@ -264,5 +264,5 @@ def test_command_takes_files_and_times_and_keeps_one_pair(
     assert m["stages"][0]["low_s"] < m["stages"][0]["predicted_s"] < m["stages"][0]["high_s"]
     status, out, err = run(capsys, monkeypatch, *words)
     assert status == 0, err
-    assert "Predicted beside measured:" in out
-    assert "Tasks beside measured:" in out
+    assert "Predicted and measured:" in out
+    assert "Tasks, predicted and measured:" in out

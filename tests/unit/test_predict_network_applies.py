@@ -88,7 +88,7 @@ def test_nothing_to_say() -> None:
         ({"half_width": 0.201}, "wide-calibration", "caution"),
         ({"half_width": 0.334}, "wide-calibration", "outside"),
         ({"draws": 5}, "few-seeds", "caution"),
-        ({"notes": ["no run times: the tasks compute nothing"]}, "workload", "ok"),
+        ({"notes": ["no run times, so the tasks compute nothing"]}, "workload", "ok"),
         ({"platform": [Reason("unconverged", "caution", "x")]}, "unconverged", "caution"),
     ],
 )

@@ -358,7 +358,7 @@ def test_two_columns_of_one_name_stay_two_and_are_told(store: Experiments) -> No
     result = penstock("import", "pdu.csv", "--as", "power", "--metric", "m", "--unit", "W")
     assert result.output.splitlines()[0] == "11 points: power#1"
     assert result.output.splitlines()[-1] == (
-        "note: names that stand in its header row before: grisou-pdu1#2"
+        "note: names that are in its header row already: grisou-pdu1#2"
     )
     assert out_again("power", "duration") == (
         "duration,grimoire-pdu2,grisou-pdu1,grisou-pdu1#2,node1,node2,node3\n"

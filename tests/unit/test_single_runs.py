@@ -78,7 +78,7 @@ def test_levels_without_numbers_are_said_to_be_unjudged(tmp_path: Path) -> None:
     out = record(tmp_path, text, lambda r: {"y": 50 + draws.normal()})
     analyse(out, report=False)
     (said,) = (t for t in methods(Outcome.read(out)) if "was analysed" in t)
-    assert "Not judged at all, for want of an error: a, " in said
+    assert "Not tested, because there is no error estimate: a, " in said
 
 
 KEPT = "{levels: [x, z], change: redeploy}"
@@ -110,7 +110,7 @@ def test_limits_are_those_of_the_judgement_where_two_strata_lack_an_error(tmp_pa
 def test_settings_made_once_are_said_to_be_judged_against_each_other(tmp_path: Path) -> None:
     plan = of_two_strata(tmp_path)
     said = " ".join(plan.cautions)
-    assert "the 3 contrasts of settings are judged against each other alone (Lenth)" in said
+    assert "the 3 contrasts of settings are tested only against each other (Lenth)" in said
     assert "no interval and no test" not in said
     design = "{kind: full, replicates: 1, order: split-plot}"
     single = planned(tmp_path, KEPT, TWO, TWO, design=design)

@@ -41,7 +41,7 @@ def test_the_roots_layout_is_what_the_platform_says() -> None:
     )
     assert root_layout(site(chunk=256 * KIB, stripe=4))["object_size"] == 256 * KIB
     narrow = root_layout(site(chunk=192 * KIB, stripe=2))
-    # two objects as large as they may be, so that a file has no third; a whole number of chunks
+    # two objects as large as they may be, so that a file has no third; an integer number of chunks
     assert narrow["stripe_count"] == 2
     assert narrow["object_size"] % (192 * KIB) == 0
     assert 2**30 - 192 * KIB < narrow["object_size"] <= 2**30

@@ -233,7 +233,7 @@ def test_a_plan_says_what_auto_chooses(tmp_path: Path, monkeypatch: pytest.Monke
     keep(tmp_path / "state", FLOOR)
     text = " ".join(planned(tmp_path).split())
     assert f"time_scale auto is {SSD:g} for all its disks" in text
-    assert f"(nearest honest: hdd-7200 {HDD:g}, sata-ssd {SSD:g})" in text
+    assert f"(nearest sustainable: hdd-7200 {HDD:g}, sata-ssd {SSD:g})" in text
     assert "is decided by" not in text
     assert json.loads(planned(tmp_path, "--json"))["time_scales"] == {"together": SSD, "own": {}}
 

@@ -266,8 +266,8 @@ def test_files_of_one_path_are_told_as_one() -> None:
 @pytest.mark.parametrize(
     ("requests", "expected"),
     [
-        (1, "1 request is too few to judge (32 are needed)"),
-        (2, "2 requests are too few to judge (32 are needed)"),
+        (1, "1 request is too few to classify (32 are needed)"),
+        (2, "2 requests are too few to classify (32 are needed)"),
     ],
 )
 def test_too_few_requests_are_counted_in_the_singular_and_plural(

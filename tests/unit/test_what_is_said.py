@@ -204,7 +204,7 @@ def test_no_sentence_contradicts_another(two_cubed: Made, two_to_the_fourth: Mad
         assert bool(active_terms(outcome, "y")) is shows
         counted = len(significance.sure_terms(outcome, "y"))
         paragraph = methods(outcome)[1]
-        assert f"terms {counted} are significant at 5 %, all judged together (Holm)" in paragraph
+        assert f"terms {counted} are significant at 5 %, all tested together (Holm)" in paragraph
         if not shows:
             assert not leads(outcome)
             assert "reduces it" not in answer

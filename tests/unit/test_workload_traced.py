@@ -485,7 +485,7 @@ def test_a_bundle_of_counters_only_is_refused(tmp_path: Path) -> None:
 def test_a_broken_bundle_is_refused(tmp_path: Path) -> None:
     path = bundle(tmp_path / "T", CHAIN)
     (path / "io_events.parquet").write_bytes(b"PAR1 no more")
-    with pytest.raises(BadInput, match="not a whole bundle"):
+    with pytest.raises(BadInput, match="an incomplete bundle"):
         traced_workload([path])
 
 

@@ -389,7 +389,7 @@ def test_a_structure_without_an_execution_computes_nothing_and_says_so(tmp_path:
     path.write_text(json.dumps(values))
     workload = read_workload(path)
     assert all(o.op != "compute" for task in workload.tasks for o in task.operations)
-    assert "no run times: the tasks compute nothing" in workload.notes
+    assert "no run times, so the tasks compute nothing" in workload.notes
 
 
 def test_tasks_of_one_name_in_1_4_whose_ids_differ(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ def test_metrics_of_1_6(tmp_path: Path) -> None:
     assert '"numberOfTasks": "two"' in line
     assert (found, expected) == (
         "the text 'two' as `numberOfTasks`",
-        "a whole number of at least 0",
+        "an integer of at least 0",
     )
     at(values, SPEC)["metrics"]["numberOfTasks"] = 3
     notes = read_workload(written(tmp_path, values)).notes

@@ -74,7 +74,7 @@ def check_trace(bundle: Path) -> None:
     manifest = check_manifest(bundle / "manifest.json")
     if not (bundle / "files.parquet").is_file():
         monitored = list(manifest.get("receipts") or {}) == ["monitor"]
-        untraced = " (`penstock monitor` wrote it: nothing was traced)" if monitored else ""
+        untraced = " (`penstock monitor` wrote it; nothing was traced)" if monitored else ""
         untraced = " (the run was not traced)" if manifest.get("treatment_id") else untraced
         raise BadInput(f"{bundle / 'files.parquet'}: found no such file{untraced}; {EXPECTED}")
     for path in sorted(bundle.glob("*.parquet")):

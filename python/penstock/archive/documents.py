@@ -203,7 +203,7 @@ CHECK = Document(
     "whether what was measured is what was expected, and what is to blame where it is not",
     _keys("""
         schema | text | | `penstock/check/1`
-        expected | text | | name of what the run was held against
+        expected | text | | name of the expected results
         run | text | | where the measured rows are from
         ok | boolean | | every row is OK; else the exit status is 3
         counts | object | | rows by verdict: `SLOW`, `TOO_FAST`, `NOISY`, `UNSTABLE`, `OK`

@@ -181,7 +181,7 @@ def _on_certificates(judged: list[RejudgedCertificates]) -> list[str]:
     notes = [each.unchanged for each in judged if each.unchanged]
     if rejudged:
         notes.append(
-            f"{rejudged} runs were judged again by the rules of today (version {RULES}), "
+            f"{rejudged} runs were evaluated again by the current rules (version {RULES}), "
             f"{len(changed)} with another verdict"
         )
     return notes + changed

@@ -58,7 +58,7 @@ def next_stage(out: Path, kind: str, *, interleaved: bool = False) -> Stage:
         raise BadInput(
             f"{out}: found {counted(len(missing), 'run')} of the plan that "
             f"{'is' if len(missing) == 1 else 'are'} not made yet ({missing[0]} is the first); expected all: "
-            "--resume makes them, then --augment goes on"
+            "--resume runs them, then --augment continues"
         )
     step = study.proposal(kind, again=interleaved).step
     if step.broken:

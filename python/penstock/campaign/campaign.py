@@ -156,7 +156,7 @@ def run_loaded(
     study that cannot be run or a directory that holds something else; PenstockError when the host refuses or
     the disk would fill. Unless `keep_going`, a workload that fails by itself before any run of its treatment
     was finished stops the campaign (`failed`), and a resumed one makes that run again. A KeyboardInterrupt or
-    SIGTERM ends the run at hand; what is finished is kept, and the result says `interrupted`.
+    SIGTERM ends the run at hand; finished runs are stored, and the result says `interrupted`.
     """
     began = time.monotonic()
     out = (out or Path(study.name)).resolve()
@@ -329,10 +329,10 @@ def _make(
             conduct(plan.rows, prior, begun, executor, listener)
     except KeyboardInterrupt:
         result.interrupted = True
-        progress.say("stopped; what is finished is kept (--resume goes on)")
+        progress.say("stopped; finished runs are stored (--resume continues)")
     except _LimitError as limit:
         result.limited = str(limit)
-        progress.say(f"the study has taken what it may: {limit}; what is finished is kept")
+        progress.say(f"the study has taken what it may: {limit}; finished runs are stored")
     except _FailedError as failed:
         result.failed = str(failed)
 
@@ -440,8 +440,8 @@ class _Telling:
             levels = ", ".join(f"{k} {v}" for k, v in run.levels.items())
             raise _FailedError(
                 f"{run.run_id} ({levels}) failed, and no run of {run.treatment_id} was finished before: "
-                f"{outcome.reason} ({place / run.run_id}); mend it and go on with --resume, or go on as "
-                "it is with --keep-going"
+                f"{outcome.reason} ({place / run.run_id}); correct it and continue with --resume, or "
+                "continue as it is with --keep-going"
             )
 
 
@@ -591,7 +591,7 @@ def _locked(out: Path) -> Iterator[None]:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise PenstockError(f"{out}: another penstock run is at work in it") from None
+            raise PenstockError(f"{out}: another penstock run is in progress in it") from None
         try:
             yield
         finally:
@@ -618,8 +618,8 @@ def _beside_others(out: Path, say: Callable[[str], None]) -> Iterator[None]:
         except BlockingIOError:
             other = os.pread(fd, 4096, 0).decode(errors="backslashreplace")
             say(
-                f"warning: another study is at work on this host: {other}; what one does to processors and "
-                "disks shows in the times of the other"
+                f"warning: another study is in progress on this host: {other}; what one does to "
+                "processors and disks shows in the times of the other"
             )
         yield
     finally:

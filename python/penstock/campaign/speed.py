@@ -52,7 +52,7 @@ def with_time_scales(
             together = max(nearest[name] for name in auto.together)
             chosen = chosen.model_copy(update={"together": together})
             needs = [f"{name} {nearest[name]:g}" for name in auto.together]
-            why = f" (nearest honest: {', '.join(needs)})"
+            why = f" (nearest sustainable: {', '.join(needs)})"
         own = {name: nearest[name] for name in auto.own}
         chosen = chosen.model_copy(update={"own": {**own, **chosen.own}})
     chosen_text = [f"{chosen.together:g} for all its disks{why}"] if auto.together else []

@@ -1,7 +1,7 @@
 """Additions to a two-level design that separate effects which it cannot separate.
 
 A *question* is a contrast that shows an effect, with its *rivals*: the other terms of at most `ORDER` factors
-that the runs cannot separate from it. A rival is *plausible* if one of its factors has an effect by itself
+that the runs cannot separate from it. A rival is *plausible* if one of its factors has an effect of its own
 (weak heredity; Hamada & Wu, Journal of Quality Technology 24, 1992). A step *breaks* a rival if, in a model
 of mean, stages and main effects, term and rival then both have an estimate, and that of the term is no wider
 than it is now. Steps: folding over all factors (Box & Hunter, Technometrics 3, 1961) or one (Montgomery &

@@ -67,7 +67,7 @@ def level_step(
     if word != "optimal":
         raise BadInput(
             f"--augment: found {kind!r}; expected {' or '.join(KINDS)}: factors of more than two levels have "
-            "no foldover, and rivals are not told for them"
+            "no foldover, and rivals are not listed for them"
         )
     everything = Asked(tuple(factors), {}, seed, tuple(forbidden))
     free = possible(everything) - len(existing)

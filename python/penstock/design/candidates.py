@@ -116,7 +116,7 @@ def _two_level(request: Asked, purpose: str) -> Iterator[Candidate]:
         yield Candidate(
             f"full 2^{count}",
             "full",
-            "nothing is mixed; nothing between or outside of the levels is said" + last,
+            "nothing is mixed; no statement about values between or outside the levels" + last,
             1 << count,
             {},
         )
@@ -140,7 +140,9 @@ def _mixed(request: Asked, purpose: str) -> Iterator[Candidate]:
         cannot = "interactions are not estimated, and main effects not free of them"
         yield from _of_kind(request, "orthogonal-array", {}, cannot, main_only)
         curved = main_only if purpose != "optimise" else "interactions of two mixed in part"
-        cannot = "only a few interactions and curvatures can be told, mixed in part with each other"
+        cannot = (
+            "only a few interactions and curvatures can be estimated, mixed in part with each other"
+        )
         yield from _of_kind(request, "definitive-screening", {}, cannot, curved)
     cannot = "interactions are not estimated, and main effects not free of them"
     yield from _optimal(request, "d-optimal", "main", cannot, main_only)
@@ -165,7 +167,7 @@ def _mixed(request: Asked, purpose: str) -> Iterator[Candidate]:
             yield Candidate(
                 "full" + (" but for forbidden ones" if request.forbidden else ""),
                 "full",
-                "nothing is mixed; nothing outside of the levels is said"
+                "nothing is mixed; no statement about values outside the levels"
                 if not request.forbidden
                 else "effects are correlated by what is left out",
                 len(rows),

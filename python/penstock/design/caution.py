@@ -89,14 +89,14 @@ def cautions(
             else ""
         )
         sentences.append(f"Two levels show no curvature between them.{middle}")
-    sentences.append("Nothing is said about levels outside those that were run.")
+    sentences.append("Levels outside those that were run are not covered.")
     sentences += _error(study, power, pure)
     if study.design.order == "standard":
         sentences.append("The order is not randomised: drift over time can look like an effect.")
     if any(disk.profile is not None for node in study.platform.nodes for disk in node.disks):
         sentences.append(
-            "Disks are emulated: what holds for them holds for the real device as far as the profile does; "
-            "runs whose disk did not deliver what was asked are left out."
+            "Disks are emulated: results apply to the real device as far as the profile does; "
+            "runs whose disk did not deliver what its profile specifies are excluded."
         )
     return sentences
 
@@ -108,7 +108,7 @@ def _error(study: Study, power: dict[str, Any], pure: int) -> list[str]:
     sentences = []
     if design.replicates == 1 and not df:
         sentences.append(
-            "No pure error: with one replicate, effects are judged against each other (Lenth), not against "
+            "No pure error: with one replicate, effects are tested against each other (Lenth), not against "
             "the spread between repeated runs."
         )
         wide = [f for f in study.factors if len(f.levels) > 2]
@@ -117,23 +117,24 @@ def _error(study: Study, power: dict[str, Any], pure: int) -> list[str]:
         others = [f.name for f in wide if f.name not in numbers]
         if numbers:
             sentences.append(
-                f"Effects of {listed(numbers)} are judged by the largest of their contrasts (linear, "
+                f"Effects of {listed(numbers)} are tested by the largest of their contrasts (linear, "
                 "quadratic, …, and the products of these)."
             )
         if others:
             sentences.append(
-                f"No effect that {listed(others, 'or')} takes part in is judged at all: without replicates, "
-                "more than two levels are judged only where a full design has numbers for them."
+                f"No effect that {listed(others, 'or')} takes part in is tested: without replicates, "
+                "more than two levels are tested only where a full design has numbers for them."
             )
     elif 0 < pure < df:
         sentences.append(
-            f"Effects are judged by what the model leaves ({df} degrees of freedom), of which {pure} are "
-            "pure error, from treatments that are repeated; the others hold effects that the model has not."
+            f"Effects are tested against the residuals of the model ({df} degrees of freedom), of "
+            f"which {pure} are "
+            "pure error, from treatments that are repeated; the others contain effects that the model lacks."
         )
     elif not pure:
         sentences.append(
-            f"No pure error: no treatment is repeated, so effects are judged by what the model leaves ({df} "
-            "degrees of freedom), which holds every effect that is not in it."
+            f"No pure error: no treatment is repeated, so effects are tested against the residuals "
+            f"of the model ({df} degrees of freedom), which holds every effect that is not in it."
         )
     if not df:
         return sentences
@@ -141,14 +142,14 @@ def _error(study: Study, power: dict[str, Any], pure: int) -> list[str]:
     sentences.append(
         f"Differences of level means below {power['detectable_sigma_80']:.2f} standard deviations are "
         f"found with a probability below 80 % ({tenths(share)} of the mean if "
-        f"runs vary by {tenths(design.noise)}, which is {design.noise_from}), each judged by itself, and the "
-        "more so where many are judged together; not significant is not 'no effect'."
+        f"runs vary by {tenths(design.noise)}, which is {design.noise_from}), each tested "
+        "individually, and the more so where many are tested together; not significant is not 'no effect'."
     )
     if design.detect is not None and share > design.detect * (1 + 1e-9):
         of = f" of {power['factor']}" if "factor" in power else ""
         sentences.append(
             f"design.detect asks for {tenths(design.detect)}; with {design.replicates} replicates in this "
-            f"order a difference{of} is found from {tenths(share)} on, judged by itself."
+            f"order a difference{of} is found from {tenths(share)} on, tested individually."
         )
     return sentences
 
@@ -158,7 +159,7 @@ def irregular(request: Asked, rows: Numbers, model: Model) -> list[str]:
     sentences = []
     if model == "main":
         sentences.append(
-            "Main effects alone are estimated. Interactions have no estimate; those that exist are part of "
+            "Only main effects are estimated. Interactions have no estimate; those that exist are part of "
             "what is reported as a main effect."
         )
     elif model == "squares":
@@ -253,6 +254,6 @@ def between_cautions(between: Sequence[Sequence[str]]) -> list[str]:
             others = [str(n) for n in range(1, len(between) + 1) if n not in where]
             sentences.append(
                 f"{term_text(term)} is the difference between blocks in pass "
-                f"{listed([str(n) for n in where])}: it is told by pass {listed(others)} alone."
+                f"{listed([str(n) for n in where])}: it is estimated from pass {listed(others)} alone."
             )
     return sentences

@@ -57,7 +57,7 @@ def check(request: Asked, treatments: Any, claim: Claim) -> Numbers:
     x = models.matrix(request.factors, claim.model, rows)
     if int(np.linalg.matrix_rank(x)) < x.shape[1]:
         raise PenstockError(
-            f"{len(rows)} treatments do not tell the {x.shape[1]} coefficients of the model "
+            f"{len(rows)} treatments do not separate the {x.shape[1]} coefficients of the model "
             f"{claim.model} apart"
         )
     return rows

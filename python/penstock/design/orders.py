@@ -3,7 +3,7 @@
 A run's variation is taken to come half from the setting of the factors that are costly to change (it is in
 each run of a whole plot alike) and half from the run; `design.noise` is both together. An order that shares
 settings saves changes; it estimates the factors that are shared less well and the others better. The order is
-chosen by the time that equally sure statements take: hours times the square of the smallest difference of
+chosen by the time that equally precise results take: hours times the square of the smallest difference of
 level means that is found with 80 % probability, of the main effect that is estimated worst (Bisgaard, Journal
 of Quality Technology 32, 2000).
 """
@@ -146,7 +146,7 @@ def ordered(
     requested = design.order
     if requested in RESTRICTED and not dear:
         raise BadInput(
-            f"found design.order {requested} and no factor that is dear to change; expected `change` or "
+            f"found design.order {requested} and no factor that is expensive to change; expected `change` or "
             "`change_cost` of a factor"
         )
     runs_of_factor = effective or [float(len(levels))] * len(factors)
@@ -199,7 +199,7 @@ def cautions_of(ordered_: Ordered, factors: Sequence[Factor]) -> list[str]:
         if untold and not ordered_.strips and against >= _LENTH:
             sentences.append(
                 f"Each setting of {listed(untold)} is made once: the {against} contrasts of settings are "
-                "judged against each other alone (Lenth). More replicates make more whole plots."
+                "tested only against each other (Lenth). More replicates make more whole plots."
             )
         elif untold:
             sentences.append(
@@ -210,11 +210,11 @@ def cautions_of(ordered_: Ordered, factors: Sequence[Factor]) -> list[str]:
         if judged:
             freedom = listed([str(option.df[n]) for n in judged])
             sentences.append(
-                f"Settings of {listed(judged)} are kept over several runs: judged by {freedom} degrees of "
-                "freedom between settings, however many runs there are."
+                f"Settings of {listed(judged)} stay the same over several runs: their effects are "
+                f"tested with {freedom} degrees of freedom between settings, however many runs there are."
             )
     if ordered_.order == STANDARD and any(change_s(f) > 0 for f in factors):
-        sentences.append("In standard order dear settings are kept without being made again.")
+        sentences.append("In standard order, expensive settings stay without being applied again.")
     return sentences
 
 
@@ -326,7 +326,7 @@ def _chosen(options: list[OrderOption], factors: Sequence[Factor]) -> tuple[Orde
         why = (
             "the orders that keep settings take no less time"
             if judged
-            else "keeping a setting would leave it too few whole plots to be judged by"
+            else "too few whole plots would remain for a test"
         )
         return plain, f"Complete passes were chosen because {why}."
     best = min(faster, key=_dear)
@@ -334,7 +334,7 @@ def _chosen(options: list[OrderOption], factors: Sequence[Factor]) -> tuple[Orde
     if _dear(best) <= _WORTH * plain.price:
         why = (
             f"Chosen because it takes {1 - best.seconds / plain.seconds:.0%} less time than complete passes "
-            f"and equally sure statements take {1 - part:.0%} less."
+            f"and equally precise results take {1 - part:.0%} less."
         )
         if best.order == SPLIT_PLOT_RANDOM:
             why += " Drift of the host over the study counts as variation of settings."
@@ -342,8 +342,8 @@ def _chosen(options: list[OrderOption], factors: Sequence[Factor]) -> tuple[Orde
     limit = _WORTH * best.price / _dear(best)
     what = f"{best.order}, {listed([*best.hard, *best.strips])}"
     return plain, (
-        f"Complete passes were chosen: with the best of the orders that keep settings ({what}) equally sure "
-        f"statements would take {part:.0%} of the time, and it is taken from {limit:.0%} on."
+        f"Complete passes were chosen: with the best of the orders that keep settings ({what}) equally "
+        f"precise results would take {part:.0%} of the time, and it is taken from {limit:.0%} on."
     ).replace("%", " %")
 
 
@@ -355,5 +355,5 @@ def _dear(option: OrderOption) -> float:
 
 def _impossible(order: str) -> str:
     if order == STRIP_PLOT:
-        return "found design.order strip-plot; expected two factors that are dear to change"
-    return f"found design.order {order}; expected a factor beside those that are dear to change"
+        return "found design.order strip-plot; expected two factors that are expensive to change"
+    return f"found design.order {order}; expected a factor in addition to those that are expensive to change"

@@ -107,7 +107,7 @@ class Plan:
 
     @property
     def power_together(self) -> dict[str, Any]:
-        """Power if all terms are judged together, as the report does."""
+        """Power if all terms are tested together, as the report does."""
         from penstock.design.power import power_together
 
         return power_together(self.power, self.tested_terms)

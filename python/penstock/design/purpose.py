@@ -28,7 +28,7 @@ SERVES = {
     "screen": "which factors matter, in few runs",
     "estimate": "main effects and interactions of two, clear of each other",
     "optimise": "the best setting: main effects, products of two, curvature of quantitative factors",
-    "compare": "every treatment beside every other",
+    "compare": "every treatment compared with every other",
 }
 
 
@@ -54,8 +54,8 @@ def chosen(study: Study, *, kind: bool, replicates: int | None) -> Study:
     else:
         if not rows:
             raise BadInput(
-                "found factors that no kind of design takes whole; expected fewer factors or levels, fewer "
-                "design.forbidden, or design.kind"
+                "found factors that no kind of design covers completely; expected fewer factors or "
+                "levels, fewer design.forbidden, or design.kind"
             )
         at = min(range(len(rows)), key=lambda i: (bool(available[i].unfit), rows[i]["runs"]))
         if available[at].unfit:
@@ -183,7 +183,7 @@ def _why(study: Study, purpose: str, rows: list[dict[str, Any]], taken: int, *, 
     elif design.detect is not None:
         why += (
             f" {row['replicates']} replicates find a difference of {tenths(design.detect)} of the mean with "
-            f"80 % probability, judged by itself."
+            f"80 % probability, tested individually."
         )
     else:
         why += f" {row['replicates']} replicates are the fewest with pure error."

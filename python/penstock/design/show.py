@@ -65,7 +65,7 @@ def _lines(plan: Plan, study: Study, scales: Scales) -> Iterator[str]:
     yield "Power"
     yield from _power(plan, study)
     yield ""
-    yield "What this design cannot tell"
+    yield "Limits of this design"
     for sentence in plan.cautions:
         if plan.aliases and sentence.startswith(ALIASED):
             continue  # listed above
@@ -233,7 +233,8 @@ def _orders(plan: Plan) -> Iterator[str]:
         )
     yield from table(["  order", "kept", "time", *names], rows)
     yield from _wrapped(
-        "half of a run's variance is taken to be the setting's; whoever keeps a setting judges it by few"
+        "half of a run's variance is taken to be the setting's; a setting that stays the same is "
+        "tested with few"
     )
 
 
@@ -302,21 +303,21 @@ def _power(plan: Plan, study: Study) -> Iterator[str]:
         return
     yield from _wrapped(
         f"{power['degrees_of_freedom']} degrees of freedom for the error"
-        + (f" of {power['factor']}, which is told worst" if "factor" in power else "")
+        + (f" of {power['factor']}, which is estimated worst" if "factor" in power else "")
         + "; a difference of level means of "
         f"{power['detectable_sigma_80']:.2f} standard deviations is found with 80 % probability, of "
-        f"{power['detectable_sigma_90']:.2f} with 90 %, judged by itself; a 95 % interval of a coefficient "
-        f"is +/- {power['half_width_q_sigma']:.2f} standard deviations wide"
+        f"{power['detectable_sigma_90']:.2f} with 90 %, tested individually; a 95 % interval of a "
+        f"coefficient is +/- {power['half_width_q_sigma']:.2f} standard deviations wide"
     )
     yield from _wrapped(
         f"{assumed}: "
         f"{tenths(power['detectable_share_80'])} of the mean at 80 %, {tenths(power['detectable_share_90'])} "
-        "at 90 %, judged by itself"
+        "at 90 %, tested individually"
     )
     together = plan.power_together
     if together.get("terms", 0) > 1:
         yield from _wrapped(
-            f"the report judges all {together['terms']} terms together (Holm): an only effect among them is "
+            f"the report tests all {together['terms']} terms together (Holm): an only effect among them is "
             f"found with 80 % probability from {together['detectable_sigma_80']:.2f} standard deviations on, "
             f"{tenths(together['detectable_share_80'])} of the mean"
         )

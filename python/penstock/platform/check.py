@@ -239,7 +239,7 @@ def _profile(
         profiles[name] = loaded[name]
         return
     ready = ready_names()
-    choices = f"a ready profile ({listed(ready)}) or a JSON file beside the platform"
+    choices = f"a ready profile ({listed(ready)}) or a JSON file next to the platform"
     try:
         values = read_profile(name, base_dir)
         nan = _first_not_finite(values, "")
@@ -318,7 +318,7 @@ def _storage(
             )
     if "servers" in storage and kinds and kinds[0] != "read and write":
         source.mistake(
-            (*at, "servers"), "servers beside a profile", "the profile's own servers", key=True
+            (*at, "servers"), "servers with a profile", "the profile's own servers", key=True
         )
     if "time_scale" in storage and "profile" not in storage:
         expected = "time_scale at the disk" if kinds == ["disk"] else "a profile, or no time_scale"

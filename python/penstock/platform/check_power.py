@@ -62,7 +62,7 @@ def _below_idle(source: Source, at: Path, level: dict[str, Any]) -> None:
         source.mistake(
             (*at, key),
             f"{key} of {level[key]}, below idle of {level['idle']}",
-            "the power of the whole host, idle included",
+            "the power of the host, including idle power",
         )
 
 

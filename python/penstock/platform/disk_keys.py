@@ -28,14 +28,14 @@ def number(text: str) -> float:
 def count(text: str) -> int:
     """A whole number."""
     if not text.isdigit():
-        raise ValueError("a whole number")
+        raise ValueError("an integer")
     return int(text)
 
 
 def servers(text: str) -> int:
     """A whole number from 1 on."""
     if count(text) < 1:
-        raise ValueError("a whole number from 1 on")
+        raise ValueError("an integer from 1 on")
     return count(text)
 
 

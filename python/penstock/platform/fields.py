@@ -161,7 +161,7 @@ def _width(value: Any) -> Any:
     if value == "all":
         return value
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise expect("all, or a whole number of storage hosts of at least 1")
+        raise expect("all, or an integer number of storage hosts of at least 1")
     return value
 
 
@@ -176,7 +176,7 @@ def _window(value: Any) -> Any:
     if value == "unlimited":
         return value
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
-        raise expect("unlimited, or a whole number of chunks of at least 1")
+        raise expect("unlimited, or an integer number of chunks of at least 1")
     return value
 
 

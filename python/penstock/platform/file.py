@@ -86,8 +86,8 @@ class NetworkFile(LinkFile):
     subnet: Text | None = Field(None, description="Addresses of the nodes put up; chosen.")
     matrix: Peers | None = Field(
         None,
-        description="Latency from node to node, beside the links' own; names may be patterns, and "
-        "where the way back is not said it is the same.",
+        description="Latency from node to node, in addition to the links' own; names may be "
+        "patterns, and the way back is the same unless stated.",
     )
     host: Flag | None = Field(None, description="Whether this host has an address in it.")
     engine: Engine | None = Field(
@@ -104,7 +104,7 @@ class StorageFile(Part):
         None, ge=1, le=65536, description="Requests served at the same time; 1."
     )
     profile: Text | None = Field(
-        None, description="Instead: a ready profile, or a JSON file beside the platform."
+        None, description="Instead: a ready profile, or a JSON file next to the platform."
     )
     disk: Text | None = Field(None, description="Instead: the name of one of the host's disks.")
     time_scale: Factor | None = Field(
@@ -140,7 +140,7 @@ class StateFile(Part):
     storage: Watts | None = Field(None, description="While storage works.")
     network: Watts | None = Field(None, description="While sending or receiving.")
     peak: Watts | None = Field(None, description="Most that the host ever draws.")
-    speed: Factor = Field(1.0, description="Of computing, beside the host's speed.")
+    speed: Factor = Field(1.0, description="Of computing, in addition to the host's speed.")
     service_speed: Factor = Field(
         1.0, description="Of the services of storage, manager and client."
     )
@@ -225,7 +225,7 @@ class StoreFile(Part):
         None, description="Who sends the copies; chain."
     )
     forward: Literal["chunk", "frame"] | None = Field(
-        None, description="Copies go on by the whole chunk or frame by frame; chunk."
+        None, description="Copies are forwarded chunk by chunk or frame by frame; chunk."
     )
     placement: (
         Literal["striped", "round_robin", "local", "collocate", "scatter", "random", "balanced"]
@@ -236,8 +236,8 @@ class StoreFile(Part):
     )
     round_robin: Literal["restart", "continue"] | None = Field(
         None,
-        description="Where a round robin begins: at the first storage host each time, or behind "
-        "the host where the one before ended; restart.",
+        description="Where a round robin begins: at the first storage host each time, or after "
+        "the last host of the previous file; restart.",
     )
     window: Window | None = Field(
         None, description="Chunk requests of one operation under way at once; unlimited."
@@ -257,7 +257,8 @@ class ProtocolFile(Part):
     control: PlainSize = Field("1KiB", description="Size of a control message.")
     merge_frames: bool = Field(True, description="Frames of one message make one event.")
     latency: Duration = Field(
-        "0s", description="Of a message between programs, beside the latency of the network."
+        "0s",
+        description="Of a message between programs, in addition to the latency of the network.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Storage profiles by name: a ready one, or a JSON file beside the study."""
+"""Storage profiles by name: a ready one, or a JSON file next to the study."""
 
 from __future__ import annotations
 

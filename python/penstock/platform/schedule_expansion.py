@@ -115,7 +115,7 @@ def _seconds(mapping: Mapping[str, Any], key: str, default: float | None = None)
 def _integer(kind: str, mapping: Mapping[str, Any], key: str, default: int) -> int:
     value = mapping.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise Unreadable(f"{kind}.{key}", repr(value), "a whole number from 0 on")
+        raise Unreadable(f"{kind}.{key}", repr(value), "an integer from 0 on")
     return value
 
 
@@ -145,7 +145,7 @@ def _ramp(value: Any, _read: Callable[[str], str]) -> Timed:
     )
     length_s, steps = _seconds(ramp, "length"), _integer("ramp", ramp, "steps", 10)
     if steps < 1:
-        raise Unreadable("ramp.steps", "0", "a whole number from 1 on")
+        raise Unreadable("ramp.steps", "0", "an integer from 1 on")
     for step in range(steps + 1):
         try:
             there = between(ramp["from"], ramp["to"], step / steps, str(ramp["key"]))

@@ -186,7 +186,7 @@ def _check_rest(source: Source, path: Path, entry: dict[str, Any]) -> None:
             source.mistake((*path, key), f"'{entry[key]}'", expected)
     count = entry.get("n", 1)
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        source.mistake((*path, "n"), f"'{count}'", "a whole number of at least 1")
+        source.mistake((*path, "n"), f"'{count}'", "an integer of at least 1")
     if "level" in entry:
         try:
             good = 0 < parse_share(str(entry["level"])) < 1

@@ -67,7 +67,7 @@ def demands(
         if loaded and not sequential:
             got = "and where programs wait for each this host needs"
             shortest_ns, needs = max((shortest_ns, needs), (floor.loop_service_ns, got))
-            iops, reached = min((iops, reached), (floor.loaded_iops, "programs beside it get"))
+            iops, reached = min((iops, reached), (floor.loaded_iops, "busy programs get"))
         small = profile.moments(op, sequential, SMALL_BYTES)
         service_s = min(small.mean, small.p50)
         if service_s > 0:
@@ -120,7 +120,7 @@ def check_honourable(profile: StorageProfile, host_floor: HostLimits) -> None:
         nearest = nearest_honest_time_scale(profile, host_floor)
         raise BadInput(
             f"profile {profile.name} at time_scale {profile.time_scale:g} is faster than this host "
-            f"can honour ({text}); the nearest honest time_scale is {nearest:g}"
+            f"can honour ({text}); the nearest sustainable time_scale is {nearest:g}"
         )
 
 
@@ -131,9 +131,9 @@ def too_fast_when_loaded(profile: StorageProfile, host_floor: HostLimits) -> str
         return ""
     nearest = nearest_honest_time_scale(profile, host_floor)
     return (
-        f"profile {profile.name} at time_scale {profile.time_scale:g} is honest only for programs that ask "
-        f"less than it can do ({text}); runs that ask for more are host-saturated and left out; at "
-        f"time_scale {nearest:g} any program gets what was promised"
+        f"profile {profile.name} at time_scale {profile.time_scale:g} is accurate only for programs that "
+        f"request less than the host can deliver ({text}); runs that request more are host-saturated and "
+        f"excluded; at time_scale {nearest:g} every program gets the specified times"
     )
 
 

@@ -204,8 +204,8 @@ def _cell(values: dict[str, str], mistake: Callable[[str, str, str], None]) -> C
     size = int(
         number("size", lambda t: float(t) if t.isdigit() else parse_size(t), "a size, such as 4KiB")
     )
-    jobs = int(number("jobs", int, "a whole number from 1") if values.get("jobs") else 1)
-    depth = int(number("depth", int, "a whole number from 1") if values.get("depth") else 1)
+    jobs = int(number("jobs", int, "an integer from 1") if values.get("jobs") else 1)
+    depth = int(number("depth", int, "an integer from 1") if values.get("depth") else 1)
     iops = number("rate", lambda t: _iops(t, size), "a rate, such as 136 MB/s or 9800 IOPS")
     if failed:
         return None

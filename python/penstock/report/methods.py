@@ -89,7 +89,7 @@ def _response(outcome: Outcome, name: str) -> str:
         )
     elif "lenth" in methods_used:
         how = (
-            "by least squares, effects judged against each other (Lenth), there being no pure error"
+            "by least squares, effects tested against each other (Lenth), there being no pure error"
         )
         if set(terms["method"][terms["p_value"].notna()]) == {LENTH}:
             by = "Lenth's simultaneous margin"
@@ -101,8 +101,8 @@ def _response(outcome: Outcome, name: str) -> str:
         at = f"{100 * level:.2g} %, what the looks of this sequential study leave of its alpha"
     return (
         f"{name} was analysed on the scale {SCALE_TEXTS[scale]} {how}; {_errors(outcome, table, scale)}. "
-        f"Of {tested} terms {sure} are significant at {at}, all judged together ({by}); each by itself would "
-        f"be {raw}, by the false discovery rate {bh}. Treatments were compared by all pairs"
+        f"Of {tested} terms {sure} are significant at {at}, all tested together ({by}); individually {raw} "
+        f"would be, by the false discovery rate {bh}. Treatments were compared by all pairs"
         f"{_pairs(outcome, response)}.{_untested(terms)}{detected(outcome, table, scale)}"
     )
 
@@ -117,7 +117,7 @@ def _untested(terms: pd.DataFrame) -> str:
         *names[:_MOST_UNTESTED],
         *([f"{len(names) - _MOST_UNTESTED} more"] * (len(names) > _MOST_UNTESTED)),
     ]
-    return f" Not judged at all, for want of an error: {listed(shown)}."
+    return f" Not tested, because there is no error estimate: {listed(shown)}."
 
 
 def _pairs(outcome: Outcome, response: ResponseUnit) -> str:
@@ -130,8 +130,9 @@ def _pairs(outcome: Outcome, response: ResponseUnit) -> str:
 
 
 def detected(outcome: Outcome, table: pd.DataFrame, scale: str) -> str:
-    """The effects that these runs would have found with 80 % probability, by their standard errors: the
-    smallest and the largest of the terms', each judged by itself, and as one among all that were judged."""
+    """Effects that these runs would have found with 80 % probability, by their standard errors: smallest and
+    largest of the terms, tested individually and as one of all tests.
+    """
     terms = table[outcome.is_effect(table["term"]) & table["standard_error"].notna()]
     terms = terms[(terms["df_error"] > 0) & terms["method"].isin(["student", REML])]
     if terms.empty or scale not in (LINEAR, LOG):
@@ -154,7 +155,7 @@ def detected(outcome: Outcome, table: pd.DataFrame, scale: str) -> str:
         return f" Effects of {from_on(LEVEL)} and more would have been found with 80 % probability."
     return (
         f" Among all {tested} terms an effect of {from_on(LEVEL / tested)} and more would have been found "
-        f"with 80 % probability, judged by itself one of {from_on(LEVEL)} and more."
+        f"with 80 % probability, tested individually one of {from_on(LEVEL)} and more."
     )
 
 

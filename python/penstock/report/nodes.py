@@ -51,7 +51,7 @@ def _disks(outcome: Outcome) -> list[dict[str, str]]:
 
 
 def _stragglers(outcome: Outcome) -> list[dict[str, str]]:
-    """One row for each run: what was most at work, and whether that makes a straggler."""
+    """One row for each run: what was busiest, and whether that makes a straggler."""
     rows = []
     for run in straggler_runs(outcome):
         top, second = run.loads[:2]
@@ -59,7 +59,7 @@ def _stragglers(outcome: Outcome) -> list[dict[str, str]]:
             {
                 "run": run.run_id,
                 "treatment": outcome.phrase(outcome.levels(run.treatment_id)),
-                "most at work": top.name if top.resource == "disk" else f"processors of {top.node}",
+                "busiest": top.name if top.resource == "disk" else f"processors of {top.node}",
                 "for": f"{duration(top.busy_ns)} of {duration(run.wall_ns)}",
                 "next": f"{second.node}: {duration(second.busy_ns)}",
                 "straggler": f"{run.node}, {times(run.ratio)}" if run.node else "no",

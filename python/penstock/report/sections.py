@@ -152,7 +152,7 @@ def costs_caption(outcome: Outcome, cost: FactorCost | None) -> str:
         return ""
     shown = outcome.factor(cost.factor).shown
     return (
-        f"What {shown(cost.level)} costs beside {shown(cost.other)} in {cost.response}, under each "
+        f"Cost of {shown(cost.level)} compared with {shown(cost.other)} in {cost.response}, under each "
         "combination of the other factors: ratio of the geometric means of the replicates with 95 % interval "
         f"(spread pooled over treatments, all of them together). Up to {NO_COST:.2f}× is called no cost."
     )
@@ -232,7 +232,7 @@ def _screened(outcome: Outcome, result: Screened) -> Table:
     heads, cells = effect_columns(outcome, result)
     rows = [_row(*c, mark="" if "matters" in c else "quiet") for c in cells]
     note = (
-        "Difference of the means at the ends of each factor, with the 95 % interval of each by itself. "
+        "Difference of the means at the ends of each factor, with the individual 95 % interval of each. "
         "Verdicts judge all terms together: “no effect” is smaller than the smallest effect that matters. "
         "Numbers: effects.parquet."
     )
@@ -271,16 +271,16 @@ def effects_captions(outcome: Outcome) -> dict[str, str]:
     if of_levels(outcome):
         return {
             "pareto": "Share of the variation that each term explains; hollow where not significant at 5 %, "
-            "all terms judged together (Holm).",
+            "all terms tested together (Holm).",
             "effects": "Mean at each level with its 95 % interval, averaged over the other factors.",
             "folded": "The means as a picture, and the table of effects",
         }
     return {
         "pareto": "Size of each effect, those that explain most first, with their share of the variation; "
-        "beyond the dashed limit it is significant at 5 %, all terms judged together (Holm; without pure "
+        "beyond the dashed limit it is significant at 5 %, all terms tested together (Holm; without pure "
         "error Lenth's simultaneous margin). Effects are differences of means.",
-        "effects": "Effects with sign, and the 95 % interval of each by itself: difference of means, level "
-        "to level. Filled where significant, all terms judged together.",
+        "effects": "Effects with sign, and the individual 95 % interval of each: difference of means, level "
+        "to level. Filled where significant, all terms tested together.",
         "folded": "With sign and interval, and as a table",
     }
 
@@ -353,7 +353,7 @@ def validity(outcome: Outcome) -> Table | None:
 
 
 def prediction(outcome: Outcome) -> Table | None:
-    """Predicted beside measured, the basis treatment named."""
+    """Predicted and measured, the basis treatment named."""
     table = outcome.predictions
     if table is None or table.empty:
         return None
@@ -377,7 +377,7 @@ def prediction(outcome: Outcome) -> Table | None:
         if assumed(of_response).any():
             sentences.append(
                 f"{response.name}: nothing in the trace comes near its number, so it is assumed to follow "
-                "the whole run, and its predictions are not judged."
+                "the run, and its predictions are not evaluated."
             )
         elif judged:
             share = f" ({100 * within / judged:.0f} %)" if judged >= LEAST_JUDGED else ""

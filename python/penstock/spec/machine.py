@@ -150,19 +150,19 @@ class DiskFile(Part):
 
     name: Text = Field(description="What templates call the disk's directory: `{name}`.")
     profile: Text | None = Field(
-        None, description="Ready profile, JSON file beside the study, or template."
+        None, description="Ready profile, JSON file next to the study, or template."
     )
     directory: Text | None = Field(
         None, description="Instead of a profile: a host directory to measure as it is."
     )
     time_scale: OneOrEach = Field(
         "1",
-        description="How many times slower than the profile; > 0. auto: the nearest honest one, of all "
-        "disks that say so; or one for each profile.",
+        description="How many times slower than the profile; > 0. auto: the nearest sustainable one, "
+        "of all disks with auto; or one for each profile.",
     )
     size: Size | None = Field(None, description="Space the disk's data needs at most.")
     mount: Text | None = Field(None, description="Where to mount it; default: chosen by penstock.")
-    backend: Backend | None = Field(None, description="What makes it so; chosen by what is asked.")
+    backend: Backend | None = Field(None, description="Back end; chosen by the requested features.")
     limits: Annotated[LimitsFile, OrTemplate()] | None = Field(
         None, description="Upper limits, each for itself."
     )
@@ -224,8 +224,8 @@ class NetworkPart(WireFile):
     subnet: Text | None = Field(None, description="Its addresses, such as 10.88.1.0/24.")
     matrix: Peers | None = Field(
         None,
-        description="Latency from node to node, beside the interfaces' own; names may be patterns, "
-        "and where the way back is not said it is the same.",
+        description="Latency from node to node, in addition to the interfaces' own; names may be "
+        "patterns, and the way back is the same unless stated.",
     )
     host: Flag | None = Field(None, description="Whether this host has an address in it.")
     engine: Engine | None = Field(
@@ -353,7 +353,7 @@ class EventFile(WireFile):
 class EmulatedPart(Part):
     """What a study's platform and a platform file say alike of what is put up."""
 
-    networks: list[NamedNetworkFile] = Field([], description="Networks beside the one called net.")
+    networks: list[NamedNetworkFile] = Field([], description="Networks in addition to net.")
     schedule: list[EventFile] = Field([], description="Changes over time.")
     runtime: Runtime | None = Field(None, description="What holds the nodes; auto.")
 

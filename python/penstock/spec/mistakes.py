@@ -27,7 +27,7 @@ def in_order(mistakes: list[Mistake]) -> list[Mistake]:
 _VERSIONS = (("penstock",), ("penstock_platform",), ("penstock_expected",))
 _EXPECTED = {
     "string_type": "text",
-    "int_type": "a whole number",
+    "int_type": "an integer",
     "float_type": "a number",
     "bool_type": "true or false",
     "dict_type": "a mapping (key: value)",

@@ -294,7 +294,7 @@ def parse_portion(text: str) -> float:
 
 
 def _count(least: int, most: int) -> Callable[[Any], Any]:
-    expected = f"a whole number from {least} to {most:,}"
+    expected = f"an integer from {least} to {most:,}"
 
     def check(value: Any) -> Any:
         if is_template(value):

@@ -19,7 +19,7 @@ from penstock.errors import BadInput, Mistake
 Path = tuple[str | int, ...]
 #: aliases can refer to themselves, or multiply
 _DEEPEST, _MOST = 50, 100_000
-#: of a whole number; more than any quantity has, and what Python reads in no time
+#: of an integer; more than any quantity has, and what Python reads in no time
 _MOST_DIGITS = 300
 _INT = re.compile(r"[-+]?(0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*)")
 

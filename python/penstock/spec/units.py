@@ -143,7 +143,7 @@ def parse_size(text: str) -> int:
     sizes = {u: f for u, f in _SIZES.items() if not u.endswith("bit")}
     value = _quantity(text, sizes, "a size", f"512MiB ({SIZE_UNITS})")
     if value != int(value):
-        raise ValueError("a size of whole bytes, such as 512MiB")
+        raise ValueError("a size in bytes, such as 512MiB")
     return int(value)
 
 

@@ -88,7 +88,7 @@ def _name(source: Source, path: Path, name: str, taken: dict[str, str], what: st
         source.mistake(
             path,
             f"the name '{name}', which {taken[name.lower()]} has already",
-            f"another name for the {what} (upper and lower case are not told apart)",
+            f"another name for the {what} (case is ignored)",
             key=True,
         )
     else:
@@ -517,7 +517,7 @@ def _sequential(source: Source, document: dict[str, Any], names: Names) -> None:
         source.mistake(
             ("design", "sequential"),
             "one replicate",
-            "at least 2: looks are judged by the spread between repeated runs",
+            "at least 2: looks are tested against the spread between repeated runs",
         )
 
 
@@ -589,17 +589,20 @@ def _guest(source: Source, document: dict[str, Any], base_dir: FilePath) -> None
         return
     for path, instead in _NOT_IN_A_GUEST.items():
         if _mapping(document, path[0]).get(path[1]):
-            source.mistake(path, f"{path[1]} beside a guest", instead, key=True)
+            source.mistake(path, f"{path[1]} with a guest", instead, key=True)
     if "undo" in _mapping(document, "workload", "hooks"):
         source.mistake(
-            ("workload", "hooks", "undo"), "undo beside a guest", "nothing: it ends whole", key=True
+            ("workload", "hooks", "undo"),
+            "undo with a guest",
+            "nothing: it ends as a whole",
+            key=True,
         )
     platform = document.get("platform")
     nodes = platform.get("nodes") if isinstance(platform, dict) else None
     if isinstance(nodes, list) and (
         len(nodes) != 1 or not isinstance(nodes[0], dict) or set(nodes[0]) != {"name"}
     ):
-        source.mistake(("platform", "nodes"), "nodes beside a guest", "one node with a name alone")
+        source.mistake(("platform", "nodes"), "nodes with a guest", "one node with a name alone")
     files = guest.get("files")
     root = base_dir.resolve()
     for i, name in enumerate(files if isinstance(files, list) else []):

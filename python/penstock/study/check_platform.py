@@ -48,7 +48,7 @@ def check_names(source: Source, document: dict[str, Any], names: Names) -> None:
     platform = document.get("platform")
     names.store = isinstance(platform, dict) and platform.get("store") is not None
     if names.store and OF_STORE in factors:
-        found = f"the factor '{OF_STORE}' beside a shared store, whose place is {{{OF_STORE}}}"
+        found = f"the factor '{OF_STORE}' with a shared store, whose directory is {{{OF_STORE}}}"
         source.mistake(("factors", OF_STORE), found, "a name of its own")
     for i, node in enumerate(_nodes(document)):
         path: Path = (*_AT, "nodes", i)
@@ -91,7 +91,7 @@ def _disk_names(
             continue
         at = (*path, "disks", j, "name")
         if name == OF_STORE and names.store:
-            found = f"the disk name '{name}' beside a shared store, whose place is {{{name}}}"
+            found = f"the disk name '{name}' with a shared store, whose directory is {{{name}}}"
             source.mistake(at, found, "a name of its own")
         elif name in BUILT_IN or name.lower() in factors:
             what = "a factor" if name.lower() in factors else "reserved"
@@ -270,7 +270,7 @@ def _profile(source: Source, path: Path, name: str, base_dir: FilePath, profiles
         profiles[name] = read_profile(name, base_dir)
     except BadInput as error:
         ready = ready_names()
-        expectation = f"a ready profile ({listed(ready)}) or a JSON file beside the study"
+        expectation = f"a ready profile ({listed(ready)}) or a JSON file next to the study"
         found = f"the profile '{name}', which does not exist"
         if not str(error).startswith("no profile"):
             found = f"the profile '{name}' ({error})"

@@ -182,7 +182,7 @@ class PilotFile(Part):
     variation: Share = Field(
         description="Standard deviation of the runs, in percent of their mean."
     )
-    runs: int = Field(ge=2, le=100_000, description="Degrees of freedom behind it, plus 1.")
+    runs: int = Field(ge=2, le=100_000, description="Its degrees of freedom, plus 1.")
 
 
 class SequentialFile(Part):
@@ -221,7 +221,9 @@ class LimitsFile(Part):
     """What the study may take; one that reaches a limit ends with what it has."""
 
     runs: int | None = Field(None, ge=1, le=1_000_000, description="Runs, repeated ones included.")
-    time: PositiveDuration | None = Field(None, description="Time at work, over all resumptions.")
+    time: PositiveDuration | None = Field(
+        None, description="Time in progress, over all resumptions."
+    )
     energy: float | None = Field(
         None,
         gt=0,
@@ -240,7 +242,7 @@ class RetryFile(Part):
         description="It did not begin in the declared state: page cache, write-back, levels.",
     )
     disk: int = Field(
-        1, ge=0, le=10, description="An emulated disk did not deliver what was asked of it."
+        1, ge=0, le=10, description="An emulated disk did not deliver what its profile specifies."
     )
     losses: int = Field(1, ge=0, le=10, description="Observers lost events or samples.")
     degraded: int = Field(
@@ -282,13 +284,13 @@ class DesignFile(Part):
     purpose: Literal["screen", "estimate", "optimise", "compare"] | None = Field(
         None,
         description="What the runs are for: few runs and main effects; interactions clear; the best setting; "
-        "all treatments beside each other.",
+        "a comparison of all treatments.",
     )
     budget: BudgetFile | None = Field(None, description="What the runs may cost.")
     detect: Share | None = Field(
         None,
         description="Difference of level means, in percent of the mean, to be found with 80 % probability, "
-        "judged by itself.",
+        "tested individually.",
     )
     pilot: PilotFile | Text | None = Field(
         None, description="How runs vary: results of an earlier study, or {variation: 3%, runs: 5}."
@@ -573,7 +575,7 @@ class MonitorFile(Part):
         description="The run's processes, one by one: processor time, memory, threads, bytes.",
     )
     processes_named: Annotated[list[Text], AfterValidator(_checked_by(checked_patterns))] = Field(
-        [], description="Patterns (* and ?) of names of further processes, of the whole host."
+        [], description="Patterns (* and ?) of names of further processes of the host."
     )
     files: Annotated[dict[str, Text], AfterValidator(_checked_by(checked_files))] = Field(
         {}, description="Files that begin with a number, read with each sample: NAME: /PATH."
@@ -702,7 +704,7 @@ class GuestFile(Part):
     cpus: int = Field(2, ge=1, le=64, description="Its processors.")
     disks: list[GuestDiskFile] = Field([], max_length=16, description="Its disks.")
     files: list[Text] = Field(
-        [], description="Files and directories beside the study file that it finds in /job."
+        [], description="Files and directories next to the study file that it finds in /job."
     )
 
 

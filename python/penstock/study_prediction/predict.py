@@ -332,7 +332,7 @@ def _own_memory(basis: _Basis, run: ResolvedRun) -> str:
     sampled = all(t.own.anonymous_bytes is not None for t in basis.traced)
     if run.memory_bytes == basis.run.memory_bytes or sampled:
         return ""
-    return "; the program's own memory was not sampled: the page cache gets the whole limit"
+    return "; the program's own memory was not sampled: the page cache gets the full limit"
 
 
 def _same_program(one: ResolvedRun, other: ResolvedRun) -> bool:

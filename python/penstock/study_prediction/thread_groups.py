@@ -150,7 +150,7 @@ def _part(
         busiest = max(tried, key=lambda t: (t[2]["calls"] + t[2]["syncs"], len(t[0])))[0]
         return Part(busiest, "calls", "assumed: the threads that ran for the reported duration")
     counts = "time" if unit.dimension == "time" else "calls"
-    return Part((), counts, "assumed: the whole run, nothing in the trace explains the number")
+    return Part((), counts, "assumed: the complete run; nothing in the trace explains the number")
 
 
 def _foreign(response: Response) -> set[str]:

@@ -113,7 +113,7 @@ def _omitted(bundle: Bundle) -> list[str]:
     writes = flags["direction"].astype(str) == "write"
     counts.append((int((writes & (flags["flags"] & 4 > 0)).sum()), "waits of synchronous writes"))
     flushes = int((flags["direction"].astype(str) == "sync").sum())
-    counts.append((flushes, "flushes that the program asked for"))
+    counts.append((flushes, "flushes that the program requested"))
     return [f"{count} {what} are not simulated" for count, what in counts if count]
 
 

@@ -408,7 +408,7 @@ def _overdue(log: Log, excused: Flags) -> _Judged:
     active_s = busy_s(log.began, log.done)
     share = busy_s(log.due[overdue], log.done[overdue]) / active_s if active_s > 0 else 0.0
     reason = (
-        f"for {100 * share:.1f} % of its time at work a reply was overdue by more than "
+        f"for {100 * share:.1f} % of its busy time a reply was overdue by more than "
         f"{OVERDUE_NS / 1e6:.0f} ms, and nothing on the host explains it "
         f"(limit {100 * OVERDUE_LIMIT:.0f} %)"
     )
@@ -490,7 +490,7 @@ def _crowded(stats: Mapping[str, Any], run_cpu_ns: int | None) -> _Judged | None
 def _by_the_host(log: Log, excused: Flags, host_waits: pa.Table | None) -> str:
     """Message: how much of the lateness the host explains."""
     if host_waits is None:
-        return "no witness of the host was kept"
+        return "no record of the host was stored"
     late = is_late(log)
     overdue_s = busy_s(log.due[late], log.done[late])
     by_host_s = busy_s(log.due[excused], log.done[excused])

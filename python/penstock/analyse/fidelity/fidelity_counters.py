@@ -162,7 +162,7 @@ def _of_window(
     if row["host"]:
         row["reason"] = row["host"]
         return "host-saturated"
-    row["reason"] = "below the limit; counters do not tell whether more was asked for"
+    row["reason"] = "below the limit; counters do not show if more was requested"
     return "demand-bound"
 
 
@@ -182,7 +182,9 @@ def _verdict(
     first = next((r for r in judged if r["verdict"] in ("burst", "not-honoured")), None)
     if bursts and "honoured" not in verdicts:  # it never came down to the limit
         reason = (
-            f"{direction}s at {first['ratio']:.2f} times the limit and never held" if first else ""
+            f"{direction}s at {first['ratio']:.2f} times the limit and never throttled"
+            if first
+            else ""
         )
         return "not-honoured", False, reason
     if wrong > OFF_SHARE * len(judgeable):

@@ -51,11 +51,11 @@ def tails(outcome: Outcome) -> Iterator[Finding]:
     text = (
         f"In {len(deviations)} of {judged} runs the 99th percentile that fio saw is more than "
         f"{percent(TAIL_LIMIT)} from what was due from the disk (most in {run_id}: "
-        f"{row['direction']}s, {seen} for {due}): the host is in it, and responses of the tail are not "
-        "the disk's alone."
+        f"{row['direction']}s, {seen} for {due}): the host contributes to it, and responses of the "
+        "tail include more than the disk."
     )
     yield Finding(
-        "tail-doubted",
+        "tail-disputed",
         "warning",
         text,
         {"table": "second_source", "run_id": [run for _, run, _ in deviations]},

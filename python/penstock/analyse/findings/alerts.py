@@ -39,7 +39,7 @@ def alerts(outcome: Outcome) -> Iterator[Finding]:
             "error" if ended else "warning",
             text,
             {"table": "alerts", "rule": rule, "run_id": runs, "ended": ended},
-            "Look at what the run did from then on (`samples`, `utilisation`), or mend the rule."
+            "Look at what the run did from then on (`samples`, `utilisation`), or correct the rule."
             if ended
             else "",
         )

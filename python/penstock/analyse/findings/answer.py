@@ -40,7 +40,7 @@ LABELS = {
         "effect-or-drift",
         "effect-aliased",
         "screening-open",
-        "effect-untold",
+        "effect-undetermined",
         "tie-open",
         "not-known",
     ),
@@ -52,7 +52,7 @@ _CAUTIONS = (
     "effect-or-drift",
     "effect-aliased",
     "screening-open",
-    "effect-untold",
+    "effect-undetermined",
 )
 #: labels by what the question asks, the most important first
 _FIRST = {
@@ -177,7 +177,7 @@ def answering(outcome: Outcome, results: list[Finding]) -> list[Finding]:
         *matters,
         *(of_main("effect-interaction") if which else []),
         *of("why", "fewer-flushes"),
-        *of("effect-untold", most=1),
+        *of("effect-undetermined", most=1),
         *of("not-known"),
         *of("run-degraded", "host-busy"),
     ]

@@ -60,10 +60,10 @@ def shared_settings(outcome: Outcome) -> Iterator[Finding]:
         tested = [n for n in names if n in table.index and n not in untold]
         if untold:
             yield Finding(
-                "stratum-untold",
+                "stratum-undetermined",
                 "warning",
                 f"Nothing can be concluded about {listed([term_text(n) for n in untold], 'or')}: there are "
-                "not enough settings of their own to judge by.",
+                "not enough settings of their own for a test.",
                 {"table": "effects", "terms": untold},
                 "More replicates make more whole plots.",
             )
@@ -74,9 +74,9 @@ def shared_settings(outcome: Outcome) -> Iterator[Finding]:
             yield Finding(
                 "stratum",
                 "info",
-                f"Settings of {listed([term_text(n) for n in tested])} were kept over several runs, hence "
-                f"judged by how settings differ ({df} degrees of freedom){reml}, other effects by how runs "
-                "within a setting differ.",
+                f"Settings of {listed([term_text(n) for n in tested])} stayed the same over several runs: "
+                f"their effects are tested against the spread between settings ({df} degrees of "
+                f"freedom){reml}, other effects against the spread of runs within a setting.",
                 {"table": "effects", "terms": tested},
             )
 
@@ -99,7 +99,7 @@ def assumptions(outcome: Outcome) -> Iterator[Finding]:
         yield Finding(
             "residuals",
             "warning",
-            f"{response.name}: the residuals speak against what the intervals assume ({checks}).{beside}",
+            f"{response.name}: the residuals contradict the assumptions of the intervals ({checks}).{beside}",
             {"table": "residuals", "response": response.name, "checks": [c.name for c in failed]},
             advice,
         )

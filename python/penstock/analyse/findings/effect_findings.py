@@ -477,7 +477,7 @@ def _tests(terms: Sequence[Row]) -> str:
                 what, (effect, low, high) = "ratio", map(_ratio, (effect, low, high))
             ends = quantities([low, high])
             tests.append(
-                f"{name}: {what} {quantity(effect)}, 95 % interval by itself {ends}"
+                f"{name}: {what} {quantity(effect)}, individual 95 % interval {ends}"
                 f"{f', {of_all}' if of_all else ''}"
             )
         elif of_all:

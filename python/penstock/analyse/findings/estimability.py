@@ -86,7 +86,7 @@ def not_estimable(outcome: Outcome) -> Iterator[Finding]:
             alike.setdefault(sentence, []).append(response.name)
     for sentence, responses in alike.items():
         yield Finding(
-            "effect-untold",
+            "effect-undetermined",
             "warning",
             sentence.format(listed(responses, "or")),
             {"table": "effects", "responses": responses},
@@ -121,18 +121,18 @@ def _sentence(outcome: Outcome, terms: Terms, response: str) -> str:
         constant_levels = {n: str(outcome.measured[n].iloc[0]) for n in gone}
         also = f"; {_long(outcome, assumed)} taken as 0" if assumed else ""
         return (
-            f"Effects of {listed([term_text(n) for n in gone])} on {{}} cannot be told, and all others hold "
-            f"for {outcome.phrase(constant_levels, ' + ')} alone{also}."
+            f"Effects of {listed([term_text(n) for n in gone])} on {{}} cannot be determined, and all "
+            f"others hold for {outcome.phrase(constant_levels, ' + ')} alone{also}."
         )
     if assumed:
         return (
             f"Of the {_planned(outcome)}, {_have_none(lost)}: what is said of effects on {{}} holds only if "
-            f"{_long(outcome, assumed)} 0, which these runs cannot tell."
+            f"{_long(outcome, assumed)} 0, which these runs do not show."
         )
     terms_text = [term_text(n) for n in names[:_MOST_NAMED]]
     more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
     which = listed([*terms_text, *more], "or")
-    return f"Too few runs are valid to tell the effect of {which} on {{}}."
+    return f"Too few runs are valid to estimate the effect of {which} on {{}}."
 
 
 def _planned(outcome: Outcome) -> str:

@@ -88,7 +88,7 @@ def hosts(outcome: Outcome) -> Iterator[Finding]:
             f"standard deviation of {_spread(parts.between, scale, response)}, between runs of one host of "
             f"{_spread(parts.within, scale, response)}. Blocks take that out of the comparisons.",
             {"table": "runs", "response": response.name, "share": round(parts.share, 4)},
-            "What is said holds for hosts like these, on average of them." if much else "",
+            "These statements apply to hosts like these, on average." if much else "",
             f"Restricted maximum likelihood, hosts random; {100 * parts.share:.0f} % of the variance of a "
             "run is the hosts'.",
         )

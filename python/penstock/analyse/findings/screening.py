@@ -167,7 +167,7 @@ def _headline(outcome: Outcome, result: Screened) -> Finding:
         )
     count = len(result.main) + len(result.within)
     lead = f"{count} of {len(outcome.factors)} factors matter{'s' * (count == 1)}"
-    lead = f"{lead if count else 'No factor by itself is shown to matter'} for {response.name}"
+    lead = f"{lead if count else 'No single factor is shown to matter'} for {response.name}"
 
     def text(interval: bool, most: int = 99) -> str:
         parts = []
@@ -184,7 +184,7 @@ def _headline(outcome: Outcome, result: Screened) -> Finding:
         concise(text(True), text(False), text(False, 4), text(False, 2)),
         evidence,
         next((f.what_to_do for f in doubts if f.what_to_do), ""),
-        "Effects are differences of the means at the ends of a factor; all terms are judged together.",
+        "Effects are differences of the means at the ends of a factor; all terms are tested together.",
         "likely" if ranking(outcome, response).degraded else "clear",
     )
 

@@ -205,7 +205,7 @@ def why(outcome: Outcome, run: StragglerRun) -> str:
     if slower > _ALIKE:
         causes.append(f"it is {slower:.1f} times as slow{_of_what(outcome, run, top, others)}")
     if not causes:
-        causes.append("neither alone explains it")
+        causes.append("neither explains it on its own")
     return f"{served}: {' and '.join(causes)}"
 
 

@@ -59,9 +59,9 @@ def stragglers(outcome: Outcome) -> Iterator[Finding]:
         yield Finding(
             "straggler-none",
             "info",
-            f"In {len(without)} of {len(by_treatment)} treatments{where} no node stands out: of a usual run "
-            f"what is most at work, {what}, is so for {percent(top.busy_ns / first.wall_ns)} of the time and "
-            f"{times(first.ratio)} as long as anything of the next node ({second.node}).",
+            f"In {len(without)} of {len(by_treatment)} treatments{where} no node is busy longer than the "
+            f"others: in a typical run {what} is busiest, for {percent(top.busy_ns / first.wall_ns)} of the "
+            f"time and {times(first.ratio)} as long as anything on the next node ({second.node}).",
             {"table": "disk_stats", "run_id": [row.run_id for row in rows]},
         )
 
@@ -148,14 +148,14 @@ def runs(outcome: Outcome) -> Iterator[Finding]:
             bad[failed],
             "error",
             "failed",
-            "Read stderr.txt in the run's directory; failed runs are kept, and left out of the "
-            "analysis.",
+            "Read stderr.txt in the run's directory; failed runs are stored and excluded from "
+            "the analysis.",
         ),
         (
             "run-invalid",
             bad[~failed],
             "warning",
-            "not valid, hence left out of the analysis",
+            "not valid, and excluded from the analysis",
             "Quieten the host or slow the profile (time_scale), then `--resume` repeats them.",
         ),
     ):
@@ -229,7 +229,7 @@ def fidelity(outcome: Outcome) -> Iterator[Finding]:
             "not-honoured",
             "error",
             "the emulated disk did not deliver what its profile asks",
-            "Do not use these runs; `penstock doctor` gives this host's honest floors.",
+            "Do not use these runs; `penstock doctor` gives this host's measured floors.",
         ),
     ):
         hit = [k for k, v in disks.items() if bad in v]
@@ -247,7 +247,7 @@ def fidelity(outcome: Outcome) -> Iterator[Finding]:
         spread = ""
         if len(rates):
             off = float((rates - 1).abs().max() * 100)
-            spread = f"; the delivered rate was within {off:.1f} % of what was asked everywhere"
+            spread = f"; the delivered rate was within {off:.1f} % of what was requested everywhere"
         yield Finding(
             "fidelity-honoured",
             "info",
@@ -260,9 +260,9 @@ def fidelity(outcome: Outcome) -> Iterator[Finding]:
             "fidelity-undecided",
             "info",
             f"{len(short)} of {len(disks)} disk certificates rest on too few requests for some "
-            "quantiles; those are not judged.",
+            "quantiles; those are not evaluated.",
             {"table": "fidelity", "run_id": sorted({str(k[0]) for k in short})},
-            "Longer runs let every quantile be judged.",
+            "Longer runs allow an evaluation of every quantile.",
         )
 
 
@@ -271,7 +271,7 @@ def _reason(rows: pd.DataFrame) -> str:
     if judged.empty:
         return f"first in {rows.iloc[0]['run_id']}"
     row = judged.assign(_off=(judged["ratio"] - 1).abs()).sort_values("_off").iloc[-1]
-    deviation = f"{float(row['ratio']):.2f} times what was asked"
+    deviation = f"{float(row['ratio']):.2f} times the requested value"
     return f"farthest off: {row['metric']} of {row['run_id']}, {deviation}"
 
 
@@ -296,7 +296,7 @@ def observers(outcome: Outcome) -> Iterator[Finding]:
             "observer-lost",
             "warning",
             f"{observer}: {sum(by_run.values()):,} {unit} in {_runs_named(list(by_run))}; figures and "
-            "verdicts of those runs rest on what was kept.",
+            "verdicts of those runs rest on the records that were stored.",
             {"table": "manifest", "observer": observer, "run_id": list(by_run)},
             "Use mode `pattern`, or a larger ring."
             if observer == "trace"

@@ -166,10 +166,10 @@ def _screen(state: _State) -> tuple[Stage | None, float, str]:
         s for s in _doublings(matrix, labels, open_questions, names) if len(s.rows) == rows
     ]
     if not full_steps:
-        return None, alpha, "no step gives another whole fraction"
+        return None, alpha, "no step gives another complete fraction"
     full_steps = [s for s in full_steps if _may_be_run(state, s)]
     if not full_steps:
-        what = "steps that give another whole fraction have combinations that design.forbidden leaves out"
+        what = "steps that give another complete fraction have combinations that design.forbidden leaves out"
         return None, alpha, what
     step = max(full_steps, key=lambda s: (_short(s), len(s.broken)))
     if doubted:
@@ -403,7 +403,7 @@ def _again_reason(state: _State, mean: float, sd: float, best: float) -> str:
     wide = f"{100 * sd:.2g} %" if state.logarithmic else quantity(sd, unit)
     return (
         f"run once more: {quantity(state.natural(mean), unit)} ± {wide} as known so far, too near the best "
-        f"({quantity(state.natural(best), unit)}) to be told from the others"
+        f"({quantity(state.natural(best), unit)}) to be distinguished from the others"
     )
 
 
@@ -462,5 +462,5 @@ def _confirm(state: _State) -> Stage:
     against, what = default, "the default"
     if chosen == default:
         against, what = second, "the default, which is the choice itself, and the next best"
-    why = f"fresh runs of the chosen setting beside {what}: the mean that it was chosen for is too good"
+    why = f"new runs of the chosen setting compared with {what}: the mean that it was chosen for is too good"
     return Stage("confirm", "confirm", (chosen, against), state.spec.confirm, why)

@@ -281,7 +281,8 @@ class Open:
         if not self._judged_after(step):
             raise BadInput(
                 f"--augment {kind}: found rows that leave no regular fraction, with settings kept in two "
-                "directions; nothing would tell the error of each: expected foldover, coset or replicates:1"
+                "directions; nothing would estimate the error of each: expected foldover, coset or "
+                "replicates:1"
             )
         return self.priced(step, again=again)
 
@@ -470,7 +471,7 @@ def _doubt(aliasing: Open, unit: str) -> Finding:
         "effect-aliased",
         "warning",
         f"{_explained(aliasing)}What is said of {response} rests on an alias: "
-        f"{'; '.join([*texts[:_MOST_NAMED], *more])}. These runs cannot tell which.",
+        f"{'; '.join([*texts[:_MOST_NAMED], *more])}. These runs do not show which.",
         evidence,
         _advice(aliasing, evidence),
         "Rivals of up to three factors, with at least one factor that has an effect of its own; aliases of "
@@ -545,7 +546,7 @@ def _not_excluded(aliasing: Open) -> Finding:
         },
     }
     return Finding(
-        "effect-unrivalled",
+        "effect-unambiguous",
         "info",
         f"These runs cannot separate {'; '.join([*texts[:_MOST_NAMED], *more])} for {aliasing.response}. An "
         "interaction whose factors show no effect is rare, but not excluded.",
@@ -579,7 +580,7 @@ def _cleared(open_: Open) -> Finding:
             else f"No interaction explains {open_.response} better than its effects do."
         )
         return Finding(
-            "effect-unrivalled",
+            "effect-unambiguous",
             "info",
             f"{lead}{part}",
             {"table": "effects", "response": open_.response, "terms": open_.active},
@@ -587,10 +588,10 @@ def _cleared(open_: Open) -> Finding:
             "Interactions just beyond the model were looked at, by weak heredity.",
         )
     return Finding(
-        "effect-unrivalled",
+        "effect-unambiguous",
         "info",
         f"No effect on {open_.response} has a plausible rival: whatever it is aliased with has three factors "
-        "or more, none of which has an effect by itself.",
+        "or more, none of which has an effect of its own.",
         {"table": "effects", "response": open_.response, "terms": open_.active},
         "",
         "Rivals of up to three factors were looked at.",

@@ -47,10 +47,10 @@ def _lines(aliasing: Open, proposals: list[Proposal]) -> Iterator[str]:
         yield from _levels(aliasing, proposals)
         return
     names = aliasing.names
-    yield f"{aliasing.plan.study_id}: effects on {aliasing.response} that other terms may be behind"
+    yield f"{aliasing.plan.study_id}: effects on {aliasing.response} that may belong to other terms"
     if not aliasing.active:
         yield paragraph(
-            "  No effect shows, so there is nothing to tell apart; replicates narrow the intervals."
+            "  No effect shows, so there is nothing to distinguish; replicates narrow the intervals."
         )
         for finding in in_few_runs(aliasing.outcome):
             if finding.evidence["response"] == aliasing.response:

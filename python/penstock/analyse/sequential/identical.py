@@ -44,7 +44,7 @@ _VALUE = 100.0
 ANSWER = "the answer names a difference"
 HOLM = "an effect is called significant (Holm, all terms together)"
 WORSE = "a treatment is called worse than the best"
-SINGLE = "a single term is below 5 % (each by itself)"
+SINGLE = "a single term is below 5 % (individually)"
 
 
 @dataclass(frozen=True)
@@ -233,6 +233,6 @@ def identical_lines(result: Identical) -> Iterator[str]:
     if result.examples:
         yield "  Falsely said most often: " + "; ".join(result.examples)
     if result.holds:
-        yield f"No rate of whole studies is above {100 * FALSE:.0f} % beyond chance."
+        yield f"No rate of complete studies is above {100 * FALSE:.0f} % beyond chance."
     else:
         yield f"More than {100 * FALSE:.0f} % of studies name a difference that is not there."

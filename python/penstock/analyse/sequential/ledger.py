@@ -129,8 +129,8 @@ def _unjudged(outcome: Outcome, number: int, complete: int, rows: list[dict[str,
     return Finding(
         "confirmation",
         "warning",
-        f"Whether the choice is better cannot be judged: {complete} of {counted(planned, 'fresh pair')} "
+        f"It is not known if the choice is better: {complete} of {counted(planned, 'fresh pair')} "
         f"{'is' if complete == 1 else 'are'} whole, and two at least are needed; {lost}.",
         {"table": "runs", "stage": number, "run_id": [r["run_id"] for r in rows]},
-        "Run both settings again beside each other before the choice is believed.",
+        "Repeat both settings in interleaved runs before you rely on the choice.",
     )

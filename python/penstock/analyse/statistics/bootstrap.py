@@ -34,7 +34,7 @@ def wild(fit: Fit, response: str, confidence: float = 0.95, seed: int = 1) -> pd
     too long.
     """
     if fit.groups or fit.used is None:
-        raise PenstockError("settings were kept over several runs: runs are not independent")
+        raise PenstockError("settings stayed the same over several runs: runs are not independent")
     of_treatment = np.hstack(
         [np.ones((len(fit.design.levels), 1)), *(t.columns for t in fit.design.terms)]
     )

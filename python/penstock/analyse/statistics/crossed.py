@@ -50,13 +50,13 @@ def crossed(
     names = list(groups)
     if not all(equal_sizes(group) for group in groups.values()):
         raise PenstockError(
-            "nothing to judge a surface by: runs of the strip-plot were lost, or made apart from those of "
-            "their setting"
+            "no error estimate for a surface: runs of the strip-plot were lost, or run separately from "
+            "those of their setting"
         )
     if any(name not in errors or errors[name].df < 1 for name in (*names, RUN)):
         raise PenstockError(
-            "nothing to judge a surface by: a stratum of the strip-plot has no degrees of freedom; more "
-            "replicates would give it some"
+            "no error estimate for a surface: a stratum of the strip-plot has no degrees of freedom; "
+            "more replicates would add some"
         )
     if len(y) > _MOST_RUNS:
         raise PenstockError(f"found {len(y)} runs in a strip-plot; expected at most {_MOST_RUNS}")

@@ -57,7 +57,7 @@ COLUMNS = (
 )
 _UNTOLD = "not estimable from the runs that are valid"
 #: method of a term whose stratum has no degrees of freedom
-NO_ERROR = "no error to judge by"
+NO_ERROR = "no error estimate"
 REML = "REML"
 #: sums of squares of type II are worked out for up to so many terms of data out of balance
 _MOST_TYPE_2 = 130

@@ -149,8 +149,8 @@ def in_few_runs(outcome: Outcome) -> Iterator[Finding]:
                 "run_id": runs,
                 "terms": list(doubt.doubted),
             },
-            "`penstock run STUDY -o OUT --augment replicates:1` makes every treatment again; effects are "
-            "then judged by how runs differ.",
+            "`penstock run STUDY -o OUT --augment replicates:1` repeats every treatment; effects are then "
+            "tested against the spread of repeated runs.",
             "Without replicates a few slow runs look like many effects of one size. "
             f"With a difference of {'its' if one else 'their'} own for "
             f"{'this run' if one else 'these runs'}"

@@ -178,7 +178,8 @@ def width_message(half_width: float) -> str:
     """Message on a half-width that is too wide."""
     if half_width > OF_NO_USE:
         return (
-            "of two configurations one may take twice as long as the other and not be told from it"
+            "of two configurations one may take twice as long as the other and not be "
+            "distinguished from it"
         )
     return f"more than the {100 * TOO_WIDE:.0f} % that a prediction is to be off at most"
 

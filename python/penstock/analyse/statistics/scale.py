@@ -100,7 +100,7 @@ def power_beside(values: NDArray[np.floating[Any]], columns: NDArray[np.floating
             f"found a value of {values.min():g}; expected all above 0 for the scale {BOX_COX}"
         )
     if columns.shape[1] >= len(values):
-        raise PenstockError("nothing to choose a Box-Cox power by: the model fits every run")
+        raise PenstockError("no Box-Cox power can be chosen: the model fits every run")
     basis = np.linalg.qr(columns)[0]
 
     def spread(power: float) -> float:

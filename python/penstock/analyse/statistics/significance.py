@@ -67,7 +67,7 @@ def adjusted(terms: pd.DataFrame) -> pd.Series[float]:
 
 
 def is_sure(terms: pd.DataFrame) -> pd.Series[bool]:
-    """Flags of the significant terms of an effects table of one response: all judged together."""
+    """Flags of the significant terms of an effects table of one response: all tested together."""
     return adjusted(terms) < LEVEL
 
 

@@ -104,7 +104,7 @@ def _in_strata(
     if len(fit.groups) > 1:
         raise PenstockError(
             "the rows of all stages are no regular fraction, and settings are kept in two directions: "
-            "nothing tells the error of each; a step such as foldover or replicates:1 would be judged"
+            "nothing estimates the error of each; a step such as foldover or replicates:1 would be judged"
         )
     names = [f.name for f in plan.factors]
     x = _coded(data, plan)

@@ -56,7 +56,9 @@ def groups_of(data: pd.DataFrame, plan: Plan) -> dict[str, Numbers]:
     if not plan.rows or all(row.whole_plot == 0 for row in plan.rows):
         return {}
     if "run_id" not in data.columns:
-        raise PenstockError("the runs have no column run_id: what they shared cannot be told")
+        raise PenstockError(
+            "the runs have no column run_id: the settings that they shared are unknown"
+        )
     settings: dict[str, Numbers] = {}
     for attribute, name in PLOTS:
         planned = {row.run_id: int(getattr(row, attribute)) for row in plan.rows}
@@ -65,7 +67,9 @@ def groups_of(data: pd.DataFrame, plan: Plan) -> dict[str, Numbers]:
         label = data["run_id"].astype(str).map(planned)
         if label.isna().any():
             strange = data["run_id"][label.isna()].iloc[0]
-            raise PenstockError(f"run {strange} is not in the plan: what it shared cannot be told")
+            raise PenstockError(
+                f"run {strange} is not in the plan: the settings that it shared are unknown"
+            )
         of_run = label.to_numpy(dtype=np.int64)
         if attribute == "whole_plot":
             of_run = _as_executed(data, of_run)

@@ -279,7 +279,7 @@ def surfaces(outcome: Outcome) -> Iterator[Finding]:
         if len(level):
             detail = f"The surface is level at a {str(level['nature'].iloc[0]).partition(';')[0]}."
         evidence = {"table": "optimum", "response": name, "at": at}
-        todo = "Confirm it with runs of its own." if ran else ""
+        todo = "Confirm it with separate runs." if ran else ""
         if doubted:
             todo = "Narrow the levels around the best, or measure more levels."
         yield Finding(
@@ -305,7 +305,7 @@ def _chosen(
         return Finding(
             "desirability",
             "warning",
-            "No setting serves all responses: in each at least one of them is worth nothing.",
+            "No setting serves all responses: in each at least one of them is unacceptable.",
             evidence,
             "Widen what `desire` of a response calls worst, or the levels.",
         )

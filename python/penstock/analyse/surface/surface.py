@@ -323,7 +323,8 @@ def _least_squares(fit: Fit, x: Values) -> tuple[Values, Values, float, float]:
         df = float(fit.errors[name].df)
         if df < 1:
             raise PenstockError(
-                f"nothing to judge a surface by: there are too few settings of the {name.replace('_', ' ')}s"
+                f"no error estimate for a surface: there are too few settings of the "
+                f"{name.replace('_', ' ')}s"
             )
         return (
             mixed.coefficients, mixed.covariance, mixed.run_variance + mixed.setting_variance, df,

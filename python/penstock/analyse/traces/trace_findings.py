@@ -176,7 +176,7 @@ def _ordered_below(run: TracedRun, row: Verdict) -> bool:
 
 _IN_FILE_ORDER = (
     "Make the order of access that of the file: rewrite the data in key order (CLUSTER, dump and "
-    "reload), sort what is asked for, or give it memory or a disk of lower latency."
+    "reload), sort the requests, or give it memory or a disk of lower latency."
 )
 
 

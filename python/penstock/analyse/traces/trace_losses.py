@@ -63,7 +63,7 @@ def lost(run: TracedRun) -> Iterator[Finding]:
         yield Finding(
             "trace-lost",
             "warning",
-            f"{lost:,} of {seen:,} events were seen and not kept ({percent(lost / max(seen, 1))}"
+            f"{lost:,} of {seen:,} events were seen and not stored ({percent(lost / max(seen, 1))}"
             f"{f': {why}' if why else ''}); shares and verdicts are of the others.",
             {
                 "manifest": {
@@ -80,7 +80,7 @@ def lost(run: TracedRun) -> Iterator[Finding]:
             "trace-lost",
             "warning",
             f"{layers['lost']:,} of {layers['seen']:,} records of page cache and block devices were "
-            "not kept: misses may count as hits, and requests may be missing.",
+            "lost: misses may count as hits, and requests may be missing.",
             {"manifest": {name: layers[name] for name in ("seen", "lost")}},
             "Choose a shorter part of the run, or a machine with less other I/O; the calls "
             "themselves are complete.",
@@ -100,7 +100,7 @@ def lost(run: TracedRun) -> Iterator[Finding]:
         yield Finding(
             "trace-lost",
             "warning" if unseen else "info",
-            f"This kernel does not tell under the calls: {'; '.join(without)}"
+            f"Below the calls, this kernel does not report: {'; '.join(without)}"
             + (": whatever was read counts as a hit of the page cache." if unseen else "."),
             {"manifest": {"missing": layers["missing"]}},
             "Take it on a kernel that has "

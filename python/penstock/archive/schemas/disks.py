@@ -101,7 +101,7 @@ TABLES = (
     TableSchema(
         "fidelity",
         BUNDLE + " and OUT/fidelity.parquet",
-        "asked against delivered of one disk in one run",
+        "a figure of one disk in one run, requested and delivered",
         (*RUN_KEY, "disk_id", "metric"),
         columns("""
             disk_id | text | | the disk
@@ -122,7 +122,7 @@ TABLES = (
     TableSchema(
         "fidelity_windows",
         BUNDLE
-        + " and OUT/fidelity_windows.parquet (runs judged again by later rules than their own)",
+        + " and OUT/fidelity_windows.parquet (runs evaluated again by later rules than their own)",
         "the certificate second by second and by direction; windows of few requests are joined",
         (*RUN_KEY, "disk_id", "t_ns", "direction"),
         columns("""
@@ -153,7 +153,7 @@ TABLES = (
     TableSchema(
         "confirmation",
         BUNDLE + " and OUT/confirmation.parquet",
-        "what the tracer saw of one file on a disk, beside what the disk logged (direct I/O only)",
+        "a figure of one file on a disk, by the tracer and by the disk's log (direct I/O only)",
         (*RUN_KEY, "disk_id", "file", "direction", "metric"),
         columns("""
             disk_id | text | | the disk
@@ -171,7 +171,7 @@ TABLES = (
     TableSchema(
         "second_source",
         BUNDLE,
-        "what fio itself counted, beside what the disks of the run were to do; through the page cache only where each operation was one request",
+        "a figure of fio, with the one due from the disks of the run; through the page cache only where each operation was one request",
         (*RUN_KEY, "direction", "metric"),
         columns("""
             direction | text | | `read` or `write`

@@ -101,7 +101,7 @@ TABLES = (
             utc_ns | i64 | ns | since 1970-01-01 UTC, as its source stamped it; null where a sequence has no times
             index | i64 | | place in the sequence, null in a series of times
             float | f64 | | the value, where it is a number with decimals
-            integer | i64 | | the value, where it is a whole number
+            integer | i64 | | the value, where it is an integer
             text | text | | the value, where it is a text
             boolean | bool | | the value, where it is true or false
         """),

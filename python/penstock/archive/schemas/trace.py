@@ -101,7 +101,7 @@ TABLES = (
             phase_id | text | | the phase that was judged, in `phases`; null for the whole
             class | text | | `consecutive`, `sequential`, `interleaved`, `random`, `mixed`, `irregular`, `insufficient`, …
             k | i64 | | number of interleaved streams, null where it is not that
-            requests | i64 | | requests judged
+            requests | i64 | | requests evaluated
             bytes | i64 | B | bytes transferred by them
             confidence | f64 | | lower end of the 95 % interval of the share that decides
             consecutive_share | f64 | | share of requests that begin where the one before ended

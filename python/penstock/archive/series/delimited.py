@@ -158,7 +158,7 @@ def strange_header(path: Path) -> list[str]:
     if 0 < fields < len(names):
         return [f"its header row has {len(names)} names over {fields} fields: the last are of none"]
     again = [printable(n) for n in unique_names(names) if n not in names]
-    return [f"names that stand in its header row before: {', '.join(again[:10])}"] if again else []
+    return [f"names that are in its header row already: {', '.join(again[:10])}"] if again else []
 
 
 def header_row(file: IO[bytes], separator: str) -> list[str]:

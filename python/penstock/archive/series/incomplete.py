@@ -55,7 +55,7 @@ class Lacking:
         if self.longest_gap_ns:
             text += f", the longest {self.longest_gap_ns / 1e9:.3g} s"
         elif self.verdict == UNKNOWN:
-            text += "; its source told no interval, and its points show none"
+            text += "; its source states no interval, and its points show none"
         elif self.expected is None and not self.lost and not self.outside:
             text += "; batches of it never came"
         if self.inferred:

@@ -144,7 +144,7 @@ def of_frame(frame: pd.DataFrame, name: str, x: str | None = None) -> Recorded:
         order = np.argsort(where[use], kind="stable") if axis != "value" else slice(None)
         series.append(_of_column(column, where[use][order], y[use][order]))
     if not series:
-        raise BadInput(f"{name}: found no column of numbers beside {at}; expected one at least")
+        raise BadInput(f"{name}: found no column of numbers next to {at}; expected one at least")
     label, unit = _parted(at)
     return Recorded(series, axis, label, unit, start_utc_ns=start)
 

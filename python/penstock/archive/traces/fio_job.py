@@ -114,7 +114,7 @@ def replay_job(threads: list[dict[str, Any]], *, at_once: bool = False) -> str:
     """A job that replays the logs of `threads`; with `at_once` as fast as it goes."""
     lines = [
         "; The recorded calls once more, a job per thread, each in its own order and at its recorded times.",
-        "; Make the files first: fio files.fio. As fast as it goes: --replay_no_stall=1.",
+        "; Make the files first: fio files.fio. As fast as possible: --replay_no_stall=1.",
         "[global]",
         "thread",
         f"replay_no_stall={int(at_once)}",

@@ -205,7 +205,7 @@ def _storage(
     device = Path(str(facts.get("device", ""))).name
     wide = 4.0
     if profile is not None:
-        name, why = profile, "the profile that was asked for"
+        name, why = profile, "the requested profile"
     elif device.startswith("nvme"):
         name, why = "nvme", f"{device} is NVMe"
     elif facts.get("rotational") and not device.startswith(("vd", "xvd")):

@@ -151,5 +151,5 @@ def descendants(pid: int) -> list[int]:
 def _last(log: Path) -> str:
     with contextlib.suppress(OSError):
         lines = [w for w in log.read_text(errors="replace").splitlines() if w.strip()]
-        return lines[-1].strip()[:200] if lines else "it said nothing"
-    return "it said nothing"
+        return lines[-1].strip()[:200] if lines else "it printed nothing"
+    return "it printed nothing"

@@ -81,8 +81,8 @@ def check(path: Path, need: Need, runs: int) -> None:
     if need.total_bytes + reserve > free:
         raise PenstockError(
             f"{path}: {free / _MIB:.0f} MiB free, {(need.total_bytes + reserve) / _MIB:.0f} MiB needed for "
-            f"{runs} more runs ({need}; {reserve / _MIB:.0f} MiB left free). What is finished is kept; make "
-            "room and run again with --resume, or choose another -o"
+            f"{runs} more runs ({need}; {reserve / _MIB:.0f} MiB left free). Finished runs are stored; free "
+            "some space and run again with --resume, or choose another -o"
         )
 
 

@@ -27,6 +27,6 @@ def hook_fault(work: AttemptWork, name: str) -> str:
     done = work.stage.after(line)
     if done.exit_status == 0:
         return ""
-    output = last_line(line.stderr) or last_line(line.stdout) or "it said nothing"
+    output = last_line(line.stderr) or last_line(line.stdout) or "it printed nothing"
     how = "took too long" if done.timed_out else f"ended with status {done.exit_status}"
     return f"the command of hooks.{name} {how}: {output} (command: {command})"

@@ -128,7 +128,7 @@ class Preparation:
             message = last_line(log.with_suffix(".err")) or last_line(log)
             raise PenstockError(
                 f"run {run_id}: the preparation ended with status {finished.exit_status}: "
-                f"{message or 'it said nothing'} (command: {command})"
+                f"{message or 'it printed nothing'} (command: {command})"
             )
 
 

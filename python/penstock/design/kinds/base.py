@@ -101,7 +101,7 @@ class Asked:
         ]
 
     def whole(self, key: str, default: int) -> int:
-        """An option that is a whole number."""
+        """An option that is an integer."""
         return int(self.options.get(key, default))
 
 
@@ -148,5 +148,5 @@ def whole_number(request: Asked, key: str, least: int, most: int) -> str:
     value = request.options.get(key)
     good = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
     if key in request.options and not good:
-        return f"{key}: a whole number from {least} to {most}"
+        return f"{key}: an integer from {least} to {most}"
     return ""

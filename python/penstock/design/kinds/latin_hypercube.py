@@ -83,7 +83,7 @@ def draw_fault(draw: Callable[[Asked], Numbers], request: Asked) -> str:
 def too_few(runs: int) -> BadInput:
     """Points that do not tell main effects apart."""
     return BadInput(
-        f"found {runs} points that do not tell the main effects apart; expected more runs, or kind: d-optimal"
+        f"found {runs} points that do not separate the main effects; expected more runs, or kind: d-optimal"
     )
 
 

@@ -45,7 +45,7 @@ class Optimal:
 
     OPTIONS = OPTIONS
     CANNOT = (
-        "Optimal for its model alone: effects outside of it (higher interactions, and pairs unless the model "
+        "Optimal for its model only: effects outside of it (higher interactions, and pairs unless the model "
         "has them) are mixed into those that it has.",
     )
 
@@ -114,7 +114,7 @@ class Optimal:
         assert best is not None
         if int(np.linalg.matrix_rank(models.matrix(request.factors, model, best[1]))) < least:
             raise BadInput(
-                f"found no {runs} allowed combinations that tell the {least} coefficients of the model "
+                f"found no {runs} allowed combinations that separate the {least} coefficients of the model "
                 f"{model} apart; expected a smaller model, more runs or fewer design.forbidden"
             )
         return best[1]

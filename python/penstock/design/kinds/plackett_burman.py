@@ -14,7 +14,7 @@ WHAT = "Main effects of up to N-1 two-level factors in N runs (12, 20, 24, ...).
 OPTIONS = {"runs": "N, a multiple of 4 above the number of factors; the least of 12, 20, 24, 28, …"}
 CANNOT = (
     "Plackett-Burman: two-factor interactions are spread in part over many main effects; main effects are "
-    "told as far as interactions are small.",
+    "estimated correctly as far as interactions are small.",
 )
 SIZES = (4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48)
 

@@ -9,8 +9,8 @@ from penstock.design.kinds.base import Asked, Claim, Numbers
 from penstock.spec.study import level_name
 
 WHAT = (
-    "Own treatments: a CSV file with a column for every factor, or rows in the study. A row that stands "
-    "several times is run as often in each replicate."
+    "Own treatments: a CSV file with a column for every factor, or rows in the study. A row that "
+    "appears several times is run as often in each replicate."
 )
 OPTIONS = {
     "file": "CSV with a header of factor names and level names below, relative to the study",
@@ -38,7 +38,7 @@ def fault(request: Asked) -> str:
     if len(barred):
         return f"row {barred[0] + 1}: no forbidden combination"
     if models.largest_model(request.factors, rows) is None:
-        return "rows that tell the main effects apart; some level or combination is missing"
+        return "rows that separate the main effects; some level or combination is missing"
     return ""
 
 

@@ -74,7 +74,7 @@ def put_up(disk: DiskSpec, place: Place, journal: Journal) -> ImageDisk:
     users = _await_free(image)  # a mount that was just taken away may still be on its way
     if users:
         raise PenstockError(
-            f"disk {disk.name}: {image} is still held by {', '.join(users)} (a mount of it is left in "
+            f"disk {disk.name}: {image} is still used by {', '.join(users)} (a mount of it is left in "
             "another mount namespace, or a file on it is open); mounted twice it would be damaged"
         )
     if not image.exists():

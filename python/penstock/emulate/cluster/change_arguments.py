@@ -112,7 +112,7 @@ def _of_group(nodes: tuple[str, ...], assignments: list[str]) -> list[Change]:
             for part in path[:-1]:
                 patch = patch.setdefault(part, {})
             if path[-1] in patch:
-                raise BadInput(f"{key} is said twice for {', '.join(nodes)}")
+                raise BadInput(f"{key} is given twice for {', '.join(nodes)}")
             patch[path[-1]] = value
     for (resource, _), patch in patches.items():
         if resource == "disk":
@@ -126,7 +126,7 @@ def _latency(parts: dict[str, Any]) -> Any:
     """A delay of which parts are given: `latency=max` takes all of it away, a jitter alone is uniform."""
     if parts.get("mean_s") == "max":
         if len(parts) > 1:
-            raise BadInput("latency=max: found a jitter beside it; expected one of them")
+            raise BadInput("latency=max: found a jitter with it; expected one of them")
         return "max"
     delay = {k: _NO_DELAY[k] if v == "max" else v for k, v in parts.items()}
     if delay.get("jitter_s"):

@@ -411,7 +411,7 @@ def abandoned() -> dict[str, Failure]:
         facts["cluster"]: Failure(
             "supervisor",
             f"{facts['cluster']}: its supervisor (process {facts['pid']}) has died; "
-            "`penstock undo` takes away what is left of the cluster",
+            "`penstock undo` removes the rest of the cluster",
             facts["pid"],
         )
         for facts in _register(alive=False)

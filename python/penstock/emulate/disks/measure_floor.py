@@ -250,5 +250,5 @@ def _rate(transfer: Callable[[mmap.mmap, int], int]) -> float:
     before = time.monotonic()
     for at in range(0, _FILE_BYTES, _LARGE_BYTES):
         if transfer(buffer, at) != _LARGE_BYTES:
-            raise PenstockError("the disk did not take a whole request")
+            raise PenstockError("the disk did not take a complete request")
     return _FILE_BYTES / (time.monotonic() - before)

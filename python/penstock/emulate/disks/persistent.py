@@ -150,7 +150,7 @@ def change(
     server, disk = _served_at(mount, journal)
     if "power_cut" in requested:
         if len(requested) > 1:
-            raise BadInput("power_cut stands alone; expected no other change beside it")
+            raise BadInput("found power_cut with another change; expected it alone")
         requested_ns = time.monotonic_ns()
         cut = server.power_cut(disk["disk_id"])
         times = {
@@ -215,8 +215,8 @@ def check_server() -> None:
     running = _running()
     if running is not None and (fault := running.fault()) and running.alive:
         raise PenstockError(
-            f"the disk server (process {running.pid}) {fault}: no file can be used of its disks; end it, "
-            "then `penstock undo` takes its mounts away"
+            f"the disk server (process {running.pid}) {fault}: the files of its disks cannot be "
+            "used; end it, then `penstock undo` removes its mounts"
         )
 
 
@@ -253,7 +253,7 @@ def down(mount: Path, *, force: bool = False) -> dict[str, Any]:
             some = ", ".join(f"{name} (process {pid})" for pid, name in users[:5])
             more = f" and {len(users) - 5} more" if len(users) > 5 else ""
             raise PenstockError(
-                f"{mount} is in use by {some}{more}; end them first, or take it away from them with --force"
+                f"{mount} is in use by {some}{more}; end them first, or unmount it with --force"
             )
         last = daemon.call("remove", disk_id=disk["disk_id"])
         entries = [e for e in journal.open_entries() if e.owner.pid == daemon.pid]
@@ -354,7 +354,7 @@ def _find(mount: Path) -> tuple[Daemon, dict[str, Any]]:
         if gone["mount"] == os.path.abspath(mount):
             raise BadInput(
                 f"the server of the disk at {mount} is gone (process {gone['pid']} has died); "
-                "`penstock undo` takes the mount away, its files are in the backing directory"
+                "`penstock undo` removes the mount, its files are in the backing directory"
             )
     raise BadInput(f"no disk of `penstock disk up` is at {mount}")
 

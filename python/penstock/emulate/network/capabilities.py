@@ -38,7 +38,7 @@ def offers() -> Offers:
                 end = End(netlink, 1, name)
                 end.make(shape)
                 if not end.holds(end.read()):
-                    raise PenstockError("it does not keep what it is told")
+                    raise PenstockError("it does not keep its settings")
         except (OSError, PenstockError) as error:
             missing = isinstance(error, NetlinkError) and error.code == 2
             config = {"tbf": "CONFIG_NET_SCH_TBF", "netem": "CONFIG_NET_SCH_NETEM"}[name]

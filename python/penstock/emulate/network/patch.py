@@ -38,7 +38,7 @@ def each_way(patch: Mapping[str, Any], network: NetworkSpec) -> dict[str, Any]:
             continue
         beside = [way for way in ways if way in directed]
         if beside:
-            raise BadInput(f"{key}: found {beside[0]} beside it; expected one of them")
+            raise BadInput(f"{key}: found {beside[0]} with it; expected one of them")
         leaving = arriving = patch[key]
         if key == "latency" and network.link_delay_s:
             leaving = _with_network_delay(patch[key], network.link_delay_s)

@@ -76,7 +76,7 @@ class Timeline:
         for event in events:
             if event.resource == "disk" and "power_cut" in event.patch:
                 if len(event.patch) > 1:
-                    raise BadInput("power_cut stands alone in its patch")
+                    raise BadInput("power_cut must be the only key of its patch")
                 for name, nodes in self._targets.of(event).items():
                     for node in nodes:
                         self._cluster.disks.check_cut(node, name)

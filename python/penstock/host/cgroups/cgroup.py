@@ -288,9 +288,7 @@ def create_run_cgroup(
                 f"{controller}: the kernel does not let it be switched on for {host.unified}"
             )
     if not parents:
-        missing.append(
-            "no control-group hierarchy that may be written: nothing is limited or counted"
-        )
+        missing.append("no writable control-group hierarchy: nothing is limited or counted")
         entry = journal.plan("process", name, run=run, token=token)
         return RunCgroup(name, {}, memory_bytes, missing, token, entry, journal)
     paths = {controller: parent / name for controller, parent in parents.items()}

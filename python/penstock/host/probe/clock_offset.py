@@ -56,7 +56,7 @@ def offset_of(exchanges: Iterable[Exchange]) -> Offset:
     trip = best.received_ns - best.sent_ns
     if trip < 0:
         raise BadInput(
-            f"found an answer {-trip} ns before its question; expected a clock that goes on"
+            f"found an answer {-trip} ns before its question; expected a clock that advances"
         )
     bound = (trip + 1) // 2 + best.read_bound_ns
     return Offset(best.there_ns - (best.sent_ns + trip // 2), bound, len(by_trip))

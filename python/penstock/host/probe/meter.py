@@ -70,9 +70,9 @@ def find_meter(sys: Path = Path("/sys")) -> tuple[Meter | None, str]:
         name = sensor.parent / "name"
         label = name.read_text().strip() if name.is_file() else sensor.parent.name
         if label in ("power_meter", "acpi_power_meter"):
-            return Meter("the whole host, by its power meter", sensor=sensor), ""
+            return Meter("the host, by its power meter", sensor=sensor), ""
     if counters:
-        return Meter("the processors' packages alone, by RAPL", counters=tuple(counters)), ""
+        return Meter("the processor packages only, by RAPL", counters=tuple(counters)), ""
     return (
         None,
         f"neither RAPL (class/powercap) nor a power meter (class/hwmon) is there{unreadable}",

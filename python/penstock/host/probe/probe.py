@@ -81,7 +81,7 @@ def _rights(_: Journal) -> Iterator[Feature]:
     )
     capabilities = _capabilities()
     if capabilities is None:
-        yield Feature("rights", "capabilities", "unknown", "/proc/self/status does not tell")
+        yield Feature("rights", "capabilities", "unknown", "/proc/self/status does not say")
         return
     for number, name, use in _CAPABILITIES:
         has = bool(capabilities >> number & 1)
@@ -316,7 +316,7 @@ def _disciplines() -> Iterator[Feature]:
         tried = subprocess.run(line, capture_output=True, text=True, timeout=10)
         message = (tried.stderr.strip().splitlines() or [""])[0]
         if tried.returncode == 0:
-            yield Feature("kernel", kind, "supported", "tried in a namespace of its own", "", use)
+            yield Feature("kernel", kind, "supported", "tried in a separate namespace", "", use)
         elif "unshare" in message:
             yield Feature("kernel", kind, "unknown", message, "root", use)
         else:

@@ -92,7 +92,7 @@ def run_planned(entry: Entry, journal: Journal) -> tuple[str, str]:
                 timeout_s=command.timeout_s,
                 user=command.user,
             )
-        message = printable(last_line_of(output))[:LAST_LINE_LENGTH] or "it said nothing"
+        message = printable(last_line_of(output))[:LAST_LINE_LENGTH] or "it printed nothing"
     if finished.exit_status != 0:
         took = finished.timed_out and f"took longer than {command.timeout_s:g} s"
         how = took or f"ended with status {finished.exit_status}"

@@ -60,7 +60,7 @@ class PendingOpens:
         self._group = _libc.fanotify_init(_CLASS_CONTENT | _CLOEXEC, flags)
         if self._group < 0:
             why = os.strerror(ctypes.get_errno())
-            raise PenstockError(f"opens of files cannot be held (fanotify_init): {why}")
+            raise PenstockError(f"opens of files cannot be intercepted (fanotify_init): {why}")
         self._open = threading.Lock()
         self._ended, self._end = os.pipe2(os.O_CLOEXEC)
 
@@ -75,7 +75,7 @@ class PendingOpens:
         )
         if done != 0:
             why = os.strerror(ctypes.get_errno())
-            raise PenstockError(f"{path}: its opens cannot be held (fanotify_mark): {why}")
+            raise PenstockError(f"{path}: its opens cannot be intercepted (fanotify_mark): {why}")
 
     def __iter__(self) -> Iterator[PendingOpen]:
         """Opens that wait, until `close`. Each must be let go."""

@@ -193,7 +193,7 @@ def _lay_out(rows: TraceTables, folder: Path, ends: dict[int, int], read: set[in
             file.flush()
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    notes = ["the replay began with nothing of the files in the page cache"]
+    notes = ["the replay began with an empty page cache for its files"]
     if grown:
         notes.append(f"{grown} files began empty, as in the trace")
     return notes

@@ -5,6 +5,6 @@ from __future__ import annotations
 ROWS = {"commands": {"check": "penstock.parts.conformity.cli.check"}}
 VERBS = {
     "Look at results": {
-        "check": "Compare a run with its prediction; name the causes of lost time.",
+        "check": "Compare a run with its prediction, and list the causes of lost time.",
     },
 }

@@ -387,8 +387,8 @@ class _Reader:
                 f" and {len(shared) - 5} more" if len(shared) > 5 else ""
             )
             self.omitted.append(
-                f"links that several routes share ({named}): each node has a link of its own, so that "
-                "routes do not slow each other down beyond their ends"
+                f"links that several routes share ({named}): each node has its own link, so routes "
+                "slow each other down only at their ends"
             )
         narrow = [
             (a, b)
@@ -399,7 +399,7 @@ class _Reader:
             a, b = narrow[0]
             self.omitted.append(
                 f"bandwidth of {len(narrow)} routes that are narrower than both their ends (as {a} to {b}): "
-                "a pair has a delay of its own, no bandwidth"
+                "a pair has its own delay, but no bandwidth"
             )
 
     def most(self) -> str:

@@ -291,7 +291,7 @@ def _span(row: Mapping[str, Any]) -> Span:
     if start is None or end is None or lasts is not None:
         present = [key for key in ("start_s", "end_s", "lasts_s") if row.get(key) is not None]
         raise ValueError(
-            listed(present) if present else "no time", "start_s and end_s, or lasts_s alone"
+            listed(present) if present else "no time", "start_s and end_s, or only lasts_s"
         )
     if end < start:
         raise ValueError(f"an end ({end:g}) before the start ({start:g})", "start_s ≤ end_s")

@@ -21,9 +21,9 @@ ROWS = {
 }
 VERBS = {
     "Predict and choose": {
-        "workload": "Describe what is to run: a pattern, a traced program, WfFormat.",
-        "predict": "Predict what it would take there, or every treatment of a study from one.",
-        "explore": "Find which configuration to choose: time, cost, energy.",
-        "learn": "Learn a mounted storage by measuring it; predict task times on it.",
+        "workload": "Describe the workload: a pattern, a traced program, WfFormat.",
+        "predict": "Predict the run time of a workload, or of all treatments of a study.",
+        "explore": "Search for the best configuration by time, cost or energy.",
+        "learn": "Learn a model of mounted storage from measurements; predict task times.",
     },
 }

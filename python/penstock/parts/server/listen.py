@@ -33,7 +33,7 @@ def names_of_certificate(cert: Path | None, key: Path | None) -> frozenset[str]:
     """The subject alternative names of a certificate. Raises BadInput for an unusable certificate or key."""
     if cert is None:
         if key is not None:
-            raise BadInput("found --tls-key alone; expected --tls-cert with it")
+            raise BadInput("found --tls-key without --tls-cert; expected both")
         return frozenset()
     for option, path in (("--tls-cert", cert), ("--tls-key", key)):
         if path is not None and not path.is_file():

@@ -12,7 +12,5 @@ ROWS = {
     },
 }
 VERBS = {
-    "Look at results": {
-        "serve": "Browse traces down to every request, nodes and disks; the HTTP interface."
-    }
+    "Look at results": {"serve": "Browse traces, nodes and disks in a web browser; HTTP interface."}
 }

@@ -95,7 +95,7 @@ class _Session:
                 continue
             piece = self._process.stdout.read1(_PIECE)  # type: ignore[attr-defined]
             if not piece:
-                raise ValueError("it said nothing more")
+                raise ValueError("it printed nothing more")
             text += piece
             if len(text) > _MOST_REPLY:
                 raise ValueError("its answer is too long")

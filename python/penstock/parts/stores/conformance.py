@@ -91,7 +91,7 @@ class _Trial:
         if self._store.spec.watched:
             yield self._shown("DP=local by setxattr(2)", "setfattr", self._by_programs)
         yield self._plain("four files, four layouts", self._versatile)
-        yield self._plain("an unknown tag is kept", self._unknown)
+        yield self._plain("an unknown tag is stored", self._unknown)
         yield self._plain("a file with data is refused, or migrated", self._migrated)
         yield self._plain(f"{small_files} small files", partial(self._small, small_files))
         yield self._plain(f"{_WRITERS} writers of one directory", self._together)
@@ -106,7 +106,7 @@ class _Trial:
         if trouble.startswith("refused: "):
             reason = trouble.removeprefix("refused: ")
             declared = support.how == "refused" or support.partly
-            return Shown(cell, Support("refused", reason), declared, "refused when asked")
+            return Shown(cell, Support("refused", reason), declared, "refused when requested")
         if support.how == "refused":
             return Shown(cell, support, False, trouble or "it was taken up")
         return Shown(cell, support, not trouble, trouble or self._evidence)

@@ -33,10 +33,10 @@ ROWS = {
 }
 VERBS = {
     "Emulate storage and clusters": {
-        "store": "Have a real shared store on such nodes: MooseFS and others.",
+        "store": "Start a real shared store on virtual nodes: MooseFS and others.",
     },
     "Predict and choose": {
-        "workflow": "Run a workflow for real, on nodes with a store.",
-        "seed": "Find the service times of a real store, to predict it with.",
+        "workflow": "Run a workflow on virtual nodes with a shared store.",
+        "seed": "Measure the service times of a real store for predictions.",
     },
 }

@@ -64,7 +64,7 @@ def delivered(outcome: Outcome, width: float, run_ids: list[str] | None = None) 
         )
         axes.set_xlabel(f"time (s), {run_id}", fontsize=8)
         if index % columns == 0:
-            axes.set_ylabel("rate while at work (MB/s)")
+            axes.set_ylabel("rate while busy (MB/s)")
         style.grid(axes)
     if log:
         style.log_axis(grid[0][0].yaxis)

@@ -365,7 +365,7 @@ def costs(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     if cost is None:
         raise NotDrawn("a cost is a ratio of two levels of values above 0, and these are not")
     if len(cost.cells) < 2:
-        raise NotDrawn("one combination is told in a sentence")
+        raise NotDrawn("one combination is described in a sentence")
     cells = sorted(cost.cells, key=lambda cell: -cell.ratio)
     small = style.narrow(width)
     fig = style.figure(width, 0.85 + (0.4 if small else 0.27) * len(cells))

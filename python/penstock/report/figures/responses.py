@@ -97,7 +97,7 @@ def predictions(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
     rows = table[table["response"] == response.name]
     rows = rows[np.isfinite(rows["predicted"]) & np.isfinite(rows["measured_mean"])]
     if rows.empty:
-        raise NotDrawn(f"predictions.parquet has no judged prediction of {response.name}")
+        raise NotDrawn(f"predictions.parquet has no evaluated prediction of {response.name}")
     side = min(width, 5.2)
     fig = style.figure(side, side * 0.97)
     axes = fig.subplots()

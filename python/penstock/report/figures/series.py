@@ -138,7 +138,7 @@ def offsets(outcome: Outcome, width: float, run_ids: list[str] | None = None) ->
         axes.set_xlim(-0.02 * len(y), 1.02 * len(y))
         axes.set_ylim(-0.04 * top, 1.04 * top)
         unit = marks.byte_axis(axes.yaxis, 0, top, 5)
-        judged = ", ".join(f"{d}s {c}" for d, c in verdicts(outcome, run_id)) or "not judged"
+        judged = ", ".join(f"{d}s {c}" for d, c in verdicts(outcome, run_id)) or "not evaluated"
         axes.set_title(style.wrapped(judged, width / columns - 0.5, 9), fontsize=9)
         label = panel_title(outcome, run_id, width / columns)
         note = f"{run_id}: {label}\nshown {drawn:,} of {len(y):,}"
@@ -255,7 +255,7 @@ def fidelity(outcome: Outcome, width: float) -> Figure:
     """
     table = outcome.fidelity
     if table is None or table.empty:
-        raise NotDrawn("fidelity.parquet is not there or empty: no emulated disk was judged")
+        raise NotDrawn("fidelity.parquet is not there or empty: no emulated disk was evaluated")
     ratio = table["ratio"].astype(float)
     compared = table[np.isfinite(ratio)].assign(_x=ratio)
     limited = table[~np.isfinite(ratio)]
@@ -267,7 +267,7 @@ def fidelity(outcome: Outcome, width: float) -> Figure:
         limited = limited.iloc[:0].assign(_x=[])
     panels = [p for p in (compared, limited) if len(p)]
     if not panels:
-        raise NotDrawn("no metric of fidelity.parquet has both an asked and a delivered value")
+        raise NotDrawn("no metric of fidelity.parquet has both a requested and a delivered value")
     counts = [p["metric"].nunique() for p in panels]
     fig = style.figure(width, 0.6 + 0.5 * len(panels) + 0.27 * sum(counts))
     grid = fig.subplots(len(panels), 1, squeeze=False, height_ratios=[c + 0.3 for c in counts])
@@ -277,7 +277,7 @@ def fidelity(outcome: Outcome, width: float) -> Figure:
         is_ratio = rows is compared
         _strip(fig, axes, rows, is_ratio, seen)
         axes.set_xlabel(
-            f"delivered ÷ asked{gap}(1 = as asked; grey: within limits)"
+            f"delivered ÷ requested{gap}(1 = as requested; grey: within limits)"
             if is_ratio
             else f"share of its limit{gap}(below 1 is allowed)"
         )
@@ -323,7 +323,7 @@ def _strip(
                 linewidths=0.5,
             )
             seen.setdefault(label, dots)
-            unit = "of what was asked" if is_ratio else "of its limit"
+            unit = "of what was requested" if is_ratio else "of its limit"
             style.tips(
                 fig,
                 dots,

@@ -232,7 +232,7 @@ def _shown(run: TracedRun, path: str | None) -> Shown:
     ]
     name = printable(run.name(file["file_id"]))
     label = name if len(name) < 44 else "…" + name[-43:]
-    verdicts_text = ", ".join(judged) or "not judged"
+    verdicts_text = ", ".join(judged) or "not evaluated"
     every = max(1, -(-file["syncs"] // MOST_FLUSHES))
     flush_number, flush_t = (np.concatenate(c)[::every] for c in zip(*flushed, strict=True))
     return Shown(

@@ -165,7 +165,7 @@ def _unjudged(run: TracedRun, totals: dict[int, Totals]) -> list[_Row]:
 
 def _of_events(run: TracedRun, direction: str, row: _Row) -> dict[str, Any]:
     use = _cache(run.served_on(row.file_id, direction))
-    return {"direction": direction, "kind": "not judged", "sentence": "", "cache": use}
+    return {"direction": direction, "kind": "not evaluated", "sentence": "", "cache": use}
 
 
 def _cache(use: list[Served]) -> str:
@@ -251,7 +251,7 @@ def coverage(gathered: Gathered) -> str:
 
 
 _EVIDENCE = (
-    ("requests", "requests judged", "{:,.0f}"),
+    ("requests", "requests evaluated", "{:,.0f}"),
     ("confidence", "confidence", "{:.3f}"),
     ("consecutive_share", "start where the last one ended", "{:.4f}"),
     ("forward_share", "go forward", "{:.4f}"),

@@ -64,7 +64,7 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
     """
     slots = options.get("slots")
     if slots is not None and (not isinstance(slots, int) or isinstance(slots, bool) or slots < 1):
-        raise BadInput(f"{path}: found slots {slots!r}; expected a whole number, 1 or more")
+        raise BadInput(f"{path}: found slots {slots!r}; expected an integer, 1 or more")
     job = _Job(path)
     for place, line in _lines(path, job):
         job.take(place, line)

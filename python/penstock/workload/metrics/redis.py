@@ -58,7 +58,7 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
         if at is None:
             raise BadInput(
                 f"{path}: found a reading without server_time_usec; expected INFO of Redis 7 or newer, "
-                "or `server` among the sections asked for"
+                "or `server` among the requested sections"
             )
         rows.extend(
             (at, "redis", entity, metric, *_kind(metric), float(value))

@@ -100,7 +100,7 @@ def _side(side: Mapping[str, Any], version: tuple[int, int]) -> dict[str, Any]:
     converted = dict(side)
     if "io_kbytes" in side:
         if int(side["io_bytes"]) >> 10 != int(side["io_kbytes"]):
-            raise ValueError(f"io_bytes {side['io_bytes']} beside io_kbytes {side['io_kbytes']}")
+            raise ValueError(f"io_bytes {side['io_bytes']} with io_kbytes {side['io_kbytes']}")
     elif version < _BYTES:
         converted["io_bytes"] = int(side.get("io_bytes", 0)) * 1024
         if "bw" in side:

@@ -22,7 +22,7 @@ _TOGETHER = 0.1
 
 _UNKNOWN = (
     "fio does not say whether its {n} groups of jobs ran one after another; write stonewall=1 or "
-    "new_group=1, use fio 3.36, or give each group a run of its own"
+    "new_group=1, use fio 3.36, or run each group separately"
 )
 _DELAYED = "before fio 3.36 a report does not say when a job with {option} ran"
 

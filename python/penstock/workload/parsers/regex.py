@@ -43,7 +43,7 @@ def number(pattern: str, text: str, where: str, decimal: str = "") -> float:
     if around := _cut_from(last):
         raise PenstockError(
             f"found {shown!r} in {where} to be a part of {printable(around)!r}; expected an expression that "
-            "takes in the number from its first character to its last, or names what stands beside it"
+            "matches the number from its first character to its last, or names the text next to it"
         )
     try:
         return numerals.number(last[1], decimal, [m[1] for m in matches])

@@ -72,7 +72,7 @@ def what_is_missing(receipt: dict[str, Any]) -> str:
         unwritten = receipt["lost_unspooled"]
         what = f"{unwritten:,} operations could not be written and count as lost"
         if not unwritten:
-            what = "What is told beside the operations could not all be written"
+            what = "Some records other than operations could not be written"
         sentences.append(f"{what}: {receipt['spool_failure']}.")
     if receipt.get("marks_lost"):
         sentences.append(
@@ -99,7 +99,7 @@ def what_layers_miss(layers: Mapping[str, Any]) -> str:
         )
     without = sorted({str(what) for what in (layers.get("missing") or {}).values() if what})
     if without:
-        sentences.append(f"This kernel does not tell under the calls: {'; '.join(without)}.")
+        sentences.append(f"Below the calls, this kernel does not report: {'; '.join(without)}.")
     if misses_unseen(layers):
         sentences.append("Whatever was read counts as a hit of the page cache.")
     return " ".join(sentences)

@@ -145,14 +145,14 @@ def _closing(rows: list[Row], paths: dict[int, str], wall_ns: int, recording: Re
     else:
         rows = [row for row in rows if row["direction"] != "sync"]
         if not rows:
-            return "It neither read nor wrote; the source says nothing of the time of its flushes."
+            return "It neither read nor wrote; the source has no times of its flushes."
         top = max(rows, key=lambda row: row["done_bytes"])
         verdict, direction = top["together"], top["direction"]
         total = sum(row["done_bytes"] for row in rows if row["direction"] == direction)
         sentence = (
             f"{100 * top['done_bytes'] / max(total, 1):.0f} % of the bytes {_PAST[direction]}: "
             f"{size_text(verdict['median_size_bytes'])} {verdict['class']} {direction}s "
-            f"on {paths.get(top['file_id'])}; the source says nothing of their time."
+            f"on {paths.get(top['file_id'])}; the source has no times of them."
         )
     if recording.source.get("exact"):
         sentence += " Past the page cache: every call on the disk's files reached it."

@@ -317,7 +317,7 @@ def _of_memory(top: Mapping[str, Any], served: Served | None, flushed_ns: int) -
     why = {
         "cached": f"the page cache serves them: {fewer}",
         "ahead": f"the kernel has read ahead what they ask for: {fewer}",
-        "filled": "no device was asked for most of it, as in holes of a sparse file",
+        "filled": "no device served most of it, as in holes of a sparse file",
     }
     return why[most]
 

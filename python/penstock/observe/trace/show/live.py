@@ -255,7 +255,7 @@ def _shown(path: str) -> str:
 
 def _row_text(row: Row) -> str:
     verdict = row["verdict"]
-    kind = verdict["class"] if verdict else "not judged"
+    kind = verdict["class"] if verdict else "not evaluated"
     time_s = f" in {row['time_ns'] / 1e9:.3g} s" if row["time_ns"] else ""
     return f"{row['path']} {row['direction']} {kind}, {row['calls']} calls{time_s}"
 

@@ -140,14 +140,15 @@ def sentence(verdict: Row) -> str:
     """The verdict in words, with the number it rests on."""
     kind, n = verdict["class"], verdict["requests"]
     if kind == "insufficient":
-        return (
-            f"{counted(n, 'request')} {'is' if n == 1 else 'are'} too few to judge (32 are needed)"
-        )
+        return f"{counted(n, 'request')} {'is' if n == 1 else 'are'} too few to classify (32 are needed)"
     size = size_text(verdict["median_size_bytes"])
     evidence = verdict["evidence"]
     match kind:
         case "counted":
-            return f"{counted(n, 'request')}, {size} each in the mean; mode count does not judge their order"
+            return (
+                f"{counted(n, 'request')}, {size} each on average; mode count does not classify "
+                "their order"
+            )
         case "consecutive":
             why = f"{_percent(verdict['consecutive_share'])} start where the last one ended"
         case "reverse":

@@ -159,7 +159,9 @@ class BlackBoxModel:
                 notes=list(values["notes"]),
             )
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise BadInput(f"{where}: found no whole model ({error}); expected {SCHEMA}") from None
+            raise BadInput(
+                f"{where}: found an incomplete model ({error}); expected {SCHEMA}"
+            ) from None
 
     def save(self, path: Path) -> None:
         """Writes it as JSON."""

@@ -19,7 +19,7 @@ KINDS = {
     "scan": "read from one end to the other (also grep, table_scan): size [request, clients]",
     "write": "write from one end to the other: size [request, clients]",
     "skewed": "reads of a pattern, such as scans of rows: size, pattern [operation, request, clients]",
-    "mapreduce": "map_in, map_out, reduce_in, reduce_out (whole job), nodes, reducers [shared]",
+    "mapreduce": "map_in, map_out, reduce_in, reduce_out (all of the job), nodes, reducers [shared]",
 }
 _SAME = {"grep": "scan", "table_scan": "scan"}
 
@@ -185,7 +185,7 @@ def _value(name: str, text: str) -> Any:
         return value_of("request_bytes", text)
     if name in ("nodes", "reducers"):
         if not text.isdecimal() or int(text) < 1:
-            raise ValueError("a whole number of at least 1")
+            raise ValueError("an integer of at least 1")
         return int(text)
     if name == "overlap":
         share = float(text)

@@ -62,8 +62,8 @@ _EXPECTED = {
     "operation": "read or write",
     "pattern": "sequential, or skew-X-Y: X % of the requests on Y % of the data, such as skew-90-10",
     "access": "buffered (through the page cache) or direct",
-    "clients": "a whole number of clients beside the measured one, 0 to 256",
-    "request_bytes": "a size in whole 512 B, such as 4KiB",
+    "clients": "an integer number of clients in addition to the measured one, 0 to 256",
+    "request_bytes": "a multiple of 512 B, such as 4KiB",
     "data_bytes": "a size of at least 1 MiB, such as 64MiB",
 }
 

@@ -335,7 +335,7 @@ def _intervals(
     if n < 2:
         return "One seed: no interval."
     if all(r.low == r.high for r in ratios):
-        return f"The same on each of {n} seeds: nothing random tells them apart."
+        return f"The same on each of {n} seeds: they do not differ in anything random."
     texts = "; ".join(r.sure for r in ratios)
     return (
         f"{_integer_percent(exploration.settings.level)} intervals over {n} common seeds: {texts}."
@@ -384,7 +384,7 @@ def _calibration_notes(exploration: Exploration, best: Candidate) -> list[Point]
     half = calibration.half_width
     if half is None:
         lead = f"{calibration.message[0].upper()}{calibration.message[1:]}"
-        return [("Model", f"{lead}: what is told apart here is told apart in the model alone.")]
+        return [("Model", f"{lead}: what differs here differs in the model only.")]
     overlap = exploration.overlap
     in_sentence = overlap is not None and overlap.candidates
     notes = [] if in_sentence else [("Model", f"Calibrated: {calibration.message}.")]

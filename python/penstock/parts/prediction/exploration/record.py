@@ -174,8 +174,8 @@ class Record:
         if plan_file.is_file():
             if not resume:
                 raise BadInput(
-                    f"{self._directory} holds an exploration already; "
-                    "--resume goes on with it, -o names another directory"
+                    f"{self._directory} contains an exploration "
+                    "already; --resume continues it, -o names another directory"
                 )
             self._check_plan(plan_file, plan)
         elif resume:

@@ -298,7 +298,7 @@ def _pairs(c: Conditions) -> list[Reason]:
         return [Reason("few-predictions", "note", text)]
     if c.pairs == 0 and not c.own_calibration:
         text = (
-            "the interval comes from the simulation alone: no measured run calibrates it "
+            "the interval comes from the simulation only: no measured run calibrates it "
             f"({need:,} needed)"
         )
         return [Reason("not-calibrated", "note", text)]

@@ -51,7 +51,7 @@ def measured_badly(platform: Platform) -> list[Reason]:
     rough = [e.path for e in platform.estimates if not e.converged]
     clamped = [e.path for e in platform.estimates if e.clamped]
     if rough:
-        text = f"measured without reaching the precision asked for: {', '.join(rough)}"
+        text = f"measured without reaching the requested precision: {', '.join(rough)}"
         reasons.append(Reason("unconverged", "caution", text))
     if clamped:
         text = f"came out negative when measured and was set to 0: {', '.join(clamped)}"

@@ -52,7 +52,7 @@ def plane(exploration: Exploration) -> tuple[str, str]:
     """The two metrics of the scatter: time, and cost or energy."""
     others = [m for m in ("cost", "energy_j") if m in exploration.metrics]
     if not others:
-        raise NotDrawn("the platform has neither prices nor powers, so there is time alone")
+        raise NotDrawn("the platform has neither prices nor powers, so only time is available")
     return "makespan_s", others[0]
 
 

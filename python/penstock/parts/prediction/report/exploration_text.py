@@ -128,7 +128,7 @@ def compared_table(exploration: Exploration, most: int = 8) -> Table:
                 _VERDICTS[c.verdict],
             )
         )
-    columns = ("configuration", "#beside the best", "#seeds", "verdict")
+    columns = ("configuration", "compared with the best", "#seeds", "verdict")
     return Table("Near the best", columns, tuple(rows))
 
 

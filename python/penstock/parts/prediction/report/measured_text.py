@@ -29,11 +29,13 @@ def tables(prediction: Prediction) -> list[Table]:
         "low_s": prediction.interval.ends()["low"],
         "high_s": prediction.interval.ends()["high"],
     } | {k: m[k] for k in ("measured_s", "measured_low_s", "measured_high_s", "runs", "ratio")}
-    comparisons = [_table("Predicted beside measured", [run, *m["stages"]], m["level"])]
+    comparisons = [_table("Predicted and measured", [run, *m["stages"]], m["level"])]
     worst = sorted(m["tasks"], key=lambda r: -abs(r["error_s"]))[:TASKS]
     if worst:
         others = len(m["tasks"]) - len(worst)
-        title = "Tasks beside measured" + (f", the worst {len(worst)} by seconds" if others else "")
+        title = "Tasks, predicted and measured" + (
+            f", the worst {len(worst)} by seconds" if others else ""
+        )
         comparisons.append(_table(title, worst, m["level"]))
     return comparisons
 
@@ -113,7 +115,7 @@ def _cancelling(c: Row, overlap: bool) -> str:
     return (
         f"Stage errors cancel in the sum{beside}: {_names(c['over'])} too long by {over}, "
         f"{_names(c['under'])} too short by {under}. Of {gross} of errors the sum of the stages shows "
-        f"{net}: judge by the stages, not by the makespan."
+        f"{net}: compare the stages, not the makespan."
     )
 
 

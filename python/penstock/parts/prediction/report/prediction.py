@@ -92,7 +92,7 @@ def _energy(p: Prediction) -> prediction_text.Table | None:
         "app": "computing",
         "storage": "storage",
         "network": "network",
-        "capped": "taken away by the cap at peak power",
+        "capped": "removed by the cap at peak power",
     }
     total = p.energy.total_j or 1.0
     rows = [

@@ -154,7 +154,7 @@ def _of_files(workload: Workload) -> list[Problem]:
             elif o.file in unknown:
                 continue
             elif o.op == "read" and writers.get(o.file) == {i} and o.file not in preloaded | here:
-                text = f"{o.file!r}, which the task {task.name!r} reads before it alone writes it"
+                text = f"{o.file!r}, which the task {task.name!r} reads before its only writer"
                 faults.append(
                     Problem((*at, "file"), text, "a preloaded file, or one that is written before")
                 )

@@ -84,7 +84,7 @@ class SizeModel:
         if not (math.isfinite(self.spread) and 0 <= self.spread <= 5):
             raise BadInput(f"a spread of {self.spread}; a number from 0 to 5 is expected")
         if self.seed < 0:
-            raise BadInput(f"the seed {self.seed}; a whole number of at least 0 is expected")
+            raise BadInput(f"the seed {self.seed}; an integer of at least 0 is expected")
 
     @classmethod
     def parse(cls, text: str, seed: int = 1) -> SizeModel:

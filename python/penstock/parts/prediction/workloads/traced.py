@@ -78,7 +78,7 @@ def traced_workload(
         raise
     except (PenstockError, OSError, KeyError, ValueError) as error:
         reason = str(error).split("\n")[0]
-        raise BadInput(f"{paths[0]}: not a whole bundle: {reason}") from None
+        raise BadInput(f"{paths[0]}: an incomplete bundle: {reason}") from None
     notes = list(steps.notes)
     scale = _scale(steps, compute, notes)
     line = lineage(steps.table, steps.tasks, parted=order == "observed")
@@ -278,7 +278,7 @@ def replaced(workload: Workload, again: Workload) -> Workload:
         now = f"{after[name]} bytes" if name in after else "not written"
         raise BadInput(
             f"the output {name!r} of the stages {', '.join(sorted(changed))} was {was} and is {now} now; "
-            "trace the stages behind it again, too"
+            "trace the stages after it again, too"
         )
     gone = {task.name for task in workload.tasks if task.stage in changed}
     by_stage: dict[str, list[Task]] = {}

@@ -153,7 +153,7 @@ class CephFS:
         """Another layout: sizes, or the pool."""
         support = _SUPPORT.get(f"DP {value.kind}" if key == "DP" else key)
         if support is None:
-            return refused("CephFS knows nothing like it")
+            return refused("CephFS has no equivalent")
         if support.how == "refused":
             return support
         if not empty:
@@ -168,7 +168,7 @@ class CephFS:
         if why:
             return refused(why)
         if not set_layout(site, node, path, layout):
-            return refused("it has held data, and a layout is changed only before that")
+            return refused("it has contained data, and a layout can only be changed before that")
         return support
 
     def _with_pool(

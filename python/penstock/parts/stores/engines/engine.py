@@ -126,7 +126,7 @@ def _failed(
     """The error of a command that failed; no status where it took too long."""
     end = "took too long" if status is None else f"ended with status {status}"
     last = " | ".join(output.strip().splitlines()[-_LAST_LINES:])
-    return PenstockError(f"{node.name}: {what}: {argv[0]} {end}: {last or 'it said nothing'}")
+    return PenstockError(f"{node.name}: {what}: {argv[0]} {end}: {last or 'it printed nothing'}")
 
 
 def _too_much() -> PenstockError:

@@ -48,7 +48,7 @@ _SUPPORT = {
     "Replication": native("the number that the volume has; else refused", partly=True),
     "ChunkSize": emulated(_SHARDED, partly=True),
     "StripeWidth": emulated(
-        "1: the file is not sharded; else refused, as no number of nodes is sure by hash",
+        "1: the file is not sharded; else refused, because placement by hash guarantees no number of nodes",
         partly=True,
     ),
     "CacheSize": refused("the cache is the volume's, not of a file"),
@@ -277,7 +277,7 @@ class GlusterFS:
         self._lay(site, node, facts["path"], chunk, number)
         parts = self._parts(site, self._facts(site, node, path)["id"])
         if parts.sets != (number,) or parts.chunk_bytes != chunk:
-            return refused(f"{path} was made in another way than asked")
+            return refused(f"{path} was created in another way than requested")
         return _SUPPORT[key if key != "DP" else f"DP {value.kind}"]
 
     def _layout(
@@ -293,7 +293,7 @@ class GlusterFS:
             fits = SMALLEST <= value <= LARGEST
             return (value, None) if fits else refused(f"{value} bytes; {_SHARDED}")
         if key != "DP":
-            return _SUPPORT.get(key, refused("GlusterFS knows nothing like it"))
+            return _SUPPORT.get(key, refused("GlusterFS has no equivalent"))
         if value.kind == "scatter":
             size = value.chunks * chunk_bytes(facts["chunk"], own)
             return (size, None) if size <= LARGEST else refused(f"{size} bytes; {_SHARDED}")

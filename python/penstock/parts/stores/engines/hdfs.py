@@ -64,16 +64,20 @@ _SUPPORT = {
         "fuse-dfs is not packaged, its NFS gateway asks for an NFS client in the kernel"
     ),
     "chunk": native("the block size (dfs.blocksize), of 64 KiB or more"),
-    "stripe": refused("a block is whole on its nodes, and follows its writer"),
+    "stripe": refused(
+        "each node of a block has all of it, and the first copy is on the writer's node"
+    ),
     "replicas": native("dfs.replication"),
     "replication": native("always a chain from data node to data node"),
     "placement": native("local: the first copy with the writer, the others anywhere"),
-    "cache": refused("a client keeps nothing of what it read"),
+    "cache": refused("a client caches nothing that it reads"),
     "prefetch": emulated("what data nodes read ahead (dfs.datanode.readahead.bytes)"),
     "Replication": native("the file's own; what was written is copied later"),
     "ChunkSize": native(_BLOCK, partly=True),
-    "StripeWidth": refused("a block is whole on its nodes, and follows its writer"),
-    "CacheSize": refused("a client keeps nothing of what it read"),
+    "StripeWidth": refused(
+        "each node of a block has all of it, and the first copy is on the writer's node"
+    ),
+    "CacheSize": refused("a client caches nothing that it reads"),
     "deduplication": refused("HDFS keeps no block once for two files"),
     "setfattr": refused("no node mounts it, so no program sets attributes there"),
     "DP host": refused("a block goes to the writer's data node first, else anywhere"),
@@ -234,7 +238,7 @@ class HDFS:
             request(site, node, *arguments)
             return _SUPPORT[key]
         if key not in ("ChunkSize", "DP"):
-            return _SUPPORT.get(key, refused("HDFS knows nothing like it"))
+            return _SUPPORT.get(key, refused("HDFS has no equivalent"))
         if key == "DP" and value.kind == "host":
             return _SUPPORT["DP host"]
         if not empty:

@@ -27,7 +27,7 @@ _FIXED_CHUNKS = "chunks are as large as the file up to 64 MiB, and that is fixed
 
 _SUPPORT = {
     "chunk": refused(_FIXED_CHUNKS),
-    "stripe": refused("a chunk is whole on its servers"),
+    "stripe": refused("each server of a chunk has all of it"),
     "replicas": native("the goal of the root directory (mfssetgoal)"),
     "replication": native("always a chain from server to server"),
     "placement": native("always balanced: by free space and load of the servers"),
@@ -35,7 +35,7 @@ _SUPPORT = {
     "prefetch": emulated("an option of each mount, not of a file"),
     "Replication": native("the file's goal (mfssetgoal); what was written is copied later"),
     "ChunkSize": refused(_FIXED_CHUNKS),
-    "StripeWidth": refused("a chunk is whole on its servers"),
+    "StripeWidth": refused("each server of a chunk has all of it"),
     "CacheSize": refused("the cache is an option of the mount, not of a file"),
     "deduplication": refused("MooseFS keeps no chunk once for two files"),
     "setfattr": emulated(
@@ -45,7 +45,7 @@ _SUPPORT = {
     "DP collocation": emulated("a storage class with the label of the group's node"),
     "DP host": emulated("a storage class with the label of that node"),
     "DP scatter": refused(
-        "chunks of 64 MiB go one by one; several in a row cannot be kept together"
+        "chunks of 64 MiB are placed one by one; a row of several cannot be placed together"
     ),
 }
 
@@ -161,7 +161,7 @@ class MooseFS:
                 site.ask(node, ["mfssetgoal", str(value), path], what=f"{value} copies")
             return _SUPPORT["Replication"]
         if key != "DP":
-            return _SUPPORT.get(key, refused("MooseFS knows nothing like it"))
+            return _SUPPORT.get(key, refused("MooseFS has no equivalent"))
         if value.kind == "scatter":
             return native("as it is") if value.chunks == 1 else _SUPPORT["DP scatter"]
         if not empty:

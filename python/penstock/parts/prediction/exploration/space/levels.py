@@ -154,7 +154,7 @@ def _by(part: str, operator: str, by_text: str, unit: str) -> Decimal:
         return Decimal(1)
     by = quantity(by_text)
     if by is None or (operator == "*" and by.unit):
-        raise LevelFault(f"'{part.strip()}'", "a number behind / (step) or * (factor)")
+        raise LevelFault(f"'{part.strip()}'", "a number after / (step) or * (factor)")
     number = by.number
     if by.unit and by.unit != unit:
         if unit not in _BINARY or by.size is None:

@@ -160,7 +160,7 @@ def axis_of(name: str, raw: Any, position: Position) -> Axis:
                 or not isinstance(level, int)
                 or not 0 <= level <= _MOST_HOSTS
             ):
-                raise LevelFault(f"{show(level)} hosts", f"whole numbers from 0 to {_MOST_HOSTS}")
+                raise LevelFault(f"{show(level)} hosts", f"integers from 0 to {_MOST_HOSTS}")
     with_values = tuple(Level(show(v), ((name, v),), magnitude(v)) for v in levels)
     return Axis(name, with_values, position)
 
@@ -182,7 +182,7 @@ def _split(text: str, position: Position) -> Axis:
     for total in totals:
         parsed = quantity(str(total))
         if parsed is None or parsed.unit or not isinstance(total, int) or not 2 <= total <= 1000:
-            raise LevelFault(f"a total of {show(total)}", "whole numbers of hosts, 2 to 1000")
+            raise LevelFault(f"a total of {show(total)}", "integer numbers of hosts, 2 to 1000")
         for a in range(1, total):
             values = ((first, a), (second, total - a))
             levels.append(Level(f"{a}+{total - a}", values, a if len(totals) == 1 else None))

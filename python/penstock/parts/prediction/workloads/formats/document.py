@@ -20,7 +20,7 @@ from penstock.spec.source import Path, Position, Source, read_input, read_source
 #: mistakes told at once
 MOST_MISTAKES = 20
 
-#: of a whole number: what a float still holds
+#: of an integer: what a float still holds
 _MOST_DIGITS = 300
 
 _BLANK = re.compile(r"[ \t\n\r]*")

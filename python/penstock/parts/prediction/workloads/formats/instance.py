@@ -173,7 +173,7 @@ class _Reader:
         if integral and not isinstance(value, bool) and 0 <= value <= MOST_BYTES:  # type: ignore[operator]
             return int(value)  # type: ignore[arg-type]
         at = (*path, "sizeInBytes") if "sizeInBytes" in values else path
-        self.wrong(at, value, f"`sizeInBytes`, a whole number from 0 to 2^60, of {whose}")
+        self.wrong(at, value, f"`sizeInBytes`, an integer from 0 to 2^60, of {whose}")
         return None
 
     def execution(self, path: Path, row: dict[str, Any], job: Job) -> None:
@@ -259,7 +259,7 @@ class _Split(_Reader):
                 jobs[own].stage = category
         missing = len(jobs) - len(seen)
         if missing:
-            instance.notes.append(f"{missing} tasks have no execution: they compute nothing")
+            instance.notes.append(f"{missing} tasks have no execution, so they compute nothing")
 
 
 class _Flat(_Reader):

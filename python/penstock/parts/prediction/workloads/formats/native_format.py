@@ -168,19 +168,19 @@ class _Reader:
                 if not isinstance(value, str) or not value or unprintable(value):
                     self.wrong((*at, name), value, "a name")
             elif not _is_integer(value) or value < 1:
-                self.wrong((*at, name), value, "a whole number of at least 1")
+                self.wrong((*at, name), value, "an integer of at least 1")
             hints[name] = value
         if hints.get("placement") == "collocate" and "group" not in hints:
-            self.wrong((*at, "placement"), "collocate", "`group` beside placement collocate")
+            self.wrong((*at, "placement"), "collocate", "`group` with placement collocate")
         if hints.get("placement") == "host" and "host" not in hints:
-            self.wrong((*at, "placement"), "host", "`host` beside placement host")
+            self.wrong((*at, "placement"), "host", "`host` with placement host")
         return Hints(**hints)
 
     def size(self, at: Path, values: dict[str, Any], name: str, whose: str) -> int:
         value = values.get(name)
         if _is_integer(value) and 0 <= value <= MOST_BYTES:
             return int(value)
-        expected = f"a whole number of bytes from 0 to 2^60 ({whose})"
+        expected = f"an integer number of bytes from 0 to 2^60 ({whose})"
         self.wrong((*at, name), value, expected)
         return 0
 

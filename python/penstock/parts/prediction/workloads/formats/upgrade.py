@@ -92,7 +92,7 @@ def instance_of(workload: Workload) -> dict[str, Any]:
     ]
     instance: dict[str, Any] = {
         "name": workload.name,
-        "description": "A workload of penstock; its operations are kept in the properties `penstock`",
+        "description": "A workload of penstock; its operations are in the properties `penstock`",
         "schemaVersion": VERSION,
         "runtimeSystem": {"name": "penstock", "version": version()},
         OWN: {"name": workload.name, "files": [file.to_dict() for file in workload.files]},

@@ -125,7 +125,7 @@ def _time_notes(jobs: list[Job], io_share: float | None) -> list[str]:
     timed = [job for job in jobs if job.runtime_s is not None]
     notes = []
     if timed and io_share is not None:
-        notes.append(f"computing is {1 - io_share:.0%} of the run times, as was asked for")
+        notes.append(f"computing is {1 - io_share:.0%} of the run times, as requested")
     elif timed:
         n_with_cpu = sum(job.avg_cpu is not None and job.avg_cpu > 0 for job in timed)
         if n_with_cpu:
@@ -136,7 +136,7 @@ def _time_notes(jobs: list[Job], io_share: float | None) -> list[str]:
                 "included (no avgCPU; --io-share says another share)"
             )
     elif not timed:
-        notes.append("no run times: the tasks compute nothing")
+        notes.append("no run times, so the tasks compute nothing")
     many = sum(job.cores > 1 for job in jobs)
     if many:
         most = max(job.cores for job in jobs)

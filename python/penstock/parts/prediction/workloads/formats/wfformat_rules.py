@@ -54,7 +54,7 @@ FOREIGN = (
             "energyInKWh": "`energy`",
             "avgPowerInW": "`avgPower`",
             "machines": "`machine`, one text",
-            "executedAt": "`executedAt` of the workflow alone",
+            "executedAt": "only the `executedAt` of the workflow",
         },
     ),
     Foreign(_FLAT, "workflow.tasks.[].files.[]", "1.5", {"id": "`name`"}),
@@ -198,7 +198,7 @@ def _metrics(document: Document) -> None:
                 value = values.get(name, 0)
                 if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                     fault = f"{shown(value)} as `{name}`"
-                    document.mistake((*path, name), fault, "a whole number of at least 0")
+                    document.mistake((*path, name), fault, "an integer of at least 0")
 
 
 def metric_notes(document: Document, tasks: int, sizes: Mapping[str, int]) -> list[str]:
