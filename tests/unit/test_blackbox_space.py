@@ -110,7 +110,7 @@ def test_the_study_says_how_much_room_it_needs(tmp_path: Path) -> None:
         ("clients=-1", "0 to 256"),
         ("clients=1,two", "found 'two'"),
         ("request=4k", "4KiB"),
-        ("request=100B", "whole 512 B"),
+        ("request=100B", "multiple of 512 B"),
         ("size=1kB", "at least 1 MiB"),
         ("pattern=skew-100-0", "skew-X-Y"),
         ("operation=trim", "read or write"),

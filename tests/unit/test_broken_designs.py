@@ -66,8 +66,8 @@ def test_a_broken_fraction_tells_no_effect(tmp_path: Path) -> None:
 def test_a_full_design_says_what_it_assumes(tmp_path: Path) -> None:
     result = analysed(orders(LOST[0]), tmp_path)
     assert (
-        "Of the 16 combinations, 1 has no valid run (t13): what is said of effects on orders holds only if "
-        "the interaction of all 4 factors is 0, which these runs cannot tell"
+        "Of the 16 combinations, 1 has no valid run (t13): statements about effects on orders hold only if "
+        "the interaction of all 4 factors is 0, which these runs do not show"
     ) in " ".join(result.answer)
     assert "effect-dominant" not in {f.code for f in result.findings}
     assert "nan" not in said(result)

@@ -308,7 +308,7 @@ def test_own_treatments_of_a_file_are_frozen_with_the_study(tmp_path: Path):
         ("a,b\nx,9\n", "row 1: a level of b"),
         ("a,c\nx,1\n", "row 1: a level for each of a, b"),
         ("a,b\nx\n", "own.csv:2: 1 values"),
-        ("a,b\nx,1\ny,2\n", "tell the main effects apart"),
+        ("a,b\nx,1\ny,2\n", "separate the main effects"),
         ("", "lines"),
     ],
 )
@@ -324,7 +324,7 @@ def test_bad_tables_are_refused(tmp_path: Path, content: str, says: str):
         ("{kind: plackett-burman}", "two levels for every factor"),
         ("{kind: {plackett-burman: {rums: 12}}}", "unknown option 'rums'.*did you mean 'runs'"),
         ("{kind: {sobol: {}}}", "runs: how many"),
-        ("{kind: {d-optimal: {runs: 2}}}", "whole number from 4 to 6"),
+        ("{kind: {d-optimal: {runs: 2}}}", "an integer from 4 to 6"),
         ("{kind: {d-optimal: {model: cubic}}}", "main, pairs, quadratic"),
         ("{kind: full, forbidden: [{c: x}]}", "a factor: a or b"),
         ("{kind: full, forbidden: [{a: z}]}", "a level of a"),

@@ -223,7 +223,7 @@ def test_a_pilot_takes_the_place_of_the_guess(tmp_path: Path):
         ("{purpose: screen, forbidden: [{f0: 1}]}", "two factors or more"),
         ("{kind: full, forbidden: [{f0: 1, f1: [1, 2]}]}", "never runs a level of f0.*fewer"),
         ("{kind: {d-optimal: {keep: [1, 2]}}}", "keep, row 1"),
-        ("{kind: {d-optimal: {runs: true}}}", "whole number from 7 to 64"),
+        ("{kind: {d-optimal: {runs: true}}}", "an integer from 7 to 64"),
         ("{purpose: explore}", "screen, estimate, optimise or compare"),
         ("{budget: {runs: 0}}", "at least 2"),
     ],

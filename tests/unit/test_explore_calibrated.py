@@ -97,7 +97,7 @@ def test_what_the_best_can_lose_is_told() -> None:
 def test_without_measured_runs_the_model_alone_decides_and_says_so() -> None:
     found, rec = asked(None)
     assert rec.state == "decided"
-    assert any("No measured run calibrates" in n and "the model alone" in n for n in rec.notes)
+    assert any("No measured run calibrates" in n and "the model only" in n for n in rec.notes)
     few, told = asked(0.5, n=8)
     assert told.state == "decided", "eight are too few to say anything"
     assert any("Insufficient calibration: 8 measured runs, 9 needed" in n for n in told.notes)

@@ -68,7 +68,7 @@ def test_numbers_and_candidates_are_inverse() -> None:
         ("hosts.app.count=18..2", 17, "'18..2'", "smaller end first"),
         ("hosts.app.count=a..b", 17, "'a..b'", "a range of two numbers"),
         ("hosts.app.count=1,1", 17, "the level 1 twice", "each level once"),
-        ("hosts.app.count=1.5", 17, "1.5 hosts", "whole numbers"),
+        ("hosts.app.count=1.5", 17, "1.5 hosts", "integers"),
         ("store.chunk=256KiB..4MiB", 13, "more than 1000 levels", "a factor"),
         ("store.chunk=1 s..2 h", 13, "'1 s..2 h'", "the same unit"),
         ("a.b=", 5, "nothing", "levels such as"),

@@ -260,10 +260,10 @@ def test_seconds_of_a_file_are_judged_by_the_interval_that_is_said(tmp_path: Pat
         got = server.penstock("get", "nd", "-m", "v")
         assert (got.returncode, len(got.stdout.splitlines())) == (0, 7)
         assert "1 series is not known to be complete" in got.stderr
-        assert "v: unknown, 6 points; its source told no interval" in got.stderr
+        assert "v: unknown, 6 points; its source states no interval" in got.stderr
         got = server.penstock("get", "told", "-m", "v")
         assert "v: partial, 6 of 60 points; 54 lost in 2 gaps, the longest" in got.stderr
-        with pytest.warns(penstock.PartialData, match="told no interval"):
+        with pytest.warns(penstock.PartialData, match="states no interval"):
             penstock.series("nd", "v", server=server.url)
         # drawn with a word, and not drawn
         for name, status, words in (

@@ -91,8 +91,8 @@ def test_max_takes_both_ways_back(tmp_path: Path, word: str, key: str) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("latency=max jitter=1ms", "found a jitter beside it"),
-        ("out=1Mbit/s bandwidth=2Mbit/s", "said twice"),
+        ("latency=max jitter=1ms", "found a jitter with it"),
+        ("out=1Mbit/s bandwidth=2Mbit/s", "given twice"),
         ("distribution=gauss", "one of constant, uniform"),
     ],
 )
@@ -102,7 +102,7 @@ def test_words_that_contradict_each_other_are_refused(words: str, expected: str)
 
 
 def test_one_direction_beside_both_is_refused() -> None:
-    with pytest.raises(BadInput, match="found in_delay beside it"):
+    with pytest.raises(BadInput, match="found in_delay with it"):
         check_patch({"latency": 0.05, "in_delay": 0.01})
     with pytest.raises(BadInput, match="a share of packets"):
         check_patch({"latency": 0.05, "loss": 2})

@@ -115,7 +115,7 @@ def test_max_takes_a_limit_away() -> None:
         ("a speed=3", "found 'speed'; expected one of cpus"),
         ("a memory=3", "a size with its unit"),
         ("a disk.d.limits.read=5MB", "a bandwidth"),
-        ("a cpus=1 cpus=2", "said twice"),
+        ("a cpus=1 cpus=2", "given twice"),
         ("a cpuset=x", "processors such as"),
         ("a link.speed=1", "found 'link.speed'"),
     ],

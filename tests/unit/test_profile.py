@@ -142,7 +142,7 @@ def test_a_profile_faster_than_the_host_is_refused_with_the_nearest_time_scale()
     with pytest.raises(BadInput) as error:
         check_honourable(ssd, host)
     nearest = nearest_honest_time_scale(ssd, host)
-    assert f"nearest honest time_scale is {nearest:g}" in str(error.value)
+    assert f"nearest sustainable time_scale is {nearest:g}" in str(error.value)
     check_honourable(scaled(ssd, nearest), host)
     with pytest.raises(BadInput):
         check_honourable(scaled(ssd, nearest / 2), host)
@@ -159,8 +159,8 @@ def test_what_is_honest_only_for_programs_that_ask_for_little_is_said() -> None:
     nearest = nearest_honest_time_scale(ssd, host)
     assert nearest > fast
     words = too_fast_when_loaded(scaled(ssd, fast), host)
-    assert f"at time_scale {fast:g} is honest only for programs that ask less" in words
-    assert "programs beside it get 10,000/s" in words
+    assert f"at time_scale {fast:g} is accurate only for programs that request less" in words
+    assert "busy programs get 10,000/s" in words
     assert f"at time_scale {nearest:g} any program gets" in words
     assert too_fast_when_loaded(scaled(ssd, nearest), host) == ""
     assert too_fast_when_loaded(scaled(ssd, nearest / 2), host) != ""

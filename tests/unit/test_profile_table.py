@@ -189,7 +189,7 @@ def test_a_class_of_one_size_takes_the_rate_of_the_other(tmp_path: Path) -> None
         ("operation,pattern,size,rate\nread,random,4KiB,1 MB/s,7\n", "found 5 values; expected 4"),
         (
             "operation,pattern,size,rate,depth\nread,random,4KiB,1 MB/s,x\n",
-            "found 'x'; expected a whole",
+            "found 'x'; expected an integer",
         ),
         (
             "operation,pattern,size,rate\nread,,4KiB,1 MB/s\n",

@@ -72,11 +72,11 @@ def test_a_plan_says_what_run_would_refuse(tmp_path: Path, monkeypatch: pytest.M
         "penstock run refuses this: profile sata-ssd at time_scale 1 is faster"
     )
     honest = time_scales(FLOOR)["sata-ssd"]
-    assert f"nearest honest time_scale is {honest:g}" in refused
+    assert f"nearest sustainable time_scale is {honest:g}" in refused
     between = time_scales(HostFloor(**{**asdict(FLOOR), "loaded_iops": 30_000}))["sata-ssd"]
     assert between < honest
     (warned,) = said(tmp_path, between)
-    assert f"at time_scale {between:g} is honest only for programs that ask less" in warned
+    assert f"at time_scale {between:g} is accurate only for programs that request less" in warned
     assert said(tmp_path, honest) == []
 
 

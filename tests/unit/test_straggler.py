@@ -134,7 +134,7 @@ def test_processors_count_against_what_the_node_has(tmp_path: Path) -> None:
 def test_none_is_named_where_none_stands_out(tmp_path: Path, loads: Any) -> None:
     (found,) = said(out(tmp_path / "o", loads))
     assert found.code == "straggler-none"
-    assert "no node stands out" in found.statement
+    assert "no node limits the run" in found.statement
 
 
 def test_runs_that_differ_name_nobody(tmp_path: Path) -> None:

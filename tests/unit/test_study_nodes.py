@@ -223,5 +223,5 @@ def test_where_a_shared_store_is_mounted_is_what_its_name_stands_for():
     ],
 )
 def test_nothing_else_has_the_name_of_the_shared_store(text: str, line: int, said: str):
-    with pytest.raises(BadInput, match=rf"s\.yaml:{line}:\d+: found {said} beside a shared store"):
+    with pytest.raises(BadInput, match=rf"s\.yaml:{line}:\d+: found {said} with a shared store"):
         study(text)

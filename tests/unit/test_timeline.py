@@ -255,6 +255,6 @@ def test_power_cuts_are_made_by_the_supervisor_and_refused_where_there_are_none(
     held.disks.refuses = "data-1"
     with pytest.raises(BadInput, match="throttled"):
         events.add([cut])
-    with pytest.raises(BadInput, match="alone"):
+    with pytest.raises(BadInput, match="only key"):
         events.add([Event(When(0), "disk", {"power_cut": True, **SLOW}, name="d")])
     events.stop()

@@ -393,7 +393,7 @@ def test_what_the_kernel_does_not_tell_is_in_the_summary() -> None:
         {"seen": 9, "lost": 2, "missing": {"mm_filemap_add_to_page_cache": "page-cache misses"}}
     )
     assert "2 of 9 records" in said
-    assert "does not tell under the calls: page-cache misses." in said
+    assert "Below the calls, this kernel does not report: page-cache misses." in said
     assert said.endswith("counts as a hit of the page cache.")
 
 

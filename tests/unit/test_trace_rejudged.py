@@ -81,7 +81,7 @@ def test_the_conclusion_comes_first_and_what_is_too_little_is_counted(
     assert "too few" not in lines[-1]
     short = tmp_path / "short"
     write_bundle(short, [event(n, offset_bytes=4096 * n, latency_ns=900) for n in range(5)])
-    assert analyse(short)[1].splitlines()[-1].startswith("and 1 with too few requests to judge")
+    assert analyse(short)[1].splitlines()[-1].startswith("and 1 with too few requests to evaluate")
 
 
 def test_without_single_calls_the_recorded_verdicts_stand(tmp_path: Path, analyse: Said) -> None:

@@ -202,7 +202,7 @@ def _served(source: str, calls: int, ns: int) -> Served:
     [
         ("cached", "the page cache serves them"),
         ("ahead", "the kernel has read ahead what they ask for"),
-        ("filled", "no device was asked for most of it"),
+        ("filled", "no device served most of it"),
         ("device", "(100 % of them waited for the device)"),
     ],
 )

@@ -108,7 +108,7 @@ FOREIGN = [
     ("1.4", "workflow.tasks.1", {"energyInKWh": 2}, "`energyInKWh`, which", "`energy` in 1.4"),
     ("1.4", "workflow.tasks.1", {"avgPowerInW": 2}, "`avgPowerInW`, which", "`avgPower` in 1.4"),
     ("1.4", "workflow.tasks.1", {"machines": ["n1"]}, "`machines`, which", "`machine`, one text"),
-    ("1.4", "workflow.tasks.1", {"executedAt": "x"}, "`executedAt`, which", "workflow alone"),
+    ("1.4", "workflow.tasks.1", {"executedAt": "x"}, "`executedAt`, which", "of the workflow"),
     ("1.4", "workflow.tasks.1.files.0", {"id": "a"}, "`id`, which WfFormat 1.5", "`name` in 1.4"),
     ("1.4", "workflow.machines.0.cpu", {"coreCount": 1}, "`coreCount`, which", "`count` in 1.4"),
     ("1.4", "workflow.machines.0.cpu", {"speedInMHz": 1}, "`speedInMHz`, which", "`speed` in 1.4"),

@@ -39,8 +39,7 @@ def command(
     table: Path | None = typer.Argument(
         None,
         metavar="TABLE|PROFILE",
-        help="After `fit`: a CSV or YAML table of sizes and rates. After `show`, `check`: a ready profile's "
-        "name or a profile file.",
+        help="With fit: a CSV or YAML table of sizes and rates. With show or check: a profile.",
     ),
     output: Path | None = typer.Option(
         None,
@@ -59,7 +58,7 @@ def command(
 ) -> None:
     """Measure DIRECTORY's device with fio (direct I/O) and fit a storage profile; or fit TABLE.
 
-    `list` names the ready ones, `show` says what one is, `check` whether a file is one and can be had here.
+    `list` lists ready profiles, `show` prints one, `check` validates a file and tests it on this host.
     """
     what = str(directory)
     listing = what == "list" and table is None and not directory.is_dir()

@@ -96,7 +96,7 @@ def cautions(
     if any(disk.profile is not None for node in study.platform.nodes for disk in node.disks):
         sentences.append(
             "Disks are emulated: results apply to the real device as far as the profile does; "
-            "runs whose disk did not deliver what its profile specifies are excluded."
+            "runs whose disk did not deliver what its profile specifies are degraded or excluded."
         )
     return sentences
 

@@ -132,8 +132,8 @@ def too_fast_when_loaded(profile: StorageProfile, host_floor: HostLimits) -> str
     nearest = nearest_honest_time_scale(profile, host_floor)
     return (
         f"profile {profile.name} at time_scale {profile.time_scale:g} is accurate only for programs that "
-        f"request less than the host can deliver ({text}); runs that request more are host-saturated and "
-        f"excluded; at time_scale {nearest:g} every program gets the specified times"
+        f"request less than the host can deliver ({text}); runs that request more are degraded "
+        f"or excluded; at time_scale {nearest:g} every program gets the specified times"
     )
 
 

@@ -59,8 +59,8 @@ def stragglers(outcome: Outcome) -> Iterator[Finding]:
         yield Finding(
             "straggler-none",
             "info",
-            f"In {len(without)} of {len(by_treatment)} treatments{where} no node is busy longer than the "
-            f"others: in a typical run {what} is busiest, for {percent(top.busy_ns / first.wall_ns)} of the "
+            f"In {len(without)} of {len(by_treatment)} treatments{where} no node limits the "
+            f"run: typically {what} is busiest, for {percent(top.busy_ns / first.wall_ns)} of the "
             f"time and {times(first.ratio)} as long as anything on the next node ({second.node}).",
             {"table": "disk_stats", "run_id": [row.run_id for row in rows]},
         )

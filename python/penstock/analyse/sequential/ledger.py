@@ -130,7 +130,7 @@ def _unjudged(outcome: Outcome, number: int, complete: int, rows: list[dict[str,
         "confirmation",
         "warning",
         f"It is not known if the choice is better: {complete} of {counted(planned, 'fresh pair')} "
-        f"{'is' if complete == 1 else 'are'} whole, and two at least are needed; {lost}.",
+        f"{'is' if complete == 1 else 'are'} complete; at least two are needed; {lost}.",
         {"table": "runs", "stage": number, "run_id": [r["run_id"] for r in rows]},
         "Repeat both settings in interleaved runs before you rely on the choice.",
     )
