@@ -126,7 +126,7 @@ def _sentence(outcome: Outcome, terms: Terms, response: str) -> str:
         )
     if assumed:
         return (
-            f"Of the {_planned(outcome)}, {_have_none(lost)}: what is said of effects on {{}} holds only if "
+            f"Of the {_planned(outcome)}, {_have_none(lost)}: statements about effects on {{}} hold only if "
             f"{_long(outcome, assumed)} 0, which these runs do not show."
         )
     terms_text = [term_text(n) for n in names[:_MOST_NAMED]]
