@@ -87,7 +87,7 @@ def collect(ports: list[int], interval_s: float, seconds: float) -> dict[str, An
         "missed": sum(t.missed for t in good),
         "failed": sum(t.failed for t in good),
         "late": sum(t.late for t in good),
-        "told": scraper.intake.receipt.told,
+        "told": scraper.intake.receipt.errors,
         "cores": cores,
         "slow": [slow.due, slow.missed],
         "page": [page.due, page.failed],

@@ -120,7 +120,7 @@ def test_its_counters_are_those_of_what_was_done_and_a_node_that_stands_still_is
 
         node.signal(signal.SIGSTOP)
         try:
-            told = collecting.collectors["db"].intake.receipt.told  # type: ignore[attr-defined]
+            told = collecting.collectors["db"].intake.receipt.errors  # type: ignore[attr-defined]
             waited(lambda: any("did not end in 15 s" in line for line in told))
         finally:
             node.signal(signal.SIGCONT)

@@ -149,7 +149,7 @@ def test_what_collectd_sends_is_what_collectd_wrote(tmp_path: Path) -> None:
         # at its end it sends and writes what it holds back
         until(lambda: receiver.intake.receipt.stored == receiver.intake.receipt.received)
         time.sleep(1.0)
-    assert not receiver.intake.receipt.refused, receiver.intake.receipt.told
+    assert not receiver.intake.receipt.refused, receiver.intake.receipt.errors
     truth = written(tmp_path / "csv")
     assert len(truth) >= 12
     kept: dict[str, dict[int, float]] = {}

@@ -94,7 +94,7 @@ def test_an_experiment_with_a_real_prometheus_is_complete(tmp_path: Path) -> Non
     receipt = receiver.intake.receipt
     assert counted.get("samples_failed_total", 0) == 0
     assert receipt.received >= counted["samples_total"]
-    assert set(receipt.refused) <= {"not finite", "stale"}, receipt.told
+    assert set(receipt.refused) <= {"not finite", "stale"}, receipt.errors
     assert receipt.refused["stale"] >= 1
     assert not receipt.refused_messages
     made = recorded(spool.batches(), start_ns, end_ns)

@@ -199,7 +199,7 @@ def test_its_daemons_count_what_was_written_and_read(store: Ground) -> None:
         said: Any = json.loads(within(store, "n-0", asked))
         watched.polled()
         assert before <= said["osd"]["op_w"] <= watched.values("ceph_osd_op_w", "osd.0")[-1]
-    assert (watched.receipt.told, watched.receipt.counted["failed"]) == ([], 0)
+    assert (watched.receipt.errors, watched.receipt.counted["failed"]) == ([], 0)
     # beside the file's bytes there are those of names
     assert SIZE <= watched.grown("ceph_osd_op_w_in_bytes") < SIZE + 2**20
     assert SIZE <= watched.grown("ceph_osd_op_r_out_bytes") < SIZE + 2**20
@@ -239,7 +239,7 @@ def test_a_node_that_dies_leaves_two_copies_readable(store: Ground) -> None:
         watched.until(lambda: watched.values("ceph_success", "osd.3")[-1] == 0.0)
         watched.polled("osd.3", 4)
     # of the dead one nothing is expected once its socket is gone, and the others go on
-    assert "n-3 osd.3: its socket is gone" in watched.receipt.told
+    assert "n-3 osd.3: its socket is gone" in watched.receipt.errors
     assert watched.values("ceph_success", "osd.3").count(0.0) >= 4
     made = watched.made()
     host_of = {r["series_id"]: json.loads(r["labels"])["host"] for r in made.series.to_pylist()}

@@ -114,7 +114,7 @@ def test_what_is_no_statistics_is_counted_and_the_poller_lives(
 
     poller = polled(sink, until, command=command, statistics=["tablestats"])
     receipt = poller.intake.receipt
-    assert any(said in told for told in receipt.told), receipt.told
+    assert any(said in told for told in receipt.errors), receipt.errors
     success = [r["float"] for r in sink.rows() if r["metric"] == "cassandra_success"]
     assert success.count(0.0) == receipt.counted["failed"]
     # what failed before the first success was due, too
@@ -133,7 +133,7 @@ def test_a_nodetool_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> 
         statistics=["tpstats"],
         timeout_s=2,
     )
-    assert "tpstats: nodetool did not end in 2 s" in poller.intake.receipt.told
+    assert "tpstats: nodetool did not end in 2 s" in poller.intake.receipt.errors
     check_ended(tmp_path / "children")
 
 
@@ -181,7 +181,8 @@ def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
         command=[str(tmp_path / "none")],
     )
     assert (
-        f"tablestats: {tmp_path / 'none'}: No such file or directory" in poller.intake.receipt.told
+        f"tablestats: {tmp_path / 'none'}: No such file or directory"
+        in poller.intake.receipt.errors
     )
 
 

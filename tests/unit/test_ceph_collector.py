@@ -63,7 +63,7 @@ def test_every_poll_keeps_what_an_osd_counted(tmp_path: Path) -> None:
     assert one.asked[:2] == ["perf schema", "perf dump"]
     assert set(one.asked[2:]) == {"perf dump"}
     receipt = poller.intake.receipt
-    assert (receipt.counted["failed"], receipt.told) == (0, [])
+    assert (receipt.counted["failed"], receipt.errors) == (0, [])
     for row in run.made().series.to_pylist():
         assert row["expected"] - row["stored"] == receipt.counted["missed"], row["metric"]
         assert row["resets"] == row["restarts"] == 0
@@ -135,7 +135,7 @@ def test_an_answer_that_is_none_is_a_point_that_is_lost(
         lambda _: run.values("ceph_success")[-1] == 1.0,
     )
     receipt = poller.intake.receipt
-    assert any(told in one for one in receipt.told), receipt.told
+    assert any(told in one for one in receipt.errors), receipt.errors
     failed = run.values("ceph_success").count(0.0)
     assert failed == receipt.counted["failed"] > 0
     row = run.series("ceph_osd_op_w")
@@ -152,7 +152,7 @@ def test_a_daemon_that_hangs_holds_up_no_other(tmp_path: Path, osd: FakeDaemon) 
         poller = run.until(lambda _: len(run.values("ceph_osd_op_w", other)) >= 2)
     assert set(run.values("ceph_success")) == {0.0}
     assert set(run.values("ceph_success", other)) == {1.0}
-    assert poller.intake.receipt.told == ["osd.0: no answer in 0.2 s"]
+    assert poller.intake.receipt.errors == ["osd.0: no answer in 0.2 s"]
 
 
 def test_while_its_socket_is_gone_nothing_is_lost(tmp_path: Path, osd: FakeDaemon) -> None:
@@ -169,7 +169,7 @@ def test_while_its_socket_is_gone_nothing_is_lost(tmp_path: Path, osd: FakeDaemo
         lambda _: run.values("ceph_osd_op_w")[-1] == 1.0,
     )
     anew[0].end()
-    assert "osd.0: its socket is gone" in poller.intake.receipt.told
+    assert "osd.0: its socket is gone" in poller.intake.receipt.errors
     row = run.series("ceph_osd_op_w")
     # a poll may have found the socket while it was being bound, or unlinked
     assert row["expected"] - row["stored"] <= 2 + poller.intake.receipt.counted["missed"]
@@ -183,7 +183,7 @@ def test_while_its_socket_is_gone_nothing_is_lost(tmp_path: Path, osd: FakeDaemo
 def test_a_daemon_that_was_killed_leaves_a_gap(tmp_path: Path, osd: FakeDaemon) -> None:
     run = Run(tmp_path)
     poller = run.until(run.polls(2), done(osd.kill), run.polls(8))
-    assert "osd.0: nobody listens at its socket" in poller.intake.receipt.told
+    assert "osd.0: nobody listens at its socket" in poller.intake.receipt.errors
     row = run.series("ceph_osd_op_w")
     assert row["expected"] - row["stored"] >= 7
     assert row["verdict"] == "partial"
@@ -204,7 +204,7 @@ def test_a_socket_that_was_left_behind_is_no_daemon(tmp_path: Path, osd: FakeDae
         lambda _: len(run.values("ceph_success", other)) >= 3,
     )
     late[0].end()
-    (told,) = poller.intake.receipt.told
+    (told,) = poller.intake.receipt.errors
     assert re.fullmatch(r"client.admin 3\d: nobody listens at its socket, and at 1 more", told)
     assert poller.intake.receipt.counted["failed"] == 0
     rows = [r for r in run.made().series.to_pylist() if r["labels"] == other]
@@ -293,7 +293,7 @@ def test_names_that_nobody_should_have(tmp_path: Path, osd: FakeDaemon) -> None:
         "ceph_osd_op_w_",
     }
     assert len(metrics) <= MOST_COUNTERS
-    assert "counters more than 5000" in " ".join(poller.intake.receipt.told)
+    assert "counters more than 5000" in " ".join(poller.intake.receipt.errors)
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_of_two_sockets_of_one_daemon_the_newer_is_asked(tmp_path: Path) -> None
         run = Run(tmp_path)
         poller = run.until(lambda _: len(run.values("ceph_osd_op_w")) >= 2)
     assert set(run.values("ceph_success")) == {1.0}
-    assert poller.intake.receipt.told == []
+    assert poller.intake.receipt.errors == []
 
 
 def test_where_there_is_no_socket_it_waits(tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_where_there_is_no_socket_it_waits(tmp_path: Path) -> None:
     run = Run(tmp_path, sockets=[str(tmp_path / "*.asok"), str(tmp_path / "none-*")])
     poller = run.until(lambda p: p.intake.receipt.counted["due"] >= 3)
     assert not run.sink.rows()
-    assert any("found no socket" in told for told in poller.intake.receipt.told)
+    assert any("found no socket" in told for told in poller.intake.receipt.errors)
 
 
 def test_points_that_cannot_be_kept_are_lost_and_it_lives(tmp_path: Path, osd: FakeDaemon) -> None:

@@ -33,7 +33,7 @@ from penstock.host.processes.daemon import say_ready
 from penstock.observe.observer import Seen, Watched
 from penstock.parts.monitoring import collect
 from penstock.parts.monitoring.collect import SPOOL, CollectObserver
-from penstock.parts.monitoring.collectors.collector_process import InRoom, Room
+from penstock.parts.monitoring.collectors.collector_process import Budget, Budgeted
 from penstock.parts.monitoring.collectors.settings import mistakes, variable
 from penstock.parts.monitoring.experiments.points import Batch, Closed, points
 from penstock.parts.monitoring.experiments.recorded import recorded_in
@@ -316,8 +316,8 @@ def test_who_is_no_longer_waited_for_says_ready_to_nobody() -> None:
 
 def test_a_flood_is_kept_up_to_its_room(tmp_path: Path) -> None:
     spool = Spool.create(tmp_path / "s")
-    room = Room(points=10, bytes_=1 << 20, sources=2)
-    sink = InRoom(spool.hold("a"), room)
+    budget = Budget(points=10, bytes_=1 << 20, sources=2)
+    sink = Budgeted(spool.hold("a"), budget)
 
     def batch(source: str, number: int, rows: int) -> Batch:
         table = points(metric=["m"] * rows, utc_ns=list(range(rows)), float=[1.0] * rows)
@@ -327,14 +327,14 @@ def test_a_flood_is_kept_up_to_its_room(tmp_path: Path) -> None:
     with pytest.raises(Closed, match="10 points"):
         sink.write(batch("a", 1, 2))
     sink.write(batch("b", 0, 1))
-    assert room.full
+    assert budget.full
     with pytest.raises(Closed):
         sink.write(batch("c", 0, 1))
     # an account has no points, and says what was lost
     sink.write(batch("a", 1, 0))
-    other = Room(points=10, bytes_=100)
+    other = Budget(points=10, bytes_=100)
     with pytest.raises(Closed):
-        InRoom(spool.hold("d"), other).write(batch("d", 0, 9))
+        Budgeted(spool.hold("d"), other).write(batch("d", 0, 9))
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def received(text: bytes) -> MemorySink:
         with socket.create_connection(receiver.address) as sent:
             sent.sendall(text)
         until(lambda: receiver.intake.receipt.received == len(text.splitlines()))
-    assert set(receiver.intake.receipt.refused) <= {"not finite"}, receiver.intake.receipt.told
+    assert set(receiver.intake.receipt.refused) <= {"not finite"}, receiver.intake.receipt.errors
     return sink
 
 

@@ -687,7 +687,9 @@ def test_a_target_that_does_not_show_metrics_fails_and_others_go_on(words: Any, 
         scraper = Scraper("s", asked)
         with at_work(scraper, sink):
             until(lambda: scraper.targets[0].failed >= 2 and scraper.targets[1].due >= 4)
-    assert any(said in told for told in scraper.intake.receipt.told), scraper.intake.receipt.told
+    assert any(said in told for told in scraper.intake.receipt.errors), (
+        scraper.intake.receipt.errors
+    )
     rows = sink.points("s").to_pandas()
     of = rows[rows.metric == "scrape_success"].groupby("labels", observed=True).float
     assert of.max().min() == 0.0
@@ -749,7 +751,7 @@ def test_an_answer_is_read_whatever_its_form(parts: tuple[bytes, ...]) -> None:
     rows = [(r["metric"], r["float"]) for r in sink.rows() if not r["metric"].startswith("scrape")]
     assert set(rows) == {("a", 1.0), ("b", 2.0)}
     assert rows.count(("a", 1.0)) == rows.count(("b", 2.0))
-    assert not scraper.intake.receipt.counted["failed"], scraper.intake.receipt.told
+    assert not scraper.intake.receipt.counted["failed"], scraper.intake.receipt.errors
 
 
 @pytest.mark.parametrize(
@@ -776,7 +778,9 @@ def test_an_answer_that_is_none_is_told_and_the_next_is_asked_for(
         scraper = Scraper("s", {"targets": [url, good], "interval_s": 0.1, "timeout_s": 60})
         with at_work(scraper, sink):
             until(lambda: scraper.targets[0].failed >= 2 and scraper.targets[1].due >= 4)
-    assert any(said in told for told in scraper.intake.receipt.told), scraper.intake.receipt.told
+    assert any(said in told for told in scraper.intake.receipt.errors), (
+        scraper.intake.receipt.errors
+    )
     assert {r["metric"] for r in sink.rows() if not r["metric"].startswith("scrape")} == {"up"}
 
 
@@ -788,7 +792,7 @@ def test_an_answer_without_an_end_fails_in_time_and_others_go_on() -> None:
         scraper = Scraper("s", {"targets": [url, good], "interval_s": 0.2, "timeout_s": 0.5})
         with at_work(scraper, sink):
             until(lambda: scraper.targets[0].failed >= 3 and scraper.targets[1].due >= 8)
-    assert any("TimeoutError" in told for told in scraper.intake.receipt.told)
+    assert any("TimeoutError" in told for told in scraper.intake.receipt.errors)
     assert scraper.targets[0].missed >= 3
     assert "a" not in {r["metric"] for r in sink.rows()}
 
@@ -833,7 +837,7 @@ def test_targets_of_https_are_verified_and_alone_get_the_token(
             assert good == {float(trusted)}
             assert bool(asked) == trusted
             if not trusted:
-                assert any("certificate verify failed" in w for w in scraper.intake.receipt.told)
+                assert any("certificate verify failed" in w for w in scraper.intake.receipt.errors)
         assert set(asked) == {"Bearer s3cret"}
         other = url.replace("127.0.0.1", "localhost")
         settings = {"targets": [other], "interval_s": 0.05, "ca": str(cert)}

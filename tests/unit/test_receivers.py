@@ -290,7 +290,9 @@ def test_an_answer_that_breaks_off_is_a_failed_scrape(kind: str, body: bytes, sa
         scraper = Scraper("s", {"targets": [url], "interval_s": 0.05, "timeout_s": 60})
         with at_work(scraper, sink):
             until(lambda: scraper.targets[0].failed >= 3)
-    assert any(said in told for told in scraper.intake.receipt.told), scraper.intake.receipt.told
+    assert any(said in told for told in scraper.intake.receipt.errors), (
+        scraper.intake.receipt.errors
+    )
     assert {r["metric"] for r in sink.rows()} == {
         "scrape_success",
         "scrape_duration_seconds",

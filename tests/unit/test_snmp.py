@@ -71,7 +71,7 @@ def test_a_unit_that_does_not_answer_is_counted_and_wrong_settings_are_told() ->
 
     poller = asyncio.run(asyncio.wait_for(polled(), 120))
     assert poller.intake.receipt.stored == 0
-    assert poller.intake.receipt.told
+    assert poller.intake.receipt.errors
     for wrong in ({"oid": "1.x.3"}, {"oid": "1.3"}, {"oid": "1.3.6", "power": 1}, {"metric": "m"}):
         with pytest.raises(BadInput):
             SnmpPoller("unit", {"host": "h", "outlets": [{"metric": "m", **wrong}]})

@@ -117,7 +117,7 @@ def experiment(
     begun = door.start(name, params=dict(params or {}), tags=list(tags), shared=shared)
     source, buffered = f"python-{token_hex(4)}", None
     # where it could not be begun there is nothing to write to, whoever comes back
-    store = door.door
+    store = door.client
     if every_s is not None and store is not None:
         buffered = Buffered(bound(store.write, begun), source, every_s)
     # a server that was away for a mark may be there again for the end

@@ -43,7 +43,7 @@ from penstock.parts.monitoring.experiments.experiment import Taken
 from penstock.parts.monitoring.experiments.experiments import experiments_home
 from penstock.parts.monitoring.experiments.points import Batch, Closed
 from penstock.parts.monitoring.experiments.timestamps import name_and_repeat
-from penstock.parts.monitoring.outbox.client import Door, clocks, opened, patiently
+from penstock.parts.monitoring.outbox.client import Client, clocks, opened, patiently
 from penstock.parts.monitoring.outbox.delivery import PATIENCE_S
 from penstock.parts.monitoring.outbox.sampled import SOURCES
 from penstock.parts.monitoring.outbox.sending import Sending
@@ -138,7 +138,9 @@ def _spools(journal: Journal, server: str | None, name: str) -> list[Entry]:
 class _Recording:
     """One experiment's samples, on their way from the sampler to the store."""
 
-    def __init__(self, monitor: Monitor, door: Door, journal: Journal, key: str, name: str) -> None:
+    def __init__(
+        self, monitor: Monitor, door: Client, journal: Journal, key: str, name: str
+    ) -> None:
         self._monitor, self._door, self._journal, self._name = monitor, door, journal, name
         place = state_dir() / f"{_KIND}-{os.environ[TOKEN_VARIABLE]}"
         self._spool = make_directory(place, journal, run=key)

@@ -32,31 +32,30 @@ from penstock.spec.application import Application
 
 @dataclass(frozen=True)
 class Monitored:
-    """A monitored command: how it ended, what was sampled, where its bundle is, and the signal that ended it
-    early."""
+    """A monitored command: its end, its samples, its bundle, and its alerts."""
 
-    words: list[str]
+    argv: list[str]
     finished: Finished
     result: MonitorResult
     bundle: Path | None
-    #: what fired of the rules, in the order of time
+    #: alerts that fired, in order of time
     alerts: list[Stretch]
-    #: the signal that cut it short
+    #: the signal that ended it early
     interrupted: str | None = None
-    #: the receipt of the collectors beside it
+    #: receipt of its collectors
     collected: dict[str, Any] | None = None
 
     @property
     def aborted(self) -> bool:
-        """Whether a rule ended the command."""
+        """True if a rule ended the command."""
         return self.finished.stopped
 
 
 def _settings(
     interval_ns: int, block_latency: bool, application: Application | None
 ) -> dict[str, Any]:
-    asked = application.model_dump() if application is not None else {}
-    return {"interval_s": interval_ns / 1e9, "block_latency": block_latency, **asked}
+    options = application.model_dump() if application is not None else {}
+    return {"interval_s": interval_ns / 1e9, "block_latency": block_latency, **options}
 
 
 #: share of a command's time that sampling it may take (MonEx's "low impact")
@@ -64,22 +63,22 @@ MOST_SLOWDOWN = 0.02
 
 
 def impact_of(
-    words: list[str],
+    argv: list[str],
     interval_ns: int,
     pairs: int,
-    progress: Callable[[int, int], Any] = lambda done, whole: None,
+    progress: Callable[[int, int], Any] = lambda done, total: None,
     *,
     block_latency: bool = False,
     application: Application | None = None,
 ) -> Paired:
-    """What sampling adds to a command: it is run `pairs` times with and without, in turns.
+    """Overhead of sampling a command, which is run `pairs` times with and without it, alternately.
 
-    Raises PenstockError where the command fails, or sampling is not possible.
+    Raises PenstockError if the command fails, or sampling is not possible.
     """
     settings = _settings(interval_ns, block_latency, application)
     with tempfile.TemporaryDirectory(prefix="penstock-monitor-") as scratch:
         return calibrate(
-            words,
+            argv,
             lambda journal: MonitorObserver(journal, None, settings),
             pairs,
             progress,
@@ -89,7 +88,7 @@ def impact_of(
 
 
 class Signals(Interrupts):
-    """Signals to a monitored command, from before it begins until its experiment has ended."""
+    """Signals to a monitored command, from before its start until the end of its experiment."""
 
     def __init__(self) -> None:
         self._leaders: list[int] = []
@@ -98,21 +97,21 @@ class Signals(Interrupts):
         super().__init__(lambda: in_sessions(self._leaders))
 
     def begun(self, pid: int) -> None:
-        """The command is there; it gets what came before."""
+        """Record the start of the command, and pass earlier signals on to it."""
         self.command_began = True
         self._leaders.append(pid)
         self.pass_on()
 
 
 def monitor_command(
-    words: list[str],
+    argv: list[str],
     interval_ns: int,
     output: Path | None,
     *,
     quiet: bool = False,
     rules: Sequence[Rule] = (),
     name: str = "",
-    told: Callable[[Stretch], None] = lambda _: None,
+    on_alert: Callable[[Stretch], None] = lambda _: None,
     signals: Signals | None = None,
     block_latency: bool = False,
     collect: Callable[[Journal], CollectObserver] | None = None,
@@ -120,19 +119,19 @@ def monitor_command(
     sending: Sending | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> Monitored:
-    """Runs a command in a control group of its own and samples it and the host meanwhile.
+    """Run a command in a control group of its own, and sample it and the host meanwhile.
 
-    With `quiet` the command's stdout goes to stderr; `name` is what a live page calls it. A rule that aborts
-    ends the command; `told` hears of each that fires, from another thread. `signals` that come are passed on
-    to the command, whose end is then waited for; a second one kills it. `collect` makes the collectors that
-    work beside it, `sending` follows the samples meanwhile, `about` is for the bundle's manifest. Raises
-    PenstockError if sampling is not possible.
+    With `quiet` the command's stdout goes to stderr; `name` is its name on live pages. A rule that aborts
+    ends the command; `on_alert` is called with each alert that fires, in another thread. `signals` are passed
+    on to the command, and its end is awaited; a second signal kills it. `collect` creates its collectors,
+    `sending` sends the samples meanwhile, `about` is added to the bundle's manifest. Raises PenstockError if
+    sampling is not possible.
     """
     journal = Journal()
     settings = _settings(interval_ns, block_latency, application)
     with (
         tempfile.TemporaryDirectory(prefix="penstock-monitor-") as scratch,
-        new_bundle(journal, output, words) as bundle,
+        new_bundle(journal, output, argv) as bundle,
         Recorder(_observers(journal, settings, collect)) as recorder,
         create_run_cgroup("monitor", None, journal) as group,
         contextlib.closing(Stop()) as stop,
@@ -140,13 +139,13 @@ def monitor_command(
     ):
         recorder.start(Watched(group, group), Path(scratch) if bundle is None else bundle.path)
         where = recorder.live()
-        said = stack.enter_context(Announcement("monitor", name or words[0], sources=where))
+        announcement = stack.enter_context(Announcement("monitor", name or argv[0], sources=where))
         spool = Path(where["monitor"]["spool"])
 
         def fired_now(stretch: Stretch) -> None:
             row = {**stretch.row(), "words": stretch.summary, "utc_ns": time.time_ns()}
-            said.add("alerts", row)
-            told(stretch)
+            announcement.add("alerts", row)
+            on_alert(stretch)
 
         watch = AlertWatch(rules, spool, interval_ns, stop.ask, fired_now)
         if sending is not None:
@@ -155,7 +154,7 @@ def monitor_command(
             if signals is not None and signals.name is not None:
                 raise PenstockError(f"ended by {signals.name} before the command began")
             finished = launch(
-                words,
+                argv,
                 group,
                 stdout=sys.stderr.fileno() if quiet else None,
                 stdin=None,
@@ -179,16 +178,16 @@ def monitor_command(
             tables["alerts"] = fired.table()
         if watch.trouble:
             seen.receipts["monitor"]["alerts"] = watch.trouble
-        made = None
+        stored = None
         if bundle is not None:
             phase = {"phase_id": "workload", "start_ns": run[0], "end_ns": run[1]}
-            facts = {"command": words, **(about or {})}
+            facts = {"command": argv, **(about or {})}
             facts |= {"host": host_facts(), "interrupted": interrupted}
-            made = finish_bundle(bundle, seen, [phase], finished.exit_status, run, facts)
+            stored = finish_bundle(bundle, seen, [phase], finished.exit_status, run, facts)
     result = MonitorResult(seen.observed, seen.receipts["monitor"])
     alerts = sorted(fired.stretches, key=lambda s: s.fired_ns)
     collected = seen.receipts.get("collect")
-    return Monitored(words, finished, result, made, alerts, interrupted, collected)
+    return Monitored(argv, finished, result, stored, alerts, interrupted, collected)
 
 
 def _observers(
@@ -196,11 +195,11 @@ def _observers(
     settings: Mapping[str, Any],
     collect: Callable[[Journal], CollectObserver] | None,
 ) -> dict[str, Observer]:
-    """Collectors begin before the sampler, and end after it."""
-    beside: dict[str, Observer] = {} if collect is None else {"collect": collect(journal)}
+    """Observers by name: collectors, which start before the sampler and stop after it, and the sampler."""
+    collectors: dict[str, Observer] = {} if collect is None else {"collect": collect(journal)}
     try:
-        return {**beside, "monitor": MonitorObserver(journal, None, settings)}
+        return {**collectors, "monitor": MonitorObserver(journal, None, settings)}
     except BaseException:
-        for one in beside.values():
+        for one in collectors.values():
             one.stop()
         raise

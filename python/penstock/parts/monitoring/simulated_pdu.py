@@ -1,11 +1,11 @@
-"""A SIMULATED power distribution unit: outlets that are asked by SNMPv2c for the power that disks would draw.
+"""A SIMULATED power distribution unit: SNMPv2c agent of outlets with the power that disks would draw.
 
     python -m penstock.parts.monitoring.simulated_pdu --disk loop0 --disk loop1
 
-No power is measured. The power of an outlet is 120 W, 0.33 W for each percent that its disk was busy in the
-second before, and a normal deviate of 1 W, drawn anew ten times a second. One line of JSON says at which
-port of loopback it listens; at its end a second one says how many requests reached it. Its name (sysDescr.0)
-begins with "simulated".
+No power is measured. The power of an outlet is 120 W, plus 0.33 W for each percent of its disk's utilisation
+in the last second, plus a normal deviate of 1 W that is sampled ten times a second. It prints its loopback
+port as one line of JSON, and at its end the number of requests as another. Its name (sysDescr.0) begins with
+"simulated".
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from typing import Any
 
 from penstock.errors import BadInput
 
-#: power of outlet n [W/10] is here with n behind it; of the numbers that stand for examples (RFC 5612)
+#: prefix of the OID of the power of outlet n [W/10]; an enterprise number for documentation (RFC 5612)
 OUTLET = (1, 3, 6, 1, 4, 1, 32473, 1, 2)
 _NAME = (1, 3, 6, 1, 2, 1, 1, 1)
 IDLE_W, W_PER_PERCENT, NOISE_W = 120.0, 0.33, 1.0
-#: over how long a disk's share of busy time is taken, and how often [s]
+#: window of a disk's utilisation, and interval of its updates [s]
 WINDOW_S, STEP_S = 1.0, 0.1
 
 
 def power_w(busy_percent: float, deviate: float) -> float:
-    """The power of an outlet whose disk is busy so much."""
+    """Power of an outlet by the utilisation of its disk."""
     return IDLE_W + W_PER_PERCENT * busy_percent + NOISE_W * deviate
 
 
 class BusyDisk:
-    """How busy a block device was in the second before, by its own counter in /sys (milliseconds)."""
+    """Utilisation of a block device in the last second, by its busy time in /sys [ms]."""
 
     def __init__(self, device: str, sys: Path = Path("/sys")) -> None:
         self._stat = sys / "class" / "block" / device / "stat"
@@ -46,10 +46,10 @@ class BusyDisk:
             raise BadInput(f"found no block device {device}; expected one of {sys}/class/block")
 
     def percent(self, now_s: float) -> float:
-        """Asked every `STEP_S`."""
+        """Utilisation [%]; to be called every `STEP_S`."""
         try:
             self._seen.append((now_s, int(self._stat.read_text().split()[9])))
-        except (OSError, IndexError, ValueError):  # it was taken away
+        except (OSError, IndexError, ValueError):  # the device was removed
             return 0.0
         while len(self._seen) > 2 and self._seen[1][0] <= now_s - WINDOW_S:
             self._seen.popleft()
@@ -60,7 +60,7 @@ class BusyDisk:
 
 
 class SimulatedPdu:
-    """The unit in this event loop: outlets 0, 1, … of these powers [W]; `requests` counts GETBULKs."""
+    """Agent in the current event loop: outlets 0, 1, … with these powers [W]; `requests` counts GETBULKs."""
 
     def __init__(self, powers_w: Sequence[Callable[[], float]], community: str = "public") -> None:
         from pysnmp.carrier.asyncio.dgram import udp
@@ -90,27 +90,27 @@ class SimulatedPdu:
         unit = self
 
         class Bulk(cmdrsp.BulkCommandResponder):  # type: ignore[misc]
-            def handle_management_operation(self, *words: Any) -> None:
+            def handle_management_operation(self, *arguments: Any) -> None:
                 unit.requests += 1
-                super().handle_management_operation(*words)
+                super().handle_management_operation(*arguments)
 
         Bulk(self.engine, served)
         cmdrsp.GetCommandResponder(self.engine, served)
         self.draw()
 
     def draw(self) -> None:
-        """Takes the powers of now."""
+        """Update the powers."""
         for row, power in zip(self._rows, self._powers_w, strict=True):
             row.setSyntax(row.getSyntax().clone(round(10 * power())))
 
     async def port(self) -> int:
-        """Where it listens."""
+        """UDP port on which it listens."""
         while self._transport.transport is None:
             await asyncio.sleep(0.01)
         return int(self._transport.transport.get_extra_info("sockname")[1])
 
     def stop(self) -> None:
-        """Ends it."""
+        """Stop the agent."""
         self.engine.close_dispatcher()
 
 
@@ -138,12 +138,12 @@ async def _run(devices: Sequence[str], seed: int) -> None:
 
 
 def main() -> None:
-    """Until SIGTERM."""
+    """Run until SIGTERM."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--disk", action="append", required=True, help="a block device, as loop0")
     options.add_argument("--seed", type=int, default=1, help="of the deviates")
-    given = options.parse_args()
-    asyncio.run(_run(given.disk, given.seed))
+    arguments = options.parse_args()
+    asyncio.run(_run(arguments.disk, arguments.seed))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A command that runs without being sampled, as penstock's directories take no writes."""
+"""Running a command without sampling it, if penstock's directories are not writable."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from penstock.host.journal.journal import Journal
 from penstock.parts.monitoring.session import Signals
 from penstock.state import runtime_dir
 
-#: more than a recording writes before its command begins
+#: more than a recording writes before the start of its command
 _ROOM_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
 class Unobserved:
-    """How the command ended."""
+    """Exit status and duration of the command."""
 
     exit_status: int
     wall_s: float
 
 
 def state_trouble() -> str:
-    """Why the directories of penstock cannot take what a recording writes; empty where they can."""
+    """Error message if penstock's directories are not writable, or ""."""
     try:
         for place in (Journal().path.parent, runtime_dir(), Path(tempfile.gettempdir())):
             with tempfile.TemporaryFile(dir=place) as file:
@@ -44,19 +44,19 @@ def state_trouble() -> str:
     return ""
 
 
-def run_unobserved(words: Sequence[str], signals: Signals, *, quiet: bool = False) -> Unobserved:
-    """Runs a command; signals are passed on to it. With `quiet` its stdout goes to stderr.
+def run_unobserved(argv: Sequence[str], signals: Signals, *, quiet: bool = False) -> Unobserved:
+    """Run a command and pass signals on to it. With `quiet` its stdout goes to stderr.
 
-    Raises PenstockError where it cannot be started.
+    Raises PenstockError if it cannot be started.
     """
     began = time.monotonic()
     try:
         child = subprocess.Popen(
-            list(words), stdout=sys.stderr.fileno() if quiet else None, start_new_session=True
+            list(argv), stdout=sys.stderr.fileno() if quiet else None, start_new_session=True
         )
     except OSError as error:
-        raise PenstockError(f"{words[0]} cannot be started: {error.strerror}") from error
+        raise PenstockError(f"{argv[0]} cannot be started: {error.strerror}") from error
     signals.begun(child.pid)
     status = child.wait()
-    # as a shell has it: 128 and the signal that ended it
+    # as in a shell: 128 plus the number of the signal
     return Unobserved(status if status >= 0 else 128 - status, time.monotonic() - began)

@@ -1,1 +1,1 @@
-"""Collectors: what brings points of others into an experiment. One file each, by the table `COLLECTORS`."""
+"""Collectors, which store metrics of other programs in an experiment: one file each, see `COLLECTORS`."""

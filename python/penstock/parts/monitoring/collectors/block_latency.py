@@ -1,9 +1,9 @@
-"""Histograms of how long requests to this host's block devices take, by BPF.
+"""Latency histograms of the requests to this host's block devices, recorded by BPF.
 
 Settings: `interval_s` (1). Counters `block_latency_OP_requests` (of requests by their time on the device) and
-`block_latency_OP_queued` (by that before) of each bucket with a request in it, whose longest time [s] is the
+`block_latency_OP_queued` (by their time in the queue) for each non-empty bucket, whose upper bound [s] is the
 label `le`; `block_latency_OP_time` and `block_latency_OP_queue_time` are sums. Poll k is due at
-t0 + k x interval; one that is missed is counted and not made up for.
+t0 + k x interval; a missed poll is counted, not made up for.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ native: Any = importlib.import_module("penstock._native")
 
 #: metric, labels
 _Series = tuple[str, str]
-#: of the programs themselves: metric, unit, whether it only grows
+#: metrics of the BPF programs themselves: name, unit, True for a counter
 _OWN = (
     ("lost", "1", True),
     ("runs", "1", True),
@@ -48,13 +48,13 @@ _NO_COUNTERS = {f"{SOURCE}_{metric}" for metric, _, grows in _OWN if not grows}
 
 
 class BlockLatency:
-    """Reads the histograms of all devices. PenstockError from `start` where BPF is not available."""
+    """Reads the histograms of all devices. `start` raises PenstockError if BPF is not available."""
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         only(name, settings, ("interval_s",))
         self.name = name
         self._interval_s = interval_of(name, settings, least_s=0.01)
-        #: of each series, what had been due before its first point
+        #: by series: polls due before its first point
         self._since: dict[_Series, int] = {}
         self._last_ns: int | None = None
         self._ended = False
@@ -72,12 +72,12 @@ class BlockLatency:
         polls = self.intake.due()
         await ended(self._task)
         await asyncio.to_thread(self._end)
-        # no interval: before the first request of a bucket nothing was lost
-        told = [
+        # without an interval, as nothing was lost before the first request of a bucket
+        accounts = [
             Account(m, s, expected=polls - n, counter=m not in _NO_COUNTERS)
             for (m, s), n in self._since.items()
         ]
-        await asyncio.to_thread(self.intake.ends, told)
+        await asyncio.to_thread(self.intake.ends, accounts)
         return self.intake.receipt
 
     async def _poll(self) -> None:
@@ -86,7 +86,7 @@ class BlockLatency:
             try:
                 await asyncio.to_thread(self._keep)
             except Closed as error:
-                receipt.told.append(str(error))
+                receipt.errors.append(str(error))
                 return
             except PenstockError as error:
                 receipt.failed(str(error))
@@ -99,9 +99,9 @@ class BlockLatency:
     def _keep(self) -> None:
         with self._lock:
             if not self._ended:
-                self._kept()
+                self._store()
 
-    def _kept(self) -> None:
+    def _store(self) -> None:
         utc_ns = time.time_ns()
         counters, own = self._kernel.read()
         rows: list[tuple[_Series, str, int, int]] = []

@@ -1,4 +1,4 @@
-"""The protocol of collectors, and the way of their points into a sink."""
+"""The protocol of collectors, and the intake that writes their points to a sink."""
 
 from __future__ import annotations
 
@@ -33,19 +33,20 @@ from penstock.parts.monitoring.experiments.points import (
 
 native: Any = importlib.import_module("penstock._native")
 
-#: of what was wrong, as much is said
-_MOST_TOLD = 20
-#: and of what was refused, with the points themselves: so much, so often [s]
-_MOST_SAID, _LONGEST_SAID, _TELL_S = 3, 400, 1.0
+#: error messages stored in a receipt
+_MOST_ERRORS = 20
+#: error messages in an event of refused points, its length [characters], pause between such events [s]
+_MOST_DETAILS, _LONGEST_DETAIL, _TELL_S = 3, 400, 1.0
 _NONE = points(metric=[])
 
 
 @dataclass
 class Receipt:
-    """What a collector did: points received and stored, what was refused and why, batches that were sent once
-    more, and what else it counts. `received` is `stored` and what was `refused`. `refused_messages`: those of
-    which nothing was read, by reason; how many points they had is not known. `told`: of the first that were
-    refused, what was wrong."""
+    """Counts of a collector: points received and stored, points refused by reason, repeated batches.
+
+    `received` is the sum of `stored` and `refused`. `refused_messages`: messages of which nothing was read,
+    by reason; the number of their points is unknown. `errors`: messages of the first errors.
+    """
 
     source: str
     received: int = 0
@@ -55,30 +56,30 @@ class Receipt:
     refused: Counter[str] = field(default_factory=Counter)
     refused_messages: Counter[str] = field(default_factory=Counter)
     counted: Counter[str] = field(default_factory=Counter)
-    told: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
     def tell(self, what: str) -> None:
-        """Says what was wrong, as long as not too much has been said."""
-        if len(self.told) < _MOST_TOLD:
-            self.told.append(what)
+        """Record an error message, up to a maximum number."""
+        if len(self.errors) < _MOST_ERRORS:
+            self.errors.append(what)
 
     def failed(self, what: str) -> None:
-        """Counts a poll that failed, and says why."""
+        """Count a failed poll and record its error message."""
         self.counted["failed"] += 1
         self.tell(what)
 
     def copy(self) -> Receipt:
-        """As it is now."""
+        """A copy of the current counts."""
         return replace(
             self,
             refused=self.refused.copy(),
             refused_messages=self.refused_messages.copy(),
             counted=self.counted.copy(),
-            told=[*self.told],
+            errors=[*self.errors],
         )
 
     def document(self, before: Receipt | None = None) -> dict[str, Any]:
-        """As JSON values: what came since `before`, or in all."""
+        """Counts as JSON values: the increase since `before`, or the totals."""
         first = before or Receipt(self.source)
         numbers = ("received", "stored", "batches", "repeated")
         return {
@@ -86,14 +87,14 @@ class Receipt:
             "refused": dict(self.refused - first.refused),
             "refused_messages": dict(self.refused_messages - first.refused_messages),
             "counted": {what: n - first.counted[what] for what, n in self.counted.items()},
-            "told": self.told[len(first.told) :],
+            "told": self.errors[len(first.errors) :],
         }
 
 
 @dataclass
 class Read:
-    """What became of a message: points that are stored or were stored before, those that were refused by
-    reason, and exemplars, of which none is stored."""
+    """Result of a message: points stored now or before, points refused by reason, and exemplars, which are
+    not stored."""
 
     written: int
     refused: Counter[str]
@@ -101,36 +102,38 @@ class Read:
 
 
 class FailedError(Exception):
-    """Why a poll gave nothing."""
+    """A poll without a result."""
 
 
 class Collector(Protocol):
-    """Brings points into a sink from `start` to `stop`; made once, used once.
+    """Writes points to a sink from `start` to `stop`. An instance is used once.
 
-    `name` becomes the source of its batches. All three run in one event loop, which others share: nothing
-    in them may block. What others send can be anything: it is refused, counted and told, and the collector
-    lives. One that waits at a port for what comes says so by a class attribute `listens = True`: it is shared
-    by experiments that run at the same time, and has its `intake`. One that polls tells its intake when it
-    `begins` and `ends`, so that what was before and after is no gap. In a run one that listens is one
-    command's: its static method `of_run(settings)` gives them with a free port and a token of the run's own,
-    and `reached()` says, once it has started, what that command finds in its environment (`""` is the
-    address, other names are added to that of the collector).
+    `name` becomes the source of its batches. All three methods run in an event loop that others share, so
+    they must not block. Invalid input is refused, counted and reported; it must not end the collector.
+
+    A collector that listens on a port has the class attribute `listens = True` and an `intake`; experiments
+    that run at the same time share it. One that polls calls `begins` and `ends` of its intake, so that the
+    time before and after is not a gap.
+
+    In a run, a listening collector belongs to one command: its static method `of_run(settings)` returns
+    settings with a free port and a token of its own, and `reached()`, called after `start`, returns values
+    for the command's environment (`""` is the address; other keys are appended to the collector's name).
     """
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
-        """BadInput for settings that are wrong, with what was found and what was expected."""
+        """BadInput for invalid settings, with the actual and the expected value."""
 
     async def start(self, sink: Sink) -> None:
-        """Returns once points can come. PenstockError where that cannot be, as with a port in use."""
+        """Return when points can be received. PenstockError if that is impossible, as with a port in use."""
 
     async def stop(self) -> Receipt:
-        """Ends it; what was received before is in the sink when this returns."""
+        """Stop; all points received before are in the sink when this returns."""
 
 
 async def due(interval_s: float, intake: Intake) -> AsyncIterator[int]:
-    """When each poll begins [ns since 1970]: poll k at t0 + k x interval, and never made up for.
+    """Yield the time of each poll [ns since 1970]: poll k at t0 + k x interval; none is made up for.
 
-    Counts in the intake's receipt what was `due`, and `missed` what could not begin as another one went on.
+    Counts `due` polls in the intake's receipt, and `missed` ones, which were due during another poll.
     """
     loop = asyncio.get_running_loop()
     counted = intake.receipt.counted
@@ -151,18 +154,18 @@ async def due(interval_s: float, intake: Intake) -> AsyncIterator[int]:
 
 
 def due_at_the_end(counted: int, t0: float, interval_s: float, now: float) -> int:
-    """Polls that were due by now, where one of those `counted` is cut by the end.
+    """Polls due by now if the last of those `counted` is cut short by the end.
 
-    One that lasted less than its interval is not held against the collector.
+    A poll in progress for less than its interval does not count as due.
     """
     return max(counted - 1, int((now - t0) / interval_s))
 
 
 class Intake:
-    """One source's way into a sink: reads its messages, numbers its batches, counts what became of them.
+    """Reads the messages of one source, writes them to a sink in numbered batches, and counts the results.
 
-    Its methods block until what they were given is kept; threads may share it. Where the sink fails, they
-    raise what it raised, nothing is kept, and the same message may be given again.
+    Methods block until their points are stored; threads may share the object. If the sink fails, they raise
+    its error, nothing is stored, and the same message may be passed again.
     """
 
     def __init__(
@@ -175,125 +178,126 @@ class Intake:
         interval_ns: int | None = None,
         begin_late: bool = False,
     ) -> None:
-        """`interval_ns`: how often a point of each series is due that is read here, where that is known.
+        """`interval_ns`: interval between points of each series that is read here, if declared.
 
-        `begin_late`: a series that was not in the first message begins when it comes, and misses nothing
+        `begin_late`: a series that was not in the first message begins with its first point and lacks none
         before.
         """
         self.receipt = Receipt(source)
         self._sink, self._in_order, self._unit = sink, in_order, unit
         self._interval_ns, self._begin_late = interval_ns, begin_late
-        self._made_ns = time.time_ns()
-        #: while a poll goes on, t0 and interval of all of them [s of the event loop]
+        self._created_ns = time.time_ns()
+        #: during a poll: t0 and interval of the polls [s of the event loop]
         self.polling: tuple[float, float] | None = None
         #: when the first poll was due
         self.begun_ns: int | None = None
-        #: to be told with the next batch
+        #: events of the next batch
         self._events: list[Event] = []
-        #: series whose interval was told
+        #: accounts of the series whose interval was written
         self._accounts: dict[tuple[str, str], Account] = {}
-        self._known = 0
-        #: of what was refused, what was told already, how much had been said, and when
-        self._refused_told: Counter[str] = Counter()
-        self._messages_told: Counter[str] = Counter()
-        self._said = 0
+        #: number of series of the reader that have an account
+        self._accounted = 0
+        #: refusals and error messages that were written as events, and when
+        self._refused_reported: Counter[str] = Counter()
+        self._messages_reported: Counter[str] = Counter()
+        self._errors_reported = 0
         self._refused_at_s = 0.0
         self._lock = threading.Lock()
         self._reader: Any = native.PointReader(in_order=in_order)
         self._number = sink.next_number(source)
-        #: whether there was one of its name before, which a crash or a stop ended
+        #: True if a collector of this name wrote before, and crashed or was stopped
         self.began_anew = self._number > 0
-        self._told_anew = not self.began_anew
+        self._restart_reported = not self.began_anew
 
-    def read(self, protocol: str, *words: Any) -> Read:
-        """Reads a message by a method of `PointReader`, keeps its points, gives what became of them.
+    def read(self, protocol: str, *arguments: Any) -> Read:
+        """Read a message by a method of `PointReader` and store its points.
 
-        ValueError where the message as a whole is none.
+        ValueError if the message cannot be read at all.
         """
-        found = self.read_all([(protocol, *words)])[0]
-        if isinstance(found, ValueError):
-            raise found
-        return found
+        result = self.read_all([(protocol, *arguments)])[0]
+        if isinstance(result, ValueError):
+            raise result
+        return result
 
     def read_all(self, messages: Sequence[tuple[Any, ...]]) -> list[Read | ValueError]:
-        """Reads messages and keeps their points as one batch. Gives of each what `read` gives, or raises."""
+        """Read messages and store their points as one batch. Returns the result or error of each."""
         with self._lock:
-            found = [self._message(self._reader, *message) for message in messages]
+            results = [self._message(self._reader, *message) for message in messages]
             table, odd = table_of(self._reader.take(), self._unit)
-            self._odd(odd, found)
+            self._odd(odd, results)
             self._keep(table, self._new_accounts())
-            return [one if isinstance(one, ValueError) else one[0] for one in found]
+            return [one if isinstance(one, ValueError) else one[0] for one in results]
 
-    def read_numbered(self, source: str, number: int, protocol: str, *words: Any) -> Read:
-        """A message that its sender numbered itself: sent once more it changes nothing.
+    def read_numbered(self, source: str, number: int, protocol: str, *arguments: Any) -> Read:
+        """Read a message that its sender numbered: sent again, it changes nothing.
 
-        Held where its source is a running collector's, as is our own.
+        Raises Held if a running collector, such as this one, has its source.
         """
         if source == self.receipt.source:
             raise Held(source)
         with self._lock:
-            self._keep(_NONE, at_once=True)  # what was refused before is no matter of this one
+            self._keep(_NONE, at_once=True)  # earlier refusals are not of this message
             reader = native.PointReader(in_order=False)
-            found = self._message(reader, protocol, *words)
-            if isinstance(found, ValueError):
-                raise found
+            result = self._message(reader, protocol, *arguments)
+            if isinstance(result, ValueError):
+                raise result
             table, odd = table_of(reader.take(), self._unit)
-            self._odd(odd, [found])
+            self._odd(odd, [result])
             accounts = self._of_series(reader.known_from(0))
-            # told where its points are, and not once more by our own batches
+            # written to its source, and not again with our own batches
             events = self._refusals()
             try:
                 accepted = self._sink.write(Batch(source, number, table, accounts, events))
             except BaseException as error:
                 self._dropped(table, error)
                 raise
-            self._told()
+            self._mark_reported()
             self._count(accepted, 0 if accepted.duplicate else _valued(table))
-            return found[0]
+            return result[0]
 
     def keep(
         self, table: pa.Table, accounts: Sequence[Account] = (), events: Sequence[Event] = ()
     ) -> None:
-        """Keeps points that are in a table already."""
+        """Store the points of a table."""
         with self._lock:
             self.receipt.received += _valued(table)
             self._keep(table, accounts, events)
 
     def begins(self, utc_ns: int) -> None:
-        """The first poll is due at `utc_ns`: the collector had not begun before. Told with the next batch."""
+        """Record that the first poll is due at `utc_ns`. Written with the next batch."""
         with self._lock:
             self.begun_ns = utc_ns
             detail = "the collector starting"
-            self._events.append(Event("starting", self._made_ns, utc_ns, detail=detail))
+            self._events.append(Event("starting", self._created_ns, utc_ns, detail=detail))
 
     def due(self) -> int:
-        """How many polls were due by now, but for one that the end cuts; in the collector's event loop."""
+        """Number of polls due by now, without one that the end cuts; call it in the event loop."""
         counted = self.receipt.counted["due"]
         if self.polling is None:
             return counted
         return due_at_the_end(counted, *self.polling, asyncio.get_running_loop().time())
 
     def ends(self, accounts: Sequence[Account] = (), utc_ns: int | None = None) -> None:
-        """Keeps the last accounts, and what is still to be told: it stopped at `utc_ns`, by default now."""
+        """Store the last accounts, pending events, and the stop at `utc_ns` (default: now)."""
         with self._lock:
             stopped_ns = time.time_ns() if utc_ns is None else utc_ns
             event = Event("ending", stopped_ns, detail="the collector was stopped")
             self._keep(_NONE, accounts, [event], at_once=True)
 
     def tell(self) -> None:
-        """Keeps what is still to be told: intervals of series, and what was refused."""
+        """Store pending events and accounts: intervals of series, and refusals."""
         with self._lock:
             self._keep(_NONE, list(self._accounts.values()), at_once=True)
 
     def refuse(self, reason: str, what: str, count: int = 1) -> None:
-        """Counts points that were refused before they could be read."""
+        """Count points that were refused before they could be read."""
         with self._lock:
             self.receipt.received += count
             self.receipt.refused[reason] += count
             self.receipt.tell(what)
 
     def refuse_message(self, reason: str, what: str) -> None:
-        """Counts a message that was refused as a whole: nobody knows how many points it had."""
+        """Count a message that was refused unread, with an unknown number of points."""
         with self._lock:
             self._refuse_message(reason, what)
 
@@ -301,34 +305,36 @@ class Intake:
         self.receipt.refused_messages[reason] += 1
         self.receipt.tell(what)
 
-    def _message(self, reader: Any, protocol: str, *words: Any) -> tuple[Read, int] | ValueError:
-        """What became of a message, and how many rows it has in what the reader took."""
+    def _message(
+        self, reader: Any, protocol: str, *arguments: Any
+    ) -> tuple[Read, int] | ValueError:
+        """Result of a message, and the number of its rows in the reader."""
         try:
-            said = getattr(reader, protocol)(*words)
+            summary = getattr(reader, protocol)(*arguments)
         except ValueError as error:
             self._refuse_message("malformed", str(error))
             return error
-        refused = Counter(dict(said["refused"]))
-        self.receipt.received += said["points"] + refused.total()
+        refused = Counter(dict(summary["refused"]))
+        self.receipt.received += summary["points"] + refused.total()
         self.receipt.refused += refused
-        for line, what in said["told"]:
+        for line, what in summary["told"]:
             self.receipt.tell(f"line {line}: found {what}")
-        written = said["points"] + said["valueless"] + refused["duplicate"]
-        read = Read(written, refused, said["exemplars"])
-        if said["exemplars"]:
-            self.receipt.counted["exemplars"] += said["exemplars"]
-        return read, said["points"] + said["valueless"]
+        written = summary["points"] + summary["valueless"] + refused["duplicate"]
+        read = Read(written, refused, summary["exemplars"])
+        if summary["exemplars"]:
+            self.receipt.counted["exemplars"] += summary["exemplars"]
+        return read, summary["points"] + summary["valueless"]
 
     def _odd(
-        self, odd: npt.NDArray[np.bool_], found: Sequence[tuple[Read, int] | ValueError]
+        self, odd: npt.NDArray[np.bool_], results: Sequence[tuple[Read, int] | ValueError]
     ) -> None:
-        """Counts rows of unprintable names as refused, each with the message that it came in."""
+        """Count rows of unprintable names as refused, each in the result of its message."""
         if not odd.any():
             return
         self.receipt.refused["malformed"] += int(odd.sum())
         self.receipt.tell("found a name or label that cannot be printed")
         at = 0
-        for one in found:
+        for one in results:
             if not isinstance(one, ValueError):
                 read, rows = one
                 number = int(odd[at : at + rows].sum())
@@ -338,8 +344,7 @@ class Intake:
                     read.written -= number
 
     def _dropped(self, table: pa.Table, error: BaseException) -> None:
-        """Counts points that a sink did not take: refused where it never will, else as if they had not
-        come."""
+        """Count points that a sink did not accept: as refused if it never will, else as not received."""
         number = _valued(table)
         if isinstance(error, Closed):
             self.receipt.refused["no room" if isinstance(error, Full) else "after the end"] += (
@@ -358,23 +363,25 @@ class Intake:
         return [Account(m, s, self._interval_ns, since_ns=since_ns) for m, s in printable]
 
     def _new_accounts(self) -> list[Account]:
-        """Of series that came for the first time."""
-        if self._reader.known == self._known:
+        """Accounts of new series."""
+        if self._reader.known == self._accounted:
             return []
-        late = self._begin_late and self._known > 0
+        late = self._begin_late and self._accounted > 0
         since_ns = time.time_ns() if late else None
-        new = self._of_series(self._reader.known_from(self._known), since_ns)
-        self._known = self._reader.known
+        new = self._of_series(self._reader.known_from(self._accounted), since_ns)
+        self._accounted = self._reader.known
         self._accounts |= {(a.metric, a.labels): a for a in new}
         return new
 
     def _refusals(self) -> list[Event]:
-        """What was refused since it was told last. A point that was there already is no loss."""
+        """Events of the refusals since the last such events. A duplicate point is no loss."""
         now = time.time_ns()
-        said = "; ".join(self.receipt.told[self._said : self._said + _MOST_SAID])
-        detail = f": {said}"[:_LONGEST_SAID] if said else ""
-        points = self.receipt.refused - self._refused_told
-        messages = self.receipt.refused_messages - self._messages_told
+        errors = "; ".join(
+            self.receipt.errors[self._errors_reported : self._errors_reported + _MOST_DETAILS]
+        )
+        detail = f": {errors}"[:_LONGEST_DETAIL] if errors else ""
+        points = self.receipt.refused - self._refused_reported
+        messages = self.receipt.refused_messages - self._messages_reported
         kinds: dict[EventKind, Counter[str]] = {"refused": points, "refused-messages": messages}
         return [
             Event(kind, now, now, detail=why + detail, count=n)
@@ -383,10 +390,10 @@ class Intake:
             if why != "duplicate"
         ]
 
-    def _told(self) -> None:
-        self._refused_told = self.receipt.refused.copy()
-        self._messages_told = self.receipt.refused_messages.copy()
-        self._said = len(self.receipt.told)
+    def _mark_reported(self) -> None:
+        self._refused_reported = self.receipt.refused.copy()
+        self._messages_reported = self.receipt.refused_messages.copy()
+        self._errors_reported = len(self.receipt.errors)
         self._refused_at_s = time.monotonic()
 
     def _keep(
@@ -404,23 +411,23 @@ class Intake:
             return
         waiting = len(self._events)
         events = [*self._events, *events, *refusals]
-        if not self._told_anew:
+        if not self._restart_reported:
             detail = f"the collector began anew after batch {self._number - 1}"
             events = [*events, Event("restart", time.time_ns(), detail=detail)]
         batch = Batch(self.receipt.source, self._number, table, accounts, events)
         try:
             accepted = self._sink.write(batch)
         except BaseException as error:
-            # what is sent again is not to be taken for a second value of its time
+            # points that are sent again must not count as duplicates
             self._reader = native.PointReader(in_order=self._in_order)
-            self._known = 0
+            self._accounted = 0
             self._dropped(table, error)
             raise
         self._number += 1
-        self._told_anew = True
+        self._restart_reported = True
         del self._events[:waiting]
         if refusals:
-            self._told()
+            self._mark_reported()
         self._count(accepted, _valued(table))
 
     def _count(self, accepted: Accepted, rows: int) -> None:
@@ -430,30 +437,30 @@ class Intake:
 
 
 def _valued(table: pa.Table) -> int:
-    """How many points of a table have a value; the others are counted as refused."""
+    """Number of points that have a value; the others are counted as refused."""
     return int(table.num_rows - without_value(table).sum())
 
 
 def setting(
     name: str, settings: Mapping[str, Any], key: str, kind: type | tuple[type, ...], default: Any
 ) -> Any:
-    """A setting of a collector. BadInput where it is of another kind; without a default it must be there."""
-    found = settings.get(key, default)
-    if found is None and default is not None:
-        found = default
-    right = isinstance(found, kind) and not (isinstance(found, bool) and kind is not bool)
-    if found is not default and not right:
+    """A setting of a collector. BadInput if it has another type, or is missing and has no default (`...`)."""
+    value = settings.get(key, default)
+    if value is None and default is not None:
+        value = default
+    right = isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool)
+    if value is not default and not right:
         one = kind if isinstance(kind, type) else kind[-1]
-        raise BadInput(f"{name}: {key}: found {found!r}; expected a value of kind {one.__name__}")
-    if found is ...:
+        raise BadInput(f"{name}: {key}: found {value!r}; expected a value of kind {one.__name__}")
+    if value is ...:
         raise BadInput(f"{name}: found no {key}; expected one")
-    return found
+    return value
 
 
 def interval_of(
     name: str, settings: Mapping[str, Any], default_s: float = 1.0, least_s: float = 0.1
 ) -> float:
-    """The setting `interval_s`, `least_s` to a day. BadInput."""
+    """The setting `interval_s`. BadInput unless it is between `least_s` and a day."""
     interval_s = float(setting(name, settings, "interval_s", (int, float), default_s))
     if not least_s <= interval_s <= 86400:
         raise BadInput(f"{name}: found interval_s {interval_s:g}; expected {least_s:g} to 86400")
@@ -461,23 +468,25 @@ def interval_of(
 
 
 async def ended(task: asyncio.Task[None]) -> None:
-    """Ends what a collector does, and waits for its end."""
+    """Cancel a collector's task and wait for its end."""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
 
-def only(name: str, settings: Mapping[str, Any], known: Sequence[str]) -> None:
-    """BadInput for a setting that there is not."""
-    strange = [key for key in settings if key not in known]
+def only(name: str, settings: Mapping[str, Any], allowed: Sequence[str]) -> None:
+    """BadInput for a setting that does not exist."""
+    strange = [key for key in settings if key not in allowed]
     if strange:
-        raise BadInput(f"{name}: found {', '.join(map(str, strange))}; expected {', '.join(known)}")
+        raise BadInput(
+            f"{name}: found {', '.join(map(str, strange))}; expected {', '.join(allowed)}"
+        )
 
 
-def told_interval_ns(name: str, settings: Mapping[str, Any]) -> int | None:
-    """The setting `interval_s` of who waits for what comes: how often a point of each series is due [ns]."""
-    found: float | None = setting(name, settings, "interval_s", (int, float), None)
-    if found is None:
+def declared_interval_ns(name: str, settings: Mapping[str, Any]) -> int | None:
+    """The setting `interval_s` of a listening collector: interval between points of each series [ns]."""
+    interval_s: float | None = setting(name, settings, "interval_s", (int, float), None)
+    if interval_s is None:
         return None
-    if not 0.001 <= found <= 86400:
-        raise BadInput(f"{name}: found interval_s {found:g}; expected 0.001 to 86400")
-    return round(found * 1e9)
+    if not 0.001 <= interval_s <= 86400:
+        raise BadInput(f"{name}: found interval_s {interval_s:g}; expected 0.001 to 86400")
+    return round(interval_s * 1e9)

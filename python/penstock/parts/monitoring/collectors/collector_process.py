@@ -2,10 +2,11 @@
 
 It is `python -m penstock.parts.monitoring.collectors.collector_process collect CONFIG.json`.
 
-Collectors are programs of others, and what is sent to them can be anything. Here none of it is in the way of
-who makes the runs, and what it takes is known. It is asked at a socket to `start` collectors on a spool and
-to `stop` them, and ends with its owner. Each collector has an event loop of its own: one that blocks hinders
-no other. What one does within `patience_s` is told, what it does later is not waited for.
+Collectors may be code of other packages, and their input is arbitrary. A process of their own keeps them from
+disturbing the runs, and its processor time and memory can be measured. Requests at a socket `start`
+collectors on a spool and `stop` them; the process ends with its owner. Each collector has an event loop of
+its own, so one that blocks does not delay the others. A collector that takes longer than `patience_s` is
+reported as failed.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from penstock.parts.monitoring.experiments.points import Accepted, Batch, Closed
 from penstock.parts.monitoring.experiments.spool import Holding, Spool
 from penstock.plugins import COLLECTORS
 
-#: of one run: points, bytes of them, and sources that senders name themselves
+#: limits of one run: points, their bytes, and sources that senders name themselves
 MOST_POINTS = 10_000_000
 MOST_BYTES = 1 << 30
 MOST_SOURCES = 1_000
 
 
-class Room:
-    """How much all collectors of a run may keep together. Threads share it."""
+class Budget:
+    """Limit of what all collectors of a run store together. Threads share it."""
 
     def __init__(
         self, points: int = MOST_POINTS, bytes_: int = MOST_BYTES, sources: int = MOST_SOURCES
@@ -45,11 +46,11 @@ class Room:
         self._points = self._bytes = 0
         self._sources: set[str] = set()
         self._lock = threading.Lock()
-        #: whether anything was turned away
+        #: True if a batch was refused
         self.full = False
 
     def take(self, batch: Batch) -> None:
-        """For a batch. Full where there is none left: what is collected then is dropped, and counted."""
+        """Charge a batch. Raises Full if it exceeds the limit; its points are dropped and counted."""
         rows, size = batch.points.num_rows, int(batch.points.nbytes)
         with self._lock:
             sources = self._sources | {batch.source}
@@ -63,15 +64,15 @@ class Room:
             self._points, self._bytes, self._sources = after[0], after[1], sources
 
 
-class InRoom:
-    """The sink of one collector: its part of the spool, within the room of all."""
+class Budgeted:
+    """The sink of one collector: its part of the spool, within the limit of all."""
 
-    def __init__(self, sink: Holding, room: Room) -> None:
-        self._sink, self._room = sink, room
+    def __init__(self, sink: Holding, budget: Budget) -> None:
+        self._sink, self._budget = sink, budget
 
     def write(self, batch: Batch) -> Accepted:
-        """As `points.Sink.write`; Full where there is no room."""
-        self._room.take(batch)
+        """As `points.Sink.write`; raises Full if the limit is exceeded."""
+        self._budget.take(batch)
         return self._sink.write(batch)
 
     def next_number(self, source: str) -> int:
@@ -79,41 +80,41 @@ class InRoom:
         return self._sink.next_number(source)
 
 
-class Beside:
-    """Collectors on a spool, from `start` to `stop`; then others on another one."""
+class CollectorSet:
+    """Collectors that write to a spool from `start` to `stop`; reusable for other collectors and spools."""
 
     def __init__(self) -> None:
         self._at_work: dict[str, Collecting] = {}
-        self._held: list[Holding] = []
+        self._sinks: list[Holding] = []
         self._used_ns = 0
-        self._room = Room()
+        self._budget = Budget()
 
     def start(
-        self, spool: Path, wanted: Mapping[str, Mapping[str, Any]], patience_s: float
+        self, spool: Path, settings: Mapping[str, Mapping[str, Any]], patience_s: float
     ) -> dict[str, Any]:
-        """Gives `reached`, what a command is to know of those that listen, and of others what `failed`."""
+        """Returns `reached`, environment values by listening collector, and `failed`, errors by collector."""
         self._used_ns = _cpu_ns()
-        place, self._room = Spool(spool), Room()
-        room = self._room
-        self._at_work, self._held = {}, []
+        place, self._budget = Spool(spool), Budget()
+        budget = self._budget
+        self._at_work, self._sinks = {}, []
         reached: dict[str, Mapping[str, str]] = {}
 
         def begin(name: str) -> None:
-            (collector,) = collectors_of({name: wanted[name]}).values()
+            (collector,) = collectors_of({name: settings[name]}).values()
             sink = place.hold(name)
-            self._held.append(sink)
-            one = Collecting({name: collector}, InRoom(sink, room))
+            self._sinks.append(sink)
+            one = Collecting({name: collector}, Budgeted(sink, budget))
             one.start()
             self._at_work[name] = one
-            told = getattr(collector, "reached", None)
-            if told is not None:
-                reached[name] = told()
+            addresses = getattr(collector, "reached", None)
+            if addresses is not None:
+                reached[name] = addresses()
 
-        _, failed = _together(begin, list(wanted), patience_s)
+        _, failed = _together(begin, list(settings), patience_s)
         return {"reached": dict(reached), "failed": failed}
 
     def stop(self, patience_s: float) -> dict[str, Any]:
-        """Gives `receipts`, of others what `failed`, and what it took since the start."""
+        """Returns `receipts`, `failed`, and the processor time and memory since the start."""
 
         def end(name: str) -> dict[str, Any]:
             one = self._at_work[name]
@@ -123,26 +124,26 @@ class Beside:
             finally:
                 receipt = one.receipt_of(name)
                 if receipt is not None:
-                    told[name] = receipt.document()
-            return told.get(name, {})
+                    receipts[name] = receipt.document()
+            return receipts.get(name, {})
 
-        told: dict[str, dict[str, Any]] = {}
+        receipts: dict[str, dict[str, Any]] = {}
         _, failed = _together(end, list(self._at_work), patience_s)
-        for sink in self._held:
+        for sink in self._sinks:
             sink.release()
         self._at_work = {}
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         return {
-            "receipts": dict(told),
+            "receipts": dict(receipts),
             "failed": failed,
-            "full": self._room.full,
+            "full": self._budget.full,
             "cpu_ns": _cpu_ns() - self._used_ns,
             "peak_memory_bytes": peak,
         }
 
 
 def _cpu_ns() -> int:
-    """What this process and those that it started and that have ended took."""
+    """Processor time of this process and its ended children [ns]."""
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return round(sum(u.ru_utime + u.ru_stime for u in used) * 1e9)
 
@@ -150,7 +151,7 @@ def _cpu_ns() -> int:
 def _together(
     do: Callable[[str], Any], names: list[str], patience_s: float
 ) -> tuple[list[str], dict[str, str]]:
-    """Does something for each name, all at once; which were done in time, and what went wrong with others."""
+    """Call `do` for each name in parallel; returns the names done in time, and the errors of the others."""
     done: list[str] = []
     failed: dict[str, str] = {}
 
@@ -158,7 +159,7 @@ def _together(
         try:
             do(name)
             done.append(name)
-        except Exception as error:  # a collector's own mistake is no reason to lose the others
+        except Exception as error:  # an error of one collector must not affect the others
             failed[name] = str(error) or type(error).__name__
 
     threads = {n: threading.Thread(target=one, args=(n,), daemon=True) for n in names}
@@ -175,13 +176,13 @@ def _together(
 class _Daemon:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config
-        self._beside = Beside()
+        self._collectors = CollectorSet()
         self._ending = threading.Event()
 
     def serve(self, ready_fd: int | None) -> None:
-        """Until it is told to end, or its owner has ended."""
+        """Serve until a request to end, or the end of the owner."""
         for kind in self._config["kinds"]:
-            COLLECTORS.load(kind)  # no run is to wait for that
+            COLLECTORS.load(kind)  # imported now, so that no run waits for it
         owner = os.pidfd_open(int(self._config["owner_pid"]))
         listener = listen(Path(self._config["socket"]))
         answering(listener, self._answer)
@@ -195,25 +196,25 @@ class _Daemon:
         self._ending.set()
 
     def _answer(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        asked = request.get("cmd")
+        command = request.get("cmd")
         try:
-            if asked == "start":
-                told = self._beside.start(
+            if command == "start":
+                reply = self._collectors.start(
                     Path(request["spool"]), request["collectors"], request["patience_s"]
                 )
-                return {"ok": True, **told}
-            if asked == "stop":
-                return {"ok": True, **self._beside.stop(request["patience_s"])}
+                return {"ok": True, **reply}
+            if command == "stop":
+                return {"ok": True, **self._collectors.stop(request["patience_s"])}
         except (PenstockError, OSError) as error:
             return {"ok": False, "error": str(error)}
         except (KeyError, TypeError, ValueError) as error:
             return {"ok": False, "error": f"no such request: {error}", "bad_input": True}
-        return usual_answer(asked, self._ending)
+        return usual_answer(command, self._ending)
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Entry point."""
-    return run_daemon(words, lambda config: _Daemon(config).serve(config.get("ready_fd")))
+    return run_daemon(argv, lambda config: _Daemon(config).serve(config.get("ready_fd")))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a reader of a protocol took, as a table of points."""
+"""Columns of a `PointReader` as a table of points."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Columns = Mapping[str, Any]
 
 
 def unit_of(metric: str) -> str:
-    """The unit that a metric's name ends with, as Prometheus names them (`_seconds`, `_bytes`, `_ratio`)."""
-    words = metric.rsplit("_", 2)[1:]
-    if len(words) == 2 and words[1] in ("total", "sum", "max", "min"):
-        words = words[:1]
-    known = {
+    """Unit of a metric by the suffix of its name, as in Prometheus (`_seconds`, `_bytes`, `_ratio`)."""
+    suffixes = metric.rsplit("_", 2)[1:]
+    if len(suffixes) == 2 and suffixes[1] in ("total", "sum", "max", "min"):
+        suffixes = suffixes[:1]
+    units = {
         "seconds": "s",
         "bytes": "B",
         "ratio": "1",
@@ -32,19 +32,19 @@ def unit_of(metric: str) -> str:
         "percent": "%",
         "meters": "m",
     }
-    return known.get(words[-1], "") if words else ""
+    return units.get(suffixes[-1], "") if suffixes else ""
 
 
 def no_unit(metric: str) -> str:
-    """Where a protocol says nothing of units."""
+    """Unit of metrics of protocols without units: none."""
     return ""
 
 
 def table_of(
     columns: Columns, unit: Callable[[str], str] = no_unit
 ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-    """The columns that a `PointReader` takes as a table of points without those of unprintable names, and
-    which of its rows these were."""
+    """Columns of a `PointReader` as a table of points, without those of unprintable names, and a mask of the
+    rows left out."""
     rows = len(columns["kind"])
     metric = np.frombuffer(columns["metric"], np.int32)
     labels = np.frombuffer(columns["labels"], np.int32)
@@ -52,8 +52,8 @@ def table_of(
     bits = np.frombuffer(columns["bits"], np.int64)
     names, sets = columns["metrics"], columns["label_sets"]
     units = [unit(name) for name in names]
-    words = sorted(set(units))
-    of_unit = np.array([words.index(u) for u in units], np.int32)
+    unit_names = sorted(set(units))
+    of_unit = np.array([unit_names.index(u) for u in units], np.int32)
     texts = pa.nulls(rows, pa.string())
     if columns["texts"]:
         place = np.full(rows, -1)
@@ -70,7 +70,7 @@ def table_of(
             _values(bits, kind != 1, pa.int64()),
             texts,
             _values(bits != 0, kind != 3, pa.bool_()),
-            _dictionary(of_unit[metric] if rows else metric, words),
+            _dictionary(of_unit[metric] if rows else metric, unit_names),
         ],
         schema=POINTS,
     )

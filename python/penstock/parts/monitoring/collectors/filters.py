@@ -1,8 +1,8 @@
-"""Which series of many a collector keeps, by patterns of their names: `keep`, `drop`.
+"""Selection of the series that a collector stores, by patterns of their names: `keep`, `drop`.
 
-A pattern (`*`, `?`, `[…]`) is one of metrics, `node_disk_*`, or with a brace of whole series, labels in the
-order of their names: `node_disk_*{*device="sd?"*}`. What fits one of `keep` (where there is any) and none of
-`drop` is kept.
+A pattern (`*`, `?`, `[…]`) matches the metric, `node_disk_*`, or, if it has a brace, the metric with its
+labels in the order of their names: `node_disk_*{*device="sd?"*}`. A series is stored if it matches one of
+`keep` (if there is any) and none of `drop`.
 """
 
 from __future__ import annotations
@@ -21,46 +21,48 @@ from penstock.parts.monitoring.collectors.collector import setting
 
 MOST_PATTERNS = 100
 MOST_PATTERN = 500
-#: what tells how a scrape went is always kept
+#: series about the scrape itself, which are always stored
 _OWN = frozenset(("scrape_success", "scrape_duration_seconds", "scrape_lateness_seconds"))
 
 
 class Choice:
-    """Whether a series is kept; the answer for each is found once. BadInput for what are no patterns."""
+    """Predicate of the stored series, cached by series. BadInput for invalid patterns."""
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         self._keep = _patterns(name, settings, "keep")
         self._drop = _patterns(name, settings, "drop")
-        self._known: dict[tuple[str, str], bool] = {}
+        self._cached: dict[tuple[str, str], bool] = {}
 
     def __call__(self, metric: str, labels: str) -> bool:
-        """By the metric's name, and labels as `points.canonical_labels` gives them."""
+        """True if a series is stored; `labels` as returned by `points.canonical_labels`."""
         if not (self._keep or self._drop):
             return True
-        found = self._known.get((metric, labels))
-        if found is None:
-            found = self._known[metric, labels] = self._found(metric, labels)
-        return found
+        chosen = self._cached.get((metric, labels))
+        if chosen is None:
+            chosen = self._cached[metric, labels] = self._matches(metric, labels)
+        return chosen
 
     def of(self, table: pa.Table) -> pa.Table:
-        """The rows of a table of points that are kept."""
+        """Rows of a table of points whose series are stored."""
         if not (self._keep or self._drop) or not table.num_rows:
             return table
         metric, labels = (table[n].combine_chunks() for n in ("metric", "labels"))
         names, texts = metric.dictionary.to_pylist(), labels.dictionary.to_pylist()
         pairs = np.asarray(metric.indices, np.int64) * len(texts) + np.asarray(labels.indices)
         used, of_row = np.unique(pairs, return_inverse=True)
-        kept = [self(names[p // len(texts)], texts[p % len(texts)]) for p in used.tolist()]
-        return table if all(kept) else table.filter(pa.array(np.array(kept)[of_row.reshape(-1)]))
+        chosen = [self(names[p // len(texts)], texts[p % len(texts)]) for p in used.tolist()]
+        return (
+            table if all(chosen) else table.filter(pa.array(np.array(chosen)[of_row.reshape(-1)]))
+        )
 
-    def _found(self, metric: str, labels: str) -> bool:
+    def _matches(self, metric: str, labels: str) -> bool:
         if metric in _OWN:
             return True
-        said = ",".join(f'{k}="{v}"' for k, v in json.loads(labels).items())
-        series = f"{metric}{{{said}}}"
+        label_text = ",".join(f'{k}="{v}"' for k, v in json.loads(labels).items())
+        series = f"{metric}{{{label_text}}}"
 
         def fits(patterns: list[tuple[bool, re.Pattern[str]]]) -> bool:
-            return any(p.match(series if whole else metric) for whole, p in patterns)
+            return any(p.match(series if with_labels else metric) for with_labels, p in patterns)
 
         return (not self._keep or fits(self._keep)) and not fits(self._drop)
 
@@ -68,15 +70,15 @@ class Choice:
 def _patterns(
     name: str, settings: Mapping[str, Any], key: str
 ) -> list[tuple[bool, re.Pattern[str]]]:
-    given = setting(name, settings, key, list, [])
-    if len(given) > MOST_PATTERNS:
+    raw = setting(name, settings, key, list, [])
+    if len(raw) > MOST_PATTERNS:
         raise BadInput(
-            f"{name}: {key}: found {len(given)} patterns; expected {MOST_PATTERNS} at most"
+            f"{name}: {key}: found {len(raw)} patterns; expected {MOST_PATTERNS} at most"
         )
-    for one in given:
+    for one in raw:
         if not isinstance(one, str) or not 0 < len(one) <= MOST_PATTERN or not one.isprintable():
             raise BadInput(
                 f"{name}: {key}: found {printable(str(one)[:80])!r}; expected a pattern of 1 to "
                 f"{MOST_PATTERN} printable characters"
             )
-    return [("{" in one, re.compile(fnmatch.translate(one))) for one in given]
+    return [("{" in one, re.compile(fnmatch.translate(one))) for one in raw]

@@ -1,7 +1,7 @@
 """Graphite's own protocols: lines over TCP and UDP, pickles over TCP. collectd needs only host and port.
 
 Settings: `port` (2003), `pickle_port` (2004, null is off), `udp` (true), `host`, `open`, `units` (metric →
-unit), `in_order` (true), `interval_s` (how often a point of each series is due).
+unit), `in_order` (true), `interval_s` (interval between points of each series).
 """
 
 from __future__ import annotations
@@ -16,72 +16,79 @@ from penstock.errors import PenstockError
 from penstock.parts.monitoring.collectors.collector import (
     Intake,
     Receipt,
+    declared_interval_ns,
     only,
     setting,
-    told_interval_ns,
 )
-from penstock.parts.monitoring.collectors.listeners import PATIENCE_S, Door, Listener, exactly
+from penstock.parts.monitoring.collectors.listeners import (
+    PATIENCE_S,
+    ListenAddress,
+    Listener,
+    exactly,
+)
 from penstock.parts.monitoring.experiments.points import Closed, Sink
 from penstock.parts.monitoring.usage.swift_bandwidth import accounts_of, are_ours
 from penstock.routes.byte_budget import FullError
 
-#: how long lines are gathered before they are kept [s], and at most how many [bytes]
+#: time for which lines are buffered before they are stored [s], and their maximum size [bytes]
 GATHERED_S = 0.2
 MOST_GATHERED = 8 << 20
-#: one line, one pickle [bytes]
+#: maximum size of a line and of a pickle [bytes]
 MOST_LINE = 1 << 16
 MOST_PICKLE = 1 << 20
-#: how long a sender of datagrams is not looked up again [s]
-KNOWN_S = 1.0
-#: in a receipt: what came from other users of this host, and was not read
+#: time for which the users of a sender of datagrams are cached [s]
+SENDER_CACHE_S = 1.0
+#: count in a receipt: connections and datagrams of other users of this host, which were not read
 OTHER_USERS = "from other users"
 
 
 class GraphiteReceiver:
     """Carbon's listeners."""
 
-    #: waits at ports for what comes
+    #: see `Collector`
     listens = True
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
-        known = ("host", "port", "pickle_port", "udp", "open", "units", "in_order", "interval_s")
-        only(name, settings, known)
+        allowed = ("host", "port", "pickle_port", "udp", "open", "units", "in_order", "interval_s")
+        only(name, settings, allowed)
         self.name = name
-        self._door = Door.of(name, settings, 2003, tokens=False)
+        self._listen_address = ListenAddress.of(name, settings, 2003, tokens=False)
         port = settings.get("pickle_port", 2004)
-        self._pickle_door = (
-            None if port is None else Door.of(name, {**settings, "port": port}, 2004, tokens=False)
+        self._pickle_listen_address = (
+            None
+            if port is None
+            else ListenAddress.of(name, {**settings, "port": port}, 2004, tokens=False)
         )
         self._udp = setting(name, settings, "udp", bool, True)
         self._units = setting(name, settings, "units", Mapping, {})
         self._in_order = setting(name, settings, "in_order", bool, True)
-        self._interval_ns = told_interval_ns(name, settings)
+        self._interval_ns = declared_interval_ns(name, settings)
         self._gathered = bytearray()
         self._room = asyncio.Event()
         self._lines: Listener | None = None
         self._pickles: Listener | None = None
         self._datagrams: asyncio.DatagramTransport | None = None
-        self._known: tuple[tuple[str, int] | None, float] = (None, 0.0)
+        self._last_sender: tuple[tuple[str, int] | None, float] = (None, 0.0)
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where lines are taken."""
+        """Address of the receiver of lines."""
         assert self._lines is not None
         return self._lines.address
 
     @property
     def pickle_address(self) -> tuple[str, int]:
-        """Where pickles are taken."""
+        """Address of the receiver of pickles."""
         assert self._pickles is not None
         return self._pickles.address
 
     @staticmethod
     def of_run(settings: Mapping[str, Any]) -> dict[str, Any]:
-        """In a run: at free ports."""
+        """Settings of a run: free ports."""
         return {"port": 0, "pickle_port": 0, **settings}
 
     def reached(self) -> dict[str, str]:
-        """Where a command reaches it, and where its pickles are taken."""
+        """Addresses of lines and of pickles for a command's environment."""
         ways = {"": self._lines, "PICKLE": self._pickles}
         return {
             way: "{}:{}".format(*listener.address)
@@ -100,11 +107,11 @@ class GraphiteReceiver:
         )
         self._room.set()
         self._ending = False
-        self._lines = Listener(self._door, self._take_lines)
+        self._lines = Listener(self._listen_address, self._take_lines)
         try:
             await self._lines.start()
-            if self._pickle_door is not None:
-                self._pickles = Listener(self._pickle_door, self._take_pickles)
+            if self._pickle_listen_address is not None:
+                self._pickles = Listener(self._pickle_listen_address, self._take_pickles)
                 await self._pickles.start()
             if self._udp:
                 receiver = self
@@ -126,7 +133,7 @@ class GraphiteReceiver:
         self._keeping = asyncio.create_task(self._keep())
 
     async def stop(self) -> Receipt:
-        # what is in the sockets already is of the time before
+        # data that is in the sockets already was sent before the stop
         await asyncio.sleep(GATHERED_S)
         await self._close()
         self._ending = True
@@ -167,9 +174,9 @@ class GraphiteReceiver:
                 if not data:
                     break
                 heard()
-                whole, newline, after = data.rpartition(b"\n")
+                complete, newline, after = data.rpartition(b"\n")
                 if newline:
-                    self._gather(rest + whole + newline)
+                    self._gather(rest + complete + newline)
                     rest = after
                 else:
                     rest += data
@@ -180,7 +187,7 @@ class GraphiteReceiver:
                     return
         finally:
             if rest:
-                # a line that its sender did not end may lack digits
+                # the last digits of an unterminated line may be missing
                 self.intake.refuse("malformed", "found a last line without an end")
 
     async def _take_pickles(
@@ -219,12 +226,12 @@ class GraphiteReceiver:
                 raise
 
     async def _keep_pickle(self, data: bytes) -> bool:
-        """Keeps a pickle once that can be; gives whether its sender is heard further."""
+        """Store a pickle, with retries; True if more of its sender is read."""
         while True:
             try:
                 await asyncio.to_thread(self.intake.read, "pickle", data, time.time_ns())
                 return True
-            except ValueError:  # as Carbon does: it is counted, and the next one may be right
+            except ValueError:  # as Carbon does: counted, and the next one is read
                 return True
             except Closed:
                 return False
@@ -233,22 +240,22 @@ class GraphiteReceiver:
                 await asyncio.sleep(1.0)
 
     def _take_datagram(self, data: bytes, sender: tuple[str, int]) -> None:
-        if self._door.own_users and not self._is_known(sender):
+        if self._listen_address.own_users and not self._is_last_sender(sender):
             uids = accounts_of(*sender[:2], self.address[1], "udp")
             if uids and not are_ours(uids):
                 self.intake.receipt.counted[OTHER_USERS] += 1
                 return
-            self._known = sender, time.monotonic()
+            self._last_sender = sender, time.monotonic()
         if self._room.is_set():
             self._gather(data if data.endswith(b"\n") else data + b"\n")
         else:
             lines = sum(1 for line in data.splitlines() if line.strip())
             self.intake.refuse("no room", "found no room for a datagram", lines)
 
-    def _is_known(self, sender: tuple[str, int]) -> bool:
-        """True for the sender of the datagram before, a moment ago."""
-        known, at_s = self._known
-        return known == sender and time.monotonic() - at_s < KNOWN_S
+    def _is_last_sender(self, sender: tuple[str, int]) -> bool:
+        """True if the previous datagram, a moment ago, had the same sender."""
+        last_sender, at_s = self._last_sender
+        return last_sender == sender and time.monotonic() - at_s < SENDER_CACHE_S
 
     def _gather(self, lines: bytes) -> None:
         self._gathered += lines
@@ -256,7 +263,7 @@ class GraphiteReceiver:
             self._room.clear()
 
     async def _keep(self) -> None:
-        """Keeps what was gathered again and again; where that cannot be, nobody is read from until it can."""
+        """Store the buffered lines periodically. While the sink fails, nothing is read."""
         while True:
             ending = self._ending
             if self._gathered:

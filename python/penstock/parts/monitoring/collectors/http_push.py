@@ -1,10 +1,9 @@
-"""What is pushed over HTTP: InfluxDB's line protocol (`/write`, as InfluxDB 1.x answers) and Prometheus
-remote write 1.0 and 2.0 (`/api/v1/write`).
+"""Receivers of points pushed over HTTP: InfluxDB's line protocol (`/write`, answers as of InfluxDB 1.x) and
+Prometheus remote write 1.0 and 2.0 (`/api/v1/write`).
 
-A request is answered once its points are kept; one of which anything was refused gets no 2xx. A sender that
+A request is answered after its points are stored, and with 2xx only if none was refused. A sender that
 numbers its batches (`X-Penstock-Batch: SOURCE NUMBER`) may send one again: it changes nothing. Settings:
-`port`, `host`, `token`, `open`, `in_order` (true),
-`interval_s` (how often a point of each series is due).
+`port`, `host`, `token`, `open`, `in_order` (true), `interval_s` (interval between points of each series).
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ from penstock.parts.monitoring.collectors.collector import (
     Intake,
     Read,
     Receipt,
+    declared_interval_ns,
     only,
     setting,
-    told_interval_ns,
 )
 from penstock.parts.monitoring.collectors.columns import no_unit, unit_of
 from penstock.parts.monitoring.collectors.listeners import (
     MOST_BODY,
     Answer,
-    Door,
     HttpListener,
+    ListenAddress,
     Request,
 )
 from penstock.parts.monitoring.collectors.merging import Together
 from penstock.parts.monitoring.experiments.points import NO_LOSS, Closed, Held, Sink
 
-#: of `precision`, one unit [ns]
+#: unit of timestamps by the parameter `precision` [ns]
 PRECISIONS = {
     "": 1,
     "n": 1,
@@ -54,51 +53,51 @@ PRECISIONS = {
     "m": 60_000_000_000,
     "h": 3_600_000_000_000,
 }
-#: media type of remote write, and the messages of its versions by the parameter `proto`
+#: media type of remote write, and methods of `PointReader` by the parameter `proto`
 PROTOBUF = "application/x-protobuf"
 MESSAGES = {
     "prometheus.writerequest": "remote_write",
     "io.prometheus.write.v2.request": "remote_write2",
 }
-#: what clients say that say nothing: the default of theirs
+#: default content types of HTTP clients, which declare nothing
 _SAYS_NOTHING = ("", "application/x-www-form-urlencoded", "application/octet-stream")
 
 
 class _Push:
-    """What the two have in common."""
+    """Base of the two receivers."""
 
     port = 0
-    #: waits at a port for what comes
+    #: see `Collector`
     listens = True
     units = staticmethod(no_unit)
-    #: a series that comes later had not begun before
+    #: see `Intake`
     begin_late = False
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         only(name, settings, ("host", "port", "token", "open", "in_order", "interval_s"))
         self.name = name
-        self._door = Door.of(name, settings, self.port, tokens=True)
+        self._listen_address = ListenAddress.of(name, settings, self.port, tokens=True)
         self._in_order = setting(name, settings, "in_order", bool, True)
-        self._interval_ns = told_interval_ns(name, settings)
+        self._interval_ns = declared_interval_ns(name, settings)
         self._listener: HttpListener | None = None
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """Address on which it listens."""
         assert self._listener is not None
         return self._listener.address
 
     @staticmethod
     def of_run(settings: Mapping[str, Any]) -> dict[str, Any]:
-        """In a run: at a free port, for who has a token that is the run's own."""
+        """Settings of a run: a free port, and a token of its own."""
         own = {"port": 0, **settings}
         return own if own.get("open") else {"token": secrets.token_urlsafe(24), **own}
 
     def reached(self) -> dict[str, str]:
-        """Where, and by which token, a command reaches it."""
+        """URL and token for a command's environment."""
         host, port = self.address
         name = f"[{host}]" if ":" in host else host
-        token = {} if self._door.token is None else {"TOKEN": self._door.token}
+        token = {} if self._listen_address.token is None else {"TOKEN": self._listen_address.token}
         return {"": f"http://{name}:{port}", **token}
 
     async def start(self, sink: Sink) -> None:
@@ -111,7 +110,7 @@ class _Push:
             begin_late=self.begin_late,
         )
         self._together = Together(self.intake)
-        self._listener = HttpListener(self._door, self.answer, self.intake.refuse_message)
+        self._listener = HttpListener(self._listen_address, self.answer, self.intake.refuse_message)
         await self._listener.start()
 
     async def stop(self) -> Receipt:
@@ -130,23 +129,23 @@ class _Push:
         raise NotImplementedError
 
     def _turned_away(self, request: Request, status: int, reason: str, what: str) -> Answer:
-        """The answer to a message that is refused as a whole, which is counted."""
+        """Count a message that is refused unread; returns the answer to it."""
         if request.pushes:
             self.intake.refuse_message(reason, what)
         return _error(status, what)
 
-    async def _read(self, request: Request, protocol: str, *words: Any) -> Read | Answer:
-        """What became of a message, or the answer where nothing could be kept."""
+    async def _read(self, request: Request, protocol: str, *arguments: Any) -> Read | Answer:
+        """Result of a message, or the answer if nothing could be stored."""
         try:
             numbered = request.headers.get("x-penstock-batch")
             if numbered is None:
-                return await self._together.read(protocol, *words)
+                return await self._together.read(protocol, *arguments)
             source, _, number = numbered.rpartition(" ")
             if not source or not number.isascii() or not number.isdigit() or len(number) > 18:
                 what = "found a header X-Penstock-Batch other than SOURCE NUMBER"
                 return self._turned_away(request, 400, "malformed", what)
             intake = self.intake.read_numbered
-            return await asyncio.to_thread(intake, source, int(number), protocol, *words)
+            return await asyncio.to_thread(intake, source, int(number), protocol, *arguments)
         except ValueError as error:  # counted where it was read
             return _error(400, f"found {error}")
         except BadInput as error:
@@ -161,17 +160,17 @@ class _Push:
 
 
 class InfluxReceiver(_Push):
-    """Takes line protocol, answers as InfluxDB 1.x does."""
+    """Receives line protocol and answers as InfluxDB 1.x."""
 
     port = 8086
 
     async def answer(self, request: Request) -> Answer:
-        asked = parse_qs(request.query)
+        query = parse_qs(request.query)
         version = (("x-influxdb-version", "1.8-penstock"),)
         if request.path == "/ping":
             return Answer(204, headers=version)
         if request.path == "/query":
-            # programs that make their database first
+            # some clients create their database first
             body = b'{"results":[{"statement_id":0}]}\n'
             return Answer(200, body, (("content-type", "application/json"), *version))
         if request.path not in ("/write", "/api/v2/write"):
@@ -180,7 +179,7 @@ class InfluxReceiver(_Push):
         if request.method != "POST":
             what = f"found {request.method[:20]}; expected POST"
             return self._turned_away(request, 405, "another method", what)
-        precision = asked.get("precision", [""])[0]
+        precision = query.get("precision", [""])[0]
         if precision not in PRECISIONS:
             what = f"found precision {precision[:20]!r}; expected n, u, ms, s, m or h"
             return self._turned_away(request, 400, "malformed", what)
@@ -190,23 +189,22 @@ class InfluxReceiver(_Push):
             return self._turned_away(request, 400, "malformed", str(error))
         if not body.strip():
             return Answer(204, headers=version)
-        found = await self._read(
+        result = await self._read(
             request, "line_protocol", body, time.time_ns(), PRECISIONS[precision]
         )
-        if isinstance(found, Answer):
-            return found
-        # a point that is there already is no mistake of a sender that tries again; InfluxDB has no NaN
-        wrong = _wrong(found, {"duplicate"})
+        if isinstance(result, Answer):
+            return result
+        # duplicates are no error of a sender that retries; InfluxDB has no NaN
+        wrong = _wrong(result, {"duplicate"})
         if wrong:
             return _error(400, f"partial write: {_listed(wrong)} dropped={sum(wrong.values())}")
         return Answer(204, headers=version)
 
 
 class RemoteWriteReceiver(_Push):
-    """Takes Prometheus remote write 1.0 and 2.0, by its content type, and says how much of a message it
-    wrote.
+    """Receives remote write 1.0 and 2.0, by content type; answers have the number of written samples.
 
-    Native histograms are refused and counted, exemplars counted.
+    Native histograms are refused and counted; exemplars are counted.
     """
 
     port = 9201
@@ -229,15 +227,15 @@ class RemoteWriteReceiver(_Push):
             request.share.grow(len(message))
         except BadInput as error:
             return self._turned_away(request, 400, "malformed", str(error))
-        found = await self._read(request, protocol, message)
-        if isinstance(found, Answer):
-            return found
+        result = await self._read(request, protocol, message)
+        if isinstance(result, Answer):
+            return result
         written = tuple(
             (f"x-prometheus-remote-write-{of}-written", str(number))
-            for of, number in (("samples", found.written), ("histograms", 0), ("exemplars", 0))
+            for of, number in (("samples", result.written), ("histograms", 0), ("exemplars", 0))
         )
-        # a staleness marker is no number and no mistake
-        wrong = _wrong(found, NO_LOSS)
+        # a staleness marker has no value and is no error
+        wrong = _wrong(result, NO_LOSS)
         if wrong:
             refused = _error(400, f"refused points: {_listed(wrong)}")
             return Answer(400, refused.body, (*refused.headers, *written))
@@ -245,9 +243,9 @@ class RemoteWriteReceiver(_Push):
 
 
 def _protocol(request: Request) -> str:
-    """The method of `PointReader` for a body. BadInput for another content type or encoding."""
-    said = request.headers.get("content-type", "")
-    media, *parameters = (part.strip().lower() for part in said.split(";"))
+    """Method of `PointReader` for a body. BadInput for another content type or encoding."""
+    declared = request.headers.get("content-type", "")
+    media, *parameters = (part.strip().lower() for part in declared.split(";"))
     coding = request.headers.get("content-encoding", "").strip().lower()
     if coding not in ("", "snappy"):
         raise BadInput(f"found content-encoding {coding[:40]!r}; expected snappy")
@@ -257,14 +255,14 @@ def _protocol(request: Request) -> str:
     message = named[0] if named else "prometheus.writerequest"
     if media != PROTOBUF or message not in MESSAGES:
         raise BadInput(
-            f"found content type {said[:100]!r}; expected {PROTOBUF} with proto=prometheus.WriteRequest or "
-            "proto=io.prometheus.write.v2.Request"
+            f"found content type {declared[:100]!r}; expected {PROTOBUF} with proto=prometheus.WriteRequest "
+            "or proto=io.prometheus.write.v2.Request"
         )
     return MESSAGES[message]
 
 
-def _wrong(found: Read, forgiven: Collection[str]) -> dict[str, int]:
-    return {why: n for why, n in found.refused.items() if why not in forgiven and n}
+def _wrong(result: Read, forgiven: Collection[str]) -> dict[str, int]:
+    return {why: n for why, n in result.refused.items() if why not in forgiven and n}
 
 
 def _listed(wrong: Mapping[str, int]) -> str:
@@ -272,7 +270,7 @@ def _listed(wrong: Mapping[str, int]) -> str:
 
 
 def unsnapped(body: bytes) -> bytes:
-    """A body out of snappy's raw format. BadInput where it is none, or would be too long."""
+    """Decompress a body in snappy's raw format. BadInput if it is invalid or too long."""
     try:
         if not body or cramjam.snappy.decompress_raw_len(body) > MOST_BODY:
             raise BadInput(f"found a body of none or more than {MOST_BODY} bytes out of snappy")
@@ -282,7 +280,7 @@ def unsnapped(body: bytes) -> bytes:
 
 
 def snapped(message: bytes) -> bytes:
-    """A body in snappy's raw format."""
+    """Compress a body in snappy's raw format."""
     return bytes(cramjam.snappy.compress_raw(message))
 
 
@@ -304,7 +302,7 @@ def _inflated(request: Request) -> bytes:
 
 
 def _error(status: int, what: str) -> Answer:
-    said = json.dumps({"error": what}).encode() + b"\n"
-    # retried by those who wait a little
+    body = json.dumps({"error": what}).encode() + b"\n"
+    # clients retry after a pause
     later = (("retry-after", "1"),) if status == 503 else ()
-    return Answer(status, said, (("content-type", "application/json"), *later))
+    return Answer(status, body, (("content-type", "application/json"), *later))

@@ -1,4 +1,4 @@
-"""What listens on a port: so many connections and no more, and HTTP on them."""
+"""TCP and HTTP servers with a bounded number of connections."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from penstock.parts.monitoring.usage.swift_bandwidth import accounts_of, are_our
 from penstock.routes.byte_budget import FullError, Room, Share
 from penstock.routes.connections import most_connections
 
-#: how long a connection may be silent in the middle of a request [s]
+#: longest pause within a request [s]
 PATIENCE_S = 20.0
-#: the body of a request [bytes]
+#: maximum size of the body of a request [bytes]
 MOST_BODY = 32 << 20
 
 Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter, Callable[[], None]], Awaitable[None]]
 
 
 @dataclass(frozen=True)
-class Door:
-    """Where something listens, and what is asked of those who come: a token, an account, or nothing.
+class ListenAddress:
+    """Address of a server, and what it requires of its clients: a token, an account, or nothing.
 
-    `own_users`: only root and the user of this process may send, as the kernel tells.
+    `own_users`: only root and the user of this process may send, by the kernel's record of the socket.
     """
 
     host: str
@@ -42,11 +42,13 @@ class Door:
     own_users: bool = False
 
     @classmethod
-    def of(cls, name: str, settings: Mapping[str, Any], port: int, *, tokens: bool) -> Door:
-        """By the settings `host` (default: loopback), `port`, `token` and `open`.
+    def of(
+        cls, name: str, settings: Mapping[str, Any], port: int, *, tokens: bool
+    ) -> ListenAddress:
+        """From the settings `host` (default: loopback), `port`, `token` and `open`.
 
-        On loopback without a token or `open: true`, other users of this host may not send. BadInput for
-        another interface without one of them.
+        Without a token or `open: true`, other users of this host may not send on loopback, and another
+        interface is BadInput.
         """
         host = setting(name, settings, "host", str, "127.0.0.1")
         number = setting(name, settings, "port", int, port)
@@ -59,39 +61,47 @@ class Door:
             loopback = host == "localhost"
         opened = setting(name, settings, "open", bool, False)
         if not loopback and not token and not opened:
-            asked = "a token, or open: true" if tokens else "open: true, as everyone may then send"
-            raise BadInput(f"{name}: found host {host}, which others reach; expected {asked}")
+            required = (
+                "a token, or open: true" if tokens else "open: true, as everyone may then send"
+            )
+            raise BadInput(f"{name}: found host {host}, which others reach; expected {required}")
         return cls(host, number, token, loopback and not token and not opened)
 
 
 class Listener:
-    """A TCP server whose connections are bounded in number, and in what they hold together."""
+    """A TCP server whose connections are bounded in number and in total memory."""
 
-    def __init__(self, door: Door, handle: Handle) -> None:
-        #: for what is being received
+    def __init__(self, address: ListenAddress, handle: Handle) -> None:
+        #: memory of the data being received
         self.room = Room()
         self._most = most_connections()
-        self._door, self._handle = door, handle
+        self._listen_address, self._handle = address, handle
         self._open: OrderedDict[asyncio.StreamWriter, asyncio.Task[None] | None] = OrderedDict()
         self._server: asyncio.Server | None = None
-        #: connections that made room for others, those of other users of this host
+        #: connections closed in favour of new ones; connections of other users of this host
         self.dropped = self.foreign = 0
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """Address on which it listens."""
         assert self._server is not None
         host, port = self._server.sockets[0].getsockname()[:2]
         return str(host), int(port)
 
     async def start(self) -> None:
-        """PenstockError where the port cannot be had."""
+        """PenstockError if it cannot listen on the port."""
         try:
             self._server = await asyncio.start_server(
-                self._serve, self._door.host, self._door.port, limit=1 << 18, backlog=1024
+                self._serve,
+                self._listen_address.host,
+                self._listen_address.port,
+                limit=1 << 18,
+                backlog=1024,
             )
         except (OSError, OverflowError) as error:
-            raise PenstockError(f"{self._door.host}:{self._door.port}: {error}") from None
+            raise PenstockError(
+                f"{self._listen_address.host}:{self._listen_address.port}: {error}"
+            ) from None
 
     async def stop(self) -> None:
         if self._server is not None:
@@ -102,17 +112,17 @@ class Listener:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def comes_from_others(self, writer: asyncio.StreamWriter, certain: bool) -> bool:
-        """True for a connection of another user, and with `certain` for one of which that is not known.
+        """True for a connection of another user and, with `certain`, of an unknown one.
 
-        A sender that has closed its end by now is not known any more.
+        The user of a sender that has closed its end is unknown.
         """
-        if not self._door.own_users:
+        if not self._listen_address.own_users:
             return False
         ends = writer.get_extra_info("peername"), writer.get_extra_info("sockname")
         if None in ends:
             return certain
-        (address, port), (mine, our_port) = (end[:2] for end in ends)
-        uids = owners((address, port), (mine, our_port))
+        (address, port), (our_address, our_port) = (end[:2] for end in ends)
+        uids = owners((address, port), (our_address, our_port))
         if uids is None:
             uids = await asyncio.to_thread(accounts_of, address, port, our_port)
         others = not are_ours(uids) if uids else certain
@@ -140,7 +150,7 @@ class Listener:
 
 
 async def exactly(reader: asyncio.StreamReader, size: int, share: Share) -> bytes:
-    """So many bytes, held from when they come. FullError where there is no room for them."""
+    """Read exactly `size` bytes, charged to `share` as they arrive. FullError if the budget is used up."""
     read = bytearray()
     while len(read) < size:
         piece = await reader.readexactly(min(1 << 16, size - len(read)))
@@ -151,19 +161,19 @@ async def exactly(reader: asyncio.StreamReader, size: int, share: Share) -> byte
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked over HTTP; names of headers in small letters."""
+    """An HTTP request; names of headers in lower case."""
 
     method: str
     path: str
     query: str
     headers: Mapping[str, str]
     body: bytes
-    #: of the listener's room, until it is answered
+    #: memory charged to the listener until the answer
     share: Share
 
     @property
     def pushes(self) -> bool:
-        """True for what is sent to be stored."""
+        """True for a request that stores data."""
         return self.method in ("POST", "PUT") and bool(self.body)
 
 
@@ -188,19 +198,18 @@ _OF_OTHERS = (
 
 
 class HttpListener(Listener):
-    """HTTP/1.1 on bounded connections, bodies bounded as well.
+    """HTTP/1.1 on bounded connections, with bounded bodies.
 
-    `refused` is called for each body that was pushed and that `answer` does not get, with the reason and what
-    was wrong.
+    `refused` is called with the reason and the error for each pushed body that is not passed to `answer`.
     """
 
     def __init__(
         self,
-        door: Door,
+        address: ListenAddress,
         answer: Callable[[Request], Awaitable[Answer]],
         refused: Callable[[str, str], None],
     ) -> None:
-        super().__init__(door, self._talk)
+        super().__init__(address, self._talk)
         self._answer, self._refused = answer, refused
 
     async def _talk(
@@ -242,15 +251,19 @@ class HttpListener(Listener):
         share: Share,
         others: bool,
     ) -> Answer | None:
-        """The answer to what is asked next; None where nothing is."""
+        """Answer to the next request; None if there is none."""
         try:
             request = await self._request(talk, reader, writer, heard, share)
             if request is None:
                 return None
             if not self._may(request):
                 if request.pushes:
-                    given = "another token" if "authorization" in request.headers else "no token"
-                    self._refused("unauthorized", f"found {given}; expected that of the receiver")
+                    presented = (
+                        "another token" if "authorization" in request.headers else "no token"
+                    )
+                    self._refused(
+                        "unauthorized", f"found {presented}; expected that of the receiver"
+                    )
                 return Answer(401, b'{"error":"expected the token"}\n')
             if others and request.path != "/ping":
                 return Answer(401, _OF_OTHERS)
@@ -261,8 +274,8 @@ class HttpListener(Listener):
             return None
         except FullError:
             self._refused("no room", "found no room for a body beside those of others")
-            said = b'{"error":"found no room for a body just now; expected it a little later"}\n'
-            return Answer(503, said, (("retry-after", "1"),))
+            body = b'{"error":"found no room for a body just now; expected it a little later"}\n'
+            return Answer(503, body, (("retry-after", "1"),))
         except _RefusedError as refused:
             return refused.answer
 
@@ -271,12 +284,12 @@ class HttpListener(Listener):
             self._refused("broke off", "found a request that broke off before its end")
 
     def _may(self, request: Request) -> bool:
-        """The token as `Authorization: Token …` or `Bearer …`."""
-        token = self._door.token
+        """True if a request has the token, as `Authorization: Token …` or `Bearer …`."""
+        token = self._listen_address.token
         if token is None or request.path == "/ping":
             return True
-        given = request.headers.get("authorization", "").partition(" ")[2].strip()
-        return hmac.compare_digest(given.encode(), token.encode())
+        presented = request.headers.get("authorization", "").partition(" ")[2].strip()
+        return hmac.compare_digest(presented.encode(), token.encode())
 
     async def _request(
         self,
@@ -313,8 +326,8 @@ class HttpListener(Listener):
                 body += event.data
                 if len(body) > MOST_BODY:
                     self._refused("too long", f"found a body of more than {MOST_BODY} bytes")
-                    said = b'{"error":"expected a body of at most %d bytes"}\n' % MOST_BODY
-                    raise _RefusedError(Answer(413, said))
+                    error_body = b'{"error":"expected a body of at most %d bytes"}\n' % MOST_BODY
+                    raise _RefusedError(Answer(413, error_body))
                 share.grow(len(event.data))
             elif isinstance(event, h11.EndOfMessage):
                 assert head is not None
@@ -323,8 +336,8 @@ class HttpListener(Listener):
                 try:
                     parts = urlsplit(target)
                 except ValueError:
-                    said = b'{"error":"found a target that is no URL"}\n'
-                    raise _RefusedError(Answer(400, said)) from None
+                    error_body = b'{"error":"found a target that is no URL"}\n'
+                    raise _RefusedError(Answer(400, error_body)) from None
                 return Request(method, parts.path, parts.query, headers, bytes(body), share)
             else:
                 return None

@@ -1,4 +1,4 @@
-"""Several collectors at once, in an event loop of their own."""
+"""Runner of collectors, in an event loop of their own."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from penstock.plugins import COLLECTORS
 T = TypeVar("T")
 
 
-def collectors_of(wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, Collector]:
-    """Collectors by name, each of the kind that its settings say (`type`, or else the name).
+def collectors_of(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, Collector]:
+    """Collectors by name, from settings by name; the kind is the setting `type`, by default the name.
 
-    BadInput for a kind that there is not and for wrong settings.
+    BadInput for an unknown kind and for invalid settings.
     """
-    made: dict[str, Collector] = {}
-    for name, settings in wanted.items():
+    collectors: dict[str, Collector] = {}
+    for name, settings in specs.items():
         if not isinstance(settings, Mapping):
             raise BadInput(f"collector {name}: found {settings!r}; expected its settings")
         rest = {key: value for key, value in settings.items() if key != "type"}
-        made[name] = COLLECTORS.load(str(settings.get("type", name)))(name, rest)
-    return made
+        collectors[name] = COLLECTORS.load(str(settings.get("type", name)))(name, rest)
+    return collectors
 
 
 class _Counting(ThreadPoolExecutor):
-    """Threads whose processor time is counted."""
+    """Thread pool that counts its processor time."""
 
     def __init__(self) -> None:
         super().__init__(thread_name_prefix="collecting")
@@ -53,13 +53,13 @@ class _Counting(ThreadPoolExecutor):
 
 
 class Collecting:
-    """Collectors at work on one sink:
+    """Runs collectors that write to one sink:
 
         with Collecting(collectors_of({"graphite": {"port": 2003}}), sink) as collecting:
             …
         collecting.receipts["graphite"].stored
 
-    Where one cannot start, those that had are stopped and its error is raised.
+    If one cannot start, those already started are stopped and its error is raised.
     """
 
     def __init__(self, collectors: Mapping[str, Collector], sink: Sink) -> None:
@@ -75,7 +75,7 @@ class Collecting:
         self._loop_ns = 0
 
     def cpu_ns(self) -> int:
-        """Processor time of its threads, without that of programs that they started [ns]."""
+        """Processor time of its threads, without child processes [ns]."""
         if self._thread.is_alive() and self._thread.ident is not None:
             with contextlib.suppress(OSError):
                 clock = time.pthread_getcpuclockid(self._thread.ident)
@@ -83,12 +83,12 @@ class Collecting:
         return self._loop_ns + self._threads.used_ns
 
     def receipt_of(self, name: str) -> Receipt | None:
-        """What a collector did, so far or in all; None of one that does not tell before it has stopped."""
+        """Counts of a collector, so far or final; None if it has none before its stop."""
         intake = getattr(self.collectors[name], "intake", None)
         return self.receipts.get(name) or getattr(intake, "receipt", None)
 
     def start(self) -> Collecting:
-        """Starts all of them."""
+        """Start all collectors."""
         self._loop.set_default_executor(self._threads)
         self._thread.start()
         try:
@@ -101,7 +101,7 @@ class Collecting:
         return self
 
     def stop(self) -> dict[str, Receipt]:
-        """Stops all of them and gives their receipts. The first error is raised after all have stopped."""
+        """Stop all collectors and return their receipts. The first error is raised after all have stopped."""
         failed: list[BaseException] = []
         while self._started:
             name = self._started.pop()

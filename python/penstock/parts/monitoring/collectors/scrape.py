@@ -1,19 +1,18 @@
-"""A scraper of what exporters show (Prometheus text, OpenMetrics), each target at its own interval.
+"""Scraper of exporters (Prometheus text format, OpenMetrics), each target at its own interval.
 
-Scrape k of a target is due at t0 + k x interval; the first ones are spread over an interval. One that cannot
-begin in its interval is counted as missed and never made up for. Of each scrape three series say how it went:
-`scrape_success` (0 or 1), `scrape_duration_seconds` and `scrape_lateness_seconds`, with the label `instance`;
-points bear the time when their scrape began.
+Scrape k of a target is due at t0 + k x interval; the first ones are spread over an interval. A scrape that
+cannot begin in its interval is counted as missed, not made up for. Each scrape has three series of its own,
+`scrape_success` (0 or 1), `scrape_duration_seconds` and `scrape_lateness_seconds`, with the label `instance`.
+The timestamp of points is the beginning of their scrape.
 
-A target's own `instance`, or another label that is added here, is kept as `exported_instance`, as Prometheus
-does; with `honor_labels` it is kept as it is instead. OpenMetrics without `# EOF` at the end is a failed
-scrape.
+If a target's own labels conflict with `instance` or another label that is added here, they are renamed to
+`exported_instance`, as by Prometheus; with `honor_labels` they take precedence instead. OpenMetrics without a
+final `# EOF` is a failed scrape.
 
 Settings: `targets`, a list of URLs or of {url, interval_s, timeout_s, instance, labels, honor_labels};
-`interval_s` (1, from 0.01 on), `timeout_s`, `own_times` (false), `honor_labels` (false); `keep` and `drop`,
-patterns of series of which only the first, or all but the second, are kept. Of `https` targets the
-certificate is verified, by the host's authorities or those of the file `ca`; `token_from` names the
-environment variable that holds the token for them.
+`interval_s` (1, at least 0.01), `timeout_s`, `own_times` (false), `honor_labels` (false); `keep` and `drop`,
+patterns of series to store and to drop. Certificates of `https` targets are verified by the host's
+authorities or those of the file `ca`; `token_from` names the environment variable with the bearer token.
 """
 
 from __future__ import annotations
@@ -58,27 +57,26 @@ _OF_TARGET = ("url", "interval_s", "timeout_s", "instance", "labels", "honor_lab
 _LABEL = re.compile("[a-zA-Z_][a-zA-Z0-9_]{0,199}")
 #: the shortest interval [s]
 SHORTEST_S = 0.01
-#: how long points are gathered before they are kept [s]
+#: time for which points are buffered before they are stored [s]
 GATHERED_S = 0.2
 MOST_TARGETS = 10_000
-#: of all targets
+#: maximum number of series of all targets
 MOST_SHOWN_SERIES = 2_000_000
 _TYPED = re.compile(rb"^# TYPE ([^\s]{1,500}) (counter|histogram|summary)\s*$", re.MULTILINE)
-#: headers of every request, beside Host
+#: headers of every request, in addition to Host
 _HEADERS = (
     ("User-Agent", "penstock"),
     ("Accept", "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4"),
 )
-#: targets whose scrapes are spread over a second
+#: number of targets whose first scrapes are spread over one second
 _A_SECOND = 1000
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A series of a target: how many scrapes were due before its first, when that was due, whether it only
-    grows.
+    """A series of a target: scrapes due before its first point, when that was due, True for a counter.
 
-    What a target shows when it answers for the first time is expected from its first scrape on.
+    Points of series in the first answer of a target are expected from its first scrape on.
     """
 
     before: int
@@ -88,7 +86,7 @@ class Seen:
 
 @dataclass
 class Target:
-    """What is scraped, and how it went."""
+    """A target, and counts of its scrapes."""
 
     host: str
     port: int
@@ -97,7 +95,7 @@ class Target:
     timeout_s: float
     secure: bool
     path: str
-    #: of all series of the target, `instance` among them
+    #: labels of all series of the target, including `instance`
     labels: dict[str, str]
     honor_labels: bool = False
     due: int = 0
@@ -105,7 +103,7 @@ class Target:
     failed: int = 0
     late: int = 0
     succeeded: int = 0
-    #: when the first scrape was due
+    #: time of the first scrape
     begun_ns: int = 0
     #: series by metric and labels
     seen: dict[tuple[str, str], Seen] = field(default_factory=dict)
@@ -115,7 +113,7 @@ class Target:
 
     @property
     def loopback(self) -> bool:
-        """True if the target is named by a loopback address: what is sent to it crosses no network."""
+        """True if the target is named by a loopback address, so that its traffic crosses no network."""
         with contextlib.suppress(ValueError):
             return ipaddress.ip_address(self.host).is_loopback
         return False
@@ -127,17 +125,17 @@ class Target:
 
 
 class Scraper:
-    """Scrapes targets of its own."""
+    """Scrapes its targets."""
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         only(name, settings, _SETTINGS)
         self.name = name
         self._choice = Choice(name, settings)
         self._own_times = setting(name, settings, "own_times", bool, False)
-        asked = setting(name, settings, "targets", list, ...)
-        if not 0 < len(asked) <= MOST_TARGETS:
-            raise BadInput(f"{name}: found {len(asked)} targets; expected 1 to {MOST_TARGETS}")
-        self.targets = [self._target(one, settings) for one in asked]
+        raw = setting(name, settings, "targets", list, ...)
+        if not 0 < len(raw) <= MOST_TARGETS:
+            raise BadInput(f"{name}: found {len(raw)} targets; expected 1 to {MOST_TARGETS}")
+        self.targets = [self._target(one, settings) for one in raw]
         self._ca = setting(name, settings, "ca", str, None)
         self._token_from = setting(name, settings, "token_from", str, None)
         if self._token_from and not all(t.secure or t.loopback for t in self.targets):
@@ -198,11 +196,11 @@ class Scraper:
             target.request = h11.Request(method="GET", target=target.path, headers=headers)
         self.intake = Intake(self.name, sink, unit=unit_of)
         self._reader: Any = native.PointReader(most_series=MOST_SHOWN_SERIES)
-        self._known = 0
-        #: what is known of new series before their number is: should we be killed, their gaps are seen
+        self._accounted = 0
+        #: accounts of new series, written with their first points so that gaps are seen after a kill
         self._new: list[Account] = []
         self._stopping, self._ending = False, asyncio.Event()
-        # one clock for all: a step of the host's does not reach the points
+        # one offset for all timestamps, so that they do not follow steps of the host's clock
         self._utc_ns = time.time_ns() - time.monotonic_ns()
         begin, number = asyncio.get_running_loop().time(), len(self.targets)
         self._tasks = []
@@ -230,7 +228,7 @@ class Scraper:
         return self.intake.receipt
 
     def _verifying(self) -> ssl.SSLContext:
-        """BadInput for a file that holds no authorities."""
+        """TLS context that verifies certificates. BadInput for a file without authorities."""
         try:
             return ssl.create_default_context(cafile=self._ca)
         except OSError as error:
@@ -264,7 +262,7 @@ class Scraper:
                     self.intake.begins(utc_ns)
             success = 0
             try:
-                # not wait_for, which may take a cancellation for its own
+                # not wait_for, which may mistake a cancellation for a timeout
                 async with asyncio.timeout(target.timeout_s):
                     body, open_metrics = await self._get(target)
                 self._take(target, body, utc_ns, open_metrics, self._own_times)
@@ -297,7 +295,7 @@ class Scraper:
 
     def _tell(self, what: str) -> None:
         receipt = self.intake.receipt
-        if what not in receipt.told:
+        if what not in receipt.errors:
             receipt.tell(what)
 
     def _take(
@@ -309,27 +307,27 @@ class Scraper:
         own_times: bool = False,
     ) -> None:
         try:
-            said = self._reader.exposition(
+            summary = self._reader.exposition(
                 text, utc_ns, open_metrics, own_times, target.labels, target.honor_labels
             )
         except ValueError as error:
             raise FailedError(f"found {error}") from None
         receipt = self.intake.receipt
-        for why, count in said["refused"]:
+        for why, count in summary["refused"]:
             receipt.refused[why] += count
             receipt.received += count
-        for line, what in said["told"][:1]:
+        for line, what in summary["told"][:1]:
             self._tell(f"{target.instance}: line {line}: found {what}")
-        if self._reader.known > self._known:
+        if self._reader.known > self._accounted:
             counters = _counters(text)
             later = target.succeeded > 0
             before, since_ns = (target.due - 1, utc_ns) if later else (0, target.begun_ns)
-            for metric, labels in self._reader.known_from(self._known):
+            for metric, labels in self._reader.known_from(self._accounted):
                 if metric.isprintable() and labels.isprintable() and self._choice(metric, labels):
                     seen = Seen(before, since_ns, metric in counters)
                     target.seen[metric, labels] = seen
                     self._new.append(_account(target, metric, labels, seen))
-            self._known = self._reader.known
+            self._accounted = self._reader.known
 
     async def _keep(self) -> None:
         waiting: list[pa.Table] = []
@@ -337,7 +335,7 @@ class Scraper:
             ending, pause_s = self._ending.is_set(), GATHERED_S
             try:
                 if not waiting:
-                    # what cannot be kept waits here, then in the reader, which takes so much and no more
+                    # points wait here while the sink fails, then in the reader, which is bounded
                     waiting = await asyncio.to_thread(self._tables, self._reader.take())
                 while waiting:
                     new = tuple(self._new)
@@ -346,7 +344,7 @@ class Scraper:
                 if ending:
                     await asyncio.to_thread(self.intake.ends, self._accounts(), self._ended_ns)
                     return
-            except Closed:  # the points of the first were counted
+            except Closed:  # the intake counted the points of the first
                 for table in waiting[1:]:
                     self.intake.refuse("after the end", "found scrapes after the end", len(table))
                 waiting.clear()
@@ -362,22 +360,22 @@ class Scraper:
                     await self._ending.wait()
 
     def _tables(self, columns: Mapping[str, Any]) -> list[pa.Table]:
-        """Points by columns as tables of no more series than a batch may have."""
-        whole, odd = table_of(columns, unit_of)
+        """Columns as tables of points, each with no more series than a batch may have."""
+        table, odd = table_of(columns, unit_of)
         if odd.any():
             what = "found a name or label that cannot be printed"
             self.intake.refuse("malformed", what, int(odd.sum()))
-        chosen = self._choice.of(whole)
-        if len(chosen) < len(whole):
-            self.intake.receipt.counted["not chosen"] += len(whole) - len(chosen)
-        whole = chosen
-        return [whole.slice(at, MOST_SERIES) for at in range(0, whole.num_rows, MOST_SERIES)]
+        chosen = self._choice.of(table)
+        if len(chosen) < len(table):
+            self.intake.receipt.counted["not chosen"] += len(table) - len(chosen)
+        table = chosen
+        return [table.slice(at, MOST_SERIES) for at in range(0, table.num_rows, MOST_SERIES)]
 
     def _accounts(self) -> tuple[Account, ...]:
         return tuple(
             replace(
                 _account(target, metric, labels, seen),
-                # of what was due before a restart nobody knows: all the experiment counts then
+                # after a restart, scrapes due before it are unknown: the experiment is counted from its start
                 expected=None if self.intake.began_anew else target.due - seen.before,
                 late=target.late,
             )
@@ -416,11 +414,11 @@ def _account(target: Target, metric: str, labels: str, seen: Seen) -> Account:
 
 
 def _counters(text: bytes) -> set[str]:
-    """Names of the series of an exposition that only grow, by its `# TYPE` lines."""
-    found: set[str] = set()
+    """Names of the counters of an exposition, by its `# TYPE` lines."""
+    names: set[str] = set()
     for name, kind in _TYPED.findall(text):
         base = name.decode("utf-8", "replace")
-        found |= {base, f"{base}_total"} if kind == b"counter" else set()
+        names |= {base, f"{base}_total"} if kind == b"counter" else set()
         if kind in (b"histogram", b"summary"):
-            found |= {f"{base}_{part}" for part in ("count", "sum", "bucket")}
-    return found
+            names |= {f"{base}_{part}" for part in ("count", "sum", "bucket")}
+    return names

@@ -1,4 +1,4 @@
-"""The collectors of a server's configuration, at work for whichever experiments run.
+"""Collectors of a server's configuration, which run for its experiments.
 
     gathering = Gathering({"disk": {"type": "scrape", "targets": [...]}}, store)
     gathering.begun(experiment)    # after it began: receivers listen when this returns
@@ -6,10 +6,11 @@
     receipts = gathering.end(experiment)      # before it ends
     gathering.close()
 
-What polls (a scraper, SNMP) is started for each experiment anew, so that its first poll is the experiment's
-beginning. What listens at a port runs once, from the first experiment to the last, and each of them gets what
-comes meanwhile. A collector's `experiments` says for which it works, as a pattern of names, `begun` for those
-that were begun through this server alone (`here`, the default) or for all (`anywhere`).
+Collectors that poll (a scraper, SNMP) are started for each experiment, so that the first poll is at its
+start. Collectors that listen on a port run once, from the first experiment to the last; each experiment
+stores the points that are received while it runs. The setting `experiments` of a collector is a pattern of
+names; `begun` selects experiments that were started through this server (`here`, the default) or all
+(`anywhere`).
 """
 
 from __future__ import annotations
@@ -41,129 +42,129 @@ from penstock.parts.monitoring.experiments.points import (
 from penstock.parts.monitoring.experiments.spool import Holding, Spool
 from penstock.plugins import COLLECTORS
 
-#: observers, whose receipts bear their names
+#: names of observers, which are keys of receipts
 _OBSERVERS = ("monitor", "trace", "layers")
-#: how long a receiver may gather what came before it hands it on, and a little more [s]
+#: longer than a receiver buffers points before it writes them [s]
 _GATHERED_S = 0.3
-#: how long who begins an experiment waits for its receivers [s]
+#: longest wait for the receivers at the start of an experiment [s]
 READY_S = 5.0
 
 
 class Fan:
-    """A sink that hands what comes to several experiments, each with numbers of its own."""
+    """A sink that writes batches to several experiments, numbered for each."""
 
     def __init__(self, source: str) -> None:
         self.source = source
         self._sinks: dict[Path, Sink] = {}
         self._lock = threading.Lock()
-        #: of a batch that not all of them could keep: which it is, and who has it
+        #: source and number of a batch that not all experiments have stored, and the experiments that have
         self._half: tuple[str, int, dict[Path, Accepted]] = ("", -1, {})
 
     @property
     def places(self) -> set[Path]:
-        """Of the experiments that get what comes."""
+        """Paths of the experiments that batches are written to."""
         return set(self._sinks)
 
     def add(self, place: Path, sink: Sink) -> None:
-        """From now on it gets what comes."""
+        """Write further batches to an experiment."""
         with self._lock:
             self._sinks.setdefault(place, sink)
 
     def remove(self, place: Path) -> None:
-        """From now on it gets nothing."""
+        """Write no further batches to an experiment."""
         with self._lock:
             self._sinks.pop(place, None)
 
     def write(self, batch: Batch) -> Accepted:
-        """As `points.Sink.write`; kept by all of those that still run. Closed where none does."""
+        """As `points.Sink.write`, to all experiments that run. Raises Closed if none does."""
         with self._lock:
-            source, last, kept = self._half
+            source, last, accepted = self._half
             if (source, last) != (batch.source, batch.number):
-                kept = {}
-            self._half = (batch.source, batch.number, kept)
+                accepted = {}
+            self._half = (batch.source, batch.number, accepted)
             for place, sink in list(self._sinks.items()):
-                if place in kept:
+                if place in accepted:
                     continue
                 number = batch.number
                 if batch.source == self.source:
                     number = sink.next_number(self.source)
                 one = Batch(batch.source, number, batch.points, batch.accounts, batch.events)
                 try:
-                    kept[place] = sink.write(one)
+                    accepted[place] = sink.write(one)
                 except Closed:
                     del self._sinks[place]
             self._half = ("", -1, {})
-            if not kept:
+            if not accepted:
                 raise Closed(f"{self.source}: no experiment runs")
-            return Accepted(batch.points.num_rows, all(d.duplicate for d in kept.values()))
+            return Accepted(batch.points.num_rows, all(d.duplicate for d in accepted.values()))
 
     def next_number(self, source: str) -> int:
-        """As `points.Sink.next_number`; of its own source each experiment counts for itself."""
+        """As `points.Sink.next_number`; batches of the collector itself are numbered by each experiment."""
         with self._lock:
             numbers = [sink.next_number(source) for sink in self._sinks.values()]
         return 0 if source == self.source else max(numbers, default=0)
 
 
 class Gathering:
-    """Starts and stops the collectors of a configuration as experiments begin and end.
+    """Starts and stops the collectors of a configuration as experiments start and end.
 
-    Threads may share it. `tell` is given a line about what went wrong, once for each.
+    Threads may share it. `tell` is called with each error message, once.
     """
 
     def __init__(
         self,
-        wanted: Mapping[str, Mapping[str, Any]],
+        settings: Mapping[str, Mapping[str, Any]],
         store: Callable[[], Experiments],
         tell: Callable[[str], None] = lambda _: None,
         server: str = "",
     ) -> None:
-        """`server`: what experiments that are begun here are begun through (`Experiments.start`)."""
-        self._wanted = checked_collectors(wanted)
+        """`server`: identity of this server in the experiments started through it (`Experiments.start`)."""
+        self._settings = checked_collectors(settings)
         self.server = server
         self._store = store
         self._tell = tell
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._lock = threading.RLock()
         self._polling: dict[tuple[Path, str], Collecting] = {}
         self._fans: dict[str, Fan] = {}
         self._listening: dict[str, Collecting] = {}
-        #: of receivers that do not listen, why
+        #: errors of receivers that do not listen
         self._failed: dict[str, str] = {}
-        #: by experiment and collector: what has the source to itself meanwhile
-        self._held: dict[tuple[Path, str], Holding] = {}
-        #: of what is shared, what it had done, and its processor time, when an experiment began to get it
+        #: by experiment and collector: exclusive use of the source
+        self._holdings: dict[tuple[Path, str], Holding] = {}
+        #: receipt and processor time of a shared collector at the start of an experiment
         self._before: dict[tuple[Path, str], tuple[Receipt, int]] = {}
-        #: what each has handed on since it was last switched on, those that are off, and receipts until then
+        #: parts since the last switch-on; collectors that are off; receipts of previous parts
         self._parts: dict[tuple[Path, str], Part] = {}
         self._off: set[tuple[Path, str]] = set()
         self._receipts: dict[tuple[Path, str], dict[str, Any]] = {}
-        #: of experiments that run: the server that they were begun through; those that are being ended
+        #: running experiments: server that each was started through; experiments that are ending
         self._through: dict[Path, str] = {}
         self._ending: set[Path] = set()
         self._closed = False
-        #: experiments whose receivers were started, or could not be
+        #: experiments whose receivers were started, or failed to
         self._ready: set[Path] = set()
         self._changed = threading.Condition()
         self._worker = ThreadPoolExecutor(1, "gathering")
 
     @property
-    def wanted(self) -> bool:
-        """Whether there is any collector at all."""
-        return bool(self._wanted)
+    def configured(self) -> bool:
+        """True if there are collectors."""
+        return bool(self._settings)
 
     def begun(self, experiment: Experiment, patience_s: float = READY_S) -> list[str]:
-        """After an experiment began: waits until its receivers listen, but for no collector that polls.
+        """After the start of an experiment: wait at most `patience_s` until its receivers listen.
 
-        Gives those that do not listen, with the reason where it is known; all that do not after `patience_s`.
+        Returns messages about those that do not. Does not wait for collectors that poll.
         """
-        if not self._wanted or self._closed:
+        if not self._settings or self._closed:
             return []
         self.soon()
         path = experiment.path
         with self._changed:
             self._changed.wait_for(lambda: path in self._ready or self._closed, patience_s)
         store, silent = self._store(), []
-        for name, settings in self._wanted.items():
+        for name, settings in self._settings.items():
             fan = self._fans.get(name)
             listens = fan is not None and path in fan.places and name in self._listening
             if (
@@ -175,8 +176,8 @@ class Gathering:
         return silent
 
     def soon(self) -> None:
-        """Looks, in a thread of its own."""
-        if self._wanted and not self._closed:
+        """Call `look` in a thread."""
+        if self._settings and not self._closed:
             with contextlib.suppress(RuntimeError):  # it was closed meanwhile
                 self._worker.submit(self._try)
 
@@ -187,8 +188,8 @@ class Gathering:
             self._say(str(error))
 
     def look(self) -> None:
-        """Starts what is missing for the experiments that run, ends what is left of those that do not."""
-        if not self._wanted:
+        """Start collectors for new experiments, and stop those of ended ones."""
+        if not self._settings:
             return
         with self._lock:
             if self._closed:
@@ -199,23 +200,23 @@ class Gathering:
                 for e in store.listed(None, state="running")
                 if e.by_hand and e.live.is_dir()
             }
-            for path in {p for p, _ in self._held} - running.keys():
+            for path in {p for p, _ in self._holdings} - running.keys():
                 self._end(path)
             self._ending &= running.keys()
             self._ready &= running.keys()
             self._through = {p: t for p, t in self._through.items() if p in running}
-            mine = [e for p, e in running.items() if p not in self._ending]
-            # receivers first: those who push come at once
+            active = [e for p, e in running.items() if p not in self._ending]
+            # receivers first, as clients push at once
             for listening in (True, False):
-                for experiment in mine:
-                    for name, settings in self._wanted.items():
+                for experiment in active:
+                    for name, settings in self._settings.items():
                         if _listens(name, settings) == listening and self._is_for(
                             store, experiment, settings
                         ):
                             self._begin(store, experiment, name, settings)
                 if listening:
                     with self._changed:
-                        self._ready |= {e.path for e in mine}
+                        self._ready |= {e.path for e in active}
                         self._changed.notify_all()
 
     def _is_for(
@@ -230,9 +231,9 @@ class Gathering:
         return self._through[experiment.path] == self.server
 
     def end(self, experiment: Experiment) -> dict[str, Any]:
-        """Ends what is collected for an experiment, before it is stopped itself; gives receipts by collector.
+        """Stop collecting for an experiment, before it is stopped; returns receipts by collector.
 
-        Where it is not stopped then, `go_on` says so.
+        Call `go_on` if the experiment is not stopped after all.
         """
         shared = any(experiment.path in f.places and len(f.places) > 1 for f in self._fans.values())
         if shared:
@@ -242,20 +243,20 @@ class Gathering:
             return self._end(experiment.path)
 
     def go_on(self, experiment: Experiment) -> None:
-        """After `end`: it was not stopped after all, and what is collected begins anew."""
+        """After `end`, if the experiment was not stopped: restart its collectors."""
         with self._lock:
             self._ending.discard(experiment.path)
         self.soon()
 
     def close(self) -> None:
-        """Ends all; the experiments go on."""
+        """Stop all collectors; the experiments go on."""
         with self._lock:
             self._closed = True
             with self._changed:
                 self._changed.notify_all()
             for name in list(self._listening):
                 self._quiet(name)
-            for path in {p for p, _ in self._held}:
+            for path in {p for p, _ in self._holdings}:
                 self._end(path)
         self._worker.shutdown(wait=False)
 
@@ -265,9 +266,9 @@ class Gathering:
         path = experiment.path
         kind = COLLECTORS.load(str(settings.get("type", name)))
         try:
-            if (path, name) not in self._held:
-                self._held[path, name] = store.sink(experiment).hold(name)
-            sink = self._held[path, name]
+            if (path, name) not in self._holdings:
+                self._holdings[path, name] = store.sink(experiment).hold(name)
+            sink = self._holdings[path, name]
             if not self._is_on(path, name, store.sink(experiment), sink):
                 return
             if not getattr(kind, "listens", False):
@@ -300,7 +301,7 @@ class Gathering:
             self._free(path, name)
 
     def _is_on(self, path: Path, name: str, spool: Spool, sink: Sink) -> bool:
-        """Whether a collector is to work for an experiment; ends it where it was switched off."""
+        """True if a collector is switched on for an experiment; stops one that was switched off."""
         word, at_ns = spool.switched(name)
         if word == "off" and (path, name) not in self._off:
             if (path, name) in self._parts:
@@ -315,36 +316,36 @@ class Gathering:
         return word != "off"
 
     def _pause(self, path: Path, name: str) -> None:
-        """Ends a collector's work for an experiment; adds its receipt to those of before."""
-        said: dict[str, Any] | None = None
+        """Stop a collector for an experiment, and add its receipt to those of its previous parts."""
+        receipt: dict[str, Any] | None = None
         one = self._polling.pop((path, name), None)
         if one is not None:
-            said = self._stopped(one, name)
+            receipt = self._stopped(one, name)
         fan = self._fans.get(name)
         if fan is not None and path in fan.places:
             before, cpu_ns = self._before.pop((path, name), (Receipt(name), 0))
             shared = self._listening.get(name)
             if fan.places == {path}:
-                said = self._quiet(name, before, cpu_ns)
+                receipt = self._quiet(name, before, cpu_ns)
             elif shared is not None:
-                said = self._so_far(shared, name, before, cpu_ns)
+                receipt = self._so_far(shared, name, before, cpu_ns)
             fan.remove(path)
-        if said is not None:
-            self._receipts[path, name] = joined(self._receipts.get((path, name)), said)
+        if receipt is not None:
+            self._receipts[path, name] = joined(self._receipts.get((path, name)), receipt)
 
     def _free(self, path: Path, name: str) -> None:
-        held = self._held.pop((path, name), None)
-        if held is not None:
-            held.release()
+        holding = self._holdings.pop((path, name), None)
+        if holding is not None:
+            holding.release()
 
     def _end(self, path: Path) -> dict[str, Any]:
         receipts: dict[str, Any] = {}
-        for name in self._wanted:
+        for name in self._settings:
             self._pause(path, name)
             receipts[name] = self._receipts.pop((path, name), None)
             self._parts.pop((path, name), None)
             self._off.discard((path, name))
-        for key in [k for k in self._held if k[0] == path]:
+        for key in [k for k in self._holdings if k[0] == path]:
             self._free(*key)
         named = {n: r for n, r in receipts.items() if r}
         return {f"collector {n}" if n in _OBSERVERS else n: r for n, r in named.items()}
@@ -358,7 +359,7 @@ class Gathering:
     def _so_far(
         self, one: Collecting, name: str, before: Receipt, cpu_ns: int
     ) -> dict[str, Any] | None:
-        """Of what goes on for other experiments, what it did for one that ends."""
+        """Receipt of a shared collector for an experiment that ends."""
         intake = getattr(one.collectors[name], "intake", None)
         if intake is None:
             return None
@@ -366,8 +367,8 @@ class Gathering:
             intake.tell()
         except PenstockError as error:
             self._say(f"{name}: {error}")
-        said: dict[str, Any] = intake.receipt.document(before)
-        return said | {"cpu_ns": one.cpu_ns() - cpu_ns}
+        document: dict[str, Any] = intake.receipt.document(before)
+        return document | {"cpu_ns": one.cpu_ns() - cpu_ns}
 
     def _stopped(
         self, one: Collecting, name: str, before: Receipt | None = None, cpu_ns: int = 0
@@ -375,20 +376,20 @@ class Gathering:
         try:
             one.stop()
         except Closed:
-            pass  # it ended by another way
+            pass  # the experiment has ended
         except PenstockError as error:
             self._say(f"{name}: {error}")
         receipt = one.receipt_of(name)
         if receipt is None:
             return None
-        if said := _trouble(receipt):
-            self._tell(f"{name}: {receipt.stored} points; {said}")
-        made: dict[str, Any] = receipt.document(before)
-        return made | {"cpu_ns": one.cpu_ns() - cpu_ns}
+        if trouble := _trouble(receipt):
+            self._tell(f"{name}: {receipt.stored} points; {trouble}")
+        document: dict[str, Any] = receipt.document(before)
+        return document | {"cpu_ns": one.cpu_ns() - cpu_ns}
 
     def _say(self, what: str) -> None:
-        if what not in self._told and len(self._told) < 1000:
-            self._told.add(what)
+        if what not in self._reported and len(self._reported) < 1000:
+            self._reported.add(what)
             self._tell(what)
 
 
@@ -397,14 +398,14 @@ def _listens(name: str, settings: Mapping[str, Any]) -> bool:
 
 
 def _trouble(receipt: Receipt) -> str:
-    """What went wrong with a collector, in a few words; nothing where nothing did."""
+    """Errors of a collector in one line, or ""."""
     counted = {k: n for k, n in receipt.counted.items() if k in ("missed", "failed", "late") and n}
     parts = [f"{n} {why}" for why, n in [*counted.items(), *receipt.refused.items()]]
     parts += [f"{n} messages {why}" for why, n in receipt.refused_messages.items()]
-    return ", ".join(parts) + (f" ({receipt.told[0]})" if parts and receipt.told else "")
+    return ", ".join(parts) + (f" ({receipt.errors[0]})" if parts and receipt.errors else "")
 
 
 def _starting(name: str, start_ns: int) -> Batch:
-    """That a receiver began to listen for an experiment now: nothing could come before."""
+    """Batch with the event that a receiver starts to listen for an experiment now."""
     event = Event("starting", start_ns, time.time_ns(), detail="the collector starting")
     return Batch(name, 0, points(metric=[]), events=[event])

@@ -1,5 +1,5 @@
-"""Settings of collectors as a file says them, `{NAME: {type: …, …}}`: read alike for a server, a study and a
-monitored command.
+"""Settings of collectors in a file, `{NAME: {type: …, …}}`: the same for a server, a study and a monitored
+command.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from penstock.plugins import COLLECTORS
 from penstock.spec.source import Source, read_source
 
 MOST_COLLECTORS = 100
-#: for which experiments a collector works by where they were begun
+#: values of the setting `begun`
 BEGUN = ("here", "anywhere")
-#: begins the names of what a command finds in its environment
+#: prefix of the variables in a command's environment
 VARIABLE = "PENSTOCK_COLLECT_"
-#: of what a run's other observers record, and of what is computed from it
+#: names of sources of a run's other observers, and of derived series
 TAKEN = ("monitor", "samples", "utilisation", "derived")
-#: which experiments a collector of a server works for
+#: settings that select the experiments of a collector of a server
 _CHOOSE = ("experiments", "begun")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-#: where a mistake is, below the settings; what was found, what was expected
+#: path below the settings, actual value, expected value
 Mistake = tuple[tuple[str | int, ...], str, str]
 
 
-def checked_collectors(wanted: Any) -> dict[str, dict[str, Any]]:
-    """Settings of collectors by name. BadInput for what is none, with what was found and expected."""
-    if not isinstance(wanted, Mapping) or not all(isinstance(s, Mapping) for s in wanted.values()):
+def checked_collectors(raw: Any) -> dict[str, dict[str, Any]]:
+    """Settings of collectors by name. BadInput, with actual and expected value, if they are invalid."""
+    if not isinstance(raw, Mapping) or not all(isinstance(s, Mapping) for s in raw.values()):
         raise BadInput("found collectors of another form; expected an object of settings by name")
-    if len(wanted) > MOST_COLLECTORS:
-        raise BadInput(f"found {len(wanted)} collectors; expected {MOST_COLLECTORS} at most")
-    for name, settings in wanted.items():
+    if len(raw) > MOST_COLLECTORS:
+        raise BadInput(f"found {len(raw)} collectors; expected {MOST_COLLECTORS} at most")
+    for name, settings in raw.items():
         pattern = settings.get("experiments", "*")
         if not isinstance(pattern, str) or not 0 < len(pattern) <= 500:
             raise BadInput(f"{name}: found experiments {pattern!r}; expected a pattern of names")
@@ -42,59 +42,61 @@ def checked_collectors(wanted: Any) -> dict[str, dict[str, Any]]:
         if begun not in BEGUN:
             raise BadInput(f"{name}: found begun {begun!r}; expected {' or '.join(BEGUN)}")
         collectors_of({name: own_settings(settings)})
-    return {name: dict(settings) for name, settings in wanted.items()}
+    return {name: dict(settings) for name, settings in raw.items()}
 
 
 def own_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what says which experiments it works for, which is no collector's."""
+    """Settings without those that select experiments, which are not passed to the collector."""
     return {key: value for key, value in settings.items() if key not in _CHOOSE}
 
 
 def of_run(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a collector of one run: what listens does so at a free port, for who has its token, unless
-    it is said otherwise. BadInput for a kind that there is not."""
+    """Settings of a collector of one run: by default a receiver has a free port and a token of its own.
+
+    BadInput for an unknown kind.
+    """
     kind = COLLECTORS.load(str(settings.get("type", name)))
     private = getattr(kind, "of_run", None)
     return {**(private(settings) if private is not None else settings)}
 
 
 def variable(name: str) -> str:
-    """What the address of a receiver is called in the environment of a command."""
+    """Environment variable with the address of a receiver."""
     return VARIABLE + re.sub(r"[^A-Za-z0-9]", "_", name).upper()
 
 
-def of_file(path: Path, wanted: Any) -> dict[str, dict[str, Any]]:
-    """The collectors of a configuration. BadInput with file and line of all that is wrong with them."""
-    if not isinstance(wanted, Mapping) or len(wanted) > MOST_COLLECTORS:
-        wrong = list(mistakes(wanted))
+def of_file(path: Path, raw: Any) -> dict[str, dict[str, Any]]:
+    """Collectors of a configuration. BadInput with file and line of each mistake."""
+    if not isinstance(raw, Mapping) or len(raw) > MOST_COLLECTORS:
+        wrong = list(mistakes(raw))
     else:
-        wrong = [m for name, settings in wanted.items() for m in _of_settings(name, settings)]
+        wrong = [m for name, settings in raw.items() for m in _of_settings(name, settings)]
     if wrong:
         raise placed(path, wrong)
-    return checked_collectors(wanted)
+    return checked_collectors(raw)
 
 
 def placed(path: Path, wrong: Iterable[Mistake]) -> BadInput:
-    """What is wrong with the `collectors` of a file of JSON, with its lines."""
+    """Error with the mistakes in the `collectors` of a JSON file, with line numbers."""
     try:
         source = read_source(path.read_bytes(), str(path))
-    except (BadInput, OSError):  # JSON that is no YAML: the place is not known
+    except (BadInput, OSError):  # JSON that is not YAML: the line is unknown
         source = Source(str(path), None)
-    for where, found, expected in wrong:
-        source.mistake(("collectors", *where), found, expected)
+    for where, actual, expected in wrong:
+        source.mistake(("collectors", *where), actual, expected)
     return BadInput(mistakes=source.mistakes)
 
 
-def mistakes(wanted: Any) -> Iterator[Mistake]:
-    """Everything that is wrong with the collectors of a run, each with its place."""
-    if not isinstance(wanted, Mapping):
-        yield (), _shown(wanted), "settings of collectors by name"
+def mistakes(raw: Any) -> Iterator[Mistake]:
+    """Mistakes in the collectors of a run, with their paths."""
+    if not isinstance(raw, Mapping):
+        yield (), _shown(raw), "settings of collectors by name"
         return
-    if len(wanted) > MOST_COLLECTORS:
-        yield (), f"{len(wanted)} collectors", f"{MOST_COLLECTORS} at most"
+    if len(raw) > MOST_COLLECTORS:
+        yield (), f"{len(raw)} collectors", f"{MOST_COLLECTORS} at most"
         return
     variables: dict[str, str] = {}
-    for name, settings in wanted.items():
+    for name, settings in raw.items():
         other = variables.setdefault(variable(str(name)), str(name))
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             yield (name,), f"collector {name!r}", "1 to 64 letters, digits, `.`, `_`, `-`"
@@ -113,46 +115,46 @@ def mistakes(wanted: Any) -> Iterator[Mistake]:
 
 
 def _of_settings(name: str, settings: Any, *, run: bool = False) -> Iterator[Mistake]:
-    """What is wrong with one collector."""
+    """Mistakes in the settings of one collector."""
     if not isinstance(settings, Mapping):
         yield (name,), _shown(settings), "the collector's settings"
         return
     try:
         checked_collectors({name: of_run(name, settings) if run else settings})
     except BadInput as error:
-        found, expected = _parted(str(error), name)
-        yield (name, *_place(settings, found)), found, expected
+        actual, expected = _parted(str(error), name)
+        yield (name, *_place(settings, actual)), actual, expected
 
 
-def checked_of_run(wanted: Any) -> dict[str, dict[str, Any]]:
-    """Settings of the collectors of a run. BadInput with all that is wrong with them."""
+def checked_of_run(raw: Any) -> dict[str, dict[str, Any]]:
+    """Settings of the collectors of a run. BadInput with all mistakes."""
     wrong = [
-        f"{'.'.join(map(str, path))}: found {found}; expected {expected}"
-        for path, found, expected in mistakes(wanted)
+        f"{'.'.join(map(str, path))}: found {actual}; expected {expected}"
+        for path, actual, expected in mistakes(raw)
     ]
     if wrong:
         raise BadInput("; ".join(wrong))
-    return {name: dict(settings) for name, settings in wanted.items()}
+    return {name: dict(settings) for name, settings in raw.items()}
 
 
 def _parted(text: str, name: str) -> tuple[str, str]:
-    """What was found and what was expected, of the words of a collector."""
-    found, _, expected = text.removeprefix(f"{name}: ").rpartition("; expected ")
-    key, colon, rest = found.partition(": found ")
+    """Actual and expected value, parsed from an error message of a collector."""
+    actual, _, expected = text.removeprefix(f"{name}: ").rpartition("; expected ")
+    key, colon, rest = actual.partition(": found ")
     if colon and key.isidentifier():
-        found = f"{key} {rest}"
-    found = found.removeprefix("found ")
-    return (found, expected) if found and expected else (text, "settings of a collector")
+        actual = f"{key} {rest}"
+    actual = actual.removeprefix("found ")
+    return (actual, expected) if actual and expected else (text, "settings of a collector")
 
 
-def _place(settings: Mapping[str, Any], found: str) -> tuple[str | int, ...]:
-    """The path of the setting that is spoken of; empty where that cannot be told."""
+def _place(settings: Mapping[str, Any], actual: str) -> tuple[str | int, ...]:
+    """Path of the setting that a message refers to; empty if none matches."""
     best: tuple[int, tuple[str | int, ...]] = (0, ())
     for path, value in _leaves(settings, ()):
-        keys = sum(isinstance(k, str) and _says(found, k) for k in path)
+        keys = sum(isinstance(k, str) and _says(actual, k) for k in path)
         shown = repr(value) if isinstance(value, str) else str(value)
-        known = isinstance(value, str | int | float) and len(shown) > 2 and shown in found
-        score = keys + 2 * known
+        in_text = isinstance(value, str | int | float) and len(shown) > 2 and shown in actual
+        score = keys + 2 * in_text
         if score > best[0]:
             best = score, path
     return best[1]

@@ -1,8 +1,8 @@
-"""Power outlets and other numbers by SNMPv2c: all of one device in a single GETBULK for each poll.
+"""Power of outlets and other numbers by SNMPv2c: one GETBULK for all numbers of a device and poll.
 
 Settings: `host`, `port` (161), `community` (public), `interval_s` (1), `timeout_s`, and `outlets`, a list of
-{oid, metric, labels, unit, scale}. Poll k is due at t0 + k x interval; one that is missed is counted and not
-made up for.
+{oid, metric, labels, unit, scale}. Poll k is due at t0 + k x interval; a missed poll is counted, not made up
+for.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ MOST_OUTLETS = 100
 
 
 def before(oid: tuple[int, ...]) -> tuple[int, ...]:
-    """An identifier whose successor in every agent that has `oid` is `oid`: what a GETBULK must ask for."""
+    """Identifier to request by GETBULK: its successor is `oid` in every agent that has `oid`."""
     return (*oid[:-1], oid[-1] - 1) if oid[-1] > 0 else oid[:-1]
 
 
 def number_of(value: Any) -> float | None:
-    """The number that an SNMP value represents: an integer of any type, or a string that is a decimal number.
+    """Number of an SNMP value: an integer of any type, or a string with a decimal number.
 
     None for everything else, such as an address of four bytes that happen to be digits.
     """
@@ -61,8 +61,8 @@ class SnmpPoller:
     """Polls one device."""
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
-        known = ("host", "port", "community", "interval_s", "timeout_s", "outlets")
-        only(name, settings, known)
+        allowed = ("host", "port", "community", "interval_s", "timeout_s", "outlets")
+        only(name, settings, allowed)
         self.name = name
         self._at = (
             setting(name, settings, "host", str, ...),
@@ -83,14 +83,14 @@ class SnmpPoller:
                 raise BadInput(f"{name}: found outlet {outlet!r}; expected {{oid, metric}}")
             only(name, outlet, ("oid", "metric", "labels", "unit", "scale"))
             text = setting(name, outlet, "oid", str, ...)
-            words = text.strip(".").split(".")
-            if len(words) < 3 or not all(
-                w.isascii() and w.isdigit() and len(w) < 11 for w in words
+            parts = text.strip(".").split(".")
+            if len(parts) < 3 or not all(
+                w.isascii() and w.isdigit() and len(w) < 11 for w in parts
             ):
                 raise BadInput(
                     f"{name}: found oid {text!r}; expected numbers, as 1.3.6.1.2.1.1.3.0"
                 )
-            self._oids.append(tuple(map(int, words)))
+            self._oids.append(tuple(map(int, parts)))
             labels = setting(name, outlet, "labels", Mapping, {})
             self._series.append(
                 (
@@ -100,7 +100,7 @@ class SnmpPoller:
                     float(setting(name, outlet, "scale", (int, float), 1.0)),
                 )
             )
-        #: requests that were sent
+        #: number of requests sent
         self.requests = 0
 
     async def start(self, sink: Sink) -> None:
@@ -112,7 +112,7 @@ class SnmpPoller:
             self._target = await UdpTransportTarget.create(
                 self._at, timeout=self._timeout_s, retries=0
             )
-        except Exception as error:  # pysnmp has no kind of its own for an address that is none
+        except Exception as error:  # pysnmp has no exception of its own for an invalid address
             raise PenstockError(f"{self.name}: {self._at[0]}: {error}") from None
         self._task = asyncio.create_task(self._poll())
 
@@ -139,7 +139,7 @@ class SnmpPoller:
                     return
 
     async def _values(self) -> list[float | None]:
-        """Of each outlet, None where the device has none. PenstockError where it does not answer."""
+        """Value by outlet, None if the device has none. PenstockError if it does not answer."""
         from pysnmp.hlapi.v3arch.asyncio import (
             CommunityData,
             ContextData,
@@ -149,15 +149,15 @@ class SnmpPoller:
         )
 
         self.requests += 1
-        asked = [ObjectType(ObjectIdentity(before(oid))) for oid in self._oids]
+        requested = [ObjectType(ObjectIdentity(before(oid))) for oid in self._oids]
         failed, status, _, bound = await bulk_cmd(
             self._engine,
             CommunityData(self._community, mpModel=1),
             self._target,
             ContextData(),
-            len(asked),
+            len(requested),
             0,
-            *asked,
+            *requested,
             lookupMib=False,
         )
         if failed or status:

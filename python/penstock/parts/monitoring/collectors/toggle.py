@@ -1,7 +1,7 @@
-"""A collector that is switched off and on again while an experiment runs.
+"""Switching a collector off and on while an experiment runs.
 
-Each time it is on it is a new one, that knows nothing of the one before: its batches are numbered on, and
-what was due is added to what had been due before.
+Each part of the experiment has a new collector without state of the previous one: its batches are numbered
+consecutively, and the points due are added up.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from penstock.parts.monitoring.experiments.points import (
 
 
 def tell(source: str, sink: Sink, kind: Literal["disabled", "enabled"], utc_ns: int) -> None:
-    """Keeps it in the experiment that a collector was switched off or on."""
+    """Store the event that a collector was switched off or on."""
     event = Event(kind, utc_ns, detail="switched by hand" if kind == "disabled" else "")
     sink.write(Batch(source, sink.next_number(source), points(metric=[]), (), [event]))
 
 
 def joined(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> dict[str, Any]:
-    """The receipt of two parts together, both as `Receipt.document` gives them."""
-    made = dict(before or {})
+    """Sum of the receipts of two parts, as returned by `Receipt.document`."""
+    result = dict(before or {})
     for key, value in after.items():
-        old = made.get(key)
+        old = result.get(key)
         if old is None:
-            made[key] = value
+            result[key] = value
         elif isinstance(value, Mapping):
-            made[key] = {k: old.get(k, 0) + value.get(k, 0) for k in {**old, **value}}
-        else:  # numbers, and lists of what was told
-            made[key] = old + value
-    return made
+            result[key] = {k: old.get(k, 0) + value.get(k, 0) for k in {**old, **value}}
+        else:  # numbers, and lists of error messages
+            result[key] = old + value
+    return result
 
 
 class Part:
-    """The sink of a collector from when it is switched on until it is off, after the part `before`."""
+    """Sink of a collector from switching on to switching off; `before`: the previous part."""
 
     def __init__(self, source: str, sink: Sink, before: Part | None = None) -> None:
         self._source, self._sink = source, sink
         self._again = before is not None
-        #: whether another part may follow: the collector is being switched off, not ending
+        #: True if another part may follow: the collector is switched off, and does not end
         self.goes_on = False
-        #: of its batches, the number of the first
+        #: number of its first batch
         self._first = 0 if before is None else sink.next_number(source)
         self._before: Mapping[tuple[str, str], Account] = {} if before is None else before.accounts
-        #: the newest of each series, counted from the experiment's begin
+        #: last account by series, counted from the start of the experiment
         self.accounts: dict[tuple[str, str], Account] = dict(self._before)
 
     def write(self, batch: Batch) -> Accepted:
@@ -59,7 +59,7 @@ class Part:
         if batch.source != self._source:
             return self._sink.write(batch)
         accounts = [self._added(a) for a in batch.accounts]
-        events = [e for e in map(self._of_whole, batch.events) if e is not None]
+        events = [e for e in map(self._adjusted, batch.events) if e is not None]
         number = self._first + batch.number
         done = self._sink.write(replace(batch, number=number, accounts=accounts, events=events))
         self.accounts |= {(a.metric, a.labels): a for a in accounts}
@@ -67,11 +67,11 @@ class Part:
 
     def next_number(self, source: str) -> int:
         """As `points.Sink.next_number`."""
-        found = self._sink.next_number(source)
-        return found - self._first if source == self._source else found
+        number = self._sink.next_number(source)
+        return number - self._first if source == self._source else number
 
-    def _of_whole(self, event: Event) -> Event | None:
-        """What a part tells as the whole has it: being off is neither its end nor its beginning."""
+    def _adjusted(self, event: Event) -> Event | None:
+        """Event of a part as one of the experiment: switching off is not an end, switching on not a start."""
         if event.kind == "starting" and self._again:
             return replace(event, kind="disabled")
         return None if event.kind == "ending" and self.goes_on else event

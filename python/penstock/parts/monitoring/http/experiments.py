@@ -613,7 +613,7 @@ async def background_tasks(
                 await run_in_threadpool(lambda: store().resume(end_overdue))
 
     async def scan_periodically() -> None:
-        while gathering.wanted:
+        while gathering.configured:
             with contextlib.suppress(PenstockError, OSError):
                 await run_in_threadpool(gathering.look)
             await asyncio.sleep(scan_s)

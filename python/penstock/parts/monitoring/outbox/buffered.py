@@ -1,10 +1,10 @@
-"""Points of a program gathered in memory, and written by a thread of their own in numbered batches.
+"""Buffer of a program's points in memory, which a thread writes in numbered batches.
 
     buffer = Buffered(write, "python-1f", every_s=2.0)
     buffer.add(Series("queue", "{}", "1", "integer", ("utc_ns",)), values, times)
     buffer.close()                                     # writes the rest
 
-The program waits for no server: what cannot be written is kept and tried again, under the same number.
+The program does not wait for a server: a batch that cannot be written is retried under the same number.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from penstock.parts.monitoring.experiments.points import Account, Batch, checked
 from penstock.parts.monitoring.outbox.client import patiently
 from penstock.parts.monitoring.outbox.pushing import BATCH_POINTS
 
-#: points that may wait; what comes then is lost, and told
+#: maximum number of buffered points; later ones are lost, and counted
 MOST_WAITING = 5_000_000
-#: how long the end waits for a server that is away [s]
+#: longest wait for an unreachable server at the end [s]
 PATIENCE_S = 10.0
 
 Array = npt.NDArray[Any]
@@ -37,7 +37,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Series:
-    """What points have in common: `kind` is their column of values, `place` `utc_ns`, `index` or both."""
+    """Common attributes of points. `kind`: column of their values; `place`: `utc_ns`, `index` or both."""
 
     metric: str
     labels: str
@@ -47,9 +47,9 @@ class Series:
 
 
 class Buffered:
-    """Gathers points of one source and writes them every `every_s` seconds, and at the end.
+    """Buffers points of one source and writes them every `every_s` seconds, and at the end.
 
-    With an infinite `every_s` at the end alone.
+    If `every_s` is infinite, it writes at the end alone.
     """
 
     def __init__(self, write: Callable[[Batch], None], source: str, every_s: float) -> None:
@@ -60,13 +60,13 @@ class Buffered:
         self._waiting = self._lost = self._number = 0
         self._batches: deque[Batch] = deque()
         self._error: PenstockError | None = None
-        self._told = False
+        self._reported = False
         self._lock, self._closing = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="recording", daemon=True)
         self._thread.start()
 
     def add(self, series: Series, values: Array, *places: Array) -> None:
-        """Keeps points to be written. BadInput for what are none; what the store said of earlier ones."""
+        """Buffer points. BadInput for invalid ones; raises the error of the store for earlier ones."""
         if self._error is not None:
             raise self._error
         if series not in self._produced:
@@ -82,7 +82,7 @@ class Buffered:
             self._gathered.setdefault(series, []).append((values, *places))
 
     def close(self) -> None:
-        """Writes what waits. Raises what the store said of points that it would not keep."""
+        """Write the buffered points. Raises the error of the store for points that it refused."""
         self._closing.set()
         self._thread.join()
         if lost := self._lost + self._waiting:
@@ -93,45 +93,45 @@ class Buffered:
     def _work(self) -> None:
         try:
             while not self._closing.wait(self._pause_s):
-                self._batches.extend(self._made())
+                self._batches.extend(self._drained())
                 try:
                     self._send()
                 except Away as error:
                     self._away(f"{error}; trying again")
-            self._batches.extend(self._made(last=True))
+            self._batches.extend(self._drained(last=True))
             with contextlib.suppress(Away):
                 patiently(self._send, PATIENCE_S, self._away)
         except PenstockError as error:
             self._error = error
 
     def _send(self) -> None:
-        """Writes all that waits. Away where that is to be tried again."""
+        """Write all waiting batches. Raises Away if that is to be retried."""
         while self._batches:
             self._write(self._batches[0])
-            self._told = False
+            self._reported = False
             batch = self._batches.popleft()
             with self._lock:
                 self._waiting -= batch.points.num_rows
 
-    def _away(self, words: str) -> None:
-        """Tells it once, until something is written again."""
-        if not self._told:
-            print(f"penstock: {words}", file=sys.stderr)
-        self._told = True
+    def _away(self, message: str) -> None:
+        """Print a message once, until a batch is written again."""
+        if not self._reported:
+            print(f"penstock: {message}", file=sys.stderr)
+        self._reported = True
 
-    def _made(self, last: bool = False) -> Iterator[Batch]:
-        """What was gathered as batches; the last of all says of each series how many points there were."""
+    def _drained(self, last: bool = False) -> Iterator[Batch]:
+        """Buffered points as batches; the last one has the number of points of each series."""
         with self._lock:
             gathered, self._gathered = self._gathered, {}
         tables = [table_of(series, parts) for series, parts in gathered.items()]
         if not tables and not (last and self._produced):
             return
-        whole = pa.concat_tables([points(metric=[]), *tables])
-        whole = whole.unify_dictionaries().combine_chunks()
-        for low in range(0, max(1, whole.num_rows), BATCH_POINTS):
-            ends = last and low + BATCH_POINTS >= whole.num_rows
+        table = pa.concat_tables([points(metric=[]), *tables])
+        table = table.unify_dictionaries().combine_chunks()
+        for low in range(0, max(1, table.num_rows), BATCH_POINTS):
+            ends = last and low + BATCH_POINTS >= table.num_rows
             accounts = self._accounts() if ends else ()
-            yield Batch(self._source, self._number, whole.slice(low, BATCH_POINTS), accounts)
+            yield Batch(self._source, self._number, table.slice(low, BATCH_POINTS), accounts)
             self._number += 1
 
     def _accounts(self) -> list[Account]:
@@ -140,7 +140,7 @@ class Buffered:
 
 
 def table_of(series: Series, parts: list[tuple[Array, ...]]) -> pa.Table:
-    """Points of a series from parts of it: values, then their places."""
+    """Points of a series from parts of it: values, and their places."""
     values, *places = (np.concatenate(column) for column in zip(*parts, strict=True))
     column: Any = values.tolist() if series.kind == "text" else values
     return points(

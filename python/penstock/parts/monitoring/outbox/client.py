@@ -1,8 +1,8 @@
-"""One way to experiments for who begins and ends them: this user's store, or a server elsewhere.
+"""Client of experiments in this user's store or on a remote server.
 
-`$PENSTOCK_SERVER` (or `server`) names a server, `$PENSTOCK_TOKEN` holds a token of it; for a server of the
-same user on this host the token is read from its private file. Whoever only begins, marks and ends must not
-suffer from a server that is down: `Patient` tells it once and goes on.
+`$PENSTOCK_SERVER` (or `server`) is the URL of a server, `$PENSTOCK_TOKEN` its token; for a server of the same
+user on this host the token is read from its private file. A program that only starts, marks and stops
+experiments must not fail if the server is down: `Patient` reports it once and continues.
 """
 
 from __future__ import annotations
@@ -38,57 +38,57 @@ if TYPE_CHECKING:
 
     from penstock.parts.monitoring.experiments.targets import Targets
 
-#: header of an experiment's end: what of servers elsewhere could not be had, percent-encoded
+#: header of the answer to a stop: series that could not be fetched from other servers, percent-encoded
 NOT_FETCHED = "X-Penstock-Not-Fetched"
-#: header of an answer: receivers that do not listen for an experiment that begins
+#: header of the answer to a start: receivers that do not listen
 NOT_LISTENING = "X-Penstock-Not-Listening"
-#: how long a server may take to answer, in all [s]
+#: timeout of an answer [s]
 _ANSWER_S = 0.8
-#: what must be waited for (an experiment's end, its data), while the server answers others
+#: timeout of long requests (stop, data), and interval and timeout of checks that the server is alive [s]
 _LONG_S, _PAUSE_S, _ALIVE_S = 900.0, 0.3, 0.5
-#: how long a command that is to run in any case waits for a locked catalogue [s]
+#: wait for a locked catalogue by a command that runs in any case [s]
 LENIENT_WAIT_S = 5.0
-#: and an experiment's begin, for which its receivers are started
+#: timeout of a start, which waits for receivers [s]
 _START_S = 10.0
-#: what a status is here; others are PenstockError
+#: exceptions by HTTP status; others are PenstockError
 _WRONG = {**dict.fromkeys((400, 404, 409, 422), BadInput), 503: Away}
-#: all exchanges by which clocks are compared [s]
+#: timeout of the comparison of clocks [s]
 _CLOCK_S = 2.0
 
-#: of the metadata of points as an Arrow stream: accounts, as JSON; what an older server does not know of one
+#: metadata key of an Arrow stream of points: accounts as JSON; their keys that older servers do not accept
 ACCOUNTS = b"penstock.accounts"
 _NEW = ("since_ns", "counter")
-_Found = TypeVar("_Found")
+_T = TypeVar("_T")
 
 
 class Unreachable(Away):
-    """There is no server there, or it does not answer."""
+    """The server is down, or does not answer."""
 
 
 class Conflicting(BadInput):
-    """What a server refuses as things stand there: another experiment of that name runs."""
+    """A request that conflicts with the state of the server: another experiment of that name runs."""
 
 
-#: what a status is here; others are PenstockError
+#: exceptions by HTTP status; others are PenstockError
 _WRONG = {**dict.fromkeys((400, 404, 422), BadInput), 409: Conflicting, 503: Away}
 
 
 @dataclass(frozen=True)
 class Data:
-    """Data of an experiment, part by part, and which of its series are not complete."""
+    """Data of an experiment in parts, and its verdict of completeness."""
 
     parts: Iterator[bytes]
     verdict: Verdict
 
 
-class Door(Protocol):
-    """What can be done with experiments, by name. Raises as `experiments.Experiments` does."""
+class Client(Protocol):
+    """Operations on experiments, by name. Raises the errors of `experiments.Experiments`."""
 
     def start(self, name: str, **options: Any) -> str:
-        """Begins one, or its next repeat; gives `NAME#n`. Options as those of `Experiments.start`."""
+        """Start an experiment, or its next repeat; returns `NAME#n`. Options as of `Experiments.start`."""
 
-    def mark(self, name: str, kind: str, words: str, at_ns: int | None = None) -> None:
-        """A phase that begins or ends (`begin`, `end`), or a `note`."""
+    def mark(self, name: str, kind: str, text: str, at_ns: int | None = None) -> None:
+        """Mark the `begin` or `end` of the phase `text`, or store the `note` `text`."""
 
     def stop(
         self,
@@ -99,39 +99,39 @@ class Door(Protocol):
         aborted: bool = False,
         receipts: Mapping[str, Any] | None = None,
     ) -> str:
-        """Ends it; gives `NAME#n`. `receipts`: of who observed it, what it counted and what it cost."""
+        """Stop an experiment; returns `NAME#n`. `receipts`: counts and costs by observer."""
 
     def write(self, name: str, batch: Batch) -> None:
-        """Keeps a batch of points."""
+        """Store a batch of points."""
 
     def spool(self, name: str) -> Path | None:
-        """Where its points are kept as they come; None where that is not on this host."""
+        """Directory of the points of a running experiment; None if it is on another host."""
 
     def get(self, name: str, options: Mapping[str, Any]) -> Data:
-        """Its data, by the options of a request."""
+        """Data of an experiment, by the options of a request."""
 
     def series(self, name: str) -> list[dict[str, Any]]:
-        """Rows of the table `series` of what it recorded."""
+        """Rows of the table `series` of an experiment."""
 
     def clock(self) -> Offset | None:
-        """How far the store's clock is ahead of ours; None where it is the same, or not told."""
+        """Offset of the store's clock to the local one; None if they are the same, or unknown."""
 
     def listed(self, **by: str | None) -> list[dict[str, Any]]:
         """Experiments, by user, name, tag, state."""
 
     def remove(self, name: str) -> None:
-        """Puts it into the trash."""
+        """Move an experiment to the trash."""
 
     def fetch(
-        self, name: str, said: Mapping[str, Any], targets: Targets | None = None
+        self, name: str, request: Mapping[str, Any], targets: Targets | None = None
     ) -> list[dict[str, Any]]:
-        """Fetches points of servers elsewhere, by the options of a request; gives the receipts.
+        """Fetch points from other servers, by the options of a request; returns the receipts.
 
-        `targets`: servers and named metrics, where not the store's server knows them.
+        `targets`: servers and named metrics, unless the store's server configures them.
         """
 
     def switch(self, name: str, collector: str, on: bool) -> bool:
-        """Switches a collector off or on for it; gives whether that changed anything."""
+        """Switch a collector off or on for an experiment; True if that changed its state."""
 
 
 def patiently(
@@ -140,8 +140,8 @@ def patiently(
     tell: Callable[[str], Any] = lambda _: None,
     impatient: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Calls until its server answers, and has room for what is sent. Away where that takes longer than
-    `patience_s`, or where it does not and one is `impatient`."""
+    """Retry a call until the server answers and has free space. Raises Away after `patience_s`, or as soon as
+    `impatient()` is true."""
     until, wait_s = None, 0.1
     while True:
         try:
@@ -156,22 +156,22 @@ def patiently(
             wait_s = min(2.0, 2 * wait_s)
 
 
-def _beside(call: Callable[[], _Found]) -> queue.SimpleQueue[_Found | BaseException]:
-    """What a call gives, or raises, once it does; nobody waits for it."""
-    found: queue.SimpleQueue[_Found | BaseException] = queue.SimpleQueue()
+def _in_thread(call: Callable[[], _T]) -> queue.SimpleQueue[_T | BaseException]:
+    """Queue that gets the result or the exception of a call in a daemon thread."""
+    results: queue.SimpleQueue[_T | BaseException] = queue.SimpleQueue()
 
     def act() -> None:
         try:
-            found.put(call())
+            results.put(call())
         except BaseException as error:
-            found.put(error)
+            results.put(error)
 
     threading.Thread(target=act, daemon=True).start()
-    return found
+    return results
 
 
-def opened(server: str | None = None, wait_s: float | None = None) -> Door:
-    """The server that was asked for, else this user's own store; `wait_s` as `catalogue.open_index`."""
+def opened(server: str | None = None, wait_s: float | None = None) -> Client:
+    """Client of the requested server, by default of this user's store; `wait_s` as in `open_index`."""
     url = server or os.environ.get("PENSTOCK_SERVER")
     return Remote(url, os.environ.get("PENSTOCK_TOKEN")) if url else Local(wait_s)
 
@@ -191,9 +191,9 @@ class Local:
         begun = self._store.start(name, self._user, **options)
         return f"{begun.name}#{begun.repeat}"
 
-    def mark(self, name: str, kind: str, words: str, at_ns: int | None = None) -> None:
-        found = self._store.find(name, self._user, to_change=True)
-        self._store.mark(found, kind, words, at_ns)  # type: ignore[arg-type]
+    def mark(self, name: str, kind: str, text: str, at_ns: int | None = None) -> None:
+        experiment = self._store.find(name, self._user, to_change=True)
+        self._store.mark(experiment, kind, text, at_ns)  # type: ignore[arg-type]
 
     def stop(
         self,
@@ -204,9 +204,9 @@ class Local:
         aborted: bool = False,
         receipts: Mapping[str, Any] | None = None,
     ) -> str:
-        found = self._store.find(name, self._user, to_change=True)
+        experiment = self._store.find(name, self._user, to_change=True)
         ended = self._store.stop(
-            found,
+            experiment,
             at_ns=at_ns,
             exit_status=exit_status,
             state="aborted" if aborted else "ended",
@@ -224,14 +224,14 @@ class Local:
         from penstock.parts.monitoring.experiments.targets import Targets
         from penstock.parts.monitoring.queries.answers import answer
 
-        found = answer(self._store, Targets(), name, self._user, options)
-        return Data(found.parts, found.verdict)
+        result = answer(self._store, Targets(), name, self._user, options)
+        return Data(result.parts, result.verdict)
 
     def series(self, name: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._store.recorded(
+        rows: list[dict[str, Any]] = self._store.recorded(
             self._store.find(name, self._user)
         ).series.to_pylist()
-        return found
+        return rows
 
     def clock(self) -> Offset | None:
         return None
@@ -245,28 +245,28 @@ class Local:
         self._store.remove(self._store.find(name, self._user, to_change=True))
 
     def fetch(
-        self, name: str, said: Mapping[str, Any], targets: Targets | None = None
+        self, name: str, request: Mapping[str, Any], targets: Targets | None = None
     ) -> list[dict[str, Any]]:
         from penstock.parts.monitoring.experiments.targets import Targets
         from penstock.parts.monitoring.queries.fetch import fetch_asked
 
-        found = self._store.find(name, self._user, to_change=True)
-        return fetch_asked(self._store, targets or Targets(), found, said)
+        experiment = self._store.find(name, self._user, to_change=True)
+        return fetch_asked(self._store, targets or Targets(), experiment, request)
 
     def switch(self, name: str, collector: str, on: bool) -> bool:
-        found = self._store.find(name, self._user, to_change=True)
-        return self._store.sink(found).switch(collector, on)
+        experiment = self._store.find(name, self._user, to_change=True)
+        return self._store.sink(experiment).switch(collector, on)
 
 
 class Remote:
-    """A server's store. Raises Unreachable where there is none."""
+    """Store of a server. Raises Unreachable if it does not answer."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
         if not url.startswith(("http://", "https://")):
             raise BadInput(f"found server {url!r}; expected http://HOST:PORT or https://HOST:PORT")
         self.url = url.rstrip("/")
         self._token = token
-        # not a part of the time in which a server is to answer
+        # imported now, so that it does not count towards the timeout of an answer
         for module in ("httpx", "httpcore"):
             importlib.import_module(module)
         _trust(self.url, None)
@@ -274,19 +274,19 @@ class Remote:
     def start(self, name: str, **options: Any) -> str:
         from penstock.parts.monitoring.experiments.provenance import for_server
 
-        said = _with_time(options)
-        said["tags"] = list(said.get("tags", ()))
-        said.setdefault("repeat", True)
-        newer = {"facts": for_server(said.pop("facts", {}))}
-        answer = self._ask_newer("POST", f"/exp/{_part(name)}", said, newer, wait_s=_START_S)
+        document = _with_time(options)
+        document["tags"] = list(document.get("tags", ()))
+        document.setdefault("repeat", True)
+        newer = {"facts": for_server(document.pop("facts", {}))}
+        answer = self._ask_newer("POST", f"/exp/{_part(name)}", document, newer, wait_s=_START_S)
         if NOT_LISTENING in answer.headers:
             silent = unquote(answer.headers[NOT_LISTENING])
             print(f"penstock: not listening: {silent}", file=sys.stderr)
         return answer.text.split(" ", 1)[1].strip()
 
-    def mark(self, name: str, kind: str, words: str, at_ns: int | None = None) -> None:
-        said = _with_time({"kind": kind, "name": words, "at_ns": at_ns})
-        self._ask("POST", f"/api/v1/experiments/{_part(name)}/marks", said)
+    def mark(self, name: str, kind: str, text: str, at_ns: int | None = None) -> None:
+        document = _with_time({"kind": kind, "name": text, "at_ns": at_ns})
+        self._ask("POST", f"/api/v1/experiments/{_part(name)}/marks", document)
 
     def stop(
         self,
@@ -297,22 +297,22 @@ class Remote:
         aborted: bool = False,
         receipts: Mapping[str, Any] | None = None,
     ) -> str:
-        said = _with_time({"exit": exit_status, "aborted": aborted, "at_ns": at_ns})
+        document = _with_time({"exit": exit_status, "aborted": aborted, "at_ns": at_ns})
         newer = {"receipts": dict(receipts)} if receipts else {}
-        answer = self._ask_newer("PUT", f"/exp/{_part(name)}", said, newer, wait_s=_LONG_S)
+        answer = self._ask_newer("PUT", f"/exp/{_part(name)}", document, newer, wait_s=_LONG_S)
         if NOT_FETCHED in answer.headers:
             print(f"penstock: not fetched: {unquote(answer.headers[NOT_FETCHED])}", file=sys.stderr)
         return answer.text.split(" ", 1)[1].strip()
 
     def write(self, name: str, batch: Batch) -> None:
         sink = pa.BufferOutputStream()
-        told = [_account(a) for a in batch.accounts]
-        table = batch.points.replace_schema_metadata({ACCOUNTS: json.dumps(told).encode()})
+        accounts = [_account(a) for a in batch.accounts]
+        table = batch.points.replace_schema_metadata({ACCOUNTS: json.dumps(accounts).encode()})
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
         where = f"/api/v1/experiments/{_part(name)}/points?source={_part(batch.source)}&number={batch.number}"
-        # for an older server, which looks only here
-        older = [{k: v for k, v in a.items() if k not in _NEW} for a in told[:100]]
+        # for older servers, which read only this parameter
+        older = [{k: v for k, v in a.items() if k not in _NEW} for a in accounts[:100]]
         where += f"&accounts={_part(json.dumps(older))}"
         self._ask(
             "POST",
@@ -331,15 +331,15 @@ class Remote:
 
     def series(self, name: str) -> list[dict[str, Any]]:
         where = f"/api/v1/experiments/{_part(name)}/series"
-        found: list[dict[str, Any]] = self._ask("GET", where, wait_s=_LONG_S).json()["series"]
-        return found
+        rows: list[dict[str, Any]] = self._ask("GET", where, wait_s=_LONG_S).json()["series"]
+        return rows
 
     def clock(self) -> Offset | None:
-        found = _beside(self._compared)
+        results = _in_thread(self._compared)
         try:
-            answer = found.get(timeout=_CLOCK_S)
+            answer = results.get(timeout=_CLOCK_S)
         except queue.Empty:
-            return None  # it sends a byte now and then, or is too far away to compare clocks with
+            return None  # its answer is incomplete, or the latency is too high to compare clocks
         if isinstance(answer, BaseException):
             raise answer
         return answer
@@ -349,7 +349,7 @@ class Remote:
 
         with httpx.Client(base_url=self.url, timeout=_ALIVE_S) as http:
             try:
-                # the first makes the connection
+                # the first request opens the connection
                 if "X-Penstock-Time" not in http.get("/api").headers:
                     return None
                 return measure(lambda: int(http.get("/api").headers["X-Penstock-Time"]))
@@ -357,16 +357,16 @@ class Remote:
                 raise Unreachable(f"{self.url}: {error or type(error).__name__}") from error
 
     def listed(self, **by: str | None) -> list[dict[str, Any]]:
-        words = "&".join(f"{k}={_part(v)}" for k, v in by.items() if v is not None)
-        answer = self._ask("GET", f"/api/v1/experiments?{words}", wait_s=_LONG_S)
-        found: list[dict[str, Any]] = answer.json()
-        return found
+        query = "&".join(f"{k}={_part(v)}" for k, v in by.items() if v is not None)
+        answer = self._ask("GET", f"/api/v1/experiments?{query}", wait_s=_LONG_S)
+        rows: list[dict[str, Any]] = answer.json()
+        return rows
 
     def remove(self, name: str) -> None:
         self._ask("DELETE", f"/exp/{_part(name)}", wait_s=_LONG_S)
 
     def fetch(
-        self, name: str, said: Mapping[str, Any], targets: Targets | None = None
+        self, name: str, request: Mapping[str, Any], targets: Targets | None = None
     ) -> list[dict[str, Any]]:
         if targets is not None:
             raise BadInput(
@@ -374,8 +374,8 @@ class Remote:
                 "the name of one of them"
             )
         where = f"/api/v1/experiments/{_part(name)}/fetched"
-        found: list[dict[str, Any]] = self._ask("POST", where, said, wait_s=_LONG_S).json()
-        return found
+        receipts: list[dict[str, Any]] = self._ask("POST", where, request, wait_s=_LONG_S).json()
+        return receipts
 
     def switch(self, name: str, collector: str, on: bool) -> bool:
         where = f"/api/v1/experiments/{_part(name)}/collectors"
@@ -386,32 +386,32 @@ class Remote:
         self,
         method: str,
         path: str,
-        said: Mapping[str, Any],
+        document: Mapping[str, Any],
         newer: Mapping[str, Any],
         *,
         wait_s: float = _ANSWER_S,
     ) -> httpx.Response:
-        """`newer`: keys that an older server refuses, and goes without."""
+        """Request with the keys `newer`; retried without them if an older server refuses them."""
         try:
-            return self._ask(method, path, {**said, **newer}, wait_s=wait_s)
+            return self._ask(method, path, {**document, **newer}, wait_s=wait_s)
         except BadInput as error:
             if not any(key in str(error) for key in newer):
                 raise
-            return self._ask(method, path, said, wait_s=wait_s)
+            return self._ask(method, path, document, wait_s=wait_s)
 
     def _ask(
         self,
         method: str,
         path: str,
-        said: Mapping[str, Any] | None = None,
+        document: Mapping[str, Any] | None = None,
         *,
         content: bytes | None = None,
         media: str = "application/json",
         wait_s: float = _ANSWER_S,
     ) -> httpx.Response:
-        body = json.dumps(said).encode() if said is not None else content
-        # a server that sends a byte now and then must not hold us, either: time is up whatever came
-        answers = _beside(lambda: self._authorized(method, path, body, media, wait_s))
+        body = json.dumps(document).encode() if document is not None else content
+        # the timeout also holds for a server that sends a byte now and then
+        answers = _in_thread(lambda: self._authorized(method, path, body, media, wait_s))
         end = time.monotonic() + wait_s
         while True:
             try:
@@ -434,7 +434,7 @@ class Remote:
     def _authorized(
         self, method: str, path: str, body: bytes | None, media: str, wait_s: float
     ) -> httpx.Response:
-        """The answer to a request with the token that was given, else with that of this user's own server."""
+        """Answer to a request with the token of this client, else with that of this user's own server."""
         if self._token:
             return self._request(method, path, body, media, wait_s, token=self._token)
         server = server_at(self.url)
@@ -445,7 +445,7 @@ class Remote:
                 body,
                 media,
                 wait_s,
-                # not to another of the addresses that the name may have
+                # only at this one of the addresses of the name
                 url=None if server is None else server.url.rstrip("/"),
                 token=None if server is None else server.experiments_token,
                 cert=None if server is None else server.cert,
@@ -485,36 +485,36 @@ class Remote:
             raise Unreachable(f"{self.url}: {error or type(error).__name__}") from error
 
     def _alive(self) -> bool:
-        """Whether it answers anything at all; 401 or 404 will do."""
-        found: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        """True if the server answers with any status."""
+        replies: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
         def ask() -> None:
             with contextlib.suppress(Unreachable):
                 self._request("GET", "/api", None, "text/plain", _ALIVE_S)
-                found.put(True)
+                replies.put(True)
 
         threading.Thread(target=ask, daemon=True).start()
         try:
-            return found.get(timeout=_ALIVE_S)
+            return replies.get(timeout=_ALIVE_S)
         except queue.Empty:
             return False
 
 
 class Patient:
-    """A door whose calls, but for `get`, `listed` and `remove`, do nothing once its server is down.
+    """Client whose calls, except `get`, `listed` and `remove`, do nothing once its server is down.
 
-    The first of them says so on stderr. So a program ends as it would have without being watched. With
-    `lenient` that is so for all that is wrong with a store, too, but for what the caller got wrong.
+    The first failed call prints a message to stderr, so that a program ends as it would without recording.
+    With `lenient` this holds for all errors of a store, except those of the caller.
     """
 
-    def __init__(self, door: Door, lenient: bool = False) -> None:
-        self._door = door
+    def __init__(self, client: Client, lenient: bool = False) -> None:
+        self._client = client
         self.lenient = lenient
         self.down = False
 
     @classmethod
     def leniently(cls, server: str | None = None) -> Patient:
-        """The store that `opened` would give, usable whatever its state is. BadInput for a wrong address."""
+        """Client of the store of `opened`, whatever its state. BadInput for an invalid address."""
         try:
             return cls(opened(server, LENIENT_WAIT_S), lenient=True)
         except BadInput:
@@ -525,41 +525,41 @@ class Patient:
             return patient
 
     @property
-    def door(self) -> Door | None:
-        """What it calls; None once that is down."""
-        return None if self.down else self._door
+    def client(self) -> Client | None:
+        """The client that it calls; None once that is down."""
+        return None if self.down else self._client
 
     def start(self, name: str, **options: Any) -> str:
-        """As `Door.start`."""
+        """As `Client.start`."""
         return self._done("start", name, **options) or name
 
-    def mark(self, name: str, kind: str, words: str, at_ns: int | None = None) -> None:
-        """As `Door.mark`."""
-        self._done("mark", name, kind, words, at_ns)
+    def mark(self, name: str, kind: str, text: str, at_ns: int | None = None) -> None:
+        """As `Client.mark`."""
+        self._done("mark", name, kind, text, at_ns)
 
     def stop(self, name: str, **options: Any) -> str:
-        """As `Door.stop`."""
+        """As `Client.stop`."""
         return self._done("stop", name, **options) or name
 
     def write(self, name: str, batch: Batch) -> None:
-        """As `Door.write`."""
+        """As `Client.write`."""
         self._done("write", name, batch)
 
     def spool(self, name: str) -> Path | None:
-        """As `Door.spool`."""
-        found: Path | None = self._done("spool", name)
-        return found
+        """As `Client.spool`."""
+        place: Path | None = self._done("spool", name)
+        return place
 
     def clock(self) -> Offset | None:
-        """As `Door.clock`."""
-        found: Offset | None = self._done("clock")
-        return found
+        """As `Client.clock`."""
+        offset: Offset | None = self._done("clock")
+        return offset
 
-    def _done(self, call: str, *words: Any, **options: Any) -> Any:
+    def _done(self, call: str, *arguments: Any, **options: Any) -> Any:
         if self.down:
             return None
         try:
-            return getattr(self._door, call)(*words, **options)
+            return getattr(self._client, call)(*arguments, **options)
         except Unreachable as error:
             self._give_up(error)
         except Exception as error:
@@ -593,12 +593,12 @@ def _host_certificates() -> ssl.SSLContext:
 
 
 def described(error: Exception) -> str:
-    """An error on one line, with its kind where it has no message of ours."""
+    """Type and message of an error in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def clocks(measured: Sequence[tuple[int, Offset]], sources: Sequence[str]) -> Batch:
-    """Offsets of the store's clock to ours, each with our time of it, as points of these sources."""
+    """Offsets of the store's clock, each with its local time, as points of these sources."""
     from penstock.parts.monitoring.experiments.points import canonical_labels, points
 
     rows = [
@@ -613,19 +613,19 @@ def clocks(measured: Sequence[tuple[int, Offset]], sources: Sequence[str]) -> Ba
 
 
 def _account(account: Account) -> dict[str, Any]:
-    said = {**vars(account), "labels": json.loads(account.labels)}
-    if not account.free:  # nobody else tells it
-        del said["free"]
-    return {k: v for k, v in said.items() if v is not None}
+    document = {**vars(account), "labels": json.loads(account.labels)}
+    if not account.free:  # only this client sends it
+        del document["free"]
+    return {k: v for k, v in document.items() if v is not None}
 
 
 def _with_time(options: Mapping[str, Any]) -> dict[str, Any]:
     from penstock.parts.monitoring.experiments.timestamps import seconds_text
 
-    said = {k: v for k, v in options.items() if v is not None and k != "at_ns"}
+    document = {k: v for k, v in options.items() if v is not None and k != "at_ns"}
     if options.get("at_ns") is not None:
-        said["utc_time"] = seconds_text(options["at_ns"])
-    return said
+        document["utc_time"] = seconds_text(options["at_ns"])
+    return document
 
 
 def _part(text: str) -> str:

@@ -1,6 +1,6 @@
-"""What a file kept while an experiment ran, pushed at its end: in batches, each of which may be sent again.
+"""Pushing the content of a file to an experiment in batches, each of which may be sent again.
 
-The source of the points is named after their content, so that the same file pushed twice doubles nothing, and
+The source of the points is a hash of their content, so that pushing a file twice duplicates nothing, and
 another file of the same metric is another source.
 """
 
@@ -26,16 +26,16 @@ from penstock.parts.monitoring.experiments.points import (
     canonical_labels,
     points,
 )
-from penstock.parts.monitoring.outbox.client import Door, patiently
+from penstock.parts.monitoring.outbox.client import Client, patiently
 
-#: points of one batch
+#: number of points of one batch
 BATCH_POINTS = 100_000
 MOST_BYTES = 4 << 30
 
 
 @dataclass(frozen=True)
 class Pushed:
-    """How many points were pushed, in how many batches, from which source."""
+    """Number of points and batches that were pushed, and their source."""
 
     points: int
     batches: int
@@ -43,14 +43,14 @@ class Pushed:
 
 
 def read_table(place: Path, table: str | None = None) -> pa.Table:
-    """A CSV, JSON Lines or Parquet file, or a table of a bundle. BadInput where it is nothing of these."""
+    """Read a CSV, JSON Lines or Parquet file, or a table of a bundle. BadInput for others."""
     if place.is_dir():
         file = place / f"{table or 'io_events'}.parquet"
         if not (place / "manifest.json").is_file() or (table and "/" in table):
             raise BadInput(f"{place}: found no manifest.json; expected a bundle, or a file")
         if not file.is_file():
-            found = ", ".join(sorted(p.stem for p in place.glob("*.parquet"))) or "none"
-            raise BadInput(f"{place}: found the tables {found}; expected {file.stem}")
+            names = ", ".join(sorted(p.stem for p in place.glob("*.parquet"))) or "none"
+            raise BadInput(f"{place}: found the tables {names}; expected {file.stem}")
         place = file
     try:
         if place.stat().st_size > MOST_BYTES:
@@ -62,17 +62,17 @@ def read_table(place: Path, table: str | None = None) -> pa.Table:
 
 
 def parsed(file: IO[bytes], ending: str, name: str) -> pa.Table:
-    """A table of an open file, by the ending of its name. BadInput where it is none."""
+    """Read a table from an open file, by the suffix of its name. BadInput if it is invalid."""
     try:
         if ending == ".parquet":
             import pyarrow.parquet as pq
 
-            # a thread of Arrow's that holds a file of Python's ends some processes with SIGABRT
+            # threads of Arrow that hold a Python file abort some processes (SIGABRT)
             table = pq.read_table(file, use_threads=False, pre_buffer=False)
         elif ending in (".jsonl", ".ndjson"):
             import pandas as pd
 
-            # Arrow's own reader of JSON dies of some damaged files
+            # Arrow's JSON reader crashes on some damaged files
             frame = pd.read_json(file, lines=True, convert_dates=False)
             table = pa.Table.from_pandas(frame, preserve_index=False)
         elif ending == ".csv":
@@ -80,8 +80,8 @@ def parsed(file: IO[bytes], ending: str, name: str) -> pa.Table:
 
             table = pyarrow.csv.read_csv(file)
         else:
-            found = ending or "no ending"
-            raise BadInput(f"{name}: found {found}; expected .csv, .jsonl or .parquet")
+            actual = ending or "no ending"
+            raise BadInput(f"{name}: found {actual}; expected .csv, .jsonl or .parquet")
         names = table.column_names
     except (pa.ArrowException, OSError, ValueError, OverflowError, TypeError) as error:
         what = printable((str(error).splitlines() or [""])[0][:200])
@@ -92,30 +92,30 @@ def parsed(file: IO[bytes], ending: str, name: str) -> pa.Table:
 
 
 def file_id_of(bundle: Path, path: str) -> int:
-    """The number of a file of a bundle, by its path or the end of it. BadInput where it is not just one."""
+    """Number of a file of a bundle, by its path or a suffix of it. BadInput unless exactly one matches."""
     files = read_table(bundle, "files")
-    found = [
+    matches = [
         (number, name)
         for number, name in zip(
             files["file_id"].to_pylist(), files["path"].to_pylist(), strict=True
         )
         if name is not None and (name == path or name.endswith(f"/{path.lstrip('/')}"))
     ]
-    if len(found) != 1:
-        names = ", ".join(name for _, name in found[:5]) or "none"
+    if len(matches) != 1:
+        names = ", ".join(name for _, name in matches[:5]) or "none"
         raise BadInput(f"{bundle}: found {names} that ends with {path}; expected one file")
-    return int(found[0][0])
+    return int(matches[0][0])
 
 
 def rows_where(table: pa.Table, where: Mapping[str, str]) -> pa.Table:
-    """The rows whose columns, as text, are so. BadInput for a column that there is not."""
-    for name, wanted in where.items():
-        table = table.filter(pc.equal(column_of(table, name).cast(pa.string()), wanted))
+    """Rows whose columns have these values as text. BadInput for a missing column."""
+    for name, value in where.items():
+        table = table.filter(pc.equal(column_of(table, name).cast(pa.string()), value))
     return table
 
 
 def column_of(table: pa.Table, name: str) -> pa.ChunkedArray:
-    """A column by its name. BadInput where there is none."""
+    """Column by name. BadInput if it is missing."""
     if table.column_names.count(name) != 1:
         raise BadInput(f"found columns {', '.join(table.column_names)}; expected {name} among them")
     column: pa.ChunkedArray = table[name]
@@ -133,14 +133,14 @@ def batches_of(
     each: int = BATCH_POINTS,
     interval_s: float | None = None,
 ) -> Iterator[Batch]:
-    """Values as batches: without times a sequence 0, 1, 2, …, with times a series of them.
+    """Values as batches: a sequence 0, 1, 2, …, or, with times, a time series.
 
-    `interval_s`: how often a point was due in such a series. The last batch says how many there were in all.
-    BadInput for values that are none and for empty cells.
+    `interval_s`: interval between points of a time series. The last batch has the total number of points.
+    BadInput for values of other types and for empty cells.
     """
     if interval_s is not None and (utc_ns is None or not 1e-9 <= interval_s <= 1e9):
-        found = "an interval without times" if utc_ns is None else f"interval {interval_s:g} s"
-        raise BadInput(f"found {found}; expected more than 0 s, with times")
+        actual = "an interval without times" if utc_ns is None else f"interval {interval_s:g} s"
+        raise BadInput(f"found {actual}; expected more than 0 s, with times")
     if not 0 < each <= MOST_POINTS:
         raise BadInput(f"found {each} points a batch; expected 1 to {MOST_POINTS}")
     if not len(values):
@@ -148,37 +148,37 @@ def batches_of(
     if values.null_count or (utc_ns is not None and utc_ns.null_count):
         raise BadInput(f"found {values.null_count} empty cells; expected a value in each row")
     kind, values = _as_values(values)
-    said = canonical_labels(labels)
-    named = source or f"push-{_digest(metric, said, values, utc_ns)}"
+    label_text = canonical_labels(labels)
+    named = source or f"push-{_digest(metric, label_text, values, utc_ns)}"
     count = len(values)
     for number, low in enumerate(range(0, count, each)):
         part = values.slice(low, each)
         places = {"index": np.arange(low, low + len(part))}
         if utc_ns is not None:
             places = {"utc_ns": utc_ns.slice(low, each)}
-        table = points(metric=metric, labels=said, unit=unit, **places, **{kind: part})
+        table = points(metric=metric, labels=label_text, unit=unit, **places, **{kind: part})
         last = low + each >= count
         interval_ns = None if interval_s is None else round(interval_s * 1e9)
-        account = Account(metric, said, interval_ns, produced=count)
+        account = Account(metric, label_text, interval_ns, produced=count)
         accounts: Sequence[Account] = [account] if last else []
         yield Batch(named, number, table, accounts)
 
 
 def push(
-    door: Door,
+    client: Client,
     experiment: str,
     batches: Iterator[Batch],
     *,
     patience_s: float = 60.0,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Pushed:
-    """Writes batches, each until it is acknowledged. PenstockError where the server stays away."""
+    """Write batches, with retries. PenstockError if the server remains unreachable."""
     sent = count = 0
     source = ""
     for batch in batches:
         source = batch.source
         try:
-            patiently(functools.partial(door.write, experiment, batch), patience_s, tell)
+            patiently(functools.partial(client.write, experiment, batch), patience_s, tell)
         except Away as error:
             raise PenstockError(
                 f"{error}; {count} points were acknowledged: push again, nothing is doubled"
@@ -209,7 +209,7 @@ def _as_values(values: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray]:
 def _digest(
     metric: str, labels: str, values: pa.ChunkedArray, utc_ns: pa.ChunkedArray | None
 ) -> str:
-    made = hashlib.sha256(f"{metric}\0{labels}\0".encode())
+    digest = hashlib.sha256(f"{metric}\0{labels}\0".encode())
     columns = [values] if utc_ns is None else [values, utc_ns]
     sink = pa.BufferOutputStream()
     table = pa.table(
@@ -217,5 +217,5 @@ def _digest(
     )
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    made.update(memoryview(sink.getvalue()))
-    return made.hexdigest()[:16]
+    digest.update(memoryview(sink.getvalue()))
+    return digest.hexdigest()[:16]

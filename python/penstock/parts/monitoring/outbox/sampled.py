@@ -1,4 +1,4 @@
-"""What a monitor sampled of a command, as points of its experiment."""
+"""Samples of a monitored command as points of its experiment."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from penstock.archive.series.entities import PROCESS, bucket_of
 from penstock.parts.monitoring.experiments.entities import labels_of_entity
 from penstock.parts.monitoring.experiments.points import MOST_POINTS, Account, Batch, points
 
-#: sources of numbers that may be lacking: there is an `up` for each time that they were asked for
-_ASKED = ("file", "command")
-#: by source, what is not told in each sample
+#: polled sources, whose values may be missing: each poll has a value of `up`
+_POLLED = ("file", "command")
+#: prefixes of metrics that are not in every sample
 _NOW_AND_THEN = ("process_", "command_", "sampler_source_")
 SOURCES = ("samples", "utilisation")
 
@@ -23,31 +23,31 @@ Ints = npt.NDArray[np.int64]
 
 
 class Sent:
-    """Which points of a source were sent before, at a bit for each, and the number of its next batch."""
+    """Bitmap of the points of a source that were sent before, and the number of its next batch."""
 
     def __init__(self) -> None:
         self.number = 0
         self._codes: dict[tuple[str, str], int] = {}
-        #: of each batch its times, its series, and a bit for each of both
+        #: by batch: times, series, and bitmap of times x series
         self._sent: list[tuple[Ints, Ints, npt.NDArray[np.uint8]]] = []
 
     def code(self, metric: str, labels: str) -> int:
-        """The number of a series here."""
+        """Number of a series in this source."""
         return self._codes.setdefault((metric, labels), len(self._codes))
 
     def add(self, utc_ns: Ints, codes: Ints) -> None:
-        """Points of one batch, by their times and series."""
+        """Add the points of one batch, by their times and series."""
         times, at = np.unique(utc_ns, return_inverse=True)
         series, of = numbered(codes)
         there = np.zeros((len(times), len(series)), bool)
         there[at, of] = True
         if self._sent and np.array_equal(self._sent[-1][1], series):
-            series = self._sent[-1][1]  # once for all
+            series = self._sent[-1][1]  # share equal arrays
         self._sent.append((times, series, np.packbits(there)))
         self.number += 1
 
     def lacks(self, columns: pa.Table) -> npt.NDArray[np.bool_]:
-        """Which rows of a table of points were not sent."""
+        """Mask of the rows of a table of points that were not sent."""
         if not self._sent:
             return np.ones(len(columns), bool)
         metric, labels = (columns[n].combine_chunks() for n in ("metric", "labels"))
@@ -67,15 +67,15 @@ class Sent:
             keys.append(np.searchsorted(times, at)[row] * most + series[of])
         utc_ns = columns["utc_ns"].to_numpy()
         place = np.minimum(np.searchsorted(times, utc_ns), len(times) - 1)
-        known = (times[place] == utc_ns) & (codes >= 0)
+        candidate = (times[place] == utc_ns) & (codes >= 0)
         lacking: npt.NDArray[np.bool_] = ~(
-            known & np.isin(place * most + codes, np.concatenate(keys))
+            candidate & np.isin(place * most + codes, np.concatenate(keys))
         )
         return lacking
 
 
 def numbered(codes: Ints) -> tuple[Ints, Ints]:
-    """Which numbers there are, in order, and of each where it is among these: no sort of many small ones."""
+    """Sorted unique codes, and their index for each code, as `np.unique` but without sorting."""
     used = np.flatnonzero(np.bincount(codes))
     place = np.zeros(int(used[-1]) + 1 if len(used) else 0, np.int64)
     place[used] = np.arange(len(used))
@@ -85,7 +85,7 @@ def numbered(codes: Ints) -> tuple[Ints, Ints]:
 def first_account(
     metric: str, labels: str, entity: str, counter: bool, interval_ns: int, since_ns: int
 ) -> Account:
-    """What is known of a series with its first point, while it is not over: `sampled` tells it anew."""
+    """Account of a series at its first point; `sampled` writes the final one."""
     now_and_then = (*_NOW_AND_THEN, "file_value", "block_latency_")
     if metric.startswith(now_and_then) or PROCESS.fullmatch(entity):
         return Account(metric, labels, counter=counter, free=True)
@@ -98,14 +98,13 @@ def sampled(
     shift_ns: int,
     sent: Mapping[str, Sent] | None = None,
 ) -> Sequence[Batch]:
-    """What a monitor sampled of a command as batches of two sources: `samples`, and `utilisation` computed
-    from them.
+    """Tables of a monitored command as batches of two sources: `samples`, and the derived `utilisation`.
 
-    A metric is `SOURCE_METRIC`, or `KIND_METRIC`; what it is of are labels, as `labels_of_entity` has them.
-    `expected`: samples that were due; `shift_ns`: the time of day less CLOCK_MONOTONIC. What was `sent`
-    before, by source, is left out; the accounts are of all.
+    A metric is `SOURCE_METRIC` or `KIND_METRIC`; its entity becomes labels by `labels_of_entity`. `expected`:
+    number of samples due; `shift_ns`: UTC minus CLOCK_MONOTONIC. Points that were `sent` before, by source,
+    are omitted; the accounts count all points.
     """
-    found = []
+    batches = []
     missed = max(0, expected - len(tables["samples"]["t_ns"].unique()))
     for source, kind in zip(SOURCES, ("source", "kind"), strict=True):
         table = tables[source]
@@ -115,8 +114,8 @@ def sampled(
         )
         coded = table["entity"].cast(pa.string()).combine_chunks().dictionary_encode()
         entities = coded.dictionary.to_pylist()
-        said = [labels_of_entity(e) for e in entities]
-        labels = pa.DictionaryArray.from_arrays(coded.indices, pa.array(said, pa.string()))
+        label_sets = [labels_of_entity(e) for e in entities]
+        labels = pa.DictionaryArray.from_arrays(coded.indices, pa.array(label_sets, pa.string()))
         columns = points(
             metric=metric,
             labels=labels,
@@ -132,20 +131,22 @@ def sampled(
             .aggregate([("metric", "count")])
             .to_pylist()
         )
-        asked = _asked(table) if source == "samples" else {}
-        # a bucket begins with the first request in it, and processes come and go
-        begins_late = {text for text, e in zip(said, entities, strict=True) if bucket_of(e)}
-        passing = {text for text, e in zip(said, entities, strict=True) if PROCESS.fullmatch(e)}
+        polls = _polls_due(table) if source == "samples" else {}
+        # a bucket begins with its first request, and processes start and exit
+        begins_late = {text for text, e in zip(label_sets, entities, strict=True) if bucket_of(e)}
+        passing = {
+            text for text, e in zip(label_sets, entities, strict=True) if PROCESS.fullmatch(e)
+        }
         accounts = []
         for r in rows:
             name, there = (r["metric"], r["labels"]), r["metric_count"]
-            if name in asked:
-                due = asked[name]
+            if name in polls:
+                due = polls[name]
             elif name[1] in passing or name[0].startswith(_NOW_AND_THEN):
                 due = there
             elif source == "samples" and name[1] not in begins_late:
                 due = expected
-            else:  # those that are there, less what was not sampled
+            else:  # points present, plus samples that were missed
                 due = there + missed
             accounts.append(Account(*name, expected=due, counter=r["counter"]))
         before = (sent or {}).get(source, Sent())
@@ -153,21 +154,21 @@ def sampled(
         starts = range(0, max(1, len(columns)), MOST_POINTS)
         for number, first in enumerate(starts, before.number):
             part = columns.slice(first, MOST_POINTS)
-            told = accounts if first == starts[-1] else ()
-            found.append(Batch(source, number, part, told))
-    return found
+            announced = accounts if first == starts[-1] else ()
+            batches.append(Batch(source, number, part, announced))
+    return batches
 
 
-def _asked(table: pa.Table) -> dict[tuple[str, str], int]:
-    """Of the value of each file and command how many there would be, from its first one to its last."""
-    found = {}
-    for source in _ASKED:
-        mine = table.filter(pc.equal(table["source"], source))
-        frame = mine.select(["t_ns", "entity", "metric"]).to_pandas()
+def _polls_due(table: pa.Table) -> dict[tuple[str, str], int]:
+    """Number of values due for each file and command, from its first to its last value."""
+    counts = {}
+    for source in _POLLED:
+        subset = table.filter(pc.equal(table["source"], source))
+        frame = subset.select(["t_ns", "entity", "metric"]).to_pandas()
         for entity, rows in frame.groupby("entity", observed=True):
             there = rows.loc[rows["metric"] == "value", "t_ns"]
-            asked = rows.loc[rows["metric"] == "up", "t_ns"]
+            polls = rows.loc[rows["metric"] == "up", "t_ns"]
             if len(there):
-                due = int(asked.between(there.min(), there.max()).sum())
-                found[f"{source}_value", labels_of_entity(str(entity))] = due
-    return found
+                due = int(polls.between(there.min(), there.max()).sum())
+                counts[f"{source}_value", labels_of_entity(str(entity))] = due
+    return counts

@@ -1,4 +1,4 @@
-"""What a sampler's spool gets while a command runs, sent to its experiment meanwhile.
+"""Sending of samples from a spool to an experiment while the command runs.
 
     sending = Sending(write, interval_ns, shift_ns)
     sending.follow(spool)              # from now on about every second
@@ -6,9 +6,9 @@
     for batch in sending.rest(tables, due):
         …
 
-What was sent at last is what `sampled` makes of the tables, whatever of it went when. So only those samples
-go early that a run keeps however long it is. Utilisation of its beginning waits until that is over: of a
-shorter run it is computed from samples that lie closer.
+The points sent in total are those that `sampled` computes from the tables. Therefore only samples that are
+stored for a run of any length are sent early. Utilisation of the beginning of a run is deferred until the
+beginning is over, because in a shorter run it is computed from samples at shorter intervals.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ from penstock.parts.monitoring.experiments.points import Account, Batch, points
 from penstock.parts.monitoring.outbox.sampled import SOURCES, Sent, first_account, numbered, sampled
 from penstock.spec.alert import METRICS
 
-#: seconds between batches, unless another number is asked for
+#: default interval between batches [s]
 EVERY_S = 1.0
-#: the longest pause after batches that were not taken [s]
+#: longest pause after a failed batch [s]
 _LONGEST_PAUSE_S = 8.0
-#: samples that a process may be told of late
+#: number of past samples to which records may be added late
 _LATELY = 64
 
 
 class Sending:
-    """A thread that sends what a spool gets; a batch that was not taken is sent until it is.
+    """Thread that sends the records of a spool, with retries.
 
-    `write` sends one batch and raises PenstockError where it was not kept; `tell` hears of the first that
-    was not. Memory does not grow with what waits: it stays in the spool. With `every_s` of 0 all is the rest.
+    `write` sends one batch and raises PenstockError if it was not stored; `tell` is called with the first
+    such error. Unsent records stay in the spool, not in memory. If `every_s` is 0, everything is sent by
+    `rest`.
     """
 
     def __init__(
@@ -61,12 +62,12 @@ class Sending:
         self._start_ns: int | None = None
         self._seen_ns = self._used_ns = -1
         self._taken = np.zeros(0, np.int64)
-        self._held: list[Values] | None = [] if interval_ns > CLOSE_NS else None
+        self._deferred: list[Values] | None = [] if interval_ns > CLOSE_NS else None
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
     def follow(self, spool: Path) -> None:
-        """Begins."""
+        """Start to send."""
         if not self._every_s:
             return
         self._follower = Follower(spool, link_capacities())
@@ -74,11 +75,11 @@ class Sending:
         self._thread.start()
 
     def end(self) -> None:
-        """Nothing new is sent; what is on its way is not waited for."""
+        """Send nothing more; does not wait for a batch that is being sent."""
         self._over.set()
 
     def rest(self, tables: Mapping[str, pa.Table], due: int) -> Sequence[Batch]:
-        """What of a monitor's tables was not sent, with the accounts of all; `due` samples were."""
+        """Unsent batches of a monitor's tables, with all accounts; `due`: number of samples due."""
         self.end()
         if self._thread is not None:
             self._thread.join()
@@ -86,18 +87,18 @@ class Sending:
         return [*self._waiting, *sampled(tables, due, self._shift_ns, sent)]
 
     def _run(self) -> None:
-        pause_s, told = self._every_s, False
+        pause_s, reported = self._every_s, False
         while not self._over.wait(pause_s):
             try:
                 self._send()
                 pause_s = self._every_s
             except PenstockError as error:
                 pause_s = max(pause_s, min(2 * pause_s, _LONGEST_PAUSE_S))
-                if not told:
-                    told = True
+                if not reported:
+                    reported = True
                     self._tell(f"{error}; samples wait here meanwhile")
-            except Exception as error:  # the command goes on; all of it is the rest
-                if not self._over.is_set():  # the spool goes with the command
+            except Exception as error:  # the command goes on; `rest` sends everything
+                if not self._over.is_set():  # the spool is removed with the command
                     self._tell(f"samples are sent at the end: {error}")
                 return
 
@@ -112,12 +113,12 @@ class Sending:
             if not len(records):
                 return
             of_use = self._of_use(records)
-            told = np.isin(records["series"], self._numbers("command"))
-            self._waiting += self._samples(records[of_use | told])
-            self._waiting += self._utilisation(records[of_use & ~told])
+            of_commands = np.isin(records["series"], self._numbers("command"))
+            self._waiting += self._samples(records[of_use | of_commands])
+            self._waiting += self._utilisation(records[of_use & ~of_commands])
 
     def _of_use(self, records: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """The records that a run keeps however long it is, as `monitor._of_use`; commands' are kept all."""
+        """Mask of the records that are stored for a run of any length, as `monitor._of_use`."""
         times = records["t_ns"]
         if self._start_ns is None:
             late = records[np.isin(records["series"], self._numbers("sampler", "lateness"))][0]
@@ -131,8 +132,8 @@ class Sending:
         self._seen_ns = int(new[-1]) if len(new) else self._seen_ns
         taken = np.concatenate([self._taken, fresh])
         self._taken = taken[-_LATELY:]
-        found: npt.NDArray[np.bool_] = np.isin(times, taken)
-        return found
+        used: npt.NDArray[np.bool_] = np.isin(times, taken)
+        return used
 
     def _numbers(self, source: str, metric: str | None = None) -> list[int]:
         named = enumerate(self._follower.growing.series)
@@ -150,15 +151,15 @@ class Sending:
         return [source.batch("samples", utc_ns, codes, records["value"])]
 
     def _utilisation(self, records: npt.NDArray[Any]) -> list[Batch]:
-        found = self._follower.utilisation(records)
+        parts = self._follower.utilisation(records)
         assert self._start_ns is not None
-        if self._held is not None:
-            self._held += found
+        if self._deferred is not None:
+            self._deferred += parts
             if self._seen_ns - self._start_ns <= BEGINNING_NS:
                 return []
-            found, self._held = self._held, None
+            parts, self._deferred = self._deferred, None
         source, rows = self._sent["utilisation"], []
-        for one in found:
+        for one in parts:
             use = ~np.isnan(one.values) & (one.t_ns > self._used_ns)
             code = source.code(one.metric, one.entity, METRICS[one.metric], False)
             rows.append((one.t_ns[use], np.full(int(use.sum()), code), one.values[use]))
@@ -170,17 +171,17 @@ class Sending:
 
 
 class _Source:
-    """Series of one source as they come: their names, and what was sent of them."""
+    """Series of one source, in order of appearance, and their points that were sent."""
 
     def __init__(self, interval_ns: int) -> None:
         self.sent = Sent()
         self._interval_ns = interval_ns
-        #: by number: metric, labels, unit, entity, whether it is a counter
+        #: by number: metric, labels, unit, entity, True for a counter
         self._series: list[tuple[str, str, str, str, bool]] = []
-        self._told: set[int] = set()
+        self._announced: set[int] = set()
 
     def code(self, metric: str, entity: str, unit: str, counter: bool) -> int:
-        """The number of a series, which it gets here."""
+        """Number of a series, assigned at the first call."""
         labels = labels_of_entity(entity)
         code = self.sent.code(metric, labels)
         if code == len(self._series):
@@ -188,7 +189,7 @@ class _Source:
         return code
 
     def batch(self, name: str, utc_ns: Ints, codes: Ints, values: npt.NDArray[np.float64]) -> Batch:
-        """The next batch, which tells the accounts of series that it is the first of."""
+        """The next batch, with accounts of new series."""
         used, of = numbered(codes)
         columns = {}
         for place, column in enumerate(("metric", "labels", "unit")):
@@ -198,13 +199,13 @@ class _Source:
                 coded.indices.take(pa.array(of)), coded.dictionary
             )
         accounts: list[Account] = []
-        for code in set(used.tolist()) - self._told:
+        for code in set(used.tolist()) - self._announced:
             metric, labels, _, entity, counter = self._series[code]
             since_ns = int(utc_ns[codes == code].min())
             accounts.append(
                 first_account(metric, labels, entity, counter, self._interval_ns, since_ns)
             )
-            self._told.add(code)
+            self._announced.add(code)
         table = points(utc_ns=utc_ns, float=values, **columns)
         number = self.sent.number
         self.sent.add(utc_ns, codes)

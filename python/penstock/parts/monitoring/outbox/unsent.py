@@ -1,11 +1,11 @@
-"""What a server did not take of an experiment: a directory with its batches, notes and end, until it is sent.
+"""Unsent calls of an experiment: a directory with its batches, notes and stop, until they are sent.
 
-    kept = Unsent.create("x#1")
-    kept.write(batch)
-    kept.tell("stop", exit_status=0)
-    send(door, "x#1", kept.place)         # and the directory is gone
+    unsent = Unsent.create("x#1")
+    unsent.write(batch)
+    unsent.tell("stop", exit_status=0)
+    send(client, "x#1", unsent.place)     # and the directory is removed
 
-It is a spool (`spool.py`) with a file `told.jsonl` of what is not points, in its order.
+It is a spool (`spool.py`) and a file `told.jsonl` with the calls other than `write`, in order.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from urllib.parse import quote
 from penstock.errors import Away, BadInput, PenstockError
 from penstock.parts.monitoring.experiments.points import Batch
 from penstock.parts.monitoring.experiments.spool import Spool
-from penstock.parts.monitoring.outbox.client import Door, patiently
+from penstock.parts.monitoring.outbox.client import Client, patiently
 from penstock.parts.monitoring.outbox.lines import append_line, read_lines
 from penstock.parts.monitoring.outbox.pushing import Pushed, push
 from penstock.state import state_dir
 
-_TOLD = "told.jsonl"
-#: calls of a door that are kept
+_RECORDS = "told.jsonl"
+#: stored calls of a client
 _CALLS = ("mark", "stop")
 
 
 class Unsent:
-    """One such directory, in the state directory."""
+    """A directory of unsent calls, in the state directory."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -40,54 +40,54 @@ class Unsent:
 
     @classmethod
     def create(cls, experiment: str) -> Unsent:
-        """One without anything, for an experiment. PenstockError where it cannot be made."""
+        """Create an empty one for an experiment. PenstockError if that is impossible."""
         home = state_dir() / "unsent"
         try:
             home.mkdir(mode=0o700, exist_ok=True)
             place = home / f"{quote(experiment, safe='')[:100]}-{secrets.token_hex(4)}"
             Spool.create(place)
-            append_line(place / _TOLD, {"experiment": experiment})
+            append_line(place / _RECORDS, {"experiment": experiment})
         except OSError as error:
             raise PenstockError(f"{home}: {error.strerror}; nothing is kept") from error
         return cls(place)
 
     def write(self, batch: Batch) -> None:
-        """Keeps a batch; it is on the disk when this returns."""
+        """Store a batch; it is on the disk when this returns."""
         self._spool.write(batch)
 
-    def tell(self, call: str, **words: Any) -> None:
-        """Keeps a `mark` or the `stop`, with the words of `Door`."""
-        append_line(self.place / _TOLD, {"call": call, **words})
+    def tell(self, call: str, **arguments: Any) -> None:
+        """Store a `mark` or the `stop`, with the arguments of `Client`."""
+        append_line(self.place / _RECORDS, {"call": call, **arguments})
 
 
 def is_unsent(place: Path) -> bool:
-    """Whether a directory is one of these."""
-    return (place / _TOLD).is_file()
+    """True if a directory has unsent calls."""
+    return (place / _RECORDS).is_file()
 
 
 def send(
-    door: Door,
+    client: Client,
     experiment: str,
     place: Path,
     *,
     patience_s: float = 60.0,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Pushed:
-    """Sends what is in a directory to its experiment, and removes it then.
+    """Send the calls of a directory to its experiment, then remove the directory.
 
-    BadInput where it is of another; PenstockError where the server stays away: what was sent before is not
-    doubled by the next time.
+    BadInput if it is of another experiment; PenstockError if the server remains unreachable. A retry does not
+    duplicate points.
     """
-    head, *told = read_lines(place / _TOLD)
+    head, *records = read_lines(place / _RECORDS)
     if head["experiment"] != experiment:
         raise BadInput(f"{place}: found what is of {head['experiment']}; expected {experiment}")
-    done = push(door, experiment, Spool(place).batches(), patience_s=patience_s, tell=tell)
-    for said in told:
-        call = said.pop("call")
+    done = push(client, experiment, Spool(place).batches(), patience_s=patience_s, tell=tell)
+    for record in records:
+        call = record.pop("call")
         if call not in _CALLS:
             raise BadInput(f"{place}: found {call!r}; expected {' or '.join(_CALLS)}")
-        words = [said.pop(k) for k in ("kind", "words") if k in said]
-        act = functools.partial(getattr(door, call), experiment, *words, **said)
+        arguments = [record.pop(k) for k in ("kind", "words") if k in record]
+        act = functools.partial(getattr(client, call), experiment, *arguments, **record)
         try:
             patiently(act, patience_s, tell)
         except Away as error:

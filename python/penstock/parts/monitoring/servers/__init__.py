@@ -1,1 +1,1 @@
-"""Readers of servers that kept the points of a run: one file each, by the table `METRIC_SERVERS`."""
+"""Readers of servers with points of a run: one file each, listed in `METRIC_SERVERS`."""

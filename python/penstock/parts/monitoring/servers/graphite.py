@@ -1,6 +1,6 @@
 """The render API of Graphite. The query is a target: `servers.*.cpu`, `sumSeries(…)`.
 
-A series that is called otherwise than the target has its name as the label `name`.
+A series whose name differs from the target has its name as the label `name`.
 
 Settings: `user`, `password`.
 """
@@ -20,23 +20,23 @@ SECOND_NS = 1_000_000_000
 
 
 class GraphiteReader:
-    """Reads what a target gives; the step is that of the server's archives."""
+    """Reads the series of a target; the step is that of the server's archives."""
 
     def __init__(self, url: str, settings: Mapping[str, Any]) -> None:
         only("graphite", settings, ("user", "password"))
         self._server = Server(url, **settings)
 
     def read(self, query: str, start_ns: int, end_ns: int, step_ns: int) -> Kept:
-        """As `ServerReader.read`: whole seconds, and no point where the archive has none."""
+        """As `ServerReader.read`, at whole seconds, without points that the archive lacks."""
         check_window(start_ns, end_ns, step_ns)
         before = self._server.requests
-        # `from` is exclusive there
+        # `from` is exclusive
         first, last = -(-start_ns // SECOND_NS) - 1, end_ns // SECOND_NS
         form = {"target": query, "from": str(first), "until": str(last), "format": "json"}
-        found = self._server.ask("/render", **form)
+        answer = self._server.ask("/render", **form)
         tables = [points(metric=[])]
         try:
-            for series in found:
+            for series in answer:
                 rows = [
                     (int(t) * SECOND_NS, float(v)) for v, t in series["datapoints"] if v is not None
                 ]
@@ -55,5 +55,5 @@ class GraphiteReader:
                 )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise self._server.strange("targets with datapoints") from None
-        whole = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
-        return Kept(whole, query, self._server.requests - before)
+        table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+        return Kept(table, query, self._server.requests - before)

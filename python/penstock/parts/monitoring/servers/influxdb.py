@@ -1,4 +1,4 @@
-"""Queries of InfluxDB 1.x in InfluxQL. The query has `$start` and `$end` where its times go:
+"""InfluxQL queries of InfluxDB 1.x. `$start` and `$end` are replaced by the times:
 
     SELECT busy FROM disk WHERE time >= $start AND time <= $end GROUP BY *
 
@@ -19,7 +19,7 @@ from penstock.parts.monitoring.servers.reader import Kept, Server, check_window
 
 
 class InfluxReader:
-    """Reads what a query selects; points have the server's own times, to the nanosecond."""
+    """Reads the result of a query; points have the server's timestamps [ns]."""
 
     def __init__(self, url: str, settings: Mapping[str, Any]) -> None:
         only("influxdb", settings, ("database", "user", "password"))
@@ -28,16 +28,16 @@ class InfluxReader:
         self._server = Server(url, **rest)
 
     def read(self, query: str, start_ns: int, end_ns: int, step_ns: int) -> Kept:
-        """As `ServerReader.read`; the step is the query's affair. A field `f` of `m` is the metric `m_f`."""
+        """As `ServerReader.read`, but with the step of the query. A field `f` of `m` is the metric `m_f`."""
         check_window(start_ns, end_ns, step_ns)
         if "$start" not in query or "$end" not in query:
             raise BadInput(f"found {query!r}; expected a query with $start and $end")
         before = self._server.requests
-        asked = query.replace("$start", str(start_ns)).replace("$end", str(end_ns))
-        found = self._server.ask("/query", q=asked, db=self._database, epoch="ns")
+        sent = query.replace("$start", str(start_ns)).replace("$end", str(end_ns))
+        answer = self._server.ask("/query", q=sent, db=self._database, epoch="ns")
         tables = [points(metric=[])]
         try:
-            for result in found["results"]:
+            for result in answer["results"]:
                 if "error" in result:
                     raise BadInput(
                         f"{self._server.url}: found {query!r}; it says {result['error']}"
@@ -46,15 +46,15 @@ class InfluxReader:
                     tables += self._tables(series)
         except (KeyError, TypeError, AttributeError, pa.ArrowException):
             raise self._server.strange("results of series") from None
-        whole = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
-        return Kept(whole, asked, self._server.requests - before)
+        table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+        return Kept(table, sent, self._server.requests - before)
 
     @staticmethod
     def _tables(series: Any) -> list[pa.Table]:
         names = series["columns"]
         columns = dict(zip(names, zip(*series["values"], strict=True), strict=True))
         tags = {str(k): str(v) for k, v in series.get("tags", {}).items() if v}
-        made = []
+        tables = []
         for name in names:
             if name == "time":
                 continue
@@ -74,7 +74,7 @@ class InfluxReader:
             metric = series["name"] if name == "value" else f"{series['name']}_{name}"
             for kind, pairs in of_kind.items():
                 values: dict[str, Any] = {kind: [v for _, v in pairs]}
-                made.append(
+                tables.append(
                     points(
                         metric=[metric] * len(pairs),
                         labels=canonical_labels(tags),
@@ -82,4 +82,4 @@ class InfluxReader:
                         **values,
                     )
                 )
-        return made
+        return tables

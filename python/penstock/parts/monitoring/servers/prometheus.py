@@ -1,4 +1,4 @@
-"""Range queries of Prometheus, VictoriaMetrics and others with their HTTP API.
+"""Range queries of Prometheus, VictoriaMetrics and other servers with the same HTTP API.
 
 Settings: `user`, `password`.
 """
@@ -18,14 +18,14 @@ from penstock.parts.monitoring.collectors.columns import unit_of
 from penstock.parts.monitoring.experiments.points import canonical_labels, points
 from penstock.parts.monitoring.servers.reader import Kept, Server, check_window
 
-#: points of one series that Prometheus answers with, both ends counted
+#: maximum number of points of a series in an answer of Prometheus, including both ends
 MOST_POINTS = 11_000
-#: of one range
+#: maximum number of requests of one range
 MOST_REQUESTS = 2_000
 
 
 def ranges(start_ns: int, end_ns: int, step_ns: int) -> Iterator[tuple[int, int]]:
-    """Windows of at most 11,000 points, both ends counted, whose steps are those of the whole; none twice."""
+    """Disjoint windows of at most 11,000 steps, including both ends, aligned to the steps of the range."""
     steps = (end_ns - start_ns) // step_ns
     for first in range(0, steps + 1, MOST_POINTS):
         last = min(first + MOST_POINTS - 1, steps)
@@ -37,14 +37,14 @@ def _seconds(ns: int) -> str:
 
 
 class PrometheusReader:
-    """Reads a range, split so that the server answers all of it."""
+    """Reads a range, split into windows that the server accepts."""
 
     def __init__(self, url: str, settings: Mapping[str, Any]) -> None:
         only("prometheus", settings, ("user", "password"))
         self._server = Server(url, **settings)
 
     def read(self, query: str, start_ns: int, end_ns: int, step_ns: int) -> Kept:
-        """As `ServerReader.read`; points bear the metric's name, or the query where it has none."""
+        """As `ServerReader.read`; a series without a name has the query as its metric."""
         check_window(start_ns, end_ns, step_ns)
         if (end_ns - start_ns) // step_ns >= MOST_REQUESTS * MOST_POINTS:
             raise BadInput(
@@ -53,28 +53,28 @@ class PrometheusReader:
             )
         before = self._server.requests
         tables = []
-        asked = tuple(ranges(start_ns, end_ns, step_ns))
-        for first, last in asked:
-            found = self._server.ask(
+        windows = tuple(ranges(start_ns, end_ns, step_ns))
+        for first, last in windows:
+            answer = self._server.ask(
                 "/api/v1/query_range",
                 query=query,
                 start=_seconds(first),
                 end=_seconds(last),
                 step=_seconds(step_ns),
-                # what VictoriaMetrics keeps from one answer to the next is older than what it has
+                # cached results of VictoriaMetrics may lack recent points
                 nocache="1",
             )
             tables += [
-                self._series(one, query, (first, last, step_ns)) for one in self._matrix(found)
+                self._series(one, query, (first, last, step_ns)) for one in self._matrix(answer)
             ]
-        whole = pa.concat_tables([points(metric=[]), *tables]).unify_dictionaries().combine_chunks()
-        return Kept(whole, query, self._server.requests - before, asked)
+        table = pa.concat_tables([points(metric=[]), *tables]).unify_dictionaries().combine_chunks()
+        return Kept(table, query, self._server.requests - before, windows)
 
-    def _matrix(self, found: Any) -> list[Any]:
+    def _matrix(self, answer: Any) -> list[Any]:
         try:
-            if found["data"]["resultType"] != "matrix":
+            if answer["data"]["resultType"] != "matrix":
                 raise KeyError
-            result = found["data"]["result"]
+            result = answer["data"]["result"]
         except (KeyError, TypeError):
             raise self._server.strange("a matrix of series") from None
         if not isinstance(result, list):
@@ -90,7 +90,7 @@ class PrometheusReader:
             numbers = np.asarray(values, np.str_).astype(np.float64)
         except (KeyError, TypeError, ValueError, AttributeError):
             raise self._server.strange("times and numbers of a series") from None
-        # the server rounds times to milliseconds; the step that was meant is near
+        # the server rounds timestamps to milliseconds; round them to the nearest step
         steps = np.rint((seconds * 1e9 - first) / step_ns).astype(np.int64)
         right = np.isfinite(numbers) & (steps >= 0) & (first + steps * step_ns <= last)
         metric = labels.pop("__name__", query)[:500]

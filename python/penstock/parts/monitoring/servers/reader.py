@@ -1,4 +1,4 @@
-"""The protocol of readers of servers, and what they have in common."""
+"""Protocol and HTTP client of readers of servers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.errors import BadInput, NoAnswer, Upstream, printable
 from penstock.parts.monitoring.experiments.targets import shown
 
-#: of one answer [bytes], how long it may take to reach the server and to hear of it [s]
+#: maximum size of an answer [bytes], timeouts of connecting and of reading [s]
 MOST_ANSWER = 256 << 20
 REACH_S = 5.0
 PATIENCE_S = 60.0
@@ -22,10 +22,10 @@ PATIENCE_S = 60.0
 
 @dataclass(frozen=True)
 class Kept:
-    """What a server had: points, and what it was asked: the query as sent, the number of requests.
+    """Points of a server, the query as sent, and the number of requests.
 
-    `ranges`: the first and the last step of each request [UTC ns], where points lie on steps; none where they
-    have the server's own times.
+    `ranges`: first and last step of each request [UTC ns] if points are at steps; empty if they have the
+    server's own timestamps.
     """
 
     points: pa.Table
@@ -35,31 +35,31 @@ class Kept:
 
 
 class ServerReader(Protocol):
-    """Asks a server for the points of a window. Made once, asked as often as one likes."""
+    """Reads points of a window from a server. An instance can be used repeatedly."""
 
     def __init__(self, url: str, settings: Mapping[str, Any]) -> None:
-        """BadInput for settings that are wrong."""
+        """BadInput for invalid settings."""
 
     def read(self, query: str, start_ns: int, end_ns: int, step_ns: int) -> Kept:
-        """Points from start to end, both counted [UTC ns]. A step without a value is no point.
+        """Points from start to end, inclusive [UTC ns]. Steps without a value have no point.
 
-        BadInput where the server refuses the query, Upstream where it does not answer as it should.
+        BadInput if the server refuses the query, Upstream if its answer is invalid.
         """
 
 
 class Server:
-    """HTTP to one server; what it answers is bounded, and has to be JSON."""
+    """HTTP client of one server, for JSON answers of bounded size."""
 
     def __init__(self, url: str, *, user: str | None = None, password: str | None = None) -> None:
         self.url, self._client = reached(url, user=user, password=password)
         self.requests = 0
 
-    def ask(self, path: str, **words: str) -> Any:
-        """The JSON of an answer to a form that is posted."""
+    def ask(self, path: str, **form: str) -> Any:
+        """POST a form; returns the JSON of the answer."""
         self.requests += 1
         body = bytearray()
         try:
-            with self._client.stream("POST", self.url + path, data=words) as answer:
+            with self._client.stream("POST", self.url + path, data=form) as answer:
                 for part in answer.iter_bytes():
                     body += part
                     if len(body) > MOST_ANSWER:
@@ -71,21 +71,21 @@ class Server:
         except UnicodeError:
             raise BadInput(f"{self.url}: found a query that is no text; expected one") from None
         try:
-            found = json.loads(bytes(body))
+            document = json.loads(bytes(body))
         except (ValueError, RecursionError):
             began = printable(bytes(body[:60]).decode("utf-8", "replace"))
             raise Upstream(
                 f"{self.url}: found status {status} and {began!r}; expected JSON"
             ) from None
         if status in (400, 422):
-            what = found.get("error", found) if isinstance(found, dict) else found
-            raise BadInput(f"{self.url}: found {words.get('query', words)!r}; it says {what}")
+            what = document.get("error", document) if isinstance(document, dict) else document
+            raise BadInput(f"{self.url}: found {form.get('query', form)!r}; it says {what}")
         if status != 200:
             raise Upstream(f"{self.url}: found status {status}; expected 200")
-        return found
+        return document
 
     def strange(self, what: str) -> Upstream:
-        """The error of an answer that has not the form that it should."""
+        """Error of an answer with an unexpected structure."""
         return Upstream(f"{self.url}: found an answer without {what}")
 
 
@@ -96,7 +96,7 @@ def reached(
     password: str | None = None,
     token: str | None = None,
 ) -> tuple[str, httpx.Client]:
-    """A server's address as it is told, without a password, and what asks it. BadInput for no address."""
+    """Address of a server without its password, and its HTTP client. BadInput for an invalid URL."""
     if not url.startswith(("http://", "https://")):
         raise BadInput(f"found server {shown(url)!r}; expected http://HOST:PORT")
     try:
@@ -116,7 +116,7 @@ def reached(
 
 
 def check_window(start_ns: int, end_ns: int, step_ns: int) -> None:
-    """BadInput for a window that has no points."""
+    """BadInput for a window without points."""
     if step_ns <= 0 or end_ns < start_ns:
         raise BadInput(
             f"found start {start_ns}, end {end_ns}, step {step_ns}; expected start <= end and a step above 0"

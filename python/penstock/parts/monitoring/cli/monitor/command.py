@@ -131,7 +131,7 @@ def run(
         first = Patient.leniently(server)
         facts = facts_of_command(words, config)
         experiment = first.start(name or Path(words[0]).name, facts=facts, **options)
-        delivery = Delivery(first.door, experiment, say, lambda: signals.name is not None)
+        delivery = Delivery(first.client, experiment, say, lambda: signals.name is not None)
         try:
             every_ns = round(interval * 1e9)
             kept = delivery.spool() if collectors else None
@@ -152,7 +152,7 @@ def run(
                 quiet=as_json,
                 rules=rules,
                 name=experiment or "",
-                told=lambda stretch: say(f"alert: {stretch.summary}"),
+                on_alert=lambda stretch: say(f"alert: {stretch.summary}"),
                 signals=signals,
                 block_latency=block_latency,
                 collect=collect if collectors else None,

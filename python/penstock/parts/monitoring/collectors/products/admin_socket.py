@@ -1,7 +1,7 @@
-"""Asking a daemon of Ceph by its admin socket.
+"""Client of the admin sockets of Ceph's daemons.
 
-A command goes out as JSON with a NUL after it; the answer is its length in four bytes, the highest first, and
-so many bytes. The daemon then closes, and serves one after the other (src/common/admin_socket.cc).
+A command is JSON that ends with NUL. The answer is its length, 4 bytes in big-endian order, and the content.
+The daemon then closes the connection; it serves one connection at a time (src/common/admin_socket.cc).
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import json
 
 from penstock.parts.monitoring.collectors.collector import FailedError
 
-#: of one answer; `perf schema` of an OSD has some 100 KB, `perf dump` of 1,000 images some 3 MB
+#: maximum size of an answer; `perf schema` of an OSD has some 100 KB, `perf dump` of 1,000 images some 3 MB
 MOST_BYTES = 4 << 20
 
 
 async def ask(path: str, command: str) -> bytes:
-    """The answer to a command. FailedError or OSError where there is none; it may wait for ever."""
+    """Answer to a command. FailedError or OSError if there is none; without a timeout."""
     reader, writer = await asyncio.open_unix_connection(path)
     try:
         writer.write(json.dumps({"prefix": command, "format": "json"}).encode() + b"\0")
@@ -27,7 +27,7 @@ async def ask(path: str, command: str) -> bytes:
 
 
 async def answer(reader: asyncio.StreamReader) -> bytes:
-    """What comes after the length. FailedError where less comes, or more than is taken."""
+    """Content of an answer. FailedError if it is incomplete or too large."""
     try:
         size = int.from_bytes(await reader.readexactly(4), "big")
         if size > MOST_BYTES:

@@ -3,9 +3,9 @@
 Settings: `command` (["nodetool"]; with its options, as ["nodetool", "-h", "db1", "-p", "7199"]), `statistics`
 (["tablestats", "tpstats"]; also compactionstats, proxyhistograms), `keyspaces` (all), `labels`, `interval_s`
 (10), `timeout_s`. A number becomes a point of `cassandra_NAME` with the label `entity`: the node, a keyspace,
-KEYSPACE.TABLE, a thread pool. Poll k is due at t0 + k x interval; one that is missed is counted and not made
-up for. A nodetool that hangs is ended with all that it started; it, one that fails and one that prints
-something else are counted as `failed`, and `cassandra_success` (0 or 1) is kept of each poll and statistic.
+KEYSPACE.TABLE, a thread pool. Poll k is due at t0 + k x interval; a missed poll is counted, not made up for.
+A nodetool that exceeds `timeout_s` is killed with its children. Timeouts, failures and invalid output are
+counted as `failed`, and `cassandra_success` (0 or 1) is stored for each poll and statistic.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from penstock.workload.metrics.cassandra import STATISTICS, Value, values_of
 
 MOST_KEYSPACES = 100
 MOST_BYTES = 16 << 20
-#: how often it is looked how much a nodetool has printed [s]
+#: interval at which the size of the output of nodetool is checked [s]
 _LOOK_S = 0.1
 
 
@@ -49,8 +49,8 @@ class CassandraPoller:
     """Polls one node."""
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
-        known = ("command", "statistics", "keyspaces", "labels", "interval_s", "timeout_s")
-        only(name, settings, known)
+        allowed = ("command", "statistics", "keyspaces", "labels", "interval_s", "timeout_s")
+        only(name, settings, allowed)
         self.name = name
         self._command = _texts(name, settings, "command", ["nodetool"])
         self._statistics = _texts(name, settings, "statistics", ["tablestats", "tpstats"])
@@ -70,18 +70,17 @@ class CassandraPoller:
 
     async def start(self, sink: Sink) -> None:
         self.intake = Intake(self.name, sink)
-        #: series by metric and labels: their statistic, how often that had succeeded before, and from when on
-        #: it is expected
+        #: by metric and labels: statistic, its successful polls before, time from which points are due
         self._seen: dict[tuple[str, str], tuple[str, int, int | None]] = {}
         self._succeeded: Counter[str] = Counter()
-        #: polls that came to their end, by statistic; the last may have been cut by `stop`
+        #: completed polls by statistic; `stop` may have cut the last one
         self._polled: Counter[str] = Counter()
         self._task = asyncio.create_task(self._poll())
 
     async def stop(self) -> Receipt:
         await ended(self._task)
         interval_ns, missed = round(self._interval_s * 1e9), self.intake.receipt.counted["missed"]
-        told = [
+        accounts = [
             Account(
                 metric,
                 labels,
@@ -92,39 +91,39 @@ class CassandraPoller:
             for (metric, labels), (statistic, before, since_ns) in self._seen.items()
         ]
         with contextlib.suppress(Closed):
-            await asyncio.to_thread(self.intake.ends, told)
+            await asyncio.to_thread(self.intake.ends, accounts)
         return self.intake.receipt
 
     async def _poll(self) -> None:
         receipt = self.intake.receipt
         async for utc_ns in due(self._interval_s, self.intake):
             for statistic in self._statistics:
-                found: list[Value] = []
+                values: list[Value] = []
                 try:
-                    found = values_of(statistic, await self._ask(statistic))
+                    values = values_of(statistic, await self._ask(statistic))
                 except (FailedError, ValueError) as error:
                     receipt.counted["failed"] += 1
                     what = (
                         f"{statistic}: {'' if isinstance(error, FailedError) else 'found '}{error}"
                     )
-                    if what not in receipt.told:
+                    if what not in receipt.errors:
                         receipt.tell(what)
                 try:
-                    await asyncio.to_thread(self._keep, utc_ns, statistic, found)
+                    await asyncio.to_thread(self._keep, utc_ns, statistic, values)
                 except Closed as error:
-                    receipt.told.append(str(error))
+                    receipt.errors.append(str(error))
                     return
 
     async def _ask(self, statistic: str) -> str:
-        """What nodetool prints. Whatever ends this, also ends nodetool and all that it started."""
-        words = [*self._command, *STATISTICS[statistic][0]]
+        """Output of nodetool. On any error or cancellation, nodetool and its children are killed."""
+        argv = [*self._command, *STATISTICS[statistic][0]]
         if statistic == "tablestats":
-            words += self._keyspaces
+            argv += self._keyspaces
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             try:
-                process = await _started(words, out, err)
+                process = await _started(argv, out, err)
             except OSError as error:
-                raise FailedError(f"{words[0]}: {error.strerror}") from None
+                raise FailedError(f"{argv[0]}: {error.strerror}") from None
             try:
                 async with asyncio.timeout(self._timeout_s):
                     status = await _ended(process, (out, err))
@@ -135,28 +134,28 @@ class CassandraPoller:
                 await _end(process)
                 raise
             if status != 0:
-                said = [line for line in _text(err, 4096).splitlines() if line.strip()]
-                raise FailedError(f"status {status}: {printable((said or [''])[0][:200])}")
+                lines = [line for line in _text(err, 4096).splitlines() if line.strip()]
+                raise FailedError(f"status {status}: {printable((lines or [''])[0][:200])}")
             return _text(out, MOST_BYTES)
 
-    def _keep(self, utc_ns: int, statistic: str, found: list[Value]) -> None:
+    def _keep(self, utc_ns: int, statistic: str, values: list[Value]) -> None:
         rows = [
             (f"cassandra_{v.metric}", canonical_labels({**self._labels, "entity": v.entity}), v)
-            for v in found
+            for v in values
         ]
         success = ("cassandra_success", canonical_labels({**self._labels, "statistic": statistic}))
         begun_ns, before = self.intake.begun_ns, self._succeeded[statistic]
         self._seen.setdefault(success, (statistic, 0, begun_ns))
         for name in [(metric, labels) for metric, labels, _ in rows]:
             self._seen.setdefault(name, (statistic, before, utc_ns if before else begun_ns))
-        self._succeeded[statistic] += bool(found)
+        self._succeeded[statistic] += bool(values)
         self._polled[statistic] += 1
         table = points(
             metric=[success[0], *(metric for metric, _, _ in rows)],
             labels=[success[1], *(labels for _, labels, _ in rows)],
             unit=["", *("" if v.unit == "1" else v.unit for _, _, v in rows)],
             utc_ns=[utc_ns] * (len(rows) + 1),
-            float=[float(bool(found)), *(v.value for _, _, v in rows)],
+            float=[float(bool(values)), *(v.value for _, _, v in rows)],
         )
         self.intake.keep(table)
 
@@ -164,7 +163,7 @@ class CassandraPoller:
 async def _started(argv: list[str], out: IO[bytes], err: IO[bytes]) -> asyncio.subprocess.Process:
     """Start a program in a session of its own.
 
-    When it is cancelled, asyncio kills the program only, and not what that has started meanwhile.
+    On cancellation, asyncio kills the program alone and not its children.
     """
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
@@ -184,7 +183,7 @@ async def _started(argv: list[str], out: IO[bytes], err: IO[bytes]) -> asyncio.s
 
 
 async def _ended(process: asyncio.subprocess.Process, printed: tuple[IO[bytes], ...]) -> int:
-    """Its status. FailedError once it has printed too much."""
+    """Wait for the exit status. FailedError if the output is too large."""
     ending = asyncio.ensure_future(process.wait())
     try:
         while not (await asyncio.wait({ending}, timeout=_LOOK_S))[0]:
@@ -196,7 +195,7 @@ async def _ended(process: asyncio.subprocess.Process, printed: tuple[IO[bytes], 
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Ends it and what it started: of a script that alone was ended, its Java would go on."""
+    """Kill a process and its children: nodetool is a script that starts Java."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(TimeoutError):
@@ -213,10 +212,10 @@ def _text(file: IO[bytes], most: int) -> str:
 
 
 def _texts(name: str, settings: Mapping[str, Any], key: str, default: list[str]) -> list[str]:
-    found = setting(name, settings, key, list, default)
-    right = all(isinstance(t, str) and t and "\0" not in t for t in found)
-    if not right or len(found) > MOST_KEYSPACES or (default and not found):
+    texts = setting(name, settings, key, list, default)
+    right = all(isinstance(t, str) and t and "\0" not in t for t in texts)
+    if not right or len(texts) > MOST_KEYSPACES or (default and not texts):
         raise BadInput(
-            f"{name}: found {key} {printable(repr(found)[:80])}; expected a list of texts"
+            f"{name}: found {key} {printable(repr(texts)[:80])}; expected a list of texts"
         )
-    return list(dict.fromkeys(found)) if key != "command" else list(found)
+    return list(dict.fromkeys(texts)) if key != "command" else list(texts)

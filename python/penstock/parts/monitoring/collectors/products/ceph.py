@@ -1,11 +1,12 @@
-"""Counters of Ceph's daemons, by their admin sockets; no program of Ceph's is needed.
+"""Counters of Ceph's daemons, read from their admin sockets without Ceph's programs.
 
 Settings: `sockets` (["/var/run/ceph/*.asok"]), paths or patterns of them, or {path, labels}; `counters`,
 patterns of COLLECTION.NAME, or ["all"] (`perf_counters.USUAL`); `labels`, `interval_s` (1), `timeout_s`.
-`perf_counters.py` says what a counter becomes; the label `daemon` is the daemon's name, `process` tells
-clients of one name apart. Poll k is due at t0 + k x interval; one that is missed is counted and not made up
-for. `ceph_success` (0 or 1) is kept of each poll and daemon. Of a daemon that does not answer points are
-lost; while its socket is not there, it is off. A socket at which nobody ever listened is told, and no daemon.
+`perf_counters.py` defines the metrics. The label `daemon` is the daemon's name; `process` distinguishes
+clients of the same name. Poll k is due at t0 + k x interval; a missed poll is counted, not made up for.
+`ceph_success` (0 or 1) is stored for each poll and daemon. Points of a daemon that does not answer are lost;
+while it has no socket, it counts as switched off. A socket on which nothing ever listened is reported, and is
+not counted as a daemon.
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ from penstock.parts.monitoring.experiments.points import Account, Closed, Event,
 
 SOCKETS = "/var/run/ceph/*.asok"
 MOST_PATTERNS, MOST_DAEMONS = 1_000, 1_000
-#: of all daemons
+#: maximum number of series of all daemons
 MOST_SERIES = 50_000
-#: daemons that are asked at one time
+#: number of concurrent requests
 _AT_ONCE = 32
 NOBODY = "nobody listens at its socket"
 
 
 class CephPoller:
-    """Polls the daemons of a host, or of several of its nodes."""
+    """Polls the daemons of one or several nodes."""
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         only(name, settings, ("sockets", "counters", "labels", "interval_s", "timeout_s"))
@@ -74,12 +75,12 @@ class CephPoller:
         self._timeout_s = float(setting(name, settings, "timeout_s", (int, float), default_s))
         if not 0 < self._timeout_s <= 86400:
             raise BadInput(f"{name}: found timeout_s {self._timeout_s:g}; expected 0 to 86400")
-        #: by their labels
+        #: by labels
         self._daemons: dict[str, Daemon] = {}
-        #: the poll that is being kept: in a thread, which no cancellation ends
+        #: write of the current poll; its thread cannot be cancelled
         self._keeping: asyncio.Future[None] | None = None
         self._missed = 0
-        self._told_left = False
+        self._stale_reported = False
 
     async def start(self, sink: Sink) -> None:
         self.intake = Intake(self.name, sink)
@@ -104,9 +105,9 @@ class CephPoller:
         return self.intake.receipt
 
     def _account(self, metric: str, labels: str, expected: int | None = None) -> Account:
-        # of what was due before a restart nobody knows: all the experiment counts then
-        known = None if self.intake.began_anew else expected
-        return Account(metric, labels, round(self._interval_s * 1e9), expected=known)
+        # after a restart, polls due before it are unknown: the experiment is counted from its start
+        count = None if self.intake.began_anew else expected
+        return Account(metric, labels, round(self._interval_s * 1e9), expected=count)
 
     async def _poll(self) -> None:
         receipt = self.intake.receipt
@@ -115,10 +116,10 @@ class CephPoller:
             if wrong:
                 self._tell(wrong)
             self._find(sockets)
-            asked = list(self._daemons.values())
-            said = await asyncio.gather(*map(self._ask, asked))
+            daemons = list(self._daemons.values())
+            replies = await asyncio.gather(*map(self._ask, daemons))
             self._keeping = asyncio.ensure_future(
-                asyncio.to_thread(self._keep, utc_ns, asked, said)
+                asyncio.to_thread(self._keep, utc_ns, daemons, replies)
             )
             try:
                 await asyncio.shield(self._keeping)
@@ -138,16 +139,16 @@ class CephPoller:
             if self.intake.receipt.counted["due"] > 1:
                 daemon.came_later()
         for key, daemon in list(self._daemons.items()):
-            daemon.found(sockets.get(key))
+            daemon.set_socket(sockets.get(key))
             if daemon.socket is None and not daemon.heard:
                 del self._daemons[key]
 
     def _tell(self, what: str) -> None:
-        if what not in self.intake.receipt.told:
+        if what not in self.intake.receipt.errors:
             self.intake.receipt.tell(what)
 
     async def _ask(self, daemon: Daemon) -> Sequence[tuple[Series, float]] | str:
-        """What it counted, or why nothing is known."""
+        """Values of a daemon's counters, or an error message."""
         if daemon.socket is None:
             return "its socket is gone"
         try:
@@ -167,52 +168,52 @@ class CephPoller:
     async def _counted(self, daemon: Daemon, path: str) -> Sequence[tuple[Series, float]]:
         counters = daemon.counters or await self._counters(path)
         dump = await ask(path, "perf dump")
-        found, strange = await asyncio.to_thread(counters.read, dump)
-        if strange:  # there is more than there was, as of an image that was opened since
+        values, strange = await asyncio.to_thread(counters.read, dump)
+        if strange:  # new counters, as of an image that was opened since
             counters = await self._counters(path)
-            found, still = await asyncio.to_thread(counters.read, dump)
-            counters.known |= still
+            values, still = await asyncio.to_thread(counters.read, dump)
+            counters.seen |= still
         daemon.counters = counters
-        return found
+        return values
 
     async def _counters(self, path: str) -> Counters:
         schema = await ask(path, "perf schema")
         counters = await asyncio.to_thread(Counters, schema, self._chosen)
-        if counters.left_out:
-            self._tell(f"{path}: found {counters.left_out} counters more than {MOST_COUNTERS}")
+        if counters.omitted:
+            self._tell(f"{path}: found {counters.omitted} counters more than {MOST_COUNTERS}")
         return counters
 
     def _keep(
         self,
         utc_ns: int,
-        asked: Sequence[Daemon],
-        said: Sequence[Sequence[tuple[Series, float]] | str],
+        daemons: Sequence[Daemon],
+        replies: Sequence[Sequence[tuple[Series, float]] | str],
     ) -> None:
         counted = self.intake.receipt.counted
         missed, self._missed = counted["missed"] - self._missed, counted["missed"]
-        left: list[Daemon] = []
+        stale: list[Daemon] = []
         rows: list[Row] = []
         accounts: list[Account] = []
         events: list[Event] = []
         room = MOST_SERIES - sum(len(d.seen) for d in self._daemons.values())
-        for daemon, its in zip(asked, said, strict=True):
-            if its == NOBODY and not daemon.heard:
+        for daemon, reply in zip(daemons, replies, strict=True):
+            if reply == NOBODY and not daemon.heard:
                 daemon.came_later()
-                left.append(daemon)
+                stale.append(daemon)
                 continue
-            if isinstance(its, str):
+            if isinstance(reply, str):
                 counted["failed"] += daemon.socket is not None
-                self._tell(f"{daemon.name}: {its}")
-            new_rows, new, new_events = daemon.take(utc_ns, its, missed, room)
+                self._tell(f"{daemon.name}: {reply}")
+            new_rows, new, new_events = daemon.take(utc_ns, reply, missed, room)
             rows += new_rows
             accounts += [self._account(metric, labels) for metric, labels in new]
             events += new_events
             room -= len(new)
-        if left and not self._told_left:
-            # of programs that were killed, or end without taking theirs with them
-            many = "" if len(left) == 1 else f", and at {len(left) - 1} more"
-            self._tell(f"{left[0].name}: {NOBODY}{many}")
-            self._told_left = True
+        if stale and not self._stale_reported:
+            # sockets of programs that were killed, or do not remove theirs
+            many = "" if len(stale) == 1 else f", and at {len(stale) - 1} more"
+            self._tell(f"{stale[0].name}: {NOBODY}{many}")
+            self._stale_reported = True
         if room <= 0:
             self._tell(f"found more than {MOST_SERIES} series")
         table = points(
@@ -228,16 +229,16 @@ class CephPoller:
 def _listed(
     name: str, settings: Mapping[str, Any], key: str, default: Sequence[Any]
 ) -> Sequence[Any]:
-    found: Sequence[Any] = setting(name, settings, key, (tuple, list), default)
-    if not 0 < len(found) <= MOST_PATTERNS:
-        raise BadInput(f"{name}: found {len(found)} {key}; expected 1 to {MOST_PATTERNS}")
-    return found
+    patterns: Sequence[Any] = setting(name, settings, key, (tuple, list), default)
+    if not 0 < len(patterns) <= MOST_PATTERNS:
+        raise BadInput(f"{name}: found {len(patterns)} {key}; expected 1 to {MOST_PATTERNS}")
+    return patterns
 
 
-def _place(name: str, said: Any, labels: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    own = {"path": said} if isinstance(said, str) else said
+def _place(name: str, spec: Any, labels: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+    own = {"path": spec} if isinstance(spec, str) else spec
     if not isinstance(own, Mapping):
-        raise BadInput(f"{name}: found socket {printable(repr(said)[:80])}; expected a path")
+        raise BadInput(f"{name}: found socket {printable(repr(spec)[:80])}; expected a path")
     only(name, own, ("path", "labels"))
     path = setting(name, own, "path", str, ...)
     if not path.startswith("/") or not path.isprintable():

@@ -1,4 +1,4 @@
-"""One daemon of Ceph as its collector knows it: its socket, what is due of it, whether it was quiet."""
+"""State of one of Ceph's daemons: its socket, the polls due, and its silence."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from penstock.parts.monitoring.collectors.products.perf_counters import Counters
 from penstock.parts.monitoring.experiments.points import Event, canonical_labels
 
 SUCCESS = "ceph_success"
-#: of one pattern; events of one daemon at one time
+#: sockets of one pattern; events of one daemon and poll
 MOST_SOCKETS, _MOST_EVENTS = 1_000, 100
-#: CLUSTER-NAME.asok; behind NAME is the process of a client, or of any where it is configured so
+#: CLUSTER-NAME.asok; NAME is followed by the process of a client, or of any daemon if so configured
 _NAME = re.compile(
     r"^(?:.*?-)?(?P<name>(?P<kind>osd|mon|mds|mgr|client)\.(?:\d+|.+?))(?:\.(?P<process>\d+(?:\.\d+)?))?$"
 )
 
 
 class Socket(NamedTuple):
-    """An admin socket; `identity` is another one's once the daemon began anew."""
+    """An admin socket; `identity` changes when the daemon restarts."""
 
     path: str
     labels: Mapping[str, str]
@@ -33,7 +33,7 @@ class Socket(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A point without its time."""
+    """A point without timestamp."""
 
     metric: str
     labels: str
@@ -42,21 +42,21 @@ class Row(NamedTuple):
 
 
 def labels_of(path: str) -> dict[str, str]:
-    """The daemon by the name of its socket; of a client, `process` too, as many have one name."""
+    """Label `daemon` by the path of a socket; for clients, which may share a name, also `process`."""
     stem = os.path.basename(path).removesuffix(".asok")
-    found = _NAME.match(stem)
-    if found is None:
+    match = _NAME.match(stem)
+    if match is None:
         return {"daemon": stem}
-    process = {"process": found["process"]} if found["process"] else {}
-    return {"daemon": found["name"], **(process if found["kind"] == "client" else {})}
+    process = {"process": match["process"]} if match["process"] else {}
+    return {"daemon": match["name"], **(process if match["kind"] == "client" else {})}
 
 
 def sockets_at(places: Sequence[tuple[str, Mapping[str, str]]]) -> tuple[dict[str, Socket], str]:
-    """Sockets by their labels, at patterns with labels of their own, and what is wrong.
+    """Sockets by labels, for patterns with additional labels, and an error message or "".
 
-    Of several of one daemon the newest is its own: one that was killed leaves its socket behind.
+    If a daemon has several, the newest one is used: a daemon that is killed leaves its socket behind.
     """
-    found: dict[str, Socket] = {}
+    sockets: dict[str, Socket] = {}
     wrong = ""
     for pattern, labels in places:
         paths = list(islice(glob.iglob(pattern), MOST_SOCKETS + 1))
@@ -77,24 +77,24 @@ def sockets_at(places: Sequence[tuple[str, Mapping[str, str]]]) -> tuple[dict[st
                 {**labels, **labels_of(path)},
                 (about.st_mtime_ns, about.st_ino, about.st_dev),
             )
-            known = found.setdefault(canonical_labels(one.labels), one)
-            if known.identity < one.identity:
-                found[canonical_labels(one.labels)] = one
-    return found, wrong
+            previous = sockets.setdefault(canonical_labels(one.labels), one)
+            if previous.identity < one.identity:
+                sockets[canonical_labels(one.labels)] = one
+    return sockets, wrong
 
 
 @dataclass
 class Daemon:
-    """What is known of one; `begin_ns` is when collecting began.
+    """State of one daemon; `begin_ns` is the start of collection.
 
-    `_polls` counts those since it is known, begun or missed, `_due` those while its socket was there.
+    `_polls` counts polls since its discovery, including missed ones; `_due` those while its socket existed.
     """
 
     labels: Mapping[str, str]
     begin_ns: int
     socket: Socket | None = None
     counters: Counters | None = None
-    #: of each series, how many polls had been due before its first point
+    #: by series: polls due before its first point
     seen: dict[tuple[str, str], int] = field(default_factory=dict)
     _due: int = 0
     _polls: int = 0
@@ -107,17 +107,17 @@ class Daemon:
 
     @property
     def name(self) -> str:
-        """What it is called where something is said of it."""
+        """Name in messages."""
         own = [self.labels[k] for k in ("host", "daemon", "process") if k in self.labels]
         return printable(" ".join(own))
 
     @property
     def heard(self) -> bool:
-        """Whether it has answered."""
+        """True if it has answered before."""
         return self._heard_ns is not None
 
-    def found(self, socket: Socket | None) -> None:
-        """Its socket as it is now; None where it is gone."""
+    def set_socket(self, socket: Socket | None) -> None:
+        """Set the current socket, None if there is none."""
         self.socket = socket
         if socket is None or socket.identity == self._identity:
             return
@@ -125,31 +125,31 @@ class Daemon:
         self._began_anew = self._heard_ns is not None
 
     def came_later(self) -> None:
-        """It was not there until now."""
+        """Record that the daemon did not exist until now."""
         self._quiet = ("disabled", self.begin_ns, "it was not there before")
 
     def passed(self, polls: int) -> None:
-        """So many polls were due by now, begun or missed."""
+        """Count polls that are due, including missed ones."""
         self._polls += polls
         self._due += polls * (self.socket is not None)
 
     def take(
-        self, utc_ns: int, said: Sequence[tuple[Series, float]] | str, missed: int, room: int
+        self, utc_ns: int, reply: Sequence[tuple[Series, float]] | str, missed: int, room: int
     ) -> tuple[list[Row], list[tuple[str, str]], list[Event]]:
-        """Of a poll: points, series that are new, of which `room` are taken, and what happened.
+        """Rows, new series (at most `room`), and events of a poll.
 
-        `said`: values, or why there are none. `missed`: polls that were before it and did not begin.
+        `reply`: values, or an error message. `missed`: missed polls before it.
         """
         self.passed(1 + missed)
-        values = [] if isinstance(said, str) else said
-        rows = [Row(SUCCESS, self._text(""), "", float(not isinstance(said, str)))]
+        values = [] if isinstance(reply, str) else reply
+        rows = [Row(SUCCESS, self._text(""), "", float(not isinstance(reply, str)))]
         rows += [Row(s.metric, self._text(s.entity), s.unit, value) for s, value in values]
         new = [(r.metric, r.labels) for r in rows if (r.metric, r.labels) not in self.seen]
         if len(new) > (room := max(0, room)):
-            left = set(new[room:])
-            rows = [r for r in rows if (r.metric, r.labels) not in left]
+            omitted = set(new[room:])
+            rows = [r for r in rows if (r.metric, r.labels) not in omitted]
             del new[room:]
-        events = list(self._changed(utc_ns, said))
+        events = list(self._changed(utc_ns, reply))
         if values:
             events += self._of_values(utc_ns, values, new)
             self._heard_ns = utc_ns
@@ -157,14 +157,14 @@ class Daemon:
         return rows, new, events
 
     def expected(self) -> dict[tuple[str, str], int]:
-        """Of each series, how many points should be there."""
+        """Number of points due, by series."""
         return {
             (metric, labels): (self._polls if metric == SUCCESS else self._due) - before
             for (metric, labels), before in self.seen.items()
         }
 
     def ended(self, utc_ns: int) -> list[Event]:
-        """What is to be said when collecting ends."""
+        """Events at the end of collection."""
         return list(self._back(utc_ns))
 
     def _text(self, entity: str) -> str:
@@ -174,10 +174,10 @@ class Daemon:
             text = self._texts[entity] = canonical_labels({**self.labels, **own})
         return text
 
-    def _changed(self, utc_ns: int, said: Sequence[tuple[Series, float]] | str) -> Iterator[Event]:
-        """That it is quiet from now on, or not any more."""
+    def _changed(self, utc_ns: int, reply: Sequence[tuple[Series, float]] | str) -> Iterator[Event]:
+        """Update the state of silence; yields events when it ends."""
         kind: Literal["gap", "disabled"] | None = None
-        if isinstance(said, str):
+        if isinstance(reply, str):
             kind = "disabled" if self.socket is None else "gap"
         if self._quiet is not None and kind != self._quiet[0]:
             yield from self._back(utc_ns)
@@ -185,7 +185,7 @@ class Daemon:
         else:
             since_ns = self._heard_ns if self._heard_ns is not None else self.begin_ns
         if kind is not None and self._quiet is None:
-            self._quiet = (kind, since_ns, str(said))
+            self._quiet = (kind, since_ns, str(reply))
 
     def _back(self, utc_ns: int) -> Iterator[Event]:
         if self._quiet is None:
@@ -201,7 +201,7 @@ class Daemon:
         values: Sequence[tuple[Series, float]],
         new: Sequence[tuple[str, str]],
     ) -> Iterator[Event]:
-        """That it began anew, that counters went back, that some were not there before."""
+        """Events of restarts, of counters that decreased, and of new series."""
         grown = {(s.metric, self._text(s.entity)): v for s, v in values if s.grows}
         if self._began_anew:
             for text in islice(self._texts.values(), _MOST_EVENTS):

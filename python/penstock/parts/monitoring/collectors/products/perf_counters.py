@@ -1,9 +1,9 @@
-"""Counters of Ceph's daemons: what `perf schema` says that there are, and `perf dump` how they stand.
+"""Counters of Ceph's daemons, which `perf schema` lists; `perf dump` has their values.
 
-The counter NAME of the collection COLLECTION is the metric `ceph_COLLECTION_NAME`, as Ceph's own exporter of
-Prometheus calls it; an average is two, `…_sum` and `…_count`, which only grow. Of a collection that may be
-there several times (`librbd-ID-POOL-IMAGE`, `throttle-NAME`) what comes after the hyphen is the label
-`entity` (docs.ceph.com, Perf counters).
+The counter NAME of the collection COLLECTION is the metric `ceph_COLLECTION_NAME`, as in Ceph's own exporter
+for Prometheus; an average becomes two metrics, `…_sum` and `…_count`. For collections with several instances
+(`librbd-ID-POOL-IMAGE`, `throttle-NAME`) the text after the hyphen is the label `entity` (docs.ceph.com, Perf
+counters).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from penstock.errors import printable
 
 ALL = "all"
-#: what is taken unless a configuration says otherwise, as COLLECTION.NAME; of each version its own names
+#: default counters as COLLECTION.NAME; they have the names of several versions of Ceph
 USUAL = (
     *(
         f"osd.{name}"
@@ -43,18 +43,18 @@ USUAL = (
         for name in "rd rd_bytes rd_latency wr wr_bytes wr_latency flush flush_latency".split()
     ),
 )
-#: of one daemon
+#: maximum number of counters of one daemon
 MOST_COUNTERS = 5_000
 _MOST_NAME = 200
 #: bits of a type (src/common/perf_counters.h)
 _TIME, _AVERAGE, _COUNTER, _HISTOGRAM = 1, 4, 8, 16
 _ODD = re.compile(r"[^A-Za-z0-9_]+")
-#: parts of an average in a dump, and how its metric ends
+#: parts of an average in a dump, and the suffixes of their metrics
 _PARTS = (("sum", "_sum"), ("avgcount", "_count"))
 
 
 class Series(NamedTuple):
-    """What becomes of a counter, or of a part of an average. `grows`: it never falls but by a reset."""
+    """Metric of a counter or of a part of an average. `grows`: it decreases only by a reset."""
 
     collection: str
     counter: str
@@ -69,37 +69,37 @@ class Counters:
     """The chosen counters of one daemon."""
 
     def __init__(self, schema: bytes, chosen: Sequence[str]) -> None:
-        """By its schema, and patterns of COLLECTION.NAME or `all`. ValueError for what is no schema."""
-        said = _collections(schema)
-        #: collections that it had, and whatever else it is known not to have
-        self.known = set(said)
+        """`chosen`: patterns of COLLECTION.NAME, or `all`. ValueError for an invalid schema."""
+        collections = _collections(schema)
+        #: collections of the schema, and those of dumps that it lacks
+        self.seen = set(collections)
         right = re.compile("|".join(fnmatch.translate(p) for p in chosen))
         every = ALL in chosen
-        found: dict[tuple[str, str], Series] = {}
-        #: counters that were more than are taken
-        self.left_out = 0
-        for collection, counters in said.items():
+        by_name: dict[tuple[str, str], Series] = {}
+        #: number of counters beyond the maximum
+        self.omitted = 0
+        for collection, counters in collections.items():
             for name, about in counters.items():
                 if not (every or right.match(f"{collection}.{name}")):
                     continue
                 for one in _series(collection, name, about):
-                    if len(found) < MOST_COUNTERS:
-                        found.setdefault((one.metric, one.entity), one)
+                    if len(by_name) < MOST_COUNTERS:
+                        by_name.setdefault((one.metric, one.entity), one)
                     else:
-                        self.left_out += 1
-        self.series = tuple(found.values())
+                        self.omitted += 1
+        self.series = tuple(by_name.values())
 
     def read(self, dump: bytes) -> tuple[list[tuple[Series, float]], set[str]]:
-        """Values of a dump, and its collections that are not known. ValueError for no dump."""
-        said = _collections(dump)
-        found: list[tuple[Series, float]] = []
+        """Values of a dump, and its new collections. ValueError for an invalid dump."""
+        collections = _collections(dump)
+        values: list[tuple[Series, float]] = []
         for one in self.series:
-            value = said.get(one.collection, {}).get(one.counter)
+            value = collections.get(one.collection, {}).get(one.counter)
             if one.part:
                 value = value.get(one.part) if isinstance(value, dict) else None
             if (number := _number(value)) is not None:
-                found.append((one, number))
-        return found, set(said) - self.known
+                values.append((one, number))
+        return values, set(collections) - self.seen
 
 
 def _series(collection: str, name: str, about: Any) -> Iterator[Series]:
@@ -117,7 +117,7 @@ def _series(collection: str, name: str, about: Any) -> Iterator[Series]:
         yield Series(collection, name, "", metric, entity, unit, bool(kind & _COUNTER))
         return
     for part, ending in _PARTS:
-        # a sum may be of numbers below 0: that it began anew is told by its count
+        # a sum may decrease by negative values, so resets are detected by the count
         count = part == "avgcount"
         own = "" if count else unit
         yield Series(collection, name, part, f"{metric}{ending}", entity, own, count)
@@ -125,22 +125,22 @@ def _series(collection: str, name: str, about: Any) -> Iterator[Series]:
 
 def _collections(text: bytes) -> Mapping[str, Mapping[str, Any]]:
     try:
-        said = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         shown = printable(" ".join(text[:200].decode("utf-8", "replace").split())[:60])
         what = "too deep" if isinstance(error, RecursionError) else str(error)
         raise ValueError(f"{shown!r}, which is no JSON ({what})") from None
-    if not isinstance(said, dict):
-        raise ValueError(f"a {type(said).__name__} and no object")
-    return {name: own for name, own in said.items() if isinstance(own, dict)}
+    if not isinstance(document, dict):
+        raise ValueError(f"a {type(document).__name__} and no object")
+    return {name: own for name, own in document.items() if isinstance(own, dict)}
 
 
-def _number(said: Any) -> float | None:
-    """A finite number, None for what is none."""
-    if isinstance(said, bool) or not isinstance(said, int | float):
+def _number(raw: Any) -> float | None:
+    """A finite number, or None."""
+    if isinstance(raw, bool) or not isinstance(raw, int | float):
         return None
     try:
-        value = float(said)
+        value = float(raw)
     except OverflowError:
         return None
     return value if math.isfinite(value) else None

@@ -1,9 +1,9 @@
-"""Bandwidth of the devices of Swift's object servers, as the filter `swift_bandwidth.py` in them tells it.
+"""Bandwidth of the devices of Swift's object servers, as reported by their filter `swift_bandwidth.py`.
 
 Settings: `servers`, a list of {url, labels} such as {url: "http://127.0.0.1:6210"}, `interval_s` (1),
-`timeout_s`, `token`. The rate of the last second of each device becomes a point of `swift_bandwidth`, with
-the labels `host` (that of the address, unless the labels say another) and `device`. Poll k is due at
-t0 + k x interval; one that is missed is counted and not made up for.
+`timeout_s`, `token`. The rate of each device in the last second becomes a point of `swift_bandwidth`, with
+the labels `host` (default: that of the address) and `device`. Poll k is due at t0 + k x interval; a missed
+poll is counted, not made up for.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MOST_BYTES = 1 << 20
 
 
 def rates(content: bytes) -> dict[str, float]:
-    """The rate of the last second of each device in a `bwinfo` [MB/s]. BadInput where it is none."""
+    """Rate of each device of a `bwinfo` in the last second [MB/s]. BadInput for other content."""
     try:
         rows = list(json.loads(content).items())[:MOST_DEVICES]
         return {str(d): float(v["insta"]) for d, v in rows if v["insta"] is not None}
@@ -58,7 +58,7 @@ def rates(content: bytes) -> dict[str, float]:
 
 
 class SwiftPoller:
-    """Polls object servers, all of them at once."""
+    """Polls object servers concurrently."""
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         only(name, settings, ("servers", "interval_s", "timeout_s", "token"))
@@ -82,7 +82,7 @@ class SwiftPoller:
             labels = {"host": parts.netloc, **setting(name, server, "labels", Mapping, {})}
             self._servers.append((f"{url.rstrip('/')}/bwinfo", labels))
         self._seen: set[str] = set()
-        # object servers stand behind no proxy of the environment's
+        # ignore proxies of the environment
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     async def start(self, sink: Sink) -> None:
@@ -92,44 +92,44 @@ class SwiftPoller:
     async def stop(self) -> Receipt:
         interval_ns, polls = round(self._interval_s * 1e9), self.intake.due()
         await ended(self._task)
-        told = [
+        accounts = [
             Account(METRIC, s, interval_ns, expected=polls, since_ns=self.intake.begun_ns)
             for s in sorted(self._seen)
         ]
-        await asyncio.to_thread(self.intake.ends, told)
+        await asyncio.to_thread(self.intake.ends, accounts)
         return self.intake.receipt
 
     async def _poll(self) -> None:
         receipt = self.intake.receipt
         async for utc_ns in due(self._interval_s, self.intake):
-            found = await asyncio.gather(
+            answers = await asyncio.gather(
                 *(asyncio.to_thread(self._ask, url) for url, _ in self._servers)
             )
             try:
-                await asyncio.to_thread(self._keep, utc_ns, found)
+                await asyncio.to_thread(self._keep, utc_ns, answers)
             except Closed as error:
-                receipt.told.append(str(error))
+                receipt.errors.append(str(error))
                 return
 
     def _ask(self, url: str) -> dict[str, float] | str:
-        """The rate of each device [MB/s], or what is wrong."""
+        """Rate of each device [MB/s], or an error message."""
         headers = {"X-Penstock-Token": self._token} if self._token else {}
         try:
-            asked = urllib.request.Request(url, headers=headers)
-            with self._opener.open(asked, timeout=self._timeout_s) as answer:
+            request = urllib.request.Request(url, headers=headers)
+            with self._opener.open(request, timeout=self._timeout_s) as answer:
                 return rates(answer.read(_MOST_BYTES))
         except (OSError, HTTPException, BadInput) as error:
             return f"{url}: {str(error) or type(error).__name__}"[:200]
 
-    def _keep(self, utc_ns: int, found: list[dict[str, float] | str]) -> None:
+    def _keep(self, utc_ns: int, answers: list[dict[str, float] | str]) -> None:
         labels: list[str] = []
         values: list[float] = []
         receipt = self.intake.receipt
-        for (_, own), said in zip(self._servers, found, strict=True):
-            if isinstance(said, str):
-                receipt.failed(said)
+        for (_, own), answer in zip(self._servers, answers, strict=True):
+            if isinstance(answer, str):
+                receipt.failed(answer)
                 continue
-            for device, rate in said.items():
+            for device, rate in answer.items():
                 if not device.isprintable() or len(device) > 200 or not math.isfinite(rate):
                     self.intake.refuse("malformed", f"device {device[:50]!r}")
                     continue
