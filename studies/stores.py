@@ -59,7 +59,7 @@ from penstock.parts.stores.workflow.execute import execute, placement  # noqa: E
 from penstock.parts.stores.workflow.run import measured_runs, store_of  # noqa: E402
 from penstock.platform.hosts import Platform, load_platform  # noqa: E402
 from penstock.plugins import STORE_ENGINES  # noqa: E402
-from penstock.writing import write_whole  # noqa: E402
+from penstock.writing import write_atomic  # noqa: E402
 
 CLUSTER = ROOT / "studies" / "stores" / "cluster.platform.yaml"
 PAGE = ROOT / "docs" / "stores.md"
@@ -227,7 +227,7 @@ def measured(
             for one in (s for s in wanted if tuple(s.changes()) == changes):
                 found.append(_run(one, store, nodes, repeat))
                 if file is not None:
-                    write_whole(file, json.dumps(kept(seen, found)))
+                    write_atomic(file, json.dumps(kept(seen, found)))
     return seen, [c for c in found if len(c.measured_s) > 1]
 
 

@@ -16,20 +16,20 @@ _NAMED_BY = 24
 
 
 @contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """A draft beside `path` that takes its place once the block has ended; removed if the block fails.
+def atomic_file(path: Path) -> Iterator[Path]:
+    """A draft beside `path` that replaces it at the end of the block; removed if the block fails.
 
-    A link stays a link, what it points at is replaced; a device or a pipe is written as it is. BadInput for a
-    directory or one that is not there, PenstockError naming the file if it cannot be written.
-    The draft bears the end of the file's name: `penstock undo` goes by the token in it.
+    A link stays a link, its target is replaced; a device or a pipe is written directly. BadInput for a
+    directory or a missing one, PenstockError naming the file if it cannot be written.
+    The draft has the end of the file's name: `penstock undo` needs the token in it.
     """
     check_target(path)
     place = Path(os.path.realpath(path))
     if place.exists() and not place.is_file():
-        with _told(path):
+        with _write_errors(path):
             yield path
         return
-    with _told(path):
+    with _write_errors(path):
         # a name of any length stays within the file system's limit
         prefix = f".penstock-{place.name[-_NAMED_BY:]}-"
         handle, name = tempfile.mkstemp(dir=place.parent, prefix=prefix)
@@ -39,7 +39,7 @@ def whole_file(path: Path) -> Iterator[Path]:
             yield draft
             mask = os.umask(0)
             os.umask(mask)
-            # in a directory that is closed to others, the file is, too
+            # a file in a private directory is private, too
             fresh = 0o666 & ~mask & (0o600 | place.parent.stat().st_mode)
             draft.chmod(place.stat().st_mode & 0o7777 if place.exists() else fresh)
             draft.replace(place)
@@ -48,38 +48,38 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
-    """A draft directory whose files take their places in `path` once the block has ended.
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """A draft directory whose files are moved into `path` at the end of the block.
 
-    `path` is made if absent; what else is in it stays. If the block fails, what was there before is there.
+    `path` is created if absent; its other files stay. If the block fails, `path` is unchanged.
     """
     if path.exists() and not path.is_dir():
         raise BadInput(f"{path}: found a file; expected a directory, or nothing yet")
-    with _told(path):
+    with _write_errors(path):
         missing = [p for p in (path, *path.parents) if not p.exists()]
         path.mkdir(parents=True, exist_ok=True)
         draft: Path | None = None
         try:
             draft = Path(tempfile.mkdtemp(dir=path, prefix=".penstock-"))
             yield draft
-            for made in sorted(p for p in draft.rglob("*") if p.is_file()):
-                target = path / made.relative_to(draft)
+            for file in sorted(p for p in draft.rglob("*") if p.is_file()):
+                target = path / file.relative_to(draft)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                made.replace(target)
+                file.replace(target)
         except BaseException:
             _forget(draft, missing)
             raise
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Writes `text` in UTF-8, as `whole_file`."""
-    with whole_file(path) as draft:
+def write_atomic(path: Path, text: str) -> None:
+    """Write `text` in UTF-8, as `atomic_file`."""
+    with atomic_file(path) as draft:
         draft.write_text(text, encoding="utf-8")
 
 
 def sync(path: Path) -> None:
-    """Makes what is in a file lasting, or the names in a directory (fsync(2))."""
+    """Make the content of a file, or the names in a directory, durable (fsync(2))."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -88,23 +88,23 @@ def sync(path: Path) -> None:
 
 
 def check_target(path: Path) -> None:
-    """BadInput if `path` can be no file: a directory, or in a directory that is not there."""
+    """Raises BadInput if `path` cannot be a file: a directory, or in a missing directory."""
     if path.is_dir():
         raise BadInput(f"{path}: found a directory; expected a file")
     if not path.absolute().parent.is_dir():
         raise BadInput(f"{path.parent}: found no directory; expected one for {path.name}")
 
 
-def _forget(draft: Path | None, made: list[Path]) -> None:
+def _forget(draft: Path | None, created: list[Path]) -> None:
     if draft is not None:
         shutil.rmtree(draft, ignore_errors=True)
-    for folder in made:
+    for folder in created:
         with contextlib.suppress(OSError):
             folder.rmdir()
 
 
 @contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

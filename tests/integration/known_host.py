@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from penstock import _native
-from penstock.writing import write_whole
+from penstock.writing import write_atomic
 
 _CACHE = Path(__file__).parents[2] / "out" / "known-host"
 _MEASURED = ("host-floor.json", "trace-cost.json")
@@ -53,7 +53,7 @@ def _measured() -> dict[str, str]:
     with (_CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not cache.exists():
-            write_whole(cache, json.dumps(_measure()))
+            write_atomic(cache, json.dumps(_measure()))
         texts: dict[str, str] = json.loads(cache.read_text())
     return texts
 

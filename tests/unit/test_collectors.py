@@ -245,7 +245,7 @@ def test_bodies_that_are_half_sent_leave_memory_and_room_for_others() -> None:
             half(graphite.pickle_address, pickled, (1 << 20) - 1)
         for receiver in (influx, graphite):
             until(lambda r=receiver: r.intake.receipt.refused_messages["no room"] >= 3)  # type: ignore[misc]
-        assert all(12 << 20 < room.held <= room.most for room in rooms)
+        assert all(12 << 20 < room.used <= room.most for room in rooms)
         status, said = post(influx.address, "/write?db=x", b"#" * (3 << 20))
         assert status == 503, said
         status, said = post(influx.address, "/write?db=x", packed, **{"Content-Encoding": "gzip"})
@@ -257,7 +257,7 @@ def test_bodies_that_are_half_sent_leave_memory_and_room_for_others() -> None:
             until(lambda: sink.points("g").num_rows == 1)
         for one in opened:
             one.close()
-        until(lambda: not any(room.held for room in rooms))
+        until(lambda: not any(room.used for room in rooms))
         assert post(influx.address, "/write?db=x", b"#" * (3 << 20))[0] == 204
     assert influx.intake.receipt.refused_messages["no room"] >= 5
     assert graphite.intake.receipt.refused_messages["no room"] >= 20

@@ -209,7 +209,7 @@ def test_an_experiment_that_has_ended_is_fetched_for_later(
     assert not was.valid
     assert said["reason"].startswith("not fetched: cpu of prom (http://127.0.0.1:1 does not")
     for _ in range(2):
-        (receipt,) = fetching.fetch_asked(store, targets_of(prometheus.address), was, {})
+        (receipt,) = fetching.fetch_requested(store, targets_of(prometheus.address), was, {})
     assert len(prometheus.asked) == 1
     assert receipt["points"] == 2 * 201 - 10
     bundle = Bundle.open(was.path)
@@ -223,11 +223,11 @@ def test_an_experiment_that_has_ended_is_fetched_for_later(
     # a kill after the series, before the receipt
     del bundle.manifest["fetched"]
     bundle.amend()
-    fetching.fetch_asked(store, targets_of(prometheus.address), was, {})
+    fetching.fetch_requested(store, targets_of(prometheus.address), was, {})
     assert store.recorded(was).points.num_rows == made.points.num_rows
     # one more, of a query
     one = {"server": "prom", "query": "other", "metric": "o"}
-    fetching.fetch_asked(store, targets_of(prometheus.address), was, one)
+    fetching.fetch_requested(store, targets_of(prometheus.address), was, one)
     assert store.recorded(was, "o").points.num_rows == receipt["points"]
     assert store.recorded(was, "cpu").points.num_rows == receipt["points"]
 
@@ -259,24 +259,26 @@ def test_what_cannot_be_fetched_is_told(store: Experiments, prometheus: Elsewher
     targets = targets_of(prometheus.address)
     begun = store.start("x", "ada")
     with pytest.raises(BadInput, match="parse error"):
-        fetching.fetch_asked(store, targets, begun, {"server": "prom", "query": "bad"})
+        fetching.fetch_requested(store, targets, begun, {"server": "prom", "query": "bad"})
     assert fetched.receipts_of(begun) == [], "a query that is none is not missed"
     with pytest.raises(Unknown, match="expected one of prom"):
-        fetching.fetch_asked(store, targets, begun, {"server": "other", "query": "c"})
+        fetching.fetch_requested(store, targets, begun, {"server": "other", "query": "c"})
     with pytest.raises(Unknown, match="expected a query, or one of cpu"):
-        fetching.fetch_asked(store, targets, begun, {"metric": "m"})
+        fetching.fetch_requested(store, targets, begun, {"metric": "m"})
     with pytest.raises(BadInput, match="no named metric"):
-        fetching.fetch_asked(store, Targets(), begun, {})
-    fetching.fetch_asked(store, targets, begun, {"server": "prom", "query": "c", "metric": "cpu"})
+        fetching.fetch_requested(store, Targets(), begun, {})
+    fetching.fetch_requested(
+        store, targets, begun, {"server": "prom", "query": "c", "metric": "cpu"}
+    )
     said = {"server": "prom", "query": "other", "metric": "cpu"}
     with pytest.raises(BadInput, match="found query 'other'; expected 'c'"):
-        fetching.fetch_asked(store, targets, begun, said)
+        fetching.fetch_requested(store, targets, begun, said)
     said = {"server": "prom", "query": "\ud800", "metric": "half"}
     with pytest.raises(BadInput, match="that is no text"):
-        fetching.fetch_asked(store, targets, begun, said)
+        fetching.fetch_requested(store, targets, begun, said)
     long = {"server": "prom", "query": "c" * 501}
     with pytest.raises(BadInput, match="expected a metric's name"):
-        fetching.fetch_asked(store, targets, begun, long)
+        fetching.fetch_requested(store, targets, begun, long)
 
 
 def test_a_password_in_an_address_is_neither_kept_nor_told(

@@ -21,9 +21,9 @@ DIES_IN_A_DRAFT = """
 import os, sys
 from penstock.host.journal.journal import Journal
 from penstock.state import runtime_dir
-from penstock.writing import whole_file
+from penstock.writing import atomic_file
 entry = Journal(sys.argv[1]).plan("process", "penstock-nodes")
-with whole_file(runtime_dir() / f"nodes-{entry.token}.json"):
+with atomic_file(runtime_dir() / f"nodes-{entry.token}.json"):
     os._exit(9)
 """
 

@@ -22,7 +22,7 @@ from penstock.parts.prediction.workloads.check import printable
 from penstock.parts.prediction.workloads.formats.native_format import workload_from_dict
 from penstock.parts.prediction.workloads.make import make_workload
 from penstock.text import counted, shortened
-from penstock.writing import whole_folder, write_whole
+from penstock.writing import atomic_folder, write_atomic
 from tests.support import commands
 
 PLATFORM = """\
@@ -295,7 +295,7 @@ def test_a_file_of_nothing(run: Run):
 def test_a_link_stays_a_link(tmp_path: Path):
     (tmp_path / "real").write_text("old")
     (tmp_path / "link").symlink_to("real")
-    write_whole(tmp_path / "link", "new")
+    write_atomic(tmp_path / "link", "new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_text() == "new"
 
@@ -317,7 +317,7 @@ def test_what_fails_half_way_leaves_what_was_there(tmp_path: Path):
     folder = tmp_path / "a" / "b"
 
     def half() -> None:
-        with whole_folder(folder) as draft:
+        with atomic_folder(folder) as draft:
             (draft / "x").write_text("half")
             raise KeyboardInterrupt
 
@@ -326,11 +326,11 @@ def test_what_fails_half_way_leaves_what_was_there(tmp_path: Path):
     assert os.listdir(tmp_path) == []
     folder.mkdir(parents=True)
     (folder / "mine").write_text("kept")
-    with pytest.raises(ZeroDivisionError), whole_folder(folder) as draft:
+    with pytest.raises(ZeroDivisionError), atomic_folder(folder) as draft:
         (draft / "mine").write_text(str(1 / 0))
     assert os.listdir(folder) == ["mine"]
     assert (folder / "mine").read_text() == "kept"
-    with whole_folder(folder) as draft:
+    with atomic_folder(folder) as draft:
         (draft / "sub").mkdir()
         (draft / "sub" / "y").write_text("y")
     assert sorted(p.name for p in folder.rglob("*")) == ["mine", "sub", "y"]

@@ -166,7 +166,7 @@ def test_what_has_no_place_in_it_is_counted(store: Experiments) -> None:
     receiver = RemoteWriteReceiver("r", {"port": 0})
     with at_work(receiver, sink):
         sent = RemoteWrite(at(receiver)).send(run)
-    assert dict(sent.left_out) == {
+    assert dict(sent.omitted) == {
         "of sequences": 4,
         "texts": 2,
         "outside of its marks": 1,

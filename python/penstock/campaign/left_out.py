@@ -12,7 +12,7 @@ from pathlib import Path
 from penstock.analyse.outcome import EXCLUDED
 from penstock.archive.bundle import Bundle
 from penstock.errors import BadInput
-from penstock.writing import whole_file
+from penstock.writing import atomic_file
 
 FILE = "left_out.json"
 _LONGEST = 500
@@ -52,7 +52,7 @@ def put_on_record(out: Path, exclude: list[str], back: list[str], run_ids: set[s
         if run not in excluded:
             raise BadInput(f"--take-back: found run {run!r}, which is not left out")
         del excluded[run]
-    with whole_file(out / FILE) as draft:
+    with atomic_file(out / FILE) as draft:
         draft.write_text(json.dumps(excluded, indent=1, ensure_ascii=False) + "\n")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import BadInput
 from penstock.spec.study import Limits
-from penstock.writing import whole_file
+from penstock.writing import atomic_file
 
 if TYPE_CHECKING:
     from penstock.host.probe.meter import Meter
@@ -95,5 +95,5 @@ class Used:
             "energy_j": round(self.energy_j, 3),
             "reached": self.reached(),
         }
-        with whole_file(self.out / FILE) as draft:
+        with atomic_file(self.out / FILE) as draft:
             draft.write_text(json.dumps(usage, indent=1) + "\n")

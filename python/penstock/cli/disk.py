@@ -86,7 +86,7 @@ def up(
 @app.command("set")
 def set_(
     mount: Path = typer.Argument(help="Mount point of the disk."),
-    words: list[str] = typer.Argument(help="key=value…, or a new profile, or both."),
+    settings: list[str] = typer.Argument(help="key=value…, or a new profile, or both."),
     time_scale: float = _SCALE,
     as_json: bool = JSON,
 ) -> None:
@@ -100,11 +100,13 @@ def set_(
     from penstock.emulate.disks import persistent
     from penstock.platform.disk_keys import patch_of
 
-    named = [w for w in words if "=" not in w or (w.startswith("profile=") and w != "profile=max")]
-    profiles = [word.removeprefix("profile=") for word in named]
+    named = [
+        w for w in settings if "=" not in w or (w.startswith("profile=") and w != "profile=max")
+    ]
+    profiles = [setting.removeprefix("profile=") for setting in named]
     if len(profiles) > 1:
         raise BadInput(f"found two profiles, {' and '.join(profiles)}; expected one")
-    patch = patch_of([word for word in words if word not in named])
+    patch = patch_of([setting for setting in settings if setting not in named])
     applied = persistent.change(
         mount, patch, profiles[0] if profiles else None, time_scale=time_scale
     )
@@ -112,7 +114,7 @@ def set_(
         print(json.dumps(applied))
     else:
         late_ms = (applied["applied_ns"] - applied["planned_ns"]) / 1e6
-        print(f"{mount}: {', '.join(words)} (after {late_ms:.1f} ms)")
+        print(f"{mount}: {', '.join(settings)} (after {late_ms:.1f} ms)")
 
 
 @app.command()

@@ -37,7 +37,7 @@ def command(
         False, "--refresh", help="Repeat the measurement of this host's limits."
     ),
 ) -> None:
-    """What this host can do, its honest floors, and what to do about the rest."""
+    """Check features of this host, its measured floors, and remedies for missing features."""
     from penstock.emulate.disks.measure_floor import host_floor
     from penstock.host.nodes.isolation import DOES_NOT_ISOLATE, ISOLATES
     from penstock.host.probe.facts import host_facts

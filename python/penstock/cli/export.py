@@ -121,7 +121,7 @@ def _sent(named: str, to: str, as_json: bool) -> None:
         done[str(run)] = sent = server.send(run)
         if as_json:
             continue
-        unsent = ", ".join(f"{n} {why}" for why, n in sent.left_out.items())
+        unsent = ", ".join(f"{n} {why}" for why, n in sent.omitted.items())
         print(
             f"{server.url}: {sent.points} points of {sent.series} series in {sent.requests} requests"
             + (f"; not sent: {unsent}" if unsent else "")
@@ -141,11 +141,11 @@ def _series(
 ) -> None:
     from penstock.archive.run_names import select_named
     from penstock.plugins import FUNCTIONS
-    from penstock.writing import whole_folder
+    from penstock.writing import atomic_folder
 
     write = FUNCTIONS.load("export-series")
     runs = select_named(named).runs
-    with whole_folder(output) as folder:
+    with atomic_folder(output) as folder:
         names = write(runs, folder, "csv" if form == "csv" else "openmetrics", axis)
     if as_json:
         print(json.dumps({"files": [str(output / n) for n in names]}))

@@ -126,7 +126,12 @@ def _experiment(
     metric, unit = column
     described = "described" if description is not None and form is None else form
     experiment, points, notes = FUNCTIONS.load("import-experiment")(
-        name, files[0], form=described, words=_description(description), metric=metric, unit=unit
+        name,
+        files[0],
+        form=described,
+        description=_description(description),
+        metric=metric,
+        unit=unit,
     )
     if as_json:
         print(

@@ -92,7 +92,7 @@ def status(
             _show(one.status)
             _say_login(one.described)
         for failure in failures:
-            print(failure.words)
+            print(failure.message)
     if failed:
         raise typer.Exit(1)
 
@@ -101,7 +101,7 @@ def status(
     "exec", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True}
 )
 def exec_(
-    words: list[str] = typer.Argument(
+    arguments: list[str] = typer.Argument(
         help="NODE… (names or patterns such as 'n-*'), --, a command."
     ),
     cluster: str | None = _CLUSTER,
@@ -120,7 +120,7 @@ def exec_(
     from penstock.emulate.cluster.cluster import Cluster
     from penstock.emulate.cluster.parallel import run_in
 
-    nodes, argv = _divided(words)
+    nodes, argv = _divided(arguments)
     added = {"TERM": os.environ["TERM"]} if sys.stdin.isatty() and "TERM" in os.environ else {}
     added |= dict(_variable(one) for one in env)
     chosen = Cluster.find(cluster).chosen(nodes)
@@ -145,7 +145,7 @@ def cp(
 
 @app.command("set", context_settings={"ignore_unknown_options": True})
 def set_(
-    words: list[str] = typer.Argument(help="NODE… key=value…, again for other nodes."),
+    changes: list[str] = typer.Argument(help="NODE… key=value…, again for other nodes."),
     cluster: str | None = _CLUSTER,
     as_json: bool = JSON,
 ) -> None:
@@ -160,7 +160,7 @@ def set_(
     from penstock.emulate.cluster.change_arguments import changes_of
     from penstock.emulate.cluster.cluster import Cluster
 
-    applied = Cluster.find(cluster).change(changes_of(words))
+    applied = Cluster.find(cluster).change(changes_of(changes))
     wrong = [one for one in applied if one["error"]]
     if as_json:
         print(json.dumps({"applied": applied, "failed": len(wrong)}))

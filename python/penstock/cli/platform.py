@@ -11,7 +11,7 @@ import typer
 
 from penstock.errors import BadInput
 from penstock.terminal import say
-from penstock.writing import check_target, write_whole
+from penstock.writing import check_target, write_atomic
 
 if TYPE_CHECKING:
     from penstock.platform.foreign import Foreign
@@ -103,7 +103,7 @@ def study_platform(
         treatment[name] = level
     platform = platform_of(read, treatment, disk)
     if output is not None:
-        write_whole(output, platform.to_yaml(base))
+        write_atomic(output, platform.to_yaml(base))
     if as_json:
         print(platform_json(platform))
     elif output is None:
@@ -143,7 +143,7 @@ def _leave(platform: Platform, output: Path | None, as_json: bool) -> None:
     if output is None:
         print(text, end="")
     else:
-        write_whole(output, text)
+        write_atomic(output, text)
 
 
 def _target(output: Path | None, force: bool) -> Path:

@@ -155,9 +155,9 @@ def command(
 
 
 def _write(target: Path, files: dict[str, bytes], as_json: bool) -> None:
-    from penstock.writing import whole_folder
+    from penstock.writing import atomic_folder
 
-    with whole_folder(target.parent) as folder:
+    with atomic_folder(target.parent) as folder:
         for name, content in files.items():
             (folder / name).write_bytes(content)
     paths = [str(target.parent / name) for name in files]

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Failure:
-    """A part that others depend on (`relay`, `disk server`, …) and does not work, in words; its process if it
-    has one."""
+    """A failed part that others depend on (`relay`, `disk server`, …), and its process if it has one."""
 
     part: str
-    words: str
+    message: str
     pid: int | None = None

@@ -28,14 +28,14 @@ TABLED = ("costs", "pareto", "effects", "responses", "predictions", "fidelity")
 class Plate:
     """One figure: its SVG for wide and narrow pages, or the reason why there is none.
 
-    `told`: a table of the page says the same.
+    `tabulated`: a table of the page has the same values.
     """
 
     name: str
     wide: str = ""
     narrow: str = ""
     reason: str = ""
-    told: bool = False
+    tabulated: bool = False
 
     @property
     def drawn(self) -> bool:
@@ -104,7 +104,7 @@ def plate(outcome: Outcome, key: Key, folder: Path | None) -> Plate:
     try:
         wide = figures.draw(outcome, kind, style.WIDE_INCHES, response)
         if kind in TABLED and style.most_marks(wide) <= FEW:
-            return Plate(name, told=True)
+            return Plate(name, tabulated=True)
         narrow = figures.draw(outcome, kind, style.NARROW_INCHES, response)
         if folder is not None:
             render.write(wide, folder, name)

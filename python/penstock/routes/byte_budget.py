@@ -1,35 +1,35 @@
-"""Bytes of bodies that are held at once: so many for all that come, and no more."""
+"""Limit of the bytes of request bodies in memory at once."""
 
 from __future__ import annotations
 
 from types import TracebackType
 from typing import Self
 
-#: of all bodies together [bytes]
-MOST_HELD = 128 << 20
-#: of each, so much counts for nothing: what is small finds room whatever others send [bytes]
+#: limit of all bodies together [bytes]
+MOST_BYTES = 128 << 20
+#: first bytes of each body that do not count, so that small bodies are always accepted [bytes]
 FREE = 64 << 10
 
 
 class FullError(Exception):
-    """There is no room for more; there may be a little later."""
+    """The budget is exhausted; a later attempt may succeed."""
 
 
 class Room:
-    """What all that is under way may hold together; for one event loop."""
+    """The budget of all bodies being received; for one event loop."""
 
-    def __init__(self, most: int = MOST_HELD) -> None:
+    def __init__(self, most: int = MOST_BYTES) -> None:
         self.most = most
-        #: bytes that are held
-        self.held = 0
+        #: bytes in use
+        self.used = 0
 
     def share(self) -> Share:
-        """Of one request, from its first byte until it is answered."""
+        """The share of one request, from its first byte until it is answered."""
         return Share(self)
 
 
 class Share:
-    """What one request holds of a room, until it is left."""
+    """Bytes of one request, released on exit."""
 
     def __init__(self, room: Room) -> None:
         self._room = room
@@ -41,22 +41,22 @@ class Share:
     def __exit__(
         self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
     ) -> None:
-        self._room.held -= _counted(self._size)
+        self._room.used -= _counted(self._size)
         self._size = 0
 
     def expect(self, size: int) -> None:
-        """FullError where there is no room just now for so many bytes in all."""
+        """Raises FullError if the body cannot have `size` bytes in all at present."""
         self._more(size - self._size)
 
     def grow(self, size: int) -> None:
-        """Holds so many bytes more. FullError where there is no room for them."""
-        self._room.held += self._more(size)
+        """Reserve `size` more bytes. Raises FullError if the budget is exhausted."""
+        self._room.used += self._more(size)
         self._size += size
 
     def _more(self, size: int) -> int:
-        """What of so many bytes more counts."""
+        """The part of `size` more bytes that counts against the budget."""
         more = _counted(self._size + size) - _counted(self._size)
-        if more > 0 and self._room.held + more > self._room.most:
+        if more > 0 and self._room.used + more > self._room.most:
             raise FullError
         return more
 

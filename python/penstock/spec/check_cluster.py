@@ -199,8 +199,8 @@ def _watched(event: Event, nodes: Mapping[str, NodeSpec], where: str) -> Iterato
         node, _, disk = str(condition["disk"]).rpartition(".")
         if node not in nodes or disk not in names_of(nodes[node], "disk"):
             disk_names = [f"{n}.{d}" for n in nodes for d in names_of(nodes[n], "disk")]
-            found = f"{where}: the condition's disk {condition['disk']!r}"
-            yield f"{found}; expected one of {_some(disk_names) or 'none, there are no disks'}"
+            fault = f"{where}: the condition's disk {condition['disk']!r}"
+            yield f"{fault}; expected one of {_some(disk_names) or 'none, there are no disks'}"
 
 
 def _same_twice(events: Iterable[tuple[int, Event]], targets: Targets) -> Iterator[str]:

@@ -22,8 +22,8 @@ def check_condition(condition: dict[str, Any], where: str) -> Iterator[str]:
     kinds = [key for key in ("metric", "log", "phase") if condition.get(key) is not None]
     unknown = sorted(set(condition) - set(_KEYS))
     if unknown or len(kinds) != 1:
-        found = unknown[0] if unknown else " and ".join(kinds) or "none of them"
-        yield f"{where}: found {found}; expected one of metric, log and phase"
+        actual = unknown[0] if unknown else " and ".join(kinds) or "none of them"
+        yield f"{where}: found {actual}; expected one of metric, log and phase"
     elif condition.get("fires", "every") not in ("every", "once"):
         yield f"{where}: fires found {condition['fires']!r}; expected every or once"
     elif kinds == ["metric"]:
@@ -31,12 +31,12 @@ def check_condition(condition: dict[str, Any], where: str) -> Iterator[str]:
         if len(bounds) != 1 or "." not in str(condition.get("disk")):
             yield f"{where}: a metric needs disk: NODE.DISK and a number, above or below"
         if condition["metric"] not in METRICS:
-            found = f"{where}: metric found {condition['metric']!r}"
-            yield f"{found}; expected one of {', '.join(METRICS)}"
+            fault = f"{where}: metric found {condition['metric']!r}"
+            yield f"{fault}; expected one of {', '.join(METRICS)}"
     elif kinds == ["log"]:
         if not str(condition["log"]).startswith("/"):
-            found = f"{where}: log found {condition['log']!r}"
-            yield f"{found}; expected an absolute path of the host"
+            fault = f"{where}: log found {condition['log']!r}"
+            yield f"{fault}; expected an absolute path of the host"
         try:
             re.compile(str(condition.get("regex") or "("))
         except re.error as error:

@@ -116,7 +116,7 @@ class BadSpaceFile(Part):
 
 
 class FeaturesFile(Part):
-    """What is otherwise about a disk than its profile says; in a schedule `max` puts back what was before."""
+    """Differences of a disk from its profile; in a schedule `max` restores the initial value."""
 
     slow: Annotated[SlowFile, OrMax()] | None = Field(None, description="It fails slowly.")
     readahead: Annotated[Flag, OrMax()] | None = Field(
@@ -183,7 +183,7 @@ class DiskFile(Part):
 
 
 class ImpairmentFile(Part):
-    """What happens to packets on their way, beside time and room."""
+    """Impairments of packets in transit, other than latency and bandwidth."""
 
     jitter: Time | None = Field(None, description="How far the latency varies about its mean.")
     distribution: Spread | None = Field(None, description="How it varies; constant, or uniform.")
@@ -194,7 +194,7 @@ class ImpairmentFile(Part):
 
 
 class WireFile(ImpairmentFile):
-    """How packets fare on an interface, or on every interface of a network."""
+    """Properties of an interface, or of every interface of a network."""
 
     bandwidth: Rate | None = Field(None, description="Each direction; max: no limit.")
     out: Rate | None = Field(None, description="Outwards, if it differs from bandwidth.")
@@ -240,7 +240,7 @@ class NamedNetworkFile(NetworkPart):
 
 
 class MachineFile(Part):
-    """What a virtual node and a host of a platform file have in common."""
+    """Properties common to a virtual node and a host of a platform file."""
 
     memory: Size | None = Field(None, description="Memory limit, page cache included.")
     memory_soft: Size | None = Field(
@@ -289,12 +289,12 @@ def time_scale_of(disk: DiskFile) -> float:
 
 
 def node_names(name: str, count: Any) -> list[str]:
-    """What the nodes of one entry are called: NAME, or with a count NAME-0, NAME-1, …"""
+    """Names of the nodes of one entry: NAME, or with a count NAME-0, NAME-1, …"""
     return [name] if count is None else [f"{name}-{i}" for i in range(int(count))]
 
 
 class ConditionFile(Part):
-    """What an event waits for."""
+    """Condition of an event."""
 
     metric: Text | None = Field(None, description="A counter of a disk.")
     disk: Text | None = Field(None, description="NODE.DISK whose counter it is.")
@@ -351,7 +351,7 @@ class EventFile(WireFile):
 
 
 class EmulatedPart(Part):
-    """What a study's platform and a platform file say alike of what is put up."""
+    """Keys common to a study's platform and a platform file, about started resources."""
 
     networks: list[NamedNetworkFile] = Field([], description="Networks in addition to net.")
     schedule: list[EventFile] = Field([], description="Changes over time.")
@@ -377,7 +377,7 @@ class SharedStoreFile(Part):
 
 
 class PlatformFile(EmulatedPart):
-    """What the workload runs on."""
+    """The platform of the workload."""
 
     nodes: list[NodeFile] = Field(min_length=1, description="Nodes; at least one.")
     network: NetworkPart | None = Field(None, description="The network net, in which all are.")

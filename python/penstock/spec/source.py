@@ -110,8 +110,8 @@ def read_source(
         before = raw[: error.start]
         line = before.count(b"\n") + 1
         column = error.start - (before.rfind(b"\n") + 1) + 1
-        found = f"the byte 0x{raw[error.start]:02x}"
-        raise _bad(file, line, column, found, "text in UTF-8") from None
+        actual = f"the byte 0x{raw[error.start]:02x}"
+        raise _bad(file, line, column, actual, "text in UTF-8") from None
     try:
         root = _yaml().compose(text)
     except MarkedYAMLError as error:
@@ -119,8 +119,8 @@ def read_source(
     except RecursionError:
         raise _bad(file, 1, 1, "values nested without end", what) from None
     except (YAMLError, ValueError) as error:
-        found = f"text that is not YAML ({' '.join(str(error).split())[:120]})"
-        raise _bad(file, 1, 1, found, "a YAML mapping") from None
+        actual = f"text that is not YAML ({' '.join(str(error).split())[:120]})"
+        raise _bad(file, 1, 1, actual, "a YAML mapping") from None
     if root is None:
         raise _bad(file, 1, 1, "an empty file", what)
     source = Source(file, None, lines=text.splitlines())
@@ -211,8 +211,8 @@ def _mapping(node: MappingNode, path: Path, source: Source) -> dict[str, Any]:
         key = str(key_node.value)
         if key in entries:
             first = source.keys[(*path, key)].line
-            found_text = f"'{key}' a second time (first on line {first})"
-            source.mistakes.append(here.mistake(found_text, "each name once"))
+            actual = f"'{key}' a second time (first on line {first})"
+            source.mistakes.append(here.mistake(actual, "each name once"))
             continue
         source.keys[(*path, key)] = here
         entries[key] = _plain(value_node, (*path, key), source)

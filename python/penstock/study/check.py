@@ -62,8 +62,8 @@ def _observers(source: Source, document: dict[str, Any]) -> None:
         if name not in OBSERVERS or settings is None or name in ("monitor", "trace"):
             continue
         mistakes = getattr(OBSERVERS.load(name), "mistakes", None)
-        for path, found, expected in mistakes(settings) if mistakes is not None else ():
-            source.mistake(("observers", name, *path), found, expected)
+        for path, actual, expected in mistakes(settings) if mistakes is not None else ():
+            source.mistake(("observers", name, *path), actual, expected)
 
 
 def _mapping(value: Any, *keys: str) -> dict[str, Any]:
@@ -175,8 +175,8 @@ def _workload(source: Source, document: dict[str, Any], names: Names) -> None:
             where = () if key == "prepare" else on
             templates(source, ("workload", "quick", key), quick, names, disks=True, on=where)
     for key, text in _mapping(workload, "hooks").items():
-        found = templates(source, ("workload", "hooks", key), text, names, disks=True, on=on)
-        if key == "undo" and found is not None:
+        factors = templates(source, ("workload", "hooks", key), text, names, disks=True, on=on)
+        if key == "undo" and factors is not None:
             _undo(source, text, names)
     passed = workload.get("pass_env")
     for i, key in enumerate(passed if isinstance(passed, list) else []):

@@ -48,8 +48,8 @@ def check_names(source: Source, document: dict[str, Any], names: Names) -> None:
     platform = document.get("platform")
     names.store = isinstance(platform, dict) and platform.get("store") is not None
     if names.store and OF_STORE in factors:
-        found = f"the factor '{OF_STORE}' with a shared store, whose directory is {{{OF_STORE}}}"
-        source.mistake(("factors", OF_STORE), found, "a name of its own")
+        actual = f"the factor '{OF_STORE}' with a shared store, whose directory is {{{OF_STORE}}}"
+        source.mistake(("factors", OF_STORE), actual, "a name of its own")
     for i, node in enumerate(_nodes(document)):
         path: Path = (*_AT, "nodes", i)
         name = node.get("name") if isinstance(node, dict) else None
@@ -60,8 +60,8 @@ def check_names(source: Source, document: dict[str, Any], names: Names) -> None:
             called = node_names(name, _most(node.get("count"), names))
             for twice in sorted(set(called) & names.nodes):
                 if twice != name:
-                    found = f"a second node called '{twice}'"
-                    source.mistake((*path, "name"), found, "each name once")
+                    actual = f"a second node called '{twice}'"
+                    source.mistake((*path, "name"), actual, "each name once")
             names.nodes |= set(called)
             names.order += called
         _disk_names(source, path, node, called, names, factors)
@@ -91,8 +91,8 @@ def _disk_names(
             continue
         at = (*path, "disks", j, "name")
         if name == OF_STORE and names.store:
-            found = f"the disk name '{name}' with a shared store, whose directory is {{{name}}}"
-            source.mistake(at, found, "a name of its own")
+            actual = f"the disk name '{name}' with a shared store, whose directory is {{{name}}}"
+            source.mistake(at, actual, "a name of its own")
         elif name in BUILT_IN or name.lower() in factors:
             what = "a factor" if name.lower() in factors else "reserved"
             source.mistake(at, f"the disk name '{name}', which is {what} too", "a name of its own")
@@ -162,9 +162,9 @@ def _time_scales(source: Source, path: Path, disk: dict[str, Any], names: Names)
     keys = list(dict.fromkeys(key for levels, profile in of_disk for key in (*levels, profile)))
     for key in scales:
         if key not in keys:
-            found = f"'{key}', which is no profile of this disk"
+            actual = f"'{key}', which is no profile of this disk"
             expected = f"{listed(keys)}{suggestion(key, keys)}"
-            source.mistake((*path, "time_scale", key), found, expected, key=True)
+            source.mistake((*path, "time_scale", key), actual, expected, key=True)
     for levels, profile in of_disk:
         if entry(scales, levels, profile) is None:
             source.mistake(
@@ -271,7 +271,7 @@ def _profile(source: Source, path: Path, name: str, base_dir: FilePath, profiles
     except BadInput as error:
         ready = ready_names()
         expectation = f"a ready profile ({listed(ready)}) or a JSON file next to the study"
-        found = f"the profile '{name}', which does not exist"
+        actual = f"the profile '{name}', which does not exist"
         if not str(error).startswith("no profile"):
-            found = f"the profile '{name}' ({error})"
-        source.mistake(path, found, f"{expectation}{suggestion(name, ready)}")
+            actual = f"the profile '{name}' ({error})"
+        source.mistake(path, actual, f"{expectation}{suggestion(name, ready)}")

@@ -168,7 +168,7 @@ Kind = Annotated[
 
 
 class BudgetFile(Part):
-    """What a study may cost."""
+    """Limits of the cost of a study."""
 
     runs: int | None = Field(None, ge=2, description="Runs at most, replicates included.")
     hours: float | int | None = Field(
@@ -177,7 +177,7 @@ class BudgetFile(Part):
 
 
 class PilotFile(Part):
-    """How much runs of one treatment varied."""
+    """Variation between runs of one treatment."""
 
     variation: Share = Field(
         description="Standard deviation of the runs, in percent of their mean."
@@ -218,7 +218,7 @@ class SequentialFile(Part):
 
 
 class LimitsFile(Part):
-    """What the study may take; one that reaches a limit ends with what it has."""
+    """Limits of a study; one that reaches a limit ends with the results so far."""
 
     runs: int | None = Field(None, ge=1, le=1_000_000, description="Runs, repeated ones included.")
     time: PositiveDuration | None = Field(
@@ -233,7 +233,7 @@ class LimitsFile(Part):
 
 
 class RetryFile(Part):
-    """How often a run is made again, by what makes it invalid; decided before its responses are read."""
+    """Repetitions of an invalid run, by the reason; decided before its responses are read."""
 
     state: int = Field(
         1,
@@ -258,7 +258,7 @@ class RetryFile(Part):
 
 
 class OutliersFile(Part):
-    """From where on a run is flagged as far from the others. It is kept; both analyses are told."""
+    """Threshold from which a run is flagged as an outlier. It is kept; both analyses are reported."""
 
     mads: Finite = Field(
         14.826,
@@ -274,7 +274,7 @@ class OutliersFile(Part):
 
 
 class DesignFile(Part):
-    """Which treatments are run, how often, in which order."""
+    """Treatments to run, replicates, and order."""
 
     kind: Kind | None = Field(
         None,
@@ -329,7 +329,7 @@ class DesignFile(Part):
 
 
 class QuickFile(Part):
-    """What `--quick` puts in place of the workload's own."""
+    """Values that `--quick` uses instead of the workload's own."""
 
     prepare: Text | None = Field(None, description="Shorter preparation.")
     command: Text | None = Field(None, description="Shorter command.")
@@ -344,7 +344,7 @@ def _port(value: Any) -> Any:
 
 
 class ReadyFile(Part):
-    """How a service shows that it is up; one of these."""
+    """Sign that a service is up; one of these."""
 
     port: Annotated[int, BeforeValidator(_port)] | None = Field(
         None, description="A TCP port of the node on which somebody listens."
@@ -397,7 +397,7 @@ class HooksFile(Part):
 
 
 class WorkloadFile(Part):
-    """What is run."""
+    """The workload of a run."""
 
     command: Text = Field(description="Shell command (template) that is measured.")
     prepare: Text | None = Field(
@@ -444,7 +444,7 @@ class TextFile(Part):
 
     @property
     def kind(self) -> str:
-        """How it is found: a row of `penstock.plugins.RESPONSE_KINDS`."""
+        """Kind of the response: a row of `penstock.plugins.RESPONSE_KINDS`."""
         return str(type(self).model_fields["expression"].alias)
 
 
@@ -524,7 +524,7 @@ else:
 
 
 class DesireFile(Part):
-    """What values of a response are worth beside those of the others: `worst` and `best`, or a target."""
+    """Desirability of values of a response relative to other responses: `worst` and `best`, or a target."""
 
     worst: Finite | None = Field(None, description="From here on it is worth nothing.")
     best: Finite | None = Field(None, description="From here on it is worth all it can be.")
@@ -595,7 +595,7 @@ class TraceFile(Part):
 
 
 class _Observers(Part):
-    """What watches each run."""
+    """Observers of each run."""
 
     monitor: MonitorFile | None = Field(
         MonitorFile.model_validate({}), description="Samples of the host and the run; null: none."
@@ -608,7 +608,7 @@ class _Observers(Part):
     )
 
     def others(self) -> dict[str, dict[str, Any]]:
-        """What is said of those that other packages add."""
+        """Settings of observers that other packages add."""
         added = set(type(self).model_fields) - set(_Observers.model_fields)
         values = {name: getattr(self, name) for name in sorted(added)}
         return {name: settings for name, settings in values.items() if settings is not None}
@@ -717,13 +717,13 @@ class StudyFile(Part):
     factors: dict[str, FactorFile] = Field(min_length=1, description="What is varied.")
     design: DesignFile = Field(
         DesignFile.model_validate({}),
-        description="Which treatments are run, how often, in which order.",
+        description="Treatments to run, replicates, and order.",
     )
-    platform: PlatformFile = Field(description="What the workload runs on.")
-    workload: WorkloadFile = Field(description="What is run.")
+    platform: PlatformFile = Field(description="The platform of the workload.")
+    workload: WorkloadFile = Field(description="The workload of a run.")
     responses: dict[str, ResponseFile] = Field(min_length=1, description="What is measured.")
     observers: ObserversFile = Field(
-        ObserversFile.model_validate({}), description="What watches each run."
+        ObserversFile.model_validate({}), description="Observers of each run."
     )
     settle: SettleFile = Field(
         SettleFile.model_validate({}), description="The state that each run starts from."

@@ -239,8 +239,8 @@ def _design(file: StudyFile) -> DesignSpec:
         noise=noise,
         noise_from=noise_from,
         forbidden=tuple(
-            {name: level_names(levels) for name, levels in said.items()}
-            for said in design.forbidden
+            {name: level_names(levels) for name, levels in combination.items()}
+            for combination in design.forbidden
         ),
         purpose=design.purpose,
         budget_runs=design.budget.runs if design.budget else None,

@@ -68,7 +68,7 @@ def templates(
     if not isinstance(text, str):
         return None
     try:
-        found = names_in(text)
+        referenced = names_in(text)
     except LoneBrace as brace:
         names.used |= {f for f in names.factors if f"{{{f}}}" in text}
         source.mistake_in(
@@ -79,16 +79,16 @@ def templates(
         )
         return None
     good = True
-    for name in found:
+    for name in referenced:
         if name in names.factors:
             names.used.add(name)
             if names.is_part(name) and (disks or name_alone(text) != name):
-                found_there = f"the factor '{name}', whose levels are mappings or lists"
-                source.mistake_in(path, f"{{{name}}}", found_there, "a factor of texts or numbers")
+                actual = f"the factor '{name}', whose levels are mappings or lists"
+                source.mistake_in(path, f"{{{name}}}", actual, "a factor of texts or numbers")
                 good = False
         elif not _names_for(source, path, name, names, disks=disks, on=on):
             good = False
-    return [n for n in found if n in names.factors] if good else None
+    return [n for n in referenced if n in names.factors] if good else None
 
 
 def _names_for(

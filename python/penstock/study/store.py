@@ -37,8 +37,8 @@ def check_store(source: Source, path: Path, platform: PlatformFile) -> None:
     for key in ("stripe", "replicas"):
         value = getattr(store, key)
         if value is not None and int(value) > storage:
-            found = f"{value} on {storage} storage node{'s' * (storage != 1)}"
-            source.mistake((*path, key), found, f"at most {storage}")
+            actual = f"{value} on {storage} storage node{'s' * (storage != 1)}"
+            source.mistake((*path, key), actual, f"at most {storage}")
 
 
 def deployment_of(platform: PlatformFile) -> Deployment | None:

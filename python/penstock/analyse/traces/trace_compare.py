@@ -141,7 +141,7 @@ class Run:
         for row in self.files.values():
             row["path"] = self._of_its_disk(row.get("path"))
         self.first_of = first_of_path({number: row["path"] for number, row in self.files.items()})
-        best = of_best_basis(self.tables.whole_verdicts)
+        best = of_best_basis(self.tables.overall_verdicts)
         verdicts = sorted(best, key=lambda row: row.requests)
         #: of the files of a path the verdict on the one with most requests
         self.classes = {(self._first(row.file_id), row.direction): row for row in verdicts}

@@ -87,7 +87,7 @@ class TracedRun(TraceTables):
     def _timed(self) -> list[Verdict]:
         """The verdicts, where they say how long the calls took."""
         timed = self.has("patterns", "time_ns") or self.has("patterns", "evidence")
-        return self.whole_verdicts if timed else []
+        return self.overall_verdicts if timed else []
 
     @cached_property
     def device(self) -> dict[tuple[int, str], Verdict]:
@@ -108,7 +108,7 @@ class TracedRun(TraceTables):
     def _of_first(self) -> dict[int, list[Verdict]]:
         """The verdicts by the first file of their path, those with most requests first."""
         by_file: dict[int, list[Verdict]] = {}
-        for row in self.whole_verdicts:
+        for row in self.overall_verdicts:
             by_file.setdefault(self.first_of.get(row.file_id, row.file_id), []).append(row)
         return by_file
 

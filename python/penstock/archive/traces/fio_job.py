@@ -161,7 +161,7 @@ def _job(
     ]
     verdicts = {
         (counts.first_of.get(row.file_id, row.file_id), row.direction): row
-        for row in sorted(of_best_basis(rows.whole_verdicts), key=lambda row: row.requests)
+        for row in sorted(of_best_basis(rows.overall_verdicts), key=lambda row: row.requests)
     }
     file_ends: dict[int, int] = {}
     for number, end in ends.items():

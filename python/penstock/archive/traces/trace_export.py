@@ -17,7 +17,7 @@ from penstock.archive.traces.fio_job import JobCounts, write_jobs
 from penstock.archive.traces.trace_tables import EVENT_COLUMNS, TraceTables
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import TRACE_EXPORTERS
-from penstock.writing import whole_folder
+from penstock.writing import atomic_folder
 
 _native: Any = importlib.import_module("penstock._native")
 
@@ -44,7 +44,7 @@ def write_file(target: Path, write: Callable[[Path], Counts]) -> Counts:
     """Write `target`, and the files that `write` leaves with it; gives them with its counts."""
     if target.is_dir():
         raise BadInput(f"-o: {target} is a directory; expected a file")
-    with whole_folder(target.absolute().parent) as draft:
+    with atomic_folder(target.absolute().parent) as draft:
         counts = write(draft / target.name)
         names = sorted(p.name for p in draft.iterdir())
     return {"files": [str(target.parent / name) for name in names], **counts}
@@ -92,7 +92,7 @@ def fio(rows: TraceTables, target: Path, part_bytes: int) -> Counts:
             f"-o: {target} exists already; expected a directory to be made, or an empty one"
         )
     counts = JobCounts(rows)
-    with whole_folder(target) as draft:
+    with atomic_folder(target) as draft:
         written = write_events("fio", rows, 0, draft, counts)
         write_jobs(draft, rows, counts, written)
         names = sorted(str(p.relative_to(draft)) for p in draft.rglob("*") if p.is_file())

@@ -209,7 +209,7 @@ class TraceTables:
         return sorted(rows, key=lambda row: -row.requests)
 
     @cached_property
-    def whole_verdicts(self) -> list[Verdict]:
+    def overall_verdicts(self) -> list[Verdict]:
         """Verdicts on all threads and the complete run."""
         if self._patterns is None:
             return []

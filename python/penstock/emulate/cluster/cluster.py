@@ -222,12 +222,12 @@ class Cluster:
         if name is None and len(clusters) == 1:
             name = next(iter(clusters))
         if name is None and not clusters and (dead := abandoned()):
-            raise BadInput("\n".join(failure.words for failure in dead.values()))
+            raise BadInput("\n".join(failure.message for failure in dead.values()))
         if name is None:
             names = ", ".join(clusters) or "none"
             raise BadInput(f"which cluster? There are {names}" if clusters else "no cluster is up")
         if name not in clusters and (failure := abandoned().get(name)) is not None:
-            raise BadInput(failure.words)
+            raise BadInput(failure.message)
         if name not in clusters:
             raise BadInput(f"no cluster {name} is up; there are {', '.join(clusters) or 'none'}")
         cluster = cls(name, clusters[name], outlive=True)

@@ -36,7 +36,7 @@ from penstock.host.processes.processes import TOKEN_VARIABLE, Identity
 from penstock.spec.check_cluster import check_cluster
 from penstock.spec.cluster import ClusterSpec, Event
 from penstock.state import runtime_dir
-from penstock.writing import write_whole
+from penstock.writing import write_atomic
 
 #: how often memory above a soft limit is pressed where the kernel does not do so itself
 _PRESS_EVERY_S = 0.2
@@ -290,7 +290,7 @@ class Supervisor:
             "socket": self._config["socket"],
             "standing": bool(self._config.get("outlive_owner")),
         }
-        write_whole(self._registered(name), json.dumps(about))
+        write_atomic(self._registered(name), json.dumps(about))
 
     def _poke(self) -> None:
         with contextlib.suppress(BlockingIOError):

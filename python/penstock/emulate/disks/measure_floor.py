@@ -24,7 +24,7 @@ from penstock.errors import PenstockError
 from penstock.host.cgroups.busy import current_share
 from penstock.host.journal.directories import make_directory, remove_directory
 from penstock.host.journal.journal import Journal
-from penstock.writing import write_whole
+from penstock.writing import write_atomic
 
 native: Any = importlib.import_module("penstock._native")
 
@@ -71,7 +71,7 @@ def host_floor(journal: Journal | None = None, *, refresh: bool = False) -> Host
             floor = replace(floor, io_uring=replace(_measure(journal, IO_URING), **conditions))
     if stored is not None:
         floor = _best(floor, stored)
-    write_whole(record_path(), json.dumps({**record_key(), **asdict(floor)}))
+    write_atomic(record_path(), json.dumps({**record_key(), **asdict(floor)}))
     return floor
 
 

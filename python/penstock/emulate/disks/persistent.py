@@ -32,7 +32,7 @@ from penstock.profile.load import load_profile
 from penstock.profile.model import StorageProfile
 from penstock.spec.cluster import Event
 from penstock.state import closed, runtime_dir
-from penstock.writing import write_whole
+from penstock.writing import write_atomic
 
 if TYPE_CHECKING:
     from penstock.analyse.fidelity.fidelity_path import Vague
@@ -375,7 +375,7 @@ def _remember(daemon: Daemon) -> None:
     identity = Identity.of(daemon.pid)
     assert identity is not None
     facts = {**vars(identity), "socket": str(daemon.socket_path)}
-    write_whole(_state_file(), json.dumps(facts))
+    write_atomic(_state_file(), json.dumps(facts))
 
 
 def _running() -> Daemon | None:

@@ -27,7 +27,7 @@ from penstock.errors import BadInput, PenstockError, Refused
 from penstock.host.journal.journal import Entry, Journal, new_token
 from penstock.host.processes.processes import TOKEN_VARIABLE, Identity
 from penstock.state import closed, runtime_dir
-from penstock.writing import write_whole
+from penstock.writing import write_atomic
 
 KINDS = ("disk", "relay", "tracer", "layers", "sampler", "nodes", "tags", "collect", "record")
 _READY_WITHIN_S = 60.0
@@ -203,7 +203,7 @@ def start_daemon(
         raise PenstockError(f"{socket_path}: too long for a socket's path (107 bytes)")
     entry = journal.plan("process", f"penstock-{kind}", run=run, token=token)
     try:
-        write_whole(settings, json.dumps(config))
+        write_atomic(settings, json.dumps(config))
         log.touch(mode=0o600)
     except (OSError, PenstockError):
         settings.unlink(missing_ok=True)

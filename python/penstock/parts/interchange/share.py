@@ -36,7 +36,7 @@ from penstock.archive.selection import Selection
 from penstock.errors import BadInput, PenstockError, printable
 from penstock.parts.interchange.crate import Part, crate
 from penstock.text import duration
-from penstock.writing import whole_file
+from penstock.writing import atomic_file
 
 SUFFIX = ".tar.zst"
 HOW_TO_OPEN = "`tar xf` gives {name}/README.md"
@@ -85,7 +85,7 @@ def pack(
     moment = max(
         (int(m.get("times", {}).get("end_realtime_ns") or 0) for m in manifests), default=0
     )
-    with whole_file(target) as draft:
+    with atomic_file(target) as draft:
         _write(draft, name, files, own, sums, moment // 10**9)
         size = draft.stat().st_size
     total = sum(sizes.values())

@@ -1,4 +1,4 @@
-"""Conformance of receivers: what was sent is stored, refused by reason, or outside of the experiment.
+"""Conformance of receivers: points sent are stored, refused with a reason, or outside of the experiment.
 
     def send(receiver):
         post(receiver.address, …)
@@ -6,9 +6,9 @@
 
     check_receiver(InfluxReceiver, {"port": 0}, send)
 
-For every series, points that were sent = `stored` + `outside` + `without_value` + `duplicate` + those that
-had to be refused; over all, those that were refused are counted by their reasons, and so are messages. It
-holds for whatever takes points, also for what polls them: then `send` shows them.
+For every series, points sent = `stored` + `outside` + `without_value` + `duplicate` + points that had to be
+refused; refused points and messages are counted by reason. This also applies to collectors that poll: then
+`send` serves the points.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from penstock.parts.monitoring.experiments.points import canonical_labels
 from penstock.parts.monitoring.experiments.recorded import Recorded, recorded
 from penstock.parts.monitoring.experiments.spool import Spool
 
-#: reasons of points that came without a value: they are of their series, and counted there, too
+#: reasons of points without a value, which are also counted in their series
 NO_VALUE = ("not finite", "stale")
 _NAME = "it"
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A point as it was sent; `has_value` where its value is one.
+    """A point as it was sent; `has_value`: it has a valid value.
 
-    `refused`: the reason for which it has to be refused, empty where it has to be taken: also outside of the
-    experiment, and where another of its time comes later.
+    `refused`: the reason for which it has to be refused, empty if it has to be accepted, which includes
+    points outside of the experiment, and points with a later one of the same time.
     """
 
     metric: str
@@ -51,7 +51,7 @@ class Sent:
 
 @dataclass
 class Ledger:
-    """What was sent: points, and messages that had to be refused as a whole, by reason."""
+    """Points sent, and numbers of messages that had to be refused completely, by reason."""
 
     points: Sequence[Sent] = ()
     messages: Mapping[str, int] = field(default_factory=dict)
@@ -62,9 +62,9 @@ def check_receiver(
     settings: Mapping[str, Any],
     send: Callable[[Any], Ledger],
 ) -> Recorded:
-    """A receiver from its start to its end, with an experiment's spool; gives what it recorded.
+    """Run a receiver from start to stop with an experiment's spool; returns the recorded tables.
 
-    AssertionError where the account does not balance.
+    Raises AssertionError if the counts do not balance.
     """
     with tempfile.TemporaryDirectory(prefix="penstock-receiver-") as place:
         spool = Spool.create(Path(place) / "spool")
@@ -73,16 +73,16 @@ def check_receiver(
         with Collecting({_NAME: collector}, spool.hold(_NAME)) as collecting:
             ledger = send(collector)
         end_ns = time.time_ns()
-        made = recorded(spool.batches(), start_ns, end_ns)
-    check_balance(ledger, made, collecting.receipts[_NAME], (start_ns, end_ns))
-    return made
+        tables = recorded(spool.batches(), start_ns, end_ns)
+    check_balance(ledger, tables, collecting.receipts[_NAME], (start_ns, end_ns))
+    return tables
 
 
 def check_balance(
-    ledger: Ledger, made: Recorded, receipt: Receipt, window: tuple[int, int]
+    ledger: Ledger, tables: Recorded, receipt: Receipt, window: tuple[int, int]
 ) -> None:
-    """Holds what was recorded, and the receipt, against what was sent. AssertionError where they differ."""
-    rows = {(r["metric"], r["labels"]): r for r in made.series.to_pylist()}
+    """Compare recorded tables and receipt with the points sent. Raises AssertionError if they differ."""
+    rows = {(r["metric"], r["labels"]): r for r in tables.series.to_pylist()}
     taken: dict[tuple[str, str], list[Sent]] = {}
     for point in ledger.points:
         if not point.refused:
@@ -91,15 +91,15 @@ def check_balance(
     for name, points in taken.items():
         assert name in rows, f"{name}: {len(points)} points were sent, and there is no such series"
     for name, row in rows.items():
-        _check_series(str(name), taken.get(name, []), row, made, window)
-    _check_refused(ledger, made, receipt, sum(r["without_value"] for r in rows.values()))
+        _check_series(str(name), taken.get(name, []), row, tables, window)
+    _check_refused(ledger, tables, receipt, sum(r["without_value"] for r in rows.values()))
 
 
 def _check_series(
     name: str,
     sent: Sequence[Sent],
     row: Mapping[str, Any],
-    made: Recorded,
+    tables: Recorded,
     window: tuple[int, int],
 ) -> None:
     parts = {k: row[k] for k in ("stored", "outside", "without_value", "duplicate")}
@@ -114,24 +114,26 @@ def _check_series(
         "duplicate": len(sent) - len(last),
     }
     assert parts == expected, f"{name}: found {parts}; expected {expected}"
-    series = np.asarray(made.points["series_id"].combine_chunks(), np.int64)
+    series = np.asarray(tables.points["series_id"].combine_chunks(), np.int64)
     there = int((series == row["series_id"]).sum())
     assert there == parts["stored"] + parts["outside"], f"{name}: {there} rows of points, {parts}"
 
 
-def _check_refused(ledger: Ledger, made: Recorded, receipt: Receipt, without_value: int) -> None:
+def _check_refused(ledger: Ledger, tables: Recorded, receipt: Receipt, without_value: int) -> None:
     refused = Counter(point.refused for point in ledger.points if point.refused)
-    said = Counter({why: n for why, n in receipt.refused.items() if n})
-    of_no_value = sum(said.pop(why, 0) for why in NO_VALUE)
-    assert said == refused, f"refused: found {dict(said)}; expected {dict(refused)}"
+    reported = Counter({why: n for why, n in receipt.refused.items() if n})
+    of_no_value = sum(reported.pop(why, 0) for why in NO_VALUE)
+    assert reported == refused, f"refused: found {dict(reported)}; expected {dict(refused)}"
     assert of_no_value >= without_value, f"{of_no_value} without a value, {without_value} in series"
     messages = Counter(dict(ledger.messages))
-    told = receipt.refused_messages
-    assert told == messages, f"messages: found {dict(told)}; expected {dict(messages)}"
+    reported_messages = receipt.refused_messages
+    assert reported_messages == messages, (
+        f"messages: found {dict(reported_messages)}; expected {dict(messages)}"
+    )
     parts = receipt.stored + receipt.refused.total()
     assert receipt.received == parts, f"received {receipt.received}, stored and refused {parts}"
     gaps: dict[str, Counter[str]] = {"refused": Counter(), "refused-messages": Counter()}
-    for gap in made.gaps.to_pylist():
+    for gap in tables.gaps.to_pylist():
         if gap["kind"] in gaps:
             gaps[gap["kind"]][gap["detail"].partition(": ")[0]] += gap["missing"]
     stored = Counter({w: n for w, n in receipt.refused.items() if n and w != "duplicate"})

@@ -27,7 +27,7 @@ from penstock.parts.stores.watch_client import ask_watch, start_watch, stop_watc
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.cluster import ClusterSpec
 from penstock.spec.store import Extent, Roles, StoreSpec, Support, refused
-from penstock.writing import write_whole
+from penstock.writing import write_atomic
 
 Progress = Callable[[str, int, int], None]
 #: bytes that must come back from another node before a store counts as up
@@ -155,7 +155,7 @@ class Store:
     def _keep(self) -> None:
         """Writes down what a later command needs, among the cluster's files: it goes with them."""
         about = {"spec": asdict(self.spec), "roles": asdict(self.roles), "state": self.state}
-        write_whole(_path(self.cluster), json.dumps(about))
+        write_atomic(_path(self.cluster), json.dumps(about))
 
     def _site(self) -> Site:
         nodes = self.cluster.nodes

@@ -108,7 +108,7 @@ def files(run: TracedRun, gathered: Gathered | None) -> dict[str, Any]:
 def _judged(run: TracedRun) -> list[_Row]:
     """Paths that have verdicts: calls, bytes and time of all files, class and sentence of the largest."""
     rows: dict[tuple[int, str, str], _Row] = {}
-    for verdict in run.whole_verdicts:  # most requests first
+    for verdict in run.overall_verdicts:  # most requests first
         if verdict.basis == "device":
             continue
         first = run.first_of.get(verdict.file_id, verdict.file_id)
@@ -146,7 +146,7 @@ def _of_flushes(row: _Row) -> dict[str, Any]:
 
 def _unjudged(run: TracedRun, totals: dict[int, Totals]) -> list[_Row]:
     """Files that have events and no verdict: an old or foreign run."""
-    judged = (r.file_id for r in run.whole_verdicts if r.basis != "device")
+    judged = (r.file_id for r in run.overall_verdicts if r.basis != "device")
     judged_files = {run.first_of.get(number, number) for number in judged}
     return [
         _Row(
@@ -295,7 +295,7 @@ def evidence(run: TracedRun, drawings: list[Drawing]) -> list[dict[str, Any]]:
 def _most_time(run: TracedRun) -> list[int]:
     """The judged files with most time, those of almost none left out."""
     spent: dict[int, int] = {}
-    for row in run.whole_verdicts:
+    for row in run.overall_verdicts:
         if row.kind != "insufficient":
             spent[row.file_id] = spent.get(row.file_id, 0) + row.time_ns
     worth = WORTH_A_LOOK * sum(spent.values())

@@ -29,7 +29,7 @@ from penstock.errors import PenstockError
 from penstock.host.cgroups.cgroup import create_run_cgroup
 from penstock.host.journal.journal import Journal
 from penstock.host.processes.daemon import Daemon, start_daemon
-from penstock.writing import write_whole
+from penstock.writing import write_atomic
 
 _RECORD = "trace-cost.json"
 ROUNDS = 6  # the range of six differences holds their median with 1 - 2 / 2**6 = 97 %
@@ -148,7 +148,7 @@ def cost_of(
         document = dict(json.loads((state_dir / _RECORD).read_text()))
     with contextlib.suppress(PenstockError):  # a cost that cannot be recorded is measured again
         text = json.dumps(document | {_key(mode): asdict(cost)}, indent=1)
-        write_whole(state_dir / _RECORD, text)
+        write_atomic(state_dir / _RECORD, text)
     return cost
 
 

@@ -57,7 +57,7 @@ def command(
     from penstock.parts.conformity.measured_rows import read_measured
     from penstock.parts.conformity.report import document, gain_lines, lines
     from penstock.parts.conformity.what_if import what_if
-    from penstock.writing import check_target, write_whole
+    from penstock.writing import check_target, write_atomic
 
     if junit is not None:
         check_target(junit)
@@ -67,7 +67,7 @@ def command(
     steps = diagnose(expectation, measured, results)
     gains = [] if changed is None else what_if(_expectation(changed, None, None), results)
     if junit is not None:
-        write_whole(junit, junit_xml(expectation.name, results, causes(steps)))
+        write_atomic(junit, junit_xml(expectation.name, results, causes(steps)))
     if as_json:
         print(
             json.dumps(

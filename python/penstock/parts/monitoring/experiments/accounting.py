@@ -1,12 +1,11 @@
-"""What of a series is there and what is missing: how many points it should have, its holes, and the verdict.
+"""Completeness of a series: the number of points expected, its gaps, and the verdict.
 
-A series of times is held against the interval that its source told, else against one that is inferred from
-its points; with neither it is `unknown` how complete it is. It is looked at from when its first point was due
-(`Account.since_ns`) to when its collector was stopped: the experiment's marks, where nobody told.
+A series of times is compared with the interval that its source declared, else with one inferred from its
+points; with neither, its completeness is `unknown`. The comparison begins when the first point was due
+(`Account.since_ns`) and ends when the collector was stopped; the defaults are the experiment's marks.
 
-A point outside of the experiment is not lost: it came, with a time that is not the experiment's. So is one
-that came without a value. What a source refused is no series' loss, as nobody can say which it would have
-been in.
+Points outside of the experiment, and points without a value, are not lost: they arrived. Refused points are
+not counted as losses of a series, because theirs is unknown.
 """
 
 from __future__ import annotations
@@ -24,27 +23,28 @@ from penstock.parts.monitoring.experiments.points import Account, Event
 Ints = npt.NDArray[np.int64]
 Gap = dict[str, Any]
 
-#: a series is complete with so many of its points, and no gap over so many intervals
+#: least share of the expected points of a complete series
 COMPLETE_SHARE = 0.99
-#: of so many points one may be missing
+#: one point may be missing from this number of expected points on
 FEWEST = 10
+#: longest gap of a complete series [intervals]
 LONGEST_GAP = 5
 #: version of these rules
 RULES = 3
-#: a hole between two points is a gap from so many intervals on
+#: least distance of two points with a gap between them [intervals]
 _GAP = 1.5
-#: points from which on an interval is inferred, the share of their spacings that must be near the median, and
-#: how near that is
+#: an interval is inferred from this number of points on, if this share of their spacings is within this
+#: fraction of the median
 LEAST_POINTS, _ALIKE, _NEAR = 10, 0.5, 0.25
-#: a collector that takes longer to begin, or is gone for longer before the end, was away [ns]
+#: a collector that starts later than this, or stops earlier than this before the end, was away [ns]
 AWAY_NS = 5_000_000_000
 
 
 @dataclass(frozen=True)
 class Life:
-    """When a source was at work [ns since 1970 UTC]: `since` its first poll was due, `until` it was stopped.
+    """Working time of a source [ns since 1970 UTC], from its first due poll to its stop.
 
-    `start_ns` and `end_ns` are the experiment's marks, `off` when it was switched off.
+    `start_ns` and `end_ns` are the experiment's marks, `off` the stretches in which it was switched off.
     """
 
     start_ns: int
@@ -52,35 +52,35 @@ class Life:
     since_ns: int
     until_ns: int
     off: Sequence[tuple[int, int, Event]] = ()
-    #: when its collector polled, though the experiment had not begun or had ended
+    #: first and last poll of its collector, also before and after the experiment
     polled: tuple[int, int] | None = None
 
     @classmethod
     def of(cls, events: Sequence[Event], start_ns: int, end_ns: int) -> Life:
-        """By what a source told."""
-        told = sorted(
+        """The life of a source by its events `starting` and `ending`."""
+        bounds = sorted(
             (e.utc_ns if e.kind == "ending" else e.end_utc_ns or e.utc_ns, e.kind)
             for e in events
             if e.kind in ("starting", "ending")
         )
         first, last = start_ns, end_ns
-        if told and told[0][1] == "starting":
-            first = told[0][0]
-        if told and told[-1][1] == "ending":
-            last = told[-1][0]
+        if bounds and bounds[0][1] == "starting":
+            first = bounds[0][0]
+        if bounds and bounds[-1][1] == "ending":
+            last = bounds[-1][0]
         since, until = max(start_ns, first), min(end_ns, last)
         off = _stretches(events, end_ns)
         return cls(start_ns, end_ns, since, until, off, (first, last))
 
     def astray(self, places: Ints) -> Ints:
-        """Those of some times that are neither of the experiment nor of its collector's polls around it."""
+        """Times outside of both the experiment and its collector's polls around it."""
         first, last = self.polled or (self.start_ns, self.end_ns)
         low = min(self.start_ns, first) - AWAY_NS
         high = max(self.end_ns, last) + AWAY_NS
         return places[(places < low) | (places > high)]
 
     def off_ns(self, low: int, high: int, account: Account) -> int:
-        """How much of a stretch of time a series was switched off."""
+        """Time within a stretch in which a series was switched off [ns]."""
         total = 0
         for start, end, event in self.off:
             if event.metric in (None, account.metric) and event.labels in (None, account.labels):
@@ -88,7 +88,7 @@ class Life:
         return total
 
     def off_kind(self, low: int, high: int, account: Account) -> str:
-        """`stale` where a series ended by itself in a stretch of time, else `disabled`."""
+        """`stale` if the series only ended by itself within a stretch of time, else `disabled`."""
         kinds = {
             event.kind
             for start, end, event in self.off
@@ -100,10 +100,10 @@ class Life:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Of one series: its interval and where that is from (`told`, `inferred`, or empty), its expected points,
-    those that are missing in its gaps, and the verdict. `astray_ns`: about how far its times are from the
-    experiment, where they are of another clock: above 0 ahead of it."""
+class Evaluation:
+    """Evaluation of one series: its interval and the origin of that (`told`, `inferred`, or empty), expected
+    points, points missing in its gaps, and the verdict. `astray_ns`: approximate offset of its times from the
+    experiment, if they are of another clock; positive if they are ahead."""
 
     interval_ns: int | None
     interval_from: str
@@ -115,25 +115,25 @@ class Judged:
     astray_ns: int | None = None
 
 
-def judge(account: Account, places: Ints, sequence: bool, life: Life, holes: int) -> Judged:
-    """A series by its places, indices or times [ns], with those of points without a value; `holes`: stretches
-    of batches that never came."""
+def evaluate(account: Account, places: Ints, sequence: bool, life: Life, holes: int) -> Evaluation:
+    """Evaluate a series by its places, indices or times [ns], including points without a value; `holes`:
+    number of stretches of missing batches."""
     stored = len(places)
     if sequence:
-        made = max(int(places[-1]) + 1, account.produced or 0)
+        produced = max(int(places[-1]) + 1, account.produced or 0)
         gaps = _of_sequence(places, account.produced)
         lost = sum(g["missing"] for g in gaps)
-        said = verdict(stored, made, 0, None, holes)
-        return Judged(account.interval_ns, _from(account), made, lost, 0, said, gaps)
+        result = verdict(stored, produced, 0, None, holes)
+        return Evaluation(account.interval_ns, _from(account), produced, lost, 0, result, gaps)
     inside = places[(places >= life.start_ns) & (places <= life.end_ns)]
     astray = life.astray(places)
     step, origin = account.interval_ns, _from(account)
     if step is None and account.expected is None and not account.free:
         step = inferred_interval(inside)
         origin = "inferred" if step else ""
-    told = account.expected
-    # what the collector polled before and after counts as its own count does
-    there = len(inside) if told is None else stored - len(astray)
+    declared = account.expected
+    # the declared count includes polls before and after the experiment
+    there = len(inside) if declared is None else stored - len(astray)
     if step is None:
         gaps = _without_interval(account, there, life)
         longest = 0
@@ -148,23 +148,23 @@ def judge(account: Account, places: Ints, sequence: bool, life: Life, holes: int
             default=0,
         )
     lost = sum(g["missing"] for g in gaps if g["kind"] == "lost")
-    due = None if step is None and told is None else there + lost
-    said = verdict(there, due, longest, step, holes)
+    due = None if step is None and declared is None else there + lost
+    result = verdict(there, due, longest, step, holes)
     if stored and not len(inside):
-        said = "unusable"
+        result = "unusable"
     ahead = int((astray > life.end_ns).sum())
     if ahead and ahead > (1 - COMPLETE_SHARE) * stored:
-        # their clock is not that of the experiment, and so are the others' times not
-        said = worst((said, "partial"))
-    # what lies outside is not lost, too
-    spare = stored - len(inside) if told is None else len(astray)
+        # their clock is not that of the experiment, so the times of the others are wrong, too
+        result = worst((result, "partial"))
+    # points outside of the experiment are not lost, too
+    spare = stored - len(inside) if declared is None else len(astray)
     apart = len(astray) if step is None else min(spare, _apart(places, inside, astray, step))
     explained = _explain(gaps, spare, apart, inside, life)
     gaps = [g for g in gaps if g["missing"] or g["kind"] in ("disabled", "stale")]
     lost -= explained
     expected = None if due is None else due - there + len(inside)
-    return Judged(
-        step, origin, expected, lost, longest if lost else 0, said, gaps, _astray_ns(astray, life)
+    return Evaluation(
+        step, origin, expected, lost, longest if lost else 0, result, gaps, _astray_ns(astray, life)
     )
 
 
@@ -187,7 +187,9 @@ def _with_interval(
         most = max(0, account.expected - there)
         _limit(gaps, most)
         short = most - sum(g["missing"] for g in gaps)
-    elif short <= 1 + len(life.off):  # at an end of it, and of what was off, one may be due or not
+    elif short <= 1 + len(
+        life.off
+    ):  # at each end of it, and of a stretch off, one may be due or not
         short = 0
     if short:
         gaps.append(_somewhere(begin, end, short))
@@ -196,8 +198,11 @@ def _with_interval(
 
 
 def _explain(gaps: list[Gap], spare: int, apart: int, inside: Ints, life: Life) -> int:
-    """Takes points outside of the experiment from what is missing, nearest to an end of it first; gives how
-    many. A hole between points is explained only by the `apart` of them: the others have their own times."""
+    """Subtract points outside of the experiment from the missing points, nearest to an end of it first.
+
+    Returns the number subtracted. Only `apart` of them explain gaps between points: the others continue the
+    series beyond its ends.
+    """
     taken_of_all = 0
 
     def from_an_end(gap: Gap) -> int:
@@ -210,15 +215,15 @@ def _explain(gaps: list[Gap], spare: int, apart: int, inside: Ints, life: Life) 
 
     lost = [g for g in gaps if g["kind"] == "lost"]
     for gap in sorted(lost, key=lambda g: (between_points(g), from_an_end(g))):
-        left = (apart if between_points(gap) else spare) - taken_of_all
-        taken: int = max(0, min(left, gap["missing"]))
+        remaining = (apart if between_points(gap) else spare) - taken_of_all
+        taken: int = max(0, min(remaining, gap["missing"]))
         gap["missing"] -= taken
         taken_of_all += taken
     return taken_of_all
 
 
 def _apart(places: Ints, inside: Ints, astray: Ints, step: int) -> int:
-    """How many of the times that are astray do not go on from those within the experiment."""
+    """Number of astray times that do not continue those within the experiment."""
     if not len(inside):
         return len(astray)
     breaks = np.flatnonzero(np.diff(places) > LONGEST_GAP * step)
@@ -229,7 +234,7 @@ def _apart(places: Ints, inside: Ints, astray: Ints, step: int) -> int:
 
 
 def _astray_ns(astray: Ints, life: Life) -> int | None:
-    """About how far times are from the experiment: those that are on the side where most are."""
+    """Median offset from the experiment of the times on the side where most of them are [ns]."""
     if not len(astray):
         return None
     after = astray[astray > life.end_ns]
@@ -238,8 +243,8 @@ def _astray_ns(astray: Ints, life: Life) -> int | None:
 
 
 def inferred_interval(times: Ints) -> int | None:
-    """The median spacing of ten or more points [ns]; None where fewer than half are within a quarter of it:
-    what happens now and then is due at no time."""
+    """The median spacing of ten or more points [ns]; None if fewer than half are within a quarter of it, as
+    for irregular events."""
     if len(times) < LEAST_POINTS:
         return None
     spacing = np.diff(times)
@@ -255,7 +260,7 @@ def _from(account: Account) -> str:
 def verdict(
     stored: int, expected: int | None, longest_gap_ns: int, interval_ns: int | None, holes: int
 ) -> Verdict:
-    """`complete` from 99 % on, or with one of ten or more missing, where no gap is longer than five
+    """Verdict `complete` from 99 % on, or with one of ten or more missing, if no gap is longer than five
     intervals."""
     if stored == 0 or (stored < 2 and (expected or 0) >= 2):
         return "unusable"
@@ -272,8 +277,8 @@ def _without_interval(account: Account, there: int, life: Life) -> list[Gap]:
 
 
 def of_refusals(received: int, refused: int, messages: int) -> Verdict:
-    """What refused points and messages make of a source: `complete` where at least 99 % of its points were
-    stored and no message was refused, as nobody knows what was in that."""
+    """Verdict on a source that refused points or messages: `complete` if at least 99 % of its points were
+    stored and no message, whose content is unknown, was refused."""
     if not refused and not messages:
         return "complete"
     if not received:
@@ -300,46 +305,46 @@ def _of_sequence(places: Ints, produced: int | None) -> list[Gap]:
 def _of_times(
     inside: Ints, step: int, account: Account, life: Life, begin: int, end: int
 ) -> list[Gap]:
-    """Holes between points; before the first and after the last a point may be one interval away."""
+    """Gaps between points; the first and the last point may be one interval from the ends."""
     first, last = begin - step // 2 - 1, end + step // 2 - 1
     if len(inside):
         first, last = min(first, int(inside[0])), max(last, int(inside[-1]))
     around = np.concatenate([[first], inside, [last]])
     spacing = np.diff(around)
-    found: list[Gap] = []
+    gaps: list[Gap] = []
     for i in np.flatnonzero(spacing > _GAP * step):
         low, high = max(int(around[i]), begin), min(int(around[i + 1]), end)
         was_off, kind_off = life.off_ns(low, high, account), life.off_kind(low, high, account)
-        # on both sides of what was off a point may be one interval away
+        # on both sides of a stretch off a point may be one interval away
         missing = max(0, round((spacing[i] - was_off) / step) - (2 if was_off else 1))
-        # one that came late, and the next in time again: nothing is missing
+        # one point was late, and the next in time: nothing is missing
         if missing and i + 2 < len(spacing) and spacing[i + 1] < step / 2:
             missing -= 1
         kind = kind_off if was_off and missing == 0 else "lost"
-        found.append({"kind": kind, "start_utc_ns": low, "end_utc_ns": high, "missing": missing})
-    return found
+        gaps.append({"kind": kind, "start_utc_ns": low, "end_utc_ns": high, "missing": missing})
+    return gaps
 
 
 def _limit(gaps: list[Gap], most: int) -> None:
-    """Leaves no more missing than there are by the collector's own count: the longest holes first."""
+    """Limit the missing points to `most`, the collector's own count; the longest gaps have them first."""
     for gap in sorted(gaps, key=lambda g: g["start_utc_ns"] - g["end_utc_ns"]):
         gap["missing"] = min(gap["missing"], most)
         most -= gap["missing"]
 
 
 def _somewhere(begin: int, end: int, missing: int) -> Gap:
-    said = "points that are missing somewhere in between"
+    detail = "points that are missing somewhere in between"
     return {
         "kind": "lost",
         "start_utc_ns": begin,
         "end_utc_ns": end,
         "missing": missing,
-        "detail": said,
+        "detail": detail,
     }
 
 
 def _away(low: int, high: int, step: int, account: Account, life: Life) -> Gap | None:
-    """Before a collector began, or after it was gone, for long."""
+    """The gap before a late start or after an early stop of a collector."""
     missing = max(0, high - low - life.off_ns(low, high, account)) // step
     if not missing:
         return None
@@ -347,9 +352,9 @@ def _away(low: int, high: int, step: int, account: Account, life: Life) -> Gap |
 
 
 def _stretches(events: Sequence[Event], end_ns: int) -> list[tuple[int, int, Event]]:
-    """When something was switched off."""
-    found: list[tuple[int, int, Event]] = []
-    # one that a kill had told twice is one
+    """Stretches in which something was switched off."""
+    stretches: list[tuple[int, int, Event]] = []
+    # a killed collector may have reported one event twice
     for event in sorted(set(events), key=lambda e: e.utc_ns):
         if event.kind == "disabled":
             end = event.end_utc_ns
@@ -358,5 +363,5 @@ def _stretches(events: Sequence[Event], end_ns: int) -> list[tuple[int, int, Eve
                     e.utc_ns for e in events if e.kind == "enabled" and e.utc_ns >= event.utc_ns
                 ]
                 end = min(back, default=end_ns)
-            found.append((event.utc_ns, end, event))
-    return found
+            stretches.append((event.utc_ns, end, event))
+    return stretches

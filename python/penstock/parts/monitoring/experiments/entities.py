@@ -1,4 +1,4 @@
-"""What a sample's entity says: labels of the series that it comes to be."""
+"""Labels of a series from the entity of its samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One experiment: what is known of it, by its row of the catalogue or its live files; what it may have."""
+"""One experiment, from its row of the catalogue or its live files; limits of its tags and parameters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is known of one; times in ns since 1970 UTC. A run of a study is one, too."""
+    """An experiment, or a run of a study; times in ns since 1970 UTC."""
 
     name: str
     repeat: int
@@ -54,12 +54,12 @@ class Experiment:
 
     @property
     def running(self) -> bool:
-        """Whether it takes marks and points."""
+        """True if it accepts marks and points."""
         return self.state == "running"
 
     @property
     def by_hand(self) -> bool:
-        """Whether it was started as an experiment, not made as a run of a study."""
+        """True if it was started as an experiment, false for a run of a study."""
         return self.run_id == self.name
 
     @property
@@ -110,7 +110,7 @@ def row_of(experiment: Experiment, until_ns: int | None) -> dict[str, Any]:
 
 
 def of_row(row: Mapping[str, Any]) -> Experiment:
-    """That of a row, without phases and notes."""
+    """The experiment of a row of the catalogue, without phases and notes."""
     end = row["end_realtime_ns"]
     if end is None and row["wall_s"] is not None and row["start_realtime_ns"] is not None:
         end = row["start_realtime_ns"] + round(row["wall_s"] * 1e9)
@@ -132,7 +132,7 @@ def of_row(row: Mapping[str, Any]) -> Experiment:
 
 
 def of_head(head: Mapping[str, Any], lines: list[dict[str, Any]], live: Path) -> Experiment:
-    """That of live files: the head and the marks."""
+    """The experiment of live files: the head and the marks."""
     stop = next((line for line in lines if line["kind"] == "stop"), None)
     end = None if stop is None else stop["utc_ns"]
     return Experiment(
@@ -175,9 +175,9 @@ def phases_of(lines: Iterable[Mapping[str, Any]], end_ns: int | None) -> list[Ph
     return done
 
 
-def checked_tags(given: Iterable[str]) -> tuple[str, ...]:
-    """Each tag once. BadInput for too many, and for one that is none."""
-    tags = tuple(dict.fromkeys(given))
+def checked_tags(raw: Iterable[str]) -> tuple[str, ...]:
+    """Each tag once. BadInput for too many tags, and for an invalid one."""
+    tags = tuple(dict.fromkeys(raw))
     if len(tags) > MOST_TAGS:
         raise BadInput(f"found {len(tags)} tags; expected {MOST_TAGS} at most")
     for tag in tags:
@@ -188,9 +188,9 @@ def checked_tags(given: Iterable[str]) -> tuple[str, ...]:
     return tags
 
 
-def checked_params(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as they are. BadInput for what is no name, text or number, and for too many."""
-    for name, value in given.items():
+def checked_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters, unchanged. BadInput for invalid names, values of other types, and too many parameters."""
+    for name, value in params.items():
         if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= 100:
             raise BadInput(
                 "found a parameter without a proper name; expected 1 to 100 printable characters"
@@ -200,9 +200,9 @@ def checked_params(given: Mapping[str, Any]) -> dict[str, Any]:
                 f"found parameter {name} of {type(value).__name__}; expected a text or a number"
             )
     try:
-        size = len(json.dumps(dict(given), allow_nan=False))
+        size = len(json.dumps(dict(params), allow_nan=False))
     except ValueError:
         raise BadInput("found a parameter that is no finite number; expected one") from None
     if size > _MOST_JSON:
         raise BadInput(f"found {size} bytes of parameters; expected {_MOST_JSON} at most")
-    return dict(given)
+    return dict(params)

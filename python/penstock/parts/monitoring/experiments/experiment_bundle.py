@@ -23,15 +23,15 @@ def write_bundle(
     ended: Experiment,
     head: Mapping[str, Any],
     lines: list[dict[str, Any]],
-    made: Recorded,
+    recorded: Recorded,
 ) -> None:
-    """Writes the bundle of an experiment that has ended, by its live files and what was recorded."""
+    """Write the bundle of an experiment that has ended from its live files and recorded tables."""
     assert ended.end_ns is not None
     stop = lines[-1]
-    told = fetched.receipts(fetched.lines_of(ended.live))
+    receipts = fetched.receipts(fetched.lines_of(ended.live))
     clocks = [{"point": "start", **head["clocks"]}, {"point": "end", **stop["clocks"]}]
     shift = head["clocks"]["realtime_ns"] - head["clocks"]["monotonic_ns"]
-    reason = reason_of(ended.state, stop["exit_status"], made, fetched.missing(told))
+    reason = reason_of(ended.state, stop["exit_status"], recorded, fetched.missing(receipts))
     manifest = {
         "run_id": ended.run_id,
         "attempt": ended.repeat,
@@ -40,7 +40,7 @@ def write_bundle(
         "valid": not reason,
         "reason": reason,
         "exit_status": stop["exit_status"],
-        "losses": {"experiment": made.lost},
+        "losses": {"experiment": recorded.lost},
         "responses": {"wall_s": {"value": (ended.end_ns - ended.start_ns) / 1e9, "unit": "s"}},
         "times": {
             "start_realtime_ns": ended.start_ns,
@@ -51,13 +51,13 @@ def write_bundle(
         },
         **head["facts"],
         **stop["facts"],
-        **({"fetched": told} if told else {}),
+        **({"fetched": receipts} if receipts else {}),
         "experiment": {
             "name": ended.name,
             "user": ended.owner,
             "shared": ended.shared,
             "tags": list(ended.tags),
-            "verdict": made.verdict,
+            "verdict": recorded.verdict,
         },
     }
     marks = [("phase", p.name, p.start_ns, p.end_ns) for p in ended.phases]
@@ -72,9 +72,9 @@ def write_bundle(
     ]
     with Bundle.create(path, manifest) as bundle:
         for name, table in (
-            ("series", made.series),
-            ("points", made.points),
-            ("gaps", made.gaps),
+            ("series", recorded.series),
+            ("points", recorded.points),
+            ("gaps", recorded.gaps),
             ("marks", pa.Table.from_pylist(rows, TABLES["marks"].arrow)),
             ("clocks", pa.Table.from_pylist(clocks, TABLES["clocks"].arrow)),
             ("phases", pa.Table.from_pylist(phases, TABLES["phases"].arrow)),
@@ -83,53 +83,53 @@ def write_bundle(
             sync(bundle.path / f"{name}.parquet")
 
 
-def reason_of(state: str, exit_status: int | None, made: Recorded, missing: str = "") -> str:
-    """Why the run is not used; empty where it is. `missing`: what of servers elsewhere was not fetched."""
+def reason_of(state: str, exit_status: int | None, recorded: Recorded, missing: str = "") -> str:
+    """Reason why the run is not used; empty if it is. `missing`: data not fetched from remote servers."""
     if state != "ended":
         return f"it was {state}"
     if exit_status not in (None, 0):
         return f"it ended with status {exit_status}"
-    if made.verdict in TAKEN:
+    if recorded.verdict in TAKEN:
         return missing
-    rows = made.series.select(["metric", "verdict"]).to_pylist()
+    rows = recorded.series.select(["metric", "verdict"]).to_pylist()
     bad = sorted({r["metric"] for r in rows if r["verdict"] not in TAKEN})
     of_series = worst(r["verdict"] for r in rows)
-    said = [f"its series are {of_series}: {', '.join(bad[:5])}"] if bad else []
-    said += [f"{s}: {one}" for s, one in refusals(made).items() if one.verdict not in TAKEN]
-    return "; ".join(said)
+    reasons = [f"its series are {of_series}: {', '.join(bad[:5])}"] if bad else []
+    reasons += [f"{s}: {one}" for s, one in refusals(recorded).items() if one.verdict not in TAKEN]
+    return "; ".join(reasons)
 
 
 def of_bundle(bundle: Bundle) -> Experiment:
-    """The experiment that left a bundle."""
-    said = bundle.manifest
-    about = said["experiment"]
+    """The experiment of a bundle."""
+    manifest = bundle.manifest
+    about = manifest["experiment"]
     marks = bundle.table("marks", ["kind", "name", "start_utc_ns", "end_utc_ns"]).to_pylist()
     return Experiment(
         about["name"],
-        said["attempt"],
+        manifest["attempt"],
         about["user"],
         about["shared"],
-        said["state"],
-        said["times"]["start_realtime_ns"],
-        said["times"]["end_realtime_ns"],
-        said["levels"],
+        manifest["state"],
+        manifest["times"]["start_realtime_ns"],
+        manifest["times"]["end_realtime_ns"],
+        manifest["levels"],
         tuple(about["tags"]),
         bundle.path,
         str(bundle.path.parent),
-        said["run_id"],
-        said["valid"],
+        manifest["run_id"],
+        manifest["valid"],
         tuple(
             Phase(m["name"], m["start_utc_ns"], m["end_utc_ns"])
             for m in marks
             if m["kind"] == "phase"
         ),
         tuple((m["start_utc_ns"], m["name"]) for m in marks if m["kind"] == "note"),
-        {k: said[k] for k in ("exit_status", "host", "command", "files") if k in said},
+        {k: manifest[k] for k in ("exit_status", "host", "command", "files") if k in manifest},
     )
 
 
 def run_phases(bundle: Bundle) -> tuple[Phase, ...]:
-    """Of a run of a study, on the time of day."""
+    """Phases of a run of a study, in the time of day."""
     if "phases" not in bundle.tables or "clocks" not in bundle.tables:
         return ()
     first = bundle.table("clocks", ["monotonic_ns", "realtime_ns"]).slice(0, 1).to_pylist()[0]

@@ -1,4 +1,4 @@
-"""Experiments: begun, marked, fed with points, ended; each leaves an ordinary one-run bundle.
+"""Experiments: started, marked, fed with points, stopped; each produces an ordinary one-run bundle.
 
     store = Experiments(catalogue, home)
     running = store.start("x", "ada", tags=["nightly"])
@@ -6,10 +6,11 @@
     store.sink(running).write(batch)
     store.stop(running)
 
-While it runs, an experiment is a directory `.ID.live`: what it is (`head.json`), its marks (`marks.jsonl`)
-and its points (`spool.Spool`); all of it is on the disk before it is acknowledged. At its end the points
-become tables of the bundle `ID` beside it, and the directory goes. The catalogue is an index of both: after a
-crash `resume` ends what was being ended, and all else goes on. Several processes may use one store.
+A running experiment is a directory `.ID.live` with its description (`head.json`), its marks (`marks.jsonl`)
+and its points (`spool.Spool`); each is on the disk before it is acknowledged. At the end the points become
+tables of the bundle `ID` in the same directory, and `.ID.live` is removed. The catalogue is an index of both:
+after a crash `resume` completes interrupted stops; other experiments continue. Several processes may use one
+store.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ from penstock.parts.monitoring.experiments.timestamps import name_and_repeat
 from penstock.parts.monitoring.outbox.lines import append_line, read_lines
 from penstock.writing import sync
 
-#: what is removed is kept so long [s]
+#: time that removed experiments stay in the trash [s]
 TRASH_S = 7 * 86_400
 MOST_MARKS = 100_000
-_MOST_WORDS = 4_000
+_MOST_TEXT = 4_000
 
 Lines = list[dict[str, Any]]
 MarkKind = Literal["begin", "end", "note"]
@@ -66,7 +67,7 @@ State = Literal["running", "ended", "aborted", "closed-by-timeout"]
 
 
 def experiments_home() -> Path:
-    """Where experiments lie: beside the index of studies. Private."""
+    """Directory of experiments, beside the index of studies; private."""
     home = index_path().parent / "experiments"
     try:
         home.mkdir(mode=0o700, exist_ok=True)
@@ -76,7 +77,7 @@ def experiments_home() -> Path:
 
 
 class Experiments:
-    """A store of experiments in a directory, with the catalogue that knows them."""
+    """A store of experiments in a directory, indexed by a catalogue."""
 
     def __init__(self, catalogue: Catalogue, home: Path) -> None:
         self.catalogue = catalogue
@@ -97,13 +98,13 @@ class Experiments:
         facts: Mapping[str, Any] | None = None,
         through: str = "",
     ) -> Experiment:
-        """Begins an experiment, or its next repeat. It is durable when this returns.
+        """Start an experiment, or its next repeat. It is durable when this returns.
 
-        `params` are levels of factors by name, `timeout_s` ends it where nobody does, `through` is the server
-        that it is begun through. Raises Taken for a name
-        that runs, and without `repeat` for one that has ended; BadInput for what cannot be.
+        `params`: levels of factors by name; `timeout_s`: time after which it is ended; `through`: the server
+        that started it. Raises Taken for the name of a running experiment, and without `repeat` for that of
+        one that has ended; BadInput for invalid values.
         """
-        name, asked = name_and_repeat(text)
+        name, requested = name_and_repeat(text)
         tagged = checked_tags(tags)
         levels = checked_params(params or {})
         if timeout_s is not None and not 0 < timeout_s <= 10 * 365 * 86_400:
@@ -118,9 +119,9 @@ class Experiments:
                 f"{name}#{row['attempt']} is running; expected that it had ended, as "
                 f"`penstock monitor stop {shlex.quote(name)}` ends one that was left so"
             )
-        if asked is not None and asked != number:
+        if requested is not None and requested != number:
             raise Taken(f"{text}: found {last} of that name; expected {name}#{number}")
-        if last and asked is None and not repeat:
+        if last and requested is None and not repeat:
             raise Taken(f"{name} was there before; expected another name, or `repeat`")
         at = time.time_ns() if at_ns is None else at_ns
         path = out / f"{quote(name, safe='')[:100]}.{number}-{secrets.token_hex(4)}"
@@ -141,7 +142,7 @@ class Experiments:
             Spool.create(draft)
             append_line(draft / "head.json", head)
             (draft / "marks.jsonl").touch(mode=0o600)
-            # held until it has its name: `resume` of others knows then that it is being made
+            # locked until it is renamed: `resume` of another process sees then that it is being created
             with _one_at_a_time(draft):
                 if not self.catalogue.start(row_of(begun, head["until_ns"]), tagged):
                     raise Taken(f"{name}#{number} has just been started; expected another name")
@@ -158,10 +159,10 @@ class Experiments:
         return begun
 
     def find(self, text: str, user: str | None, *, to_change: bool = False) -> Experiment:
-        """What a name means to a user: of their own the latest, else of what others share.
+        """The latest experiment of that name: the user's own, else one that another user shares.
 
-        A user of None may see all. Raises Unknown where there is none, Refused where it is not theirs
-        `to_change`.
+        A user of None may see all. Raises Unknown where there is none, Refused where only its owner may do so
+        (`to_change`).
         """
         name, repeat = name_and_repeat(text)
         rows = self.catalogue.search(name=name, attempt=repeat, seen_by=user)
@@ -186,12 +187,12 @@ class Experiments:
         tag: str | None = None,
         state: str | None = None,
     ) -> list[Experiment]:
-        """What a user may see, by any of these, the newest at the end. Phases and notes are left out."""
+        """Experiments that a user may see, filtered by these, the newest last; without phases and notes."""
         rows = self.catalogue.search(seen_by=user, owner=owner, name=name, tag=tag, state=state)
         return [of_row(row) for row in rows]
 
     def begun_through(self, experiment: Experiment) -> str:
-        """The server that one which runs was begun through; empty where that was none, or it has ended."""
+        """The server that started a running experiment; empty if there was none, or it has ended."""
         try:
             head, _ = _read_live(experiment.live)
         except FileNotFoundError:
@@ -199,24 +200,20 @@ class Experiments:
         return str(head.get("through", ""))
 
     def mark(
-        self, experiment: Experiment, kind: MarkKind, words: str, at_ns: int | None = None
+        self, experiment: Experiment, kind: MarkKind, text: str, at_ns: int | None = None
     ) -> Experiment:
-        """Begins or ends a phase, or notes something; durable when this returns.
+        """Begin or end a phase, or add a note; durable when this returns.
 
-        A phase begun while another lasts is inside of it; ending one ends those inside. Raises Taken where
+        A phase begun during another is inside of it; ending one ends those inside. Raises Taken where
         the experiment has ended, or no such phase lasts.
         """
-        most = 200 if kind != "note" else _MOST_WORDS
-        if (
-            not 0 < len(words) <= most
-            or not words.isprintable()
-            or (kind != "note" and "/" in words)
-        ):
+        most = 200 if kind != "note" else _MOST_TEXT
+        if not 0 < len(text) <= most or not text.isprintable() or (kind != "note" and "/" in text):
             raise BadInput(
-                f"found {printable(words[:80])!r}; expected 1 to {most} printable characters"
+                f"found {printable(text[:80])!r}; expected 1 to {most} printable characters"
                 + ("" if kind == "note" else ", none of them a /")
             )
-        said = {"kind": kind, "name": words, "utc_ns": time.time_ns() if at_ns is None else at_ns}
+        line = {"kind": kind, "name": text, "utc_ns": time.time_ns() if at_ns is None else at_ns}
 
         def right(lines: Lines) -> None:
             if len(lines) >= MOST_MARKS:
@@ -226,16 +223,16 @@ class Experiments:
             lasting = [
                 p.name.rpartition("/")[2] for p in phases_of(lines, None) if p.end_ns is None
             ]
-            if kind == "end" and words not in lasting:
+            if kind == "end" and text not in lasting:
                 raise Taken(
-                    f"no phase {words} lasts; expected one of {', '.join(lasting) or 'none'}"
+                    f"no phase {text} lasts; expected one of {', '.join(lasting) or 'none'}"
                 )
 
-        self._append_mark(experiment, said, right)
+        self._append_mark(experiment, line, right)
         return self._full(self._row_of(experiment))
 
     def sink(self, experiment: Experiment) -> Spool:
-        """Where its points go."""
+        """The sink of its points."""
         live = experiment.live
         return self._spools.setdefault(live, Spool(live))
 
@@ -248,17 +245,17 @@ class Experiments:
         state: State = "ended",
         facts: Mapping[str, Any] | None = None,
     ) -> Experiment:
-        """Ends it: its points become tables of its bundle. Raises Taken where it does not run.
+        """End it: its points become tables of its bundle. Raises Taken if it is not running.
 
-        Where there is no room for the bundle PenstockError says so; the experiment has ended then, and
-        `resume` makes the bundle.
+        Raises PenstockError if there is no space for the bundle; the experiment has ended then, and `resume`
+        creates the bundle later.
         """
         at = time.time_ns() if at_ns is None else at_ns
         if at < experiment.start_ns:
             raise BadInput(
                 f"found an end {experiment.start_ns - at} ns before the start; expected one after it"
             )
-        said = {
+        line = {
             "kind": "stop",
             "name": state,
             "utc_ns": at,
@@ -268,7 +265,7 @@ class Experiments:
         }
         try:
             with self.sink(experiment).closing():
-                append_line(experiment.live / "marks.jsonl", said)
+                append_line(experiment.live / "marks.jsonl", line)
         except (Closed, FileNotFoundError):
             raise Taken(f"{experiment.name}#{experiment.repeat} is not running") from None
         except OSError as error:
@@ -276,9 +273,9 @@ class Experiments:
         return self._complete(experiment.live)
 
     def recorded(self, experiment: Experiment, metric: str | None = None) -> Recorded:
-        """What it recorded, so far or in all.
+        """Recorded tables of the experiment, so far or complete.
 
-        With `metric` of series of that name alone; while it runs, no other tells then of a restart.
+        With `metric` only series of that name; while it runs, restarts are then detected from these alone.
         """
         if experiment.live.is_dir():
             with contextlib.suppress(FileNotFoundError):
@@ -291,11 +288,11 @@ class Experiments:
             raise Unknown(f"{experiment.name}: its bundle is gone") from None
 
     def index(self, bundle: Bundle) -> None:
-        """Tells the catalogue of an experiment's bundle as it is now."""
+        """Update the catalogue's row of an experiment's bundle."""
         self._put(bundle)
 
     def remove(self, experiment: Experiment) -> Path:
-        """Puts it into the trash, where it is kept for seven days. One that runs is ended before."""
+        """Move it to the trash, where it stays for seven days. A running experiment is ended first."""
         if not experiment.by_hand:
             raise Taken(f"{experiment.name} is a run of a study; expected penstock rm")
         if experiment.running:
@@ -303,25 +300,25 @@ class Experiments:
                 experiment = self.stop(experiment, state="aborted")
         trash = self.home / ".trash"
         trash.mkdir(mode=0o700, exist_ok=True)
-        kept = trash / experiment.path.name
+        trashed = trash / experiment.path.name
         with contextlib.suppress(FileNotFoundError):
-            os.rename(experiment.path, kept)
-            os.utime(kept)
+            os.rename(experiment.path, trashed)
+            os.utime(trashed)
         self.catalogue.forget_run(experiment.out, experiment.run_id, experiment.repeat)
-        return kept
+        return trashed
 
     def resume(
         self, ending: Callable[[Experiment, int], Mapping[str, Any]] = lambda _, __: {}
     ) -> list[Experiment]:
-        """After a crash, and now and then: ends what was being ended or is over its time, empties the trash.
+        """Complete interrupted stops, stop experiments that timed out, and empty the trash.
 
-        `ending` is told before one is ended that is over its time, and when that was, and gives facts for
-        `stop`. Gives the experiments that go on.
+        To be called after a crash and regularly. `ending` is called with an experiment that timed out and the
+        time of that, before it is ended; it returns facts for `stop`. Returns the experiments that continue.
         """
         self._empty_trash()
         for live in self.home.glob("*/.*.live"):
             if not (live / "lock").exists():
-                with contextlib.suppress(PenstockError):  # still no room: the next time
+                with contextlib.suppress(PenstockError):  # still no space: the next time
                     self._complete(live)
         going_on = []
         for row in self.catalogue.search(state="running"):
@@ -330,11 +327,11 @@ class Experiments:
             experiment = of_row(row)
             until = row["until_realtime_ns"]
             draft = experiment.path.with_name(f".{experiment.path.name}.new")
-            if _being_made(draft):
+            if _being_created(draft):
                 continue
-            # in this order: a draft that has its name by now is there
+            # in this order: a draft may just have been renamed
             if not experiment.live.is_dir() and not experiment.path.is_dir():
-                # begun by a process that was killed before it was acknowledged
+                # its process was killed before the start was acknowledged
                 self.catalogue.forget_run(row["out"], row["run_id"], row["attempt"])
                 shutil.rmtree(draft, ignore_errors=True)
             elif until is not None and until < time.time_ns():
@@ -346,7 +343,7 @@ class Experiments:
         return going_on
 
     def adopt(self) -> int:
-        """Adds to the catalogue what lies in the directory; gives how many there are."""
+        """Add the experiments of the directory to the catalogue; returns their number."""
         number = 0
         for path in sorted(self.home.glob("*/*/manifest.json")):
             if path.parent.parent.name.startswith("."):
@@ -361,17 +358,17 @@ class Experiments:
         return number
 
     def _complete(self, live: Path) -> Experiment:
-        """From the directory of one that has ended to its bundle; may be begun anew at any point."""
+        """Convert the live directory of an ended experiment to its bundle; repeatable after a crash."""
         path = live.with_name(live.name.removeprefix(".").removesuffix(".live"))
         if not path.is_dir():
             head, lines = _read_live(live)
             ended = of_head(head, lines, live)
             assert ended.end_ns is not None
-            made = recorded(Spool(live).batches(), ended.start_ns, ended.end_ns)
+            tables = recorded(Spool(live).batches(), ended.start_ns, ended.end_ns)
             try:
                 with _one_at_a_time(live):
                     if not path.is_dir():
-                        write_bundle(path, ended, head, lines, made)
+                        write_bundle(path, ended, head, lines, tables)
             except OSError as error:
                 reason = os.strerror(error.errno) if error.errno else str(error)
                 raise PenstockError(
@@ -399,7 +396,7 @@ class Experiments:
         return rows[-1]
 
     def _full(self, row: Mapping[str, Any]) -> Experiment:
-        """With its phases and notes."""
+        """The experiment of a row, with its phases and notes."""
         experiment = of_row(row)
         if experiment.by_hand:
             with contextlib.suppress(FileNotFoundError):
@@ -422,24 +419,24 @@ class Experiments:
     def _append_mark(
         self,
         experiment: Experiment,
-        said: dict[str, Any],
+        line: dict[str, Any],
         right: Callable[[Lines], None],
     ) -> None:
         live = experiment.live
         try:
-            with Spool(live)._held(fcntl.LOCK_SH), _one_at_a_time(live):
+            with Spool(live)._locked(fcntl.LOCK_SH), _one_at_a_time(live):
                 right(read_lines(live / "marks.jsonl"))
-                append_line(live / "marks.jsonl", said)
+                append_line(live / "marks.jsonl", line)
         except (Closed, FileNotFoundError):
             raise Taken(f"{experiment.name}#{experiment.repeat} is not running") from None
         except OSError as error:
             raise PenstockError(f"{self.home}: {error.strerror}; the mark was not kept") from error
 
     def _empty_trash(self) -> None:
-        for kept in (self.home / ".trash").glob("*"):
+        for path in (self.home / ".trash").glob("*"):
             with contextlib.suppress(OSError):
-                if time.time() - kept.lstat().st_mtime > TRASH_S:
-                    shutil.rmtree(kept)
+                if time.time() - path.lstat().st_mtime > TRASH_S:
+                    shutil.rmtree(path)
 
 
 def _read_live(live: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -448,14 +445,14 @@ def _read_live(live: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 @contextlib.contextmanager
 def _one_at_a_time(live: Path) -> Iterator[None]:
-    """Held by who appends marks, or makes the bundle."""
+    """Lock of the writer of marks or of the bundle."""
     with open(live / "head.json", "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _being_made(draft: Path) -> bool:
-    """Whether a process is just now beginning the experiment of this directory."""
+def _being_created(draft: Path) -> bool:
+    """True while a process is starting the experiment of this directory."""
     try:
         with open(draft / "head.json", "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,5 @@
-"""What others recorded as an experiment that has ended: MonEx's tables, kube-burner's JSON, sar's, and more.
+"""Import of other programs' recordings as experiments that have ended: tables of MonEx, JSON of kube-burner
+and sar, and more.
 
 A reader of `plugins.METRIC_READERS` reads the file; a table over a sequence (`sample,duration,…` of MonEx)
 becomes series by index.
@@ -32,21 +33,22 @@ def take_in(
     path: Path,
     *,
     form: str | None = None,
-    words: Mapping[str, Any] | None = None,
+    description: Mapping[str, Any] | None = None,
     metric: str = "",
     unit: str = "",
 ) -> tuple[Experiment, int, list[str]]:
-    """Begins the experiment `name` (its next repeat) at the file's first point and ends it at its last.
+    """Start the experiment `name` (its next repeat) at the file's first point and end it at its last.
 
-    `metric`: that all columns of a table are of, each named by the label `entity`. Gives the experiment, how
-    many points it has, and what is to be said of them. BadInput for a file that nothing reads.
+    `metric`: metric of all columns of a table, each named by the label `entity`. `description`: options of
+    the reader. Returns the experiment, the number of its points, and notes on them. BadInput for a file that
+    no reader accepts.
     """
     numbered = _sequence_column(path) if form in (None, "csv") else None
     if numbered is not None:
         batches, span, notes = _of_sequence(path, numbered, metric, unit)
     else:
-        found = read(path, form, words)
-        batches, span, notes = _of_readings(found, path, metric, unit)
+        readings = read(path, form, description)
+        batches, span, notes = _of_readings(readings, path, metric, unit)
     facts = {"imported": [{"file": path.name, "reader": form or ""}], "notes": notes}
     begun = store.start(name, owner, at_ns=span[0], facts=facts)
     try:
@@ -59,7 +61,7 @@ def take_in(
 
 
 def _sequence_column(path: Path) -> str | None:
-    """The first column of a CSV, where its name is one of places in a sequence."""
+    """Name of the first column of a CSV, if it is an index of a sequence."""
     try:
         with path.open("rb") as file:
             head = file.read(1 << 16)
@@ -70,24 +72,24 @@ def _sequence_column(path: Path) -> str | None:
 
 
 def _of_readings(
-    found: Readings, path: Path, metric: str, unit: str
+    readings: Readings, path: Path, metric: str, unit: str
 ) -> tuple[Iterator[Batch], tuple[int, int], list[str]]:
-    rows = found.samples
+    rows = readings.samples
     if rows.empty:
         raise BadInput(f"{path}: found no value with a time; expected some")
     if metric:
         plain = rows["entity"].eq("all")
         rows = rows.assign(entity=rows["metric"].where(plain, rows["entity"]), metric=metric)
-    notes = found.notes
+    notes = readings.notes
     if unit:
         rows = rows.assign(unit=unit)
         notes = [note for note in notes if not note.startswith(UNITS_UNKNOWN)]
     span = int(rows["utc_ns"].min()), int(rows["utc_ns"].max())
 
     def batches() -> Iterator[Batch]:
-        for source, mine in rows.groupby("source", sort=True):
-            for number, low in enumerate(range(0, len(mine), _ROWS)):
-                part = mine.iloc[low : low + _ROWS]
+        for source, group in rows.groupby("source", sort=True):
+            for number, low in enumerate(range(0, len(group), _ROWS)):
+                part = group.iloc[low : low + _ROWS]
                 table = points(
                     metric=_coded(part["metric"]),
                     labels=_coded(part["entity"], _label),
@@ -101,9 +103,9 @@ def _of_readings(
 
 
 def _coded(texts: pd.Series[Any], of: Callable[[str], str] = str) -> pa.Array:
-    """A column of texts as a dictionary, each different one put into other words once."""
-    said = {t: of(str(t)) for t in texts.unique()}
-    codes, different = pd.factorize(texts.map(said))
+    """A column of texts, dictionary-encoded; `of` is applied once to each distinct text."""
+    mapped = {t: of(str(t)) for t in texts.unique()}
+    codes, different = pd.factorize(texts.map(mapped))
     return pa.DictionaryArray.from_arrays(
         pa.array(codes, pa.int32()), pa.array(list(different), pa.string())
     )

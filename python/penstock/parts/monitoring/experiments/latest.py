@@ -1,4 +1,4 @@
-"""The newest number of each series of experiments while they run; a look reads what is new.
+"""The newest number of each series of experiments while they run; each call reads only new batches.
 
 newest = Newest()
 newest.of(experiment.live)[Name("scraper", "disk_busy", '{"node":"n1"}')].value
@@ -18,12 +18,12 @@ import pyarrow as pa
 from penstock.parts.monitoring.experiments.points import Batch, numbers_of
 from penstock.parts.monitoring.experiments.spool import Spool
 
-#: of a source what one look reads at most [bytes], of an experiment how many series are kept
+#: bytes of a source that one call reads at most, series of an experiment that are kept at most
 MOST_READ, MOST_SERIES = 16 << 20, 20_000
 
 
 class Name(NamedTuple):
-    """Which series."""
+    """Identity of a series."""
 
     source: str
     metric: str
@@ -31,14 +31,14 @@ class Name(NamedTuple):
 
 
 class Value(NamedTuple):
-    """Its newest number, and when that was [ns since 1970 UTC]."""
+    """The newest number of a series and its time [ns since 1970 UTC]."""
 
     utc_ns: int
     value: float
 
 
 class Newest:
-    """Of each experiment that is asked for, by the directory where it lives. Threads may share it."""
+    """Newest values of running experiments, by their live directory. Threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -46,7 +46,7 @@ class Newest:
         self._values: dict[Path, dict[Name, Value]] = {}
 
     def of(self, live: Path) -> Mapping[Name, Value]:
-        """Texts, and points without a time, have none."""
+        """Newest values by series; texts, and points without a time, are skipped."""
         with self._lock:
             values = self._values.setdefault(live, {})
             # it may end meanwhile
@@ -56,7 +56,7 @@ class Newest:
             return dict(values)
 
     def keep(self, living: Iterable[Path]) -> None:
-        """Forgets all others."""
+        """Forget all other experiments."""
         there = set(living)
         with self._lock:
             for gone in self._values.keys() - there:
@@ -75,12 +75,12 @@ def _take(values: dict[Name, Value], batch: Batch) -> None:
     utc_ns = np.asarray(table["utc_ns"], np.int64)
     order = np.lexsort((utc_ns, of))
     last = order[np.append(of[order][1:] != of[order][:-1], True)]
-    found = np.asarray(numbers.filter(pa.array(use)), np.float64)
+    valid = np.asarray(numbers.filter(pa.array(use)), np.float64)
     for row in last.tolist():
         name = Name(batch.source, metric[row].as_py(), labels[row].as_py())
-        newest = Value(int(utc_ns[row]), float(found[row]))
-        known = values.get(name)
-        if known is None and len(values) >= MOST_SERIES:
+        newest = Value(int(utc_ns[row]), float(valid[row]))
+        previous = values.get(name)
+        if previous is None and len(values) >= MOST_SERIES:
             continue
-        if known is None or known.utc_ns <= newest.utc_ns:
+        if previous is None or previous.utc_ns <= newest.utc_ns:
             values[name] = newest

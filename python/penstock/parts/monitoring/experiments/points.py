@@ -1,4 +1,4 @@
-"""Points of series as collectors hand them on: a batch, and the sink that keeps it.
+"""Points of series as collectors deliver them: a batch, and the sink that stores it.
 
     batch = Batch("scraper", 17, points(metric=["disk_read_bytes"], utc_ns=[now], integer=[4096], unit=["B"]))
     accepted = sink.write(batch)          # on the disk when it returns
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import BadInput, PenstockError, Refused, printable
 
-#: one row for each point; of the four columns of values exactly one holds something
+#: one row for each point; exactly one of the four columns of values is not null
 POINTS = pa.schema(
     [
         pa.field("metric", pa.dictionary(pa.int32(), pa.string()), nullable=False),
@@ -30,19 +30,19 @@ POINTS = pa.schema(
         pa.field("labels", pa.dictionary(pa.int32(), pa.string()), nullable=False),
         # since 1970-01-01 UTC [ns]; null only where there is an index
         pa.field("utc_ns", pa.int64()),
-        # place in a sequence, from 0; null where the series is one of times
+        # place in a sequence, from 0; null in a series of times
         pa.field("index", pa.int64()),
         pa.field("float", pa.float64()),
         pa.field("integer", pa.int64()),
         pa.field("text", pa.string()),
         pa.field("boolean", pa.bool_()),
-        # of the value, as `B`, `1/s`, `%`; empty where it has none
+        # of the value, as `B`, `1/s`, `%`; empty if it has none
         pa.field("unit", pa.dictionary(pa.int32(), pa.string()), nullable=False),
     ]
 )
 VALUES = ("float", "integer", "text", "boolean")
 
-#: what one batch may hold
+#: limits of one batch
 MOST_POINTS = 2_000_000
 MOST_SERIES = 100_000
 MOST_NAME = 500
@@ -61,23 +61,23 @@ EventKind = Literal[
     "refused",
     "refused-messages",
 ]
-#: reasons of refused points that leave nothing missing: the point came before, or it has no value
+#: reasons of refused points that are no loss: duplicates, and points without a value
 NO_LOSS = frozenset({"duplicate", "not finite", "stale"})
-#: the bits of Prometheus' staleness marker, a NaN that says that its series ended, and of the NaN that stands
-#: for another value that is not finite, as receivers mark it (`crates/points`)
+#: the bits of Prometheus' staleness marker, the NaN at the end of a series, and of the NaN by which receivers
+#: replace other values that are not finite (`crates/points`)
 STALE_BITS, NO_VALUE_BITS = 0x7FF0000000000002, 0x7FF0000000000003
 
 
 class Closed(PenstockError):  # noqa: N818 - reads as what it is
-    """The experiment takes nothing any more: it has ended. What is collected is to be dropped."""
+    """The experiment has ended and accepts no more points. Drop collected points."""
 
 
 class Full(Closed):
-    """There is no room for more points of this run. What is collected is to be dropped."""
+    """There is no space for more points of this run. Drop collected points."""
 
 
 class Held(Refused):
-    """The source is a running collector's, whose batches would be taken for others sent again."""
+    """The source belongs to a running collector, whose batches would be taken for duplicates."""
 
     def __init__(self, source: str) -> None:
         super().__init__(
@@ -87,13 +87,13 @@ class Held(Refused):
 
 @dataclass(frozen=True)
 class Account:
-    """What a collector knows of one series, counted from the beginning of the experiment.
+    """A collector's counts of one series since the beginning of the experiment.
 
-    `interval_ns`: how often a point is due, None where that is irregular. `produced`: points that the program
-    made, `expected`: points that should have come by now; None where the collector cannot know.
-    `late`: points taken or sent after their time. `since_ns`: when the first of them was due, by default the
-    experiment's beginning. `counter`: it only grows, but for resets. `free`: nothing is due at any time, so
-    no interval is inferred from its points.
+    `interval_ns`: interval between points, None if it is irregular. `produced`: points that the program
+    produced, `expected`: points that should have arrived by now; None if the collector cannot know.
+    `late`: points sampled or sent after their time. `since_ns`: time when the first of them was due, by
+    default the experiment's beginning. `counter`: it only grows, except at resets. `free`: no point is ever
+    due, so no interval is inferred from its points.
     """
 
     metric: str
@@ -109,13 +109,13 @@ class Account:
 
 @dataclass(frozen=True)
 class Event:
-    """What happened to a source: its target began anew, a counter went back, it was off or on, nothing came.
+    """An event of a source: its target restarted, a counter was reset, it was switched off or on, a gap.
 
-    Without a metric it is one of all series of the source. `gap` and `disabled` may have an end. `starting`
+    Without a metric it applies to all series of the source. `gap` and `disabled` may have an end. `starting`
     ends when the collector's first poll was due, `ending` begins when it was stopped: nothing is missing
-    before and after. `stale`: a series ended by its sender's word, until its next point. `refused`: `count`
-    points that were not stored, `refused-messages`: messages, with nobody knows how many points; `detail`
-    begins with the reason.
+    before and after. `stale`: the sender declared that a series ended, until its next point. `refused`:
+    `count` points that were not stored, `refused-messages`: messages with an unknown number of points;
+    `detail` begins with the reason.
     """
 
     kind: EventKind
@@ -129,7 +129,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Batch:
-    """Points of one source, the `number`-th of an experiment from 0 on; a retry bears the same number.
+    """Points of one source, the `number`-th batch of an experiment from 0 on; a retry has the same number.
 
     `points` has the columns of `POINTS`. Of a point that came without a value, as a quantile of nothing or a
     staleness marker, `float` has the bits `NO_VALUE_BITS` or `STALE_BITS`: it is no row of an experiment's
@@ -146,27 +146,27 @@ class Batch:
 
 @dataclass(frozen=True)
 class Accepted:
-    """What became of a batch: points stored, or that it had been stored before."""
+    """Result of a batch: points stored, or that it is a duplicate."""
 
     points: int
     duplicate: bool = False
 
 
 class Sink(Protocol):
-    """Keeps batches of one experiment. Threads may share it."""
+    """Stores batches of one experiment. Threads may share it."""
 
     def write(self, batch: Batch) -> Accepted:
-        """Keeps a batch; it is on the disk when this returns, also if the process dies then.
+        """Store a batch; it is durable when this returns.
 
-        A batch of a source and number that were written before changes nothing, whatever is in it. Raises
-        BadInput for what are no points, Closed once the experiment has ended, PenstockError where it could
-        not be kept (a full disk): nothing of it is kept then, and the same batch may be written again.
+        A batch with the source and number of an earlier one is a duplicate, whatever its content. Raises
+        BadInput for invalid points, Closed once the experiment has ended, PenstockError if it could not be
+        stored (a full disk): then none of it is stored, and the same batch may be written again.
         """
 
     def next_number(self, source: str) -> int:
-        """The number that the source's next batch should have: one more than the last, 0 at first.
+        """The number of the source's next batch: one more than the last, 0 at first.
 
-        So a collector that begins anew goes on where the one before it was.
+        So a restarted collector continues after the batches of its predecessor.
         """
 
 
@@ -196,7 +196,7 @@ def points(
 
     A single text for `metric`, `labels` or `unit` is that of all rows. Raises BadInput where they do not fit.
     """
-    given = {
+    raw = {
         "metric": metric,
         "labels": labels,
         "utc_ns": utc_ns,
@@ -207,7 +207,7 @@ def points(
         "boolean": boolean,
         "unit": unit,
     }
-    lengths = {len(c) for c in given.values() if c is not None and not isinstance(c, str)}
+    lengths = {len(c) for c in raw.values() if c is not None and not isinstance(c, str)}
     if len(lengths) != 1:
         raise BadInput(
             f"found columns of {sorted(lengths)} points; expected one length for all of them"
@@ -216,24 +216,24 @@ def points(
     columns = []
     for field in POINTS:
         try:
-            columns.append(_column(given[field.name], field.type, rows))
+            columns.append(_column(raw[field.name], field.type, rows))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise BadInput(f"found {error} in column {field.name}; expected {field.type}") from None
     return pa.table(columns, schema=POINTS)
 
 
 def numbers_of(table: pa.Table) -> pa.ChunkedArray:
-    """The values of points as floats, truth values as 0 and 1; null where they are texts, or have none."""
+    """The values of points as floats, booleans as 0 and 1; null for texts and points without a value."""
     none = without_value(table)
     plain = table["float"]
     if none.any():
         plain = pc.if_else(pa.array(none), pa.scalar(None, pa.float64()), plain)
-    found: pa.ChunkedArray = pc.coalesce(
+    numbers: pa.ChunkedArray = pc.coalesce(
         plain,
         table["integer"].cast(pa.float64(), safe=False),
         table["boolean"].cast(pa.int8()).cast(pa.float64()),
     )
-    return found
+    return numbers
 
 
 def without_value(table: pa.Table) -> npt.NDArray[np.bool_]:
@@ -242,8 +242,8 @@ def without_value(table: pa.Table) -> npt.NDArray[np.bool_]:
     if column.null_count == len(column):
         return np.zeros(len(column), bool)
     bits = column.to_numpy(zero_copy_only=False).view(np.uint64)
-    found: npt.NDArray[np.bool_] = (bits == STALE_BITS) | (bits == NO_VALUE_BITS)
-    return found
+    empty: npt.NDArray[np.bool_] = (bits == STALE_BITS) | (bits == NO_VALUE_BITS)
+    return empty
 
 
 def with_values(table: pa.Table) -> pa.Table:
@@ -262,40 +262,40 @@ def kind_of(table: pa.Table) -> str:
 
 
 def values_of(table: pa.Table, kind: str) -> pa.ChunkedArray:
-    """The values of a series as those of its kind, whichever columns they are in."""
-    found = table[kind]
-    if found.null_count == 0:
-        return found
+    """The values of a series, converted to its kind from whichever columns they are in."""
+    values = table[kind]
+    if values.null_count == 0:
+        return values
     if kind == "float":
         return numbers_of(table)
     if kind == "text":
         others = [table[v].cast(pa.string()) for v in VALUES if v != "text"]
-        found = pc.coalesce(found, *others)
-    return found
+        values = pc.coalesce(values, *others)
+    return values
 
 
-def _column(given: Any, kind: pa.DataType, rows: int) -> pa.Array | pa.ChunkedArray:
-    if given is None:
+def _column(values: Any, kind: pa.DataType, rows: int) -> pa.Array | pa.ChunkedArray:
+    if values is None:
         return pa.nulls(rows, kind)
-    if isinstance(given, str):
+    if isinstance(values, str):
         zeros = pa.array(np.zeros(rows, np.int32))
-        return pa.DictionaryArray.from_arrays(zeros, pa.array([given], pa.string()))
-    if isinstance(given, pa.Array | pa.ChunkedArray):
-        return _as_dictionary(given) if pa.types.is_dictionary(kind) else given.cast(kind)
+        return pa.DictionaryArray.from_arrays(zeros, pa.array([values], pa.string()))
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return _as_dictionary(values) if pa.types.is_dictionary(kind) else values.cast(kind)
     if pa.types.is_dictionary(kind):
-        return _as_dictionary(pa.array(given, pa.string()))
-    return pa.array(given, kind)
+        return _as_dictionary(pa.array(values, pa.string()))
+    return pa.array(values, kind)
 
 
 def _as_dictionary(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if not pa.types.is_dictionary(whole.type):
-        whole = whole.cast(pa.string()).dictionary_encode()
-    return whole.cast(pa.dictionary(pa.int32(), pa.string()))
+    combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if not pa.types.is_dictionary(combined.type):
+        combined = combined.cast(pa.string()).dictionary_encode()
+    return combined.cast(pa.dictionary(pa.int32(), pa.string()))
 
 
 def checked(batch: Batch) -> Batch:
-    """The batch with a table of just the columns of `POINTS`. Raises BadInput for what are no points."""
+    """The batch with a table of exactly the columns of `POINTS`. Raises BadInput for invalid points."""
     if not 0 < len(batch.source) <= MOST_NAME or not batch.source.isprintable():
         raise BadInput(
             f"found source {printable(batch.source[:80])!r}; expected 1 to {MOST_NAME} printable characters"
@@ -311,16 +311,16 @@ def checked(batch: Batch) -> Batch:
             f"found columns {', '.join(table.column_names)}; "
             f"expected metric and others of {', '.join(POINTS.names)}"
         )
-    given = {n: table[n] for n in table.column_names}
-    # a column of texts may be left out, and one that is there has no nulls
-    table = points(**{n: _without_nulls(n, c) for n, c in given.items()})
+    columns = {n: table[n] for n in table.column_names}
+    # a column of texts is optional; if present, it has no nulls
+    table = points(**{n: _without_nulls(n, c) for n, c in columns.items()})
     texts = {n: _dictionary_of(table[n]) for n in ("metric", "labels", "unit")}
     _check_texts(texts)
     values = [table[n].is_valid().cast(pa.int8()) for n in VALUES]
-    held = values[0]
+    counts = values[0]
     for more in values[1:]:
-        held = pc.add(held, more)
-    if table.num_rows and not pc.all(pc.equal(held, 1)).as_py():
+        counts = pc.add(counts, more)
+    if table.num_rows and not pc.all(pc.equal(counts, 1)).as_py():
         raise BadInput(
             "found a point without a value, or with several; expected one of float, integer, text and boolean"
         )
@@ -342,10 +342,10 @@ def _without_nulls(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _dictionary_of(column: pa.ChunkedArray) -> list[str]:
-    whole = column.combine_chunks()
-    used = pc.unique(whole.indices) if len(whole) else pa.array([], pa.int32())
-    found: list[str] = whole.dictionary.take(used).to_pylist()
-    return found
+    combined = column.combine_chunks()
+    used = pc.unique(combined.indices) if len(combined) else pa.array([], pa.int32())
+    texts: list[str] = combined.dictionary.take(used).to_pylist()
+    return texts
 
 
 def _check_texts(texts: Mapping[str, list[str]]) -> None:
@@ -373,8 +373,8 @@ def _check_labels(texts: set[str]) -> None:
     new = texts - _right
     for text in new:
         try:
-            found = json.loads(text)
-            right = isinstance(found, dict) and canonical_labels(found) == text
+            labels = json.loads(text)
+            right = isinstance(labels, dict) and canonical_labels(labels) == text
         except (ValueError, RecursionError):
             right = False
         if not right:

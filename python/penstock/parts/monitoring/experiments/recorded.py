@@ -1,4 +1,4 @@
-"""What an experiment recorded, as tables: series, points, gaps, and how complete each series is."""
+"""Tables of a recorded experiment: series with their completeness, points, and gaps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.parts.monitoring.experiments.accounting import (
     AWAY_NS,
     RULES,
     Life,
-    judge,
+    evaluate,
     of_refusals,
 )
 from penstock.parts.monitoring.experiments.counters import falls
@@ -38,10 +38,10 @@ Ints = npt.NDArray[np.int64]
 SERIES_SCHEMA = TABLES["series"].arrow
 POINTS_SCHEMA = TABLES["points"].arrow
 GAPS_SCHEMA = TABLES["gaps"].arrow
-#: kinds of rows of `gaps` of what a source refused
+#: kinds of rows of `gaps` for refused messages, and for everything refused
 _MESSAGES = ("refused-messages",)
 _REFUSED = ("refused", *_MESSAGES)
-#: gaps that are written down of one series; all are counted
+#: rows of `gaps` of one series at most; all are counted
 _MOST_GAPS = 10_000
 
 
@@ -55,19 +55,19 @@ class Recorded:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of its series, and of what its sources refused; complete where there is neither."""
+        """The worst verdict of its series and on refusals of its sources; complete if there are neither."""
         of_sources = (one.verdict for one in refusals(self).values())
         return worst([*self.series["verdict"].to_pylist(), *of_sources])
 
     @property
     def lost(self) -> int:
-        """Points that are known to be missing."""
+        """Number of missing points."""
         return int(pc.sum(self.series["lost"]).as_py() or 0)
 
 
 @dataclass(frozen=True)
 class Refusals:
-    """What a source refused, points and messages by reason, beside so many points that it received."""
+    """Refused points and messages of a source, by reason, and the number of points received."""
 
     received: int
     points: Mapping[str, int]
@@ -75,7 +75,7 @@ class Refusals:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether that leaves the source complete: what has no value, or was there before, does."""
+        """Verdict on the source; points without a value and duplicates are no loss."""
         lost = sum(n for why, n in self.points.items() if why not in NO_LOSS)
         return of_refusals(self.received, lost, sum(self.messages.values()))
 
@@ -85,20 +85,20 @@ class Refusals:
         return ", ".join([*messages, *points])
 
 
-def refusals(made: Recorded) -> dict[str, Refusals]:
-    """Of each source that refused something."""
-    kinds = pc.is_in(made.gaps["kind"].cast(pa.string()), pa.array(_REFUSED))
-    found: dict[str, Refusals] = {}
-    for gap in made.gaps.filter(kinds).to_pylist():
-        if gap["source"] not in found:
-            mine = pc.equal(made.series["source"].cast(pa.string()), gap["source"])
-            received = pc.sum(made.series["received"].filter(mine)).as_py() or 0
-            found[gap["source"]] = Refusals(received, {}, {})
-        one = found[gap["source"]]
+def refusals(tables: Recorded) -> dict[str, Refusals]:
+    """Refusals by source, of each source that has any."""
+    kinds = pc.is_in(tables.gaps["kind"].cast(pa.string()), pa.array(_REFUSED))
+    by_source: dict[str, Refusals] = {}
+    for gap in tables.gaps.filter(kinds).to_pylist():
+        if gap["source"] not in by_source:
+            own = pc.equal(tables.series["source"].cast(pa.string()), gap["source"])
+            received = pc.sum(tables.series["received"].filter(own)).as_py() or 0
+            by_source[gap["source"]] = Refusals(received, {}, {})
+        one = by_source[gap["source"]]
         of: dict[str, int] = one.messages if gap["kind"] in _MESSAGES else one.points  # type: ignore[assignment]
         reason = str(gap["detail"]).partition(": ")[0]
         of[reason] = of.get(reason, 0) + (gap["missing"] or 0)
-    return found
+    return by_source
 
 
 def recorded(
@@ -106,8 +106,8 @@ def recorded(
 ) -> Recorded:
     """The tables of an experiment's batches; `start_ns` and `end_ns` are its marks [ns since 1970 UTC].
 
-    Of points of one series and time (or index) the last that came is kept. While it is `running`, what would
-    be the last of a source may still be on its way: it is missing once its time is `AWAY_NS` ago.
+    Of points of one series and time (or index) the last to arrive is kept. While the experiment is `running`,
+    the last points of a source may be in transit: they are missing once they are `AWAY_NS` late.
     """
     by_source: dict[str, list[Batch]] = {}
     for batch in batches:
@@ -137,40 +137,40 @@ def _of_source(
     end_ns: int,
     running: bool,
 ) -> tuple[list[dict[str, Any]], pa.Table, list[dict[str, Any]]]:
-    whole = pa.concat_tables([b.points for b in batches]).unify_dictionaries().combine_chunks()
+    points = pa.concat_tables([b.points for b in batches]).unify_dictionaries().combine_chunks()
     accounts = _accounts(batches)
     events = [e for b in batches for e in b.events]
     numbers = np.array(sorted({b.number for b in batches}), np.int64)
     holes = _missing_numbers(source, numbers)
-    codes, names = _series_codes(whole, accounts)
-    order, places, repeated = _sorted(whole, codes, len(names))
-    kept = (
-        whole.take(pa.array(order)) if len(order) != len(codes) or not _is_range(order) else whole
+    codes, names = _series_codes(points, accounts)
+    order, places, repeated = _sorted(points, codes, len(names))
+    ordered = (
+        points.take(pa.array(order)) if len(order) != len(codes) or not _is_range(order) else points
     )
     codes = codes[order]
     edges = np.searchsorted(codes, np.arange(len(names) + 1))
     life = Life.of(events, start_ns, end_ns)
     if running:
-        last_ns = pc.max(whole["utc_ns"]).as_py() or 0
+        last_ns = pc.max(points["utc_ns"]).as_py() or 0
         life = replace(life, until_ns=min(life.until_ns, max(last_ns, end_ns - AWAY_NS)))
-    resets, restarts = falls(kept, places, edges, names, accounts, events)
+    resets, restarts = falls(ordered, places, edges, names, accounts, events)
     seen = [*events, *resets]
     refused = sum(e.count for e in events if e.kind == "refused")
-    valueless = without_value(kept)
-    utc_ns = np.asarray(pc.fill_null(kept["utc_ns"], start_ns).combine_chunks(), np.int64)
+    valueless = without_value(ordered)
+    utc_ns = np.asarray(pc.fill_null(ordered["utc_ns"], start_ns).combine_chunks(), np.int64)
     outside = (utc_ns < start_ns) | (utc_ns > end_ns)
-    ended = _ended_at(kept, valueless)
+    ended = _ended_at(ordered, valueless)
     rows: list[dict[str, Any]] = []
-    units = kept["unit"].combine_chunks()
+    units = ordered["unit"].combine_chunks()
     for code, (metric, labels) in enumerate(names):
         low, high = int(edges[code]), int(edges[code + 1])
         account = accounts.get((metric, labels), Account(metric, labels))
-        mine = [e for e in seen if e.metric in (None, metric) and e.labels in (None, labels)]
-        part = kept.slice(low, high - low)
+        matching = [e for e in seen if e.metric in (None, metric) and e.labels in (None, labels)]
+        part = ordered.slice(low, high - low)
         sequence = high > low and part["index"].null_count == 0
         stale = _stale(account, places, ended[(ended >= low) & (ended < high)], high, end_ns)
         own = replace(life, off=[*life.off, *stale]) if stale else life
-        judged = judge(account, places[low:high], sequence, own, len(holes))
+        evaluation = evaluate(account, places[low:high], sequence, own, len(holes))
         empty = int(valueless[low:high].sum())
         astray = 0 if sequence else int((outside & ~valueless)[low:high].sum())
         rows.append(
@@ -182,50 +182,51 @@ def _of_source(
                 "kind": "sequence" if sequence else "time",
                 "type": kind_of(part),
                 "unit": units[low].as_py() if high > low else "",
-                "interval_ns": judged.interval_ns,
-                "interval_from": judged.interval_from,
+                "interval_ns": evaluation.interval_ns,
+                "interval_from": evaluation.interval_from,
                 "produced": account.produced,
                 "received": high - low + int(repeated[code]),
                 "stored": high - low - empty - astray,
-                "expected": judged.expected,
+                "expected": evaluation.expected,
                 "late": account.late,
                 "duplicate": int(repeated[code]),
                 "without_value": empty,
                 "outside": astray,
-                "outside_by_ns": judged.astray_ns,
+                "outside_by_ns": evaluation.astray_ns,
                 "refused": refused,
-                "lost": judged.lost,
-                "gaps": len(judged.gaps),
-                "longest_gap_ns": judged.longest_gap_ns,
-                "resets": sum(e.kind == "reset" for e in mine),
-                "restarts": sum(e.kind == "restart" for e in mine)
+                "lost": evaluation.lost,
+                "gaps": len(evaluation.gaps),
+                "longest_gap_ns": evaluation.longest_gap_ns,
+                "resets": sum(e.kind == "reset" for e in matching),
+                "restarts": sum(e.kind == "restart" for e in matching)
                 + sum(r.is_of(labels) for r in restarts),
-                "verdict": judged.verdict,
+                "verdict": evaluation.verdict,
                 "rules": RULES,
             }
         )
         holes += [
-            {"source": source, "series_id": first_id + code, **g} for g in judged.gaps[:_MOST_GAPS]
+            {"source": source, "series_id": first_id + code, **g}
+            for g in evaluation.gaps[:_MOST_GAPS]
         ]
     ids = {name: first_id + code for code, name in enumerate(names)}
-    told = [*seen[:_MOST_GAPS], *(r.event for r in restarts[:_MOST_GAPS])]
-    plain = [e for e in told if e.kind not in ("enabled", "disabled", *_REFUSED)]
+    reported = [*seen[:_MOST_GAPS], *(r.event for r in restarts[:_MOST_GAPS])]
+    plain = [e for e in reported if e.kind not in ("enabled", "disabled", *_REFUSED)]
     first = next((i for i, e in enumerate(plain) if e.kind == "starting"), None)
     if first is not None:  # all of the time before it
         plain[first] = replace(plain[first], utc_ns=min(plain[first].utc_ns, start_ns))
-    holes += [_told(source, e, ids) for e in plain]
+    holes += [_event_row(source, e, ids) for e in plain]
     holes += _refusals(source, events)
     table = pa.table(
-        [pa.array(codes + first_id), *(kept[n] for n in POINTS_SCHEMA.names[1:])],
+        [pa.array(codes + first_id), *(ordered[n] for n in POINTS_SCHEMA.names[1:])],
         schema=POINTS_SCHEMA,
     )
     return rows, table.filter(pa.array(~valueless)) if valueless.any() else table, holes
 
 
-def _ended_at(kept: pa.Table, valueless: npt.NDArray[np.bool_]) -> Ints:
+def _ended_at(ordered: pa.Table, valueless: npt.NDArray[np.bool_]) -> Ints:
     """Rows that are staleness markers."""
     at = np.flatnonzero(valueless)
-    bits = kept["float"].take(pa.array(at)).to_numpy(zero_copy_only=False).view(np.uint64)
+    bits = ordered["float"].take(pa.array(at)).to_numpy(zero_copy_only=False).view(np.uint64)
     ended: Ints = at[bits == STALE_BITS].astype(np.int64)
     return ended
 
@@ -233,31 +234,31 @@ def _ended_at(kept: pa.Table, valueless: npt.NDArray[np.bool_]) -> Ints:
 def _stale(
     account: Account, places: Ints, ended: Ints, high: int, end_ns: int
 ) -> list[tuple[int, int, Event]]:
-    """Stretches in which a series had ended: from a staleness marker to its next point."""
-    found = []
+    """Stretches in which a series was stale: from a staleness marker to its next point."""
+    stretches = []
     for at in ended.tolist():
         start = int(places[at])
         until = int(places[at + 1]) if at + 1 < high else max(end_ns, start)
         event = Event("stale", start, until, account.metric, account.labels)
-        found.append((start, until, event))
-    return found
+        stretches.append((start, until, event))
+    return stretches
 
 
 def _accounts(batches: Sequence[Batch]) -> dict[tuple[str, str], Account]:
-    """The last of each series; its first point was due when the first of them says."""
-    found: dict[tuple[str, str], Account] = {}
+    """The last account of each series, with the earliest time when its first point was due."""
+    accounts: dict[tuple[str, str], Account] = {}
     for account in (a for b in batches for a in b.accounts):
         name = account.metric, account.labels
-        before = found.get(name)
+        before = accounts.get(name)
         if before is not None and before.since_ns is not None:
             first = min(before.since_ns, account.since_ns or before.since_ns)
             account = replace(account, since_ns=first)
-        found[name] = account
-    return found
+        accounts[name] = account
+    return accounts
 
 
 def _refusals(source: str, events: Sequence[Event]) -> list[dict[str, Any]]:
-    """What was refused, a row for each reason."""
+    """Rows of refusals, one for each reason."""
     by_reason: dict[tuple[str, str], list[Event]] = {}
     for event in (e for e in events if e.kind in _REFUSED):
         by_reason.setdefault((event.kind, event.detail.partition(": ")[0]), []).append(event)
@@ -277,7 +278,7 @@ def _refusals(source: str, events: Sequence[Event]) -> list[dict[str, Any]]:
 def _series_codes(
     table: pa.Table, accounts: Mapping[tuple[str, str], Account]
 ) -> tuple[Ints, list[tuple[str, str]]]:
-    """The number of each row's series, in the order of metric and labels; those without a point, too."""
+    """The number of each row's series, and all series by metric and labels, also those without points."""
     metric, labels = (table[n].combine_chunks() for n in ("metric", "labels"))
     metrics, texts = metric.dictionary.to_pylist(), labels.dictionary.to_pylist()
     pairs = np.asarray(metric.indices, np.int64) * max(1, len(texts)) + np.asarray(labels.indices)
@@ -289,7 +290,7 @@ def _series_codes(
 
 
 def _sorted(table: pa.Table, codes: Ints, series: int) -> tuple[Ints, Ints, Ints]:
-    """Rows by series and place, the last of each place; the places; how many of each series were left out."""
+    """Rows by series and place, the last of each place; the places; the number of duplicates by series."""
     place = pc.coalesce(table["index"], table["utc_ns"])
     places = np.asarray(place.combine_chunks() if isinstance(place, pa.ChunkedArray) else place)
     places = places.astype(np.int64, copy=False)
@@ -310,7 +311,7 @@ def _is_range(order: Ints) -> bool:
 
 
 def _missing_numbers(source: str, numbers: Ints) -> list[dict[str, Any]]:
-    """Stretches of batch numbers, from 0 on, that never came."""
+    """Stretches of missing batch numbers, from 0 on."""
     around = np.concatenate([[-1], numbers])
     at = np.flatnonzero(np.diff(around) > 1)[:_MOST_GAPS]
     return [
@@ -325,11 +326,11 @@ def _missing_numbers(source: str, numbers: Ints) -> list[dict[str, Any]]:
     ]
 
 
-def _told(source: str, event: Event, ids: Mapping[tuple[str, str], int]) -> dict[str, Any]:
-    known = ids.get((event.metric or "", event.labels or "{}"))
+def _event_row(source: str, event: Event, ids: Mapping[tuple[str, str], int]) -> dict[str, Any]:
+    series_id = ids.get((event.metric or "", event.labels or "{}"))
     return {
         "source": source,
-        "series_id": known,
+        "series_id": series_id,
         "kind": "lost" if event.kind == "gap" else event.kind,
         "start_utc_ns": event.utc_ns,
         "end_utc_ns": event.end_utc_ns,
@@ -338,26 +339,26 @@ def _told(source: str, event: Event, ids: Mapping[tuple[str, str], int]) -> dict
 
 
 def recorded_in(bundle: Bundle, metric: str | None = None) -> Recorded:
-    """What a bundle recorded: its points, and the samples of a run's monitor on the time of day.
+    """Tables of a bundle: its points, and the samples of a run's monitor in the time of day.
 
-    With `metric` only series of that name are read. Series that were derived come from the source `derived`.
+    With `metric` only series of that name are read. Derived series have the source `derived`.
     """
     from penstock.parts.monitoring.queries.derived import batch_of
 
-    found = recorded_plain(bundle, metric)
+    plain = recorded_plain(bundle, metric)
     both = (bundle.path / "points.parquet").is_file() and "samples" in bundle.tables
     extra = [_of_samples(bundle, metric)] if both else []
     extra += [one for one in [batch_of(bundle, metric)] if one is not None]
     if not any(one.points.num_rows for one in extra):
-        return found
+        return plain
     more = recorded(extra, *span_of(bundle))
-    # what was computed is no better than what it was computed from
+    # a derived series is no more complete than its sources
     computed = pc.equal(more.series["source"].cast(pa.string()), "derived")
     of = pa.scalar(verdict_of_run(bundle.manifest))
     verdicts = pc.if_else(computed, of, more.series["verdict"].cast(pa.string()))
     at = more.series.schema.get_field_index("verdict")
     more = replace(more, series=more.series.set_column(at, "verdict", verdicts).cast(SERIES_SCHEMA))
-    return joined(found, replace(more, gaps=more.gaps.slice(0, 0)))
+    return joined(plain, replace(more, gaps=more.gaps.slice(0, 0)))
 
 
 def joined(old: Recorded, new: Recorded) -> Recorded:
@@ -378,7 +379,7 @@ def joined(old: Recorded, new: Recorded) -> Recorded:
 
 
 def recorded_plain(bundle: Bundle, metric: str | None = None) -> Recorded:
-    """As `recorded_in`, without what was derived."""
+    """As `recorded_in`, without derived series."""
     if (bundle.path / "points.parquet").is_file():
         series = _with_new_columns(bundle.table("series"))
         if metric is not None:
@@ -456,9 +457,9 @@ def _of_samples(bundle: Bundle, metric: str | None) -> Batch:
 
 
 def _accounts_of_samples(columns: pa.Table, table: pa.Table, receipt: Any) -> list[Account]:
-    """What the sampler missed is missing of each series, from its first sample on."""
-    told = receipt if isinstance(receipt, Mapping) and "expected" in receipt else None
-    missed = 0 if told is None else int(told["expected"]) - int(told.get("samples", 0))
+    """Accounts of samples; samples that the sampler missed are missing in each series since its first one."""
+    stats = receipt if isinstance(receipt, Mapping) and "expected" in receipt else None
+    missed = 0 if stats is None else int(stats["expected"]) - int(stats.get("samples", 0))
     counted = pa.table(
         {
             "metric": columns["metric"].cast(pa.string()),
@@ -471,7 +472,7 @@ def _accounts_of_samples(columns: pa.Table, table: pa.Table, receipt: Any) -> li
             row["metric"],
             row["labels"],
             # one more may have been due at its end
-            expected=None if told is None else row["metric_count"] + (missed if missed > 1 else 0),
+            expected=None if stats is None else row["metric_count"] + (missed if missed > 1 else 0),
             counter=bool(row["counter"]),
         )
         for row in counted.aggregate([("metric", "count")]).to_pylist()
@@ -484,5 +485,5 @@ def _plain(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def labels_of(text: str) -> dict[str, str]:
     """Labels of a row of `series`."""
-    found: dict[str, str] = json.loads(text)
-    return found
+    labels: dict[str, str] = json.loads(text)
+    return labels

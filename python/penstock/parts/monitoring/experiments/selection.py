@@ -46,22 +46,22 @@ def _experiments(name: str) -> list[Experiment]:
         try:
             if several is None:
                 return [store.find(name, user)]
-            # the name itself is one that exists: `find` says so, and whose it is
+            # `find` checks that the name exists, and determines its owner
             latest = store.find(several[1], user)
         except (Unknown, BadInput):
             return []
-        mine = [
+        repeats = [
             e
             for e in store.listed(user, name=latest.name, owner=latest.owner)
             if e.by_hand and e.out == latest.out
         ]
         low = int(several[2] or 1)
-        high = int(several[3]) if several[3] else max(e.repeat for e in mine)
+        high = int(several[3]) if several[3] else max(e.repeat for e in repeats)
         if high < low or high - low >= MOST_REPEATS:
             raise BadInput(
                 f"found repeats {low} to {high}; expected the lower first, {MOST_REPEATS} at most"
             )
-        by_number = {e.repeat: e for e in mine}
+        by_number = {e.repeat: e for e in repeats}
         absent = [n for n in range(low, high + 1) if n not in by_number]
         if absent and several[3]:
             raise BadInput(

@@ -1,4 +1,4 @@
-"""Batches on the disk, one after the other, until an experiment has ended: what was appended survives a kill.
+"""Append-only file of batches until an experiment has ended; appended batches survive a kill.
 
 A spool is a directory with one file per source, `<first 16 digits of the source's SHA-256>.batches`, of
 frames:
@@ -46,20 +46,20 @@ from penstock.writing import sync
 
 _HEAD = struct.Struct("<4sIQQ")
 _MAGIC = b"PSB1"
-#: a frame's stream is no longer; a batch of MOST_POINTS points is well below
+#: limit of a frame's stream [bytes]; a batch of MOST_POINTS points is well below
 _LONGEST = 1 << 30
 _SUFFIX = ".batches"
-#: a file that is locked while a collector has the source to itself; a kill frees it
-_HELD = ".held"
-#: a file that says when a collector was switched off, or that it is to go on
+#: a file that is locked while a collector owns the source; a kill releases it
+_OWNER = ".held"
+#: a file with the time when a collector was switched off, or the request to continue
 _SWITCH = ".switch"
 _LOCK = "lock"
 _Read = TypeVar("_Read")
 
 
 @dataclass
-class _Known:
-    """What is known of a source's file: how much of it was read, and the numbers in it."""
+class _Progress:
+    """Part of a source's file that was read, and the batch numbers in it."""
 
     inode: int = -1
     size_bytes: int = 0
@@ -67,19 +67,19 @@ class _Known:
 
 
 class Spool:
-    """The spool in a directory, made by `create`; a sink of one experiment.
+    """The spool in a directory, created by `create`; a sink of one experiment.
 
-    `close` takes it out of use for all processes: a writer that comes later gets Closed.
+    `closing` ends it for all processes: later writers get Closed.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._known: dict[str, _Known] = {}
+        self._progress: dict[str, _Progress] = {}
         self._mutex = threading.Lock()
 
     @classmethod
     def create(cls, directory: Path) -> Spool:
-        """A spool without batches; PenstockError where there is one already."""
+        """An empty spool; PenstockError if there is one already."""
         try:
             directory.mkdir(mode=0o700)
             os.close(os.open(directory / _LOCK, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
@@ -90,13 +90,13 @@ class Spool:
         return cls(directory)
 
     def write(self, batch: Batch) -> Accepted:
-        """As `points.Sink.write`. Held for a source that a collector has to itself."""
+        """As `points.Sink.write`. Raises Held for a source that a collector owns."""
         return self._write(batch, None)
 
     def hold(self, source: str) -> Holding:
-        """The sink of a collector that has this source to itself until `release`. Held where another has."""
-        with self._held(fcntl.LOCK_SH), self._appending(source):
-            handle = closed(str(self.directory / _file_of(source, _HELD)), os.O_RDWR | os.O_CREAT)
+        """The sink of a collector that owns this source until `release`. Raises Held if another owns it."""
+        with self._locked(fcntl.LOCK_SH), self._appending(source):
+            handle = closed(str(self.directory / _file_of(source, _OWNER)), os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -105,13 +105,13 @@ class Spool:
         return Holding(self, source, handle)
 
     def switch(self, source: str, on: bool) -> bool:
-        """Switches the collector of this source off or on; gives whether that changed anything.
+        """Switch the collector of this source off or on; returns True if that changed its state.
 
-        Who runs the collector looks at it now and then. BadInput for a source that no running collector has.
+        The collector's process polls the switch. BadInput for a source without a running collector.
         """
-        with self._held(fcntl.LOCK_SH):
+        with self._locked(fcntl.LOCK_SH):
             is_off = self.switched(source)[0] == "off"
-            if not is_off and not self._is_held(source):
+            if not is_off and not self._is_owned(source):
                 raise BadInput(
                     f"found no collector {printable(source[:80])!r} at work for it; expected one of the "
                     "server's --config"
@@ -128,7 +128,7 @@ class Spool:
             return True
 
     def switched(self, source: str) -> tuple[Literal["", "off", "on"], int]:
-        """Whether its collector was switched off, and when [ns since 1970 UTC], or on after that."""
+        """State of its collector's switch and when it was switched off [ns since 1970 UTC]; empty: never."""
         try:
             word, at = (self.directory / _file_of(source, _SWITCH)).read_text().split()
         except FileNotFoundError:
@@ -136,48 +136,48 @@ class Spool:
         return ("off" if word == "off" else "on"), int(at)
 
     def forget_switch(self, source: str) -> None:
-        """Once a collector that was switched on is at work."""
+        """Remove the switch once a collector that was switched on is running."""
         (self.directory / _file_of(source, _SWITCH)).unlink(missing_ok=True)
 
     def _write(self, batch: Batch, holder: str | None) -> Accepted:
         right = checked(batch)
         frame = _frame(right)
-        with self._held(fcntl.LOCK_SH), self._appending(right.source) as (handle, known):
-            if right.source != holder and self._is_held(right.source):
+        with self._locked(fcntl.LOCK_SH), self._appending(right.source) as (handle, progress):
+            if right.source != holder and self._is_owned(right.source):
                 raise Held(right.source)
-            if right.number in known.numbers:
+            if right.number in progress.numbers:
                 return Accepted(right.points.num_rows, duplicate=True)
             try:
-                _write_all(handle, frame, known.size_bytes)
+                _write_all(handle, frame, progress.size_bytes)
                 os.fdatasync(handle)
             except OSError as error:
                 with contextlib.suppress(OSError):
-                    os.ftruncate(handle, known.size_bytes)
+                    os.ftruncate(handle, progress.size_bytes)
                 raise PenstockError(
                     f"{self.directory}: {error.strerror}; nothing of this batch was kept"
                 ) from error
-            known.size_bytes += len(frame)
-            known.numbers.add(right.number)
+            progress.size_bytes += len(frame)
+            progress.numbers.add(right.number)
         return Accepted(right.points.num_rows)
 
     def next_number(self, source: str) -> int:
         """As `points.Sink.next_number`."""
         if not (self.directory / _file_of(source)).exists():
             return 0
-        with self._held(fcntl.LOCK_SH), self._appending(source) as (_, known):
-            return max(known.numbers, default=-1) + 1
+        with self._locked(fcntl.LOCK_SH), self._appending(source) as (_, progress):
+            return max(progress.numbers, default=-1) + 1
 
     def batches(self, metric: str | None = None) -> Iterator[Batch]:
-        """What was appended so far, source by source, in the order of arrival; a torn end is left out.
+        """Batches appended so far, source by source, in order of arrival; a torn end is skipped.
 
-        With `metric` batches have what is of that metric, or of none, alone.
+        With `metric`, batches contain only points, accounts and events of that metric, or of none.
         """
         for path in sorted(self.directory.glob(f"*{_SUFFIX}")):
             for _, batch in _frames(path, 0, partial(_batch, metric)):
                 yield batch
 
     def newer(self, seen: dict[Path, int], most_bytes: int) -> Iterator[Batch]:
-        """What was appended since the last time, of which `seen` is kept; of a source's bytes the newest."""
+        """Batches appended since the last call with `seen`; of each source the last `most_bytes` at most."""
         for path in sorted(self.directory.glob(f"*{_SUFFIX}")):
             start = _near_the_end(path, seen.get(path, 0), most_bytes)
             for end, batch in _frames(path, start, partial(_batch, None)):
@@ -186,14 +186,14 @@ class Spool:
 
     @contextlib.contextmanager
     def closing(self) -> Iterator[None]:
-        """While this holds nobody writes, and after it nobody may."""
-        with self._held(fcntl.LOCK_EX):
+        """Exclude writers, during the block and for ever after it."""
+        with self._locked(fcntl.LOCK_EX):
             yield
             (self.directory / _LOCK).unlink(missing_ok=True)
 
-    def _is_held(self, source: str) -> bool:
+    def _is_owned(self, source: str) -> bool:
         try:
-            handle = os.open(self.directory / _file_of(source, _HELD), os.O_RDONLY | os.O_CLOEXEC)
+            handle = os.open(self.directory / _file_of(source, _OWNER), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
@@ -205,7 +205,7 @@ class Spool:
         return False
 
     @contextlib.contextmanager
-    def _held(self, how: int) -> Iterator[None]:
+    def _locked(self, how: int) -> Iterator[None]:
         path = self.directory / _LOCK
         try:
             handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -220,11 +220,11 @@ class Spool:
             os.close(handle)
 
     @contextlib.contextmanager
-    def _appending(self, source: str) -> Iterator[tuple[int, _Known]]:
-        """A source's file, locked, its torn end cut off, and what is known of it."""
+    def _appending(self, source: str) -> Iterator[tuple[int, _Progress]]:
+        """A source's file, locked and without its torn end, and the part of it that was read."""
         path = self.directory / _file_of(source)
         with self._mutex:
-            known = self._known.setdefault(source, _Known())
+            progress = self._progress.setdefault(source, _Progress())
         fresh = not path.exists()
         try:
             handle = closed(str(path), os.O_RDWR | os.O_CREAT)
@@ -234,26 +234,26 @@ class Spool:
             fcntl.flock(handle, fcntl.LOCK_EX)
             if fresh:
                 sync(self.directory)
-            self._catch_up(path, handle, known)
-            yield handle, known
+            self._catch_up(path, handle, progress)
+            yield handle, progress
         finally:
             os.close(handle)
 
-    def _catch_up(self, path: Path, handle: int, known: _Known) -> None:
+    def _catch_up(self, path: Path, handle: int, progress: _Progress) -> None:
         status = os.fstat(handle)
-        if status.st_ino != known.inode or status.st_size < known.size_bytes:
-            known.inode, known.size_bytes, known.numbers = status.st_ino, 0, set()
-        if status.st_size == known.size_bytes:
+        if status.st_ino != progress.inode or status.st_size < progress.size_bytes:
+            progress.inode, progress.size_bytes, progress.numbers = status.st_ino, 0, set()
+        if status.st_size == progress.size_bytes:
             return
-        for end, number in _frames(path, known.size_bytes, lambda number, _: number):
-            known.numbers.add(number)
-            known.size_bytes = end
-        if status.st_size > known.size_bytes:
-            os.ftruncate(handle, known.size_bytes)
+        for end, number in _frames(path, progress.size_bytes, lambda number, _: number):
+            progress.numbers.add(number)
+            progress.size_bytes = end
+        if status.st_size > progress.size_bytes:
+            os.ftruncate(handle, progress.size_bytes)
 
 
 class Holding:
-    """A spool for who holds one of its sources; a sink, too."""
+    """The spool for the owner of one of its sources; a sink, too."""
 
     def __init__(self, spool: Spool, source: str, handle: int) -> None:
         self._spool, self._source, self._handle = spool, source, handle
@@ -267,7 +267,7 @@ class Holding:
         return self._spool.next_number(source)
 
     def release(self) -> None:
-        """From now on others may write to the source."""
+        """Release the source for other writers."""
         handle, self._handle = self._handle, -1
         if handle >= 0:
             os.close(handle)
@@ -297,7 +297,7 @@ def _frame(batch: Batch) -> bytes:
 def _frames(
     path: Path, start: int, read: Callable[[int, bytes], _Read]
 ) -> Iterator[tuple[int, _Read]]:
-    """The whole frames from an offset on: where each ends, and what is read of its number and stream."""
+    """Complete frames from an offset on: each with its end and the result of `read` for it."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -319,7 +319,7 @@ def _frames(
 
 
 def _near_the_end(path: Path, start: int, most_bytes: int) -> int:
-    """Where the first frame from `start` on begins that has no more than so many bytes behind it."""
+    """Offset of the first frame from `start` on that is at most `most_bytes` before the end of the file."""
     with path.open("rb") as file:
         size, at = os.fstat(file.fileno()).st_size, start
         while size - at > most_bytes:
@@ -352,7 +352,7 @@ def _batch(metric: str | None, number: int, stream: bytes) -> Batch:
 
 
 def _of_metric(table: pa.Table, metric: str) -> pa.Table:
-    """By the number that the name has in the batch's dictionary: no name is compared with another."""
+    """Points of a metric, by its code in the batch's dictionary, without comparing texts."""
     encoded = table["metric"].combine_chunks()
     code = encoded.dictionary.index(metric).as_py()
     return table.filter(pc.equal(encoded.indices, code)) if code >= 0 else table.slice(0, 0)

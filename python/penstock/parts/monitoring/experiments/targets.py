@@ -3,8 +3,9 @@
     {"targets": [{"server": "prom", "type": "prometheus", "address": "127.0.0.1:9090"}],
      "metrics": [{"name": "cpu", "server": "prom", "query": "rate(cpu[10s])", "labels": ["cpu", "mode"]}]}
 
-It is MonEx's (monex-server's documentation): its files are read as they are. Ours beside them: `collectors`,
-settings of collectors by name, which work while experiments run (`collectors/gathering.py`).
+The format is that of MonEx (documentation of monex-server), whose files are read unchanged. Our addition is
+`collectors`: settings by name of collectors that run during experiments
+(`collectors/server_collectors.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from penstock.errors import BadInput, Mistake, printable
 
 _MOST_BYTES = 1 << 20
-#: what a named metric, and a request, may say of where it is from and how it is shown
+#: options of a named metric and of a request, with their types
 OPTIONS = {
     "metric": str,
     "server": str,
@@ -34,13 +35,13 @@ OPTIONS = {
     "format": str,
     "clocks": str,
 }
-#: of a server elsewhere, rather than of what this one has stored
-ELSEWHERE = ("query", "measurement")
+#: options that refer to a remote server instead of the local store
+REMOTE = ("query", "measurement")
 
 
 @dataclass(frozen=True)
 class Target:
-    """A server elsewhere; `type` is a row of `penstock.plugins.METRIC_SERVERS`."""
+    """A remote server; `type` is a row of `penstock.plugins.METRIC_SERVERS`."""
 
     server: str
     type: str
@@ -51,7 +52,7 @@ class Target:
 class Targets:
     """Servers, metrics and settings of collectors, each by its name.
 
-    `origin`: of the file that they are of, the same whenever it is read.
+    `origin`: identifier of their file, the same at each reading.
     """
 
     servers: Mapping[str, Target] = field(default_factory=dict)
@@ -59,14 +60,14 @@ class Targets:
     collectors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     origin: str = ""
 
-    def options(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        """What a request asks for: the options of its metric, where that is a named one, under its own."""
-        own = self.metrics.get(str(said.get("metric")), {})
-        return {**own, **said}
+    def options(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Options of a request; those of its named metric, if it has one, are defaults."""
+        own = self.metrics.get(str(request.get("metric")), {})
+        return {**own, **request}
 
 
 def read_targets(path: Path) -> Targets:
-    """The file's servers and metrics. Raises BadInput with file, line, what was found, what was expected."""
+    """The file's servers and metrics. Raises BadInput with the file, the line, and the expected value."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -74,43 +75,45 @@ def read_targets(path: Path) -> Targets:
     if len(content) > _MOST_BYTES:
         raise BadInput(f"{path}: found {len(content)} bytes; expected {_MOST_BYTES} at most")
     try:
-        said = json.loads(content.decode("utf-8-sig"))
+        document = json.loads(content.decode("utf-8-sig"))
     except json.JSONDecodeError as error:
-        found = printable(error.doc[error.pos : error.pos + 20].splitlines()[0:1][0:1].__str__())
-        mistake = Mistake(str(path), error.lineno, error.colno, found, f"JSON ({error.msg})")
+        excerpt = printable(error.doc[error.pos : error.pos + 20].splitlines()[0:1][0:1].__str__())
+        mistake = Mistake(str(path), error.lineno, error.colno, excerpt, f"JSON ({error.msg})")
         raise BadInput(mistakes=[mistake]) from None
     except (UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"{path}: found {type(error).__name__}; expected JSON in UTF-8") from None
-    if not isinstance(said, dict):
-        raise BadInput(f"{path}: found a {type(said).__name__}; expected `targets` and `metrics`")
+    if not isinstance(document, dict):
+        raise BadInput(
+            f"{path}: found a {type(document).__name__}; expected `targets` and `metrics`"
+        )
     servers: dict[str, Target] = {}
-    for row in _rows(path, said, "targets", ("server", "type", "address")):
+    for row in _rows(path, document, "targets", ("server", "type", "address")):
         if row["server"] in servers:
             raise BadInput(f"{path}: found server {row['server']!r} twice; expected each once")
         servers[row["server"]] = Target(row["server"], row["type"].lower(), row["address"])
     metrics = {}
-    for row in _rows(path, said, "metrics", ("name",)):
+    for row in _rows(path, document, "metrics", ("name",)):
         options = checked_options({k: v for k, v in row.items() if k != "name"}, f"{path}: ")
         metrics[row["name"]] = {"metric": row["name"], **options}
     from penstock.parts.monitoring.collectors.settings import of_file
 
-    collectors = of_file(path, said.get("collectors", {}))
+    collectors = of_file(path, document.get("collectors", {}))
     origin = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
     return Targets(servers, metrics, collectors, origin)
 
 
-def checked_options(said: Any, where: str = "") -> dict[str, Any]:
-    """Options of a request, of the types that they have. Raises BadInput for others."""
-    if not isinstance(said, dict):
-        raise BadInput(f"{where}found a {type(said).__name__}; expected an object of options")
-    found = {}
-    for key, value in said.items():
+def checked_options(raw: Any, where: str = "") -> dict[str, Any]:
+    """Options of a request, with their types checked. Raises BadInput for others."""
+    if not isinstance(raw, dict):
+        raise BadInput(f"{where}found a {type(raw).__name__}; expected an object of options")
+    options = {}
+    for key, value in raw.items():
         if key not in OPTIONS:
             raise BadInput(
                 f"{where}found option {printable(str(key)[:80])!r}; expected {', '.join(OPTIONS)}"
             )
         if OPTIONS[key] is list and isinstance(value, str):
-            value = [value]  # a single label may stand alone
+            value = [value]  # a single label need not be a list
         if key == "step" and isinstance(value, int | float) and not isinstance(value, bool):
             value = f"{value}s"
         texts = value if isinstance(value, list) else [value]
@@ -118,14 +121,14 @@ def checked_options(said: Any, where: str = "") -> dict[str, Any]:
         if not right or len(texts) > 100 or sum(map(len, texts)) > 10_000:
             kind = "a list of texts" if OPTIONS[key] is list else "a text"
             raise BadInput(f"{where}found {key} {printable(str(value)[:80])!r}; expected {kind}")
-        found[key] = value
-    return found
+        options[key] = value
+    return options
 
 
 def _rows(
-    path: Path, said: Mapping[str, Any], key: str, needed: tuple[str, ...]
+    path: Path, document: Mapping[str, Any], key: str, needed: tuple[str, ...]
 ) -> list[dict[str, Any]]:
-    rows = said.get(key, [])
+    rows = document.get(key, [])
     if not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
         raise BadInput(f"{path}: found {key} of another form; expected a list of objects")
     for number, row in enumerate(rows, 1):
@@ -138,7 +141,7 @@ def _rows(
 
 
 def shown(url: str) -> str:
-    """A server's address as it may be told and kept: without user and password."""
+    """A server's address without user and password, as it may be shown and stored."""
     before, slashes, rest = url.rstrip("/").partition("//")
     place, slash, path = rest.partition("/")
     return f"{before}{slashes}{place.rpartition('@')[2]}{slash}{path}" if slashes else url

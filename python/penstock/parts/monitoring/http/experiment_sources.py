@@ -13,7 +13,7 @@ from penstock.parts.monitoring.collectors.server_collectors import Gathering
 from penstock.parts.monitoring.experiments.experiment import Taken
 from penstock.parts.monitoring.experiments.experiments import Experiments
 from penstock.parts.monitoring.experiments.targets import Targets
-from penstock.parts.monitoring.queries.fetch import fetch_asked
+from penstock.parts.monitoring.queries.fetch import fetch_requested
 from penstock.routes.caller import caller_of
 
 _Name = Annotated[
@@ -84,7 +84,7 @@ def router(
 
         def act() -> list[dict[str, Any]]:
             experiment = store().find(name, caller.user, to_change=True)
-            return fetch_asked(store(), targets, experiment, body.model_dump(exclude_none=True))
+            return fetch_requested(store(), targets, experiment, body.model_dump(exclude_none=True))
 
         return await run_in_threadpool(act)
 

@@ -549,7 +549,7 @@ def _is_remote(targets: Targets, options: Any) -> bool:
     if not isinstance(options, Mapping):
         return False
     try:
-        return remote_query.asks_elsewhere(targets.options(checked_options(options)))
+        return remote_query.is_remote(targets.options(checked_options(options)))
     except BadInput:
         return False
 
@@ -562,9 +562,9 @@ def _data_response(
     result = answer(store(), targets, name, caller.reader, options)
     headers = {STATE: result.state, "X-Penstock-Losses": json.dumps(result.totals)}
     headers |= result.verdict.headers()
-    if result.asked is not None:
-        headers["X-Penstock-Query"] = quote(result.asked["sent"])[:6000]
-        headers["X-Penstock-Requests"] = str(result.asked["requests"])
+    if result.remote is not None:
+        headers["X-Penstock-Query"] = quote(result.remote["sent"])[:6000]
+        headers["X-Penstock-Requests"] = str(result.remote["requests"])
     return SpooledResponse(result.parts, result.media, headers)
 
 

@@ -248,10 +248,10 @@ class Local:
         self, name: str, request: Mapping[str, Any], targets: Targets | None = None
     ) -> list[dict[str, Any]]:
         from penstock.parts.monitoring.experiments.targets import Targets
-        from penstock.parts.monitoring.queries.fetch import fetch_asked
+        from penstock.parts.monitoring.queries.fetch import fetch_requested
 
         experiment = self._store.find(name, self._user, to_change=True)
-        return fetch_asked(self._store, targets or Targets(), experiment, request)
+        return fetch_requested(self._store, targets or Targets(), experiment, request)
 
     def switch(self, name: str, collector: str, on: bool) -> bool:
         experiment = self._store.find(name, self._user, to_change=True)

@@ -1,4 +1,4 @@
-"""What is asked of an experiment's data, and the answer: a table in a format, part by part."""
+"""Queries of an experiment's data, answered with a table in a format, part by part."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.parts.monitoring.experiments.points import Batch
 from penstock.parts.monitoring.experiments.recorded import Recorded, labels_of, recorded
 from penstock.parts.monitoring.experiments.targets import Targets, checked_options
 from penstock.parts.monitoring.queries import fetch_records as fetched
-from penstock.parts.monitoring.queries import remote_query as elsewhere
+from penstock.parts.monitoring.queries import remote_query
 from penstock.parts.monitoring.queries.export import MEDIA, as_bytes, empty, joined
 from penstock.parts.monitoring.queries.fetch_records import Receipt
 from penstock.parts.monitoring.queries.remote_query import Question
@@ -29,139 +29,143 @@ from penstock.spec.names import suggestion
 
 @dataclass(frozen=True)
 class Answer:
-    """Its parts, their media type, the experiment's state, what of its points was lost, late or twice, and
-    which of its series are not complete. `asked`: of data of a server elsewhere, what was `sent` and in how
-    many `requests`."""
+    """Parts and media type of an answer, the experiment's state, counts of lost, late and duplicate points,
+    and incomplete series. `remote`: of a remote server's data, the query `sent` and the number of
+    `requests`."""
 
     parts: Iterator[bytes]
     media: str
     state: str
     totals: Mapping[str, int]
     verdict: Verdict
-    asked: Mapping[str, Any] | None = None
+    remote: Mapping[str, Any] | None = None
 
 
 def answer(
-    store: Experiments, targets: Targets, name: str, sees: str | None, said: Mapping[str, Any]
+    store: Experiments, targets: Targets, name: str, sees: str | None, request: Mapping[str, Any]
 ) -> Answer:
     """Data of the experiment `name` as a user sees it, by options of `targets.OPTIONS`.
 
-    Raises Unknown for an experiment, metric or phase that is none, BadInput for wrong options.
+    Raises Unknown for an unknown experiment, metric or phase, BadInput for invalid options.
     """
-    options = targets.options(checked_options(said))
-    found = store.find(name, sees)
-    wanted = options.get("format", "csv")
+    options = targets.options(checked_options(request))
+    experiment = store.find(name, sees)
+    form = options.get("format", "csv")
     axis = options.get("type")
-    if wanted not in MEDIA:
-        raise BadInput(f"found format {wanted!r}; expected one of {', '.join(MEDIA)}")
+    if form not in MEDIA:
+        raise BadInput(f"found format {form!r}; expected one of {', '.join(MEDIA)}")
     if axis not in (None, "timestamp", "duration", "sample"):
         raise BadInput(f"found type {axis!r}; expected timestamp, duration or sample")
-    start_ns, end_ns = window(found, options.get("phase"))
-    made, metric, asked = data_of(store, targets, found, options, start_ns, end_ns)
+    start_ns, end_ns = window(experiment, options.get("phase"))
+    tables, metric, remote = data_of(store, targets, experiment, options, start_ns, end_ns)
     if options.get("clocks", "recorded") == "corrected":
-        made = corrected(made, store.recorded(found, CLOCK), found.name)
+        tables = corrected(tables, store.recorded(experiment, CLOCK), experiment.name)
     elif options.get("clocks", "recorded") != "recorded":
         raise BadInput(f"found clocks {options['clocks']!r}; expected recorded or corrected")
-    labels, origin_ns = options.get("labels"), found.start_ns
-    table = joined(made, metric, start_ns, end_ns, axis=axis, labels=labels, origin_ns=origin_ns)
-    if table is None and asked is not None:  # the server answered: it has no series for this query
+    labels, origin_ns = options.get("labels"), experiment.start_ns
+    table = joined(tables, metric, start_ns, end_ns, axis=axis, labels=labels, origin_ns=origin_ns)
+    if table is None and remote is not None:  # the server answered: it has no series for this query
         table = empty(axis or "timestamp")
     if table is None:
         raise Unknown(
-            f"found no metric {metric!r} in {found.name}#{found.repeat}"
-            f"{suggestion(metric, _metrics(store, found))}"
+            f"found no metric {metric!r} in {experiment.name}#{experiment.repeat}"
+            f"{suggestion(metric, _metrics(store, experiment))}"
         )
-    parts = as_bytes(table, wanted)
-    head = next(parts, b"")  # what cannot be written is told before the answer begins
+    parts = as_bytes(table, form)
+    head = next(parts, b"")  # errors of formatting are raised before the answer begins
 
     def content() -> Iterator[bytes]:
         yield head
         yield from parts
 
-    kinds = made.gaps["kind"].cast(pa.string())
-    refused = made.gaps.filter(pc.starts_with(kinds, "refused")).to_pylist()
-    verdict = verdict_of(table.about, found.running, refused)
-    return Answer(content(), MEDIA[wanted], found.state, table.totals, verdict, asked)
+    kinds = tables.gaps["kind"].cast(pa.string())
+    refused = tables.gaps.filter(pc.starts_with(kinds, "refused")).to_pylist()
+    verdict = verdict_of(table.about, experiment.running, refused)
+    return Answer(content(), MEDIA[form], experiment.state, table.totals, verdict, remote)
 
 
-def _metrics(store: Experiments, found: Experiment) -> list[str]:
+def _metrics(store: Experiments, experiment: Experiment) -> list[str]:
     """The names of the metrics that an experiment recorded, in order."""
-    return sorted(set(store.recorded(found).series["metric"].to_pylist()))
+    return sorted(set(store.recorded(experiment).series["metric"].to_pylist()))
 
 
-def corrected(made: Recorded, clock: Recorded, name: str) -> Recorded:
-    """Points on the store's clock: of each source that compared its own with it, by what it found before and
-    after, and in between by a straight line. BadInput where none of these sources did."""
+def corrected(tables: Recorded, clock: Recorded, name: str) -> Recorded:
+    """Points on the store's clock, for each source that measured the offset of its own, by linear
+    interpolation between these measurements. BadInput if no source has any."""
     offsets = {
         labels_of(r["labels"]).get("source"): r["series_id"] for r in clock.series.to_pylist()
     }
-    numbers = made.points["series_id"].to_numpy()
-    times = made.points["utc_ns"].to_numpy(zero_copy_only=False).copy()
-    known = False
-    for row in made.series.to_pylist():
-        mine = clock.points.filter(
+    numbers = tables.points["series_id"].to_numpy()
+    times = tables.points["utc_ns"].to_numpy(zero_copy_only=False).copy()
+    measured = False
+    for row in tables.series.to_pylist():
+        readings = clock.points.filter(
             pc.equal(clock.points["series_id"], offsets.get(row["source"], -1))
         )
-        if not len(mine) or row["kind"] != "time":
+        if not len(readings) or row["kind"] != "time":
             continue
-        known = True
-        at, ahead_s = mine["utc_ns"].to_numpy(), mine["float"].to_numpy()
+        measured = True
+        at, ahead_s = readings["utc_ns"].to_numpy(), readings["float"].to_numpy()
         which = numbers == row["series_id"]
         since = (times[which] - at[0]).astype(np.float64)
         ahead_ns = np.interp(since, (at - at[0]).astype(np.float64), ahead_s * 1e9)
         times[which] -= np.rint(ahead_ns).astype(times.dtype)
-    if not known:
+    if not measured:
         raise BadInput(
             f"found no measured clock of who sent this to {name}; expected recorded times"
         )
-    column = made.points.schema.get_field_index("utc_ns")
-    field = made.points.schema.field(column)
-    moved = made.points.set_column(column, field, pa.array(times, field.type))
-    return replace(made, points=moved)
+    column = tables.points.schema.get_field_index("utc_ns")
+    field = tables.points.schema.field(column)
+    moved = tables.points.set_column(column, field, pa.array(times, field.type))
+    return replace(tables, points=moved)
 
 
-def window(found: Experiment, phase: str | None) -> tuple[int, int]:
-    """From when to when an experiment, or one of its phases, lasted [ns since 1970 UTC]."""
-    end_ns = found.end_ns if found.end_ns is not None else time.time_ns()
+def window(experiment: Experiment, phase: str | None) -> tuple[int, int]:
+    """Start and end of an experiment, or of one of its phases [ns since 1970 UTC]."""
+    end_ns = experiment.end_ns if experiment.end_ns is not None else time.time_ns()
     if phase is None:
-        return found.start_ns, end_ns
-    named = [p for p in found.phases if p.name == phase or p.name.rpartition("/")[2] == phase]
+        return experiment.start_ns, end_ns
+    named = [p for p in experiment.phases if p.name == phase or p.name.rpartition("/")[2] == phase]
     if not named:
-        said = ", ".join(p.name for p in found.phases) or "none"
-        raise Unknown(f"found no phase {phase!r} in {found.name}; expected one of {said}")
+        names = ", ".join(p.name for p in experiment.phases) or "none"
+        raise Unknown(f"found no phase {phase!r} in {experiment.name}; expected one of {names}")
     return named[0].start_ns, named[-1].end_ns or end_ns
 
 
 def data_of(
     store: Experiments,
     targets: Targets,
-    found: Experiment,
+    experiment: Experiment,
     options: Mapping[str, Any],
     start_ns: int,
     end_ns: int,
 ) -> tuple[Recorded, str, Receipt | None]:
-    """What is asked for, its metric's name, and where it is of a server elsewhere the receipt: of this store,
-    once the experiment has ended and it was fetched, else read from there."""
-    if not elsewhere.asks_elsewhere(options):
+    """Tables of a request, its metric's name, and the receipt of a remote server's data. These come from this
+    store if the experiment has ended and they were fetched, else from the server."""
+    if not remote_query.is_remote(options):
         if "metric" not in options:
             raise BadInput("found no metric; expected metric, or server with query or measurement")
-        return store.recorded(found, options["metric"]), options["metric"], None
+        return store.recorded(experiment, options["metric"]), options["metric"], None
     question = Question.of(options)
     name = question.metric
-    receipts = [] if found.running else fetched.receipts_of(found)
+    receipts = [] if experiment.running else fetched.receipts_of(experiment)
     for receipt in receipts:
         if question.is_of(receipt) and "error" not in receipt:
-            return _called(store.recorded(found, receipt["metric"]), receipt, name), name, receipt
-    kept = elsewhere.read(elsewhere.target_of(question, targets), question, start_ns, end_ns)
-    made = recorded([Batch(question.server, 0, kept.points)], start_ns, end_ns)
-    return made, name, {"sent": kept.query, "requests": kept.requests}
+            return (
+                _called(store.recorded(experiment, receipt["metric"]), receipt, name),
+                name,
+                receipt,
+            )
+    reply = remote_query.read(remote_query.target_of(question, targets), question, start_ns, end_ns)
+    tables = recorded([Batch(question.server, 0, reply.points)], start_ns, end_ns)
+    return tables, name, {"sent": reply.query, "requests": reply.requests}
 
 
-def _called(made: Recorded, receipt: Receipt, name: str) -> Recorded:
-    """The series of a receipt, under a metric's name."""
-    series = made.series.filter(
-        pc.equal(made.series["source"].cast(pa.string()), receipt["source"])
+def _called(tables: Recorded, receipt: Receipt, name: str) -> Recorded:
+    """The series of a receipt, renamed to a metric."""
+    series = tables.series.filter(
+        pc.equal(tables.series["source"].cast(pa.string()), receipt["source"])
     )
     at = series.schema.get_field_index("metric")
     names = pa.array([name] * len(series), pa.string()).cast(series.schema.field(at).type)
-    return replace(made, series=series.set_column(at, series.schema.field(at), names))
+    return replace(tables, series=series.set_column(at, series.schema.field(at), names))

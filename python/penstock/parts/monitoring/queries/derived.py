@@ -1,4 +1,4 @@
-"""Derived series of an experiment or a monitored run: kept in its bundle, read as points of a source."""
+"""Derived series of an experiment or a monitored run: stored in its bundle, read as points of a source."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def derive(
     unit: str | None = None,
     table: str | None = None,
 ) -> dict[str, int]:
-    """Computes a series in each run and keeps it there; gives how many points each run has of it."""
-    made = {}
+    """Compute a series in each run and store it there; returns its number of points by run."""
+    counts = {}
     for run in runs:
-        # what is kept beside its sources is as complete as they are
+        # a derived series is as complete as its sources
         series = of_selection(Selection(str(run), "run", run, [run]), table, partial=True)
-        found = derived.keep(Bundle.open(run), series, name, expression, unit)
-        made[str(run)] = found.points
-    return made
+        stored = derived.keep(Bundle.open(run), series, name, expression, unit)
+        counts[str(run)] = stored.points
+    return counts
 
 
 def batch_of(bundle: Bundle, metric: str | None) -> Batch | None:
-    """The derived series as a batch of points, None where there is none (of that name)."""
+    """The derived series as a batch of points; None if there is none (of that name)."""
     table = derived.read(bundle)
     if table is not None and metric is not None:
         table = table.filter(pc.equal(table["metric"], metric))

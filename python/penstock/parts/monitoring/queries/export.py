@@ -35,9 +35,9 @@ MEDIA = {
     "parquet": "application/vnd.apache.parquet",
     "openmetrics": "application/openmetrics-text; version=1.0.0; charset=utf-8",
 }
-#: rows that are turned into text at a time
+#: rows converted to text at a time
 _ROWS = 50_000
-#: cells of CSV that one thread turns into text at a time, and how many times that is done ahead
+#: cells of CSV that one thread converts to text at a time, and number of such parts computed ahead
 _CELLS = 250_000
 _AHEAD = 2
 _EXACT = float(1 << 53)
@@ -64,7 +64,7 @@ class Joined:
 
 
 def joined(
-    made: Recorded,
+    recorded: Recorded,
     metric: str,
     start_ns: int,
     end_ns: int,
@@ -73,13 +73,13 @@ def joined(
     labels: Sequence[str] | None = None,
     origin_ns: int | None = None,
 ) -> Joined | None:
-    """The series of a metric inside of [start, end]; None where there is none of that name.
+    """The series of a metric inside of [start, end]; None if there is none of that name.
 
-    `axis`: the first column, by default `timestamp`, of sequences `sample`. `labels`: whose values, joined by
-    `_`, name a column. `duration` counts from `origin_ns`, by default `start_ns`. BadInput for what cannot be
-    joined.
+    `axis`: the first column, by default `timestamp`, of sequences `sample`. `labels`: their values, joined by
+    `_`, name a column. `duration` counts from `origin_ns`, by default `start_ns`. BadInput for series that
+    cannot be joined.
     """
-    rows = [r for r in made.series.to_pylist() if r["metric"] == metric]
+    rows = [r for r in recorded.series.to_pylist() if r["metric"] == metric]
     if not rows:
         return None
     sequences = [r for r in rows if r["kind"] == "sequence"]
@@ -95,19 +95,19 @@ def joined(
             )
     axis = axis or "timestamp"
     by_index = rows[0]["kind"] == "sequence"
-    parts = _parts(made.points, [r["series_id"] for r in rows], by_index)
-    kept = []
+    parts = _parts(recorded.points, [r["series_id"] for r in rows], by_index)
+    selected = []
     for row in rows:
         places, table = parts[row["series_id"]]
         if not by_index:
             low = int(np.searchsorted(places, start_ns, "left"))
             high = int(np.searchsorted(places, end_ns, "right"))
             places, table = places[low:high], table.slice(low, high - low)
-        kept.append((row, places, table))
-    union = _union([places for _, places, _ in kept])
+        selected.append((row, places, table))
+    union = _union([places for _, places, _ in selected])
     columns, about = {}, {}
-    names = _names([row for row, _, _ in kept], labels)
-    for name, (row, places, table) in zip(names, kept, strict=True):
+    names = _names([row for row, _, _ in selected], labels)
+    for name, (row, places, table) in zip(names, selected, strict=True):
         values = values_of(table, row["type"]).combine_chunks()
         if len(places) != len(union):
             at = np.full(len(union), -1, np.int64)
@@ -134,13 +134,13 @@ def _parts(
 ) -> dict[int, tuple[Ints, pa.Table]]:
     """By series its places, in order, and its rows; `points` is sorted by series and place."""
     series = np.asarray(points["series_id"].combine_chunks() if points.num_rows else [], np.int64)
-    found = {}
+    by_series = {}
     for number in ids:
         low, high = np.searchsorted(series, [number, number + 1])
         part = points.slice(int(low), int(high - low))
         column = part["index" if by_index else "utc_ns"]
-        found[number] = (np.asarray(column.combine_chunks(), np.int64), part)
-    return found
+        by_series[number] = (np.asarray(column.combine_chunks(), np.int64), part)
+    return by_series
 
 
 def _union(places: Sequence[Ints]) -> Ints:
@@ -177,10 +177,10 @@ def _seconds(ns: Ints) -> pa.Array:
     if (
         len(ns) and np.abs(ns).min() < 10**9
     ):  # a decimal so near to 0 would be written with an exponent
-        whole, rest = np.divmod(np.abs(ns), 10**9)
+        seconds, rest = np.divmod(np.abs(ns), 10**9)
         sign = pa.array(np.where(ns < 0, "-", "")).cast(pa.string())
         decimals = pc.utf8_lpad(pa.array(rest).cast(pa.string()), 9, "0")
-        near = pc.binary_join_element_wise(sign, pa.array(whole).cast(pa.string()), "")
+        near = pc.binary_join_element_wise(sign, pa.array(seconds).cast(pa.string()), "")
         text = pc.binary_join_element_wise(near, decimals, ".")
         return pc.ascii_rtrim(pc.ascii_rtrim(text, "0"), ".")
     wide = np.empty((len(ns), 2), np.int64)
@@ -196,17 +196,22 @@ def numbers_as_text(values: pa.Array) -> pa.Array:
         return values.cast(pa.string())
     plain = np.asarray(values.fill_null(0.0))
     with np.errstate(invalid="ignore"):
-        whole = (np.abs(plain) < _EXACT) & (plain == np.trunc(plain))
-    if whole.all():
+        integral = (np.abs(plain) < _EXACT) & (plain == np.trunc(plain))
+    if integral.all():
         text = pa.array(plain.astype(np.int64)).cast(pa.string())
     else:
         text = pc.cast(pa.array(plain), pa.string())
-        if whole.any():
-            ints = pa.array(plain[whole].astype(np.int64)).cast(pa.string())
-            text = pc.replace_with_mask(text, pa.array(whole), ints)
+        if integral.any():
+            ints = pa.array(plain[integral].astype(np.int64)).cast(pa.string())
+            text = pc.replace_with_mask(text, pa.array(integral), ints)
         if not np.isfinite(plain).all():
-            for found, said in (("nan", "NaN"), ("-nan", "NaN"), ("inf", "Inf"), ("-inf", "-Inf")):
-                text = pc.if_else(pc.equal(text, found), said, text)
+            for spelling, standard in (
+                ("nan", "NaN"),
+                ("-nan", "NaN"),
+                ("inf", "Inf"),
+                ("-inf", "-Inf"),
+            ):
+                text = pc.if_else(pc.equal(text, spelling), standard, text)
     return (
         pc.if_else(values.is_valid(), text, pa.scalar(None, pa.string()))
         if values.null_count
@@ -214,13 +219,13 @@ def numbers_as_text(values: pa.Array) -> pa.Array:
     )
 
 
-def as_bytes(table: Joined, wanted: Format) -> Iterator[bytes]:
+def as_bytes(table: Joined, form: Format) -> Iterator[bytes]:
     """The table in a format, in parts."""
-    if wanted == "parquet":
+    if form == "parquet":
         yield _parquet(table)
-    elif wanted == "openmetrics":
+    elif form == "openmetrics":
         yield from _openmetrics(table)
-    elif wanted == "jsonl":
+    elif form == "jsonl":
         yield from _jsonl(table)
     else:
         yield from _csv(table)
@@ -284,8 +289,8 @@ def _named(name: str, cells: pa.Array) -> pa.Array:
 def _json_cells(column: pa.Array) -> pa.Array:
     if pa.types.is_string(column.type):
         coded = column.dictionary_encode()
-        said = pa.array([json.dumps(t) for t in coded.dictionary.to_pylist()], pa.string())
-        text = said.take(coded.indices)
+        quoted = pa.array([json.dumps(t) for t in coded.dictionary.to_pylist()], pa.string())
+        text = quoted.take(coded.indices)
     else:
         text = numbers_as_text(column)
         if pa.types.is_floating(column.type):
@@ -309,7 +314,7 @@ def _openmetrics(table: Joined) -> Iterator[bytes]:
             first = False
         if pa.types.is_string(column.type):
             continue
-        said = ",".join(f'{k}="{escaped(v)}"' for k, v in labels.items())
+        label_text = ",".join(f'{k}="{escaped(v)}"' for k, v in labels.items())
         values = column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
         for low in range(0, len(table.places), _ROWS):
             chunk = values.slice(low, _ROWS)
@@ -317,12 +322,14 @@ def _openmetrics(table: Joined) -> Iterator[bytes]:
             text = numbers_as_text(chunk).filter(there)
             times = _seconds(table.places[low : low + _ROWS]).filter(there)
             if len(text):
-                yield _lines(pc.binary_join_element_wise(f"{metric}{{{said}}}", text, times, " "))
+                yield _lines(
+                    pc.binary_join_element_wise(f"{metric}{{{label_text}}}", text, times, " ")
+                )
     yield b"# EOF\n"
 
 
 def escaped(text: str) -> str:
-    """A label's value as it stands between quotes in OpenMetrics."""
+    """A label's value, escaped for quotes in OpenMetrics."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
@@ -341,13 +348,15 @@ def _parquet(table: Joined) -> bytes:
             pa.field(name, column.type, metadata={"unit": row["unit"], "verdict": row["verdict"]})
         )
     sink = io.BytesIO()
-    whole = pa.table([first, *table.columns.values()], schema=pa.schema(fields, metadata=metadata))
-    pq.write_table(whole, sink, compression="zstd")
+    combined = pa.table(
+        [first, *table.columns.values()], schema=pa.schema(fields, metadata=metadata)
+    )
+    pq.write_table(combined, sink, compression="zstd")
     return sink.getvalue()
 
 
 def _lines(text: pa.Array) -> bytes:
-    """Texts as lines. Their bytes lie one after the other already."""
+    """Texts as lines; their bytes are contiguous already."""
     ended = pc.binary_join_element_wise(text, "", "\n")
     if isinstance(ended, pa.ChunkedArray):
         ended = ended.combine_chunks()

@@ -1,6 +1,6 @@
 """Series of a run as a directory of tables, one per metric, as `GET /exp/NAME` of MonEx gives them.
 
-Beside them lies what the tables have no place for: how complete each of their columns is.
+The file losses.json has the completeness of each of their columns.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from penstock.parts.monitoring.queries.export import Axis, Format, as_bytes, joi
 
 MOST_METRICS = 10_000
 LOSSES = "losses.json"
-#: of a row of `series`, what is counted of it, and what is known of how often a point was due
+#: columns of `series`: counts, and details of the interval and the verdict
 _COUNTS = (
     "produced received stored outside without_value expected late duplicate refused lost gaps"
     " longest_gap_ns"
 ).split()
-_KNOWN = "interval_ns interval_from resets restarts verdict".split()
+_DETAILS = "interval_ns interval_from resets restarts verdict".split()
 
 #: format → how a file's name ends
 FORMS: dict[Format, str] = {"csv": "csv", "openmetrics": "om"}
 
 
 def write(runs: Sequence[Path], folder: Path, form: Format, axis: Axis | None) -> list[str]:
-    """Writes METRIC.csv or METRIC.om and losses.json, of several runs each into a directory of its own.
+    """Write METRIC.csv or METRIC.om and losses.json; with several runs, each into its own directory.
 
-    Gives their names.
+    Returns their names.
 
     BadInput for a run without series.
     """
@@ -49,15 +49,15 @@ def write(runs: Sequence[Path], folder: Path, form: Format, axis: Axis | None) -
 
 def _written(run: Path, folder: Path, form: Format, axis: Axis | None) -> list[str]:
     bundle = Bundle.open(run)
-    made = recorded_in(bundle)
+    recorded = recorded_in(bundle)
     start, end = span_of(bundle)
-    metrics = list(dict.fromkeys(made.series["metric"].to_pylist()))
+    metrics = list(dict.fromkeys(recorded.series["metric"].to_pylist()))
     if not 0 < len(metrics) <= MOST_METRICS:
         raise BadInput(f"{run}: found {len(metrics)} metrics; expected 1 to {MOST_METRICS}")
     names: list[str] = []
     columns: list[dict[str, Any]] = []
     for metric in metrics:
-        table = joined(made, metric, start, end, axis=axis)
+        table = joined(recorded, metric, start, end, axis=axis)
         if table is None:
             continue
         stem = re.sub(r"[^A-Za-z0-9._-]", "-", metric).lstrip(".")[:100] or "metric"
@@ -68,16 +68,18 @@ def _written(run: Path, folder: Path, form: Format, axis: Axis | None) -> list[s
         with (folder / name).open("wb") as file:
             file.writelines(as_bytes(table, form))
         names.append(name)
-        columns += [{"file": name, "column": c, **_told(row)} for c, row in table.about.items()]
+        columns += [
+            {"file": name, "column": c, **_described(row)} for c, row in table.about.items()
+        ]
     totals = {key: sum(each[key] or 0 for each in columns) for key in _COUNTS[:-1]}
-    said = {"verdict": worst(each["verdict"] for each in columns), "totals": totals}
-    text = json.dumps({**said, "series": columns}, indent=1, ensure_ascii=False)
+    summary = {"verdict": worst(each["verdict"] for each in columns), "totals": totals}
+    text = json.dumps({**summary, "series": columns}, indent=1, ensure_ascii=False)
     (folder / LOSSES).write_text(text + "\n", encoding="utf-8")
     return [*names, LOSSES]
 
 
-def _told(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Which series it is, and how complete."""
-    said = {key: row[key] for key in ("metric", "source", "unit", "kind")}
-    counts = {key: row[key] for key in (*_COUNTS, *_KNOWN)}
-    return {**said, "labels": labels_of(row["labels"]), **counts}
+def _described(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Identity and completeness of a series."""
+    identity = {key: row[key] for key in ("metric", "source", "unit", "kind")}
+    counts = {key: row[key] for key in (*_COUNTS, *_DETAILS)}
+    return {**identity, "labels": labels_of(row["labels"]), **counts}

@@ -1,8 +1,9 @@
-"""Receipts of what was fetched of servers elsewhere: lines while an experiment runs, then in its manifest.
+"""Receipts of data fetched from remote servers: lines while an experiment runs, then in its manifest.
 
-A line `begun` pins a window and the number of its first batch before anything of it is written; `kept` says
-that all of it was, `failed` that the server did not give it, `dropped` that it is not missed. So whoever is
-killed in between asks for the same window again, and its batches, of the same numbers, double nothing.
+A line `begun` pins a window and the number of its first batch before any of it is written; `kept` records
+that all of it was written, `failed` that the server did not return it, `dropped` that it is not missed. So a
+process killed in between requests the same window again, and its batches, with the same numbers, are
+duplicates.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 
 FILE = "fetched.jsonl"
 Receipt = dict[str, Any]
-#: windows of one metric that a receipt tells apart
+#: windows of one metric that a receipt lists at most
 _MOST_RANGES = 1_000
 
 
 def lines_of(live: Path) -> list[Receipt]:
-    """What the directory of a running experiment has, line by line."""
+    """Lines of the directory of a running experiment."""
     try:
         return read_lines(live / FILE)
     except FileNotFoundError:
@@ -48,7 +49,7 @@ def append(live: Path, line: Mapping[str, Any]) -> None:
 
 def receipts(lines: list[Receipt]) -> list[Receipt]:
     """One receipt for each source, of all its lines."""
-    found: dict[str, Receipt] = {}
+    by_source: dict[str, Receipt] = {}
     opened: dict[str, Receipt] = {}
     for line in lines:
         source, state = line["source"], line["state"]
@@ -56,22 +57,24 @@ def receipts(lines: list[Receipt]) -> list[Receipt]:
         if state == "begun":
             opened[source] = line
         elif state == "failed":
-            found.setdefault(source, {**line["asked"], "source": source})["error"] = line["error"]
+            by_source.setdefault(source, {**line["asked"], "source": source})["error"] = line[
+                "error"
+            ]
         elif state == "kept":
-            one = found.setdefault(source, {})
+            one = by_source.setdefault(source, {})
             one.update(line["asked"], source=source, sent=line["sent"])
             one.pop("error", None)
             for key in ("requests", "points", "batches"):
                 one[key] = one.get(key, 0) + line[key]
             one["ranges"] = [*one.get("ranges", []), *line["ranges"]][-_MOST_RANGES:]
     for source, line in opened.items():
-        one = found.setdefault(source, {**line["asked"], "source": source})
+        one = by_source.setdefault(source, {**line["asked"], "source": source})
         one["error"] = "it was not read to its end"
-    return list(found.values())
+    return list(by_source.values())
 
 
 def window(lines: list[Receipt], start_ns: int) -> tuple[int, int, tuple[int, int, int] | None]:
-    """Of one source: from when on and with which number it goes on, and the window that is pinned."""
+    """Next start and next batch number of one source, and its pinned window, if any."""
     number, pinned = 0, None
     for line in lines:
         if line["state"] == "kept":
@@ -84,26 +87,26 @@ def window(lines: list[Receipt], start_ns: int) -> tuple[int, int, tuple[int, in
 
 
 def receipts_of(experiment: Experiment) -> list[Receipt]:
-    """Of an experiment that runs, or that has ended."""
+    """Receipts of an experiment, running or ended."""
     with contextlib.suppress(FileNotFoundError):
         if experiment.live.is_dir():
             return receipts(lines_of(experiment.live))
     try:
-        found: list[Receipt] = Bundle.open(experiment.path).manifest.get("fetched", [])
+        stored: list[Receipt] = Bundle.open(experiment.path).manifest.get("fetched", [])
     except PenstockError:
         return []
-    return found
+    return stored
 
 
-def missing(found: list[Receipt]) -> str:
-    """Why not all of it is there, in a sentence; empty where it is."""
-    failed = [f"{r['metric']} of {r['server']} ({r['error']})" for r in found if "error" in r]
+def missing(fetched: list[Receipt]) -> str:
+    """Reason of missing data, in a sentence; empty if nothing is missing."""
+    failed = [f"{r['metric']} of {r['server']} ({r['error']})" for r in fetched if "error" in r]
     return f"not fetched: {'; '.join(failed[:5])}" if failed else ""
 
 
 @contextlib.contextmanager
 def one_at_a_time(directory: Path) -> Iterator[None]:
-    """Held by who fetches for an experiment. Closed where its directory is gone."""
+    """Lock of a process that fetches for an experiment. Raises Closed if its directory is gone."""
     try:
         handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:

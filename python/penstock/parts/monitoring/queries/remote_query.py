@@ -1,4 +1,4 @@
-"""A question to a server elsewhere about an experiment, and its answer as points of one metric."""
+"""A query to a remote server about an experiment, and its answer as points of one metric."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.errors import BadInput
 from penstock.parts.monitoring.experiments.experiment import Unknown
 from penstock.parts.monitoring.experiments.points import canonical_labels, points
 from penstock.parts.monitoring.experiments.recorded import labels_of
-from penstock.parts.monitoring.experiments.targets import ELSEWHERE, Target, Targets, shown
+from penstock.parts.monitoring.experiments.targets import REMOTE, Target, Targets, shown
 from penstock.plugins import METRIC_SERVERS
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ _DATABASE = "monex"
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of which server, in its own language; `metric`: what the answer is called here.
+    """A query to a server, in its own language; `metric`: name of the answer here.
 
-    `fields_apart`: of a measurement, whose fields become a label.
+    `fields_apart`: it is of a measurement, whose fields become a label.
     """
 
     metric: str
@@ -53,7 +53,7 @@ class Question:
         )
 
     def document(self) -> dict[str, Any]:
-        """As a receipt has it."""
+        """The question as in a receipt."""
         return {
             "metric": self.metric,
             "server": self.server,
@@ -63,23 +63,23 @@ class Question:
         }
 
     def is_of(self, receipt: Mapping[str, Any]) -> bool:
-        """Whether a receipt is of the same question, whatever its answer is called."""
+        """True if a receipt is of the same question, whatever the name of its answer."""
         same = all(receipt[k] == getattr(self, k) for k in ("query", "step_ns", "database"))
         return same and self.server in (receipt["server"], receipt["address"])
 
 
-def asks_elsewhere(options: Mapping[str, Any]) -> bool:
-    """Whether options are of a server elsewhere, rather than of what this one has stored."""
-    return any(key in options for key in ELSEWHERE)
+def is_remote(options: Mapping[str, Any]) -> bool:
+    """True if options refer to a remote server instead of the local store."""
+    return any(key in options for key in REMOTE)
 
 
 def target_of(question: Question, targets: Targets) -> Target:
-    """The server that it is for. Unknown where the configuration has none of that name."""
-    found = targets.servers.get(question.server)
-    if found is None:
-        said = ", ".join(targets.servers) or "none"
-        raise Unknown(f"found server {question.server!r}; expected one of {said}")
-    return found
+    """The server of a question. Raises Unknown if the configuration has none of that name."""
+    target = targets.servers.get(question.server)
+    if target is None:
+        names = ", ".join(targets.servers) or "none"
+        raise Unknown(f"found server {question.server!r}; expected one of {names}")
+    return target
 
 
 def address_of(target: Target) -> str:
@@ -88,14 +88,14 @@ def address_of(target: Target) -> str:
 
 
 def read(target: Target, question: Question, start_ns: int, end_ns: int) -> Kept:
-    """What the server has of a window, its points under the question's name.
+    """The server's points of a window, under the question's name.
 
-    BadInput where it refuses the query, Upstream where it does not answer as it should.
+    Raises BadInput if it refuses the query, Upstream if it does not answer properly.
     """
     settings = {"database": question.database} if question.database else {}
     reader = METRIC_SERVERS.load(target.type)(_url(target), settings)
-    kept: Kept = reader.read(question.query, start_ns, end_ns, question.step_ns)
-    table = kept.points
+    reply: Kept = reader.read(question.query, start_ns, end_ns, question.step_ns)
+    table = reply.points
     same = {n: table[n] for n in table.column_names if n != "metric"}
     if question.fields_apart:  # its fields stay apart
         fields = table["metric"].combine_chunks().dictionary_decode().to_pylist()
@@ -104,7 +104,7 @@ def read(target: Target, question: Question, start_ns: int, end_ns: int) -> Kept
             canonical_labels({**labels_of(t), "field": f})
             for t, f in zip(texts, fields, strict=True)
         ]
-    return replace(kept, points=points(metric=[question.metric] * table.num_rows, **same))
+    return replace(reply, points=points(metric=[question.metric] * table.num_rows, **same))
 
 
 def _url(target: Target) -> str:
@@ -122,8 +122,8 @@ def _selected(options: Mapping[str, Any]) -> str:
     return f"SELECT {fields} FROM {quoted(options['measurement'])} {where}"
 
 
-def _step_ns(said: str) -> int:
-    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)?", said)
-    if found is None or float(found[1]) <= 0:
-        raise BadInput(f"found step {said[:80]!r}; expected one as 1s, 250ms or 5m")
-    return round(float(found[1]) * {"ms": 1e6, "s": 1e9, "m": 6e10, "h": 3.6e12}[found[2] or "s"])
+def _step_ns(text: str) -> int:
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)?", text)
+    if match is None or float(match[1]) <= 0:
+        raise BadInput(f"found step {text[:80]!r}; expected one as 1s, 250ms or 5m")
+    return round(float(match[1]) * {"ms": 1e6, "s": 1e9, "m": 6e10, "h": 3.6e12}[match[2] or "s"])

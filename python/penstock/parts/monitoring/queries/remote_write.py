@@ -1,13 +1,13 @@
-"""Series sent to a server of Prometheus' kind, by remote write 1.0.
+"""Series sent to a server compatible with Prometheus, by remote write 1.0.
 
     server = RemoteWrite("http://prom:9090", token)
     for run in runs:
         sent = server.send(run)
 
-Points go in the order of their times, as a Prometheus takes nothing that is older than its newest hour, and
-nothing of a series that is older than its newest point. So a request that it had taken already, but whose
-answer was lost, is refused as out of order when it is sent again: that is no error. What has a value at a
-time is sent; sequences and texts have no place in the protocol.
+Points are sent in the order of their times, because a Prometheus rejects points more than an hour older than
+its newest, and points of a series older than the newest of that series. So a request that was accepted, but
+whose answer was lost, is rejected as out of order when it is sent again: that is no error. Only numbers with
+a time are sent; the protocol has no sequences and texts.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ _native: Any = importlib.import_module("penstock._native")
 TOKEN = "PENSTOCK_REMOTE_WRITE_TOKEN"
 #: points of one request, and the time that they cover [ms]: less than that hour
 BATCH_POINTS, _MOST_MS = 5_000, 1_800_000
-#: how long a server may be away, or fail [s]
+#: how long a server may be unreachable, or fail [s]
 PATIENCE_S = 60.0
-_WORDS = {
+_HEADERS = {
     "Content-Encoding": "snappy",
     "Content-Type": "application/x-protobuf",
     "X-Prometheus-Remote-Write-Version": "0.1.0",
 }
-#: what a Prometheus, and a receiver of ours, say of points that they have
+#: messages of a Prometheus, and of our receiver, about points that they have
 _TAKEN = ("out of order", "backwards")
 _NS_OF_MS = 10**6
-#: of an answer that is told [bytes]
-_MOST_SAID = 1_000
+#: limit of an answer that is shown [bytes]
+_MOST_REPLY = 1_000
 _WRONG = {
     401: f"its token in ${TOKEN}",
     403: f"its token in ${TOKEN}",
@@ -63,12 +63,12 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass
 class Sent:
-    """What a server took, and how many points were not sent, by reason."""
+    """Points that a server accepted, and numbers of omitted points, by reason."""
 
     points: int = 0
     series: int = 0
     requests: int = 0
-    left_out: Counter[str] = field(default_factory=Counter)
+    omitted: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ class _Samples:
 
 
 class RemoteWrite:
-    """A server that takes remote write; an address without a path means `/api/v1/write` there.
+    """A server that accepts remote write; an address without a path means `/api/v1/write` there.
 
-    BadInput for an address that is none.
+    BadInput for an invalid address.
     """
 
     def __init__(
@@ -118,10 +118,10 @@ class RemoteWrite:
         self._patience_s, self._tell = patience_s, tell
 
     def send(self, run: Path) -> Sent:
-        """Sends what a run recorded between its marks, labelled `penstock_experiment`.
+        """Send the points of a run between its marks, labelled `penstock_experiment`.
 
-        BadInput for a run without such series, and where the address or token is wrong; Upstream where the
-        server refuses points, or fails for as long as one has patience.
+        BadInput for a run without such series, and for a wrong address or token; Upstream if the server
+        refuses points, or fails longer than the patience.
         """
         bundle = Bundle.open(run)
         sent = Sent()
@@ -150,62 +150,65 @@ class RemoteWrite:
             wait_s = min(5.0, 2 * wait_s)
 
     def _tried(self, message: bytes, before: int, *, again: bool) -> Upstream | None:
-        """None where the message was taken; what to tell where it may be sent again."""
+        """None if the message was accepted; the error if it may be sent again."""
         try:
-            with self._client.stream("POST", self.url, content=message, headers=_WORDS) as answer:
+            with self._client.stream("POST", self.url, content=message, headers=_HEADERS) as answer:
                 status = answer.status_code
-                said = next(answer.iter_bytes(_MOST_SAID), b"")
+                body = next(answer.iter_bytes(_MOST_REPLY), b"")
         except httpx.HTTPError as error:
             what = printable(str(error) or type(error).__name__)
             return NoAnswer(f"{self.url} does not answer: {what}")
-        words = printable(said.decode("utf-8", "replace").strip())
-        taken_before = again and status == 400 and any(word in words for word in _TAKEN)
+        text = printable(body.decode("utf-8", "replace").strip())
+        taken_before = again and status == 400 and any(word in text for word in _TAKEN)
         if 200 <= status < 300 or taken_before:
             return None
-        found = f"{self.url}: found status {status}" + (f" ({words})" if words else "")
+        failure = f"{self.url}: found status {status}" + (f" ({text})" if text else "")
         if status >= 500 or status == 429:
-            return Upstream(found)
+            return Upstream(failure)
         if status in _WRONG:
-            raise BadInput(f"{found}; expected {_WRONG[status]}")
+            raise BadInput(f"{failure}; expected {_WRONG[status]}")
         raise Upstream(
-            f"{found}; expected that it takes these points; {before} points were taken before"
+            f"{failure}; expected that it takes these points; {before} points were taken before"
         )
 
 
-def _samples(made: Recorded, span: tuple[int, int], experiment: str, sent: Sent) -> _Samples:
+def _samples(recorded: Recorded, span: tuple[int, int], experiment: str, sent: Sent) -> _Samples:
     names = []
-    for row in made.series.to_pylist():
+    for row in recorded.series.to_pylist():
         metric, labels = exposed(row)
         changed = {} if metric == row["metric"] else {"penstock_metric": row["metric"]}
         names.append((metric, {**labels, **changed, "penstock_experiment": experiment}))
-    points = made.points
+    points = recorded.points
     values = numbers_of(points)
     timed, numeric = (np.asarray(x) for x in (points["index"].is_null(), values.is_valid()))
     at_ns = np.asarray(points["utc_ns"].fill_null(0), np.int64)
     inside = (at_ns >= span[0]) & (at_ns <= span[1])
-    sent.left_out["of sequences"] = int((~timed).sum())
-    sent.left_out["texts"] = int((timed & ~numeric).sum())
-    sent.left_out["outside of its marks"] = int((timed & numeric & ~inside).sum())
+    sent.omitted["of sequences"] = int((~timed).sum())
+    sent.omitted["texts"] = int((timed & ~numeric).sum())
+    sent.omitted["outside of its marks"] = int((timed & numeric & ~inside).sum())
     taken = timed & numeric & inside
-    ids = np.asarray(made.series["series_id"], np.int64)
+    ids = np.asarray(recorded.series["series_id"], np.int64)
     of = np.searchsorted(ids, np.asarray(points["series_id"], np.int64)[taken])
     at_ms = at_ns[taken] // _NS_OF_MS
     numbers = np.asarray(values.fill_null(0.0), np.float64)[taken]
-    # sorted by series and time: of one millisecond the last is kept
+    # sorted by series and time: the last point of a millisecond is sent
     last = np.ones(len(of), bool)
     last[:-1] = (of[1:] != of[:-1]) | (at_ms[1:] != at_ms[:-1])
-    sent.left_out["before another of the same millisecond"] = int((~last).sum())
-    sent.left_out = +sent.left_out
+    sent.omitted["before another of the same millisecond"] = int((~last).sum())
+    sent.omitted = +sent.omitted
     order = np.flatnonzero(last)[np.argsort(at_ms[last], kind="stable")]
     return _Samples(names, of[order], at_ms[order], numbers[order])
 
 
 def _name_of(bundle: Bundle) -> str:
     """`NAME#2` of an experiment, `STUDY_ID/r001` of a run of a study."""
-    said = bundle.manifest
-    if "experiment" in said:
-        return f"{said['experiment']['name']}#{said['attempt']}"
-    return "/".join(said[key] for key in ("study_id", "run_id") if said[key]) or bundle.path.name
+    manifest = bundle.manifest
+    if "experiment" in manifest:
+        return f"{manifest['experiment']['name']}#{manifest['attempt']}"
+    return (
+        "/".join(manifest[key] for key in ("study_id", "run_id") if manifest[key])
+        or bundle.path.name
+    )
 
 
 def open_server(url: str, tell: Callable[[str], None]) -> RemoteWrite:

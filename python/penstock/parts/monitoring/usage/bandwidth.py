@@ -1,8 +1,8 @@
 """Bandwidth of a device now and over the last minutes, as object stores report it to schedulers.
 
 The form is that of IOStack's monitor of object servers: `insta`, and mean, minimum and maximum over the last
-k minutes; `cov` is the share of the window for which there are samples. The statistics themselves stand in
-`swift_bandwidth.py`, which runs inside of Swift.
+k minutes; `cov` is the share of the window for which there are samples. The statistics are
+computed by `swift_bandwidth.py`, which runs inside of Swift.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def bwinfo(
 ) -> dict[str, float | None]:
     """Statistics of a series of rates, as `swift_bandwidth.statistics` defines them, in the series' unit.
 
-    `now_s` is the time of the last sample unless given.
+    `now_s` defaults to the time of the last sample.
     """
     windows = tuple(windows)
     for minutes in windows:
         if not 1 <= minutes <= MOST_MINUTES:
             raise BadInput(f"found a window of {minutes} minutes; expected 1 to {MOST_MINUTES}")
-    whole = np.isfinite(series.y)
-    at, rate = series.x[whole], series.y[whole]
+    finite = np.isfinite(series.y)
+    at, rate = series.x[finite], series.y[finite]
     if now_s is None:
         now_s = float(at[-1]) if len(at) else 0.0
     recent = at > now_s - 60 * max(windows, default=1)
@@ -54,22 +54,22 @@ def as_json(devices: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def devices_of(uses: pd.DataFrame) -> dict[str, Series]:
-    """Bytes moved per second, read and written together, of every disk among rows of `uses.py` [B/s].
+    """Bytes moved per second, read and written together, of every disk among rows of `usage.py` [B/s].
 
-    By `DEVICE`, where there are several hosts `HOST DEVICE`; times in seconds since 1970.
+    The names are `DEVICE`, with several hosts `HOST DEVICE`; times in seconds since 1970.
     """
     moved = uses[
         uses["kind"].isin(["disk", "emulated_disk"])
         & uses["metric"].isin(["read_rate", "write_rate"])
     ]
     several = moved["host"].nunique() > 1
-    found = {}
+    devices = {}
     for (host, device), rows in moved.groupby(["host", "entity"], sort=True):
         total = rows.groupby("utc_ns")["value"].sum()
         name = f"{host} {device}" if several else str(device)
         at = total.index.to_numpy(np.int64) / 1e9
-        found[name] = Series(name, at, total.to_numpy(float), "B/s", str(host), "bandwidth")
-    return found
+        devices[name] = Series(name, at, total.to_numpy(float), "B/s", str(host), "bandwidth")
+    return devices
 
 
 def bandwidths(
@@ -79,23 +79,23 @@ def bandwidths(
     windows: Sequence[int],
     watch_s: float,
 ) -> dict[str, dict[str, Any]]:
-    """`bwinfo` of the disks of a bundle, of an experiment, or (None) of this host, watched so long.
+    """`bwinfo` of the disks of a bundle, of an experiment, or (None) of this host, sampled for `watch_s`.
 
-    Rates in MB/s, and `unit`; with `series` those series of a bundle, in their own unit. BadInput where
-    nothing fits.
+    Rates in MB/s, and `unit`; with `series` those series of a bundle, in their own unit. BadInput if
+    nothing matches.
     """
-    found: dict[str, dict[str, Any]] = {}
+    by_name: dict[str, dict[str, Any]] = {}
     if series:
         for one in of_selection(select(str(what))).chosen(series).series:
-            found[one.name] = {**_now(one, windows), "unit": one.unit}
-        return found
+            by_name[one.name] = {**_now(one, windows), "unit": one.unit}
+        return by_name
     for name, one in devices_of(_uses(what, watch_s)).items():
         if not devices or any(fnmatch.fnmatchcase(name, g) for g in devices):
-            found[name] = {**_now(replace(one, y=one.y / 1e6), windows), "unit": "MB/s"}
-    if not found:
-        asked = f" called {' or '.join(devices)}" if devices else ""
-        raise BadInput(f"{what or 'this host'}: found no disk{asked}; expected a sampled one")
-    return found
+            by_name[name] = {**_now(replace(one, y=one.y / 1e6), windows), "unit": "MB/s"}
+    if not by_name:
+        suffix = f" called {' or '.join(devices)}" if devices else ""
+        raise BadInput(f"{what or 'this host'}: found no disk{suffix}; expected a sampled one")
+    return by_name
 
 
 def _now(series: Series, windows: Sequence[int]) -> dict[str, float | None]:

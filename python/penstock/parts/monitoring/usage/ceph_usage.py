@@ -1,8 +1,8 @@
 """Rates and latencies of Ceph's daemons from their counters, as dashboards of volumes show them.
 
-The counters are those of the collector `ceph`, or of Ceph's own exporter of Prometheus, which calls them the
-same, or of collectd's plug-in (`collectd_uses.py`), which tells the averages of its intervals itself. A
-counter that went back gives no value, and where nothing was done there is no latency.
+The counters are those of the collector `ceph`, of Ceph's own exporter for Prometheus, which uses the same
+names, or of collectd's plug-in (`collectd_usage.py`), which reports averages of its intervals. A counter that
+decreased gives no value, and without operations there is no latency.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 KIND = "ceph"
-#: of counters: a metric here, and its unit
+#: by counter: the metric here and its unit
 _RATES = {
     "ceph_osd_op_r": ("osd_reads", "1/s"),
     "ceph_osd_op_w": ("osd_writes", "1/s"),
@@ -25,8 +25,8 @@ _RATES = {
     "ceph_librbd_rd": ("client_reads", "1/s"),
     "ceph_librbd_wr": ("client_writes", "1/s"),
 }
-#: of averages [s]: what was counted between two samples. Commit and apply are what `ceph osd perf` calls so
-#: (the stores' `get_cur_stats`)
+#: by counter: the average between two samples [s]. Commit and apply are as in `ceph osd perf` (the stores'
+#: `get_cur_stats`)
 _MEANS = {
     "ceph_osd_op_r_latency": "osd_read_latency",
     "ceph_osd_op_w_latency": "osd_write_latency",
@@ -46,23 +46,23 @@ SHOWN = tuple(_RATES), tuple(_MEANS)
 
 
 def is_ceph(metric: str) -> bool:
-    """Whether a series is a counter of Ceph's, shown or not."""
+    """True if a series is a counter of Ceph, shown or not."""
     return metric.startswith("ceph_")
 
 
 def entity_of(labels: Mapping[str, str]) -> str:
-    """The daemon, and what of it the counter is of: empty for the cluster as a whole."""
+    """The daemon and the part of it that the counter describes; empty for the complete cluster."""
     daemon = labels.get("daemon") or labels.get("ceph_daemon", "")
     more = [labels[k] for k in ("process", "entity") if labels.get(k)]
     return " ".join([daemon, *more]) if daemon else ""
 
 
 def ceph_uses(entity: str, series: Mapping[str, pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """Rows of `uses.py` but for their host, of one daemon's series by metric: `utc_ns` and `value`."""
+    """Rows of `usage.py` without their host, from one daemon's series (`utc_ns`, `value`) by metric."""
     for metric, (name, unit) in _RATES.items():
-        # daemons have an objecter, too, for what they do among themselves
-        mine = name.startswith("client_") and not entity.startswith("client.")
-        if metric in series and not mine:
+        # daemons have an objecter, too, for requests among themselves
+        internal = name.startswith("client_") and not entity.startswith("client.")
+        if metric in series and not internal:
             yield _rows(entity, name, unit, _rate(_ordered(series[metric])))
     for metric, name in _MEANS.items():
         total, count = series.get(metric + _SUM), series.get(metric + _COUNT)
@@ -79,8 +79,8 @@ def _ordered(frame: pd.DataFrame) -> pd.Series[float]:
 
 def _rate(counter: pd.Series[float]) -> pd.Series[float]:
     step_s = np.diff(counter.index.to_numpy(np.int64)) / 1e9
-    found = counter.diff().iloc[1:]
-    return (found / step_s)[found >= 0]
+    change = counter.diff().iloc[1:]
+    return (change / step_s)[change >= 0]
 
 
 def _mean(total: pd.Series[float], count: pd.Series[float]) -> pd.Series[float]:
@@ -90,5 +90,5 @@ def _mean(total: pd.Series[float], count: pd.Series[float]) -> pd.Series[float]:
 
 
 def _rows(entity: str, metric: str, unit: str, values: pd.Series[float]) -> pd.DataFrame:
-    found = pd.DataFrame({"utc_ns": values.index.to_numpy(np.int64), "value": values.to_numpy()})
-    return found.assign(kind=KIND, entity=entity, metric=metric, unit=unit)
+    frame = pd.DataFrame({"utc_ns": values.index.to_numpy(np.int64), "value": values.to_numpy()})
+    return frame.assign(kind=KIND, entity=entity, metric=metric, unit=unit)

@@ -1,10 +1,10 @@
-"""What collectd's values are among the recorder's samples, by the names its `write_graphite` gives them.
+"""Counterparts of collectd's values among the recorder's samples, by the names of its `write_graphite`.
 
     [PREFIX]HOST.PLUGIN[-INSTANCE].TYPE[-INSTANCE][.DATA_SOURCE]        node.cpu-0.cpu-user
 
-With `SeparateInstances` a dot is in place of each hyphen, with `AlwaysAppendDS` there is `.value` at the end,
-with `UseTags` all of it is in labels. Series fetched from a Graphite have the name in the label `name`.
-A counter comes as it is, or per second (`StoreRates`), which is made a counter again here.
+With `SeparateInstances` dots replace the hyphens, with `AlwaysAppendDS` names end with `.value`, with
+`UseTags` the parts are labels. Series fetched from a Graphite have the name in the label `name`.
+Counters arrive unchanged, or per second (`StoreRates`); the latter are converted to counters again here.
 
 Sources: collectd.conf(5), types.db(5), and the plug-ins `cpu`, `disk`, `interface`, `df`, `load`, `memory`
 and `ceph` of collectd 5.12.
@@ -60,9 +60,9 @@ _COLLECTD = {
 
 
 def _called(metric: str) -> str:
-    """What the plug-in `ceph` calls a counter: `osd.op_w` is `Osd.opW`, whose dot becomes a `_` in a path."""
-    words = metric.removeprefix("ceph_").replace("_", ".", 1).split("_")
-    return "".join(word[:1].upper() + word[1:] for word in words).replace(".", "_")
+    """Name of a counter in the plug-in `ceph`: `osd.op_w` is `Osd.opW`, whose dot becomes a `_` in a path."""
+    parts = metric.removeprefix("ceph_").replace("_", ".", 1).split("_")
+    return "".join(part[:1].upper() + part[1:] for part in parts).replace(".", "_")
 
 
 _COLLECTD |= {
@@ -81,7 +81,7 @@ _DAEMON = re.compile(r"^(osd|mon|mds|mgr|client)_")
 
 @dataclass(frozen=True)
 class Seen:
-    """A series of collectd's: of which host, what it is here, and of which entity."""
+    """A series of collectd: its host, its counterpart here, and its entity."""
 
     host: str
     foreign: Foreign
@@ -90,7 +90,7 @@ class Seen:
 
 
 def seen_by_collectd(metric: str, labels: Mapping[str, str]) -> Seen | None:
-    """What a series is; None where it is none of collectd's, or none that is shown."""
+    """The counterpart of a series; None if it is not one of collectd's, or not shown."""
     if "plugin" in labels and "type" in labels:
         parts: Mapping[str, str | None] = {
             **labels,
@@ -117,7 +117,7 @@ def seen_by_collectd(metric: str, labels: Mapping[str, str]) -> Seen | None:
 
 
 def counted(series: Sequence[tuple[Seen, pd.DataFrame]]) -> Iterator[tuple[Seen, pd.DataFrame]]:
-    """Of one host all series, `utc_ns` and `value`: what came per second as the counter that it is of."""
+    """All series of one host, `utc_ns` and `value`; rates per second are converted to their counters."""
     sent = [s for s in series if s[0].foreign.cumulative and not s[0].per_second]
     rates = _are_rates(rows[["utc_ns", "value"]] for _, rows in sent)
     for seen, rows in series:
@@ -126,11 +126,10 @@ def counted(series: Sequence[tuple[Seen, pd.DataFrame]]) -> Iterator[tuple[Seen,
 
 
 def _are_rates(series: Iterable[pd.DataFrame]) -> bool:
-    """Whether values of counters are per second.
+    """True if values of counters are per second.
 
-    Counters are whole numbers, or means of them where a Carbon keeps fewer points, and none falls but at a
-    restart. Rates are fractions, and of those of a processor, which add up to the same, some fall when others
-    rise.
+    Counters are integers, or means of them if a Carbon aggregates points, and decrease only at a restart.
+    Rates are fractions; those of a processor have a constant sum, so some decrease when others increase.
     """
     steps = [rows.assign(value=rows["value"].diff()).iloc[1:] for rows in series]
     every = pd.concat([pd.DataFrame({"utc_ns": [], "value": []}), *steps])
@@ -140,7 +139,7 @@ def _are_rates(series: Iterable[pd.DataFrame]) -> bool:
 
 
 def _counter(rows: pd.DataFrame) -> pd.DataFrame:
-    """A rate is of the time since the point before; of the first nothing is known."""
+    """The counter of a rate, which covers the time since the previous point; the first has none."""
     rows = rows.sort_values("utc_ns", kind="stable")
     passed_s = np.diff(rows["utc_ns"].to_numpy(np.int64), prepend=rows["utc_ns"].iloc[0]) / 1e9
     return rows.assign(value=np.cumsum(rows["value"].to_numpy(float) * passed_s))

@@ -1,6 +1,6 @@
 """Dashboards of compute hosts, object storage, volumes, tenants, one run: plots of a row and their series.
 
-Said once: the page of `penstock serve`, Grafana's files and its data source are all made of `DASHBOARDS`.
+The page of `penstock serve`, Grafana's files and its data source are all generated from `DASHBOARDS`.
 The first four are those of IOStack: a row for each host, or for all tenants, each tenant and each of its
 nodes. That of a run has one row.
 """
@@ -15,20 +15,20 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-#: of one plot; the busiest are kept
+#: lines of one plot; the busiest are shown
 MOST_LINES = 12
 #: plots side by side
 MOST_BESIDE = 4
 _NO_DISK = re.compile(r"^(loop|ram|zram|sr|fd)\d+$")
 _PART = re.compile(r"^(?:(.*\d)p|(.*?[a-z]))\d+$")
 ALL_TENANTS, NO_TENANT = "all tenants", "no tenant"
-#: the row of a run, and the host of what is of the run as a whole (`run_uses.py`)
+#: the row of a run, and the host of rows of the complete run (`run_usage.py`)
 RUN, OF_RUN = "run", ""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """Rows of `uses.py`: a kind and a metric; `scale` from their unit to the plot's."""
+    """Rows of `usage.py`: a kind and a metric; `scale` from their unit to the plot's."""
 
     kind: str
     metric: str
@@ -230,7 +230,7 @@ DASHBOARDS: dict[str, Dashboard] = {
 
 @dataclass(frozen=True)
 class Tenancy:
-    """Whose a node is and how many cores it was given, by its name; `None`: as many as the host has."""
+    """Tenant of each node and its number of cores, by its name; `None`: all cores of the host."""
 
     tenant: Mapping[str, str]
     cores: Mapping[str, float | None]
@@ -284,60 +284,60 @@ def lines_of(
 def _lines(plot: Plot, rows: pd.DataFrame) -> list[Line]:
     hosts = sorted(set(rows["host"]) - {OF_RUN}) if "host" in rows else []
     if len(hosts) < 2:
-        found = _of_host(plot, rows, "")
+        lines = _of_host(plot, rows, "")
     else:
-        found = [
+        lines = [
             line
             for host in [OF_RUN, *hosts]
             for line in _of_host(plot, rows[rows["host"] == host], host)
         ]
-    if len(found) > MOST_LINES:
-        # those that say most, in their order
-        by_use = sorted(found, key=lambda line: -float(np.mean(line.value)))[:MOST_LINES]
-        found = [line for line in found if line in by_use]
-    return found
+    if len(lines) > MOST_LINES:
+        # the busiest, in their order
+        by_use = sorted(lines, key=lambda line: -float(np.mean(line.value)))[:MOST_LINES]
+        lines = [line for line in lines if line in by_use]
+    return lines
 
 
 def _of_host(plot: Plot, rows: pd.DataFrame, host: str) -> list[Line]:
-    """The lines of one host, whose name is before theirs where it is said."""
-    found: list[Line] = []
+    """The lines of one host, with its name, if there is one, as prefix."""
+    lines: list[Line] = []
     for quantity in plot.quantities:
-        mine = rows[(rows["kind"] == quantity.kind) & (rows["metric"] == quantity.metric)]
-        entities = [str(e) for e in mine["entity"].unique()]
+        matching = rows[(rows["kind"] == quantity.kind) & (rows["metric"] == quantity.metric)]
+        entities = [str(e) for e in matching["entity"].unique()]
         shown = [e for e in entities if _shown(quantity.kind, e, entities)]
         for entity in shown:
-            one = mine[mine["entity"] == entity]
-            whole = ("all", "", "host") if quantity.kind == "memory" else ("all", "")
-            bare = entity in whole or quantity.kind == "cpu"
-            words = [host, "" if bare else entity, quantity.name]
-            found.append(
+            one = matching[matching["entity"] == entity]
+            totals = ("all", "", "host") if quantity.kind == "memory" else ("all", "")
+            bare = entity in totals or quantity.kind == "cpu"
+            parts = [host, "" if bare else entity, quantity.name]
+            lines.append(
                 Line(
-                    " ".join(filter(None, words)) or plot.title,
+                    " ".join(filter(None, parts)) or plot.title,
                     one["utc_ns"].to_numpy(np.int64),
                     one["value"].to_numpy(float) * quantity.scale,
                 )
             )
-    return found
+    return lines
 
 
 def _shown(kind: str, entity: str, entities: list[str]) -> bool:
-    """Whole processors, links to others, disks that are no part of another and no file."""
+    """True for the sum of all processors, external links, and disks that are neither partitions nor files."""
     if kind == "cpu":
         return entity == "all"
     if kind == "network":
         return entity != "lo" and not entity.startswith("ifb")
     if kind == "disk":
         part = _PART.match(entity)
-        whole = (part.group(1) or part.group(2)) if part else None
-        return not _NO_DISK.match(entity) and whole not in entities
+        parent = (part.group(1) or part.group(2)) if part else None
+        return not _NO_DISK.match(entity) and parent not in entities
     return True
 
 
 def _tenants(uses: pd.DataFrame, tenancy: Tenancy) -> dict[str, pd.DataFrame]:
     """Rows of kind `tenant`: of all, of each tenant (`T`), and of each of its nodes (`T / node`).
 
-    Cores are summed over nodes; shares of network and disks are the mean over them. A node's disks and links
-    are those called by its name.
+    Cores are summed over nodes; shares of network and disks are the mean over them. The names of a node's
+    disks and links begin with its name.
     """
     groups = uses[(uses["kind"] == "cgroup_cpu") & (uses["metric"] == "cores")]
     nodes = sorted({str(e) for e in groups["entity"].unique()} - {"run"})
@@ -348,29 +348,29 @@ def _tenants(uses: pd.DataFrame, tenancy: Tenancy) -> dict[str, pd.DataFrame]:
     of_tenant: dict[str, list[str]] = {}
     for node in nodes:
         of_tenant.setdefault(tenancy.tenant.get(node) or NO_TENANT, []).append(node)
-    found = {ALL_TENANTS: _together([per_node[n] for n in nodes])}
+    by_tenant = {ALL_TENANTS: _together([per_node[n] for n in nodes])}
     for tenant in sorted(of_tenant):
-        found[tenant] = _together([per_node[n] for n in of_tenant[tenant]])
+        by_tenant[tenant] = _together([per_node[n] for n in of_tenant[tenant]])
         for node in of_tenant[tenant]:
-            found[f"{tenant} / {node}"] = per_node[node]
-    return found
+            by_tenant[f"{tenant} / {node}"] = per_node[node]
+    return by_tenant
 
 
 def _node(
     uses: pd.DataFrame, node: str, cores: float | None, host_cores: int | None
 ) -> pd.DataFrame:
-    """What a node used: metrics cores, allocated, network, disk."""
+    """Usage of a node: metrics cores, allocated, network, disk."""
     used = uses[(uses["kind"] == "cgroup_cpu") & (uses["metric"] == "cores")]
     used = used[used["entity"] == node]
     parts = [("cores", used)]
-    given = cores if cores is not None else host_cores
-    if given is not None:
-        parts.append(("allocated", used.assign(value=float(given))))
+    allocated = cores if cores is not None else host_cores
+    if allocated is not None:
+        parts.append(("allocated", used.assign(value=float(allocated))))
     links = (uses["kind"] == "network") & (uses["metric"] == "used")
     disks = uses["kind"].isin(["emulated_disk"]) & (uses["metric"] == "busy")
     for metric, here, head in (("network", links, f"{node} "), ("disk", disks, f"{node}.")):
-        mine = uses[here & uses["entity"].str.startswith(head)]
-        parts.append((metric, mine))
+        matching = uses[here & uses["entity"].str.startswith(head)]
+        parts.append((metric, matching))
     frames = [_mean(rows).assign(metric=metric) for metric, rows in parts if len(rows)]
     return pd.concat(frames, ignore_index=True).assign(kind="tenant", entity="")
 
@@ -380,7 +380,7 @@ def _mean(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _together(nodes: list[pd.DataFrame]) -> pd.DataFrame:
-    """Several nodes as one: cores added, shares averaged."""
+    """Usage of several nodes together: sum of cores, mean of shares."""
     every = pd.concat(
         [rows.assign(entity=str(i)) for i, rows in enumerate(nodes)], ignore_index=True
     )
@@ -396,9 +396,11 @@ def _together(nodes: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _over_time(rows: pd.DataFrame, how: Callable[[pd.DataFrame], pd.Series[float]]) -> pd.DataFrame:
-    """Entities as one, at the times at which any of them was sampled, each by its last value until then."""
+    """Aggregate of entities at the times of all their samples, each with its last value until then."""
     wide = rows.pivot_table(
         index="utc_ns", columns="entity", values="value", aggfunc="last", observed=True
     )
-    whole = how(wide.sort_index().ffill())
-    return pd.DataFrame({"utc_ns": whole.index.to_numpy(np.int64), "value": whole.to_numpy(float)})
+    combined = how(wide.sort_index().ffill())
+    return pd.DataFrame(
+        {"utc_ns": combined.index.to_numpy(np.int64), "value": combined.to_numpy(float)}
+    )

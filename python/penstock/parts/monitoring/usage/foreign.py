@@ -1,4 +1,4 @@
-"""What metrics of other programs are among the recorder's samples."""
+"""Counterparts of other programs' metrics among the recorder's samples."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Foreign:
-    """What a metric of another exporter is here; `entity`: the label that says of what; times `scale`."""
+    """Counterpart of another exporter's metric; `entity`: label of its entity; `scale`: factor of values."""
 
     source: str
     metric: str

@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.errors import BadInput
 from penstock.parts.monitoring.usage.dashboards import DASHBOARDS, MOST_BESIDE, Dashboard, Plot
-from penstock.writing import whole_file
+from penstock.writing import atomic_file
 
 #: the plugin that speaks simple JSON
 PLUGIN = "simpod-json-datasource"
@@ -25,7 +25,7 @@ _SCHEMA = 36
 
 
 def target(dashboard: Dashboard, plot: Plot, experiment: str, row: str) -> str:
-    """What a panel asks the data source for."""
+    """Query of a panel to the data source."""
     return f"{dashboard.key}.{plot.key};{experiment};{row}"
 
 
@@ -149,7 +149,7 @@ datasources:
 
 
 def provider_yaml(directory: Path) -> str:
-    """Provisioning of the dashboards that lie in a directory."""
+    """Provisioning of the dashboards in a directory."""
     return f"""apiVersion: 1
 providers:
   - name: penstock
@@ -174,6 +174,6 @@ def write(directory: Path, url: str) -> list[Path]:
         texts[directory / "dashboards" / f"{dashboard.key}.json"] = text
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as draft:
+        with atomic_file(path) as draft:
             draft.write_text(text, encoding="utf-8")
     return list(texts)

@@ -20,26 +20,28 @@ _RATES = {
 }
 
 
-def of_processes(made: Recorded) -> Iterator[tuple[str, str, str, str, Any, Any]]:
+def of_processes(recorded: Recorded) -> Iterator[tuple[str, str, str, str, Any, Any]]:
     """Rows of kind `process` as (kind, entity, metric, unit, times, values); the busiest of each metric.
 
-    A value is of the interval before its time; none across a counter that went back.
+    A value covers the interval before its time; there is none across a reset of its counter.
     """
     for counter, (metric, unit, factor) in _RATES.items():
-        rows = made.series.filter(pc.equal(made.series["metric"].cast(pa.string()), counter))
+        rows = recorded.series.filter(
+            pc.equal(recorded.series["metric"].cast(pa.string()), counter)
+        )
         if not rows.num_rows:
             continue
         labels = dict(zip(rows["series_id"].to_pylist(), rows["labels"].to_pylist(), strict=True))
-        mine = made.points.filter(pc.is_in(made.points["series_id"], rows["series_id"]))
-        grown = mine.group_by("series_id").aggregate([("float", "max"), ("float", "min")])
+        points = recorded.points.filter(pc.is_in(recorded.points["series_id"], rows["series_id"]))
+        grown = points.group_by("series_id").aggregate([("float", "max"), ("float", "min")])
         by = pc.subtract(grown["float_max"], grown["float_min"]).to_numpy()
         busiest = np.argsort(-by, kind="stable")[:MOST_LINES]
         for series in grown["series_id"].take(pa.array(busiest)).to_pylist():
-            one = mine.filter(pc.equal(mine["series_id"], series))
+            one = points.filter(pc.equal(points["series_id"], series))
             at = one["utc_ns"].to_numpy()
             rate = np.diff(one["float"].to_numpy()) * factor / (np.diff(at) / 1e9)
             right = rate >= 0
-            said = labels_of(labels[series])
-            words = (said.get("node", ""), said.get("comm", ""), said.get("pid", ""))
-            name = " ".join(filter(None, words))
+            parsed = labels_of(labels[series])
+            parts = (parsed.get("node", ""), parsed.get("comm", ""), parsed.get("pid", ""))
+            name = " ".join(filter(None, parts))
             yield "process", name, metric, unit, at[1:][right], rate[right]

@@ -1,12 +1,12 @@
-"""Bandwidth of a Swift object server's devices, and what its requests get: `GET /bwinfo`, `GET /osinfo`.
+"""Bandwidth of a Swift object server's devices and of its requests: `GET /bwinfo`, `GET /osinfo`.
 
-A filter of WSGI for the pipeline of an object server. This one file is all of it: it stands on Python's own
+A WSGI filter for the pipeline of an object server. This file is complete and needs only Python's standard
 library, so that the Python of Swift can import it from any directory. Rates are in MB/s (10^6 bytes).
 
     [filter:bandwidth]
     paste.filter_factory = swift_bandwidth:filter_factory
     windows = 1 2 3 5          # minutes
-    token_file =               # with a token others than root and the server's user may ask, too
+    token_file =               # with a token, users other than root and the server's are admitted, too
     state =                    # a directory of the server's own, where it has several workers
     needed =                   # ACCOUNT=MB/s ...
     off_while =                # a path: while there is such a file nothing is counted
@@ -14,9 +14,9 @@ library, so that the Python of Swift can import it from any directory. Rates are
 `bwinfo`: of each device the rate of the last second and mean, minimum, maximum over windows
 (now - 60 k, now], and the share of the window for which there are samples. `osinfo`: object server, disk,
 thread (one per account and policy), and its requests: those under way and the last that ended.
-Nothing of it is told to who has no token and is not root or the server's own user on this host, as the
-kernel's table of connections tells; of what clients send only the path and the
-range of requests that the object server did not refuse are kept, in a bounded number.
+Both are answered only for the token, or for root and the server's own user on this host, by the kernel's
+table of connections. Of client requests only the path and the range are kept, in a bounded number,
+and only if the object server did not refuse the request.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ MOST_OBJECTS = 20
 MOST_THREADS = 64
 #: requests of a server that are followed while they are under way
 MOST_UNDER_WAY = 4096
-#: how long a request that has ended is told of [s]
+#: how long a completed request is reported [s]
 REMEMBER_S = 60.0
-#: of a path and of a range [characters]
+#: limit of a path and of a range [characters]
 _LONGEST = 1500
 _MB = 1e6
-#: how often a worker tells the others; how often it looks whether it is switched off [s]
+#: interval of a worker's writes for the others, and of its checks for `off_while` [s]
 _WRITE_S = 1.0
 _LOOK_S = 0.2
 _LOCAL = re.compile(r"^(127\.\d+\.\d+\.\d+|::1|::ffff:127\.\d+\.\d+\.\d+)$")
@@ -60,11 +60,11 @@ _DEVICE = re.compile(r"^[A-Za-z0-9._-]{1,100}$")
 def accounts_of(address: str, port: int, to_port: int, protocol: str = "tcp") -> set[int]:
     """User ids of this host's sockets at `address` and `port` that send to `to_port`, by /proc/net.
 
-    Empty where there is none, or it was closed: a socket without an inode has no owner, whatever the table
-    says. The receivers of points use it as well; it is here because this file stands alone.
+    Empty if there is none, or it was closed: a socket without an inode has no owner, whatever the table
+    shows. Receivers of points use it, too; it is here because this file has no imports from penstock.
     """
-    wanted = _ip(address)
-    found = set()
+    ip = _ip(address)
+    uids = set()
     for table in ("/proc/net/" + protocol, "/proc/net/" + protocol + "6"):
         try:
             with open(table, encoding="ascii") as lines:
@@ -80,13 +80,13 @@ def accounts_of(address: str, port: int, to_port: int, protocol: str = "tcp") ->
             if remote_port != to_port and not (datagrams and remote_port == 0):
                 continue
             near = _table_ip(local)
-            if near == wanted or (datagrams and near.is_unspecified):
-                found.add(int(row[7]))
-    return found
+            if near == ip or (datagrams and near.is_unspecified):
+                uids.add(int(row[7]))
+    return uids
 
 
 def are_ours(uids: set[int]) -> bool:
-    """True where all are root or the user of this process; False where there is none."""
+    """True if all are root or the user of this process; false if there is none."""
     return bool(uids) and uids <= {0, os.geteuid()}
 
 
@@ -97,9 +97,9 @@ def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 def _table_ip(digits: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """An address of /proc/net: words of 32 bits, each in the byte order of the host."""
-    words = [bytes.fromhex(digits[at : at + 8]) for at in range(0, len(digits), 8)]
-    ordered = [word[::-1] if sys.byteorder == "little" else word for word in words]
+    """An address of /proc/net: groups of 32 bits, each in the byte order of the host."""
+    groups = [bytes.fromhex(digits[at : at + 8]) for at in range(0, len(digits), 8)]
+    ordered = [group[::-1] if sys.byteorder == "little" else group for group in groups]
     return _ip(str(ipaddress.ip_address(b"".join(ordered))))
 
 
@@ -111,23 +111,23 @@ def statistics(
 ) -> dict[str, float | None]:
     """Statistics of rates over windows (now - 60 k, now] of k minutes each.
 
-    A sample (time, rate) is stamped at its end and stands for the `step_s` before; they ascend by time.
-    Those that are not there count in `cov` (0 to 1) alone; of a window without any, the others are None.
-    `insta` is the sample of the last `step_s`, None where there is none.
+    A sample (time, rate) is stamped at its end and covers the `step_s` before it; samples ascend by time.
+    Missing samples count only in `cov` (0 to 1); the other statistics of a window without any are None.
+    `insta` is the sample of the last `step_s`, None if there is none.
     """
-    found: dict[str, float | None] = {"insta": None}
+    result: dict[str, float | None] = {"insta": None}
     latest = [rate for at, rate in samples if now_s - step_s < at <= now_s]
     if latest:
-        found["insta"] = latest[-1]
+        result["insta"] = latest[-1]
     for minutes in windows:
         inside = [rate for at, rate in samples if now_s - 60 * minutes < at <= now_s]
         due = math.floor(60 * minutes / step_s)
         there = len(inside) > 0
-        found[f"mean{minutes}min"] = math.fsum(inside) / len(inside) if there else None
-        found[f"min{minutes}min"] = min(inside) if there else None
-        found[f"max{minutes}min"] = max(inside) if there else None
-        found[f"cov{minutes}min"] = min(1.0, len(inside) / due)
-    return found
+        result[f"mean{minutes}min"] = math.fsum(inside) / len(inside) if there else None
+        result[f"min{minutes}min"] = min(inside) if there else None
+        result[f"max{minutes}min"] = max(inside) if there else None
+        result[f"cov{minutes}min"] = min(1.0, len(inside) / due)
+    return result
 
 
 class Seconds:
@@ -147,8 +147,8 @@ class Seconds:
 
     def since(self, second: int) -> dict[int, int]:
         """Bytes of the seconds from that one on in which there were any."""
-        found = zip(self._second, self._bytes)  # noqa: B905 - of one length
-        return {s: n for s, n in found if s >= second}
+        pairs = zip(self._second, self._bytes)  # noqa: B905 - of one length
+        return {s: n for s, n in pairs if s >= second}
 
 
 class Transfer:
@@ -163,7 +163,7 @@ class Transfer:
         self.oid, self.range = oid, range_
         self.begun_s, self.ended_s, self.bytes = now_s, math.nan, 0
 
-    def told(self, now_s: float) -> dict[str, Any]:
+    def report(self, now_s: float) -> dict[str, Any]:
         ended_s = now_s if math.isnan(self.ended_s) else self.ended_s
         took_s = max(ended_s - self.begun_s, 1e-6)
         return {
@@ -174,7 +174,7 @@ class Transfer:
 
 
 class Counted:
-    """What one process of the server saw."""
+    """Counts of one process of the server."""
 
     def __init__(self, longest_minutes: int, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -186,7 +186,7 @@ class Counted:
             collections.OrderedDict()
         )
         #: requests that were not followed because there were too many
-        self.left_out = 0
+        self.omitted = 0
 
     def device(self, name: str) -> None:
         if name not in self._devices and len(self._devices) < MOST_DEVICES:
@@ -197,7 +197,7 @@ class Counted:
         if len(self._under_way) < MOST_UNDER_WAY:
             self._under_way[id(transfer)] = transfer
         else:
-            self.left_out += 1
+            self.omitted += 1
 
     def moved(self, transfer: Transfer, count: int) -> None:
         transfer.bytes += count
@@ -209,8 +209,8 @@ class Counted:
         transfer.ended_s = self._clock()
         self._under_way.pop(id(transfer), None)
         key = (transfer.device, transfer.policy, transfer.account)
-        kept = self._ended.setdefault(key, collections.deque(maxlen=MOST_OBJECTS))
-        kept.append(transfer)
+        recent = self._ended.setdefault(key, collections.deque(maxlen=MOST_OBJECTS))
+        recent.append(transfer)
         self._ended.move_to_end(key)
         while len(self._ended) > MOST_THREADS:
             self._ended.popitem(last=False)
@@ -227,13 +227,13 @@ class Counted:
         for (device, policy, account), ended in list(self._ended.items()):
             recent = [t for t in list(ended) if now_s - t.ended_s <= REMEMBER_S]
             if recent:
-                threads[device, policy, account] = [t.told(now_s) for t in recent]
+                threads[device, policy, account] = [t.report(now_s) for t in recent]
         for one in list(self._under_way.values()):
             key = (one.device, one.policy, one.account)
             if key in threads or len(threads) < 2 * MOST_THREADS:
-                told = threads.setdefault(key, [])
-                if len(told) < 2 * MOST_OBJECTS:
-                    told.append(one.told(now_s))
+                rows = threads.setdefault(key, [])
+                if len(rows) < 2 * MOST_OBJECTS:
+                    rows.append(one.report(now_s))
         return {
             "begun_s": self.begun_s,
             "devices": {
@@ -247,9 +247,9 @@ class Counted:
 def bandwidths(
     documents: Sequence[Mapping[str, Any]], now_s: float, windows: Sequence[int]
 ) -> dict[str, dict[str, float | None]]:
-    """`bwinfo` of what the workers of a server counted: the sum of them, second by second [MB/s].
+    """`bwinfo` of all workers of a server: the sum of their counts, second by second [MB/s].
 
-    There are samples of the seconds since the one in which the first of them began.
+    Samples begin with the second in which the first worker started.
     """
     if not documents:
         return {}
@@ -275,7 +275,7 @@ def requests(
     needed: Mapping[str, float],
     policies: Mapping[str, str],
 ) -> dict[str, Any]:
-    """`osinfo` of what the workers of a server follow."""
+    """`osinfo` of the requests of all workers of a server."""
     disks: dict[str, dict[str, Any]] = {name: {} for d in documents for name in d["devices"]}
     for document in documents:
         for device, policy, account, objects in document["threads"]:
@@ -291,7 +291,7 @@ def requests(
 
 
 class Shared:
-    """A file per worker in a directory of the server's own, so that any of them can answer for all."""
+    """One file per worker in the server's directory, so that any of them can answer for all."""
 
     def __init__(self, directory: str, counted: Counted, longest_s: float) -> None:
         self._directory, self._counted, self._longest_s = directory, counted, longest_s
@@ -299,7 +299,7 @@ class Shared:
         os.makedirs(directory, mode=0o700, exist_ok=True)
 
     def begin(self) -> None:
-        """Writes this worker's file every second from now on."""
+        """Write this worker's file every second from now on."""
         eventlet = sys.modules.get("eventlet")
         if eventlet is not None:  # Swift's threads are green ones, which must not block
             eventlet.spawn_n(self._go_on, eventlet.sleep)
@@ -319,11 +319,11 @@ class Shared:
                 json.dump(self._counted.document(), file)
             os.replace(path + ".partial", path)
         except OSError:
-            return  # a full disk is no reason to serve no objects
+            return  # serve objects even if the disk is full
 
     def others(self) -> list[dict[str, Any]]:
-        """What the other workers counted; the file of one that ended long ago is removed."""
-        found = []
+        """Documents of the other workers; the file of a worker that ended long ago is removed."""
+        documents = []
         for name in sorted(os.listdir(self._directory))[:1000]:
             if name == f"{self._pid}.json" or not re.match(r"^\d+\.json$", name):
                 continue
@@ -337,12 +337,12 @@ class Shared:
             except (OSError, ValueError):
                 continue
             if {"begun_s", "devices", "threads"} <= document.keys():
-                found.append(document)
-        return found
+                documents.append(document)
+        return documents
 
 
 class Bandwidth:
-    """The filter: see the file's own words."""
+    """The filter; see the module's docstring."""
 
     def __init__(
         self, app: Any, conf: Mapping[str, str], clock: Callable[[], float] = time.monotonic
@@ -357,7 +357,7 @@ class Bandwidth:
         self._server = conf.get("server", "").strip()
         self._policies = _policies()
         root = conf.get("devices", "").strip()
-        self._known = (
+        self._declared = (
             sorted(d for d in os.listdir(root) if _DEVICE.match(d))[:MOST_DEVICES]
             if root and os.path.isdir(root)
             else None
@@ -371,7 +371,7 @@ class Bandwidth:
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         path = environ.get("PATH_INFO", "")
         if path in ("/bwinfo", "/osinfo"):
-            return self._told(path, environ, start_response)
+            return self._reply(path, environ, start_response)
         if self._off_while and self._switched_off():
             return self._app(environ, start_response)
         if self._pid != os.getpid():
@@ -407,11 +407,11 @@ class Bandwidth:
         return self._off
 
     def _begin(self) -> None:
-        """The first request of this process: what was counted before the fork was another's."""
+        """Start counting at the first request of this process: earlier counts are those of its parent."""
         self._pid = os.getpid()
         self._counted = Counted(max(self.windows), self._clock)
         self._counted.begun_s = self._begun_s
-        for device in self._known or ():
+        for device in self._declared or ():
             self._counted.device(device)
         if self._state:
             self._shared = Shared(self._state, self._counted, 60.0 * max(self.windows))
@@ -423,21 +423,21 @@ class Bandwidth:
         if len(parts) != 6 or parts[0] or not all(parts[1:]):
             return None
         _, device, partition, account, container, name = parts
-        known = self._known is None or device in self._known
-        if not (known and _DEVICE.match(device) and partition.isdigit()):
+        declared = self._declared is None or device in self._declared
+        if not (declared and _DEVICE.match(device) and partition.isdigit()):
             return None
         policy = environ.get("HTTP_X_BACKEND_STORAGE_POLICY_INDEX", "0")
-        asked = environ.get("HTTP_RANGE", "")
+        byte_range = environ.get("HTTP_RANGE", "")
         return Transfer(
             device,
             policy if policy.isdigit() and len(policy) < 6 else "0",
             _text(account),
             _text(f"/{account}/{container}/{name}"),
-            asked[6:] if _RANGE.match(asked) else "0 - end",
+            byte_range[6:] if _RANGE.match(byte_range) else "0 - end",
             self._clock(),
         )
 
-    def _told(self, path: str, environ: Mapping[str, Any], start_response: Any) -> list[bytes]:
+    def _reply(self, path: str, environ: Mapping[str, Any], start_response: Any) -> list[bytes]:
         if environ.get("REQUEST_METHOD") not in ("GET", "HEAD"):
             return _answer(start_response, "405 Method Not Allowed", {"error": "expected GET"})
         if not self._may(environ):
@@ -448,24 +448,24 @@ class Bandwidth:
         documents = [self._counted.document(), *(self._shared.others() if self._shared else ())]
         if path == "/bwinfo":
             if self._shared is not None:
-                now_s -= 1.5 * _WRITE_S  # what the others have not told yet is not nothing
-            said: Any = bandwidths(documents, now_s, self.windows)
+                now_s -= 1.5 * _WRITE_S  # the others' last counts are not written yet
+            content: Any = bandwidths(documents, now_s, self.windows)
         else:
             port = f"{environ.get('SERVER_NAME', '')}:{environ.get('SERVER_PORT', '')}"
-            said = requests(documents, self._server or port, self._needed, self._policies)
-        body = _answer(start_response, "200 OK", said)
+            content = requests(documents, self._server or port, self._needed, self._policies)
+        body = _answer(start_response, "200 OK", content)
         return [] if environ.get("REQUEST_METHOD") == "HEAD" else body
 
     def _may(self, environ: Mapping[str, Any]) -> bool:
-        given = environ.get("HTTP_X_PENSTOCK_TOKEN", "")
-        if self._token and hmac.compare_digest(given.encode("latin-1"), self._token):
+        token = environ.get("HTTP_X_PENSTOCK_TOKEN", "")
+        if self._token and hmac.compare_digest(token.encode("latin-1"), self._token):
             return True
         passed_on = "HTTP_X_FORWARDED_FOR" in environ or "HTTP_FORWARDED" in environ
         address, port = environ.get("REMOTE_ADDR", ""), str(environ.get("REMOTE_PORT", ""))
-        mine = str(environ.get("SERVER_PORT", ""))
-        if passed_on or not (_LOCAL.match(address) and _PORT.match(port) and _PORT.match(mine)):
+        own_port = str(environ.get("SERVER_PORT", ""))
+        if passed_on or not (_LOCAL.match(address) and _PORT.match(port) and _PORT.match(own_port)):
             return False
-        return are_ours(accounts_of(address, int(port), int(mine)))
+        return are_ours(accounts_of(address, int(port), int(own_port)))
 
 
 class _Input:
@@ -534,8 +534,8 @@ class _Output:
             (self._counted.end if self._accepted[0] else self._counted.forget)(self._transfer)
 
 
-def _answer(start_response: Any, status: str, said: Any) -> list[bytes]:
-    body = json.dumps(said, allow_nan=False).encode("ascii")
+def _answer(start_response: Any, status: str, content: Any) -> list[bytes]:
+    body = json.dumps(content, allow_nan=False).encode("ascii")
     headers = [
         ("Content-Type", "application/json"),
         ("Content-Length", str(len(body))),
@@ -548,34 +548,34 @@ def _answer(start_response: Any, status: str, said: Any) -> list[bytes]:
 
 
 def _text(wsgi: str) -> str:
-    """A path as it was meant: WSGI hands its UTF-8 over as Latin-1."""
+    """A path as text: WSGI decodes its UTF-8 as Latin-1."""
     return wsgi.encode("latin-1", "replace").decode("utf-8", "replace")[:_LONGEST]
 
 
-def _windows(said: str) -> tuple[int, ...]:
-    words = said.replace(",", " ").split()
+def _windows(text: str) -> tuple[int, ...]:
+    fields = text.replace(",", " ").split()
     try:
-        found = tuple(sorted({int(w) for w in words})) or WINDOWS
+        windows = tuple(sorted({int(w) for w in fields})) or WINDOWS
     except ValueError:
-        found = (0,)
-    if not all(1 <= k <= MOST_MINUTES for k in found) or len(found) > 20:
+        windows = (0,)
+    if not all(1 <= k <= MOST_MINUTES for k in windows) or len(windows) > 20:
         raise ValueError(
-            f"windows: found {said!r}; expected up to 20 of 1 to {MOST_MINUTES} minutes"
+            f"windows: found {text!r}; expected up to 20 of 1 to {MOST_MINUTES} minutes"
         )
-    return found
+    return windows
 
 
-def _needed(said: str) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for word in said.split():
+def _needed(text: str) -> dict[str, float]:
+    rates: dict[str, float] = {}
+    for word in text.split():
         account, equals, rate = word.partition("=")
         try:
-            found[account] = float(rate)
+            rates[account] = float(rate)
         except ValueError:
             equals = ""
-        if not equals or not account or not 0 < found[account] < math.inf:
+        if not equals or not account or not 0 < rates[account] < math.inf:
             raise ValueError(f"needed: found {word!r}; expected ACCOUNT=MB/s")
-    return found
+    return rates
 
 
 def _token(path: str) -> bytes:
@@ -589,7 +589,7 @@ def _token(path: str) -> bytes:
 
 
 def _policies() -> dict[str, str]:
-    """Names of Swift's storage policies by their number; none where this is not Swift's Python."""
+    """Names of Swift's storage policies by their number; none if Swift is not installed."""
     try:
         from swift.common.storage_policy import POLICIES  # type: ignore[import-not-found]
     except ImportError:
@@ -598,6 +598,6 @@ def _policies() -> dict[str, str]:
 
 
 def filter_factory(global_conf: Mapping[str, str], **local_conf: str) -> Callable[[Any], Bandwidth]:
-    """What PasteDeploy calls."""
+    """Factory of the filter for PasteDeploy."""
     conf = {**global_conf, **local_conf}
     return lambda app: Bandwidth(app, conf)

@@ -1,6 +1,6 @@
-"""How busy hosts, nodes and their disks were, of a run's tables or of points of an experiment.
+"""Usage of hosts, nodes and their disks, from the tables of a run or the points of an experiment.
 
-One form for all: rows of (host, kind, entity, metric, unit, utc_ns, value), as `utilisation` has them, and
+All have one form: rows of (host, kind, entity, metric, unit, utc_ns, value), as `utilisation` has them, and
 levels that need no interval (load, space of file systems). Points of our own recorder, of Prometheus'
 node_exporter and of collectd are understood; utilisations are computed from counters by `utilisation.py`.
 """
@@ -34,7 +34,7 @@ from penstock.parts.monitoring.usage.dashboards import Tenancy
 from penstock.parts.monitoring.usage.foreign import NODE_EXPORTER, Foreign
 
 COLUMNS = ["host", "kind", "entity", "metric", "unit", "utc_ns", "value"]
-#: sources of the recorder's samples, the longer names first: `emulated_disk_busy` is none of `disk`
+#: sources of the recorder's samples, longer names first: `emulated_disk_busy` is not of `disk`
 SOURCES = ("emulated_disk", "filesystem", "network", "cgroup", "memory", "disk", "cpu", "psi")
 #: kinds of utilisations
 KINDS = ("emulated_disk", "block_latency", "cgroup_cpu", "network", "disk", "cpu")
@@ -49,12 +49,12 @@ LEVELS = {
     ("memory", "used"): ("memory", "used"),
     ("cgroup", "memory"): ("memory", "used"),
 }
-#: labels that name a host, the first that is there
+#: labels that name a host, in order of precedence
 HOST_LABELS = ("host", "instance", "node")
 
-#: a host, and the collector of what is told of it; empty for our own sampler
+#: a host, and the collector of its series; empty for our own sampler
 Origin = tuple[str, str]
-#: the sources of our own sampler, which tell of the same counters
+#: the sources of our own sampler, which have the same counters
 OWN = ("samples", "utilisation")
 
 #: of rates, by which parts of a tick passed
@@ -63,7 +63,7 @@ _CPU_SECONDS, _LINK_SPEED = "node_cpu_seconds_total", "node_network_speed_bytes"
 
 
 def is_of_host(metric: str, labels: Mapping[str, str], source: str) -> bool:
-    """Whether a series tells how busy a host or a device is: what `uses_of_points` understands."""
+    """True if a series describes the usage of a host or device, as `uses_of_points` accepts it."""
     own = source == "utilisation" or metric in ("swift_bandwidth", _LINK_SPEED)
     return (
         own
@@ -75,7 +75,7 @@ def is_of_host(metric: str, labels: Mapping[str, str], source: str) -> bool:
 
 
 def uses_of_bundle(bundle: Bundle) -> pd.DataFrame:
-    """Of a run, or of an ended experiment."""
+    """Usage of a run, or of an ended experiment."""
     collected = (bundle.path / "points.parquet").is_file()
     levels = bundle.manifest.get("levels") or {}
     if "utilisation" not in bundle.tables:
@@ -86,85 +86,85 @@ def uses_of_bundle(bundle: Bundle) -> pd.DataFrame:
     uses = uses_of_tables(tables, host, shift_ns(bundle))
     if not collected:
         return uses
-    # what collectors brought, of other hosts or of this one; the monitor's own is told already
-    made = recorded_in(bundle)
-    others = made.series.filter(pc.not_equal(made.series["source"], "monitor"))
-    beside = uses_of_points(Recorded(others, made.points, made.gaps), levels)
+    # series of collectors, of other hosts or of this one; those of the monitor are included already
+    recorded = recorded_in(bundle)
+    rest = recorded.series.filter(pc.not_equal(recorded.series["source"], "monitor"))
+    beside = uses_of_points(Recorded(rest, recorded.points, recorded.gaps), levels)
     return _tidy(pd.concat([f for f in (uses, beside) if len(f)] or [uses], ignore_index=True))
 
 
 def uses_of_tables(tables: Mapping[str, pa.Table], host: str, shift: int = 0) -> pd.DataFrame:
-    """Of a monitor's tables; `shift` from their clock to the time of day [ns]."""
+    """Usage of a monitor's tables; `shift` from their clock to the time of day [ns]."""
     frames = [tables["utilisation"].to_pandas().drop(columns="reset")]
     if "samples" in tables:
         frames.append(_levels(tables["samples"].to_pandas()))
-    found = pd.concat([f.astype({"value": float}) for f in frames], ignore_index=True)
-    return _tidy(found.assign(host=host, utc_ns=found["t_ns"] + shift))
+    combined = pd.concat([f.astype({"value": float}) for f in frames], ignore_index=True)
+    return _tidy(combined.assign(host=host, utc_ns=combined["t_ns"] + shift))
 
 
 def uses_of(what: str) -> pd.DataFrame:
-    """Of what a user names: a bundle, a run of a study's results, or an experiment of theirs."""
+    """Usage of a bundle, a run of a study's results, or an experiment of the user."""
     if names_runs(what):
         return uses_of_bundle(Bundle.open(_only(what)))
     from penstock.archive.catalogue import local_user, open_index
     from penstock.parts.monitoring.experiments.experiments import Experiments, experiments_home
 
     store = Experiments(open_index(), experiments_home())
-    found = store.find(what, local_user())
-    return uses_of_points(store.recorded(found), found.params)
+    experiment = store.find(what, local_user())
+    return uses_of_points(store.recorded(experiment), experiment.params)
 
 
 def uses_of_points(recorded: Recorded, params: Mapping[str, object]) -> pd.DataFrame:
-    """Of what an experiment recorded, ended or running.
+    """Usage of an experiment, ended or running.
 
-    `params` of the experiment: `link_bps` is the capacity of links that do not tell it [bytes/s].
-    Each source is computed by itself: counters of two collectors of one host give no rate together.
+    `params` of the experiment: `link_bps` is the capacity of links that do not report it [bytes/s].
+    Each source is computed separately: counters of two collectors of one host give no rate together.
     """
     points = recorded.points.to_pandas()
     value = points["float"].fillna(points["integer"]).astype(float)
     points = points.assign(value=value)[points["utc_ns"].notna() & value.notna()]
     by_series = dict(tuple(points.groupby("series_id")[["utc_ns", "value"]]))
-    found: list[pd.DataFrame] = []
+    frames: list[pd.DataFrame] = []
     samples: dict[Origin, list[pd.DataFrame]] = {}
     speeds: dict[str, dict[str, float]] = {}
     ceph: dict[tuple[Origin, str], dict[str, pd.DataFrame]] = {}
     collectd: dict[Origin, list[tuple[Seen, pd.DataFrame]]] = {}
     for row in recorded.series.to_pylist():
-        mine = by_series.get(row["series_id"])
-        if mine is None:
+        frame = by_series.get(row["series_id"])
+        if frame is None:
             continue
         labels = labels_of(row["labels"])
         host = next((labels[k] for k in HOST_LABELS if labels.get(k)), "this host")
         metric, source = str(row["metric"]), str(row["source"])
         origin = host, "" if source in OWN else source
-        mine = mine.assign(host=host, origin=origin[1], unit=row["unit"])
-        if source == "utilisation" and (known := _parted(metric, KINDS)):
+        frame = frame.assign(host=host, origin=origin[1], unit=row["unit"])
+        if source == "utilisation" and (pair := _parted(metric, KINDS)):
             entity = labels.get("entity", "")
-            found.append(mine.assign(kind=known[0], metric=known[1], entity=entity))
+            frames.append(frame.assign(kind=pair[0], metric=pair[1], entity=entity))
         elif metric == "swift_bandwidth":
-            found.append(
-                mine.assign(kind="swift", metric="bandwidth", entity=labels.get("device", ""))
+            frames.append(
+                frame.assign(kind="swift", metric="bandwidth", entity=labels.get("device", ""))
             )
         elif is_ceph(metric):
             if entity := entity_of(labels):
-                ceph.setdefault((origin, entity), {})[metric] = mine
+                ceph.setdefault((origin, entity), {})[metric] = frame
         elif metric == _LINK_SPEED:
-            speeds.setdefault(host, {})[labels.get("device", "")] = float(mine["value"].iloc[-1])
+            speeds.setdefault(host, {})[labels.get("device", "")] = float(frame["value"].iloc[-1])
         elif (seen := seen_by_collectd(metric, labels)) is not None:
-            collectd.setdefault((seen.host, origin[1]), []).append((seen, mine))
+            collectd.setdefault((seen.host, origin[1]), []).append((seen, frame))
         elif (one := _sample(metric, labels)) is not None:
-            samples.setdefault(origin, []).append(_sampled(mine, *one))
+            samples.setdefault(origin, []).append(_sampled(frame, *one))
     for origin, series in collectd.items():
-        for seen, mine in counted(series):
+        for seen, frame in counted(series):
             if seen.foreign.source == CEPH:
-                ceph.setdefault((origin, seen.entity), {})[seen.foreign.metric] = mine
+                ceph.setdefault((origin, seen.entity), {})[seen.foreign.metric] = frame
             else:
-                of_host = _sampled(mine.assign(host=origin[0]), seen.foreign, seen.entity)
+                of_host = _sampled(frame.assign(host=origin[0]), seen.foreign, seen.entity)
                 samples.setdefault(origin, []).append(of_host)
-    computed = {(f["host"].iloc[0], f["origin"].iloc[0]) for f in found}
+    computed = {(f["host"].iloc[0], f["origin"].iloc[0]) for f in frames}
     for ((host, source), entity), counters in ceph.items():
         of_ceph = ceph_uses(entity, counters)
-        found += [rows.assign(host=host, origin=source) for rows in of_ceph if len(rows)]
+        frames += [rows.assign(host=host, origin=source) for rows in of_ceph if len(rows)]
     for (host, source), parts in _joined(samples).items():
         sampled = pd.concat(parts, ignore_index=True).rename(columns={"utc_ns": "t_ns"})
         sampled["t_ns"] = sampled["t_ns"].astype(np.int64)
@@ -173,14 +173,14 @@ def uses_of_points(recorded: Recorded, params: Mapping[str, object]) -> pd.DataF
             links = _links(sampled, speeds.get(host, {}), params.get("link_bps"))
             hz = _FINE_HZ if any(h == host and source in ("", o) for h, o in collectd) else None
             uses.append(_busy(_with_all_cpus(sampled), links, hz))
-        found += [
+        frames += [
             u.rename(columns={"t_ns": "utc_ns"}).assign(host=host, origin=source) for u in uses
         ]
-    return _tidy(_apart(pd.concat(found, ignore_index=True)) if found else pd.DataFrame())
+    return _tidy(_apart(pd.concat(frames, ignore_index=True)) if frames else pd.DataFrame())
 
 
 def _joined(samples: Mapping[Origin, list[pd.DataFrame]]) -> dict[Origin, list[pd.DataFrame]]:
-    """Samples by host; by collector, too, where several collectors tell the same series of a host."""
+    """Samples by host; also by collector, if several collectors have the same series of a host."""
     joined: dict[Origin, list[pd.DataFrame]] = {}
     for host in {host for host, _ in samples}:
         of_host = {source: parts for (h, source), parts in samples.items() if h == host}
@@ -196,7 +196,7 @@ def _joined(samples: Mapping[Origin, list[pd.DataFrame]]) -> dict[Origin, list[p
 
 
 def _apart(uses: pd.DataFrame) -> pd.DataFrame:
-    """Sources that tell the same of one host as hosts of their own, `HOST (SOURCE)`."""
+    """Split a host with the same series from several sources into hosts `HOST (SOURCE)`."""
     series = uses[["host", "kind", "entity", "metric", "origin"]].drop_duplicates()
     twice = series[series.duplicated(["host", "kind", "entity", "metric"], keep=False)]
     names = {
@@ -208,11 +208,11 @@ def _apart(uses: pd.DataFrame) -> pd.DataFrame:
 
 
 def tenancy_of(manifest: Mapping[str, Any]) -> Tenancy:
-    """Whose the nodes of a run were, and how many cores each was given."""
+    """Tenants of the nodes of a run, and the number of cores of each."""
     nodes = (manifest.get("place") or {}).get("nodes") or {}
     return Tenancy(
-        {name: str(said.get("tenant") or "") for name, said in nodes.items()},
-        {name: said.get("cpus") for name, said in nodes.items()},
+        {name: str(spec.get("tenant") or "") for name, spec in nodes.items()},
+        {name: spec.get("cpus") for name, spec in nodes.items()},
     )
 
 
@@ -231,13 +231,13 @@ def _parted(metric: str, heads: Iterable[str]) -> tuple[str, str] | None:
 
 
 def _sample(metric: str, labels: Mapping[str, str]) -> tuple[Foreign, str] | None:
-    """What a metric is among the recorder's samples, and of which entity; None where it is none."""
+    """Counterpart of a metric among the recorder's samples, and its entity; None if there is none."""
     if metric == _CPU_SECONDS and "mode" in labels:
         return Foreign("cpu", labels["mode"], "s"), f"cpu{labels.get('cpu', '')}"
     if (foreign := NODE_EXPORTER.get(metric)) is not None:
         return foreign, labels.get(foreign.entity, "") if foreign.entity else "all"
-    if "entity" in labels and (known := _parted(metric, SOURCES)):
-        return Foreign(known[0], known[1], ""), labels["entity"]
+    if "entity" in labels and (pair := _parted(metric, SOURCES)):
+        return Foreign(pair[0], pair[1], ""), labels["entity"]
     return None
 
 
@@ -254,15 +254,15 @@ def _sampled(rows: pd.DataFrame, foreign: Foreign, entity: str) -> pd.DataFrame:
 
 
 def _levels(samples: pd.DataFrame) -> pd.DataFrame:
-    """Load and space among samples, with free space as a share, too."""
+    """Samples of load and space, and free space as a share."""
     keys = list(zip(samples["source"].astype(str), samples["metric"].astype(str), strict=True))
     here = pd.Series([k in LEVELS for k in keys], index=samples.index, dtype=bool)
     names = [LEVELS[k] for k in keys if k in LEVELS]
-    found = samples[here].assign(kind=[n[0] for n in names], metric=[n[1] for n in names])
-    found = found.reindex(columns=["t_ns", "kind", "entity", "metric", "unit", "value"])
-    space = found[found["kind"] == "filesystem"]
+    levels = samples[here].assign(kind=[n[0] for n in names], metric=[n[1] for n in names])
+    levels = levels.reindex(columns=["t_ns", "kind", "entity", "metric", "unit", "value"])
+    space = levels[levels["kind"] == "filesystem"]
     if space.empty:
-        return found
+        return levels
     wide = space.pivot_table(
         index=["t_ns", "entity"], columns="metric", values="value", aggfunc="last", observed=True
     ).reindex(columns=["free", "size"])
@@ -270,18 +270,18 @@ def _levels(samples: pd.DataFrame) -> pd.DataFrame:
         share = (100.0 * wide["free"] / wide["size"]).rename("value").reset_index()
     share = share[np.isfinite(share["value"])]
     share = share.assign(kind="filesystem", metric="free share", unit="%")
-    both: pd.DataFrame = pd.concat([found, share], ignore_index=True)
+    both: pd.DataFrame = pd.concat([levels, share], ignore_index=True)
     return both
 
 
 def _with_all_cpus(samples: pd.DataFrame) -> pd.DataFrame:
-    """With `all` processors as the sum, where only single ones were told."""
+    """Samples with the sum of processors as `all`, if only single ones were reported."""
     cpus = samples[(samples["source"] == "cpu") & (samples["unit"] == "s")]
     if cpus.empty or (cpus["entity"] == "all").any():
         return samples
-    whole = cpus.groupby(["t_ns", "metric"], as_index=False)["value"].sum()
+    total = cpus.groupby(["t_ns", "metric"], as_index=False)["value"].sum()
     named = {"source": "cpu", "entity": "all", "unit": "s", "cumulative": True}
-    every: pd.DataFrame = pd.concat([samples, whole.assign(**named)], ignore_index=True)
+    every: pd.DataFrame = pd.concat([samples, total.assign(**named)], ignore_index=True)
     return every
 
 

@@ -15,7 +15,7 @@ import typer
 from penstock.analyse.statistics.prediction_intervals import LEVEL, exact
 from penstock.cli._options import QUIET, SIZE_MODEL
 from penstock.errors import BadInput
-from penstock.writing import whole_folder
+from penstock.writing import atomic_folder
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -232,7 +232,7 @@ def _write(
 ) -> list[Path]:
     from penstock.parts.prediction.report.exploration import Named, write_figures, write_page
 
-    with whole_folder(output) as draft:
+    with atomic_folder(output) as draft:
         (draft / "exploration.json").write_text(plain + "\n", encoding="utf-8")
         page = draft / "exploration.html"
         write_page(exploration, recommendation, Named(workload.name, platform.name), page)

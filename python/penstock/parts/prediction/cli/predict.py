@@ -16,7 +16,7 @@ import typer
 from penstock.analyse.statistics.prediction_intervals import DRAWS, LEVEL, exact
 from penstock.cli._options import QUIET, SIZE_MODEL
 from penstock.errors import BadInput
-from penstock.writing import check_target, whole_file, whole_folder
+from penstock.writing import atomic_file, atomic_folder, check_target
 
 if TYPE_CHECKING:
     from penstock.console import Console
@@ -208,18 +208,18 @@ def _write(
 
     written = []
     if output is not None:
-        with whole_folder(output) as draft:
+        with atomic_folder(output) as draft:
             (draft / "prediction.json").write_text(text + "\n", encoding="utf-8")
             write_figures(prediction, draft / "figures")
             write_page(prediction, draft / "prediction.html")
             write_trace(prediction, draft / "trace.json")
         written += [output / n for n in ("prediction.json", "prediction.html", "trace.json")]
     if html is not None:
-        with whole_file(html) as draft:
+        with atomic_file(html) as draft:
             write_page(prediction, draft)
         written.append(html)
     if perfetto is not None:
-        with whole_file(perfetto) as draft:
+        with atomic_file(perfetto) as draft:
             write_trace(prediction, draft)
         written.append(perfetto)
     return written

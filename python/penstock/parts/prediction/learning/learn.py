@@ -35,7 +35,7 @@ from penstock.parts.prediction.learning.measure_points import (
     points_of,
     storage_facts,
 )
-from penstock.writing import whole_folder
+from penstock.writing import atomic_folder
 
 #: what a point costs besides its own time: settling, fio's start, collecting [s, a guess]
 AROUND_S = 0.7
@@ -265,7 +265,7 @@ def write_results(model: BlackBoxModel, out: Path) -> None:
     from penstock.parts.prediction.black_box.show import points_csv, tree_lines, tree_of
     from penstock.parts.prediction.report.storage_tree import figure
 
-    with whole_folder(out) as draft:
+    with atomic_folder(out) as draft:
         model.save(draft / "model.json")
         (draft / "tree.txt").write_text("\n".join(tree_lines(model)) + "\n")
         (draft / "tree.json").write_text(json.dumps(tree_of(model), indent=1) + "\n")

@@ -40,7 +40,7 @@ def command(
     """
     from penstock.parts.stores.calibration.seed import seed
     from penstock.platform.hosts import Platform, load_platform
-    from penstock.writing import check_target, write_whole
+    from penstock.writing import check_target, write_atomic
 
     check_target(output)
     loaded = load_platform(platform, changes, predicted=False)
@@ -52,7 +52,7 @@ def command(
     where = output.absolute().parent
     result = Platform.from_dict(seeded.document, loaded.base_dir)
     try:
-        write_whole(output, result.to_yaml(where))
+        write_atomic(output, result.to_yaml(where))
     except OSError as error:
         raise BadInput(f"{output}: {error.strerror}") from error
     if as_json:

@@ -17,7 +17,7 @@ from penstock.errors import BadInput
 from penstock.host.journal.journal import new_token
 from penstock.host.processes.processes import Identity
 from penstock.parts.stores.store import Store
-from penstock.writing import write_whole
+from penstock.writing import write_atomic
 
 #: before the token in the name of a directory. Each run has another: clients may keep what they know of a
 #: directory for a while (MooseFS: one second), and would miss what is new in another of its name
@@ -61,7 +61,7 @@ class RunFolder:
         self.name = f"{PREFIX}{token}"
         self._record = store.cluster.home / f"{self.name}.json"
         self._facts = {**vars(Identity.own()), "files": list(files)}
-        write_whole(self._record, json.dumps(self._facts))
+        write_atomic(self._record, json.dumps(self._facts))
         try:
             argv = ["mkdir", "-m", "700", "--", store.inside(self.name)]
             store.run(store.client(), argv, what="making the workflow's directory")
@@ -72,7 +72,7 @@ class RunFolder:
     def ended(self) -> None:
         """The run is over; the next one may remove the directory."""
         if self._record.exists():
-            write_whole(self._record, json.dumps({**self._facts, "pid": 0}))
+            write_atomic(self._record, json.dumps({**self._facts, "pid": 0}))
 
 
 def remove_earlier(store: Store) -> None:

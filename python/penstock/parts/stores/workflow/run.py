@@ -33,7 +33,7 @@ from penstock.platform.lower import time_of
 from penstock.platform.stores import ready_store
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.store import DEFAULT_ENGINE
-from penstock.writing import whole_folder
+from penstock.writing import atomic_folder
 
 if TYPE_CHECKING:
     from penstock.parts.prediction.prediction import Prediction
@@ -367,7 +367,7 @@ def keep(result: Result, out: Path) -> None:
     """
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out}: found a file; expected a directory, or nothing yet")
-    with whole_folder(out) as folder:
+    with atomic_folder(out) as folder:
         (folder / "result.json").write_text(json.dumps(result.to_dict(), indent=1) + "\n")
         seen = json.dumps(measured_runs(result.runs), indent=1)
         (folder / "measured.json").write_text(seen + "\n")

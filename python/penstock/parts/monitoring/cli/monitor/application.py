@@ -1,4 +1,4 @@
-"""What `penstock monitor run` is told to sample besides the host."""
+"""Options of `penstock monitor run` for sampling besides the host."""
 
 from __future__ import annotations
 
@@ -44,35 +44,35 @@ def application(
 
 
 def lacking(receipt: Mapping[str, Any]) -> Iterator[str]:
-    """What was not sampled of processes, commands and sources, in words."""
+    """Messages about processes, commands and sources that were not sampled."""
     processes = receipt.get("process") or {}
-    if left_out := processes.get("most_not_sampled"):
-        yield f"{left_out} processes were not sampled: there is room for {processes['most']}"
-    for name, told in (receipt.get("command") or {}).items():
-        failed = {why.replace("_", " "): n for why, n in told.items() if why != "runs"}
+    if omitted := processes.get("most_not_sampled"):
+        yield f"{omitted} processes were not sampled: there is room for {processes['most']}"
+    for name, stats in (receipt.get("command") or {}).items():
+        failed = {why.replace("_", " "): n for why, n in stats.items() if why != "runs"}
         if failed:
-            said = ", ".join(f"{n} {why}" for why, n in sorted(failed.items()))
-            yield f"metric {name}: of {told['runs']} runs {said}"
-    for name, told in (receipt.get("sources") or {}).items():
-        if told.get("failed"):
-            yield f"source {name}: {told['failed']} of {told['readings']} readings failed"
+            failures = ", ".join(f"{n} {why}" for why, n in sorted(failed.items()))
+            yield f"metric {name}: of {stats['runs']} runs {failures}"
+    for name, stats in (receipt.get("sources") or {}).items():
+        if stats.get("failed"):
+            yield f"source {name}: {stats['failed']} of {stats['readings']} readings failed"
 
 
-def _named(option: str, what: str, said: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in said:
+def _named(option: str, what: str, texts: list[str]) -> dict[str, str]:
+    by_name: dict[str, str] = {}
+    for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not value:
             raise BadInput(f"{option}: found {text!r}; expected NAME={what}")
-        if name in found:
+        if name in by_name:
             raise BadInput(f"{option}: found {name!r} twice; expected each name once")
-        found[name] = value
-    return found
+        by_name[name] = value
+    return by_name
 
 
-def _expect(option: str, said: Any, check: Callable[[Any], object]) -> None:
+def _expect(option: str, value: Any, check: Callable[[Any], object]) -> None:
     try:
-        check(said)
+        check(value)
     except ValueError as error:
-        found = list(said) if isinstance(said, dict) else said
-        raise BadInput(f"{option}: found {found!r}; expected {error}") from None
+        shown = list(value) if isinstance(value, dict) else value
+        raise BadInput(f"{option}: found {shown!r}; expected {error}") from None

@@ -39,18 +39,18 @@ def bandwidth(
     if not 0.2 <= watch <= 86_400:
         raise BadInput(f"found --for {watch:g}; expected 0.2 to 86400 seconds")
     windows = sorted(set(window)) or list(WINDOWS)
-    found = bandwidths(what, device, series, windows, watch)
+    by_name = bandwidths(what, device, series, windows, watch)
     if as_json:
-        print(shown(found))
+        print(shown(by_name))
         return
-    for name, said in found.items():
-        unit = said["unit"]
-        insta = said["insta"]
+    for name, stats in by_name.items():
+        unit = stats["unit"]
+        insta = stats["insta"]
         print(f"{name}: " + ("no sample" if insta is None else f"{insta:.6g} {unit}"))
         for k in windows:
-            if said[f"mean{k}min"] is not None:
-                mean, least, most = (said[f"{w}{k}min"] for w in ("mean", "min", "max"))
-                cover = f"coverage {said[f'cov{k}min']:.0%}"
+            if stats[f"mean{k}min"] is not None:
+                mean, least, most = (stats[f"{w}{k}min"] for w in ("mean", "min", "max"))
+                cover = f"coverage {stats[f'cov{k}min']:.0%}"
                 print(f"  {k:>3} min: mean {mean:.6g}, {least:.6g} to {most:.6g} {unit}, {cover}")
 
 
@@ -68,7 +68,7 @@ def middleware(
     """
     from importlib import resources
 
-    from penstock.writing import whole_file
+    from penstock.writing import atomic_file
 
     name = "swift_bandwidth.py"
     text = (resources.files("penstock.parts.monitoring.usage") / name).read_text(encoding="utf-8")
@@ -83,7 +83,7 @@ def middleware(
         raise BadInput(
             f"-o: found no directory {output}; expected one that Swift's Python may read"
         )
-    with whole_file(output / name) as draft:
+    with atomic_file(output / name) as draft:
         draft.write_text(text, encoding="utf-8")
     if as_json:
         print(json.dumps({"file": str(output / name), "settings": settings}))

@@ -21,7 +21,7 @@ _ABORTED = 124
 
 @app.command(context_settings={"allow_interspersed_args": False})
 def run(
-    words: list[str] = typer.Argument(..., metavar="-- COMMAND", help="What to run."),
+    argv: list[str] = typer.Argument(..., metavar="-- COMMAND", help="What to run."),
     name: str = typer.Option(
         None, "--name", "-n", help="Of the experiment (default: the command's own)."
     ),
@@ -95,9 +95,9 @@ def run(
 ) -> None:
     """Run a command as an experiment: sample processors, memory, disks, network, pressure and its group.
 
-    The command runs whatever the state of the catalogue is; where nothing can be recorded, stderr says why.
-    Returns the command's own status, 124 where an alert ended it, 125 when penstock itself failed. Ctrl-C,
-    SIGTERM and SIGHUP are passed on to the command, and the experiment is ended as aborted.
+    The command runs even if the catalogue is unusable; stderr then has the reason why nothing is recorded.
+    Returns the command's own status, 124 if an alert ended it, 125 if penstock itself failed. Ctrl-C,
+    SIGTERM and SIGHUP are passed on to the command, and the experiment is stopped as aborted.
     """
     rules = _rules(alert)
     if output is not None and output.exists():
@@ -106,10 +106,10 @@ def run(
         raise BadInput(
             "found --config beside --calibrate; expected one: it compares sampling alone"
         )
-    collectors = _collectors(config, name or Path(words[0]).name)
+    collectors = _collectors(config, name or Path(argv[0]).name)
     besides = application(processes, processes_named, file, metric, metric_interval)
     if calibrate is not None:
-        _calibrated(words, interval, calibrate, as_json, block_latency, besides)
+        _calibrated(argv, interval, calibrate, as_json, block_latency, besides)
         return
     import time
 
@@ -129,16 +129,16 @@ def run(
     receipts: dict[str, Any] = {}
     with _failure.of_wrapper(as_json), Signals() as signals:
         first = Patient.leniently(server)
-        facts = facts_of_command(words, config)
-        experiment = first.start(name or Path(words[0]).name, facts=facts, **options)
+        facts = facts_of_command(argv, config)
+        experiment = first.start(name or Path(argv[0]).name, facts=facts, **options)
         delivery = Delivery(first.client, experiment, say, lambda: signals.name is not None)
         try:
             every_ns = round(interval * 1e9)
-            kept = delivery.spool() if collectors else None
-            # what cannot be kept where the experiment is kept now is sent at the end
-            forward = None if kept else delivery.write
+            spool = delivery.spool() if collectors else None
+            # points that cannot be stored now are sent at the end
+            forward = None if spool else delivery.write
             collect = functools.partial(
-                CollectObserver, home=None, settings=collectors, into=kept, forward=forward
+                CollectObserver, home=None, settings=collectors, into=spool, forward=forward
             )
             measured = [(time.time_ns(), delivery.clock())]
             shift_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
@@ -146,7 +146,7 @@ def run(
             often_s = 0.0 if first.down else usual_s if batch_every is None else batch_every
             sending = Sending(delivery.write_now, every_ns, shift_ns, often_s, say)
             done = monitor_command(
-                words,
+                argv,
                 every_ns,
                 output,
                 quiet=as_json,
@@ -165,15 +165,15 @@ def run(
             cut_short = done.aborted or done.interrupted is not None
             for stretch in done.alerts:
                 delivery.note(f"alert: {stretch.summary}")
-            told = done.result.receipt
-            due = (int(told["end_ns"]) - int(told["start_ns"])) // int(told["used_ns"])
+            stats = done.result.receipt
+            due = (int(stats["end_ns"]) - int(stats["start_ns"])) // int(stats["used_ns"])
             for batch in sending.rest(done.result.tables, due):
                 delivery.write(batch)
             measured.append((time.time_ns(), delivery.clock()))
-            known = [(at, offset) for at, offset in measured if offset is not None]
-            if known:
-                delivery.write(clocks(known, SOURCES))
-            if any(offset.warns(every_ns) for _, offset in known):
+            offsets = [(at, offset) for at, offset in measured if offset is not None]
+            if offsets:
+                delivery.write(clocks(offsets, SOURCES))
+            if any(offset.warns(every_ns) for _, offset in offsets):
                 say(
                     "this host's clock is more than half an interval from the server's; "
                     "get --correct-clocks takes that out"
@@ -185,7 +185,7 @@ def run(
             if not trouble:
                 raise
             say(f"{trouble}; the command runs without being sampled")
-            unobserved = run_unobserved(words, signals, quiet=as_json)
+            unobserved = run_unobserved(argv, signals, quiet=as_json)
             status, cut_short = unobserved.exit_status, signals.name is not None
             if as_json:
                 print(
@@ -205,8 +205,8 @@ def run(
         place = {"experiment": recorded, "bundle": str(done.bundle) if done.bundle else None}
         place |= {"unsent": str(delivery.unsent)} if delivery.unsent else {}
         beside = {} if done.collected is None else {"collected": done.collected}
-        told = {"receipt": done.result.receipt, **beside, "utilisation": means}
-        print(json.dumps({**ended, **place, **told}))
+        results = {"receipt": done.result.receipt, **beside, "utilisation": means}
+        print(json.dumps({**ended, **place, **results}))
     else:
         _show(done.finished.wall_s, done.result.receipt, means)
         _show_collected(done.collected or {})
@@ -228,16 +228,16 @@ def alerts(
     from penstock.observe.sampler.alerts import of_bundle
 
     rules = _rules(alert)
-    found = []
+    fired = []
     for named in runs:
         for path in select(named).runs:
             stretches = sorted(of_bundle(rules, path).stretches, key=lambda s: s.fired_ns)
-            found += [(str(path), stretch) for stretch in stretches]
+            fired += [(str(path), stretch) for stretch in stretches]
     if as_json:
-        print(json.dumps({"alerts": [{"run": path, **s.row()} for path, s in found]}))
-    for named, stretch in [] if as_json else found:
+        print(json.dumps({"alerts": [{"run": path, **s.row()} for path, s in fired]}))
+    for named, stretch in [] if as_json else fired:
         print(f"{named}: {stretch.summary}")
-    if found:
+    if fired:
         raise typer.Exit(3)
 
 
@@ -250,33 +250,33 @@ def _collectors(config: Path | None, name: str) -> dict[str, Any]:
     from penstock.parts.monitoring.collectors.settings import mistakes, own_settings, placed
     from penstock.parts.monitoring.experiments.targets import read_targets
 
-    wanted = {
+    chosen = {
         collector: own_settings(settings)
         for collector, settings in read_targets(config).collectors.items()
         if fnmatch.fnmatchcase(name.partition("#")[0], settings.get("experiments", "*"))
     }
-    if not wanted:
+    if not chosen:
         raise BadInput(f"--config: found no collector for {name} in {config}; expected one")
-    if wrong := list(mistakes(wanted)):
+    if wrong := list(mistakes(chosen)):
         raise placed(config, wrong)
-    return wanted
+    return chosen
 
 
 def _show_collected(receipt: dict[str, Any]) -> None:
     from penstock.text import outside_text
 
     for name, one in receipt.get("collectors", {}).items():
-        told = one.get("told") or []
+        reported = one.get("told") or []
         why = [one["trouble"]] if one.get("trouble") else []
         messages = one.get("refused_messages", {})
         why += [f"{n} messages refused: {reason}" for reason, n in messages.items()]
         why += [f"{n} points refused: {reason}" for reason, n in one.get("refused", {}).items()]
         if one.get("outside_by_ns"):
             why.append(outside_text(one["outside"], one["outside_by_ns"]))
-        if told and one["verdict"] != "complete":
-            why.append(told[0])
-        said = f"{name}: {one['points']} points of {one['series']} series, {one['verdict']}"
-        print(said + (f" ({'; '.join(why)})" if why else ""))
+        if reported and one["verdict"] != "complete":
+            why.append(reported[0])
+        line = f"{name}: {one['points']} points of {one['series']} series, {one['verdict']}"
+        print(line + (f" ({'; '.join(why)})" if why else ""))
 
 
 def _rules(texts: list[str]) -> list[Any]:
@@ -294,7 +294,7 @@ def _rules(texts: list[str]) -> list[Any]:
 
 
 def _calibrated(
-    words: list[str],
+    argv: list[str],
     interval: float,
     pairs: int,
     as_json: bool,
@@ -303,19 +303,19 @@ def _calibrated(
 ) -> None:
     from penstock.parts.monitoring.session import impact_of
 
-    def told(done: int, whole: int) -> None:
-        say(f"calibrating, run {done} of {whole}")
+    def progress(done: int, total: int) -> None:
+        say(f"calibrating, run {done} of {total}")
 
     every_ns = round(interval * 1e9)
-    found = impact_of(
-        words, every_ns, pairs, told, block_latency=block_latency, application=besides
+    impact = impact_of(
+        argv, every_ns, pairs, progress, block_latency=block_latency, application=besides
     )
     if as_json:
-        print(json.dumps(found.as_document()))
+        print(json.dumps(impact.as_document()))
         return
     print(
-        f"sampling every {interval:g} s lengthens it by {found.share:+.2%}, {found.high:+.2%} at most (95 %, "
-        f"{pairs} pairs): {found.verdict} {found.limit:.0%}"
+        f"sampling every {interval:g} s lengthens it by {impact.share:+.2%}, {impact.high:+.2%} at most (95 "
+        f"%, {pairs} pairs): {impact.verdict} {impact.limit:.0%}"
     )
 
 
@@ -330,9 +330,9 @@ def _means(table: Any) -> list[dict[str, Any]]:
 def _show(wall_s: float, receipt: dict[str, Any], means: list[dict[str, Any]]) -> None:
     from penstock.text import duration
 
-    made, late_ms = receipt["samples"], receipt["late_p99_ns"] / 1e6
+    samples, late_ms = receipt["samples"], receipt["late_p99_ns"] / 1e6
     took = duration(wall_s * 1e9)
-    print(f"{took}, {made} of {receipt['expected']} samples, p99 {late_ms:.2f} ms late")
+    print(f"{took}, {samples} of {receipt['expected']} samples, p99 {late_ms:.2f} ms late")
     if receipt.get("died"):
         say("the sampler was killed; what came after is missing")
     for line in lacking(receipt):

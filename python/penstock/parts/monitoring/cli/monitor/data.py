@@ -54,7 +54,7 @@ def get(
     stderr names the series that are not complete and what they lack; penstock plot and compare refuse them.
     """
     from penstock.parts.monitoring.outbox.client import opened
-    from penstock.writing import whole_file
+    from penstock.writing import atomic_file
 
     if metric is None:
         others = (kind, label, phase, output, correct_clocks, form != "csv")
@@ -62,7 +62,7 @@ def get(
             raise BadInput("found no --metric; expected which one, with the options of its data")
         _list_metrics(opened(server).series(name), as_json)
         return
-    said: dict[str, Any] = {
+    options: dict[str, Any] = {
         "metric": metric,
         "format": form,
         "type": kind,
@@ -70,23 +70,23 @@ def get(
         "labels": label or None,
     }
     if correct_clocks:
-        said["clocks"] = "corrected"
+        options["clocks"] = "corrected"
     if as_json and (form != "csv" or output is not None):
         raise BadInput("found --json with --format or -o; expected one of them")
-    found = opened(server).get(name, {k: v for k, v in said.items() if v is not None})
-    parts = found.parts
+    answer = opened(server).get(name, {k: v for k, v in options.items() if v is not None})
+    parts = answer.parts
     if as_json:
-        lacking = [] if partial else list(found.verdict.lines)
+        lacking = [] if partial else list(answer.verdict.lines)
         print(json.dumps({"metric": metric, **_as_rows(b"".join(parts)), "incomplete": lacking}))
         return
-    for line in [] if partial else found.verdict.lines:
+    for line in [] if partial else answer.verdict.lines:
         say(line)
     if output is None:
         for part in parts:
             sys.stdout.buffer.write(part)
         sys.stdout.buffer.flush()
         return
-    with whole_file(output) as draft, draft.open("wb") as file:
+    with atomic_file(output) as draft, draft.open("wb") as file:
         file.writelines(parts)
 
 
@@ -141,7 +141,7 @@ def derive(
         metavar="X",
         help="Experiments or runs that have ended: NAME, NAME#1..5, OUT:r001, a bundle.",
     ),
-    said: str = typer.Argument(
+    definition: str = typer.Argument(
         ...,
         metavar="NAME=EXPR",
         help="For example total='sum(disk_read)', smooth='moving_mean(m, 10)'.",
@@ -150,17 +150,17 @@ def derive(
     table: str = typer.Option(None, "--table", help="Of a run: utilisation (default) or samples."),
     as_json: bool = JSON,
 ) -> None:
-    """Compute a series from others, and keep it with its expression beside them.
+    """Compute a series from others, and store it with them and its expression.
 
     EXPR has + - * / ( ), names of series ("with * and ?"), {NODE}, and sum, mean, min, max, rate, delta,
     ratio, join, moving_mean, abs, quantile.
     """
     from penstock.archive.run_names import select_named
     from penstock.archive.series.expression import split
-    from penstock.parts.monitoring.queries.derived import derive as kept
+    from penstock.parts.monitoring.queries.derived import derive as compute
 
-    word, expression = split(said)
-    counts = kept(select_named(name).runs, word, expression, unit, table)
+    word, expression = split(definition)
+    counts = compute(select_named(name).runs, word, expression, unit, table)
     if as_json:
         print(json.dumps({"name": word, "expression": expression, "points": counts}))
         return
@@ -202,9 +202,9 @@ def push(
     as_json: bool = JSON,
     server: str = SERVER,
 ) -> None:
-    """Push what a file holds, all at once, in order: values by number, or by time.
+    """Push the values of a file in order, by number or by time.
 
-    What was acknowledged is kept. The same file pushed again doubles nothing.
+    Acknowledged points are durable. Pushing the same file again adds no duplicates.
     """
     from penstock.parts.monitoring.outbox.client import opened
     from penstock.parts.monitoring.outbox.pushing import (
@@ -223,19 +223,19 @@ def push(
         return
     if column is None:
         raise BadInput("found no --column; expected which one has the values")
-    wanted = params(where, "--where")
+    filters = params(where, "--where")
     if file is not None:
-        wanted["file_id"] = str(file_id_of(table_file, file))
-    found = rows_where(read_table(table_file, table), wanted)
+        filters["file_id"] = str(file_id_of(table_file, file))
+    rows = rows_where(read_table(table_file, table), filters)
     if order is not None:
-        column_of(found, order)
-        found = found.sort_by(order)
+        column_of(rows, order)
+        rows = rows.sort_by(order)
     batches = batches_of(
-        column_of(found, column),
+        column_of(rows, column),
         metric=metric or column,
         labels=params(label, "--label"),
         unit=unit,
-        utc_ns=None if time_column is None else column_of(found, time_column),
+        utc_ns=None if time_column is None else column_of(rows, time_column),
         source=source,
         each=batch,
         interval_s=interval,

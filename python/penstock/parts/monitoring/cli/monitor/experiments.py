@@ -1,4 +1,4 @@
-"""penstock monitor start, mark, stop, list, rm, token: experiments and who may see them."""
+"""penstock monitor start, mark, stop, list, rm, token: experiments and access to them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def start(
 ) -> None:
     """Begin an experiment, or the next repeat of one that has ended, and sample this host until `stop`.
 
-    Where a server that was asked for is down, stderr says so and the status is 0: a script goes on.
+    If the requested server is down, stderr reports it and the status is 0, so that a script continues.
     """
     if sample is None:
         sample = at is None and not (server or os.environ.get("PENSTOCK_SERVER"))
@@ -94,17 +94,17 @@ def mark(
     server: str = SERVER,
 ) -> None:
     """Begin or end a phase, or note something."""
-    said = [(k, w) for k, w in (("begin", begin), ("end", end), ("note", note)) if w is not None]
-    if len(said) != 1:
-        raise BadInput(f"found {len(said)} marks; expected one of --begin, --end, --note")
-    kind, words = said[0]
-    patient(server).mark(name, kind, words, moment(at) or _called_ns(server))
+    marks = [(k, w) for k, w in (("begin", begin), ("end", end), ("note", note)) if w is not None]
+    if len(marks) != 1:
+        raise BadInput(f"found {len(marks)} marks; expected one of --begin, --end, --note")
+    kind, text = marks[0]
+    patient(server).mark(name, kind, text, moment(at) or _called_ns(server))
     if as_json:
-        print(json.dumps({"experiment": name, "kind": kind, "name": words}))
+        print(json.dumps({"experiment": name, "kind": kind, "name": text}))
 
 
 def _called_ns(server: str | None) -> int | None:
-    """When this command was called, for a store of this host; None where the clock of another counts."""
+    """Start time of this command, for a store of this host; None for one with another clock."""
     from penstock.host.processes.processes import called_ns
     from penstock.host.processes.servers import server_at
 
@@ -150,15 +150,15 @@ def listed(
     from penstock.parts.monitoring.outbox.client import opened
     from penstock.text import duration
 
-    found = opened(server).listed(user=user, name=name, tag=tag, state=state)
+    experiments = opened(server).listed(user=user, name=name, tag=tag, state=state)
     if as_json:
-        print(json.dumps({"experiments": found}))
+        print(json.dumps({"experiments": experiments}))
         return
-    if found:
+    if experiments:
         print(
             f"{'experiment':<36} {'state':<10} {'begun':<21} {'lasted':>12} {'user':<10} tags, parameters"
         )
-    for one in found:
+    for one in experiments:
         lasted = "-" if one["end_ns"] is None else duration(one["end_ns"] - one["start_ns"])
         who = f"{one['name']}#{one['repeat']}"
         begun = iso_text(one["start_ns"] // 10**9 * 10**9)
@@ -186,7 +186,7 @@ def token(
     revoke: str = typer.Option(None, help="Make the token of this id worth nothing."),
     as_json: bool = JSON,
 ) -> None:
-    """Make a token for a user of the server, which is told just once; without a user list them."""
+    """Create a token for a user of the server, which is shown only once; without a user, list tokens."""
     from penstock.archive.catalogue import open_index
 
     with open_index() as index:
@@ -197,8 +197,10 @@ def token(
                 )
             return
         if user is not None:
-            made = index.add_token(user, role)
-            print(json.dumps({"user": user, "role": role, "token": made}) if as_json else made)
+            created = index.add_token(user, role)
+            print(
+                json.dumps({"user": user, "role": role, "token": created}) if as_json else created
+            )
             return
         rows = [vars(t) for t in index.tokens()]
     if as_json:

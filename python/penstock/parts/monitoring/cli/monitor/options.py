@@ -1,4 +1,4 @@
-"""What the verbs of penstock monitor share: their options, and the store or server that they speak to."""
+"""Options shared by the commands of penstock monitor, and their store or server."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ def _monitor() -> None:
 
 
 def patient(server: str | None) -> Any:
-    """The store of experiments, here or at a server; it is asked again while it is away."""
+    """The store of experiments, here or at a server; requests are repeated while it is unreachable."""
     from penstock.parts.monitoring.outbox.client import Patient, opened
 
     return Patient(opened(server))
 
 
-def params(said: list[str], option: str = "--param") -> dict[str, str]:
-    """What is said as KEY=VALUE. Raises BadInput."""
-    found = {}
-    for text in said:
+def params(texts: list[str], option: str = "--param") -> dict[str, str]:
+    """Parse texts KEY=VALUE. Raises BadInput."""
+    values = {}
+    for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise BadInput(f"found {option} {text!r}; expected KEY=VALUE")
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
-def moment(said: str | None) -> int | None:
+def moment(text: str | None) -> int | None:
     """A time as nanoseconds since 1970. Raises BadInput."""
     from penstock.parts.monitoring.experiments.timestamps import moment_ns
 
-    return None if said is None else moment_ns(said)
+    return None if text is None else moment_ns(text)

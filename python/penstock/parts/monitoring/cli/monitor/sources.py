@@ -42,17 +42,17 @@ def fetch(
     as_json: bool = JSON,
     server: str = SERVER,
 ) -> None:
-    """Read what a server of metrics kept of an experiment, and keep it with the experiment.
+    """Fetch the points that a metrics server has of an experiment, and store them with it.
 
-    Without --query, --measurement and --metric: all metrics of the configuration that come from a server
-    elsewhere, as at the end of each experiment of `penstock serve --config`. What was fetched is not asked
-    for again. get, plot, compare and export read it from the archive then.
+    Without --query, --measurement and --metric: all metrics of the configuration that come from a remote
+    server, as at the end of each experiment of `penstock serve --config`. Fetched points are not requested
+    again; get, plot, compare and export read them from the archive.
     """
     from penstock.parts.monitoring.experiments.targets import Target, Targets, read_targets, shown
     from penstock.parts.monitoring.outbox.client import opened
 
     targets = None if config is None else read_targets(config)
-    said: dict[str, Any] = {
+    options: dict[str, Any] = {
         "server": of,
         "query": query,
         "metric": metric,
@@ -62,13 +62,13 @@ def fetch(
         "fields": field or None,
     }
     if of is not None and "://" in of:
-        said["server"] = shown(of).partition("://")[2]
-        known = Targets() if targets is None else targets
-        own = {**known.servers, said["server"]: Target(said["server"], kind, of)}
-        targets = Targets(own, known.metrics)
+        options["server"] = shown(of).partition("://")[2]
+        configured = Targets() if targets is None else targets
+        own = {**configured.servers, options["server"]: Target(options["server"], kind, of)}
+        targets = Targets(own, configured.metrics)
     if of is not None and query is None and measurement is None:
         raise BadInput("found --from without --query or --measurement; expected one of them")
-    done = opened(server).fetch(name, {k: v for k, v in said.items() if v is not None}, targets)
+    done = opened(server).fetch(name, {k: v for k, v in options.items() if v is not None}, targets)
     if as_json:
         print(json.dumps({"fetched": done}))
         return

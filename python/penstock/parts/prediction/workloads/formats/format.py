@@ -11,7 +11,7 @@ from penstock.parts.prediction.workloads.formats.document import Document
 from penstock.parts.prediction.workloads.formats.native_format import workload_of
 from penstock.parts.prediction.workloads.workflow import SCHEMA, Workload
 from penstock.plugins import WORKLOAD_FORMATS
-from penstock.writing import write_whole
+from penstock.writing import write_atomic
 
 if TYPE_CHECKING:
     from penstock.parts.prediction.workloads.sizes import SizeModel
@@ -96,5 +96,5 @@ def text_of(workload: Workload, to: str = "penstock") -> str:
 
 
 def save(workload: Workload, path: Path, to: str = "penstock") -> None:
-    """Writes the workload, whole or not at all; a file that is there is replaced (`write_whole`)."""
-    write_whole(path, text_of(workload, to))
+    """Writes the workload, whole or not at all; a file that is there is replaced (`write_atomic`)."""
+    write_atomic(path, text_of(workload, to))
