@@ -50,9 +50,7 @@ def command(
     ),
     name: str | None = typer.Option(None, help="Name of the profile (default: the directory's)."),
     quick: bool = typer.Option(False, "--quick", help="A coarse grid, about half a minute."),
-    resume: bool = typer.Option(
-        False, "--resume", help="Continue in -o; nothing is measured again."
-    ),
+    resume: bool = typer.Option(False, "--resume", help="Continue in -o; measure nothing twice."),
     as_json: bool = typer.Option(False, "--json", help="Profile and fit errors as one object."),
     quiet: bool = QUIET,
 ) -> None:

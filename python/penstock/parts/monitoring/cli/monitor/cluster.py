@@ -16,17 +16,22 @@ from penstock.terminal import say
 def bandwidth(
     what: str = typer.Argument(
         None,
-        help="A bundle, OUT:r001, or an experiment's name; without it the disks of this host, now.",
+        help="A bundle, OUT:r001 or an experiment; default: the disks of this host, now.",
     ),
-    device: list[str] = typer.Option([], "--device", "-d", help="Only these disks (*, ?)."),
+    device: list[str] = typer.Option([], "--device", "-d", help="Only these disks (* and ?)."),
     series: list[str] = typer.Option(
-        [], "--series", "-s", help="Not disks, but series of a bundle whose name fits (*, ?)."
+        [],
+        "--series",
+        "-s",
+        help="Series of a bundle with these names (* and ?), instead of disks.",
     ),
-    window: list[int] = typer.Option([], "--window", "-w", help="Minutes (default: 1, 2, 3, 5)."),
-    watch: float = typer.Option(5.0, "--for", help="Seconds to watch the disks of this host."),
+    window: list[int] = typer.Option(
+        [], ("--window"), "-w", help="Length of a window in minutes (default: 1, 2, 3 and 5)."
+    ),
+    watch: float = typer.Option(5.0, "--for", help="Seconds to sample the disks of this host."),
     as_json: bool = JSON,
 ) -> None:
-    """Bandwidth of disks now and over the last minutes: mean, least and most of each window.
+    """Print the bandwidth of disks over the last minutes: mean, minimum and maximum of each window.
 
     Read and written bytes together, in MB/s. `coverage` is the share of a window for which there are samples.
     """
@@ -62,7 +67,7 @@ def middleware(
     ),
     as_json: bool = JSON,
 ) -> None:
-    """The filter for Swift's object servers that answers GET /bwinfo and GET /osinfo.
+    """Print the filter for Swift's object servers that answers GET /bwinfo and GET /osinfo.
 
     Without -o it is printed. With -o it is written, and what object-server.conf needs is printed.
     """
@@ -94,9 +99,9 @@ def middleware(
 
 @app.command()
 def grafana(
-    directory: Path = typer.Argument(..., help="Where to; made where it is not there."),
+    directory: Path = typer.Argument(..., help="Output directory; created if missing."),
     server: str = typer.Option(
-        "http://127.0.0.1:5000", "--server", help="Where Grafana finds `penstock serve`."
+        "http://127.0.0.1:5000", "--server", help="Address of `penstock serve` for Grafana."
     ),
     as_json: bool = JSON,
 ) -> None:

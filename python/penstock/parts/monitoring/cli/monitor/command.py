@@ -21,72 +21,79 @@ _ABORTED = 124
 
 @app.command(context_settings={"allow_interspersed_args": False})
 def run(
-    argv: list[str] = typer.Argument(..., metavar="-- COMMAND", help="What to run."),
+    argv: list[str] = typer.Argument(..., metavar="-- COMMAND", help="Command to run."),
     name: str = typer.Option(
-        None, "--name", "-n", help="Of the experiment (default: the command's own)."
+        None, "--name", "-n", help="Name of the experiment (default: the command's name)."
     ),
-    tag: list[str] = typer.Option([], "--tag", "-t", help="A word to find it by."),
-    param: list[str] = typer.Option([], "--param", "-p", help="KEY=VALUE, a factor's level."),
+    tag: list[str] = typer.Option([], "--tag", "-t", help="Tag of the experiment; repeatable."),
+    param: list[str] = typer.Option(
+        [], ("--param"), "-p", help="KEY=VALUE, a parameter of the experiment; repeatable."
+    ),
     interval: float = typer.Option(
         1.0, "--interval", "-i", help="Seconds between samples, from 0.01."
     ),
     block_latency: bool = typer.Option(
         False,
         "--block-latency",
-        help="How long requests to block devices take, too: histograms by BPF (needs what tracing needs).",
+        help="Also record latency histograms of block devices, by BPF (same requirements as `trace`).",
     ),
     config: Path = typer.Option(
         None,
         "--config",
         metavar="FILE",
-        help="Its `collectors` work beside the command, as those of `penstock serve --config FILE` do beside "
-        "experiments; it finds where to push to in $PENSTOCK_COLLECT_NAME.",
+        help="Run the `collectors` of this file during the command, like `penstock serve --config FILE`. The "
+        "command finds addresses for pushes in $PENSTOCK_COLLECT_NAME.",
     ),
     processes: bool = typer.Option(
         False,
         "--processes",
-        help="The command's processes, one by one: processor time, memory, threads, bytes; 512 at the most.",
+        help="Also sample each process of the command (at most 512): processor time, memory, threads, bytes.",
     ),
     processes_named: list[str] = typer.Option(
         [],
         "--processes-named",
         metavar="PATTERN",
-        help="Processes of the host by their name, too (* and ?).",
+        help="Also sample processes of the host with these names (* and ?).",
     ),
     file: list[str] = typer.Option(
-        [], "--file", metavar="NAME=PATH", help="A file that begins with a number, read each time."
+        [],
+        "--file",
+        metavar="NAME=PATH",
+        help="A file that begins with a number, read at each sample.",
     ),
     metric: list[str] = typer.Option(
         [],
         "--metric",
         metavar="NAME=COMMAND",
-        help="A command for /bin/sh that prints a number; killed where it is late.",
+        help="A command for /bin/sh that prints a number; killed if it is late.",
     ),
     metric_interval: float = typer.Option(
-        1.0, "--metric-interval", help="Seconds between runs of these commands, from 1."
+        1.0, "--metric-interval", help="Seconds between runs of the --metric commands, from 1."
     ),
     batch_every: float = typer.Option(
         None,
         "--batch-every",
         metavar="SECONDS",
         min=0,
-        help="How often samples go into the experiment while the command works; 0: all at its end. "
-        "Default: 1; 0 where samples lie closer than 0.1 s.",
+        help="Interval at which samples are written to the experiment; 0: all at the end. Default: "
+        "1; 0 if samples are less than 0.1 s apart.",
     ),
-    output: Path = typer.Option(None, "-o", "--output", help="Leave a one-run bundle there, too."),
+    output: Path = typer.Option(
+        None, ("-o"), "--output", help="Also write a bundle of one run to this directory."
+    ),
     alert: list[str] = typer.Option(
         [],
         "--alert",
         metavar="RULE",
-        help="`disk_busy > 90% for 5s then abort`: told when it fires, and ends the command (`then note`: "
-        "only told).",
+        help="Alert rule, such as `disk_busy > 90% for 5s then abort`: reports and ends the command "
+        "(`then note`: only reports).",
     ),
     calibrate: int = typer.Option(
         None,
         "--calibrate",
         min=6,
-        help="Run it so many times with and without sampling instead, in turns, its output thrown away: what "
-        "sampling adds, with its 95 % interval.",
+        help="Run the command N times with and without sampling in turns, discard its output, and print the "
+        "cost of sampling with its 95 % interval.",
     ),
     as_json: bool = typer.Option(
         False, "--json", help="One JSON object on stdout; the command's stdout goes to stderr."
@@ -219,11 +226,11 @@ def alerts(
         ..., metavar="RUN...", help="OUT, OUT:t01, OUT:r001, bundles."
     ),
     alert: list[str] = typer.Option(
-        ..., "--alert", metavar="RULE", help="A rule, as `monitor run` and studies have them."
+        ..., "--alert", metavar="RULE", help="Alert rule, as for `monitor run` and in studies."
     ),
     as_json: bool = JSON,
 ) -> None:
-    """Hold alert rules against what runs recorded, as while they went on; status 3 where one fires."""
+    """Evaluate alert rules on recorded runs; exit with status 3 if one fires."""
     from penstock.archive.selection import select
     from penstock.observe.sampler.alerts import of_bundle
 

@@ -27,29 +27,27 @@ def get(
         None,
         "--metric",
         "-m",
-        help="Which metric (without it, the experiment's metrics are listed).",
+        help="Metric to print (default: list the metrics of the experiment).",
     ),
     kind: Literal["timestamp", "duration", "sample"] = typer.Option(
-        None, "--type", help="The first column: time, seconds since the start, or a number."
+        None, "--type", help="First column: time, seconds since the start, or a number."
     ),
     label: list[str] = typer.Option([], "--label", help="Labels whose values name the columns."),
-    phase: str = typer.Option(None, help="Only of this phase."),
+    phase: str = typer.Option(None, help="Only points of this phase."),
     form: Literal["csv", "jsonl", "parquet", "openmetrics"] = typer.Option(
-        "csv", "--format", help="How it is written."
+        "csv", "--format", help="Output format."
     ),
     correct_clocks: bool = typer.Option(
         False,
         "--correct-clocks",
-        help="Times by the server's clock, where the sender's was measured against it.",
+        help="Use the server's clock, where its offset from the sender's was measured.",
     ),
-    output: Path = typer.Option(None, "-o", "--output", help="A file (default: stdout)."),
-    partial: bool = typer.Option(
-        False, "--partial", help="Say nothing of series that are not complete."
-    ),
+    output: Path = typer.Option(None, "-o", "--output", help="Output file (default: stdout)."),
+    partial: bool = typer.Option(False, "--partial", help="Do not warn about incomplete series."),
     as_json: bool = JSON,
     server: str = SERVER,
 ) -> None:
-    """Write the data of a metric: rows by time, an empty cell where there is no value.
+    """Print the data of a metric: a row per time, an empty cell for a missing value.
 
     stderr names the series that are not complete and what they lack; penstock plot and compare refuse them.
     """
@@ -144,10 +142,16 @@ def derive(
     definition: str = typer.Argument(
         ...,
         metavar="NAME=EXPR",
-        help="For example total='sum(disk_read)', smooth='moving_mean(m, 10)'.",
+        help="Such as total='sum(disk_read)' or smooth='moving_mean(m, 10)'.",
     ),
-    unit: str = typer.Option(None, "--unit", help="Of the values, where it is not what follows."),
-    table: str = typer.Option(None, "--table", help="Of a run: utilisation (default) or samples."),
+    unit: str = typer.Option(
+        None,
+        ("--unit"),
+        help="Unit of the values, if not the one that follows from the expression.",
+    ),
+    table: str = typer.Option(
+        None, "--table", help="Table of a run: utilisation (default) or samples."
+    ),
     as_json: bool = JSON,
 ) -> None:
     """Compute a series from others, and store it with them and its expression.
@@ -175,30 +179,36 @@ def push(
     table_file: Path = typer.Argument(
         ...,
         metavar="INPUT",
-        help="CSV, JSON Lines, Parquet, or a bundle (as of penstock trace -o); or what `monitor run` kept of "
-        "an experiment whose server was away.",
+        help="CSV, JSON Lines, Parquet, or a bundle (as of `penstock trace -o`); or the data that `monitor "
+        "run` stored because the server was unavailable.",
     ),
-    column: str = typer.Option(None, "--column", "-c", help="Which column has the values."),
-    metric: str = typer.Option(None, "--metric", "-m", help="Its name (default: the column's)."),
+    column: str = typer.Option(None, "--column", "-c", help="Column of the values."),
+    metric: str = typer.Option(
+        None, "--metric", "-m", help="Name of the metric (default: the column's)."
+    ),
     time_column: str = typer.Option(
-        None, "--time", help="Column of times, ns since 1970; without it a sequence 0, 1, 2, …"
+        None, "--time", help="Column of times in ns since 1970 (default: a sequence 0, 1, 2, …)."
     ),
     interval: float = typer.Option(
         None,
         "--interval",
-        help="With --time: seconds from one value to the next, by which it is judged what is missing.",
+        help="With --time: seconds between values, to detect missing ones.",
     ),
-    unit: str = typer.Option("", "--unit", help="Of the values, as B or s."),
-    label: list[str] = typer.Option([], "--label", help="KEY=VALUE of the series."),
-    where: list[str] = typer.Option([], "--where", help="COLUMN=TEXT: only rows that are so."),
-    file: str = typer.Option(
-        None, "--file", help="Of a bundle: only this file, by its path's end."
+    unit: str = typer.Option("", "--unit", help="Unit of the values, such as B or s."),
+    label: list[str] = typer.Option(
+        [], "--label", help="KEY=VALUE, a label of the series; repeatable."
     ),
-    order: str = typer.Option(None, "--order", help="Column that the rows are put in order of."),
-    table: str = typer.Option(None, "--table", help="Of a bundle (default: io_events)."),
-    source: str = typer.Option(None, "--source", help="Of the points (default: by their content)."),
-    batch: int = typer.Option(100_000, "--batch", help="Points that are sent at once."),
-    patience: float = typer.Option(60.0, "--patience", help="Seconds to wait for a server."),
+    where: list[str] = typer.Option([], "--where", help="COLUMN=TEXT: only rows with this value."),
+    file: str = typer.Option(None, "--file", help="File of a bundle, by the end of its path."),
+    order: str = typer.Option(None, "--order", help="Column that orders the rows."),
+    table: str = typer.Option(None, "--table", help="Table of a bundle (default: io_events)."),
+    source: str = typer.Option(
+        None, ("--source"), help="Source of the points (default: derived from their content)."
+    ),
+    batch: int = typer.Option(100_000, "--batch", help="Number of points per request."),
+    patience: float = typer.Option(
+        60.0, ("--patience"), help="Time limit for an unavailable server, in seconds."
+    ),
     as_json: bool = JSON,
     server: str = SERVER,
 ) -> None:

@@ -25,10 +25,12 @@ from penstock.terminal import say
 @app.command()
 def start(
     name: str = NAME,
-    param: list[str] = typer.Option([], "--param", "-p", help="KEY=VALUE, a factor's level."),
-    tag: list[str] = typer.Option([], "--tag", "-t", help="A word to find it by."),
-    shared: bool = typer.Option(False, "--shared", help="Let other users read it."),
-    timeout: float = typer.Option(None, help="End it after so many seconds, where nobody does."),
+    param: list[str] = typer.Option(
+        [], ("--param"), "-p", help="KEY=VALUE, a parameter of the experiment; repeatable."
+    ),
+    tag: list[str] = typer.Option([], "--tag", "-t", help="Tag of the experiment; repeatable."),
+    shared: bool = typer.Option(False, "--shared", help="Allow other users to read it."),
+    timeout: float = typer.Option(None, help="End the experiment after this many seconds."),
     sample: bool = typer.Option(
         None,
         "--sample/--no-sample",
@@ -41,7 +43,7 @@ def start(
     as_json: bool = JSON,
     server: str = SERVER,
 ) -> None:
-    """Begin an experiment, or the next repeat of one that has ended, and sample this host until `stop`.
+    """Start an experiment, or its next repeat, and sample this host until `stop`.
 
     If the requested server is down, stderr reports it and the status is 0, so that a script continues.
     """
@@ -86,14 +88,14 @@ def _sampling(server: str | None, interval_s: float) -> Any:
 @app.command()
 def mark(
     name: str = NAME,
-    begin: str = typer.Option(None, help="A phase begins; inside of one that lasts."),
-    end: str = typer.Option(None, help="A phase ends, and those inside of it."),
-    note: str = typer.Option(None, help="Some words."),
+    begin: str = typer.Option(None, help="Start a phase, inside the current one if there is one."),
+    end: str = typer.Option(None, help="End a phase and the phases inside it."),
+    note: str = typer.Option(None, help="Text of a note."),
     at: str = AT,
     as_json: bool = JSON,
     server: str = SERVER,
 ) -> None:
-    """Begin or end a phase, or note something."""
+    """Start or end a phase, or add a note."""
     marks = [(k, w) for k, w in (("begin", begin), ("end", end), ("note", note)) if w is not None]
     if len(marks) != 1:
         raise BadInput(f"found {len(marks)} marks; expected one of --begin, --end, --note")
@@ -115,13 +117,13 @@ def _called_ns(server: str | None) -> int | None:
 @app.command()
 def stop(
     name: str = NAME,
-    exit_status: int = typer.Option(None, "--exit", help="Status of what was run."),
-    aborted: bool = typer.Option(False, "--aborted", help="It did not come to its end."),
+    exit_status: int = typer.Option(None, "--exit", help="Exit status of the measured program."),
+    aborted: bool = typer.Option(False, "--aborted", help="Mark the experiment as aborted."),
     at: str = AT,
     as_json: bool = JSON,
     server: str = SERVER,
 ) -> None:
-    """End an experiment; its bundle is left in the archive."""
+    """End an experiment and store its bundle in the archive."""
     from penstock.parts.monitoring.sampling import finish
 
     at_ns, finished = moment(at), finish(server, name)
@@ -138,14 +140,16 @@ def stop(
 
 @app.command("list")
 def listed(
-    user: str = typer.Option(None, help="Whose."),
-    name: str = typer.Option(None, help="Of this name."),
-    tag: str = typer.Option(None, help="With this tag."),
-    state: str = typer.Option(None, help="running, ended, aborted, closed-by-timeout, …"),
+    user: str = typer.Option(None, help="Only experiments of this user."),
+    name: str = typer.Option(None, help="Only experiments with this name."),
+    tag: str = typer.Option(None, help="Only experiments with this tag."),
+    state: str = typer.Option(
+        None, help="Only experiments in this state: running, ended, aborted, closed-by-timeout, …"
+    ),
     as_json: bool = JSON,
     server: str = SERVER,
 ) -> None:
-    """List experiments, and runs of studies, which are experiments, too."""
+    """List experiments, including runs of studies."""
     from penstock.parts.monitoring.experiments.timestamps import iso_text
     from penstock.parts.monitoring.outbox.client import opened
     from penstock.text import duration
@@ -169,7 +173,7 @@ def listed(
 
 @app.command()
 def rm(name: str = NAME, as_json: bool = JSON, server: str = SERVER) -> None:
-    """Remove an experiment; it is kept in the trash for seven days."""
+    """Move an experiment to the trash for seven days."""
     from penstock.parts.monitoring.outbox.client import opened
     from penstock.parts.monitoring.sampling import finish
 
@@ -181,9 +185,9 @@ def rm(name: str = NAME, as_json: bool = JSON, server: str = SERVER) -> None:
 
 @app.command()
 def token(
-    user: str = typer.Argument(None, help="For whom."),
-    role: Literal["owner", "reader"] = typer.Option("owner", help="What it lets."),
-    revoke: str = typer.Option(None, help="Make the token of this id worth nothing."),
+    user: str = typer.Argument(None, help="User of the token."),
+    role: Literal["owner", "reader"] = typer.Option("owner", help="Permissions of the token."),
+    revoke: str = typer.Option(None, help="Revoke the token with this id."),
     as_json: bool = JSON,
 ) -> None:
     """Create a token for a user of the server, which is shown only once; without a user, list tokens."""

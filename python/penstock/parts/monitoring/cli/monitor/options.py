@@ -9,20 +9,23 @@ import typer
 from penstock.errors import BadInput
 
 app = typer.Typer(
-    help="Record experiments: marks, points, what a command does.", no_args_is_help=True
+    help="Record experiments: metrics, phases, the resources that a command uses.",
+    no_args_is_help=True,
 )
 
 SERVER = typer.Option(
     None, "--server", help="http://HOST:PORT ($PENSTOCK_SERVER); by default the store of this user."
 )
-AT = typer.Option(None, "--at", help="When: seconds since 1970, or ISO 8601 (default: now).")
-NAME = typer.Argument(..., help="Its name; NAME#2 is its second repeat, a bare name the latest.")
+AT = typer.Option(None, "--at", help="Time: seconds since 1970, or ISO 8601 (default: now).")
+NAME = typer.Argument(
+    ..., help="Name of the experiment; NAME#2 is its second repeat, NAME the latest."
+)
 JSON = typer.Option(False, "--json", help="One JSON object on stdout.")
 
 
 @app.callback()
 def _monitor() -> None:
-    """Record experiments: marks, points, what a command does."""
+    """Record experiments: metrics, phases, the resources that a command uses."""
 
 
 def patient(server: str | None) -> Any:

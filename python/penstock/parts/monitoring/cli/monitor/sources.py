@@ -13,7 +13,7 @@ from penstock.parts.monitoring.cli.monitor.options import JSON, NAME, SERVER, ap
 from penstock.terminal import say
 
 COLLECTOR = typer.Option(
-    ..., "--collector", "-c", help="Which, by its name in the server's configuration."
+    ..., "--collector", "-c", help="Name of the collector in the server's configuration."
 )
 
 
@@ -21,23 +21,30 @@ COLLECTOR = typer.Option(
 def fetch(
     name: str = NAME,
     of: str = typer.Option(
-        None, "--from", help="The server that kept them: its name in the configuration, or http://…"
+        None, "--from", help="Server of the metrics: its name in the configuration, or http://…"
     ),
-    query: str = typer.Option(None, "--query", "-q", help="What it is asked, in its own words."),
+    query: str = typer.Option(None, "--query", "-q", help="Query in the server's language."),
     metric: str = typer.Option(
-        None, "--metric", "-m", help="What it is called here (default: the query), or a named one."
+        None,
+        "--metric",
+        "-m",
+        help="Name of the metric here (default: the query), or a configured metric.",
     ),
-    step: str = typer.Option(None, "--step", help="Between points, as 1s or 250ms (1s)."),
-    measurement: str = typer.Option(None, "--measurement", help="Of InfluxDB, instead of a query."),
-    field: list[str] = typer.Option([], "--field", help="Of the measurement (default: all)."),
-    database: str = typer.Option(None, "--database", help="Of InfluxDB."),
+    step: str = typer.Option(
+        None, "--step", help="Interval between points, such as 1s or 250ms (1s)."
+    ),
+    measurement: str = typer.Option(
+        None, ("--measurement"), help="Measurement of InfluxDB, instead of a query."
+    ),
+    field: list[str] = typer.Option([], "--field", help="Field of the measurement (default: all)."),
+    database: str = typer.Option(None, "--database", help="Database of InfluxDB."),
     kind: str = typer.Option(
         "prometheus",
         "--type",
-        help="Of --from http://…: prometheus, victoriametrics, influxdb, graphite.",
+        help="Kind of server for --from http://…: prometheus, victoriametrics, influxdb, graphite.",
     ),
     config: Path = typer.Option(
-        None, help="Servers and metrics by name (JSON), where no penstock server has them."
+        None, help="JSON file with servers and metrics by name, if no penstock server has them."
     ),
     as_json: bool = JSON,
     server: str = SERVER,
@@ -81,7 +88,7 @@ def fetch(
 def off(
     name: str = NAME, collector: str = COLLECTOR, as_json: bool = JSON, server: str = SERVER
 ) -> None:
-    """Switch a collector off for an experiment: the time until it is on again is `disabled`, not lost."""
+    """Disable a collector for an experiment: the time until `on` counts as `disabled`, not lost."""
     _switch(name, collector, False, server, as_json)
 
 
@@ -89,7 +96,7 @@ def off(
 def on(
     name: str = NAME, collector: str = COLLECTOR, as_json: bool = JSON, server: str = SERVER
 ) -> None:
-    """Switch a collector on again."""
+    """Enable a collector again."""
     _switch(name, collector, True, server, as_json)
 
 
