@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock.errors import BadInput, PenstockError
 
-#: in messages: what a table without rows takes
+#: choices of a table without rows, for messages
 NOT_INSTALLED = "none: the part that adds it is not installed"
 
 
@@ -38,7 +38,7 @@ def verbs_of_parts(group: str) -> dict[str, str]:
 
 
 class Table(Mapping[str, str]):
-    """Names and where what they name is: a mapping, in order of preference."""
+    """Mapping of names to import paths, in order of preference."""
 
     def __init__(self, name: str, what: str, rows: Mapping[str, str]) -> None:
         self.name = name
@@ -95,7 +95,7 @@ class Table(Mapping[str, str]):
 
 
 class PartTable(Table):
-    """A table to which only parts add rows: no entry point is looked for."""
+    """Table without entry points: only parts add rows."""
 
     def __init__(self, name: str, what: str) -> None:
         super().__init__(name, what, {})
@@ -111,10 +111,10 @@ class PartTable(Table):
         return self.load(name)
 
 
-#: verbs of parts and of other packages; those of the core are in `penstock.cli`
+#: verbs of parts and of other packages; `penstock.cli` has those of the core
 COMMANDS = Table("commands", "verb", {})
 
-#: what makes disks for nodes and studies, the first that can serve a disk is taken
+#: back ends of disks; the first that supports a disk serves it
 DISK_BACKENDS = Table(
     "disk-backends",
     "back end",
@@ -125,7 +125,7 @@ DISK_BACKENDS = Table(
     },
 )
 
-#: places in which runs take place; the first that takes a run makes it, those of other packages before ours
+#: places of runs; the first that accepts a run executes it, those of other packages before ours
 RUN_PLACES = Table(
     "run-places",
     "place of runs",
@@ -135,13 +135,13 @@ RUN_PLACES = Table(
     },
 )
 
-#: services that are put up over the nodes of a run, by the key of the study that declares them
+#: services on the nodes of a run, by the key of the study that declares them
 CLUSTER_SERVICES = PartTable("cluster-services", "service of clusters")
 
 #: functions of parts that verbs of the core call
 FUNCTIONS = PartTable("functions", "function")
 
-#: names of runs beside paths: `select(name)` gives a `Selection`, or None for another name
+#: names of runs that are not paths: `select(name)` gives a `Selection`, or None for another name
 RUN_NAMES = PartTable("run-names", "kind of names")
 
 #: functions of `penstock` and `penstock.api` that parts add
@@ -156,7 +156,7 @@ PLATFORM_REFUSALS = PartTable("platform-refusals", "check of platforms")
 #: conductors of runs on other hosts, by the key of the study that declares them
 CONDUCTORS = PartTable("conductors", "conductor of runs")
 
-#: what makes nodes, the first that lacks nothing is taken
+#: runtimes of nodes; the first whose requirements are met is used
 NODE_RUNTIMES = Table(
     "node-runtimes",
     "runtime",
@@ -166,7 +166,7 @@ NODE_RUNTIMES = Table(
     },
 )
 
-#: what watches a run; they end in the opposite order of their beginning
+#: observers of a run; they stop in reverse order of their start
 OBSERVERS = Table(
     "observers",
     "observer",
@@ -176,13 +176,13 @@ OBSERVERS = Table(
     },
 )
 
-#: what brings points of others into an experiment
+#: collectors of points for an experiment
 COLLECTORS = Table("collectors", "collector", {})
 
-#: what reads points that a server of metrics kept
+#: clients that read the points of a metrics server
 METRIC_SERVERS = Table("metric-servers", "server of metrics", {})
 
-#: what reads a program's own report
+#: parsers of a program's report
 WORKLOAD_PARSERS = Table(
     "workload-parsers",
     "parser",
@@ -198,10 +198,10 @@ WORKLOAD_PARSERS = Table(
     },
 )
 
-#: what reads another tool's trace; the first that knows how a file begins is taken
+#: importers of traces; the first that recognises the start of a file reads it
 TRACE_IMPORTERS = Table("trace-importers", "format", {})
 
-#: what reads a log or statistics that a program left; the first that knows a file is taken
+#: readers of logs and statistics of programs; the first that recognises a file reads it
 METRIC_READERS = Table(
     "metric-readers",
     "reader of metrics",
@@ -218,17 +218,17 @@ METRIC_READERS = Table(
     },
 )
 
-#: how a number is found in a text that a program left: a study's `from: {KIND: …}`
+#: extractors of a number from a program's output: a study's `from: {KIND: …}`
 RESPONSE_KINDS = Table(
     "response-kinds",
     "kind of response",
     {name: f"penstock.workload.parsers.{name}" for name in ("regex", "json")},
 )
 
-#: a description of what is to run
+#: formats of workload descriptions
 WORKLOAD_FORMATS = Table("workload-formats", "format", {})
 
-#: a trace in another program's format
+#: exporters of traces
 TRACE_EXPORTERS = Table(
     "trace-exporters",
     "format",
@@ -239,13 +239,13 @@ TRACE_EXPORTERS = Table(
     },
 )
 
-#: runs as one file, by the ending of its name
+#: formats of runs as one file, by file name extension
 ARCHIVE_FORMATS = Table("archive-formats", "archive format", {})
 
-#: what reads the platform that another program describes
+#: readers of platform descriptions of other programs
 PLATFORM_FORMATS = Table("platform-formats", "format of platforms", {})
 
-#: what is said of a trace, in this order where several weigh the same
+#: rules for findings of a trace, in the order of findings with equal weight
 TRACE_FINDINGS = Table(
     "trace-findings",
     "finding of a trace",
@@ -270,7 +270,7 @@ TRACE_FINDINGS = Table(
     },
 )
 
-#: tables that are made of all runs of a study, in this order
+#: computations of the tables of a study, in order
 ANALYSIS_STEPS = Table(
     "analysis-steps",
     "step of an analysis",
@@ -280,7 +280,7 @@ ANALYSIS_STEPS = Table(
     },
 )
 
-#: what is said of a study, in this order
+#: rules for findings of a study, in order
 STUDY_FINDINGS = Table(
     "study-findings",
     "finding of a study",
@@ -326,13 +326,13 @@ STUDY_FINDINGS = Table(
     },
 )
 
-#: what a shared store is made of
+#: engines of shared stores
 STORE_ENGINES = Table("store-engines", "engine", {})
 
-#: what a file of a store can say of itself: the attributes `user.penstock.KEY` that have a meaning
+#: hints of a file in a store: the attributes `user.penstock.KEY`
 STORE_HINTS = Table("store-hints", "hint", {})
 
-#: from factors to treatments
+#: kinds of designs
 DESIGNS = Table(
     "designs",
     "kind of design",
@@ -353,7 +353,7 @@ DESIGNS = Table(
 #: routes of the HTTP interface, in the order in which they are added
 HTTP_ROUTES = Table("http-routes", "route", {})
 
-#: a figure of series: what `penstock plot` draws of a bundle, an export or CSV
+#: kinds of figures of series that `penstock plot` draws
 FIGURE_KINDS = Table(
     "figure-kinds",
     "figure",

@@ -450,12 +450,14 @@ def _of_files(comparison: Replicated, on_files: Measured) -> str:
     return f"{text}; {part}: {SPOKEN[top.direction]} of {top.path}, {of_top}"
 
 
-def _times(measured: Measured, words: tuple[str, str, str] = ("high", "higher", "lower")) -> str:
+def _times(
+    measured: Measured, adjectives: tuple[str, str, str] = ("high", "higher", "lower")
+) -> str:
     """`2.1× (1.9–2.3) as high`, `54 % (50–58) lower`; a ratio that may be both as a range of percent."""
     ratio, interval = measured.ratio or 1.0, measured.interval
     if interval is not None and not interval.differs:
         return f"{_percent(interval.low)} to {_percent(interval.high)} %"
-    as_high, higher, lower = words
+    as_high, higher, lower = adjectives
     ends = []
     if interval is not None and not measured.coarse:
         ends = sorted((interval.low, interval.high))
