@@ -213,3 +213,19 @@ def test_command_prints_the_page(out: Path) -> None:
     done = CliRunner().invoke(app, [str(out), "--open", "no"])
     assert done.exit_code == 0
     assert done.stdout.strip() == str(out / "report.html")
+
+
+def test_the_report_of_a_killed_campaign_analyses_its_runs(tmp_path: Path) -> None:
+    import typer
+
+    from penstock.cli.report import command
+
+    app = typer.Typer()
+    app.command()(command)
+    archive = Path(__file__).parents[1] / "golden" / "access-patterns-archive"
+    out = shutil.copytree(archive, tmp_path / "out")
+    assert not (out / "runs.parquet").exists()
+    result = CliRunner().invoke(app, [str(out), "--open", "no"])
+    assert result.exit_code == 0, result.output
+    assert (out / "runs.parquet").exists()
+    assert "No response could be analysed" not in (out / "report.html").read_text()

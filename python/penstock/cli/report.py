@@ -63,8 +63,13 @@ def _of_study(out: Path, as_json: bool) -> Path:
     from penstock.analyse.findings.answer import answer
     from penstock.analyse.findings.findings import findings
     from penstock.analyse.outcome import Outcome
+    from penstock.archive.runs import bundles
     from penstock.report.html import write_report
 
+    if not (out / "runs.parquet").exists() and bundles(out):  # a campaign was killed
+        from penstock.campaign.analysis import analyse
+
+        analyse(out.resolve(), lambda line: print(line, file=sys.stderr), report=False)
     page = write_report(out)
     outcome = Outcome.read(out)
     all_findings = findings(outcome)
