@@ -252,7 +252,7 @@ def learnable(path: Path, base: Path) -> bool:
 def judged(ground: Ground, *, least_sockets: int = 1) -> None:
     paths = [path for path in ground.made() if learnable(path, ground.base)]
     assert len(ground.sockets()) >= least_sockets
-    # what a traced program of any user writes its annotations to; nothing is kept of it
+    # what a traced program of any user writes its annotations to; nothing is stored of it
     allowed = {f"write {path}" for path in paths if path.name == "marks"}
     assert "\n".join(done for done in attacked(paths) if done not in allowed) == ""
     passable = {"state-passable", "run-passable"}

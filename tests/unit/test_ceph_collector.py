@@ -183,11 +183,11 @@ def test_while_its_socket_is_gone_nothing_is_lost(tmp_path: Path, osd: FakeDaemo
 def test_a_daemon_that_was_killed_leaves_a_gap(tmp_path: Path, osd: FakeDaemon) -> None:
     run = Run(tmp_path)
     poller = run.until(run.polls(2), done(osd.kill), run.polls(8))
-    assert "osd.0: nobody listens at its socket" in poller.intake.receipt.errors
+    assert "osd.0: nothing listens at its socket" in poller.intake.receipt.errors
     row = run.series("ceph_osd_op_w")
     assert row["expected"] - row["stored"] >= 7
     assert row["verdict"] == "partial"
-    assert "osd.0: nobody listens at its socket" in run.gaps("lost")
+    assert "osd.0: nothing listens at its socket" in run.gaps("lost")
 
 
 def test_a_socket_that_was_left_behind_is_no_daemon(tmp_path: Path, osd: FakeDaemon) -> None:
@@ -205,7 +205,7 @@ def test_a_socket_that_was_left_behind_is_no_daemon(tmp_path: Path, osd: FakeDae
     )
     late[0].end()
     (told,) = poller.intake.receipt.errors
-    assert re.fullmatch(r"client.admin 3\d: nobody listens at its socket, and at 1 more", told)
+    assert re.fullmatch(r"client.admin 3\d: nothing listens at its socket, and at 1 more", told)
     assert poller.intake.receipt.counted["failed"] == 0
     rows = [r for r in run.made().series.to_pylist() if r["labels"] == other]
     assert {r["expected"] - r["stored"] for r in rows} == {0}

@@ -178,7 +178,7 @@ def test_points_wait_for_a_disk_that_is_full() -> None:
         with socket.create_connection(receiver.address) as sent:
             sent.sendall(b"a 1 1700000000\na 2 1700000001\n")
         until(lambda: receiver.intake.receipt.stored == 2)
-    assert receiver.intake.receipt.counted["not kept at first"] == 2
+    assert receiver.intake.receipt.counted["not stored at first"] == 2
     assert not receiver.intake.receipt.refused
     assert [r["float"] for r in sink.rows()] == [1.0, 2.0]
 

@@ -137,7 +137,7 @@ def test_a_store_that_stays_away_is_told_with_what_is_lost(
     for n in range(60):
         made.add(QUEUE, *one(n, n))
     made.close()
-    assert capsys.readouterr().err.splitlines()[-1] == "penstock: 60 points were not kept"
+    assert capsys.readouterr().err.splitlines()[-1] == "penstock: 60 points were not stored"
 
 
 def test_what_a_store_refuses_is_raised_by_the_next_call_and_at_the_end() -> None:
@@ -170,7 +170,7 @@ def test_a_text_that_is_none_is_told_at_the_end(
 
     with pytest.raises(BadInput, match="in column text"):
         block()
-    assert "penstock: 2 points were not kept" in capsys.readouterr().err
+    assert "penstock: 2 points were not stored" in capsys.readouterr().err
     assert store.find("x", None).state == "ended"
 
 

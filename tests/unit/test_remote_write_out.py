@@ -202,7 +202,7 @@ def test_a_server_that_goes_on_failing_or_is_not_there_is_told(store: Experiment
     receiver = RemoteWriteReceiver("r", {"port": 0})
     with (
         at_work(receiver, sink),
-        pytest.raises(Upstream, match=r"found status 503 .*; 0 points were taken before"),
+        pytest.raises(Upstream, match=r"found status 503 .*; 0 points were sent before"),
     ):
         RemoteWrite(at(receiver), patience_s=0.5).send(run)
     with socket.socket() as nobody:

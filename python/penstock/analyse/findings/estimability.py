@@ -112,7 +112,8 @@ def _sentence(outcome: Outcome, terms: Terms, response: str) -> str:
     lost = without_run(outcome, response)
     if len(names) == len(terms.names):
         return (
-            f"No effect on {{}} can be estimated: of the {_planned(outcome)}, {_have_none(lost)}, and without "
+            f"No effect on {{}} can be estimated: of the {_planned(outcome)}, {_have_none(lost)}, "
+            "and without "
             f"{'it' if len(lost) == 1 else 'them'} every effect is mixed with others that the design keeps "
             "apart."
         )

@@ -69,7 +69,7 @@ class Recording:
             raise BadInput(f"found values of {many.dtype}; expected numbers, texts or truth values")
         if many.dtype.kind == "u":
             if many.size and int(many.max()) >= 1 << 63:
-                raise BadInput(f"found {many.max()}; expected whole numbers below 2^63")
+                raise BadInput(f"found {many.max()}; expected integers below 2^63")
             many = many.astype(np.int64)
         if utc_ns is None and index is None:
             utc_ns = time.time_ns()

@@ -105,6 +105,6 @@ def check_metric_server(reader: ServerReader, query: str, start_ns: int, end_ns:
     reply = reader.read(query, start_ns, end_ns, 1_000_000_000)
     table = checked(Batch("it", 0, reply.points)).points
     times = table["utc_ns"].to_numpy()
-    assert reply.requests >= 1, "it asked nothing"
+    assert reply.requests >= 1, "it requested nothing"
     assert (times.min(), times.max()) == (start_ns, end_ns), "an end of the window is left out"
     return table

@@ -217,7 +217,7 @@ class GraphiteReceiver:
                     heard()
                     going_on = await self._keep_pickle(data)
             except FullError:
-                what = "found no room for a pickle beside those of others"
+                what = "found no room for a pickle message with those of other connections"
                 self.intake.refuse_message("no room", what)
                 return
             except (OSError, EOFError, asyncio.CancelledError):
@@ -236,7 +236,7 @@ class GraphiteReceiver:
             except Closed:
                 return False
             except PenstockError:
-                self.intake.receipt.counted["not kept at first"] += 1
+                self.intake.receipt.counted["not stored at first"] += 1
                 await asyncio.sleep(1.0)
 
     def _take_datagram(self, data: bytes, sender: tuple[str, int]) -> None:
@@ -275,7 +275,7 @@ class GraphiteReceiver:
                     except Closed:  # its points were counted
                         break
                     except PenstockError:
-                        self.intake.receipt.counted["not kept at first"] += 1
+                        self.intake.receipt.counted["not stored at first"] += 1
                         if self._ending:
                             raise
                         self._room.clear()

@@ -155,7 +155,7 @@ class _Push:
         except Held as error:
             return self._turned_away(request, 409, "a collector's name", str(error))
         except PenstockError as error:
-            self.intake.receipt.counted["not kept at first"] += 1
+            self.intake.receipt.counted["not stored at first"] += 1
             return _error(503, str(error))
 
 

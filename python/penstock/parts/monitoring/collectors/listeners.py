@@ -273,7 +273,7 @@ class HttpListener(Listener):
         except TimeoutError:
             return None
         except FullError:
-            self._refused("no room", "found no room for a body beside those of others")
+            self._refused("no room", "found no room for a body with those of other connections")
             body = b'{"error":"found no room for a body just now; expected it a little later"}\n'
             return Answer(503, body, (("retry-after", "1"),))
         except _RefusedError as refused:

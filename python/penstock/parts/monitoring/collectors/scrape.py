@@ -351,7 +351,7 @@ class Scraper:
                 if ending:
                     return
             except PenstockError:
-                self.intake.receipt.counted["not kept at first"] += 1
+                self.intake.receipt.counted["not stored at first"] += 1
                 if ending:
                     raise
                 pause_s = 1.0

@@ -430,7 +430,9 @@ class Experiments:
         except (Closed, FileNotFoundError):
             raise Taken(f"{experiment.name}#{experiment.repeat} is not running") from None
         except OSError as error:
-            raise PenstockError(f"{self.home}: {error.strerror}; the mark was not kept") from error
+            raise PenstockError(
+                f"{self.home}: {error.strerror}; the mark was not stored"
+            ) from error
 
     def _empty_trash(self) -> None:
         for path in (self.home / ".trash").glob("*"):

@@ -122,7 +122,7 @@ def _of_sequence(
     timed = next((s for s in recorded.series if series_tables.names_a_time(s.name)), None)
     values = [s for s in recorded.series if s is not timed]
     if not values:
-        raise BadInput(f"{path}: found no column of values beside {column}; expected one at least")
+        raise BadInput(f"{path}: found no column of values next to {column}; expected one at least")
     at_ns = None if timed is None else np.round(timed.y * _NS).astype(np.int64)
     span = (0, 0) if at_ns is None else (min(0, int(at_ns.min())), int(at_ns.max()))
 

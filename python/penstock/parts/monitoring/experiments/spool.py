@@ -113,8 +113,8 @@ class Spool:
             is_off = self.switched(source)[0] == "off"
             if not is_off and not self._is_owned(source):
                 raise BadInput(
-                    f"found no collector {printable(source[:80])!r} at work for it; expected one of the "
-                    "server's --config"
+                    f"found no collector {printable(source[:80])!r} that collects for it; expected one "
+                    "of the server's --config"
                 )
             if is_off != on:
                 return False
@@ -154,7 +154,7 @@ class Spool:
                 with contextlib.suppress(OSError):
                     os.ftruncate(handle, progress.size_bytes)
                 raise PenstockError(
-                    f"{self.directory}: {error.strerror}; nothing of this batch was kept"
+                    f"{self.directory}: {error.strerror}; nothing of this batch was stored"
                 ) from error
             progress.size_bytes += len(frame)
             progress.numbers.add(right.number)
@@ -229,7 +229,9 @@ class Spool:
         try:
             handle = closed(str(path), os.O_RDWR | os.O_CREAT)
         except OSError as error:
-            raise PenstockError(f"{self.directory}: {error.strerror}; nothing was kept") from error
+            raise PenstockError(
+                f"{self.directory}: {error.strerror}; nothing was stored"
+            ) from error
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             if fresh:

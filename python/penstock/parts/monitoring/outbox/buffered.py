@@ -86,7 +86,7 @@ class Buffered:
         self._closing.set()
         self._thread.join()
         if lost := self._lost + self._waiting:
-            print(f"penstock: {lost} points were not kept", file=sys.stderr)
+            print(f"penstock: {lost} points were not stored", file=sys.stderr)
         if self._error is not None:
             raise self._error
 

@@ -120,7 +120,7 @@ class Delivery:
             store = "the catalogue" if remote is None else remote.url
             to = "" if remote is None else f" --server {remote.url}"
             self._tell(
-                f"what {store} did not take is kept; it is sent by: penstock monitor push {name} {place}{to}"
+                f"what {store} did not take is stored; send it with: penstock monitor push {name} {place}{to}"
             )
 
     def _ended(self) -> dict[str, int]:

@@ -48,7 +48,7 @@ class Unsent:
             Spool.create(place)
             append_line(place / _RECORDS, {"experiment": experiment})
         except OSError as error:
-            raise PenstockError(f"{home}: {error.strerror}; nothing is kept") from error
+            raise PenstockError(f"{home}: {error.strerror}; nothing is stored") from error
         return cls(place)
 
     def write(self, batch: Batch) -> None:

@@ -44,7 +44,7 @@ def append(live: Path, line: Mapping[str, Any]) -> None:
     except FileNotFoundError:
         raise Closed("the experiment has ended") from None
     except OSError as error:
-        raise PenstockError(f"{live}: {error.strerror}; the receipt was not kept") from error
+        raise PenstockError(f"{live}: {error.strerror}; the receipt was not stored") from error
 
 
 def receipts(lines: list[Receipt]) -> list[Receipt]:

@@ -144,7 +144,7 @@ class RemoteWrite:
             if trouble is None:
                 return
             if time.monotonic() + wait_s > until:
-                raise type(trouble)(f"{trouble}; {before} points were taken before")
+                raise type(trouble)(f"{trouble}; {before} points were sent before")
             self._tell(f"{trouble}; trying again")
             time.sleep(wait_s)
             wait_s = min(5.0, 2 * wait_s)
@@ -168,7 +168,7 @@ class RemoteWrite:
         if status in _WRONG:
             raise BadInput(f"{failure}; expected {_WRONG[status]}")
         raise Upstream(
-            f"{failure}; expected that it takes these points; {before} points were taken before"
+            f"{failure}; expected that it takes these points; {before} points were sent before"
         )
 
 

@@ -192,7 +192,7 @@ _RUN = (
     Plot("latency", "Program: latency", "s", "s", (Quantity("program", "latency"),)),
     Plot("complete", "Points recorded", "%", "percent", (Quantity("recorded", "share"),), 100),
     Plot("clocks", "Clocks, how far apart", "ms", "ms", (Quantity("clock", "offset"),)),
-    Plot("valid", "Disks as asked for", "", "short", (Quantity("certificate", "valid"),), 1),
+    Plot("valid", "Disks as requested", "", "short", (Quantity("certificate", "valid"),), 1),
     Plot("observers", "Observers' processor", "%", "percent", (Quantity("observer", "cpu"),)),
 )
 

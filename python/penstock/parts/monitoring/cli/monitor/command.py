@@ -110,9 +110,7 @@ def run(
     if output is not None and output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
     if config is not None and calibrate is not None:
-        raise BadInput(
-            "found --config beside --calibrate; expected one: it compares sampling alone"
-        )
+        raise BadInput("found --config with --calibrate; expected one: it measures sampling only")
     collectors = _collectors(config, name or Path(argv[0]).name)
     besides = application(processes, processes_named, file, metric, metric_interval)
     if calibrate is not None:

@@ -48,7 +48,7 @@ MOST_PATTERNS, MOST_DAEMONS = 1_000, 1_000
 MOST_SERIES = 50_000
 #: number of concurrent requests
 _AT_ONCE = 32
-NOBODY = "nobody listens at its socket"
+NOBODY = "nothing listens at its socket"
 
 
 class CephPoller:
