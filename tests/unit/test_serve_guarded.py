@@ -186,6 +186,20 @@ def test_a_body_has_an_end(server: Server, path: str) -> None:
     assert long.status_code == 413
 
 
+def test_a_client_that_sends_all_of_a_long_body_reads_the_refusal(server: Server) -> None:
+    body = b'"' + b"x" * (17 << 20) + b'"'
+    head = (
+        f"POST /api/v1/clusters HTTP/1.1\r\nHost: localhost:{server.port}\r\n"
+        f"Authorization: Bearer {server.token}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", server.port), 30) as connection:
+        connection.sendall(head.encode() + body)
+        answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+    assert answer.startswith("HTTP/1.1 413 ")
+    assert answer.endswith('bytes at most"}')
+
+
 def test_numbers_beyond_all_tables(server: Server) -> None:
     for query in (f"first={10**30}", f"first={2**63}", "first=-1", f"most={10**30}"):
         answer = server.get(f"/api/traces/0/tables/io_events?{query}", **server.right)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hmac
 import re
 import time
@@ -26,6 +28,8 @@ from penstock.routes.server import Server
 _PAGES = re.compile(r"/|/live|/nodes|/dashboards|/(?:traces|studies)/[0-9]+")
 #: default limit of a request's body; a route can set its own
 _BODY_LIMIT_BYTES = 16 << 20
+#: of a refused body this much is read and discarded, for at most this time [s]
+_DISCARDED_BYTES, _DISCARD_S = 32 << 20, 2.0
 #: headers of all responses; pages have a content security policy of their own
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; "
@@ -216,8 +220,9 @@ def limit_body(scope: Scope, receive: Receive, share: Share) -> Receive:
                 share.expect(announced)
                 message = await receive()
                 received_bytes += len(message.get("body", b""))
-            # the rest of a refused body is not read
             if max(announced, received_bytes) > most:
+                if message.get("more_body", True) and "expect" not in Headers(scope=scope):
+                    await _discard(receive)
                 raise HTTPException(413, f"expected {most} bytes at most", {"Connection": "close"})
             share.grow(len(message.get("body", b"")))
         except FullError:
@@ -226,6 +231,21 @@ def limit_body(scope: Scope, receive: Receive, share: Share) -> Receive:
         return message
 
     return receive_part
+
+
+async def _discard(receive: Receive) -> None:
+    """Read and discard the rest of a refused body.
+
+    A connection that is closed before loses its response: most clients read it after they have sent all.
+    """
+    discarded = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DISCARD_S):
+            while discarded < _DISCARDED_BYTES:
+                message = await receive()
+                discarded += len(message.get("body", b""))
+                if not message.get("more_body", False):
+                    return
 
 
 def _error_response(
