@@ -268,6 +268,20 @@ def test_bodies_that_are_half_sent_leave_memory_and_room_for_others() -> None:
 # ---------------------------------------------------------------- InfluxDB's line protocol
 
 
+def test_a_client_that_sends_all_of_a_long_body_reads_the_refusal() -> None:
+    receiver = InfluxReceiver("i", {"port": 0})
+    body = b"x" * (40 << 20)  # the receiver refuses it at 32 MiB
+    head = f"POST /write HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    with (
+        at_work(receiver, MemorySink()),
+        socket.create_connection(receiver.address, 30) as connection,
+    ):
+        connection.sendall(head.encode() + body)
+        answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+    assert answer.startswith("HTTP/1.1 413 ")
+    assert "expected a body of at most" in answer
+
+
 def test_write_answers_as_influxdb_does() -> None:
     sink = MemorySink()
     influx = InfluxReceiver("i", {"port": 0})

@@ -23,6 +23,8 @@ from penstock.routes.connections import most_connections
 
 #: longest pause within a request [s]
 PATIENCE_S = 20.0
+#: of a refused request this much is read and discarded, for at most this time [s]
+DISCARDED_BYTES, DISCARD_S = 32 << 20, 2.0
 #: maximum size of the body of a request [bytes]
 MOST_BODY = 32 << 20
 
@@ -228,7 +230,8 @@ class HttpListener(Listener):
             headers = [("content-length", str(len(answer.body))), *answer.headers]
             if answer.status == 204:
                 headers = list(answer.headers)
-            if talk.their_state is not h11.DONE:
+            unread = talk.their_state is not h11.DONE
+            if unread:
                 headers.append(("connection", "close"))
             sent = talk.send(h11.Response(status_code=answer.status, headers=headers)) or b""
             if answer.status != 204:
@@ -239,6 +242,8 @@ class HttpListener(Listener):
                 await writer.drain()
             states: list[Any] = [talk.our_state, talk.their_state]
             if states != [h11.DONE, h11.DONE]:
+                if unread:
+                    await _discard(reader, writer)
                 return
             talk.start_next_cycle()
 
@@ -341,3 +346,17 @@ class HttpListener(Listener):
                 return Request(method, parts.path, parts.query, headers, bytes(body), share)
             else:
                 return None
+
+
+async def _discard(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """End the response, then read and discard the rest of the request.
+
+    A connection that is closed before loses its response: most clients read it after they have sent all.
+    """
+    discarded = 0
+    with contextlib.suppress(TimeoutError, OSError):
+        if writer.can_write_eof():
+            writer.write_eof()
+        async with asyncio.timeout(DISCARD_S):
+            while discarded < DISCARDED_BYTES and (data := await reader.read(1 << 18)):
+                discarded += len(data)
