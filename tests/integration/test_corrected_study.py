@@ -33,7 +33,7 @@ def test_a_corrected_study_goes_on(tmp_path: Path) -> None:
     path.write_text(STUDY.replace("COMMAND", "'no-such-program {n}'"))
     failed = run(tmp_path, "run", "--no-report", str(path), "-o", str(out))
     assert failed.returncode == 1
-    assert "go on with --resume" in failed.stderr
+    assert "continue with --resume" in failed.stderr
     path.write_text(STUDY.replace("COMMAND", "'sleep 0.{n}'"))
     mended = run(tmp_path, "run", "--no-report", str(path), "-o", str(out), "--resume")
     assert mended.returncode == 0, mended.stderr

@@ -157,7 +157,7 @@ def test_a_floor_of_a_busy_moment_refuses_nothing(
     busy = {**json.loads(kept.read_text()), **slow}
     kept.write_text(json.dumps(busy))
     assert host_floor(journal).iops == 1.0
-    with pytest.raises(BadInput, match="nearest honest time_scale"):
+    with pytest.raises(BadInput, match="nearest sustainable time_scale"):
         refuse_too_fast([load_profile("nvme")], journal)
     again = host_floor(journal)
     assert again.iops > 1.0

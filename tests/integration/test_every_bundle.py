@@ -127,7 +127,7 @@ def test_what_holds_counts_is_taken_by_verbs_that_need_no_calls(made: Path, tmp_
 
 #: what holds no trace, the words that say so, and the verbs that take it all the same
 NOT_TRACED = {
-    "monitored": ("`penstock monitor` wrote it: nothing was traced", {"compare"}),
+    "monitored": ("`penstock monitor` wrote it; nothing was traced", {"compare"}),
     "older:r001": ("the run was not traced", {"compare"}),
     "predicted": ("found what `penstock predict` wrote", set()),
     "explored": ("found what `penstock explore` wrote", set()),

@@ -89,7 +89,7 @@ def test_a_disk_faster_than_the_host_is_refused(ground: Ground) -> None:
     platform.write_text(PLATFORM.format(count=2))
     up = ground.penstock("nodes", "up", str(platform), "--set", "hosts.n.disks.data.profile=nvme")
     assert up.returncode == 2, up.stdout
-    assert "nearest honest time_scale" in up.stderr
+    assert "nearest sustainable time_scale" in up.stderr
     assert ground.seen() == before
 
 

@@ -120,7 +120,7 @@ def test_hints_go_together(store: Ground) -> None:
     done = commands.run(
         line, env=store.environment, cwd=store.where, capture_output=True, text=True
     )
-    assert (done.returncode, "it has held data" in done.stdout) == (1, True)
+    assert (done.returncode, "it has contained data" in done.stdout) == (1, True)
 
 
 def test_what_a_directory_says_holds_for_its_files(store: Ground) -> None:

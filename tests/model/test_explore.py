@@ -197,7 +197,7 @@ def test_killed_it_goes_on_where_it_was(tmp_path: Path) -> None:
 
     again = penstock(*command, *SLOW, "-o", str(out))
     assert again.returncode == 2
-    assert "--resume goes on with it" in again.stderr
+    assert "--resume continues it" in again.stderr
     other = penstock(*command, *SLOW[2:], "-o", str(out), "--resume")
     assert other.returncode == 2
     assert "is of another axes" in other.stderr

@@ -408,7 +408,7 @@ def check(finding: Finding, read: Reading) -> None:
             assert set(mine[mine["basis"] == "device"]["class"]) == {"random"}
             above = set(mine[mine["basis"] != "device"]["class"])
             assert not above & {"random", "irregular", "hot-set"}
-        case "trace-lost" if "events were seen and not kept" in said:
+        case "trace-lost" if "events were seen and not stored" in said:
             assert f"{read.receipt['lost']:,} of {read.receipt['seen']:,}" in said
 
 

@@ -451,7 +451,7 @@ def test_a_collector_is_switched_off_and_on_and_nothing_is_lost(
         for switch in (server.penstock, here):
             done = switch("off", "x", "--collector", "other")
             assert done.returncode == 2
-            assert "found no collector 'other' at work for it" in done.stderr
+            assert "found no collector 'other' that collects for it" in done.stderr
         # what was off when the server is killed is off after that
         assert here("off", "x", "--collector", "pull").returncode == 0
         quiet()

@@ -161,7 +161,7 @@ def test_what_is_honest_only_for_programs_that_ask_for_little_is_said() -> None:
     words = too_fast_when_loaded(scaled(ssd, fast), host)
     assert f"at time_scale {fast:g} is accurate only for programs that request less" in words
     assert "busy programs get 10,000/s" in words
-    assert f"at time_scale {nearest:g} any program gets" in words
+    assert f"at time_scale {nearest:g} every program gets" in words
     assert too_fast_when_loaded(scaled(ssd, nearest), host) == ""
     assert too_fast_when_loaded(scaled(ssd, nearest / 2), host) != ""
 

@@ -204,7 +204,7 @@ def test_what_is_wrong_is_told_at_once(store: Experiments, options: dict[str, fl
             (lambda: x.record("", 1), "found a metric without a name"),
             (lambda: x.record("m", [1, 2], [1]), "found 2 values and 1 of utc_ns"),
             (lambda: x.record("m", 1, index=-1), "found an index below 0"),
-            (lambda: x.record("m", np.uint64(1 << 63)), "expected whole numbers below"),
+            (lambda: x.record("m", np.uint64(1 << 63)), "expected integers below"),
         ):
             with pytest.raises(BadInput, match=said):
                 wrong()

@@ -362,7 +362,7 @@ def test_what_a_server_that_stays_away_did_not_take_is_sent_later(tmp_path: Path
     assert run.returncode == 7
     (place,) = (own / "unsent").iterdir()
     assert str(place) in line
-    words = shlex.split(line.partition("it is sent by: ")[2])
+    words = shlex.split(line.partition("send it with: ")[2])
     assert words[:3] == ["penstock", "monitor", "push"]
     environment = client(server, own)
     again = [sys.executable, "-m", *words]
@@ -389,7 +389,7 @@ def test_who_is_interrupted_does_not_wait_for_a_server(tmp_path: Path) -> None:
         run.send_signal(signal.SIGINT)
         _, said = run.communicate(timeout=120)
     assert "trying again" not in said
-    assert "it is sent by: penstock monitor push 'x#1'" in said
+    assert "send it with: penstock monitor push 'x#1'" in said
 
 
 def test_a_batch_holds_no_more_than_it_is_of() -> None:
