@@ -1,1 +1,1 @@
-"""design."""
+"""Experimental designs and run plans."""

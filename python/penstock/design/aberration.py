@@ -1,13 +1,14 @@
 """Generators of minimum aberration of all two-level fractions 2^(K-P) of at most 15 factors.
 
-A row is (K, P) and the P words of basic factors that the added factors take, one integer each: bit i set
-means that basic factor i is in it, which is the column's number in Yates order (A = 1, B = 2, AB = 3, ...).
+A row is (K, P) and the P words of basic factors that define the added factors, one integer each: bit i set
+means that the word contains basic factor i, so that the integer is the column's number in Yates order (A = 1,
+B = 2, AB = 3, ...).
 
-Of all assignments of distinct words, each row has the lexicographically smallest word-length pattern; of
-those with this pattern, the one with shorter words first, then in alphabetical order. The patterns are those
-of Chen, Sun and Wu (International Statistical Review 61, 1993, 131-145) for up to 64 runs, and of Xu
-(Technometrics 51, 2009, 440-450) above; the words were found by a depth-first search in that order, bounded
-by the pattern. Tests hold each row against the published patterns, word by word from the matrix.
+Each row has the lexicographically smallest word-length pattern of all assignments of distinct words; ties:
+shorter words first, then alphabetical order. The patterns are those of Chen, Sun and Wu (International
+Statistical Review 61, 1993, 131-145) for up to 64 runs, and of Xu (Technometrics 51, 2009, 440-450) above.
+The words are the result of a depth-first search in that order, bounded by the pattern. Tests compare each
+row with the published patterns, counting the words from the matrix.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The alias matrix: how much of each term beyond a model is in the estimate of each term of the model.
+"""The alias matrix: bias of each estimate of a model by each term that the model omits.
 
 With the model's columns X₁ and further columns X₂ the expected estimate is β₁ + A β₂, A = (X₁'X₁)⁻¹X₁'X₂
-(Box & Wilson, Journal of the Royal Statistical Society B 13, 1951). In a regular fraction the entries are 0
-and ±1; in Plackett-Burman designs, orthogonal arrays, optimal designs, definitive screening and any design
-that lost treatments they lie in between: partial aliases.
+(Box & Wilson, Journal of the Royal Statistical Society B 13, 1951). In a regular fraction the entries are
+0 and ±1. In Plackett-Burman designs, orthogonal arrays, optimal designs, definitive screening designs and
+any design that lost treatments they lie in between: partial aliases.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from penstock.spec.study import Factor
 
 #: a name and its columns (runs × degrees of freedom)
 Named = tuple[str, Values]
-#: shares below this are no alias
+#: smaller shares are not reported as aliases
 LEAST_SHARE = 1e-6
-#: columns beyond a model that are looked at, at most
+#: maximum number of columns beyond a model
 MOST_COLUMNS = 6000
-#: aliases that are written out for a term, at most
+#: maximum number of aliases listed per term
 MOST_WRITTEN = 6
 
 
 @dataclass(frozen=True)
 class Share:
-    """A term beyond the model and what one unit of it adds to the coefficient of a term of the model.
+    """A term beyond the model and the bias that one unit of it adds to the coefficient of a model term.
 
-    Where one of the two has several columns, `share` is the largest cosine between their spaces and has no
-    sign (`signed` is False). `exact`: the runs do not separate the two at all.
+    If either term has several columns, `share` is the largest cosine between their spaces and has no sign
+    (`signed` is False). `exact`: the runs do not separate the two terms.
     """
 
     rival: str
@@ -44,7 +44,7 @@ class Share:
 
     @property
     def text(self) -> str:
-        """`+A:B`, `-0.33 A:B`; without a sign where there is none."""
+        """`+A:B`, `-0.33 A:B`; no sign if unsigned."""
         sign = ("+" if self.share > 0 else "-") if self.signed else ""
         if self.exact and abs(abs(self.share) - 1) < LEAST_SHARE:
             return f"{sign}{self.rival}"
@@ -52,7 +52,7 @@ class Share:
 
 
 def shares(base: Values, terms: Sequence[Named], others: Sequence[Named]) -> dict[str, list[Share]]:
-    """Shares of the `others` in each term, the exact ones first, then the largest.
+    """Shares of the `others` in each term: exact ones first, then in descending order.
 
     `base`: runs × columns of the mean and the blocks. Terms without an estimate are omitted.
     """
@@ -88,7 +88,7 @@ def shares(base: Values, terms: Sequence[Named], others: Sequence[Named]) -> dic
 def _single(
     base: Values, terms: Sequence[Named], others: Sequence[Named]
 ) -> dict[str, list[Share]]:
-    """`shares` where every term has one column: rows of the alias matrix."""
+    """`shares` for terms of one column each: rows of the alias matrix."""
     own, outside = np.hstack([c for _, c in terms]), np.hstack([c for _, c in others])
     x = np.hstack([base, own])
     inverse = np.linalg.pinv(x)
@@ -117,7 +117,7 @@ def _single(
 def _share(
     rival: str, rest: Values, alone: Values, outside: Values, centred: Values, ends: Values
 ) -> Share | None:
-    """Share of one other in a term: `rest` is the term beside all of the model, `alone` beside the mean."""
+    """Share of one other term: `rest` is the term adjusted for the model, `alone` adjusted for the mean."""
     where = slice(int(ends[0]), int(ends[1]))
     its, z = centred[:, where], outside[:, where]
     if float(np.linalg.norm(its)) < 1e-8 * max(float(np.linalg.norm(z)), 1e-300):
@@ -156,11 +156,11 @@ def _projected(basis: Values, columns: Values) -> Values:
 
 
 def beyond(factors: Sequence[Factor], model: Model, numbers: Numbers) -> list[Named]:
-    """The terms just beyond a model, over runs × factors of level numbers: products of two factors, of three
-    where the model has those of two.
+    """Terms one order beyond a model, over runs × factors of level numbers: products of two factors, or of
+    three if the model has those of two.
 
-    Products of numbers in a model with squares are of their lines. Where three-factor products are more than
-    `MOST_COLUMNS` columns, none is looked at.
+    In a model with squares, numeric factors contribute their linear contrasts. If the three-factor
+    products exceed `MOST_COLUMNS` columns, they are omitted.
     """
     curved = model in ("squares", "quadratic")
     coded = [_coded(f, numbers[:, j], linear=curved) for j, f in enumerate(factors)]
@@ -195,6 +195,6 @@ def _coded(factor: Factor, of_factor: Numbers, *, linear: bool) -> Values:
 def of_treatments(
     factors: Sequence[Factor], model: Model, numbers: Numbers
 ) -> dict[str, list[Share]]:
-    """The alias matrix of treatments that are run equally often: of each term of the model its shares."""
+    """Shares by model term, for treatments that are run equally often."""
     ones: Values = np.ones((len(numbers), 1))
     return shares(ones, models.terms(factors, model, numbers), beyond(factors, model, numbers))

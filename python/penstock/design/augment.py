@@ -1,13 +1,13 @@
-"""Additions to a two-level design that separate effects which it cannot separate.
+"""Additions to a two-level design that separate aliased effects.
 
-A *question* is a contrast that shows an effect, with its *rivals*: the other terms of at most `ORDER` factors
-that the runs cannot separate from it. A rival is *plausible* if one of its factors has an effect of its own
-(weak heredity; Hamada & Wu, Journal of Quality Technology 24, 1992). A step *breaks* a rival if, in a model
-of mean, stages and main effects, term and rival then both have an estimate, and that of the term is no wider
-than it is now. Steps: folding over all factors (Box & Hunter, Technometrics 3, 1961) or one (Montgomery &
-Runger, Journal of Quality Technology 28, 1996), half of such a fold (Mee & Peralta, Technometrics 42, 2000),
-another fraction of the same family, and rows chosen for their determinant with a prior on what the runs do
-not determine (DuMouchel & Jones, Technometrics 36, 1994).
+A *question* is a contrast that shows an effect, with its *rivals*: the other terms of at most `ORDER`
+factors that are aliased with it. A rival is *plausible* if one of its factors has a main effect (weak
+heredity; Hamada & Wu, Journal of Quality Technology 24, 1992). A step *breaks* a rival if, in a model of
+mean, stages and main effects, term and rival then both have an estimate, and the term's interval is no
+wider than before. Steps: folding over all factors (Box & Hunter, Technometrics 3, 1961) or one (Montgomery
+& Runger, Journal of Quality Technology 28, 1996), half of such a fold (Mee & Peralta, Technometrics 42,
+2000), another fraction of the same family, and D-optimal rows with a prior on terms that the runs do not
+determine (DuMouchel & Jones, Technometrics 36, 1994).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from penstock.design.matrix import Matrix, alias_words, column, constant_words, regular
 from penstock.errors import BadInput
 
-#: rivals of more factors than this are not asked about
+#: maximum number of factors of a rival
 ORDER = 3
-#: what `--augment` understands
+#: arguments of `--augment`
 KINDS = (
     "foldover",
     "foldover:FACTOR",
@@ -35,17 +35,17 @@ KINDS = (
     "replicates:NUMBER",
     "best",
 )
-#: fractions of a family that are looked at, and rows that an optimal addition chooses from, at most
+#: maximum numbers of fractions of a family, and of candidate rows for an optimal addition
 _MOST_COSETS = 256
 _MOST_ROWS = 4096
-#: rows that a stage may add
+#: maximum number of rows that a stage may add
 MOST_ADDED = 4096
-#: factors up to which the defining words of a step are told
+#: maximum number of factors for which a step's defining words are listed
 _MOST_RELATED = 15
 _TINY = 1e-8
 
 Values = NDArray[np.floating[Any]]
-#: which rows of a matrix may be run
+#: mask of the rows of a matrix that may be run
 Allowed = Callable[[Matrix], NDArray[np.bool_]]
 
 
@@ -53,8 +53,8 @@ Allowed = Callable[[Matrix], NDArray[np.bool_]]
 class Question:
     """A contrast with an effect: its shortest `term` (a word), its `plausible` and `other` rivals.
 
-    `shares`: of a partial alias what one unit of the rival adds to the term's coefficient (no entry: 1 or
-    −1).
+    `shares`: for partial aliases, the bias that one unit of the rival adds to the term's coefficient (no
+    entry: 1 or −1).
     """
 
     term: int
@@ -65,11 +65,11 @@ class Question:
 
 @dataclass(frozen=True)
 class Step:
-    """Rows to add: `kind` as `--augment` takes it, `rows` treatments × factors of −1/+1 (empty: replicates).
+    """Rows to add: `kind` as in `--augment`, `rows` treatments × factors of −1/+1 (empty: replicates).
 
-    `broken` are pairs of term and rival that it tells apart, `remaining` those that it does not; `relation`
-    the defining words of all rows together with their sign; `stage` the words that cannot be told from the
-    difference between the stages.
+    `broken` are pairs of term and rival that the step separates, `remaining` those that it does not;
+    `relation` the signed defining words of all rows; `stage` the words confounded with the difference
+    between stages.
     """
 
     kind: str
@@ -81,9 +81,9 @@ class Step:
 
 
 def questions(matrix: Matrix, active: Sequence[int]) -> list[Question]:
-    """The contrasts that hold one of the words `active`, with what may be behind them instead.
+    """Contrasts that contain one of the words `active`, with their aliases.
 
-    A word of several factors that stands for another of its set is replaced by the shortest of the set.
+    If a word of several factors is aliased, the shortest word of its alias set replaces it.
     """
     groups = [[w for w, _ in group] for group in alias_words(matrix, ORDER)[1:]]
     led = [g for g in groups if set(g) & set(active)]
@@ -105,7 +105,7 @@ def steps(
     names: Sequence[str],
     allowed: Allowed | None = None,
 ) -> list[Step]:
-    """Every step that could answer: each kind once, the best of it. `stages`: of each row, from 1."""
+    """The best step of each kind. `stages`: stage of each row, from 1."""
     distinct: list[Step] = []
     for kind in _kinds(matrix, names):
         try:
@@ -127,9 +127,9 @@ def make_step(
     again: bool = False,
     allowed: Allowed | None = None,
 ) -> Step:
-    """The step that is called `kind` (one of `KINDS` but `best`); `again`: the rows so far are made once more
-    among the new ones, so that nothing is confounded with the stage; `allowed`: optimal rows are chosen of
-    these. BadInput where there is none."""
+    """The step of this `kind` (one of `KINDS` but `best`). `again`: the new rows include the existing
+    ones, so that nothing is confounded with the stage; `allowed`: rows that an optimal addition may use.
+    BadInput if there is no such step."""
     word, _, argument = kind.partition(":")
     if word == "replicates":
         count = _count(argument or "1", kind, 1000)
@@ -186,7 +186,7 @@ def _count(text: str, kind: str, most: int) -> int:
 
 
 def _folded(matrix: Matrix, names: Sequence[str], name: str) -> Matrix:
-    """The signs of one factor's column changed, or of all."""
+    """Rows with the signs of one factor's column changed, or of all columns."""
     if not name:
         return (-matrix).astype(np.int8)
     rows = matrix.copy()
@@ -201,7 +201,7 @@ def _half(
     names: Sequence[str],
     name: str,
 ) -> Matrix:
-    """The half (one level of some factor) of the fold on a factor that breaks most."""
+    """The half of the fold on a factor (one level of another factor) that breaks most rivals."""
     if not name:
         raise BadInput("--augment semifold: found no factor; expected semifold:FACTOR")
     rows = _folded(matrix, names, name)
@@ -221,7 +221,7 @@ def _half(
 
 
 def _coset(matrix: Matrix, stages: Sequence[int], open_questions: Sequence[Question]) -> Matrix:
-    """The fraction of the same family (columns with changed signs) that breaks most."""
+    """The fraction of the same family (columns with changed signs) that breaks most rivals."""
     factors = matrix.shape[1]
     best: Matrix | None = None
     most = (-1, -1)
@@ -251,10 +251,10 @@ def optimal_rows(
     count: int,
     allowed: Allowed | None = None,
 ) -> Matrix:
-    """`count` rows that add most to the determinant of stages, main effects, terms and rivals asked about.
+    """`count` rows that maximise the determinant for stages, main effects, terms and their rivals.
 
-    Greedily, then by exchange (Fedorov 1972) until nothing is gained; terms that the rows so far do not
-    determine have a weak prior. From all 2^K rows, or from a part that is drawn where there are more.
+    Greedy, then by exchange (Fedorov 1972) until there is no gain; terms that the existing rows do not
+    determine have a weak prior. Candidates are all 2^K rows, or a random sample.
     """
     factors = matrix.shape[1]
     columns_of = [1 << i for i in range(factors)]
@@ -282,9 +282,9 @@ def optimal_rows(
 
 
 def chosen_rows(had: Values, may: Values, count: int) -> list[int]:
-    """The `count` rows of `may` that add most to the determinant of the information of the rows `had`.
+    """The `count` rows of `may` that most increase the determinant of the information of the rows `had`.
 
-    Greedily, then by exchange (Fedorov 1972); what `had` does not determine has a weak prior.
+    Greedy, then by exchange (Fedorov 1972); terms that `had` does not determine have a weak prior.
     """
     information = had.T @ had + 1e-3 * np.eye(had.shape[1])
     chosen: list[int] = []
@@ -319,7 +319,7 @@ def chosen_rows(had: Values, may: Values, count: int) -> list[int]:
 def _merit(
     rows: Matrix, matrix: Matrix, stages: Sequence[int], open_questions: Sequence[Question]
 ) -> tuple[int, int]:
-    """Rivals of two factors that the rows break, then all."""
+    """Number of two-factor rivals that the rows break, then of all rivals."""
     broken = _broken(rows, matrix, stages, open_questions)[0]
     return sum(r.bit_count() <= 2 for _, r in broken), len(broken)
 
@@ -327,7 +327,7 @@ def _merit(
 def _determinant(
     rows: Matrix, matrix: Matrix, stages: Sequence[int], open_questions: Sequence[Question]
 ) -> float:
-    """Logarithm of the determinant of the information on main effects, terms and rivals of two factors."""
+    """Log-determinant of the information matrix of main effects, terms and two-factor rivals."""
     together, labels = _together(rows, matrix, stages)
     columns_of = [1 << i for i in range(matrix.shape[1])]
     columns_of += sorted(
@@ -340,7 +340,7 @@ def _determinant(
 
 
 def _new(rows: Matrix, matrix: Matrix) -> Matrix:
-    """The rows that are not in the matrix, each once, in their order."""
+    """Distinct rows that are not in the matrix, in their order."""
     existing = {row.tobytes() for row in matrix.astype(np.int8)}
     new = []
     for row in rows.astype(np.int8):
@@ -354,7 +354,7 @@ def _same(one: Matrix, other: Matrix) -> bool:
     return {r.tobytes() for r in one} == {r.tobytes() for r in other}
 
 
-# ---------------------------------------------------------------- what a step tells
+# ---------------------------------------------------------------- effect of a step
 
 
 def _judged(
@@ -388,7 +388,7 @@ def _broken(
     *,
     again: bool = False,
 ) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
-    """Pairs of term and plausible rival that the rows tell apart, and those that they do not."""
+    """Pairs of term and plausible rival that the rows separate, and pairs that they do not."""
     together, labels = _together(rows, matrix, stages, again=again)
     broken: list[tuple[int, int]] = []
     remaining: list[tuple[int, int]] = []
@@ -403,7 +403,7 @@ def _broken(
 
 
 class _Beside:
-    """Variances of terms of a matrix beside mean, stages and main effects, worked out together.
+    """Variances of a matrix's terms adjusted for mean, stages and main effects, computed together.
 
     A rival z adds a²/‖z − Xb‖² to the variance of a main effect, b being the coefficients of z and a that
     of the main effect.
@@ -434,8 +434,8 @@ class _Beside:
 
 
 def variance(matrix: Matrix, stages: Sequence[int], term: int, rival: int | None = None) -> float:
-    """Variance of a term's coefficient, in σ², beside mean, stages, main effects and one rival (or none);
-    infinite where the rows do not determine both."""
+    """Variance of a term's coefficient, in σ², adjusted for mean, stages, main effects and at most one
+    rival; infinite if the rows do not determine both."""
     mains = [1 << i for i in range(matrix.shape[1])]
     others = [column(matrix, w).astype(float) for w in mains if w not in (term, rival)]
     base = np.column_stack([_stage_columns(stages), *others])
@@ -450,7 +450,7 @@ def variance(matrix: Matrix, stages: Sequence[int], term: int, rival: int | None
 
 
 def stage_words(matrix: Matrix, stages: Sequence[int], order: int = ORDER) -> tuple[int, ...]:
-    """Words up to `order` that vary, and only between stages: not to be told from their difference."""
+    """Words up to `order` that vary only between stages, and are thus confounded with their difference."""
     columns = _stage_columns(stages)
     if columns.shape[1] == 1:
         return ()
@@ -468,14 +468,14 @@ def _stage_columns(stages: Sequence[int]) -> Values:
 
 
 def _rest(values: Values, columns: Values) -> float:
-    """Sum of squares of what the columns do not explain."""
+    """Residual sum of squares of values regressed on columns."""
     residual = values - columns @ np.linalg.lstsq(columns, values, rcond=None)[0]
     return float(residual @ residual)
 
 
 def recommended(steps_offered: Sequence[Step]) -> Step | None:
-    """The step to take: of those that break most of the plausible rivals of fewest factors (large effects are
-    rather of few factors), the one of fewest rows, then the one that breaks most in all."""
+    """The recommended step: most plausible rivals of fewest factors broken (large effects tend to be of
+    few factors); ties: fewest rows, then most rivals broken in total."""
     pairs = [p for s in steps_offered for p in (*s.broken, *s.remaining)]
     if not pairs:
         return None

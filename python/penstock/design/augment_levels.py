@@ -1,8 +1,8 @@
 """Additions to a design whose factors have more than two levels: optimal treatments, or replicates.
 
-Rivals are known for two-level factors alone (`augment.py`). Here a step adds the treatments that make the
-determinant of a model largest, with all existing ones: a larger model than the plan's where enough treatments
-estimate it, stages being blocks, else the same one by narrower intervals.
+Rivals are defined for two-level factors only (`augment.py`). A step here adds the treatments that, with
+all existing ones, maximise the determinant of a model: a larger model than the plan's if enough treatments
+estimate it with stages as blocks, else the plan's own with narrower intervals.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from penstock.design.matrix import Matrix
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Factor
 
-#: what `--augment` understands of such a design
+#: arguments of `--augment` for such a design
 KINDS = ("optimal:ROWS", "replicates:NUMBER")
 
-#: treatments that rows are chosen of, at most
+#: maximum number of candidate treatments
 _MOST_POOL = 4096
 
 Forbidden = Sequence[Mapping[str, tuple[str, ...]]]
@@ -32,7 +32,7 @@ Values = NDArray[np.floating[Any]]
 
 
 def numbers_of(factors: Sequence[Factor], coded: Matrix) -> Numbers:
-    """Level numbers from 0 of coded rows (−1 and +1 where a factor has two levels)."""
+    """Level numbers from 0 of coded rows (−1 and +1 for factors of two levels)."""
     two = np.array([len(f.levels) == 2 for f in factors])
     wide = np.asarray(coded, dtype=np.int64)
     numbers: Numbers = np.where(two, (wide + 1) // 2, wide)
@@ -57,9 +57,8 @@ def level_step(
     again: bool = False,
     open_questions: Sequence[Question] = (),
 ) -> Step:
-    """The step that is called `kind` (one of `KINDS`) for rows that were made in `stages`. With
-    `open_questions`, rows that separate its terms from their rivals beside the model. BadInput where there is
-    none."""
+    """The step of this `kind` (one of `KINDS`) for rows run in `stages`. With `open_questions`: rows that
+    separate their terms from their rivals, adjusted for the model. BadInput if there is no such step."""
     word, _, argument = kind.partition(":")
     existing = np.unique(numbers_of(factors, coded), axis=0)
     if word == "replicates":
@@ -115,7 +114,7 @@ def _separating(
     open_questions: Sequence[Question],
     again: bool,
 ) -> Step:
-    """Rows that separate terms from their rivals, with what they separate and what not."""
+    """Rows that separate terms from their rivals, with the pairs separated and not separated."""
     factors = request.factors
     rivals = sorted({w for q in open_questions for w in q.plausible})
     pool = _free(request, existing)
@@ -142,7 +141,7 @@ def _separating(
 
 
 def _free(request: Asked, existing: Numbers) -> Numbers:
-    """Treatments that may be run and were not: all of them, or a part that is drawn."""
+    """Treatments that may be run and were not: all, or a random sample."""
     sizes = request.levels
     if request.combinations <= _MOST_POOL:
         every = np.array(list(np.ndindex(*sizes)), dtype=np.int64)
@@ -169,7 +168,7 @@ def _product(factors: Sequence[Factor], rows: Numbers, word: int) -> Values:
 def _apart(
     factors: Sequence[Factor], model: Model, rows: Numbers, labels: Sequence[int], rival: int
 ) -> bool:
-    """True if the rows determine the interaction of a word beside the model and the stages."""
+    """True if the rows determine the interaction of a word, adjusted for the model and the stages."""
     x = columns(factors, model, rows, labels)
     product = _product(factors, rows, rival)
     together = np.hstack([x, product])
@@ -186,7 +185,7 @@ def with_step(
 
 
 def larger_models(factors: Sequence[Factor], model: Model) -> tuple[Model, ...]:
-    """The models that more treatments could tell, the largest first, the plan's own last."""
+    """Models that more treatments could estimate: largest first, the plan's own last."""
     if model not in ("main", "squares") or len(factors) < 2:
         return (model,)
     curved = any(len(f.levels) > 2 and numeric(f) is not None for f in factors)
@@ -196,7 +195,7 @@ def larger_models(factors: Sequence[Factor], model: Model) -> tuple[Model, ...]:
 def estimable_model(
     factors: Sequence[Factor], model: Model | None, coded: Matrix, stages: Sequence[int]
 ) -> Model | None:
-    """The model that all rows estimate beside the stages: the plan's, or a larger one that they determine."""
+    """The largest model, from the plan's upwards, that all rows estimate adjusted for the stages."""
     if model is None:
         return None
     numbers = numbers_of(factors, coded)
@@ -207,8 +206,8 @@ def estimable_model(
 
 
 def tells(factors: Sequence[Factor], model: Model, numbers: Numbers, stages: Sequence[int]) -> bool:
-    """True if rows estimate a model beside the stages: by half as many treatments again as it has
-    coefficients, none of which is nearly confounded (`model.MOST_CONDITION`)."""
+    """True if rows estimate a model adjusted for the stages: at least 1.5 treatments per coefficient, and
+    no near-confounding (`model.MOST_CONDITION`)."""
     x = columns(factors, model, numbers, stages)
     return (
         2 * len(np.unique(numbers, axis=0)) >= 3 * models.coefficients(factors, model)
@@ -220,7 +219,7 @@ def tells(factors: Sequence[Factor], model: Model, numbers: Numbers, stages: Seq
 def columns(
     factors: Sequence[Factor], model: Model, numbers: Numbers, blocks: Sequence[int]
 ) -> Values:
-    """Rows × columns: those of the model, the mean first, then one for each block but the first."""
+    """Rows × columns: the model's, mean first, then one for each block but the first."""
     label = np.unique(np.asarray(blocks), return_inverse=True)[1]
     of_block: Values = np.eye(int(label.max()) + 1)[label][:, 1:]
     return np.hstack([models.matrix(factors, model, numbers), of_block])

@@ -1,10 +1,10 @@
-"""Blocks smaller than a pass, for two-level designs: which contrasts become the difference between blocks.
+"""Blocks smaller than a pass, for two-level designs: choice of the contrasts confounded with blocks.
 
-A pass of N treatments is cut into 2^b blocks by the signs of b contrasts; these and their products, 2^b − 1
-in all, are then confounded with blocks. Those are taken whose shortest words are longest and fewest (in a
-fraction, the shortest alias of each counts), and of equally good ones those that earlier passes did not
-confound, so that passes tell between them what each alone cannot (Montgomery, Design and Analysis of
-Experiments, chapter 7).
+A pass of N treatments is cut into 2^b blocks by the signs of b contrasts; these and their products, 2^b −
+1 in all, are then confounded with blocks. The choice has the longest and fewest shortest words (in a
+fraction, the shortest alias of each counts); among ties, contrasts that earlier passes did not confound,
+so that the passes together estimate all of them (Montgomery, Design and Analysis of Experiments, chapter
+7).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from penstock.design.generators import members
 from penstock.design.matrix import Matrix, column
 from penstock.errors import BadInput
 
-#: groups that a search begins with
+#: number of random starts of a search
 _STARTS = 12
 
 Words = NDArray[np.int64]
 
 
 def blocks_of_pass(treatments: int, size: int) -> int:
-    """Number of blocks of `size` runs in a pass of `treatments`. BadInput if it is no power of two."""
+    """Number of blocks of `size` runs in a pass of `treatments`. BadInput unless it is a power of two."""
     if size >= treatments:
         return 1
     if size < 2 or size & (size - 1):
@@ -36,8 +36,8 @@ def blocks_of_pass(treatments: int, size: int) -> int:
 def confounded(
     factors: int, relation: Iterable[int], blocks: int, passes: int
 ) -> list[list[list[int]]]:
-    """For each pass, the contrasts that are the difference between its blocks: the words of each, the
-    shortest first (several in a fraction, whose constant words are `relation`)."""
+    """For each pass, the contrasts confounded with its blocks: the words of each, shortest first (several
+    in a fraction, whose constant words are `relation`)."""
     constant = sorted(relation)
     classes = _classes(factors, constant)
     heads = np.array(sorted(classes), dtype=np.int64)
@@ -67,7 +67,7 @@ def _by_length(word: int) -> tuple[int, list[int]]:
 
 
 class _Reduced:
-    """One word of each set of aliases: that without the leading factors of independent constant words."""
+    """Representative of each alias set: the word without leading factors of independent constant words."""
 
     def __init__(self, constant: Sequence[int]) -> None:
         self._pivots: list[tuple[int, int]] = []
@@ -87,7 +87,7 @@ class _Reduced:
 
 
 def _classes(factors: int, constant: Sequence[int]) -> dict[int, list[int]]:
-    """Words by the reduced one of their set of aliases, without the constant ones."""
+    """Words by the representative of their alias set, without the constant ones."""
     reduced = _Reduced(constant)
     classes: dict[int, list[int]] = {}
     for word in range(1, 1 << factors):
@@ -97,8 +97,8 @@ def _classes(factors: int, constant: Sequence[int]) -> dict[int, list[int]]:
 
 
 def _choose(heads: Words, length: Words, used: Words, independent: int, factors: int) -> Words:
-    """The words of the best group with so many independent ones, as far as a search finds it: from groups
-    drawn at random (always the same), one word is changed for the best other as long as that is better."""
+    """The best group of `independent` words by local search: from random groups (fixed seed), replace one
+    word by the best other until there is no gain."""
     best: tuple[tuple[int, ...], Words] | None = None
     for start in range(_STARTS):
         draws = np.random.default_rng(start)
@@ -133,7 +133,7 @@ def _span(basis: Sequence[int]) -> Words:
 
 
 def _parts(basis: list[int]) -> Iterator[list[int]]:
-    """Bases of the groups that have one independent word less: some, where there are many."""
+    """Bases of the subgroups with one independent word fewer: a sample if there are many."""
     for at, word in enumerate(basis):
         rest = [w for i, w in enumerate(basis) if i != at]
         yield rest
@@ -144,7 +144,7 @@ def _parts(basis: list[int]) -> Iterator[list[int]]:
 def _extended(
     part: list[int], heads: Words, length: Words, used: Words, factors: int
 ) -> tuple[tuple[int, ...], list[int]]:
-    """The group with the best further word, and its score: how many words it has of length 1, 2, …, and how
+    """The group with the best further word, and its score: number of words of length 1, 2, …, and how
     often they were used."""
     span = _span(part)
     candidates = heads[~np.isin(heads, span)]

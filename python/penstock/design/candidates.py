@@ -1,4 +1,4 @@
-"""The designs that a purpose could take: treatments of each, what it cannot tell, and whether it serves."""
+"""Candidate designs for a purpose: treatments of each, its limits, and its suitability."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from penstock.errors import PenstockError
 from penstock.plugins import DESIGNS
 from penstock.spec.study import DesignSpec, Study
 
-#: levels of a factor at most for a design that is optimal for a surface
+#: maximum number of levels of a factor for a design that is optimal for a surface
 MOST_SURFACE = 6
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A design that a purpose could take: how the study would say it, and what it cannot tell."""
+    """A candidate design for a purpose: its specification in a study, and its limits."""
 
     name: str
     kind: str
@@ -37,13 +37,13 @@ class Candidate:
     options: Mapping[str, Any]
     fraction: int = 0
     effective: float | None = None
-    #: coefficients of its model, the mean included; None: as many as treatments
+    #: coefficients of its model, including the mean; None: as many as treatments
     coefficients: int | None = None
-    #: why it does not serve the purpose; empty where it does
+    #: reason why it does not suit the purpose; empty if it does
     unfit: str = ""
 
     def freedom(self, design: DesignSpec) -> Callable[[int], int]:
-        """Degrees of freedom of the error by the number of replicates, where no setting is kept."""
+        """Degrees of freedom of the error by the number of replicates, without split plots."""
         from penstock.design.orders import PASSES
         from penstock.design.power import error_df
 
@@ -53,7 +53,7 @@ class Candidate:
         )
 
     def spec(self, design: DesignSpec, replicates: int) -> DesignSpec:
-        """The design as if the study had said it."""
+        """The design as a study would specify it."""
         return design.model_copy(
             update={
                 "kind": self.kind,
@@ -65,7 +65,7 @@ class Candidate:
 
 
 def candidates(study: Study, purpose: str) -> Iterator[Candidate]:
-    """Available designs, cheap and coarse first; those that do not serve `purpose` have the reason."""
+    """Available designs, cheap and coarse first; unsuitable ones have the reason."""
     request = Asked(study.factors, {}, study.design.seed, study.design.forbidden)
     if all(n == 2 for n in request.levels) and not request.forbidden:
         yield from _two_level(request, purpose)
@@ -153,7 +153,7 @@ def _mixed(request: Asked, purpose: str) -> Iterator[Candidate]:
         cannot = "cubes and interactions of three or more are taken as 0"
         if not request.forbidden:
             serving += _of_kind(request, "central-composite", {}, cannot, "")
-        # the best surface of numbers of many levels never runs most of them
+        # an I-optimal design for numbers of many levels never runs most of them
         if max(request.levels) <= MOST_SURFACE:
             serving += _optimal(request, "i-optimal", "quadratic", cannot, "")
     yield from serving
@@ -178,7 +178,7 @@ def _mixed(request: Asked, purpose: str) -> Iterator[Candidate]:
 
 
 def _filling(request: Asked, purpose: str) -> Iterator[Candidate]:
-    """Points that fill the space of numbers, enough for a surface of second order."""
+    """Space-filling points for numbers, enough for a second-order surface."""
     if any(numeric(f) is None and len(f.levels) > 2 for f in request.factors):
         return
     least, most = models.coefficients(request.factors, "quadratic"), max(request.levels)
@@ -219,7 +219,7 @@ def _of_kind(
     unfit: str,
     name: str = "",
 ) -> Iterator[Candidate]:
-    """The kind, if it can be made for these factors."""
+    """A candidate of this kind, if it exists for these factors."""
     of_kind = Asked(request.factors, options, request.seed, request.forbidden)
     row = DESIGNS.load(kind)
     if row.fault(of_kind):

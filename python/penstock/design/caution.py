@@ -33,16 +33,16 @@ ROMAN = (
 )
 
 
-#: main effects whose partial aliases are listed
+#: maximum number of main effects whose partial aliases are listed
 MOST_MIXED = 6
-#: aliased pairs that are listed in one sentence
+#: maximum number of aliased pairs listed in one sentence
 MOST_PAIRS = 30
-#: how the sentence begins that lists aliased pairs
+#: beginning of the sentence that lists aliased pairs
 ALIASED = "Aliased, not separable by these runs: "
 
 
 def roman(resolution: int | None) -> str:
-    """The resolution as it is written; `full` for a full design."""
+    """The resolution in Roman numerals; `full` for a full design."""
     if resolution is None:
         return "full"
     return ROMAN[resolution] if resolution < len(ROMAN) else str(resolution)
@@ -58,8 +58,8 @@ def cautions(
     pure: int = 0,
     also: Sequence[str] = (),
 ) -> list[str]:
-    """The sentences that apply to this plan; `pure`: degrees of freedom of runs that repeat treatments within
-    blocks; `also`: those of its kind."""
+    """Sentences that apply to this plan. `pure`: degrees of freedom of replicates within blocks; `also`:
+    sentences of the kind of design."""
     sentences: list[str] = list(also)
     if resolution is not None:
         sentences += _fraction(resolution, aliases)
@@ -102,7 +102,7 @@ def cautions(
 
 
 def _error(study: Study, power: dict[str, Any], pure: int) -> list[str]:
-    """The error that effects are judged by, and the differences that it does not detect."""
+    """The error term of the effects, and the differences that it does not detect."""
     design = study.design
     df = power["degrees_of_freedom"]
     sentences = []
@@ -155,7 +155,7 @@ def _error(study: Study, power: dict[str, Any], pure: int) -> list[str]:
 
 
 def irregular(request: Asked, rows: Numbers, model: Model) -> list[str]:
-    """Aliases of rows that are no regular fraction, from the rows themselves."""
+    """Aliases of rows that are not a regular fraction, computed from the rows."""
     sentences = []
     if model == "main":
         sentences.append(
@@ -185,7 +185,7 @@ def irregular(request: Asked, rows: Numbers, model: Model) -> list[str]:
 
 
 def _partial(aliased: Sequence[Mixed]) -> list[str]:
-    """Partial aliases of the terms of a design that is no regular fraction."""
+    """Partial aliases of the terms of an irregular design."""
     sentences = []
     exact = [
         f"{term_text(one.term)} with {term_text(rival)}" for one in aliased for rival in one.exact
@@ -236,7 +236,7 @@ def _fraction(resolution: int, aliases: Sequence[Alias]) -> list[str]:
 
 
 def between_cautions(between: Sequence[Sequence[str]]) -> list[str]:
-    """Effects that blocks within passes hide, or leave to some of the passes."""
+    """Effects that are confounded with blocks within passes, in all passes or in some."""
     passes: dict[str, list[int]] = {}
     for number, terms in enumerate(between, start=1):
         for term in terms:

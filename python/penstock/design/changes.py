@@ -1,8 +1,8 @@
-"""Actions between two runs that changed factors need: which, in which order, before which run.
+"""Actions between runs that a change of factors requires, and their order.
 
-A factor declares the strongest action that it needs. An action includes the weaker ones, since a newly
-formatted device must also be mounted and its services started. Nothing is done for a factor that keeps its
-level. Before the first run, and after one that left an unknown state, everything is done.
+A factor declares the strongest action that it requires. An action includes the weaker ones, since a newly
+formatted device must also be mounted and its services started. A factor that keeps its level requires no
+action. Before the first run, and after one that left an unknown state, all actions are run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.spec.study import ACTIONS, Factor
 
 @dataclass(frozen=True)
 class Step:
-    """Before one run: what changes (factor → levels before and now), and the actions, the strongest first."""
+    """Changes before one run (factor → levels before and now), and the actions, strongest first."""
 
     run_id: str
     changed: dict[str, tuple[str, str]]
@@ -31,10 +31,10 @@ class Step:
 
 
 class Changes:
-    """The actions before each run; `completed` reports a run that has reached its state.
+    """Actions before each run; `completed` reports a run that has reached its state.
 
-    A factor whose settings are whole plots of the plan's `rows` is set anew for each of them, also where its
-    level was there before. What a setting in strips makes stays beside the others: it is made once in a pass.
+    A factor whose settings are whole plots of the plan's `rows` is set again for each whole plot, even if
+    its level is unchanged. The result of a setting in strips persists: it is created once per pass.
     """
 
     def __init__(self, factors: Sequence[Factor], rows: Sequence[PlannedRun]) -> None:
@@ -61,12 +61,12 @@ class Changes:
         return Step(row.run_id, changed, ACTIONS[:most][::-1])
 
     def completed(self, row: PlannedRun) -> None:
-        """Record that the place is in the state of this run."""
+        """Record that the system is in the state of this run."""
         self._up = row
         self._settled.add(row.strip)
 
     def lost(self) -> None:
-        """Nobody knows how the place is: before the next run everything is done."""
+        """Record that the state is unknown: all actions are run before the next run."""
         self._up = None
         self._settled.clear()
 
@@ -76,7 +76,7 @@ class Changes:
 
 
 def sequence(factors: Sequence[Factor], rows: Sequence[PlannedRun]) -> Iterator[Step]:
-    """The steps of a whole plan, where every run goes well."""
+    """Steps of a complete plan in which no run fails."""
     changes = Changes(factors, rows)
     for row in rows:
         yield changes.step(row)
@@ -86,7 +86,7 @@ def sequence(factors: Sequence[Factor], rows: Sequence[PlannedRun]) -> Iterator[
 def _constant(
     factors: Sequence[Factor], rows: Mapping[tuple[int, str], PlannedRun]
 ) -> frozenset[str]:
-    """Factors of one level in each group (the first of a key); none where there are no groups."""
+    """Factors of one level in each group (the first of a key); none if there are no groups."""
     levels: dict[str, dict[int, set[str]]] = {f.name: {} for f in factors}
     for (group, _), row in rows.items():
         for name, by_group in levels.items():

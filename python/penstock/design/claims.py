@@ -1,4 +1,4 @@
-"""Verification of the promises of a kind of design, from its treatments themselves."""
+"""Verification of the claims of a kind of design, from its treatments."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from penstock.design.contrasts import polynomial
 from penstock.design.kinds.base import Asked, Claim, Model, Numbers
 from penstock.errors import PenstockError
 
-#: columns whose correlation is below this are orthogonal
+#: columns with a smaller correlation count as orthogonal
 NEAR = 1e-9
 
 
 @dataclass(frozen=True)
 class Mixed:
-    """A term and the products of factors that reach into its estimate.
+    """A term and the products of factors that are aliased with its estimate.
 
-    `share`: of the largest of those that are not `exact`, which the rows do not separate from the term at
-    all.
+    `share`: the largest partial alias; `exact` aliases are not separable from the term.
     """
 
     term: str
@@ -33,7 +32,7 @@ class Mixed:
 
 
 def check(request: Asked, treatments: Any, claim: Claim) -> Numbers:
-    """The rows as level numbers; PenstockError that names what is not as it was promised."""
+    """The rows as level numbers; PenstockError names the claim that does not hold."""
     rows = np.asarray(treatments)
     levels = request.levels
     if rows.ndim != 2 or not len(rows) or rows.shape[1] != len(levels):
@@ -85,8 +84,8 @@ def _pairs(request: Asked, rows: Numbers) -> None:
 
 
 def _clear(request: Asked, rows: Numbers) -> None:
-    """Linear effects of symmetric levels: orthogonal to everything of second order, of three levels to each
-    other as well."""
+    """Check that linear effects of symmetric levels are orthogonal to all second-order terms; those of
+    three levels to each other as well."""
     coded = rows - (np.array(request.levels) - 1) / 2
     three = [j for j, n in enumerate(request.levels) if n > 2]
     second = [coded[:, i] * coded[:, j] for i, j in itertools.combinations(range(len(coded.T)), 2)]
@@ -98,7 +97,7 @@ def _clear(request: Asked, rows: Numbers) -> None:
 
 
 def mixed(request: Asked, rows: Numbers, model: Model = "main") -> list[Mixed]:
-    """For each term of the model the terms just beyond it that its estimate holds a part of."""
+    """For each term of the model, the terms one order beyond it that bias its estimate."""
     return [
         Mixed(
             term,
@@ -112,7 +111,7 @@ def mixed(request: Asked, rows: Numbers, model: Model = "main") -> list[Mixed]:
 
 
 def correlation(request: Asked, rows: Numbers) -> float:
-    """The largest correlation of two main effects (linear contrasts of real values where there are any)."""
+    """The largest correlation of two main effects (linear contrasts of numeric factors)."""
     columns = []
     for j, count in enumerate(request.levels):
         values = request.values(j)

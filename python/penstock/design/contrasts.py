@@ -1,4 +1,4 @@
-"""Contrasts of the levels of a factor: orthogonal linear and quadratic ones of real values, effect coding."""
+"""Contrasts of the levels of a factor: orthogonal polynomials of numeric values, effect coding."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def polynomial(values: Sequence[float], degree: int = 2) -> Values:
     """Orthogonal polynomial contrasts of unequally spaced levels, by degree 1, 2, … `degree`.
 
     `values`: the distinct values of the l levels; result: l × min(`degree`, l − 1). The linear contrast is
-    value − mean, in the values' own unit; each higher one is the power's remainder after all lower ones, so
-    that columns sum to 0 and are orthogonal over levels that are run equally often (Gram and Schmidt; Draper
-    and Smith, Applied Regression Analysis, 3rd ed. 1998, section 22.2). ValueError for a level that stands
-    there twice or is not finite.
+    value − mean, in the values' own unit; each higher one is the power's remainder after all lower ones,
+    so that columns sum to 0 and are orthogonal over levels that are run equally often (Gram and Schmidt;
+    Draper and Smith, Applied Regression Analysis, 3rd ed. 1998, section 22.2). ValueError for duplicate or
+    non-finite levels.
     """
     x = np.asarray(values, dtype=np.float64)
     if x.ndim != 1 or len(np.unique(x)) != len(x) or not np.isfinite(x).all():
@@ -45,7 +45,7 @@ def effect_coding(levels: int) -> Values:
 
 
 def curve(values: Sequence[float]) -> Values:
-    """Linear and, of three or more levels, quadratic contrast, each scaled to a largest entry of 1."""
+    """Linear and, for three or more levels, quadratic contrast, each scaled to a largest entry of 1."""
     contrasts = polynomial(values, 2)
     scaled: Values = contrasts / np.abs(contrasts).max(axis=0)
     return scaled

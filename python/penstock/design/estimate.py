@@ -13,14 +13,14 @@ from penstock.design.order import Place
 from penstock.design.planned import PlannedRun
 from penstock.spec.study import DesignSpec, Factor, Study
 
-#: what a change costs where the study says only what it does [s], a guess
+#: assumed duration of a change if the study declares only its kind [s]
 CHANGE_S = {"none": 0.0, "remount": 1.0, "restart": 5.0, "reformat": 15.0, "redeploy": 60.0}
-#: what a run costs besides its workload: settling, observers, collecting (seconds, a guess)
+#: assumed duration of a run without its workload: settling, observers, collection [s]
 PER_RUN_S = 1.0
 
 
 def change_s(factor: Factor) -> float:
-    """Time that a change of a factor takes [s]: as declared, else a guess by the kind of change."""
+    """Duration of a change of a factor [s]: declared, or assumed from the kind of change."""
     declared = factor.change_cost_s
     return CHANGE_S[factor.change] if declared is None else declared
 
@@ -33,7 +33,7 @@ def run_seconds(study: Study) -> float:
 
 
 def estimate(study: Study, runs: int, changes: float) -> tuple[float, str]:
-    """Seconds for so many runs, and what that rests on: declared or guessed run time, time for changes of
+    """Duration of N runs [s] and its basis: declared or assumed run time; `changes`: time for changes of
     factors [s]."""
     work = study.workload
     each = work.expected_s if work.expected_s is not None else work.timeout_s
@@ -52,12 +52,12 @@ def estimate(study: Study, runs: int, changes: float) -> tuple[float, str]:
 
 
 def drawn_changes_s(study: Study) -> float:
-    """Seconds for changes of factors before each run, on average over random orders of all treatments."""
+    """Time for changes of factors before each run [s], averaged over random orders of all treatments."""
     return sum(change_s(f) * (1 - 1 / len(f.levels)) for f in study.factors)
 
 
 def over_budget(design: DesignSpec, runs: int, seconds: float) -> str:
-    """By what so many runs are more than the budget has room for; empty where they are not."""
+    """Excess of N runs over the budget; empty if there is none."""
     if design.budget_runs is not None and runs > design.budget_runs:
         return f"over {design.budget_runs} runs"
     if design.budget_s is not None and seconds > design.budget_s:
@@ -68,7 +68,7 @@ def over_budget(design: DesignSpec, runs: int, seconds: float) -> str:
 def changes_s(
     study: Study, levels: NDArray[np.integer[Any]], places: Sequence[Place], strips: Sequence[str]
 ) -> float:
-    """Seconds for changes of factors in an order; what strips keep is made once in each pass."""
+    """Time for changes of factors in an order [s]; strips are set up once per pass."""
     rows = np.array([levels[p.treatment] for p in places])
     total = 0.0
     for j, factor in enumerate(study.factors):
@@ -82,7 +82,7 @@ def changes_s(
 
 
 def changed_s(study: Study, rows: Sequence[PlannedRun]) -> float:
-    """Seconds for changes of factors from each run to the next, where nothing is kept in strips."""
+    """Time for changes of factors from each run to the next [s], without strips."""
     return sum(
         change_s(factor)
         for factor in study.factors

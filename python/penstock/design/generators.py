@@ -1,8 +1,8 @@
-"""Generators of two-level regular fractions: reading them, choosing them, what follows from them.
+"""Generators of two-level regular fractions: parser, choice, and defining relation.
 
-A word is an integer: bit i set means that factor i is in it. The product of two words is their exclusive
-or; signs multiply. Factors keep the order of the study file; the first K−P that no generator defines are
-basic, added factors take a word of basic factors.
+A word is an integer: bit i set means that it contains factor i. The product of two words is their
+exclusive or; signs multiply. Factors keep the order of the study file. The first K−P factors without a
+generator are basic; added factors take a word of basic factors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.design.aberration import MINIMUM_ABERRATION
 
 Relation = NDArray[np.int64]
 
-#: nodes of the search for generators of more than 15 factors at one resolution, at most
+#: maximum number of nodes per resolution of the search for generators of more than 15 factors
 STEPS = 4_000
 
 
@@ -37,7 +37,7 @@ class Generator:
 
 
 class NoFraction(ValueError):  # noqa: N818 - reads as what it is
-    """No regular fraction is as asked for; the text says why."""
+    """The requested regular fraction does not exist; the message has the reason."""
 
 
 def length(word: int) -> int:
@@ -70,7 +70,7 @@ def words_up_to(factors: int, order: int) -> list[int]:
 
 
 def parse_generator(text: str, names: Sequence[str]) -> Generator:
-    """`jobs = disk*pattern` or `jobs = -disk*pattern`; NoFraction says what is wrong with it."""
+    """Parse `jobs = disk*pattern` or `jobs = -disk*pattern`; NoFraction describes the error."""
     target_text, equals, right = text.partition("=")
     target, right = target_text.strip(), right.strip()
     if not equals or not right:
@@ -139,7 +139,7 @@ def largest_fraction(factors: int) -> int:
 
 
 def highest_resolution(factors: int, added: int) -> int:
-    """Bound of Griesmer (IBM Journal 4, 1960): words of a relation are a linear code of dimension P."""
+    """Griesmer bound (IBM Journal 4, 1960): words of a relation are a linear code of dimension P."""
     return max(
         d for d in range(1, factors + 1) if sum(-(-d // 2**i) for i in range(added)) <= factors
     )
@@ -170,7 +170,7 @@ class _Search:
     def _extend(
         self, chosen: list[int], relation: Relation, pattern: list[int], options: Relation
     ) -> None:
-        """Tries every one of `options` as the next word; counts so far are in `pattern`."""
+        """Try each of `options` as the next word; `pattern` has the counts so far."""
         self.remaining -= 1
         place = len(chosen)
         joined = options[:, None] | 1 << (self.basic + place)
@@ -183,7 +183,7 @@ class _Search:
             counts = np.bincount(lengths[i], minlength=len(pattern)).tolist()
             grown = [a + b for a, b in zip(pattern, counts, strict=True)]
             if self.pattern is not None and grown >= self.pattern:
-                continue  # words only ever join, so the pattern only grows
+                continue  # words are only added, so the pattern only grows
             if place + 1 == self.added:
                 self.chosen, self.pattern = [*chosen, word], grown
                 continue

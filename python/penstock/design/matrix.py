@@ -1,4 +1,4 @@
-"""The matrix that will be run: coded columns, and what they themselves say of resolution and aliases."""
+"""The matrix to run: coded columns, and resolution and aliases computed from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.errors import PenstockError
 
 Matrix = NDArray[np.int8]
 
-#: factors of which all words are tried
+#: maximum number of factors for an exhaustive search over words
 MOST_FACTORS = 20
 
 
@@ -54,7 +54,7 @@ def verify(
 ) -> Verified:
     """Brute force on the matrix: rows, P1–P3 of every contrast, constant words.
 
-    PenstockError names the column where the matrix is not what was asked for.
+    PenstockError names the column that violates the request.
     """
     rows, factors = matrix.shape
     numbers = (matrix > 0) @ (np.int64(1) << np.arange(factors))
@@ -93,8 +93,8 @@ def is_regular(matrix: Matrix, relation: Mapping[int, int]) -> bool:
 
 
 def regular(matrix: Matrix) -> bool:
-    """True if distinct rows are a regular fraction or the full design: every two words have the same column
-    up to sign, or orthogonal ones. Other designs have partial aliases (`alias_matrix.py`)."""
+    """True if distinct rows are a regular fraction or the full design: every two words have the same
+    column up to sign, or orthogonal ones. Other designs have partial aliases (`alias_matrix.py`)."""
     rows, factors = matrix.shape
     if rows & (rows - 1) or factors > MOST_FACTORS:
         return False
@@ -102,9 +102,9 @@ def regular(matrix: Matrix) -> bool:
 
 
 def constant_words(matrix: Matrix) -> dict[int, int]:
-    """Every word whose product column is constant, with its sign, found by trying all 2^K words.
+    """Every word whose product column is constant, with its sign, by trying all 2^K words.
 
-    Columns as bit sets over rows: the product of ±1 columns is the exclusive or of their −1 rows.
+    Columns are bit sets over rows: the product of ±1 columns is the exclusive or of their −1 rows.
     """
     rows, factors = matrix.shape
     negative = [
@@ -129,8 +129,8 @@ def constant_words(matrix: Matrix) -> dict[int, int]:
 def alias_words(matrix: Matrix, order: int) -> list[list[tuple[int, int]]]:
     """Sets of words (up to `order`) with the same column up to sign: each [(word, sign), …], shortest first.
 
-    The set of the mean (word 0) comes first. Signs are relative to the first word of the set. These are all
-    aliases of a regular fraction only: others have partial ones as well (`alias_matrix.py`).
+    The set of the mean (word 0) comes first. Signs are relative to the first word of the set. For a
+    regular fraction these are all aliases; other designs have partial ones as well (`alias_matrix.py`).
     """
     groups: dict[bytes, list[tuple[int, int]]] = {}
     for word in [0, *words_up_to(matrix.shape[1], order)]:

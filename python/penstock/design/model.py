@@ -1,4 +1,4 @@
-"""The terms of a model and their columns, from level numbers: what a design is judged and analysed by."""
+"""The terms of a model and their columns from level numbers, for the evaluation and analysis of designs."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from penstock.design.contrasts import Values, curve, effect_coding
 from penstock.design.kinds.base import MODELS, Model, Numbers, numeric
 from penstock.spec.study import Factor
 
-#: condition of the matrix above which coefficients are all but confounded
+#: condition number of the matrix above which coefficients are nearly confounded
 MOST_CONDITION = 30
 
 
 def terms(factors: Sequence[Factor], model: Model, numbers: Numbers) -> list[tuple[str, Values]]:
-    """Name and columns (runs × degrees of freedom) of each term; the mean is none of them.
+    """Name and columns (runs × degrees of freedom) of each term, without the mean.
 
-    `numbers`: runs × factors of level numbers. Two levels are −1 and +1. In models `main` and `pairs` more
-    levels are effect coded; in `quadratic` quantitative factors have a linear and a quadratic column, scaled
-    to a largest entry of 1, and products are of the linear ones. In `squares` these two are terms of their
-    own, the square of `a` being `a:a`, and the line goes from −1 at the first level to +1 at the last.
+    `numbers`: runs × factors of level numbers. Two levels are −1 and +1. Models `main` and `pairs` use
+    effect coding for more levels; `quadratic` has a linear and a quadratic column for quantitative
+    factors, scaled to a largest entry of 1, and products of the linear ones. In `squares` the two columns
+    are separate terms: the square of `a` is `a:a`, and the linear one is −1 at the first level, +1 at the
+    last.
     """
     squares = model in ("quadratic", "squares")
     main = [_columns(f, numbers[:, j], squares=squares) for j, f in enumerate(factors)]
@@ -41,7 +42,7 @@ def terms(factors: Sequence[Factor], model: Model, numbers: Numbers) -> list[tup
 
 
 def _apart(factors: Sequence[Factor], main: Sequence[Values]) -> list[tuple[str, Values]]:
-    """The lines of all factors, then their squares; a qualitative factor of more levels is one term."""
+    """Linear contrasts of all factors, then squares; a qualitative factor of more levels is one term."""
     lines, squares = list[tuple[str, Values]](), list[tuple[str, Values]]()
     for factor, columns in zip(factors, main, strict=True):
         values = numeric(factor)
@@ -69,8 +70,8 @@ def coefficients(factors: Sequence[Factor], model: Model) -> int:
 def largest_model(factors: Sequence[Factor], numbers: Numbers) -> Model | None:
     """The largest model of which these runs estimate every coefficient; None if there is none.
 
-    Models beyond the main effects are taken only where runs are half as many again as coefficients and none
-    is all but confounded (condition of X at most 30; Belsley, Kuh and Welsch 1980).
+    Models beyond the main effects require 1.5 runs per coefficient and no near-confounding (condition of X
+    at most 30; Belsley, Kuh and Welsch 1980).
     """
     for model in reversed(MODELS):
         if model != "main" and len(factors) < 2 and model == "pairs":

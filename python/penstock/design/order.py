@@ -1,4 +1,4 @@
-"""The order of the runs: complete passes, and orders that keep a setting that is dear to change."""
+"""Run order: complete passes, and orders that share settings of factors that are costly to change."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: what a study may say; `auto` is decided by `orders.py`
+#: choices in a study file; `orders.py` resolves `auto`
 AUTO, INTERLEAVED, RANDOM, STANDARD = "auto", "interleaved", "random", "standard"
 #: complete passes, each in blocks (`design.block_size`)
 BLOCKS = "blocks"
 SPLIT_PLOT, SPLIT_PLOT_RANDOM, STRIP_PLOT = "split-plot", "split-plot-random", "strip-plot"
-#: orders that keep settings over several runs
+#: orders that share settings over several runs
 RESTRICTED = (SPLIT_PLOT, SPLIT_PLOT_RANDOM, STRIP_PLOT)
 
 ORDER_WHY = {
@@ -43,8 +43,8 @@ ORDER_WHY = {
 
 @dataclass(frozen=True)
 class Place:
-    """One run in running order: replicate from 1, treatment from 0, and the settings that it shares from 1
-    (0: none is kept); `block` from 1 where passes are cut into blocks, else 0."""
+    """One run in running order: replicate from 1, treatment from 0, numbers of the shared settings from 1
+    (0: not shared); `block` from 1 if passes are cut into blocks, else 0."""
 
     replicate: int
     treatment: int
@@ -54,9 +54,9 @@ class Place:
 
 
 def places_in_blocks(blocks: Sequence[NDArray[np.integer[Any]]], seed: int) -> list[Place]:
-    """The runs of passes in running order; of each pass the block of each treatment, from 0.
+    """Runs of passes in running order; `blocks`: for each pass, the block of each treatment, from 0.
 
-    Draws are keyed as in `run_order`: order of treatments, then of blocks.
+    Random permutations are keyed as in `run_order`: order of treatments, then of blocks.
     """
     in_order: list[Place] = []
     before = 0
@@ -74,8 +74,8 @@ def places_in_blocks(blocks: Sequence[NDArray[np.integer[Any]]], seed: int) -> l
 def run_order(treatments: int, replicates: int, seed: int, order: str) -> list[tuple[int, int]]:
     """(replicate from 1, treatment from 0) in running order.
 
-    The shuffle of one replicate is NumPy's PCG64 permutation keyed by (seed, replicate) alone: replicates
-    that are added later leave earlier ones as they were.
+    The shuffle of one replicate is NumPy's PCG64 permutation keyed by (seed, replicate) alone, so that
+    additional replicates do not change earlier ones.
     """
     pairs: list[tuple[int, int]] = []
     for replicate in range(1, replicates + 1):
@@ -98,8 +98,8 @@ def places(
 ) -> list[Place]:
     """The runs of a matrix of level numbers (treatments × factors) in running order.
 
-    `hard`: columns of the factors whose settings are whole plots (the rows of a strip-plot); `strips`: those
-    of its columns. Draws are keyed as in `run_order`.
+    `hard`: columns of the factors whose settings are whole plots (the rows of a strip-plot); `strips`:
+    those of its columns. Random permutations are keyed as in `run_order`.
     """
     if order not in RESTRICTED:
         return [Place(*pair) for pair in run_order(len(levels), replicates, seed, order)]
@@ -128,7 +128,7 @@ def places(
 
 
 def _settings(levels: NDArray[np.integer[Any]], columns: Sequence[int]) -> NDArray[np.integer[Any]]:
-    """The number of each treatment's setting of some factors."""
+    """Number of each treatment's setting of some factors."""
     if not len(columns):
         return np.zeros(len(levels), dtype=np.int64)
     numbers = np.unique(levels[:, list(columns)], axis=0, return_inverse=True)[1]

@@ -1,11 +1,11 @@
-"""Choice of the order of a study: cost of changes in each order, and the differences that it would detect.
+"""Choice of the run order of a study: cost of changes and detectable differences of each order.
 
-A run's variation is taken to come half from the setting of the factors that are costly to change (it is in
-each run of a whole plot alike) and half from the run; `design.noise` is both together. An order that shares
-settings saves changes; it estimates the factors that are shared less well and the others better. The order is
-chosen by the time that equally precise results take: hours times the square of the smallest difference of
-level means that is found with 80 % probability, of the main effect that is estimated worst (Bisgaard, Journal
-of Quality Technology 32, 2000).
+Half of a run's variance is assumed to come from the setting of the factors that are costly to change
+(shared by all runs of a whole plot), half from the run; `design.noise` is both together. An order that
+shares settings saves changes; it estimates the shared factors less precisely and the others more
+precisely. The choice minimises the time for equally precise results: hours times the square of the
+smallest difference of level means that is detected with 80 % probability, for the least precise main
+effect (Bisgaard, Journal of Quality Technology 32, 2000).
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from penstock.errors import BadInput
 from penstock.spec.study import Factor, Study
 from penstock.text import listed
 
-#: changes that leave something which can stay beside that of other levels
+#: changes whose result can coexist with that of other levels
 STAYS = ("reformat", "redeploy")
-#: share of a run's variance that is the setting's, assumed
+#: assumed share of a run's variance that comes from the setting
 SETTING_SHARE = 0.5
-#: contrasts from which on the analysis judges them against each other (Lenth)
+#: minimum number of contrasts for a test of them against each other (Lenth)
 _LENTH = 3
-#: an order that keeps settings is taken where it takes at most this part of the time
+#: an order that shares settings is chosen if it takes at most this fraction of the time
 _WORTH = 0.9
-#: orders in which each replicate is a complete pass, hence a block of the model or several
+#: orders in which each replicate is a complete pass: one or more blocks of the model
 PASSES = (INTERLEAVED, BLOCKS, SPLIT_PLOT, STRIP_PLOT)
 
 
@@ -60,8 +60,8 @@ PASSES = (INTERLEAVED, BLOCKS, SPLIT_PLOT, STRIP_PLOT)
 class OrderOption:
     """One order of a plan: its time, and by factor degrees of freedom and detectable differences.
 
-    `detectable` is in standard deviations of a run at 80 % power, None where the order gives no error to
-    judge the factor by; `hard` and `strips` are the factors whose settings are kept.
+    `detectable` is in standard deviations of a run at 80 % power, None if the order leaves no error term
+    to test the factor; `hard` and `strips` are the factors whose settings are shared.
     """
 
     order: str
@@ -74,17 +74,17 @@ class OrderOption:
 
     @property
     def judged(self) -> bool:
-        """True if every factor has an error to be judged by."""
+        """True if every factor has an error term."""
         return all(d is not None for d in self.detectable.values())
 
     def matches(self, chosen: Ordered) -> bool:
-        """True if it is the order that was chosen."""
+        """True if it is the chosen order."""
         own = (self.order, self.hard, self.strips)
         return own == (chosen.order, chosen.hard, chosen.strips)
 
     @property
     def price(self) -> float:
-        """Time for equally sure statements of the factor that is told worst; infinite where one is not."""
+        """Time for equally precise estimates of the least precise factor; infinite if one has no estimate."""
         if not self.judged:
             return math.inf
         return self.seconds * max((d or 0.0) ** 2 for d in self.detectable.values())
@@ -96,7 +96,7 @@ class OrderOption:
 
 @dataclass(frozen=True)
 class Ordered:
-    """The runs in the order that was chosen, why, and what the other orders would be."""
+    """Runs in the chosen order, the reason, and the alternative orders."""
 
     order: str
     why: str
@@ -104,14 +104,14 @@ class Ordered:
     hard: tuple[str, ...]
     strips: tuple[str, ...]
     options: list[OrderOption]
-    #: of each pass that is cut into blocks, the contrasts between them: words, aliases of each together
+    #: for each pass cut into blocks, the contrasts between them: words, aliases together
     between: list[list[list[int]]] = field(default_factory=list)
 
 
 def in_blocks(study: Study, matrix: Matrix, relation: Iterable[int]) -> Ordered | None:
     """The order of a two-level design whose passes are cut into blocks of `design.block_size` runs; None
-    where a block holds a whole pass. `matrix`: treatments × factors of −1 and +1; `relation`: its constant
-    words."""
+    if a block contains a complete pass. `matrix`: treatments × factors of −1 and +1; `relation`: its
+    constant words."""
     design = study.design
     if design.block_size is None:
         return None
@@ -135,10 +135,10 @@ def ordered(
     model: Model | None = None,
     effective: Sequence[float] | None = None,
 ) -> Ordered:
-    """The order of a study's runs. `levels`: treatments × factors, level numbers; `base_s`: time of all runs
-    without changes; `model`: what is fitted (None: all that the treatments tell); `effective`: of each factor
-    as in `power.effective_by_factor` (all treatments without). BadInput where the order asked for keeps
-    settings and no factor is dear to change."""
+    """The order of a study's runs. `levels`: treatments × factors, level numbers; `base_s`: time of all
+    runs without changes [s]; `model`: the fitted model (None: all terms that the treatments estimate);
+    `effective`: for each factor as in `power.effective_by_factor` (default: all treatments). BadInput if
+    the requested order shares settings and no factor is costly to change."""
     design, factors = study.design, study.factors
     dear = sorted(
         (j for j, f in enumerate(factors) if change_s(f) > 0), key=lambda j: -change_s(factors[j])
@@ -181,14 +181,14 @@ def ordered(
 
 
 def cautions_of(ordered_: Ordered, factors: Sequence[Factor]) -> list[str]:
-    """Limits of the order's conclusions, a sentence each."""
+    """Limits of the order's conclusions, one sentence each."""
     sentences = []
     shared = [*ordered_.hard, *ordered_.strips]
     if shared:
         option = next(o for o in ordered_.options if o.matches(ordered_))
         untold = [n for n in shared if option.detectable[n] is None]
         by_name = {f.name: f for f in factors}
-        # of levels that are no numbers there is no contrast to judge
+        # levels without numbers have no contrasts
         judged_levels = [
             len(by_name[n].levels)
             for n in untold
@@ -219,8 +219,8 @@ def cautions_of(ordered_: Ordered, factors: Sequence[Factor]) -> list[str]:
 
 
 def power_as_ordered(ordered_: Ordered, noise: float) -> dict[str, Any] | None:
-    """Power of a plan in which runs share settings: of the factor that is estimated worst of those with an
-    error to be judged by. None if no setting is shared or no factor has an error."""
+    """Power of a plan in which runs share settings, for the least precise factor that has an error term.
+    None if no setting is shared or no factor has an error term."""
     option = next((o for o in ordered_.options if o.matches(ordered_)), None)
     if option is None or not option.hard:
         return None
@@ -232,13 +232,13 @@ def power_as_ordered(ordered_: Ordered, noise: float) -> dict[str, Any] | None:
     return power_at(judged[worst] / smallest(df), df, noise) | {"factor": worst}
 
 
-# ---------------------------------------------------------------- the candidates
+# ---------------------------------------------------------------- candidates
 
 
 def _candidates(
     factors: Sequence[Factor], dear: list[int]
 ) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
-    """Orders that could be had: name, columns of kept factors, columns of strips."""
+    """Possible orders: name, columns of shared factors, columns of strips."""
     orders: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = [
         (INTERLEAVED, (), ()),
         (RANDOM, (), ()),
@@ -288,7 +288,7 @@ def _option(
     of_run -= (of_hard if hard else 0) + (of_strips if strips else 0)
     for j, name in enumerate(names):
         count = len(factors[j].levels)
-        # the part of the variance that a setting has: as often drawn as the setting is made
+        # variance component of the setting: as many independent draws as settings
         setting = 2 * SETTING_SHARE * count
         run = (1 - SETTING_SHARE) * 4 / (effective[j] * r)
         if j in hard:
@@ -307,14 +307,14 @@ def _option(
 def _n_coefficients(
     factors: Sequence[Factor], model: Model | None, columns: Sequence[int], settings: int
 ) -> int:
-    """Coefficients, the mean included, that settings of some factors have in the model."""
+    """Coefficients, including the mean, that settings of some factors have in the model."""
     if model is None or not columns:
         return settings
     return min(settings, models.coefficients([factors[j] for j in columns], model))
 
 
 def _chosen(options: list[OrderOption], factors: Sequence[Factor]) -> tuple[OrderOption, str]:
-    """The order for `auto` and why."""
+    """The order for `auto`, and the reason."""
     plain = options[0]
     stays = {f.name for f in factors if f.change in STAYS}
     judged = [
@@ -348,8 +348,8 @@ def _chosen(options: list[OrderOption], factors: Sequence[Factor]) -> tuple[Orde
 
 
 def _dear(option: OrderOption) -> float:
-    """Price by which orders that keep settings are chosen: without passes no block takes up drift of the
-    host, which must be worth a part of the time once more."""
+    """Price of an order that shares settings: without passes no block absorbs drift of the host, so that
+    the saving of time must reach the threshold twice."""
     return option.price / _WORTH if option.order == SPLIT_PLOT_RANDOM else option.price
 
 

@@ -40,14 +40,14 @@ from penstock.plugins import DESIGNS
 from penstock.spec.study import Factor, Study
 from penstock.text import term_text
 
-#: aliases are listed up to this many factors
+#: maximum number of factors in a listed alias
 ALIAS_ORDER = 3
-#: partial aliases that a plan records of each term, at most
+#: maximum number of partial aliases recorded per term
 MOST_PARTIAL = 60
 
 
 def make_plan(study: Study) -> Plan:
-    """The plan of a study. PenstockError if the matrix is not what was asked for (never expected)."""
+    """The plan of a study. PenstockError if the matrix violates the request (never expected)."""
     from penstock.design import model as models
     from penstock.design.power import effective_by_factor, error_df, power_of, pure_df
 
@@ -80,7 +80,7 @@ def make_plan(study: Study) -> Plan:
             numbers.astype(np.int64),
             effective_by_factor(factors, model or "main", numbers),
         )
-    # rows that are repeated are ordered as any others, and are then runs of one treatment
+    # repeated rows are ordered like others, and become runs of one treatment
     of_row = _first_places(levels)
     replicates = study.design.replicates
     base_s = estimate(study, len(levels) * replicates, 0.0)[0]
@@ -146,13 +146,13 @@ def make_plan(study: Study) -> Plan:
 
 
 def _looks_share(study: Study) -> dict[str, Any] | None:
-    """Error level that the looks of a sequential study share; None for a study with a single look."""
+    """Error level shared by the looks of a sequential study; None for a study with a single look."""
     spec = study.design.sequential
     return None if spec is None else {"alpha": spec.alpha, "spending": spec.spending}
 
 
 def _too_much(study: Study, runs: int, seconds: float, why: str) -> list[str]:
-    """Sentences of the plan if it exceeds the budget. BadInput where the study names its kind: only a purpose
+    """Sentences of the plan if it exceeds the budget. BadInput if the study names its kind: only a purpose
     chooses within the budget, by the time of a random order."""
     design = study.design
     sentences = []
@@ -176,8 +176,8 @@ def _too_much(study: Study, runs: int, seconds: float, why: str) -> list[str]:
 
 
 def treatments(study: Study) -> tuple[Numbers, Model | None, list[str]]:
-    """Treatments of a kind by level numbers, verified; the model that they tell (None: all terms), and what
-    they cannot tell. BadInput where there is no such design; PenstockError where a promise is broken."""
+    """Verified treatments as level numbers; the model that they estimate (None: all terms), and its
+    limits. BadInput if the design does not exist; PenstockError if it violates a claim."""
     design = study.design
     kind = DESIGNS.load(design.kind)
     request = design_request(study)
@@ -198,7 +198,7 @@ def treatments(study: Study) -> tuple[Numbers, Model | None, list[str]]:
 
 
 def design_request(study: Study) -> Asked:
-    """The request of a study for its kind of design."""
+    """The study's request for its kind of design."""
     design = study.design
     return Asked(study.factors, design.options, design.seed, design.forbidden)
 
@@ -221,7 +221,7 @@ def _generators(study: Study, names: list[str]) -> list[Generator]:
 
 
 def quick_fraction(factors: int) -> int:
-    """The largest P that keeps resolution IV or more; 0 if none does."""
+    """The largest P with resolution IV or more; 0 if there is none."""
     best = 0
     for added in range(1, factors):
         try:
@@ -252,7 +252,7 @@ def _signed(sign: int, word: int, names: list[str], between: str) -> str:
 
 
 def alias_table(matrix: Matrix, names: list[str], relation: dict[int, int]) -> list[Alias]:
-    """Terms of every contrast of the matrix, the mean first; `relation` are its constant words."""
+    """Terms of every contrast of the matrix, the mean first; `relation`: its constant words."""
     aliases = []
     for group in alias_words(matrix, ALIAS_ORDER):
         (first, _), *others = group
@@ -272,8 +272,8 @@ def alias_table(matrix: Matrix, names: list[str], relation: dict[int, int]) -> l
 def partial_aliases(
     factors: Sequence[Factor], model: Model, numbers: Numbers, most: int = MOST_PARTIAL
 ) -> list[Alias]:
-    """Shares in each term of a model of the terms beyond it, for treatments that are no regular fraction: the
-    largest `most` of each."""
+    """Partial aliases of each model term with terms beyond it, for treatments that are not a regular
+    fraction: the largest `most` of each."""
     aliases = []
     for term, shares in of_treatments(factors, model, numbers).items():
         if not shares:
@@ -301,7 +301,7 @@ def _sum_text(first: int, others: list[tuple[int, int]], longer: int, names: lis
 
 
 def _first_places(levels: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """The treatment of each row, from 0 in the order in which they first occur."""
+    """The treatment of each row, numbered from 0 by first occurrence."""
     _, first, of_row = np.unique(levels, axis=0, return_index=True, return_inverse=True)
     return np.asarray(np.argsort(np.argsort(first))[of_row.reshape(-1)])
 
@@ -312,7 +312,7 @@ def _rows(
     of_row: NDArray[np.int64],
     in_order: Ordered,
 ) -> list[PlannedRun]:
-    """The runs of a matrix of level numbers in their order; `of_row`: the treatment of each of its rows."""
+    """The runs of a matrix of level numbers in their order; `of_row`: the treatment of each row."""
     factors = study.factors
     width = max(2, len(str(int(of_row.max()) + 1)))
     passes = in_order.order in PASSES

@@ -1,4 +1,4 @@
-"""The plan of a study: its runs in their order, and what is known of the design before anything runs."""
+"""The plan of a study: runs in order, and properties of the design before any run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from penstock.spec.study import Factor
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run; `coded` is −1 or +1 for factors of two levels, else the number of the level from 0.
+    """One run; `coded` is −1 or +1 for two-level factors, else the level number from 0.
 
-    Runs of one `whole_plot` (of one `strip`) share a setting of the factors that are hard to change; 0: none
-    is kept.
+    Runs of one `whole_plot` (of one `strip`) share a setting of the factors that are hard to change; 0:
+    not shared.
     """
 
     run_id: str
@@ -31,7 +31,7 @@ class PlannedRun:
     coded: dict[str, int]
     whole_plot: int = 0
     strip: int = 0
-    #: which part of the study it belongs to; from 2 on they were added (`design/stages.py`)
+    #: stage of the study; stages from 2 on are additions (`design/stages.py`)
     stage: int = 1
 
 
@@ -39,7 +39,7 @@ class PlannedRun:
 class Alias:
     """Terms of one contrast column: `term` plus `with_terms`, signs as `+a:b` or `-a:b`.
 
-    A partial alias has its share before it: `+0.33 a:b`; of factors of more levels without a sign.
+    A partial alias has its share as a prefix: `+0.33 a:b`; unsigned for factors of more levels.
     """
 
     term: str
@@ -50,7 +50,7 @@ class Alias:
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs in the order they will be made, with what is known before anything runs."""
+    """Runs in order, with the properties of the design that are computed before any run."""
 
     study_id: str
     rows: list[PlannedRun]
@@ -71,18 +71,18 @@ class Plan:
     power: dict[str, Any]
     cautions: list[str]
     kind: str = "full"
-    #: terms that the runs tell (`penstock.design.kinds.base.Model`); None: all that the treatments have
+    #: terms that the runs estimate (`penstock.design.kinds.base.Model`); None: all terms of the treatments
     model: Model | None = None
-    #: what was chosen for which purpose, why, and what else there was; None where the study said its kind
+    #: the design chosen for a purpose, the reason, and the alternatives; None if the study names its kind
     choice: dict[str, Any] | None = None
-    #: what each order that could be had would take and tell, where changes of factors cost something
+    #: duration and precision of each possible order, if changes of factors have a cost
     orders: list[dict[str, Any]] = field(default_factory=list)
-    #: factors whose settings are kept: in whole plots, in the strips that cross them
+    #: factors with shared settings: in whole plots, in the strips that cross them
     whole_plot_factors: list[str] = field(default_factory=list)
     strip_factors: list[str] = field(default_factory=list)
-    #: of each pass, the terms that are the difference between its blocks, where it is cut into some
+    #: for each pass that is cut into blocks, the terms confounded with its blocks
     between_blocks: list[list[str]] = field(default_factory=list)
-    #: what was added to the plan of the study, stage 2 first (`design.stages.Stage`)
+    #: additions to the plan of the study, stage 2 first (`design.stages.Stage`)
     stages: list[dict[str, Any]] = field(default_factory=list)
     #: `alpha` and `spending` of a sequential study, whose looks share alpha
     sequential: dict[str, Any] | None = None
@@ -94,7 +94,7 @@ class Plan:
 
     @property
     def tested_terms(self) -> int:
-        """Number of terms that the analysis judges together."""
+        """Number of terms that the analysis tests together."""
         from penstock.design.model import terms
 
         if self.model is not None:
@@ -107,7 +107,7 @@ class Plan:
 
     @property
     def power_together(self) -> dict[str, Any]:
-        """Power if all terms are tested together, as the report does."""
+        """Power if all terms are tested together, as in the report."""
         from penstock.design.power import power_together
 
         return power_together(self.power, self.tested_terms)
@@ -124,17 +124,17 @@ class Plan:
         return value
 
     def with_runs(self, rows: Sequence[PlannedRun]) -> Plan:
-        """The same plan with other rows."""
+        """A copy of the plan with other rows."""
         return Plan(**{**self.__dict__, "rows": list(rows)})
 
 
 def treatments_of(plan: Plan) -> list[dict[str, str]]:
-    """The levels of each treatment of a plan, once."""
+    """The levels of each treatment of a plan, without repetition."""
     return list({row.treatment_id: row.levels for row in plan.rows}.values())
 
 
 def plan_from_json(value: dict[str, Any]) -> Plan:
-    """The plan that `to_json` wrote; BadInput if the value is none."""
+    """Inverse of `to_json`; BadInput for an invalid value."""
     try:
         values = {k: v for k, v in value.items() if k in Plan.__dataclass_fields__}
         values["rows"] = [PlannedRun(**row) for row in value["rows"]]

@@ -15,30 +15,30 @@ from penstock.design.kinds.base import Model, Numbers
 from penstock.design.model import matrix, terms
 from penstock.spec.study import Factor
 
-#: level of a test, of one term by itself
+#: level of the test of a single term
 LEVEL = 0.05
-#: how near a detectable difference is found, relative
+#: relative tolerance of a detectable difference
 _NEAR = 1e-10
 
 
 def error_df(runs: int, replicates: int, *, passes: bool, coefficients: int | None = None) -> int:
-    """Degrees of freedom that the analysis has for the error of `runs` treatments made `replicates` times.
+    """Degrees of freedom of the error of `runs` treatments with `replicates` runs each.
 
-    `passes`: complete passes are blocks of the model, each but the first costs one. `coefficients` of the
-    model, the mean included; as many as treatments without (a full design or a regular fraction).
+    `passes`: complete passes are blocks of the model, each but the first costs one. `coefficients`: those
+    of the model, including the mean; default: the number of treatments (full design or regular fraction).
     """
     blocks = replicates - 1 if passes else 0
     return max(0, runs * replicates - blocks - (coefficients or runs))
 
 
 def pure_df(treatments: Sequence[Any], blocks: Sequence[Any]) -> int:
-    """Degrees of freedom of repeated runs within blocks, from the treatment and the block of each run: runs
-    less the rank of treatments and blocks together."""
+    """Degrees of freedom of repeated runs within blocks, from the treatment and the block of each run:
+    runs minus the rank of treatments and blocks together."""
     of = np.unique(np.asarray(treatments), return_inverse=True)[1]
     block = np.unique(np.asarray(blocks), return_inverse=True)[1]
     kinds, several = int(of.max()) + 1, int(block.max()) + 1
     links = np.unique(np.column_stack([of, block]), axis=0)
-    part = np.arange(kinds + several)  # connected parts of the graph of treatments and blocks
+    part = np.arange(kinds + several)  # connected components of the graph of treatments and blocks
     while True:
         low = np.minimum(part[links[:, 0]], part[kinds + links[:, 1]])
         after = part.copy()
@@ -50,20 +50,20 @@ def pure_df(treatments: Sequence[Any], blocks: Sequence[Any]) -> int:
 
 
 def detection_probability(shift: float, df: int, level: float = LEVEL) -> float:
-    """Probability that an estimate is called significant whose truth is `shift` standard errors, of `df`
-    degrees of freedom, from 0."""
+    """Probability that an estimate with `df` degrees of freedom is significant if the true value is
+    `shift` standard errors from 0."""
     limit = float(stdtrit(df, 1 - level / 2))
     probability = float(1 - nctdtr(df, shift, limit) + nctdtr(df, shift, -limit))
     if math.isfinite(probability):
         return probability
-    # SciPy's non-central t has no value far out: the same as a mean over the estimate of the spread
+    # SciPy's non-central t has no value far out: average over the distribution of the standard error instead
     spread = np.sqrt(chdtri(df, 1 - (np.arange(4096) + 0.5) / 4096) / df)
     beyond = ndtr(shift - limit * spread) + ndtr(-limit * spread - shift)
     return float(beyond.mean())
 
 
 def smallest(df: int, goal: float = 0.8, level: float = LEVEL) -> float:
-    """The smallest truth, in standard errors of `df` degrees of freedom, that is found with probability
+    """The smallest true value, in standard errors of `df` degrees of freedom, detected with probability
     `goal`."""
     below, above = 0.0, 2.0
     while detection_probability(above, df, level) < goal:
@@ -85,11 +85,11 @@ def power(
     effective: float | None = None,
     df: int | None = None,
 ) -> float:
-    """Probability to call a difference of level means `delta` (in standard deviations) significant.
+    """Probability that a difference of level means `delta` (in standard deviations) is significant.
 
-    `runs` is the number of treatments N, `effective` how many of a two-level design tell as much
-    (`effective_runs`); N itself without. Non-central t, λ = δ√(Nr)/2, with the degrees of freedom `df` that
-    the analysis has (`error_df`); N(r−1), those of complete randomisation, without.
+    `runs` is the number of treatments N, `effective` the size of an equally precise two-level design
+    (`effective_runs`; default N). Non-central t, λ = δ√(Nr)/2, with `df` degrees of freedom (`error_df`);
+    default N(r−1), those of complete randomisation.
     """
     shift = delta * math.sqrt((effective or runs) * replicates) / 2
     return detection_probability(shift, _df(runs, replicates, df), level)
@@ -103,14 +103,14 @@ def _df(runs: int, replicates: int, df: int | None) -> int:
 
 
 def beyond(df: float, goal: float = 0.8, level: float = LEVEL) -> float:
-    """Number of standard errors that an estimate's true value must be from 0 to be detected with probability
-    `goal`, if the standard error has `df` degrees of freedom."""
+    """Distance of a true value from 0, in standard errors of `df` degrees of freedom, at which it is
+    detected with probability `goal`."""
     limit = float(stdtrit(df, 1 - level / 2))
     low, high = 0.0, 1e4
     while high - low > _NEAR * high:
         middle = (low + high) / 2
         probability = float(1 - nctdtr(df, middle, limit))
-        # far out SciPy has no value: found for sure
+        # SciPy has no value far out, where detection is certain
         if math.isfinite(probability) and probability < goal:
             low = middle
         else:
@@ -126,8 +126,8 @@ def detectable(
     effective: float | None = None,
     df: int | None = None,
 ) -> float:
-    """Smallest difference of level means, in standard deviations, found with probability `goal`; `df` and
-    `effective` as in `power`."""
+    """Smallest difference of level means, in standard deviations, detected with probability `goal`; `df`
+    and `effective` as in `power`."""
     errors = smallest(_df(runs, replicates, df), goal, level)
     return errors * 2 / math.sqrt((effective or runs) * replicates)
 
@@ -140,8 +140,8 @@ def replicates_for(
     most: int = 1000,
     freedom: Callable[[int], int] | None = None,
 ) -> int | None:
-    """The fewest replicates (2 or more) that find `delta` standard deviations with probability `goal`; None
-    if `most` are too few. `freedom`: the degrees of freedom of so many replicates; N(r−1) without."""
+    """The fewest replicates (2 or more) that detect `delta` standard deviations with probability `goal`;
+    None if `most` are too few. `freedom`: degrees of freedom by number of replicates; default N(r−1)."""
 
     def detected(replicates: int) -> float:
         df = None if freedom is None else freedom(replicates)
@@ -160,16 +160,15 @@ def replicates_for(
 
 
 def effective_runs(factors: Sequence[Factor], model: Model, numbers: Numbers) -> float:
-    """N of the two-level design that tells differences of level means as well as these rows tell their
-    worst."""
+    """N of the two-level design that is as precise as these rows for their least precise factor."""
     return min(effective_by_factor(factors, model, numbers))
 
 
 def effective_by_factor(factors: Sequence[Factor], model: Model, numbers: Numbers) -> list[float]:
-    """For each factor N of the two-level design that tells its level means as well as these rows do.
+    """For each factor, N of the two-level design that estimates its level means as precisely as these rows.
 
-    By least squares of the model, one replicate: the variance of the difference of two levels is 4/N σ² in an
-    orthogonal two-level design; of more levels the pair that is told worst counts.
+    By least squares of the model, one replicate: the variance of the difference of two levels is 4/N σ² in
+    an orthogonal two-level design; for more levels the least precise pair counts.
     """
     return effective_by_columns(factors, model, numbers, matrix(factors, model, numbers))
 
@@ -177,7 +176,7 @@ def effective_by_factor(factors: Sequence[Factor], model: Model, numbers: Number
 def effective_by_columns(
     factors: Sequence[Factor], model: Model, numbers: Numbers, columns: Values
 ) -> list[float]:
-    """`effective_by_factor` from columns that begin with those of the model, one row for each run."""
+    """`effective_by_factor` from columns that begin with the model's, one row for each run."""
     covariance = np.linalg.pinv(columns.T @ columns)
     effective: list[float] = []
     at = 1
@@ -196,7 +195,7 @@ def effective_by_columns(
 def half_width(
     runs: int, replicates: int, confidence: float = 0.95, df: int | None = None
 ) -> float:
-    """Half the interval of a coefficient q, in standard deviations; `df` as in `power`."""
+    """Half-width of the interval of a coefficient q, in standard deviations; `df` as in `power`."""
     freedom = runs * (replicates - 1) if df is None else df
     return float(stdtrit(freedom, (1 + confidence) / 2)) / math.sqrt(runs * replicates)
 
@@ -218,8 +217,8 @@ def power_of(
 ) -> dict[str, Any]:
     """Power of a plan: differences in σ and, with the assumed `noise`, in percent of the mean.
 
-    `df`: the degrees of freedom of the analysis (`error_df`), `full_df` those of the full design of a
-    `fraction`; N(r−1) without.
+    `df`: degrees of freedom of the analysis (`error_df`), `full_df` those of the full design of a
+    `fraction`; default N(r−1).
     """
     freedom = runs * (replicates - 1) if df is None else df
     if freedom < 1:
@@ -239,7 +238,7 @@ def power_of(
 
 def power_at(error: float, df: int, noise: float) -> dict[str, Any]:
     """Power of a plan in which a difference of level means has the standard error `error` [standard
-    deviations of a run] of `df` degrees of freedom."""
+    deviations of a run] with `df` degrees of freedom."""
     small, large = (smallest(df, goal) * error for goal in (0.8, 0.9))
     return {
         "degrees_of_freedom": df,
@@ -253,10 +252,10 @@ def power_at(error: float, df: int, noise: float) -> dict[str, Any]:
 
 
 def power_together(power: Mapping[str, Any], tests: int, goal: float = 0.8) -> dict[str, Any]:
-    """Power if all `tests` terms of the analysis are judged together (Holm).
+    """Power if all `tests` terms of the analysis are tested together (Holm).
 
-    The smallest difference of level means, in standard deviations and in percent of the mean, that is found
-    with probability `goal` where it is the only effect; where others are found as well, less will do.
+    The smallest difference of level means, in standard deviations and in percent of the mean, detected
+    with probability `goal` if it is the only effect; if others are significant, a smaller one suffices.
     """
     df = int(power.get("degrees_of_freedom") or 0)
     if df < 1 or tests < 1:
@@ -280,14 +279,14 @@ def power_by_simulation(
     studies: int = 4000,
     seed: int = 1,
 ) -> tuple[float, float, float]:
-    """Power for a difference `delta` of the two levels of a factor where runs share whole plots.
+    """Simulated power for a difference `delta` of the two levels of a factor if runs share whole plots.
 
-    `numbers`: runs × factors of level numbers, all of two levels; `whole_plots`: the whole plot of each run,
-    all of as many runs. Errors of runs have standard deviation 1, those of whole plots `whole_plot_sigma`;
-    the main effects are fitted. A factor that is constant within whole plots is tested against whole plots
-    (means of each), another within them. Result: power and its 95 % interval (Wilson). ValueError where a
-    factor of whole plots has no degrees of freedom left. Montgomery,
-    Design and Analysis of Experiments, 8th ed. 2013, section 14.4.
+    `numbers`: runs × factors of level numbers, all of two levels; `whole_plots`: the whole plot of each
+    run, all of equal size. Errors of runs have standard deviation 1, those of whole plots
+    `whole_plot_sigma`; the main effects are fitted. A factor that is constant within whole plots is tested
+    against whole plots (means of each), another within them. Result: power and its 95 % interval (Wilson).
+    ValueError if a factor of whole plots has no degrees of freedom left. Montgomery, Design and Analysis
+    of Experiments, 8th ed. 2013, section 14.4.
     """
     x = 2.0 * np.asarray(numbers, dtype=np.float64) - 1.0
     plots = np.unique(np.asarray(whole_plots), return_inverse=True)[1]

@@ -1,8 +1,8 @@
-"""Choice of a design for a purpose: the candidates, the cost and limits of each, and the one that is taken.
+"""Choice of a design for a purpose: candidates, their costs and limits, and the selection.
 
 Purposes: *screen* (which factors matter, few runs), *estimate* (main effects and interactions of two),
-*optimise* (the best setting, with curvature where factors are quantitative), *compare* (all treatments with
-each other). The full design is taken where it is the cheapest that serves, and the plan says so.
+*optimise* (the best setting, with curvature for quantitative factors), *compare* (all treatments with each
+other). If the full design is the cheapest suitable one, it is chosen and the plan has the reason.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from penstock.errors import BadInput
 from penstock.spec.study import Study
 from penstock.text import tenths
 
-#: power that `detect` asks for
+#: power for `detect`
 GOAL = 0.8
-#: replicates where nothing says how many: the fewest that have pure error
+#: default number of replicates: the fewest with pure error
 REPLICATES = 2
 
-#: purposes where the study says none, the first that a design serves
+#: purposes to try if the study has none; the first with a suitable design is used
 UNSAID = ("estimate", "screen")
 
 SERVES = {
@@ -33,9 +33,9 @@ SERVES = {
 
 
 def chosen(study: Study, *, kind: bool, replicates: int | None) -> Study:
-    """The study with its design decided. `kind`: it says its kind; `replicates`: as it says them.
+    """The study with its design decided. `kind`: the study names its kind; `replicates`: its own number.
 
-    BadInput where no design that serves the purpose is within the budget.
+    BadInput if no suitable design is within the budget.
     """
     design = study.design
     if design.detect is not None and design.noise <= 0:
@@ -78,7 +78,7 @@ def chosen(study: Study, *, kind: bool, replicates: int | None) -> Study:
 
 
 def _unserved(study: Study, purpose: str, replicates: int | None) -> str:
-    """Message if no design of these factors serves a purpose: one of fewer levels that does."""
+    """Message if no design of these factors suits a purpose: suggests fewer levels if that helps."""
     count = math.prod(len(f.levels) for f in study.factors)
     ends = [
         f.model_copy(update={"levels": (f.levels[0], f.levels[-1])}) if len(f.levels) > 2 else f
@@ -98,12 +98,12 @@ def _unserved(study: Study, purpose: str, replicates: int | None) -> str:
 
 
 def _with_replicates(study: Study) -> Study:
-    """As many replicates as `detect` needs for the kind that the study says."""
+    """The study's kind with the number of replicates that `detect` requires."""
     from penstock.design.plan import make_plan
     from penstock.design.power import replicates_for
 
     design = study.design
-    # the budget is held against what is needed
+    # the budget is compared with the required runs
     free = design.model_copy(update={"budget_runs": None, "budget_s": None})
     plan = make_plan(study.model_copy(update={"design": free}))
     one = Candidate(
@@ -163,7 +163,7 @@ def _costed(study: Study, one: Candidate, replicates: int | None) -> dict[str, A
 
 
 def _seconds(study: Study, one: Candidate, replicates: int) -> float:
-    """As the plan of this design would estimate it; changes of factors as in a random order."""
+    """Duration as in the plan of this design [s]; changes of factors as in a random order."""
     from penstock.design.estimate import drawn_changes_s, run_seconds
 
     return one.treatments * replicates * (run_seconds(study) + drawn_changes_s(study))

@@ -1,9 +1,9 @@
-"""Error level of each look at a study that looks at its runs several times.
+"""Error level of each look of a sequential study.
 
-`spent(t)` is the part of alpha that has been spent when the share t of all designed rows has been run (Lan &
-DeMets, Biometrika 70, 1983). The look at hand may spend what was not spent before. Holm's procedure over
-the terms of a look, at the level of that look, keeps the chance of any false term at this look at most
-there; by Bonferroni's inequality that of any at any look is at most alpha, whatever looks have in common.
+`spent(t)` is the alpha spent when the share t of all designed rows has been run (Lan & DeMets, Biometrika
+70, 1983). The current look may spend the remainder. Holm's procedure over the terms of a look, at that
+look's level, bounds its familywise error rate; by Bonferroni's inequality the rate over all looks is at
+most alpha, whatever their dependence.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from scipy.special import ndtr, ndtri
 if TYPE_CHECKING:
     from penstock.design.planned import Plan
 
-#: rows to which nested fractions grow, at most
+#: maximum number of rows of nested fractions
 MOST_ROWS = 64
 
 
 def spent(alpha: float, share: float, rule: str = "pocock") -> float:
-    """Alpha spent when `share` (0 to 1) of the rows are run: `pocock` spends much early, `obrien-fleming`
-    next to nothing before the end. ValueError for another rule."""
+    """Alpha spent after `share` (0 to 1) of the rows: `pocock` spends much early, `obrien-fleming` next to
+    nothing before the end. ValueError for another rule."""
     share = min(1.0, max(0.0, share))
     if share == 0:
         return 0.0
@@ -34,7 +34,7 @@ def spent(alpha: float, share: float, rule: str = "pocock") -> float:
 
 
 def looks(factors: int, rows: int) -> list[int]:
-    """Rows at each look: those of the first fraction, doubled up to the full design or `MOST_ROWS`."""
+    """Rows at each look: the first fraction, doubled up to the full design or `MOST_ROWS`."""
     most = max(rows, min(1 << factors, MOST_ROWS))
     rows_at = [rows]
     while rows_at[-1] * 2 <= most:
@@ -43,16 +43,16 @@ def looks(factors: int, rows: int) -> list[int]:
 
 
 def level(alpha: float, at: list[int], look: int, rule: str = "pocock") -> float:
-    """The error level that the look number `look` (from 0) of the looks `at` (rows) may spend."""
+    """Error level of look number `look` (from 0) of the looks `at` (rows)."""
     before = spent(alpha, at[look - 1] / at[-1], rule) if look else 0.0
     return spent(alpha, at[look] / at[-1], rule) - before
 
 
 def analysis_level(plan: Plan, usual: float = 0.05) -> float:
-    """The chance of any false effect that an analysis of all designed runs of a plan may take.
+    """Familywise error level of an analysis of all designed runs of a plan.
 
-    That is `usual`; of a sequential study what the look at these runs may spend, so that the looks before it
-    and the analysis together take no more than alpha. Treatments that are no look of the plan share the rest.
+    `usual`, or in a sequential study the level of the look at these runs, so that all looks and the
+    analysis together spend at most alpha. Treatments that are not a look of the plan share the remainder.
     """
     spec = plan.sequential
     if spec is None or not plan.two_level:

@@ -14,24 +14,24 @@ from penstock.spec import describe
 from penstock.spec.study import Level, Study
 from penstock.text import COLUMNS, at_speed, tenths, term_text
 
-#: what the models of `penstock.design.kinds.base` estimate
+#: estimated terms of each model of `penstock.design.kinds.base`
 MODEL_TEXTS = {
     "main": "main effects",
     "squares": "main effects, and squares apart from them",
     "pairs": "main effects and products of two",
     "quadratic": "main effects, curvature and products of two",
 }
-#: factor and level → time scale of the disks that it says
+#: factor and level → time scale of its disks
 Scales = Callable[[str, str], float]
 
 
 def plan_text(plan: Plan, study: Study, scales: Scales = lambda _factor, _level: 1.0) -> str:
-    """The planned runs, for a terminal; levels with the speed of their disks, as `scales` has it."""
+    """The planned runs for a terminal; levels with the speed of their disks according to `scales`."""
     return "\n".join(line.rstrip() for line in _lines(plan, study, scales))
 
 
 def paragraph(text: str) -> str:
-    """Text in lines as wide as a plan's; no name or path is broken."""
+    """Text wrapped to a plan's width, without breaking names or paths."""
     return textwrap.fill(text, COLUMNS, break_long_words=False, break_on_hyphens=False)
 
 
@@ -72,7 +72,7 @@ def _lines(plan: Plan, study: Study, scales: Scales) -> Iterator[str]:
         yield from _wrapped(sentence, "- ")
 
 
-#: what an action is, where no command of the study's says more
+#: description of an action for which the study has no command
 _OWN = {
     "redeploy": "the place is taken down and put up anew",
     "reformat": "the data is made anew in fresh directories",
@@ -84,7 +84,7 @@ _OWN = {
 def sequence_text(
     steps: Sequence[Step], study: Study, levels: Mapping[str, Mapping[str, str]]
 ) -> str:
-    """The steps of each run, in order: actions where factors change, the study's commands, the run."""
+    """Steps of each run in order: actions for changed factors, the study's commands, the run."""
     work = study.workload
     lines = ["Actions, where a factor that needs them changes"]
     for action, own in _OWN.items():
@@ -169,7 +169,7 @@ def _factors(plan: Plan, scales: Scales) -> Iterator[str]:
 
 
 def _text(level: Level) -> str:
-    """The text of a level in templates; of a mapping or list its JSON."""
+    """Text of a level in templates; JSON for a mapping or list."""
     parts = isinstance(level.value, dict | list)
     return json.dumps(level.value).replace('"', "") if parts else str(level.value)
 
@@ -211,7 +211,7 @@ def _product(word: str) -> str:
 
 
 def _orders(plan: Plan) -> Iterator[str]:
-    """Duration of each order, and the differences of level means that it would detect."""
+    """Duration of each order, and its detectable differences of level means."""
     yield "Orders: time, and the smallest difference found with 80 % probability [standard deviations]"
     names = [f.name for f in plan.factors]
     rows = []
@@ -280,7 +280,7 @@ def _runs(plan: Plan, scales: Scales) -> Iterator[str]:
 def table(
     head: Sequence[str], rows: Sequence[Sequence[str]], width: int = COLUMNS
 ) -> Iterator[str]:
-    """Lines of a table of text, columns shortened until it fits `width`."""
+    """Lines of a text table, columns shortened to fit `width`."""
     widths = [max(len(r[i]) for r in [head, *rows]) for i in range(len(head))]
     while sum(widths) + 2 * len(widths) > width and max(widths) > 4:
         widths[widths.index(max(widths))] -= 1

@@ -1,8 +1,8 @@
-"""A plan that goes on: stages of runs that are added to the runs of a study.
+"""Stages: runs added to the plan of a study.
 
-A stage says its treatments one by one, so that a resumed study finds the same runs however they were chosen.
-Runs of earlier stages keep name, place and order. A stage is a block of the model, or several where its
-replicates are passes of their own.
+A stage lists its treatments, so that a resumed study has the same runs regardless of how they were chosen.
+Runs of earlier stages keep their names, places and order. A stage is a block of the model, or several if
+its replicates are separate passes.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from penstock.design.power import effective_by_columns, error_df, power_at, powe
 from penstock.errors import BadInput
 from penstock.spec.study import Study
 
-#: stages whose runs are chosen beforehand, hence enter the analysis of effects
+#: stages whose runs are chosen in advance, and thus enter the analysis of effects
 DESIGNED = ("augment", "replicates")
 PURPOSES = (*DESIGNED, "optimise", "confirm")
-#: stages of a study, and runs that one adds, at most
+#: maximum numbers of stages of a study, and of runs per stage
 MOST_STAGES = 64
 MOST_RUNS = 20_000
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Runs added to a plan: `treatments` (levels by factor) each `replicates` times.
+    """Runs added to a plan: `treatments` (levels by factor) with `replicates` runs each.
 
-    `purpose` is one of `PURPOSES`, `kind` what was asked for (as `--augment` takes it), `why` a sentence,
-    `reasons` one for each treatment where they were chosen one by one.
+    `purpose` is one of `PURPOSES`, `kind` the argument of `--augment`, `why` a sentence, `reasons` one for
+    each treatment if they were chosen individually.
     """
 
     purpose: str
@@ -64,9 +64,9 @@ class Stage:
     reasons: tuple[str, ...] = ()
     #: alpha that a sequential study spent on the look before this stage
     spent: float = 0.0
-    #: why the screening of a sequential study ended before this stage: the rule and what it saw
+    #: reason for the end of a sequential study's screening before this stage: the rule and its values
     ended: str = ""
-    #: interactions that a stage of factors of more levels was made to tell, and that the analysis then has
+    #: interactions that a stage of multi-level factors separates, and that the analysis then includes
     rivals: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Stage:
 
 
 def stage_from_json(value: Any) -> Stage:
-    """The stage that `to_json` wrote. BadInput if it is none."""
+    """Inverse of `to_json`. BadInput for an invalid value."""
     try:
         stage = Stage(**value)
         rows = tuple({str(k): str(v) for k, v in row.items()} for row in stage.treatments)
@@ -89,12 +89,12 @@ def stage_from_json(value: Any) -> Stage:
 
 
 def bare(stage: dict[str, Any]) -> dict[str, Any]:
-    """A stage of a plan without what the plan says of it."""
+    """The stage without the plan's annotations."""
     return {k: v for k, v in stage.items() if k != "confounded"}
 
 
 def stage_of(step: Step, plan: Plan, why: str, *, again: bool = False) -> Stage:
-    """The stage that takes a step; `again`: with the treatments so far among it."""
+    """The stage that runs a step; `again`: including the existing treatments."""
     rows = step.rows
     purpose, replicates = "augment", plan.replicates
     if step.kind.startswith("replicates"):
@@ -111,7 +111,7 @@ def stage_of(step: Step, plan: Plan, why: str, *, again: bool = False) -> Stage:
 
 
 def levels_of(plan: Plan, coded: Sequence[int] | Matrix) -> dict[str, str]:
-    """The names of levels of a treatment in −1 and +1 (level numbers where a factor has more than two)."""
+    """Level names of a treatment in −1 and +1 (level numbers for factors of more than two levels)."""
     return {
         f.name: f.levels[(int(c) + 1) // 2 if len(f.levels) == 2 else int(c)].name
         for f, c in zip(plan.factors, coded, strict=True)
@@ -119,7 +119,7 @@ def levels_of(plan: Plan, coded: Sequence[int] | Matrix) -> dict[str, str]:
 
 
 def with_stages(plan: Plan, study: Study, stages: Sequence[Stage]) -> Plan:
-    """The plan of a study with what was added to it. BadInput for a stage that does not fit."""
+    """The plan of a study with its additions. BadInput for a stage that does not fit."""
     from penstock.design.estimate import changed_s, estimate
 
     if not stages:
@@ -219,9 +219,9 @@ def _rows(
 def _placed(
     plan: Plan, treatments: Sequence[dict[str, str]], stage: Stage, number: int, study: Study
 ) -> list[Place]:
-    """The runs of a stage in the order of the plan; settings are kept as in the stages before.
+    """Runs of a stage in the plan's kind of order; settings are shared as in earlier stages.
 
-    A confirmation is made in passes whatever the order is: each pair is a block.
+    A confirmation always runs in passes: each pair is a block.
     """
     confirm = stage.purpose == "confirm"
     if plan.order in RESTRICTED:
@@ -230,7 +230,7 @@ def _placed(
             [[v.name for v in f.levels].index(one[f.name]) for f in plan.factors]
             for one in treatments
         ]
-        seed = (study.design.seed + (number << 40)) % (1 << 64)  # draws of its own
+        seed = (study.design.seed + (number << 40)) % (1 << 64)  # independent random stream
         return places(
             np.array(levels), stage.replicates, seed,
             SPLIT_PLOT if confirm and plan.order == SPLIT_PLOT_RANDOM else plan.order,
@@ -249,13 +249,13 @@ def _placed(
 
 
 def _shuffled(study: Study, again: int, number: int, count: int) -> NDArray[np.int64]:
-    """Places of one pass of a stage in random order, of all its runs where `again` is 0."""
+    """Random order of one pass of a stage, or of all its runs if `again` is 0."""
     key = [study.design.seed & 0xFFFFFFFF, study.design.seed >> 32, again, number]
     return np.random.Generator(np.random.PCG64(key)).permutation(count)
 
 
 def _may_be_run(study: Study, stage: Stage) -> None:
-    """BadInput where a treatment of a stage is one that the study forbids."""
+    """Raise BadInput if the study forbids a treatment of a stage."""
     for levels in stage.treatments:
         for combination in study.design.forbidden:
             if all(levels.get(name) in names for name, names in combination.items()):
@@ -283,8 +283,8 @@ def _coded(plan: Plan, levels: dict[str, str]) -> dict[str, int]:
 def _with_levels(
     plan: Plan, study: Study, matrix: Matrix, labels: Sequence[int], *, grown: bool
 ) -> Plan:
-    """The plan with the estimates of all designed rows of factors of more than two levels; `grown`:
-    treatments were added."""
+    """The plan with the estimates of all designed rows of multi-level factors; `grown`: treatments were
+    added."""
     model = estimable_model(plan.factors, plan.model, matrix, labels) if grown else plan.model
     combined = replace(plan, model=model)
     power = power_of_stages(combined, study.design.noise)
@@ -314,11 +314,11 @@ def separated(plan: Plan, numbers: Numbers, model: Collection[str]) -> list[Name
 
 
 def power_of_stages(plan: Plan, noise: float, fraction: int = 0) -> dict[str, Any]:
-    """Power of all designed runs together: every one counts, each block costs a degree of freedom."""
+    """Power of all designed runs together; each block costs a degree of freedom."""
     included = {1, *(n for n, s in enumerate(plan.stages, start=2) if s["purpose"] in DESIGNED)}
     rows = [r for r in plan.rows if r.stage in included]
     blocks = [r.block for r in rows]
-    if plan.whole_plot_factors:  # what the first stage found is found with more settings as well
+    if plan.whole_plot_factors:  # more settings detect at least the effects of the first stage
         return plan.power
     if not plan.two_level:
         names = [f.name for f in plan.factors]
@@ -349,7 +349,7 @@ def _with_estimates(plan: Plan, study: Study, matrix: Matrix) -> Plan:
     relation = constant_words(matrix)
     regular = is_regular(matrix, relation)
     fraction = len(relation).bit_length() - 1
-    if not regular:  # at least so much of a full design
+    if not regular:  # lower bound: a fraction of this size of a full design
         fraction = max(0, len(names) - (len(matrix).bit_length() - 1))
     grade = min((w.bit_count() for w in relation if w), default=None)
     if fraction and grade is None:

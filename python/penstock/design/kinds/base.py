@@ -1,14 +1,14 @@
-"""Request for a design of some kind, and what the kind claims of its treatments.
+"""Request for a design of some kind, and the kind's claims about its treatments.
 
 A kind is a module or object with
 
-- `WHAT`: a line that describes it;
-- `OPTIONS`: the keys that a study may give it, with their meaning;
+- `WHAT`: a one-line description;
+- `OPTIONS`: its keys in a study file, with descriptions;
 - `CANNOT`: sentences on the limits of its conclusions, for the plan;
-- `fault(request)`: what is expected instead, empty where such a design can be made;
+- `fault(request)`: the missing requirement, empty if the design exists;
 - `treatments(request)`: the design, treatments × factors of level numbers 0, 1, …, distinct rows unless it
   claims `repeated`;
-- `claim(request)`: properties of the rows, which `penstock.design.claims` verifies from the rows themselves.
+- `claim(request)`: properties of the rows, which `penstock.design.claims` verifies from the rows.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from penstock.spec.study import Factor
 
 Numbers = NDArray[np.int64]
-#: which terms are in the model: main effects; lines and squares of quantitative factors, apart; main effects
-#: and products of two; all of these
+#: terms of the model: main effects; linear and quadratic contrasts of quantitative factors as separate terms;
+#: main effects and products of two; all of these
 Model = Literal["main", "squares", "pairs", "quadratic"]
-#: those that a study may ask for, and that rows without one are given
+#: models that a study may request; rows without one get the largest that they estimate
 MODELS: tuple[Model, ...] = ("main", "pairs", "quadratic")
 
 
@@ -49,8 +49,8 @@ class Kind(Protocol):
 class Asked:
     """A request for a design: factors, options of the kind, random seed and forbidden combinations.
 
-    `forbidden`: combinations, each factor → level names; a treatment that has one of the names of every
-    factor named is not run.
+    `forbidden`: combinations, each factor → level names; a treatment that matches every factor of a
+    combination is not run.
     """
 
     factors: tuple[Factor, ...]
@@ -74,11 +74,11 @@ class Asked:
         return math.prod(self.levels)
 
     def values(self, place: int) -> list[float] | None:
-        """The numbers of a quantitative factor's levels, None of a qualitative one."""
+        """Numeric values of a quantitative factor's levels, None for a qualitative one."""
         return numeric(self.factors[place])
 
     def allowed(self, rows: Any) -> NDArray[np.bool_]:
-        """Flags of the treatments (… × factors of level numbers) that may be run."""
+        """Mask of the treatments (… × factors of level numbers) that may be run."""
         rows = np.asarray(rows)
         good: NDArray[np.bool_] = np.ones(rows.shape[:-1], dtype=bool)
         for combination in self._forbidden_levels:
@@ -90,7 +90,7 @@ class Asked:
 
     @cached_property
     def _forbidden_levels(self) -> list[list[tuple[int, NDArray[np.bool_]]]]:
-        """Forbidden combinations, each as pairs of a factor's place and a flag for each of its levels."""
+        """Forbidden combinations, each as pairs of a factor's index and a mask of its levels."""
         return [
             [
                 (place, np.array([v.name in levels[factor.name] for v in factor.levels]))
@@ -101,7 +101,7 @@ class Asked:
         ]
 
     def whole(self, key: str, default: int) -> int:
-        """An option that is an integer."""
+        """Value of an integer option."""
         return int(self.options.get(key, default))
 
 
@@ -109,10 +109,10 @@ class Asked:
 class Claim:
     """Claims about the rows: `strength` 1, levels of each factor equally often; 2, pairs of levels as well.
 
-    `model`: the largest model of which every coefficient has an estimate, None for no promise; `clear`:
+    `model`: the largest model of which every coefficient has an estimate, None for no claim; `clear`:
     linear main effects are orthogonal to all products of two and to squares, those of three levels to each
-    other as well; `runs`: number of rows, if that is known; `near`: every level occurs as often as any other
-    or once more; `repeated`: rows may occur several times.
+    other as well; `runs`: number of rows, if fixed; `near`: counts of a factor's levels differ by at most
+    one; `repeated`: rows may occur several times.
     """
 
     model: Model | None = "main"
@@ -124,27 +124,27 @@ class Claim:
 
 
 def numeric(factor: Factor) -> list[float] | None:
-    """The numbers of a quantitative factor's levels; None where one is a text, also one of digits, or where
-    they are not finite and different."""
+    """Numeric values of a quantitative factor's levels; None if any level is a string (even of digits), or
+    if they are not finite and distinct."""
     numbers = [float(v.value) for v in factor.levels if isinstance(v.value, int | float)]
     good = len(numbers) == len(factor.levels) and all(map(math.isfinite, numbers))
     return numbers if good and len(set(numbers)) == len(numbers) else None
 
 
 def no_pydoe() -> str:
-    """Fault of kinds whose matrices are pydoe's, where it is not installed."""
+    """Fault of kinds whose matrices come from pydoe, if it is not installed."""
     return "" if find_spec("pydoe") else "pydoe, which `pip install 'penstock[design]'` brings"
 
 
 def no_forbidden(request: Asked) -> str:
-    """Fault of kinds whose columns are orthogonal only as they are."""
+    """Fault of kinds that lose orthogonality if a combination is left out."""
     if request.forbidden:
         return "no forbidden combinations, or kind: d-optimal, which leaves them out"
     return ""
 
 
 def whole_number(request: Asked, key: str, least: int, most: int) -> str:
-    """Fault of an option that is no whole number of that range."""
+    """Fault of an option that is not an integer in the range."""
     value = request.options.get(key)
     good = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
     if key in request.options and not good:

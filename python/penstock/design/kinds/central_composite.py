@@ -1,7 +1,7 @@
-"""Central composite designs with their axial points on the faces: corners, middles of faces, centre.
+"""Face-centred central composite designs: corners, face centres, centre.
 
-Box & Wilson (Journal of the Royal Statistical Society B 13, 1951). Corners are the full design or, of five
-factors and more, the smallest regular fraction of resolution V, so that products of two are told apart.
+Box & Wilson (Journal of the Royal Statistical Society B 13, 1951). Corners are the full design or, for
+five or more factors, the smallest regular fraction of resolution V, so that products of two are separable.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RESOLUTION = 5
 
 
 def fault(request: Asked) -> str:
-    """Three equally spaced numbers for each of a few factors."""
+    """Fault unless there are a few factors of three equally spaced numbers each."""
     if not 2 <= len(request.factors) <= _MOST:
         return f"2 to {_MOST} factors"
     for factor in request.factors:
@@ -51,7 +51,7 @@ def treatments(request: Asked) -> Numbers:
 
 
 def claim(request: Asked) -> Claim:
-    """Every coefficient of second order has an estimate."""
+    """Claim an estimate of every second-order coefficient."""
     return Claim(model="quadratic", clear=True, runs=len(treatments(request)), repeated=True)
 
 

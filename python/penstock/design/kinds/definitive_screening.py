@@ -1,9 +1,9 @@
-"""Definitive screening designs: linear effects clear of all second order, squares estimated.
+"""Definitive screening designs: linear effects clear of all second-order terms, squares estimated.
 
-Jones and Nachtsheim (Journal of Quality Technology 43, 2011; with two-level factors 45, 2013); matrices
-by pydoe. Lines and squares are terms of their own, so that lines hold nothing else. The two steps of their
-analysis (Technometrics 59, 2017), an error that is free of second order and a search for products of two, are
-not made.
+Jones and Nachtsheim (Journal of Quality Technology 43, 2011; with two-level factors 45, 2013); matrices by
+pydoe. Linear and quadratic contrasts are separate terms, so that linear effects are unbiased. The two
+steps of their analysis (Technometrics 59, 2017), an error estimate free of second-order terms and a search
+for products of two, are not implemented.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CANNOT = (
 
 
 def fault(request: Asked) -> str:
-    """Three numeric levels in ascending or descending order, or two levels."""
+    """Fault unless levels are two, or three numbers in ascending or descending order."""
     three = [f for f in request.factors if len(f.levels) != 2]
     for factor in three:
         values = numeric(factor)
@@ -47,7 +47,7 @@ def treatments(request: Asked) -> Numbers:
 
 
 def claim(request: Asked) -> Claim:
-    """Linear effects clear of second order."""
+    """Claim linear effects clear of second-order terms."""
     return Claim(model="squares", clear=True)
 
 

@@ -12,12 +12,12 @@ from penstock.design.kinds.base import Asked, Claim, Numbers
 WHAT = "Every combination of levels; forbidden ones are left out."
 OPTIONS: dict[str, str] = {}
 CANNOT: tuple[str, ...] = ()
-#: treatments at most
+#: maximum number of treatments
 MOST = 1 << 16
 
 
 def fault(request: Asked) -> str:
-    """Too many treatments."""
+    """Fault if there are too many treatments."""
     return f"at most {MOST} treatments" if request.combinations > MOST else ""
 
 
@@ -33,7 +33,7 @@ def treatments(request: Asked) -> Numbers:
 
 
 def claim(request: Asked) -> Claim:
-    """Orthogonal where nothing is left out."""
+    """Claim orthogonality if no combination is left out."""
     if not request.forbidden:
         return Claim(strength=2, runs=request.combinations)
     return Claim(model=models.largest_model(request.factors, treatments(request)) or "main")

@@ -1,6 +1,6 @@
-"""Latin hypercubes over the levels: every level of every factor as often as any other or once more.
+"""Latin hypercubes over the levels: counts of a factor's levels differ by at most one.
 
-McKay, Beckman and Conover (Technometrics 21, 1979); points by pydoe, the most distant of some draws.
+McKay, Beckman and Conover (Technometrics 21, 1979); points by pydoe, by maximin distance of several draws.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ OPTIONS = {"runs": "how many treatments"}
 CANNOT = (
     "Space-filling points: effects are correlated with each other, by how much the plan says.",
 )
-#: draws until all rows differ and tell main effects apart
+#: maximum number of draws until all rows differ and separate main effects
 _DRAWS = 50
 
 
 def fault(request: Asked) -> str:
-    """So many distinct points, which tell main effects apart."""
+    """Fault unless N distinct points separate the main effects."""
     return (
         no_pydoe()
         or runs_fault(request)
@@ -41,7 +41,7 @@ def fault(request: Asked) -> str:
 
 
 def runs_fault(request: Asked) -> str:
-    """Fault of the number of runs, which must be said."""
+    """Fault of the number of runs, which is required."""
     least = models.coefficients(request.factors, "main")
     most = min(request.combinations, 100_000)
     if "runs" not in request.options:
@@ -50,7 +50,7 @@ def runs_fault(request: Asked) -> str:
 
 
 def treatments(request: Asked) -> Numbers:
-    """The first draw whose rows differ and tell main effects apart, level numbers by rank; BadInput where
+    """The first draw of distinct rows that separate main effects, as level numbers by rank; BadInput if
     there is none."""
     from pydoe import lhs
 
@@ -72,7 +72,7 @@ def treatments(request: Asked) -> Numbers:
 
 
 def draw_fault(draw: Callable[[Asked], Numbers], request: Asked) -> str:
-    """Fault of points that do not tell main effects apart, or are not so many."""
+    """Fault of points that are too few or do not separate main effects."""
     try:
         draw(request)
     except BadInput as error:
@@ -81,14 +81,14 @@ def draw_fault(draw: Callable[[Asked], Numbers], request: Asked) -> str:
 
 
 def too_few(runs: int) -> BadInput:
-    """Points that do not tell main effects apart."""
+    """Error for points that do not separate main effects."""
     return BadInput(
         f"found {runs} points that do not separate the main effects; expected more runs, or kind: d-optimal"
     )
 
 
 def claim(request: Asked) -> Claim:
-    """Levels nearly as often, the largest model that the points tell apart."""
+    """Claim nearly equal counts of levels, and the largest model that the points estimate."""
     model = models.largest_model(request.factors, treatments(request))
     return Claim(model=model or "main", near=True, runs=request.whole("runs", 0))
 

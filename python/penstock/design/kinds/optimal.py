@@ -1,8 +1,8 @@
-"""D- and I-optimal treatments for a model, by exchange of single levels.
+"""D- and I-optimal treatments for a model, by coordinate exchange.
 
 Coordinate exchange (Meyer and Nachtsheim, Technometrics 37, 1995) from several random starts: D-optimal
-designs make the determinant of X'X largest, I-optimal ones the mean variance of predictions over all allowed
-combinations smallest. Forbidden combinations are never entered, kept treatments never left.
+designs maximise the determinant of X'X, I-optimal ones minimise the mean prediction variance over all
+allowed combinations. Forbidden combinations never enter, fixed treatments never leave.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ OPTIONS = {
     "model": "main, pairs or quadratic: what must have an estimate; main",
     "keep": "treatments that were made already, each a mapping of factor to level, or a CSV file",
 }
-#: random starts, fewer where runs x levels are many, and passes of exchanges of each
+#: random starts (fewer for large runs × levels, limited by _ROOM), and exchange passes per start
 _STARTS, _ROOM, _PASSES = 8, 8_000, 20
-#: treatments and coefficients at most
+#: maximum numbers of treatments and coefficients
 MOST_RUNS, MOST_COEFFICIENTS = 400, 150
-#: combinations over which variance is averaged: all, or a sample of so many
+#: combinations over which variance is averaged: all, or a sample of this size
 _REGION = 4096
 _BETTER = 1 + 1e-9
-#: designs that this process computed, by request: a study is read, planned and shown with the same
+#: computed designs by request: one study is read, planned and shown in the same process
 _CACHE: dict[tuple[str, str], Numbers] = {}
 _MOST_CACHED = 64
 
 
 @dataclass(frozen=True)
 class Optimal:
-    """A kind of design by its criterion."""
+    """A kind of design, by its criterion."""
 
     criterion: Literal["D", "I"]
 
@@ -51,12 +51,12 @@ class Optimal:
 
     @property
     def WHAT(self) -> str:  # noqa: N802 - as a module has it
-        """A line that says what it is."""
+        """One-line description."""
         aim = "estimates" if self.criterion == "D" else "predictions"
         return f"As many runs as wanted for any levels, with the best {aim} of a model."
 
     def fault(self, request: Asked) -> str:
-        """A model, enough runs, rows to keep that are treatments."""
+        """Fault of the model, the number of runs, or the fixed rows."""
         model = request.options.get("model", "main")
         if model not in MODELS:
             return f"model: {', '.join(MODELS)}"
@@ -82,7 +82,7 @@ class Optimal:
         return whole_number(request, "runs", max(least, len(keep)), most)
 
     def treatments(self, request: Asked) -> Numbers:
-        """The best of several starts; BadInput where too few combinations are allowed."""
+        """The best of several starts; BadInput if too few combinations are allowed."""
         key = (self.criterion, repr(request))
         if key not in _CACHE:
             if len(_CACHE) >= _MOST_CACHED:
@@ -120,7 +120,7 @@ class Optimal:
         return best[1]
 
     def claim(self, request: Asked) -> Claim:
-        """Every coefficient of the model has an estimate."""
+        """Claim an estimate of every coefficient of the model."""
         runs = request.options.get("runs")
         return Claim(model=request.options.get("model", "main"), runs=runs)
 
@@ -141,7 +141,7 @@ I = Optimal("I")  # noqa: E741 - the criterion's name
 
 
 def possible(request: Asked) -> int:
-    """Allowed combinations; all where they are too many to count."""
+    """Number of allowed combinations; of all combinations if they are too many to count."""
     if request.combinations > full.MOST:
         return request.combinations
     return len(full.treatments(request))
@@ -163,7 +163,7 @@ def _allowed_sample(request: Asked, count: int, random: np.random.Generator) -> 
 
 
 def _start(request: Asked, fixed: Numbers, runs: int, random: np.random.Generator) -> Numbers:
-    """Kept rows and random distinct allowed ones."""
+    """Fixed rows and random distinct allowed ones."""
     if request.combinations <= 1 << 16:
         pool = full.treatments(request)
     else:
@@ -226,7 +226,7 @@ def _exchange(
 def _gains(rest: Values, candidates: Values, moments: Values | None) -> Any:
     """Criterion, up to a constant, with each candidate added to the other rows, whose (X'X)^-1 is `rest`.
 
-    By the matrix determinant lemma and the formula of Sherman and Morrison.
+    By the matrix determinant lemma and the Sherman-Morrison formula.
     """
     along = candidates @ rest
     leverage = np.einsum("ij,ij->i", along, candidates)

@@ -20,7 +20,7 @@ CANNOT = (
 
 
 def fault(request: Asked) -> str:
-    """An array must have a column for every factor and tell rows apart."""
+    """Fault unless an array has a column for every factor and distinct rows."""
     if missing := no_pydoe():
         return missing
     named = request.options.get("array")
@@ -40,7 +40,7 @@ def treatments(request: Asked) -> Numbers:
 
 
 def claim(request: Asked) -> Claim:
-    """Strength 2."""
+    """Claim strength 2."""
     return Claim(strength=2)
 
 
@@ -56,7 +56,7 @@ def _fitting(request: Asked) -> Numbers | None:
 
 
 def _chosen(array: Numbers, levels: list[int]) -> Numbers | None:
-    """Columns with these numbers of levels; None if there are too few or a row stands there twice."""
+    """Columns with these numbers of levels; None if there are too few or rows are repeated."""
     free: dict[int, list[int]] = {}
     for j, column in enumerate(array.T):
         free.setdefault(int(column.max()) + 1, []).append(j)
@@ -78,7 +78,7 @@ def _names() -> tuple[str, ...]:
 
 @cache
 def _arrays(name: str) -> tuple[Numbers, ...]:
-    """Level numbers from 0: the array, and with its column of six levels as one of two and one of three."""
+    """Level numbers from 0: the array, and a variant with the six-level column split into two."""
     from pydoe import get_orthogonal_array
 
     array: Numbers = np.asarray(get_orthogonal_array(name)).astype(np.int64)

@@ -20,7 +20,7 @@ SIZES = (4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48)
 
 
 def fault(request: Asked) -> str:
-    """Two levels each, room for all factors, distinct rows."""
+    """Fault unless factors have two levels, all fit, and rows are distinct."""
     if any(n != 2 for n in request.levels):
         return "two levels for every factor, or kind: orthogonal-array"
     runs = request.options.get("runs", 12)
@@ -33,12 +33,12 @@ def fault(request: Asked) -> str:
 
 
 def treatments(request: Asked) -> Numbers:
-    """N rows; the last is all first levels."""
+    """N rows; the last has the first level of every factor."""
     return _columns(request)
 
 
 def claim(request: Asked) -> Claim:
-    """An orthogonal array of strength 2."""
+    """Claim an orthogonal array of strength 2."""
     return Claim(strength=2, runs=_runs(request))
 
 
@@ -86,7 +86,7 @@ def hadamard(order: int) -> Numbers:
 
 
 def _first_column(matrix: Numbers) -> Numbers:
-    """Rows turned so that the first column is +1."""
+    """Rows with signs changed so that the first column is +1."""
     turned: Numbers = matrix * matrix[:, :1]
     return turned
 

@@ -1,4 +1,4 @@
-"""Scrambled Sobol points over the levels; forbidden combinations and repeated ones are passed over.
+"""Scrambled Sobol points over the levels, skipping forbidden and repeated combinations.
 
 Sobol (USSR Computational Mathematics 7, 1967), scrambled after Owen (1995); points by pydoe.
 """
@@ -17,17 +17,17 @@ OPTIONS = {"runs": "how many treatments"}
 CANNOT = (
     "Space-filling points: effects are correlated with each other, by how much the plan says.",
 )
-#: points drawn at most
+#: maximum number of points drawn
 _MOST = 1 << 20
 
 
 def fault(request: Asked) -> str:
-    """So many distinct points, which tell main effects apart."""
+    """Fault unless N distinct points separate the main effects."""
     return no_pydoe() or runs_fault(request) or draw_fault(treatments, request)
 
 
 def treatments(request: Asked) -> Numbers:
-    """The first distinct, allowed points of the sequence; BadInput where there are not so many."""
+    """The first distinct, allowed points of the sequence; BadInput if there are too few."""
     from pydoe import sobol_sequence
 
     runs, factors = request.whole("runs", 0), len(request.factors)
@@ -57,6 +57,6 @@ def treatments(request: Asked) -> Numbers:
 
 
 def claim(request: Asked) -> Claim:
-    """The largest model that the points tell apart."""
+    """Claim the largest model that the points estimate."""
     model = models.largest_model(request.factors, treatments(request))
     return Claim(model=model or "main", runs=request.whole("runs", 0))

@@ -1,4 +1,4 @@
-"""Own treatments, row by row."""
+"""Treatments listed in the study, row by row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST = 1 << 16
 
 
 def fault(request: Asked) -> str:
-    """Rows of known levels, none forbidden, which tell main effects apart; rows may be repeated."""
+    """Fault unless levels exist, no row is forbidden, and main effects are separable; rows may repeat."""
     declared = request.options.get("rows")
     if not isinstance(declared, list) or not declared or len(declared) > MOST:
         return f"rows: 1 to {MOST} treatments, or file: a CSV file with a column for every factor"
@@ -43,12 +43,12 @@ def fault(request: Asked) -> str:
 
 
 def treatments(request: Asked) -> Numbers:
-    """The rows as they stand."""
+    """The rows as listed."""
     return numbers_of(request, request.options["rows"])
 
 
 def claim(request: Asked) -> Claim:
-    """The largest model that the rows tell apart."""
+    """Claim the largest model that the rows estimate."""
     rows = treatments(request)
     return Claim(model=models.largest_model(request.factors, rows) or "main", repeated=True)
 
