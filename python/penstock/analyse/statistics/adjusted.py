@@ -1,4 +1,4 @@
-"""p-values of several tests that are judged together; in the order of the tests."""
+"""Adjusted p-values of several tests, in the order of the tests."""
 
 from __future__ import annotations
 

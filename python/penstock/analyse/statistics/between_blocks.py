@@ -1,4 +1,4 @@
-"""Effects that are the difference between blocks, which are named so and not reported as lost."""
+"""Effects confounded with blocks, reported as such and not as lost."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from penstock.analyse.statistics.fit import NOT_ESTIMABLE
 from penstock.analyse.statistics.terms import Numbers, Values
 from penstock.design.planned import Plan
 
-#: method of a term that is the difference between blocks of every pass
+#: method of a term confounded with the blocks of every pass
 CONFOUNDED_WITH_BLOCKS = "confounded with blocks"
 
 
 def named_between_blocks(table: pd.DataFrame, plan: Plan, y: Values) -> pd.DataFrame:
-    """The effects table of a plan whose passes are cut into blocks: terms without an estimate that the plan
-    gives to the blocks say so; where no other is missing, the rest have shares of the variation of `y`."""
+    """The effects table of a plan with blocks within passes: marks terms confounded with blocks; if no
+    other term lacks an estimate, the rest have shares of the variation of `y`."""
     missing = table["method"].eq(NOT_ESTIMABLE)
     block = np.array([row.block for row in plan.rows])
     lost = table.loc[missing, "term"]

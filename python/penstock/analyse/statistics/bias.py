@@ -1,7 +1,7 @@
-"""Bounds on the bias of degraded runs, as statistics use them.
+"""Bounds on the bias of degraded runs, for statistics.
 
 The undisturbed value of a degraded run lies between `RESPONSE:low` and `RESPONSE:high` of the table `runs`
-(`fidelity/validity.py`). Where one of them is null there is no bound: that response does not use the run.
+(`fidelity/validity.py`). If one of them is null there is no bound, and the response does not use the run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Values = NDArray[np.floating[Any]]
 
 
 def used(runs: pd.DataFrame, response: str) -> pd.Series[bool]:
-    """The runs that are used for a response: with a finite value, valid or with a bound."""
+    """The runs used for a response: with a finite value, valid or with a bound."""
     good = np.isfinite(_numbers(runs, response))
     if "valid" in runs.columns:
         good &= runs["valid"].eq(True).to_numpy()
@@ -29,7 +29,7 @@ def used(runs: pd.DataFrame, response: str) -> pd.Series[bool]:
 
 
 def ends(runs: pd.DataFrame, response: str) -> tuple[Values, Values] | None:
-    """Between what the undisturbed values of runs lie; None where no run is degraded."""
+    """Lower and upper ends of the undisturbed values of runs; None if no run is degraded."""
     names = [f"{response}:{end}" for end in ENDS]
     if not set(names) <= set(runs.columns):
         return None
@@ -40,13 +40,13 @@ def ends(runs: pd.DataFrame, response: str) -> tuple[Values, Values] | None:
 
 
 def reach(weights: Values, below: Values, above: Values) -> tuple[Values, Values]:
-    """By how much weighted sums of runs (sums × runs) may be too high, and too low: the worst corrections."""
+    """Maximum over- and underestimate of weighted sums of runs (sums × runs) by the worst corrections."""
     up, down = np.maximum(weights, 0.0), np.maximum(-weights, 0.0)
     return up @ below + down @ above, up @ above + down @ below
 
 
 def valid_only(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs without degraded ones, for statistics that have no place for a bound."""
+    """The runs without degraded ones, for statistics that cannot use a bound."""
     if "validity" not in runs.columns:
         return runs
     return runs[~runs["validity"].eq("degraded")]

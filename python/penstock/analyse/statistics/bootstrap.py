@@ -1,9 +1,9 @@
 """Intervals of effects that do not assume equal spread: the wild bootstrap.
 
-Each residual keeps its run and size and gets a sign at random; the statistic is the estimate over its
-heteroscedasticity-consistent standard error (HC3), so that the interval is a bootstrap-t. It stands beside
-the usual one and never takes its place. (Wu, Annals of Statistics 14, 1986; Davidson & Flachaire, Journal of
-Econometrics 146, 2008.)
+Each residual stays with its run and gets a random sign; the statistic is the estimate over its
+heteroscedasticity-consistent standard error (HC3), so that the interval is a bootstrap-t. It is reported
+in addition to the usual one and never replaces it. (Wu, Annals of Statistics 14, 1986; Davidson &
+Flachaire, Journal of Econometrics 146, 2008.)
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.analyse.statistics.residuals import leverages
 from penstock.analyse.statistics.terms import Values
 from penstock.errors import PenstockError
 
-#: signs drawn, and products of runs, columns and draws at most
+#: number of bootstrap draws, and maximum product of runs, columns and draws
 _DRAWS = 1999
 _MOST = 4e9
 _BLOCK = 200
@@ -27,10 +27,10 @@ METHOD = "wild bootstrap"
 
 
 def wild(fit: Fit, response: str, confidence: float = 0.95, seed: int = 1) -> pd.DataFrame:
-    """The terms of one coefficient with their bootstrap-t intervals; columns in `COLUMNS`. `p_together` is of
-    all of them together: by the largest statistic of each draw, step by step (Westfall & Young 1993).
+    """The terms of one coefficient with their bootstrap-t intervals; columns in `COLUMNS`. `p_together` is
+    adjusted for all of them: by the largest statistic of each draw, stepwise (Westfall & Young 1993).
 
-    PenstockError where settings were kept over several runs, a run has no freedom, or the draws would take
+    PenstockError if settings are shared over several runs, a run has leverage 1, or the draws would take
     too long.
     """
     if fit.groups or fit.used is None:
@@ -61,7 +61,7 @@ def wild(fit: Fit, response: str, confidence: float = 0.95, seed: int = 1) -> pd
         raise PenstockError("the runs do not vary")
     drawn = np.random.default_rng(seed)
     beyond = np.empty((_DRAWS, len(at)))
-    scaled_residuals = fit.residuals / free  # as HC3 takes them
+    scaled_residuals = fit.residuals / free  # residuals of HC3
     for start in range(0, _DRAWS, _BLOCK):
         count = min(_BLOCK, _DRAWS - start)
         noise = scaled_residuals * drawn.choice([-1.0, 1.0], size=(count, len(scaled_residuals)))
@@ -90,7 +90,7 @@ def wild(fit: Fit, response: str, confidence: float = 0.95, seed: int = 1) -> pd
 
 
 def _stepwise(drawn: Values, seen: Values) -> Values:
-    """Adjusted p-values of the statistics `seen`, by those of each draw (draws × terms)."""
+    """Adjusted p-values of the statistics `seen`, from those of each draw (draws × terms)."""
     adjusted, largest = np.empty(len(seen)), 0.0
     order = np.argsort(-seen, kind="stable")
     for step, i in enumerate(order):
@@ -101,5 +101,5 @@ def _stepwise(drawn: Values, seen: Values) -> Values:
 
 
 def _hc3(solve: Values, residuals: Values, free: Values) -> Values:
-    """Standard errors of coefficients; `residuals` of one fit or of several, a row each."""
+    """Standard errors of coefficients; `residuals` of one fit, or of several, one row each."""
     return np.asarray(np.sqrt((residuals / free) ** 2 @ (solve**2).T))

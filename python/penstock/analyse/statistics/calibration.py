@@ -1,4 +1,4 @@
-"""Stored pairs of a prediction and the measurement that followed, which calibrate later intervals."""
+"""Stored pairs of a prediction and the subsequent measurement, for the calibration of intervals."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SCHEMA = "penstock/calibration/1"
 
 @dataclass(frozen=True)
 class Pair:
-    """One prediction of a makespan beside its measurement, both in seconds.
+    """One prediction of a makespan and its measurement, both in seconds.
 
-    `low` and `high` are the simulated interval's ends, None where it was not kept; `model` is what
-    predicted (`queue`, `station`, `blackbox`).
+    `low` and `high` are the simulated interval's ends, None if not stored; `model` is the predictor
+    (`queue`, `station`, `blackbox`).
     """
 
     workload: str
@@ -41,7 +41,7 @@ class Pair:
 
     @property
     def residual(self) -> float:
-        """Measured over predicted, less 1."""
+        """Measured over predicted, minus 1."""
         return self.measured / self.predicted - 1
 
 
@@ -51,7 +51,7 @@ def default_store() -> Path:
 
 
 def read_pairs(path: Path, *, missing_ok: bool = False) -> list[Pair]:
-    """The pairs of a JSON or Parquet file; BadInput where it is none, or a number is not above 0."""
+    """The pairs of a JSON or Parquet file; BadInput for another file, or a number not above 0."""
     if not path.exists() and missing_ok:
         return []
     if not path.is_file():
@@ -61,7 +61,7 @@ def read_pairs(path: Path, *, missing_ok: bool = False) -> list[Pair]:
 
 
 def pairs_for(calibration: Path | None, platform: str, *, missing_ok: bool = False) -> list[Pair]:
-    """Pairs of the file asked for, or those of this platform in the user's own store; of queue networks."""
+    """Pairs of the given file, or those of this platform in the user's own store; of queue networks."""
     if calibration is not None:
         return [p for p in read_pairs(calibration, missing_ok=missing_ok) if p.model == "queue"]
     stored = read_pairs(default_store(), missing_ok=True)
@@ -69,7 +69,7 @@ def pairs_for(calibration: Path | None, platform: str, *, missing_ok: bool = Fal
 
 
 def predictions_of(pairs: Sequence[Pair]) -> int:
-    """Number of predictions behind the pairs: repetitions of one prediction err together."""
+    """Number of predictions in the pairs: repetitions of one prediction share their error."""
     return len({(p.workload, p.platform, p.predicted) for p in pairs})
 
 
@@ -86,7 +86,7 @@ def add_pairs(path: Path, pairs: Iterable[Pair]) -> int:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Keeps others who add to a store of the folder waiting; nothing is left behind."""
+    """Exclusive lock on the folder of a store; no lock file remains."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -108,7 +108,7 @@ def _replace(path: Path, document: dict[str, Any]) -> None:
 
 
 def calibrated(interval: Interval, predicted: float, pairs: Sequence[Pair]) -> Interval:
-    """The interval after calibration on these pairs; as it is if there are none."""
+    """The interval calibrated on these pairs; unchanged if there are none."""
     if not pairs:
         return interval
     scores, around = conformal_scores(

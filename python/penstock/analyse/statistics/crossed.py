@@ -1,8 +1,8 @@
-"""Least squares where runs share settings in two directions, as the rows and columns of a strip-plot.
+"""Least squares for runs that share settings in two directions, as the rows and columns of a strip-plot.
 
-Variances come from the mean squares of the strata: that of settings is on average the variance of a run and
-as many times that of a setting as it has runs. Coefficients are those of generalised least squares, the
-degrees of freedom of each prediction are Satterthwaite's (Biometrics Bulletin 2, 1946).
+Variances come from the mean squares of the strata: the expected mean square of settings is the variance of
+a run plus that of a setting times its number of runs. Coefficients are those of generalised least squares,
+the degrees of freedom of each prediction are Satterthwaite's (Biometrics Bulletin 2, 1946).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from penstock.analyse.statistics.strata import RUN, Stratum, equal_sizes
 from penstock.analyse.statistics.terms import Numbers, Values
 from penstock.errors import PenstockError
 
-#: runs of which the whole covariance is worked with, at most
+#: maximum number of runs, for the full covariance matrix
 _MOST_RUNS = 4000
 
 
 @dataclass(frozen=True)
 class Crossed:
-    """Coefficients and covariance; of each stratum the derivative of the covariance by its mean square, that
-    mean square, and its degrees of freedom; the variance of a single run."""
+    """Coefficients and covariance; for each stratum the derivative of the covariance by its mean square,
+    that mean square, and its degrees of freedom; the variance of a single run."""
 
     coefficients: Values
     covariance: Values
@@ -43,9 +43,9 @@ class Crossed:
 def crossed(
     y: Values, x: Values, groups: Mapping[str, Numbers], errors: Mapping[str, Stratum]
 ) -> Crossed:
-    """The fit of y = Xb + settings of each group + e, for groups that cross and have as many runs each.
+    """The fit of y = Xb + settings of each group + e, for crossed groups of equal size.
 
-    PenstockError where the runs are not as they were planned, or leave a stratum no degrees of freedom.
+    PenstockError if the runs differ from the plan, or leave a stratum no degrees of freedom.
     """
     names = list(groups)
     if not all(equal_sizes(group) for group in groups.values()):

@@ -1,6 +1,6 @@
-"""The designed part of a study that went on: its stages whose treatments were chosen beforehand.
+"""The designed part of a staged study: stages whose treatments were chosen in advance.
 
-Runs that were chosen by what others gave, and the confirmation of a choice, are left out.
+Runs chosen by earlier results, and the confirmation of a choice, are left out.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from penstock.design.stages import DESIGNED
 
 
 def designed_stages(plan: Plan) -> set[int]:
-    """The numbers of the stages whose treatments were chosen beforehand."""
+    """Numbers of the stages whose treatments were chosen in advance."""
     added = {n for n, s in enumerate(plan.stages, start=2) if s["purpose"] in DESIGNED}
     return {1} | added
 
 
 def designed_part(runs: pd.DataFrame, plan: Plan) -> tuple[pd.DataFrame, Plan]:
-    """The runs and the rows of the designed stages, with `replicate` as the block that each was made in."""
+    """The runs and the rows of the designed stages, with each run's block as `replicate`."""
     part = designed_plan(plan)
     block = {r.run_id: r.block for r in part.rows}
     data = runs[runs["run_id"].isin(list(block))].copy()
@@ -29,7 +29,7 @@ def designed_part(runs: pd.DataFrame, plan: Plan) -> tuple[pd.DataFrame, Plan]:
 
 
 def designed_plan(plan: Plan) -> Plan:
-    """The plan of the designed stages alone, each block a pass."""
+    """The plan of the designed stages only, with each block as a pass."""
     included = designed_stages(plan)
     rows = [r for r in plan.rows if r.stage in included]
     several = len({r.block for r in rows}) > 1

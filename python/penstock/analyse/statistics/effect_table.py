@@ -59,7 +59,7 @@ _UNTOLD = "not estimable from the runs that are valid"
 #: method of a term whose stratum has no degrees of freedom
 NO_ERROR = "no error estimate"
 REML = "REML"
-#: sums of squares of type II are worked out for up to so many terms of data out of balance
+#: maximum number of terms for type II sums of squares of unbalanced data
 _MOST_TYPE_2 = 130
 
 
@@ -70,12 +70,12 @@ def effects_of(
     scale: str = LINEAR,
     parts: Mapping[str, Sequence[float]] | None = None,
 ) -> pd.DataFrame:
-    """`effects` of a fit; `parts` of terms of several columns as `_parts` gives them."""
+    """`effects` of a fit; `parts`: contrasts of terms of several columns, as from `_parts`."""
     rows = [_row(fit, i, confidence) for i in range(len(fit.design.terms))]
     for row in rows:
         if row["df"] > 1 and row["term"] in (parts or {}):
             row["parts"] = (parts or {})[row["term"]]
-            if fit.bounds is not None:  # of a contrast of length 1 (Cauchy and Schwarz)
+            if fit.bounds is not None:  # for a contrast of length 1 (Cauchy-Schwarz)
                 far = float(np.linalg.norm(np.maximum(*fit.bounds)))
                 row["bias"] = 2 * far / math.sqrt(len(fit.y))
     for name, error in fit.errors.items():
@@ -97,11 +97,11 @@ def effects_of(
 
 
 def judge_together(rows: list[dict[str, Any]]) -> None:
-    """Adds the p-values of the terms, all of them together, where they have one of their own."""
+    """Add the p-values adjusted for all tested terms."""
     tested = [row for row in rows if "p_value" in row]
     raw = [float(row["p_value"]) for row in tested]
     if all(row.get("method") == LENTH for row in tested):
-        # effects that are judged against each other: by Lenth's simultaneous margin
+        # effects tested against each other: by Lenth's simultaneous margin
         jointly = [together(p, len(tested)) for p in raw]
     else:
         jointly = holm(raw)
@@ -110,9 +110,9 @@ def judge_together(rows: list[dict[str, Any]]) -> None:
 
 
 def share_variation(rows: list[dict[str, Any]], y: Values) -> None:
-    """Adds the per cent of the sum of all parts, which is the variation of `y` where they are orthogonal.
+    """Add each part's percentage of the sum of all parts: the variation of `y` if they are orthogonal.
 
-    Parts of unbalanced runs overlap, so that they come to more or less than the variation.
+    Parts of unbalanced runs overlap, so that their sum may exceed or fall below the variation.
     """
     total = float(np.nansum([row["sum_of_squares"] for row in rows])) if np.ptp(y) > 0 else 0.0
     for row in rows:
@@ -120,7 +120,7 @@ def share_variation(rows: list[dict[str, Any]], y: Values) -> None:
 
 
 def table_of(rows: list[dict[str, Any]], response: str, n: int, scale: str) -> pd.DataFrame:
-    """The effects table of rows on a scale, of `n` runs; on that of logarithms with ratios."""
+    """The effects table of rows on a scale, of `n` runs; on the logarithmic scale with ratios."""
     constants: dict[str, Any] = {"response": response, "n": n, "scale": scale, "level": LEVEL}
     columns: dict[str, Any] = {}
     for column in COLUMNS:
@@ -139,7 +139,7 @@ def table_of(rows: list[dict[str, Any]], response: str, n: int, scale: str) -> p
 
 
 _TEXTS = ("response", "term", "aliases", "method", "stratum", "correlations", "scale")
-#: what is there where a row says nothing
+#: defaults of missing values
 _UNSAID = {"aliases": "", "correlations": "", "method": "least squares"}
 
 
@@ -178,7 +178,7 @@ def _row(fit: Fit, i: int, confidence: float) -> dict[str, Any]:
 
 
 def _least_f(fit: Fit, i: int, q: Values, covariance: Values) -> float:
-    """The least F of a term that any correction of degraded runs leaves: by the triangle inequality in the
+    """The smallest F of a term under any correction of degraded runs: by the triangle inequality in the
     norm of the test, exact for a term of one coefficient."""
     assert fit.bounds is not None
     if len(q) == 1:
@@ -193,7 +193,7 @@ def _least_f(fit: Fit, i: int, q: Values, covariance: Values) -> float:
 
 
 def widened(row: Mapping[str, Any], bias: tuple[Values, Values] | None) -> dict[str, Any]:
-    """The ends of a coefficient and its effect with what the bias of degraded runs adds to them."""
+    """Bounds of a coefficient and its effect, widened by the bias of degraded runs."""
     if bias is None:
         return {}
     below, above = (float(side[0]) for side in bias)
@@ -207,7 +207,7 @@ def widened(row: Mapping[str, Any], bias: tuple[Values, Values] | None) -> dict[
 
 @lru_cache(maxsize=64)
 def _student(confidence: float, df: float) -> float:
-    """Half width of a two-sided interval in standard errors."""
+    """Half-width of a two-sided interval in standard errors."""
     return float(stats.t.ppf((1 + confidence) / 2, df))
 
 
@@ -231,7 +231,7 @@ def _block_row(fit: Fit) -> dict[str, Any]:
     where = fit.blocks
     width = where.stop - where.start
     ss = sum_of_squares(fit, where)
-    # blocks hold whole settings
+    # blocks contain complete settings
     name = next(iter(fit.errors))
     error = fit.errors[name]
     row: dict[str, Any] = {
@@ -263,7 +263,7 @@ def _error_row(fit: Fit, name: str) -> dict[str, Any]:
 
 
 def _variance(fit: Fit, name: str) -> float:
-    """Variance that a stratum adds to a run, not below 0."""
+    """Variance component of a stratum, at least 0."""
     run = fit.errors[RUN].mean_square
     if fit.mixed is not None:
         return fit.mixed.run_variance if name == RUN else fit.mixed.setting_variance
@@ -274,9 +274,9 @@ def _variance(fit: Fit, name: str) -> float:
 
 
 def _types(rows: list[dict[str, Any]], fit: Fit) -> None:
-    """Sums of squares of type I (terms in their order) and II (adjusted for all that do not contain it).
+    """Sums of squares of type I (terms in order) and II (adjusted for all terms that do not contain it).
 
-    Only where every term has an estimate; of balanced data all types are one.
+    Only if every term has an estimate; for balanced data the types are equal.
     """
     if not fit.complete:
         return
@@ -322,7 +322,7 @@ def _explained(gram: Values, product: Values, columns: list[int]) -> float:
 
 
 def _correlations(rows: list[dict[str, Any]], fit: Fit) -> None:
-    """The three largest correlations of each estimate with others, if lost runs made them dependent."""
+    """The three largest correlations of each estimate with others, if lost runs caused any."""
     single = [i for i, t in enumerate(fit.design.terms) if t.width == 1 and not fit.without[i]]
     at = [fit.where[i].start for i in single]
     cov = fit.covariance[np.ix_(at, at)]
@@ -365,8 +365,8 @@ def lenth(effect_values: Sequence[float], confidence: float = 0.95) -> Lenth:
 
 
 def _lenth(rows: list[dict[str, Any]], confidence: float) -> None:
-    """Intervals of Lenth's margin, where there is no pure error; a term of several contrasts is judged by the
-    largest of them, given how many they are (Šidák)."""
+    """Intervals of Lenth's margin for terms without pure error; a term of several contrasts is tested by
+    the largest of them, adjusted for their number (Šidák)."""
     usable = [r for r in rows if "effect" in r]
     wide = [r for r in rows if "parts" in r]
     sizes = [*(r["effect"] for r in usable), *(size for r in wide for size in r["parts"])]
@@ -377,13 +377,13 @@ def _lenth(rows: list[dict[str, Any]], confidence: float) -> None:
     measure = lenth(sizes, confidence)
 
     def chance(size: float) -> float:
-        """The p-value of a contrast of that size."""
+        """The p-value of a contrast of this size."""
         if measure.pse > 0:
             return float(2 * stats.t.sf(abs(size) / measure.pse, len(sizes) / 3))
         return 0.0 if size else 1.0
 
     for row in wide:
-        # by the largest of its contrasts
+        # test by the largest of its contrasts
         largest = max(max(map(abs, row["parts"])) - row.get("bias", 0.0), 0.0)
         row |= {"method": LENTH, "p_value": together(chance(largest), len(row["parts"]))}
     for row in usable:

@@ -1,13 +1,12 @@
 """Effects and interactions of a designed experiment: estimates, intervals, allocation of variation.
 
 Model: y = q0 + Σ q_w x_w + e with x_w the product of the coded (−1, +1) columns of the factors in w. The
-coefficient is q, the effect 2q: mean at the second level minus mean at the first. Where each replicate was a
-complete shuffled pass, the pass is a block of the model and takes its degrees of freedom. Where a setting was
-kept over several runs, each term is judged by the error of its own stratum (`strata.py`): which terms these
-are follows from the order that was executed. Balanced data give
-the textbook estimates (Jain 1991, chapters 17-19); otherwise each term is adjusted for all others (type III;
-types I and II stand beside). Where a term has no estimate no term has a share of the variation, because
-shares would not add up.
+coefficient is q, the effect 2q: mean at the second level minus mean at the first. If each replicate was a
+complete shuffled pass, the pass is a block of the model and takes its degrees of freedom. If a setting was
+shared by several runs, each term is tested by the error of its own stratum (`strata.py`), which depends on
+the executed order. Balanced data give the textbook estimates (Jain 1991, chapters 17-19); otherwise each
+term is adjusted for all others (type III; types I and II are reported as well). If a term has no estimate,
+no term has a share of the variation, because shares would not add up.
 """
 
 from __future__ import annotations
@@ -39,27 +38,26 @@ def effects(
     fit: Fit | None = None,
 ) -> pd.DataFrame:
     """The effects table of one response, one row per term, then `block` (if blocks are in the model), the
-    error of settings that were kept (`whole_plot`, `strip`) and `residual`; columns in `COLUMNS`.
+    error of shared settings (`whole_plot`, `strip`) and `residual`; columns in `COLUMNS`.
 
-    `runs`: one row per run with a column per factor (level names), `replicate` or `run_id`, `valid` (runs
-    that are not are left out) and the response. Shares are percent of the total variation about the mean, or
-    of the sum of all parts where lost runs make that larger. On another `scale` (`scale.py`) coefficients,
-    effects and intervals are of the transformed response; on that of logarithms `ratio` is the second level
-    over the first.
-    Intervals and p-values hold for any correction of degraded runs within their bounds; `bias` is how much
-    that can change an effect.
-    Without pure error the intervals are Lenth's (`method` says which; `confidence` then gives his margin
-    ME). `fit`: that of the same, where it was made already. PenstockError if a column is missing or fewer
-    than two runs are valid.
+    `runs`: one row per run with a column per factor (level names), `replicate` or `run_id`, `valid` (invalid
+    runs are left out) and the response. Shares are percent of the total variation about the mean, or of the
+    sum of all parts if lost runs make that larger. On another `scale` (`scale.py`) coefficients, effects and
+    intervals are of the transformed response; on the logarithmic scale `ratio` is the second level over the
+    first.
+    Intervals and p-values include any correction of degraded runs within their bounds; `bias` is the maximum
+    change of an effect by such a correction.
+    Without pure error the intervals are Lenth's (see `method`; `confidence` then gives his margin ME).
+    `fit`: an existing fit of the same data. PenstockError if a column is missing or fewer than two runs
+    are valid.
     """
     fit = fitted(runs, plan, response, scale) if fit is None else fit
     return at_level(_judged(fit, runs, plan, response, confidence, scale), plan)
 
 
 def at_level(table: pd.DataFrame, plan: Plan) -> pd.DataFrame:
-    """The effects table at the level that the plan leaves to it: of a sequential study p-values of all terms
-    together are of all looks together as well, and below 0.05 where the look at these runs may call an effect
-    significant."""
+    """The effects table at the plan's error level: in a sequential study, adjusted p-values also cover all
+    looks, and are below 0.05 if the look at these runs may call an effect significant."""
     level = analysis_level(plan, LEVEL)
     if level < LEVEL:
         together = table["p_holm"] * (LEVEL / level) if level > 0 else table["p_holm"] * 0 + 1
@@ -70,7 +68,7 @@ def at_level(table: pd.DataFrame, plan: Plan) -> pd.DataFrame:
 def _judged(
     fit: Fit, runs: pd.DataFrame, plan: Plan, response: str, confidence: float, scale: str
 ) -> pd.DataFrame:
-    """The effects table at the usual level."""
+    """The effects table at the default level."""
     if plan.stages:
         return staged_effects(fit, runs, plan, response, confidence, scale)
     table = effects_of(fit, response, confidence, scale, _parts(fit, plan))
@@ -81,11 +79,11 @@ def _judged(
 
 
 def _parts(fit: Fit, plan: Plan) -> dict[str, list[float]]:
-    """Contrasts of one degree of freedom (linear, quadratic, … of the real values, and their products) of
-    each term of a full design whose factors have two levels or are numbers.
+    """Contrasts of one degree of freedom (linear, quadratic, … of the numeric values, and their products) of
+    each term of a full design whose factors have two levels or are numeric.
 
-    Each is as large as the effect of a two-level term that explains as much. Empty where every stratum has an
-    error of its own.
+    Each is scaled to the effect of a two-level term that explains as much. Empty if every stratum has its
+    own error.
     """
     if plan.two_level or plan.model is not None or not fit.complete:
         return {}

@@ -1,11 +1,11 @@
-"""A few runs that explain the effects of a design without replicates as well as the effects do.
+"""Few runs that explain the effects of an unreplicated design as well as the effects do.
 
-Without pure error effects are judged against each other. Two runs of sixteen that something slowed down
-make half of the contrasts equal and the others zero: the first are then called significant (Daniel,
-Technometrics 1, 1959; Box & Meyer, Technometrics 28, 1986). Here each small set of runs is given a
-difference of its own. Where a set, with as few effects as are then needed, leaves no more than the noise by
-which the effects were judged, and is smaller than the set of effects, nothing says which of the two it is:
-no effect beyond those needed is significant until the runs have been made again.
+Without pure error effects are tested against each other. Two slow runs of sixteen make half of the
+contrasts equal and the others zero: the first are then significant (Daniel, Technometrics 1, 1959; Box &
+Meyer, Technometrics 28, 1986). Here each small set of runs gets its own offset. If a set, with the few
+effects that it then requires, leaves only the noise by which the effects were tested, and is smaller than
+the set of effects, the data cannot separate the two explanations: no effect beyond the required ones is
+significant until the runs are repeated.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from penstock.design.planned import plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.text import listed, quantity, term_text
 
-#: runs of a set at most, and runs that sets are made of, by each of two rankings
+#: maximum number of runs in a set, and number of candidate runs from each of two rankings
 MOST_RUNS, _MOST_SUSPECTS = 3, 10
-#: runs of a design, of each of which one may be in a set
+#: number of runs of a design per run of a set
 _RUNS_EACH = 4
-#: chance that noise alone is more than a set may leave
+#: probability that noise alone exceeds the permitted residual of a set
 _CHANCE = 0.01
 _TINY = 1e-9
-#: terms named in a sentence at most
+#: maximum number of terms named in a sentence
 _MOST_NAMED = 3
 _WORDS = "no one two three four five six seven eight nine ten eleven twelve".split()
 _COUNTS = ("", "One", "Two", "Three")
@@ -43,8 +43,7 @@ _COUNTS = ("", "One", "Two", "Three")
 
 @dataclass(frozen=True)
 class FewRuns:
-    """The places of `runs` in the data that explain the `doubted` terms; `needed` terms are effects all the
-    same."""
+    """Indices of the `runs` that explain the `doubted` terms; the `needed` terms are effects in any case."""
 
     runs: tuple[int, ...]
     doubted: tuple[str, ...]
@@ -52,11 +51,11 @@ class FewRuns:
 
 
 def few_runs(fit: Fit, rows: list[dict[str, Any]]) -> FewRuns | None:
-    """The set of runs that, with the terms that are needed beside it, explains the significant terms by the
-    fewest; None if none is smaller than they are.
+    """The set of runs that, with the fewest required terms, explains the significant terms; None if none is
+    smaller than they are.
 
     `rows`: those of the effects table, with `p_value` and Lenth's `standard_error`. Guard: pure error,
-    settings that are kept, or fewer than two significant terms.
+    shared settings, or fewer than two significant terms.
     """
     tested = [r for r in rows if r.get("method") == LENTH and "p_value" in r]
     sure = [str(r["term"]) for r in tested if together(float(r["p_value"]), len(tested)) < LEVEL]
@@ -91,8 +90,8 @@ def few_runs(fit: Fit, rows: list[dict[str, Any]]) -> FewRuns | None:
 
 
 def _suspects(fit: Fit, columns: Values) -> list[int]:
-    """Runs that a set may hold: those farthest from the median, and those in which the significant terms
-    (`columns`) add up most."""
+    """Candidate runs of a set: those farthest from the median, and those with the largest sum of the
+    significant terms (`columns`)."""
     together = np.abs(columns @ np.linalg.lstsq(columns, fit.y - fit.y.mean(), rcond=None)[0])
     off = np.abs(fit.y - np.median(fit.y))
     suspects = {
@@ -189,11 +188,11 @@ def needed_beside(
     df_noise: float,
     most: int,
 ) -> list[str] | None:
-    """The fewest terms (at most `most`) that, beside the columns `own`, leave noise alone; None if more are
-    needed, or one of `own` makes no difference.
+    """The fewest terms (at most `most`) that, adjusted for the columns `own`, leave only noise; None if more
+    are needed, or if one of `own` makes no difference.
 
     `base`: an orthonormal basis of mean and blocks; `columns` and `names` of the terms; `noise`: the
-    variance of a run, by `df_noise` degrees of freedom.
+    variance of a run, with `df_noise` degrees of freedom.
     """
     n = len(y)
     basis = basis_of(np.hstack([base, own]))
@@ -223,7 +222,7 @@ def needed_beside(
 
 
 def _each_matters(y: Values, base: Values, own: Values, terms: Values, noise: float) -> bool:
-    """True if each column of `own` is worth three standard errors beside base and terms."""
+    """True if each column of `own` exceeds three standard errors, adjusted for base and terms."""
     design = np.hstack([base, terms, own])
     if np.linalg.matrix_rank(design) < design.shape[1]:
         return False

@@ -1,10 +1,10 @@
 """The fit of a designed experiment: least squares of mean, terms and blocks, with the error of each term.
 
-Lost runs are met by least squares on the same columns, blocks summing to zero, each term adjusted for all
-others; nothing is imputed. Where all runs of a treatment are lost, a term has an estimate only if nothing
-that the whole design keeps apart from it is mixed into it. A full design may still be fitted without its
-longest interactions: those are then `ASSUMED`. A full design that lost all of a level is one of the levels
-that are left.
+Lost runs are handled by least squares on the same columns, blocks summing to zero, each term adjusted for
+all others; nothing is imputed. If all runs of a treatment are lost, a term has an estimate only if it is
+not confounded with a term that the complete design separates from it. A full design may still be fitted
+without its longest interactions, which are then `ASSUMED`. A full design that lost all runs of a level is
+analysed as a design of the remaining levels.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from penstock.errors import PenstockError
 #: methods of terms without an estimate
 NOT_ESTIMABLE = "not estimable"
 ASSUMED = "assumed 0"
-#: interactions of so many factors are never assumed to be 0
+#: interactions of at most this many factors are never assumed to be 0
 _NEVER_ASSUMED = 2
-#: rows × columns² from which the fit goes by the products of columns, not by the columns
+#: rows × columns² above which the fit uses the normal equations
 _MANY = 4e9
-#: smallest eigenvalue of the columns' correlations from which they are independent
+#: smallest eigenvalue of the columns' correlations at which they count as independent
 _INDEPENDENT = 1e-9
 
 
@@ -46,42 +46,42 @@ class Fit:
     design: Design
     y: Values
     coefficients: Values
-    covariance: Values  # without σ²
+    covariance: Values  # in units of σ²
     residuals: Values
-    #: columns of each term in `coefficients`; the mean is the first, blocks come last
+    #: columns of each term in `coefficients`; the mean is first, blocks last
     where: list[slice]
     blocks: slice
-    #: how each term came to its estimate: empty, or `NOT_ESTIMABLE` or `ASSUMED`
+    #: reason why a term has no estimate: empty, `NOT_ESTIMABLE` or `ASSUMED`
     without: list[str]
-    #: every term of the design has an estimate
+    #: True if every term of the design has an estimate
     complete: bool
     #: stratum of each term, and the error of each stratum
     of_term: list[str]
     errors: dict[str, strata.Stratum]
     groups: dict[str, Numbers]
-    #: the fit with random settings where data are out of balance
+    #: the fit with random settings for unbalanced data
     mixed: strata.Mixed | None = None
-    #: what of `coefficients` is in `mixed`
+    #: mask of the `coefficients` that are in `mixed`
     used: Values | None = None
     #: block of each run, and its sum-to-zero columns (runs × columns)
     block: Numbers | None = None
     block_columns: Values = field(default_factory=lambda: np.empty((0, 0)))
-    #: how far the undisturbed value of each run may lie below and above `y`; None without degraded runs
+    #: maximum distance of each run's undisturbed value below and above `y`; None without degraded runs
     bounds: tuple[Values, Values] | None = None
 
     @property
     def df_error(self) -> int:
-        """Degrees of freedom that the model leaves."""
+        """Residual degrees of freedom."""
         return sum(error.df for error in self.errors.values())
 
     @property
     def fitted(self) -> Values:
-        """The response as fitted, of each run."""
+        """Fitted response of each run."""
         return self.y - self.residuals
 
     @cached_property
     def weights(self) -> Values:
-        """The weight of each run in each coefficient; NaN in those without an estimate."""
+        """Weight of each run in each coefficient; NaN in coefficients without an estimate."""
         terms = [t.columns for t in self.design.terms]
         columns = np.hstack([np.ones((len(self.design.levels), 1)), *terms])
         x = np.hstack([columns[self.design.of_run], self.block_columns])
@@ -99,8 +99,8 @@ class Fit:
         return weights
 
     def bias(self, i: int, sums: Values | None = None) -> tuple[Values, Values] | None:
-        """Largest distance of the coefficients of a term, or weighted `sums` of them, below and above their
-        estimates if degraded runs are corrected in the worst way; None without degraded runs."""
+        """Largest distance of the coefficients of a term, or weighted `sums` of them, below and above
+        their estimates under the worst correction of degraded runs; None without degraded runs."""
         if self.bounds is None or self.without[i]:
             return None
         weights = self.weights[self.where[i]]
@@ -108,7 +108,7 @@ class Fit:
 
 
 def fitted(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) -> Fit:
-    """The fit of a response: least squares with the strata of the order. PenstockError as there."""
+    """The fit of a response: least squares with the strata of the order. PenstockError as in `effects`."""
     data = usable(runs, plan, response)
     if plan.stages:
         plan = designed_plan(plan)
@@ -123,13 +123,13 @@ def fitted(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) -
 
 
 def by_terms(fit: Fit, terms: list[Term], plan: Plan) -> Fit:
-    """The fit of the same runs by other terms over their treatments."""
+    """The fit of the same runs with other terms over their treatments."""
     fit_of_terms = _fit(fit.y, replace(fit.design, terms=terms), fit.block, fit.groups, plan)
     return replace(fit_of_terms, bounds=fit.bounds)
 
 
 def _power(values: Values, design: Design, block: Numbers | None) -> float:
-    """The Box-Cox power beside the terms and blocks; beside the main effects where these meet every run."""
+    """Box-Cox power for terms and blocks; for main effects if all terms are too many or leave no residual."""
     blocks = np.empty((len(values), 0)) if block is None else sum_to_zero(block)
     main = [t for t in design.terms if t.size == 1]
     many = len(values) * float(sum(t.width for t in design.terms)) ** 2 > _MANY
@@ -142,8 +142,8 @@ def _power(values: Values, design: Design, block: Numbers | None) -> float:
 
 
 def usable(runs: pd.DataFrame, plan: Plan, response: str) -> pd.DataFrame:
-    """The valid runs with a finite number for the response, of a study that went on those of its designed
-    stages with `replicate` as their block. PenstockError where fewer than two are."""
+    """The valid runs with a finite response; in a staged study those of its designed stages, with their
+    block as `replicate`. PenstockError if fewer than two remain."""
     needed = [*(f.name for f in plan.factors), response]
     missing = [name for name in needed if name not in runs.columns]
     if missing:
@@ -152,7 +152,7 @@ def usable(runs: pd.DataFrame, plan: Plan, response: str) -> pd.DataFrame:
     if plan.stages:
         data, plan = designed_part(runs, plan)
     good = used(data, response).to_numpy(bool, copy=True)
-    if "source" in data.columns:  # what was predicted is no run
+    if "source" in data.columns:  # predictions are not runs
         good &= (data["source"].isna() | data["source"].isin(["", "measured"])).to_numpy(bool)
     rows: pd.DataFrame = data.loc[good]
     if len(rows) < 2:
@@ -163,7 +163,7 @@ def usable(runs: pd.DataFrame, plan: Plan, response: str) -> pd.DataFrame:
 
 
 def _blocks(data: pd.DataFrame, plan: Plan) -> Numbers | None:
-    """The block of each run, from 0; None unless rounds were blocks."""
+    """The block of each run, from 0; None without blocks."""
     blocks = {row.run_id: row.block for row in plan.rows}
     passes = plan.order == "interleaved"
     if not (plan.replicates > 1 if passes else len(set(blocks.values())) > 1):
@@ -182,8 +182,8 @@ def _fit(
 ) -> Fit:
     """Fit mean, terms and blocks; a term whose columns depend on earlier ones is omitted.
 
-    Blocks come first in the choice (they were executed), then terms from main effects upward. Omitted terms
-    change no term that has an estimate.
+    Blocks enter first (they were executed), then terms from main effects upward. Omitted terms change no
+    term that has an estimate.
     """
     cells = Cells.of(design.of_run, block)
     blocks = cells.blocks
@@ -255,7 +255,7 @@ def _with_errors(fit: Fit, terms: list[Term], by_run: Values | None) -> Fit:
 
 
 def _out_of_balance(fit: Fit, terms: list[Term], by_run: Values) -> Fit:
-    """The fit with random settings; without errors where there is more than one kind of setting."""
+    """The fit with random settings; without errors if there is more than one kind of setting."""
     (name, group), *others = fit.groups.items()
     first = np.unique(group, return_index=True)[1]
     constant = [
@@ -268,7 +268,7 @@ def _out_of_balance(fit: Fit, terms: list[Term], by_run: Values) -> Fit:
     mean = strata.means_of(fit.residuals, group)
     between = float(mean @ mean) if df > 0 else 0.0
     within = max(float(fit.residuals @ fit.residuals) - between, 0.0) if df_run else 0.0
-    # a term that is not within settings alone has no more degrees of freedom than these
+    # a term that varies within settings has at most these degrees of freedom
     of_run = fit.design.of_run
     of_term = [
         RUN
@@ -297,7 +297,7 @@ def _between(columns: Values, group: Numbers) -> bool:
 
 @dataclass(frozen=True)
 class Cells:
-    """The distinct combinations of treatment and block that were run, and how often."""
+    """Distinct combinations of treatment and block that were run, and their counts."""
 
     treatment: Numbers
     block: Numbers
@@ -327,7 +327,7 @@ class Cells:
     def products(
         self, columns: Values, blocks: Values, y: Values | None = None
     ) -> tuple[Values, Values]:
-        """X'X of columns by treatment followed by those of blocks, and X'y."""
+        """X'X of the columns by treatment followed by the block columns, and X'y."""
         kinds = len(columns)
         table = np.zeros((kinds, len(self.code)))
         table[self.treatment, self.block] = self.count
@@ -341,7 +341,7 @@ class Cells:
         return gram, np.concatenate([columns.T @ by_kind, blocks.T @ y])
 
     def rows(self, terms: Sequence[Term]) -> tuple[Values, list[Values]]:
-        """Block columns of each cell, and those of each term."""
+        """Block columns of each cell, and the columns of each term."""
         return self.code[self.block], [t.columns[self.treatment] for t in terms]
 
 
@@ -359,7 +359,7 @@ def _estimable_terms(terms: list[Term], without: list[str], cells: Cells) -> lis
 
 
 def _start(blocks: Values) -> Values:
-    """The basis of mean and blocks."""
+    """Basis of mean and blocks."""
     basis, _ = _extend(np.empty((len(blocks), 0)), np.ones((len(blocks), 1)))
     return _extend(basis, blocks)[0]
 
@@ -382,7 +382,7 @@ def _not_estimable(terms: list[Term], cells: Cells, *, may_assume: bool) -> tupl
 
 
 def _independent(terms: list[Term], cells: Cells) -> bool:
-    """True if the runs determine these terms, mean and blocks, all together."""
+    """True if the runs determine these terms, mean and blocks jointly."""
     columns = np.hstack([np.ones((int(cells.treatment.max()) + 1, 1)), *(t.columns for t in terms)])
     if columns.shape[1] + cells.code.shape[1] > len(cells.treatment):
         return False
@@ -397,10 +397,10 @@ def _independent(terms: list[Term], cells: Cells) -> bool:
 
 
 def _least_bound(gram: Values, first: int) -> float:
-    """No eigenvalue of a symmetric matrix of diagonal 1 is below this, which costs little where its `first`
-    columns are nearly orthogonal to each other and to the others.
+    """A lower bound of the eigenvalues of a symmetric matrix with unit diagonal; cheap if its `first` columns
+    are nearly orthogonal to each other and to the others.
 
-    Gershgorin's circles hold those of the first, Weyl's inequality what couples them to the others.
+    Gershgorin's circles bound those of the first columns, Weyl's inequality the coupling with the others.
     """
     most = float((np.abs(gram[:first, :first]).sum(axis=1) - 1).max(initial=0.0))
     coupling = float(np.linalg.norm(gram[:first, first:]))
@@ -412,7 +412,7 @@ def _least_bound(gram: Values, first: int) -> float:
 
 
 def _mixed_in(terms: list[Term], cells: Cells) -> list[str]:
-    """`NOT_ESTIMABLE` for terms with others mixed in: where the model's null space touches their columns."""
+    """`NOT_ESTIMABLE` for confounded terms: the model's null space intersects their columns."""
     blocks, by_cell = cells.rows(terms)
     x = np.hstack([np.ones((len(blocks), 1)), blocks, *by_cell])
     values, rows = np.linalg.svd(x, full_matrices=True)[1:]
@@ -426,7 +426,7 @@ def _mixed_in(terms: list[Term], cells: Cells) -> list[str]:
 
 
 def _extend(basis: Values, columns: Values) -> tuple[Values, int]:
-    """An orthonormal basis with `columns` added, and how many of them were independent of it."""
+    """An orthonormal basis extended by `columns`, and the number of independent new columns."""
     new = 0
     for column in columns.T:
         norm = float(np.linalg.norm(column))
@@ -440,14 +440,13 @@ def _extend(basis: Values, columns: Values) -> tuple[Values, int]:
 
 
 def sum_of_squares(fit: Fit, where: slice) -> float:
-    """Type III: what the fit loses without these columns."""
+    """Type III: increase of the residual sum of squares without these columns."""
     q, cov = fit.coefficients[where], fit.covariance[where, where]
     return float(q @ np.linalg.solve(cov, q))
 
 
 def estimate(fit: Fit, i: int) -> tuple[Values, Values, float]:
-    """Coefficients of a term, their covariance and the degrees of freedom of that; NaN where there is no
-    error to judge by."""
+    """Coefficients of a term, their covariance and its degrees of freedom; NaN without an error term."""
     where, error = fit.where[i], fit.errors[fit.of_term[i]]
     if fit.mixed is not None:
         assert fit.used is not None

@@ -1,12 +1,12 @@
-"""Terms beyond the model of a design that is no regular fraction: their part in the estimates, and the few
-terms that would explain the runs as well as the model does.
+"""Terms beyond the model of an irregular design: their share in the estimates, and the smallest sets of terms
+that explain the runs as well as the model does.
 
-The shares are the alias matrix of the runs that were analysed (`design/alias_matrix.py`), so that lost and
-excluded runs count. Explanations are searched among the terms of the model and the interactions just beyond
-it, an interaction only beside one of its factors (weak heredity; Hamada & Wu, Journal of Quality Technology
-24, 1992): smaller sets first, the most promising of each size. With replicates a set explains the runs if
-pure error leaves no lack of fit at 5 %; without, if Akaike's corrected criterion is within 2 of the
-smallest (Burnham & Anderson 2002).
+The shares are the alias matrix of the analysed runs (`design/alias_matrix.py`), so that lost and excluded
+runs are reflected. Explanations are searched among the terms of the model and the interactions of one
+order more; an interaction enters only with one of its factors (weak heredity; Hamada & Wu, Journal of
+Quality Technology 24, 1992): smaller sets first, the most promising of each size. With replicates a set
+explains the runs if pure error leaves no lack of fit at 5 %; without, if Akaike's corrected criterion is
+within 2 of the smallest (Burnham & Anderson 2002).
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from penstock.design.model import terms
 from penstock.design.planned import Plan
 from penstock.text import square_of
 
-#: level of lack of fit
+#: level of the lack-of-fit test
 LEVEL = 0.05
-#: degrees of freedom of pure error from which it judges a set
+#: minimum degrees of freedom of pure error for the lack-of-fit test
 LEAST_PURE = 3
-#: sets of one size that are followed up, and terms of a set, at most
+#: maximum numbers of sets retained per size, and of terms in a set
 _MOST_SETS, _MOST_TERMS = 40, 8
-#: difference of Akaike's criterion within which sets are as good
+#: difference of Akaike's criterion within which sets are equivalent
 _AS_GOOD = 2.0
 _TINY = 1e-10
 
 
 def shares_of(fit: Fit, plan: Plan, names: Sequence[str] | None = None) -> dict[str, list[Share]]:
-    """The alias matrix of the runs of a fit: of each term with an estimate, what it holds of terms without.
+    """The alias matrix of the runs of a fit: for each term with an estimate, its aliases without one.
 
-    `names`: the terms that have an estimate, where they are not those of the fit.
+    `names`: the terms that have an estimate, if they differ from the fit's.
     """
     base, inside, outside = _columns(fit, plan, names)
     return shares(base, inside, outside)
 
 
 def with_aliases(table: pd.DataFrame, fit: Fit, plan: Plan) -> pd.DataFrame:
-    """The effects table with the partial aliases of each term in `aliases`; unchanged for a regular design of
-    which every treatment has runs."""
+    """The effects table with the partial aliases of each term in `aliases`; unchanged for a regular design
+    with runs of every treatment."""
     if plan.model is None and ASSUMED not in fit.without:
         return table
     for term, rivals in shares_of(fit, plan).items():
@@ -61,7 +61,7 @@ def with_aliases(table: pd.DataFrame, fit: Fit, plan: Plan) -> pd.DataFrame:
 def _columns(
     fit: Fit, plan: Plan, names: Sequence[str] | None = None
 ) -> tuple[Values, list[Named], list[Named]]:
-    """Mean and blocks, the terms with an estimate, and those beyond, by runs."""
+    """Columns of mean and blocks, of the terms with an estimate, and of those beyond, by runs."""
     of_run = fit.design.of_run
     base = np.hstack([np.ones((len(of_run), 1)), fit.block_columns])
     if names is not None:
@@ -87,7 +87,7 @@ def _columns(
 
 @dataclass(frozen=True)
 class Explained:
-    """The smallest `sets` of terms that explain the runs; `main_alone`: whether the model's terms do.
+    """The smallest `sets` of terms that explain the runs; `main_alone`: True if the model's terms do.
 
     `pure`: by pure error, else by Akaike's criterion.
     """
@@ -104,7 +104,7 @@ class Explained:
 
 @dataclass
 class _Set:
-    """A set of terms, an orthonormal basis of its columns with mean and blocks, and what it leaves."""
+    """A set of terms, an orthonormal basis of its columns with mean and blocks, and its residual."""
 
     names: tuple[str, ...]
     basis: Values
@@ -112,9 +112,9 @@ class _Set:
 
 
 def explained(fit: Fit, plan: Plan, names: Sequence[str] | None = None) -> Explained:
-    """The sets of terms that explain the runs of a fit; none where nothing shows or no small set does.
+    """The sets of terms that explain the runs of a fit; none if nothing is significant or no small set does.
 
-    `names`: as `shares_of` has it; interactions of three factors are then not looked at.
+    `names`: as in `shares_of`; interactions of three factors are then omitted.
     """
     base, inside, outside = _columns(fit, plan, names)
     if names is not None:
@@ -145,7 +145,7 @@ def explained(fit: Fit, plan: Plan, names: Sequence[str] | None = None) -> Expla
     place = {name: at for at, (name, _) in enumerate(dictionary)}
 
     def names_of(sets: Sequence[_Set]) -> list[tuple[str, ...]]:
-        # in one order, whichever term came into the set first
+        # a canonical order, independent of the order of selection
         return [tuple(sorted(one.names, key=place.__getitem__)) for one in sets]
 
     beam, scored = [start], list[tuple[float, _Set]]()
@@ -172,7 +172,7 @@ def explained(fit: Fit, plan: Plan, names: Sequence[str] | None = None) -> Expla
 
 
 def _criterion(one: _Set, n: int) -> float:
-    """Akaike's criterion, corrected for few runs."""
+    """Akaike's criterion with the small-sample correction."""
     k = one.basis.shape[1] + 1
     if n - k - 1 <= 0:
         return math.inf
@@ -183,7 +183,7 @@ def _criterion(one: _Set, n: int) -> float:
 def _larger(
     beam: Sequence[_Set], dictionary: Sequence[Named], inside: set[str], y: Values
 ) -> list[_Set]:
-    """The most promising sets of one term more, each once."""
+    """The most promising sets with one more term, without duplicates."""
     candidates: dict[frozenset[str], tuple[float, _Set, int]] = {}
     single = [i for i, (_, c) in enumerate(dictionary) if c.shape[1] == 1]
     stacked = np.hstack([dictionary[i][1] for i in single]) if single else np.empty((len(y), 0))
@@ -219,7 +219,7 @@ def _larger(
 
 
 def _may_enter(name: str, chosen: Sequence[str], inside: set[str]) -> bool:
-    """True if a term may follow those chosen: a main effect, or a product with one of its parts."""
+    """True if a term may follow the chosen ones: a main effect, or a product with one of its factors."""
     parts = name.split(":")
     if len(parts) == 1:
         return True

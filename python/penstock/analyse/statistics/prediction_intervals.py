@@ -1,5 +1,5 @@
-"""Prediction intervals of one single run: from simulated draws by order statistics, from measured pairs
-by split-conformal calibration."""
+"""Prediction intervals of a single run: from simulated draws by order statistics, from measured pairs by
+split-conformal calibration."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, Literal
 
 from penstock.errors import BadInput
 
-#: draws at which the 2nd and the 38th of 39 enclose a further run with a probability of exactly 90 %
+#: the 2nd and the 38th of 39 draws enclose a further run with probability exactly 90 %
 DRAWS = 39
 LEVEL = 0.9
 
-#: half-width, as a share of the prediction, of a calibrated interval that is too wide: the most that any
-#: prediction is to be off (docs/adr/0048-when-a-calibration-is-too-wide.md) …
+#: half-width, as a share of the prediction, above which a calibrated interval is too wide: the maximum error
+#: allowed for any prediction (docs/adr/0048-when-a-calibration-is-too-wide.md)
 TOO_WIDE = 0.2
-#: … and of one of no use: a configuration that takes twice as long as another is not told from it
+#: half-width above which an interval cannot distinguish a configuration that takes twice as long
 OF_NO_USE = 1 / 3
 
 Width = Literal["ok", "caution", "outside"]
@@ -57,11 +57,11 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class Interval:
-    """Interval of one single run with probability `level`, in the unit of the values (seconds).
+    """Interval of a single run with probability `level`, in the unit of the values (seconds).
 
     `high` is infinite if too many of the draws never end (a store that fills up). `attained` is the
-    probability that the order statistics give under the model, at least `level` if there were enough draws.
-    `method` describes how it was computed, `sources` what varied.
+    coverage of the order statistics under the model, at least `level` with enough draws. `method`
+    describes the computation, `sources` the varied inputs.
     """
 
     low: float
@@ -75,11 +75,11 @@ class Interval:
 
     @property
     def width(self) -> float:
-        """High less low."""
+        """High minus low."""
         return self.high - self.low
 
     def ends(self) -> dict[str, float | None]:
-        """`low` and `high`, None where unbounded."""
+        """`low` and `high`, None if unbounded."""
         low, high = (v if math.isfinite(v) else None for v in (self.low, self.high))
         return {"low": low, "high": high}
 
@@ -97,7 +97,7 @@ class Interval:
 
 
 def exact(share: float) -> Fraction:
-    """The decimal that was written, exactly: 0.9 is 9/10. BadInput if it is not between 0 and 1."""
+    """The decimal as an exact fraction: 0.9 is 9/10. BadInput if it is not between 0 and 1."""
     if not 0 < share < 1:
         raise BadInput(f"found an interval level of {share:g}; expected one between 0 and 1")
     return Fraction(repr(float(share)))
@@ -115,13 +115,13 @@ def conformal_half_width(scores: Sequence[float], level: float = LEVEL) -> float
 
 
 def least_pairs(level: float = LEVEL) -> int:
-    """The fewest pairs for which `conformal_rank` is not above their number: 9 for 90 %."""
+    """The smallest number of pairs for which `conformal_rank` exists: 9 for 90 %."""
     share = exact(level)
     return math.ceil(share / (1 - share))
 
 
 def least_draws(level: float = LEVEL) -> int:
-    """The fewest draws whose order statistics can reach the level: 19 for 90 %."""
+    """The smallest number of draws whose order statistics can reach the level: 19 for 90 %."""
     return math.ceil(2 / (1 - exact(level))) - 1
 
 
@@ -132,8 +132,8 @@ def order_statistics(
 
     A further draw from the same distribution is equally likely to fall into each of the m+1 gaps between m
     draws, so it lies between the a-th smallest and the a-th largest with probability 1 − 2a/(m+1) (more
-    where draws tie). a is the largest for which that is at least `level`; with too few draws a = 1, and
-    `attained` falls short of `level`, which `method` says. Raises BadInput without draws.
+    with ties). a is the largest for which that is at least `level`; with too few draws a = 1, `attained`
+    falls short of `level`, and `method` reports it. BadInput without draws.
     """
     m = len(draws)
     if m == 0:
@@ -210,8 +210,8 @@ def calibrate(
 ) -> Interval:
     """The interval widened (or narrowed) by the conformal half-width of the scores.
 
-    `around_interval` as `conformal_scores` returns it. With too few pairs the half-width is unbounded: the
-    simulated interval stays, and says that it is not calibrated.
+    `around_interval` as from `conformal_scores`. With too few pairs the half-width is unbounded: the
+    simulated interval remains, marked as not calibrated.
     """
     rank = conformal_rank(len(scores), interval.level)
     half = conformal_half_width(scores, interval.level)
@@ -226,7 +226,7 @@ def calibrate(
         low, high = predicted * (1 - half), predicted * (1 + half)
         basis = f"prediction ± {half:.3g} of itself"
     low = max(0.0, low)
-    if low > high:  # more was taken away than was there
+    if low > high:  # narrowed by more than its width
         low = high = (low + high) / 2
     method = f"{basis}: split-conformal, rank {rank} of {len(scores)} measured pairs"
     return replace(interval, low=low, high=high, method=method, calibration=calibration)

@@ -1,9 +1,9 @@
-"""Residuals of the fit: a row for each run, checks of what the intervals assume, and outliers.
+"""Residuals of the fit: one row per run, checks of the assumptions of the intervals, and outliers.
 
-Outliers are flagged, never removed: a run farther than ten standard deviations (14.826 times the median
-absolute deviation) from the median of its treatment of five runs or more, or one whose externally studentised
-residual passes Bonferroni's limit for all runs (Cook & Weisberg 1982). A study may say other limits
-(`outliers`) before it runs.
+Outliers are flagged, never removed: runs at least ten standard deviations (14.826 times the median
+absolute deviation) from the median of their treatment of five runs or more, or with an externally
+studentised residual beyond Bonferroni's limit for all runs (Cook & Weisberg 1982). A study may declare
+other limits (`outliers`).
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from penstock.analyse.statistics.strata import RUN, means_of
 from penstock.analyse.statistics.terms import Values
 from penstock.spec.study import Outliers
 
-#: what is flagged where a study says nothing else
+#: default limits
 USUAL = Outliers()
 #: 10 standard deviations of a normal distribution, in median absolute deviations
 FAR_IN_MADS = USUAL.mads
-#: runs of a treatment from which its median says what is far
+#: minimum number of runs of a treatment for limits from its median
 _ENOUGH = 5
-#: runs of a treatment from which they can tell a wave
+#: minimum number of runs of a treatment for the test of successive residuals
 _ENOUGH_IN_A_ROW = 3
-#: level of all checks together
+#: familywise level of all checks
 CHECK_LEVEL = 0.05
-#: degrees of freedom from which residuals say something
+#: minimum residual degrees of freedom for checks
 LEAST_DF = 8
-#: runs that the test of normality takes
+#: maximum number of runs for the test of normality
 _MOST_NORMAL = 5000
-#: sets of normal noise that a statistic is held against; of more runs than this fewer
+#: samples of normal noise as reference for a statistic; fewer for more runs than the last number
 _DRAWS, _FEW_DRAWS, _MOST_DRAWN = 999, 99, 5000
-#: values of noise that are drawn at a time
+#: number of noise values drawn at a time
 _AT_ONCE = 500_000
 _SEED = 20261126
 
 
 @dataclass(frozen=True)
 class Check:
-    """One assumption that was tested: what was compared, and its p-value among all that were tested."""
+    """A tested assumption: compared quantities, and p-value adjusted for all checks."""
 
     name: str
     what: str
@@ -56,7 +56,7 @@ class Check:
 
     @property
     def holds(self) -> bool:
-        """True if the check does not fail at the level of checks."""
+        """True if the check passes."""
         return not self.p < CHECK_LEVEL
 
 
@@ -91,7 +91,8 @@ def run_residuals(fit: Fit) -> tuple[Values, float]:
 
 
 def studentised(fit: Fit) -> Values:
-    """Externally studentised residual of each run; NaN where the fit leaves a run or the error no freedom."""
+    """Externally studentised residual of each run; NaN for leverage 1, or without error degrees of
+    freedom."""
     residual, df = run_residuals(fit)
     if df < 2:
         return np.full(len(residual), np.nan)
@@ -106,11 +107,11 @@ def studentised(fit: Fit) -> Values:
 def residual_table(
     fit: Fit, data: pd.DataFrame, response: str, scale: str, limits: Outliers = USUAL
 ) -> pd.DataFrame:
-    """One row per run that was analysed: fitted, residual, studentised residual, why it is flagged."""
+    """One row per analysed run: fitted value, residual, studentised residual, reason for a flag."""
     t = studentised(fit)
     far = far_from_median(data, response, limits.mads)
     beyond = np.abs(t) > _limit(fit, limits.chance)
-    # in a block of two both have one residual: the one that is far from its own treatment is meant
+    # in a block of two both runs have the same residual: flag the one far from its own treatment
     for i in np.flatnonzero(far & beyond):
         beyond &= far | ~np.isclose(np.abs(t), abs(t[i]), rtol=1e-6)
     why = [
@@ -147,8 +148,8 @@ def residual_table(
 def far_from_median(
     data: pd.DataFrame, response: str, mads: float = FAR_IN_MADS
 ) -> NDArray[np.bool_]:
-    """Flags of runs `mads` median absolute deviations or more from the median of their treatment of five runs
-    or more. Where more than half of the runs of a treatment are equal, that of all treatments counts."""
+    """Mask of runs at least `mads` median absolute deviations from the median of their treatment of five
+    or more runs; if most runs of a treatment are equal, the typical deviation of all treatments applies."""
     if "treatment_id" not in data:
         return np.zeros(len(data), dtype=bool)
     values = pd.to_numeric(data[response]).astype(float)
@@ -156,7 +157,7 @@ def far_from_median(
     off = (values - groups.transform("median")).abs()
     mad = off.groupby(data["treatment_id"]).transform("median")
     enough = groups.transform("size") >= _ENOUGH
-    # values that are printed coarsely: half of them are the median
+    # coarsely rounded values: half of them equal the median
     usual = float(mad[enough & (mad > 0)].median()) if (enough & (mad > 0)).any() else math.nan
     mad = mad.where(mad > 0, usual)
     return np.asarray((enough & (off > mads * mad)).to_numpy(dtype=bool))
@@ -170,11 +171,12 @@ def _limit(fit: Fit, chance: float) -> float:
 
 
 def checks(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[Check]:
-    """The assumptions of the intervals, tested on the residuals; none where too few degrees of freedom are
-    left or the runs do not vary.
+    """Tests of the assumptions of the intervals on the residuals; none for few degrees of freedom or constant
+    runs.
 
-    What each statistic may be is found from residuals of the same fit to normal noise: residuals depend on
-    each other (in passes of two treatments they are alike in pairs). All checks are judged together (Holm).
+    The reference distribution of each statistic comes from residuals of the same fit to normal noise,
+    because residuals are dependent (in passes of two treatments they are equal in pairs). Holm's
+    adjustment covers all checks.
     """
     residual, df = run_residuals(fit)
     size = float(np.abs(residual).max(initial=0.0))
@@ -194,8 +196,8 @@ def checks(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[Check]:
 
 @dataclass(frozen=True)
 class _Statistic:
-    """Statistic of a check: `of` residuals (sets × runs) and the remaining share of each run's standard
-    deviation gives a number per set. A number far from its middle, or a large one, fails the assumption."""
+    """Statistic of a check: `of` maps residuals (sets × runs) and the remaining share of each run's
+    standard deviation to a number per set. A number far from the centre, or a large one, fails the check."""
 
     name: str
     what: str
@@ -203,7 +205,7 @@ class _Statistic:
     large: bool = False
 
     def p(self, seen: float, drawn: Values) -> float:
-        """The p-value beside those of normal noise: by rank, or by their moments where few were drawn."""
+        """The p-value against normal noise: by rank, or by moments if draws are few."""
         drawn = drawn[np.isfinite(drawn)]
         if not math.isfinite(seen) or not len(drawn):
             return math.nan
@@ -211,7 +213,7 @@ class _Statistic:
         rounding = 1e-9 * max(1.0, abs(middle))
         if (
             spread <= rounding
-        ):  # residuals that are alike by the design, as in passes of two, tell nothing
+        ):  # residuals equal by design, as in passes of two, carry no information
             return math.nan
         if len(drawn) < _DRAWS - 1:
             if self.large:  # a scaled chi-squared has these moments
@@ -271,8 +273,8 @@ def _statistics(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[_Stati
             ),
         ]
         if fit.block is not None:
-            # what one treatment sees of a wave of the host is, in a pass of few, in the others with the other
-            # sign: between neighbouring runs it cancels
+            # in passes of few treatments, a fluctuation of the host enters the other treatments with opposite
+            # sign: it cancels between neighbouring runs
             by_treatment = np.lexsort((order, fit.design.of_run))
             same = np.diff(fit.design.of_run[by_treatment]) == 0
             if np.bincount(fit.design.of_run).max() >= _ENOUGH_IN_A_ROW:
@@ -300,7 +302,7 @@ def _statistics(fit: Fit, data: pd.DataFrame, factors: list[str]) -> list[_Stati
 def _drawn(
     fit: Fit, statistics: Sequence[Callable[[Values, Values], Values]], free: Values
 ) -> list[Values]:
-    """Each statistic of residuals of the fit to normal noise, for every draw."""
+    """Each statistic for residuals of the fit to normal noise, for every draw."""
     n = len(fit.y)
     draws = _DRAWS if n <= _MOST_DRAWN else _FEW_DRAWS
     basis = _basis(fit)
@@ -315,7 +317,7 @@ def _drawn(
 
 
 def _basis(fit: Fit) -> Values | None:
-    """An orthonormal basis of what was fitted; None of many runs whose treatments have each their mean."""
+    """An orthonormal basis of the model; None for many runs with one mean per treatment."""
     assert fit.used is not None
     of_treatment = np.hstack(
         [np.ones((len(fit.design.levels), 1)), *(t.columns for t in fit.design.terms)]
@@ -328,9 +330,9 @@ def _basis(fit: Fit) -> Values | None:
 
 
 def _residuals_of(fit: Fit, basis: Values | None, rows: Values) -> Values:
-    """The residuals of runs, of values of runs (sets × runs)."""
+    """Residuals of values of runs (sets × runs)."""
     if basis is None:
-        # exact after once where blocks are balanced, near enough after a few times where runs are lost
+        # one pass is exact for balanced blocks; a few converge closely with lost runs
         for _ in range(1 if fit.block is None else 4):
             rows = _within(rows, fit.design.of_run)
             rows = rows if fit.block is None else _within(rows, fit.block)
@@ -349,7 +351,7 @@ def _sums(rows: Values, group: NDArray[np.integer[Any]]) -> Values:
 
 
 def _within(rows: Values, group: NDArray[np.integer[Any]]) -> Values:
-    """The values less the mean of their group."""
+    """Deviations from the mean of the group."""
     return rows - (_sums(rows, group) / np.bincount(group))[:, group]
 
 
@@ -369,7 +371,7 @@ def _ranks(rows: Values) -> Values:
 
 
 def _correlation(rows: Values, with_: Values) -> Values:
-    """Pearson's correlation of each set with the same numbers; NaN of one that does not vary."""
+    """Pearson's correlation of each set with the same numbers; NaN for a constant set."""
     centred, other = rows - rows.mean(axis=1, keepdims=True), with_ - with_.mean()
     size = np.sqrt((centred**2).sum(axis=1) * (other @ other))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -381,14 +383,14 @@ def _spreads(rows: Values, free: Values, group: NDArray[np.integer[Any]]) -> Val
 
 
 def _levene(rows: Values, group: NDArray[np.integer[Any]]) -> Values:
-    """Brown and Forsythe's statistic of equal variances, of each set."""
+    """Brown-Forsythe statistic for equal variances, for each set."""
     counts = np.bincount(group)
     order = np.argsort(group, kind="stable")
     off = np.empty_like(rows)
     for size in np.unique(counts):
         # groups × runs
         members = order[counts[group[order]] == size].reshape(-1, size)
-        # a median by sorting: several times faster than numpy's for few runs
+        # median by sorting: several times faster than numpy's for few runs
         ranked = np.sort(rows[:, members], axis=2)
         median = (ranked[:, :, (size - 1) // 2] + ranked[:, :, size // 2]) / 2
         off[:, members] = np.abs(rows[:, members] - median[:, :, None])
@@ -400,11 +402,11 @@ def _levene(rows: Values, group: NDArray[np.integer[Any]]) -> Values:
 
 
 def _neighbours(rows: Values) -> Values:
-    """Von Neumann's ratio of residuals in running order, of each set."""
+    """Von Neumann's ratio of residuals in run order, for each set."""
     return np.asarray((np.diff(rows, axis=1) ** 2).sum(axis=1) / (rows**2).sum(axis=1))
 
 
 def _successive(rows: Values, same: NDArray[np.bool_]) -> Values:
-    """Products of residuals that follow each other in one treatment, against their squares, of each set."""
+    """Products of successive residuals of a treatment, relative to their squares, for each set."""
     products = (rows[:, 1:] * rows[:, :-1])[:, same]
     return np.asarray(products.sum(axis=1) / (rows**2).sum(axis=1))

@@ -1,4 +1,4 @@
-"""The scale on which a response is analysed: as measured, logarithms, a Box-Cox power, or ranks."""
+"""Analysis scale of a response: as measured, logarithms, a Box-Cox power, or ranks."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from penstock.errors import PenstockError
 
 LINEAR, LOG, BOX_COX, RANK = "linear", "log", "box-cox", "rank"
 SCALES = (LINEAR, LOG, BOX_COX, RANK)
-#: from this ratio of treatment means on, effects are ratios unless the spread of the runs contradicts it
+#: ratio of treatment means from which effects are ratios, unless the spread of the runs contradicts it
 THREEFOLD = 3.0
-#: from this ratio on they always are: differences would only say that the largest is large
+#: ratio from which effects are always ratios: differences would only reflect the largest mean
 HUNDREDFOLD = 100.0
-#: level at which the spread of the runs contradicts logarithms
+#: level of the test of logarithms against the spread of the runs
 _LEVEL = 0.05
-#: Box-Cox powers that are looked at, either side of 0
+#: range of Box-Cox powers on either side of 0
 MOST_POWER = 3.0
-#: a Box-Cox power below which it is that of logarithms
+#: Box-Cox powers smaller than this are logarithms
 NO_POWER = 1e-6
 
 SCALE_TEXTS = {
@@ -37,9 +37,9 @@ SCALE_TEXTS = {
 def scaled(
     values: NDArray[np.floating[Any]], scale: str, power: float | None = None
 ) -> NDArray[np.floating[Any]]:
-    """The values on a scale. Box-Cox (1964) is of the values over their geometric mean, so that no unit of
-    theirs takes digits away, and takes `power`, else the one of largest likelihood for values about one mean;
-    ranks are mean ranks (Conover & Iman 1981). PenstockError where the scale does not fit.
+    """The values on a scale. Box-Cox (1964) applies to the values over their geometric mean, so that
+    precision does not depend on the unit, with `power`, else the maximum-likelihood one for values about a
+    single mean; ranks are mean ranks (Conover & Iman 1981). PenstockError if the scale does not fit.
     """
     if scale == LINEAR:
         return values
@@ -63,9 +63,9 @@ def scaled(
 def scaled_ends(
     values: Values, low: Values, high: Values, scale: str, power: float | None = None
 ) -> tuple[Values, Values]:
-    """Distance of the undisturbed values below and above the values, on a scale (`scaled`).
+    """Distance of the undisturbed value below and above each value, on a scale (`scaled`).
 
-    Ranks move as far as the order of the runs may change.
+    Ranks move by the maximum change of the order of the runs.
     """
     if scale == RANK:
         lowest = np.array([1 + np.sum(high < end) for end in low])
@@ -77,7 +77,7 @@ def scaled_ends(
 
 
 def _on_scale(ends: Values, values: Values, scale: str, power: float | None) -> Values:
-    """Ends on the scale of the values: that of Box-Cox is of values over their geometric mean."""
+    """Ends on the scale of the values: Box-Cox applies to values over their geometric mean."""
     if scale != BOX_COX or power is None:
         return scaled(ends, scale)
     logs = np.log(ends / geometric_mean(values))
@@ -90,10 +90,10 @@ def geometric_mean(values: NDArray[np.floating[Any]]) -> float:
 
 
 def power_beside(values: NDArray[np.floating[Any]], columns: NDArray[np.floating[Any]]) -> float:
-    """The Box-Cox power of largest likelihood for values about a linear model (Box & Cox 1964, their (8)).
+    """The maximum-likelihood Box-Cox power for values about a linear model (Box & Cox 1964, equation 8).
 
-    `columns`: runs × coefficients of the model. PenstockError where a value is not above 0, or where the
-    model leaves nothing over.
+    `columns`: runs × coefficients of the model. PenstockError if a value is not above 0, or if the model
+    leaves no residuals.
     """
     if not np.all(values > 0):
         raise PenstockError(
@@ -104,7 +104,7 @@ def power_beside(values: NDArray[np.floating[Any]], columns: NDArray[np.floating
     basis = np.linalg.qr(columns)[0]
 
     def spread(power: float) -> float:
-        # of values of geometric mean 1, where the Jacobian is 1
+        # values have geometric mean 1, hence the Jacobian is 1
         moved = scaled(values, BOX_COX, power)
         rest = moved - basis @ (basis.T @ moved)
         return float(rest @ rest)
@@ -114,9 +114,9 @@ def power_beside(values: NDArray[np.floating[Any]], columns: NDArray[np.floating
 
 
 def unscaled(value: float, scale: str, power: float | None = None, middle: float = 1.0) -> float:
-    """A value on a scale as the response itself; 0 or infinity beyond the end of a Box-Cox scale.
+    """Inverse of `scaled` for one value; 0 or infinity beyond the end of a Box-Cox scale.
 
-    `middle`: the geometric mean of the values that were scaled by Box-Cox."""
+    `middle`: the geometric mean of the values scaled by Box-Cox."""
     if scale == BOX_COX and power is not None and abs(power) >= NO_POWER:
         if power * value <= -1:
             return 0.0 if power > 0 else math.inf
@@ -130,10 +130,10 @@ def unscaled(value: float, scale: str, power: float | None = None, middle: float
 def usual_scale(runs: pd.DataFrame, response: str, *, surface: bool = False) -> str:
     """The scale of a response with `scale: auto`: logarithms or as measured.
 
-    Logarithms need values above 0 and treatment means that differ threefold. Below a hundredfold they also
-    need runs whose spread within treatments does not contradict them: of the Box-Cox powers 0 and 1, 1 must
-    not be better at 5 % (likelihood ratio, Box & Cox 1964; without replicates nothing contradicts).
-    A polynomial `surface` is of the values as measured below a hundredfold.
+    Logarithms require values above 0 and treatment means that differ threefold. Below a hundredfold the
+    spread of runs within treatments must not contradict them: of the Box-Cox powers 0 and 1, 1 must not be
+    better at 5 % (likelihood ratio, Box & Cox 1964; never contradicted without replicates). For a
+    polynomial `surface`, values below a hundredfold remain as measured.
     """
     values = pd.to_numeric(runs[response], errors="coerce").astype(float)
     values = values[used(runs, response)]
@@ -149,7 +149,7 @@ def usual_scale(runs: pd.DataFrame, response: str, *, surface: bool = False) -> 
 
 
 def _contradicts_logarithms(values: pd.Series[float], treatments: pd.Series[str]) -> bool:
-    """True if runs spread within their treatments as equal differences do, and not as equal ratios."""
+    """True if the spread within treatments fits equal differences and not equal ratios."""
     free = len(values) - treatments.nunique()
     relative = (values / geometric_mean(values.to_numpy())).to_numpy()
 

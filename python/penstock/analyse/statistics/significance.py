@@ -1,11 +1,11 @@
-"""Significance of differences: one judgement, used by every sentence, table and figure.
+"""Significance of differences: one decision for every sentence, table and figure.
 
-All terms of the effects of a response are judged together (Holm, Scandinavian Journal of Statistics 6, 1979;
-of effects without pure error Lenth's simultaneous margin, Technometrics 31, 1989): with 95 % probability no
-zero effect among them is called significant. If no term is, no treatment and no level is called worse than
-another either. If one is, pairs of treatments are compared by Tukey's studentised range (Kramer's for
-unequal numbers), the combinations of a cost by Šidák's bound on the largest of several t (Journal of the
-American Statistical Association 62, 1967).
+All terms of the effects of a response are tested together (Holm, Scandinavian Journal of Statistics 6,
+1979; effects without pure error by Lenth's simultaneous margin, Technometrics 31, 1989): with 95 %
+probability no zero effect among them is called significant. If no term is, no treatment and no level is
+called worse than another either. If one is, pairs of treatments are compared by Tukey's studentised range
+(Kramer's for unequal numbers), the combinations of a cost by Šidák's bound on the largest of several t
+(Journal of the American Statistical Association 62, 1967).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from penstock.analyse.statistics.adjusted import holm
 if TYPE_CHECKING:
     from penstock.analyse.outcome import Outcome
 
-#: chance that anything at all is said to differ where nothing does
+#: probability of any reported difference if there is none
 LEVEL = 0.05
-#: level of treatments that may differ although no term shows, where the terms leave some of them out
+#: level for differences of treatments without a significant term, if the terms do not cover all treatments
 BEYOND_TERMS = 0.01
-#: method of effects that are judged against each other
+#: method of effects that are tested against each other
 LENTH = "lenth"
 
 Values = NDArray[np.floating[Any]]
@@ -38,7 +38,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Terms:
-    """The factors and interactions of one response: their rows of the effects table; read them only."""
+    """The factors and interactions of one response: read-only rows of the effects table."""
 
     table: pd.DataFrame
 
@@ -49,16 +49,16 @@ class Terms:
 
     @cached_property
     def p(self) -> list[float]:
-        """The p-value of each term, all of them together; NaN of what was not tested."""
+        """Adjusted p-value of each term; NaN if not tested."""
         return [float(p) for p in adjusted(self.table).tolist()]
 
     def column(self, name: str, default: Any = math.nan) -> list[Any]:
-        """The values of a column, the default where the table has none."""
+        """The values of a column, or the default if the table lacks it."""
         return self.table[name].tolist() if name in self.table else [default] * len(self.table)
 
 
 def adjusted(terms: pd.DataFrame) -> pd.Series[float]:
-    """The p-value of each term, all of its response together; NaN of what was not tested."""
+    """p-value of each term adjusted for all terms of its response; NaN if not tested."""
     if "p_holm" in terms:
         return pd.to_numeric(terms["p_holm"], errors="coerce")
     raw = pd.to_numeric(terms["p_value"], errors="coerce")
@@ -72,8 +72,8 @@ def is_sure(terms: pd.DataFrame) -> pd.Series[bool]:
 
 
 def limits(terms: pd.DataFrame) -> pd.Series[float]:
-    """The size from which each effect is significant, given how many others are: exactly those of `is_sure`
-    exceed theirs. NaN where a term has no single size."""
+    """The smallest significant size of each effect, given the number of significant ones: exactly the terms
+    of `is_sure` exceed theirs. NaN if a term has no single size."""
     tested = np.isfinite(_numbers(terms, "p_value"))
     remaining = int(tested.sum()) - int(is_sure(terms).sum())
     if _by_lenth(terms, tested):
@@ -82,8 +82,7 @@ def limits(terms: pd.DataFrame) -> pd.Series[float]:
 
 
 def margins(terms: pd.DataFrame) -> pd.Series[float]:
-    """Half the width of the interval of each effect, so wide that all of them hold together (Bonferroni, or
-    Lenth's simultaneous margin)."""
+    """Half-width of the simultaneous interval of each effect (Bonferroni, or Lenth's simultaneous margin)."""
     tested = np.isfinite(_numbers(terms, "p_value"))
     if _by_lenth(terms, tested):
         return _margins(terms, tested)
@@ -91,7 +90,7 @@ def margins(terms: pd.DataFrame) -> pd.Series[float]:
 
 
 def together(p: float, tests: int) -> float:
-    """The p-value of Lenth's effect among so many: below 0.05 where the effect is beyond his SME."""
+    """Adjusted p-value of one of `tests` effects by Lenth: below 0.05 if the effect exceeds his SME."""
     return -math.expm1(tests * math.log1p(-p)) if p < 1 else 1.0
 
 
@@ -100,7 +99,7 @@ def _numbers(terms: pd.DataFrame, column: str) -> Values:
 
 
 def _of_lenth(terms: pd.DataFrame) -> Flags:
-    """The terms that are judged against each other."""
+    """Mask of the terms that are tested against each other."""
     if "method" not in terms:
         return np.zeros(len(terms), dtype=bool)
     return np.array([method == LENTH for method in terms["method"].tolist()], dtype=bool)
@@ -115,7 +114,7 @@ def _margins(terms: pd.DataFrame, tested: Flags) -> pd.Series[float]:
 
 
 def _level(terms: pd.DataFrame) -> float:
-    """The level of the analysis: less than `LEVEL` where a sequential study looked before."""
+    """Error level of the analysis: less than `LEVEL` after earlier looks of a sequential study."""
     if "level" not in terms:
         return LEVEL
     levels = _numbers(terms, "level")
@@ -124,14 +123,14 @@ def _level(terms: pd.DataFrame) -> float:
 
 
 def _sizes(terms: pd.DataFrame, tested: Flags, p: float) -> pd.Series[float]:
-    """The effects that have just that p-value by themselves."""
+    """Effect sizes with this unadjusted p-value."""
     if not {"standard_error", "df_error"} <= set(terms.columns):
         return pd.Series(math.nan, index=terms.index)
     error = np.where(tested, _numbers(terms, "standard_error"), math.nan)
     df = _numbers(terms, "df_error")
     by_lenth = _of_lenth(terms) & tested
     if by_lenth.any():
-        # a third of the contrasts that were judged against each other, those of one stratum
+        # Lenth: a third of the number of contrasts tested against each other, per stratum
         judged = pd.Series(np.where(by_lenth, _numbers(terms, "df"), 0.0), index=terms.index)
         if "stratum" in terms:
             judged = judged.groupby(terms["stratum"].fillna("")).transform("sum")
@@ -152,7 +151,7 @@ def shows(outcome: Outcome, response: str) -> bool | None:
 
 
 def sure_terms(outcome: Outcome, response: str) -> list[str]:
-    """The significant terms, those that explain most first."""
+    """The significant terms, in descending order of explained variation."""
     terms = terms_of(outcome, response)
     if terms is None:
         return []
@@ -193,13 +192,13 @@ def terms_of(outcome: Outcome, response: str) -> Terms | None:
 
 
 def largest_first(value: float) -> tuple[bool, float]:
-    """A key that sorts numbers from the largest down, NaN last."""
+    """Sort key for descending numbers, NaN last."""
     return (True, 0.0) if math.isnan(value) else (False, -value)
 
 
 @lru_cache(maxsize=512)
 def of_pairs(means: int, df: float, level: float = LEVEL) -> float:
-    """The quantile of all pairs of so many means, in standard errors of a difference (Tukey; Kramer)."""
+    """The quantile for all pairs of `means` means, in standard errors of a difference (Tukey; Kramer)."""
     if df <= 0 or means < 2:
         return math.nan
     if means == 2:
@@ -208,23 +207,23 @@ def of_pairs(means: int, df: float, level: float = LEVEL) -> float:
     def off(log: float) -> float:
         return math.log(float(stats.studentized_range.sf(math.exp(log), means, df)) / level)
 
-    # five steps from Bonferroni's bound; scipy's own quantile takes three times as many integrals
+    # five secant steps from Bonferroni's bound; scipy's own quantile takes three times as many integrals
     start = math.log(math.sqrt(2) * float(stats.t.ppf(1 - level / (means * (means - 1)), df)))
     try:
         quantile = math.exp(float(optimize.newton(off, start, x1=start - 0.02, tol=1e-9)))
-    except (RuntimeError, ValueError):  # of few degrees of freedom tails are too thin to integrate
+    except (RuntimeError, ValueError):  # tails at few degrees of freedom are too thin to integrate
         quantile = float(stats.studentized_range.ppf(1 - level, means, df))
     return quantile / math.sqrt(2)
 
 
 @lru_cache(maxsize=512)
 def of_several(tests: int, df: float, level: float = LEVEL) -> float:
-    """The quantile of the largest of so many t, whatever their correlations (Šidák)."""
+    """The quantile of the largest of `tests` t statistics, whatever their correlations (Šidák)."""
     if df <= 0:
         return math.nan
     return float(stats.t.ppf(1 - each_of(tests, level) / 2, df))
 
 
 def each_of(tests: int, level: float = LEVEL) -> float:
-    """The level of each of so many tests that have `level` together (Šidák)."""
+    """The level of each of `tests` tests with familywise level `level` (Šidák)."""
     return -math.expm1(math.log1p(-level) / tests)

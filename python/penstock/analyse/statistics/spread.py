@@ -1,10 +1,10 @@
-"""Standard errors of means of treatments: variation of runs, and the part shared by a block or a setting.
+"""Standard errors of treatment means: variation of runs, and the variance component of a block or a setting.
 
-A run is its treatment's mean, plus what its block and its settings add to all of their runs, plus an error of
-its own. The variances come from the residuals about the treatments' means (equations of quadratic forms and
-their expectations; Searle, Casella & McCulloch, Variance Components, 1992, chapter 5), the degrees of freedom
-of a standard error after Satterthwaite (Biometrics Bulletin 2, 1946). Where treatments vary unequally, each
-is judged by its own runs.
+A run is its treatment's mean, plus random effects of its block and its settings, plus its own error. The
+variances come from the residuals about the treatments' means (equations of quadratic forms and their
+expectations; Searle, Casella & McCulloch, Variance Components, 1992, chapter 5), the degrees of freedom of
+a standard error after Satterthwaite (Biometrics Bulletin 2, 1946). If treatments vary unequally, each uses
+its own runs.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from scipy import special
 Values = NDArray[np.floating[Any]]
 Numbers = NDArray[np.integer[Any]]
 
-#: runs of a treatment from which its own are taken: their variance has 2 degrees of freedom
+#: minimum number of runs of a treatment for its own variance, which then has 2 degrees of freedom
 OWN = 3
-#: level at which variances of treatments with fewer runs are said to differ
+#: level of the test for unequal variances of treatments with fewer runs
 _UNEQUAL = 0.05
-#: runs up to which the degrees of freedom are worked out exactly: time grows with their cube
+#: maximum number of runs for exact degrees of freedom: time grows with their cube
 _EXACT = 1200
 
 
 @dataclass(frozen=True)
 class Error:
-    """A standard error and its degrees of freedom: NaN and 0 where nothing tells it."""
+    """A standard error and its degrees of freedom: NaN and 0 if there is no estimate."""
 
     size: float
     df: float
@@ -43,8 +43,8 @@ NONE = Error(math.nan, 0.0)
 
 @dataclass(frozen=True)
 class Spread:
-    """Variation of the runs of each treatment (from 0); `shared`: the number of each run's block or setting,
-    a group for each kind that may make runs alike."""
+    """Variation of the runs of each treatment (from 0); `shared`: for each kind of grouping that may
+    correlate runs, the number of each run's block or setting."""
 
     treatment: Numbers
     values: Values
@@ -52,7 +52,7 @@ class Spread:
 
     @cached_property
     def counts(self) -> Numbers:
-        """Runs of each treatment."""
+        """Number of runs of each treatment."""
         return np.bincount(self.treatment)
 
     @cached_property
@@ -62,7 +62,7 @@ class Spread:
 
     @cached_property
     def residuals(self) -> Values:
-        """Runs less the mean of their treatment."""
+        """Deviations of runs from the mean of their treatment."""
         return self.values - self._means[self.treatment]
 
     @cached_property
@@ -71,20 +71,20 @@ class Spread:
 
     @cached_property
     def own(self) -> Values:
-        """The variance of each treatment's runs; NaN of one."""
+        """Variance of each treatment's runs; NaN for a single run."""
         squares = np.bincount(self.treatment, self.residuals**2)
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.where(self.counts > 1, squares / (self.counts - 1), math.nan)
 
     @cached_property
     def unequal(self) -> bool:
-        """True if treatments of the same number of runs vary by more than chance makes them (Bartlett's
-        test): settings with few runs are then judged by these, too."""
+        """True if variances of treatments of equal size differ significantly (Bartlett's test): settings
+        with few runs are then tested by these, too."""
         return differs(self.own, self.counts - 1) < _UNEQUAL
 
     @cached_property
     def alone(self) -> NDArray[np.bool_]:
-        """Flags of treatments with all runs in different blocks and settings, which vary independently."""
+        """Mask of treatments with all runs in different blocks and settings, which vary independently."""
         flags: NDArray[np.bool_] = np.ones(len(self.counts), dtype=bool)
         for group in self.shared:
             if int(group.max(initial=0)) == 0:
@@ -94,7 +94,7 @@ class Spread:
         return flags
 
     def of_treatment(self, treatment: int) -> Error:
-        """The standard error of a treatment's mean: from its own runs where these are enough."""
+        """The standard error of a treatment's mean: from its own runs if these are enough."""
         count, own = int(self.counts[treatment]), float(self.own[treatment])
         enough = count >= OWN or (count > 1 and self.unequal)
         if enough and own > 0 and self.alone[treatment]:
@@ -102,7 +102,7 @@ class Spread:
         return self.of(self._weights({treatment: 1.0}))
 
     def of_mean(self, weights: Mapping[int, float]) -> Error:
-        """The standard error of a weighted sum of treatments' means."""
+        """The standard error of a weighted sum of treatment means."""
         passes = self._by_pass(weights)
         if passes is not None and len(passes) >= OWN and np.ptp(passes) > 0:
             return Error(float(passes.std(ddof=1)) / math.sqrt(len(passes)), len(passes) - 1)
@@ -116,7 +116,7 @@ class Spread:
         return self.of(self._weights(weights))
 
     def _by_pass(self, weights: Mapping[int, float]) -> Values | None:
-        """The sum in each block, where there is one kind of them and all have each of its treatments once."""
+        """The sum in each block, if there is one kind of block and each has each of the treatments once."""
         if len(self.shared) != 1:
             return None
         (group,) = self.shared
@@ -134,18 +134,18 @@ class Spread:
         return np.asarray(sums, dtype=np.float64)
 
     def _weights(self, treatments: Mapping[int, float]) -> Values:
-        """The weight of each run in a weighted sum of treatments' means."""
+        """The weight of each run in a weighted sum of treatment means."""
         weight = np.zeros(len(self.counts))
         for treatment, one in treatments.items():
             weight[treatment] = one / self.counts[treatment]
         return weight[self.treatment]
 
     def difference(self, a: int, b: int) -> Error:
-        """The standard error of the difference of two treatments' means, what is pooled over all of them."""
+        """The standard error of the difference of two treatment means, pooled over all treatments."""
         return self.of(self._weights({a: 1.0, b: -1.0}))
 
     def of(self, weights: Values) -> Error:
-        """The standard error of a weighted sum of runs, what is pooled over all treatments."""
+        """The standard error of a weighted sum of runs, pooled over all treatments."""
         if self.free < 1:
             return NONE
         groups, variances, back = self._components
@@ -166,8 +166,8 @@ class Spread:
 
     @cached_property
     def _components(self) -> tuple[list[Numbers], Values, Values]:
-        """The groups that add to the variance; the variance of a run and of each of them; the matrix that
-        turns quadratic forms of the residuals into these."""
+        """The groupings with a variance component; the variance of a run and of each grouping; the matrix
+        that maps quadratic forms of the residuals to them."""
         groups = [g for g in self.shared if int(g.max(initial=0)) > 0]
         while True:
             columns = [self._within(g) for g in groups]
@@ -179,7 +179,7 @@ class Spread:
                 expected[0, i] = expected[i, 0] = float((one**2).sum())
                 for j, group in enumerate(groups, start=1):
                     expected[i, j] = float((_sums(one, group) ** 2).sum())
-            # what does not differ from the others, or adds nothing, is no part of its own
+            # drop components that are inseparable from others, or not positive
             if np.linalg.cond(expected / np.abs(expected).max()) < 1e12:
                 back = np.linalg.inv(expected)
                 variances = back @ np.array(forms)
@@ -190,13 +190,13 @@ class Spread:
                 groups.pop()
 
     def _within(self, group: Numbers) -> Values:
-        """Columns of a group's members less the means of their treatments."""
+        """Indicator columns of a grouping, centred within treatments."""
         columns = np.eye(int(group.max()) + 1)[group]
         means = _sums(columns, self.treatment) / self.counts[:, None]
         return columns - means[self.treatment]
 
     def _satterthwaite(self, factors: Values) -> float:
-        """Degrees of freedom of the estimate that weights the quadratic forms of the residuals so."""
+        """Degrees of freedom of the estimate with these weights of the quadratic forms of the residuals."""
         groups, variances, _ = self._components
         if not groups:
             return float(self.free)
@@ -216,8 +216,8 @@ class Spread:
         for factor, part, group in zip(factors[1:], variances[1:], groups, strict=True):
             columns = self._within(group)
             form += factor * (columns @ columns.T)
-            # a variance of two or three blocks may well be several times its estimate, which alone would
-            # leave intervals of 95 % at 90 %
+            # the variance of two or three blocks may be several times its estimate, which alone would give 95
+            # % intervals a coverage of 90 %
             covariance += part * (1 + 6 / int(group.max()) ** 2) * (group[:, None] == group)
         product = form @ covariance
         spread = 2 * float((product * product.T).sum())
@@ -231,17 +231,15 @@ def _sums(values: Values, group: Numbers) -> Values:
 
 
 def differs(variances: Values, df: Numbers) -> float:
-    """The p-value that variances with these degrees of freedom are equal (Bartlett, Proceedings of the Royal
-    Society A 160, 1937); 1 if fewer than two are finite."""
+    """p-value of equal variances with these degrees of freedom (Bartlett, Proceedings of the Royal Society
+    A 160, 1937); 1 if fewer than two are finite."""
     finite = (df > 0) & np.isfinite(variances)
     variances, df = variances[finite], df[finite]
     total = float(df.sum())
     pooled = float((df * variances).sum()) / total if total else 0.0
     if len(df) < 2 or pooled <= 0:
         return 1.0
-    if (
-        variances <= 1e-12 * pooled
-    ).any():  # rounded to the same value: their logarithm tells nothing
+    if (variances <= 1e-12 * pooled).any():  # rounded to equal values: the logarithm is meaningless
         return differs(variances[variances > 1e-12 * pooled], df[variances > 1e-12 * pooled])
     statistic = total * math.log(pooled) - float((df * np.log(variances)).sum())
     correction = 1 + (float((1 / df).sum()) - 1 / total) / (3 * (len(df) - 1))

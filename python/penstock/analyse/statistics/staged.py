@@ -1,14 +1,14 @@
-"""Effects of a study that went on in stages.
+"""Effects of a staged study.
 
-Stages are blocks of the model. The contrast that is the difference between stages is named and has no
-estimate, unless treatments of both sides were run within one stage. Runs that were chosen by what others
-gave, and the confirmation of a choice, are left out: they are no designed experiment.
+Stages are blocks of the model. A contrast confounded with the difference between stages is reported without
+an estimate, unless treatments of both sides were run within one stage. Runs chosen by earlier results, and
+the confirmation of a choice, are left out: they are not a designed experiment.
 
-Where all designed rows together are a regular fraction or the full design, the estimates are the usual ones.
-Where they are not (half a foldover, an optimal addition), terms enter from main effects upward, those with an
-active parent first, as long as the rows determine them; what each then holds of the others is the alias
-matrix (X'X)⁻¹X'Z of Box & Wilson (Journal of the Royal Statistical Society B 13, 1951). Where settings are
-kept, these terms are judged by the strata of the order as any others (`strata.py`).
+If all designed rows together are a regular fraction or the full design, the estimates are the usual ones.
+If they are not (half a foldover, an optimal addition), terms enter from main effects upward, those with an
+active parent first, while the rows determine them; the aliases of each are the alias matrix (X'X)⁻¹X'Z of
+Box & Wilson (Journal of the Royal Statistical Society B 13, 1951). If settings are shared, these terms are
+tested by the strata of the order like any others (`strata.py`).
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from penstock.design.planned import Plan
 from penstock.design.stages import separated
 from penstock.errors import PenstockError
 
-#: method of a term that is the difference between stages
+#: method of a term confounded with the stages
 CONFOUNDED = "confounded with the stages"
-#: method where terms were chosen so that the rows determine them
+#: method of terms selected so that the rows determine them
 SELECTED = "least squares, selected terms"
 _TINY = 1e-8
 
@@ -90,7 +90,7 @@ def staged_effects(
 
 
 def _with_rivals(fit: Fit, plan: Plan, part: Plan) -> Fit:
-    """The fit with the interactions that stages were made to tell and that the model does not have."""
+    """The fit with the interactions that stages separate and that the model lacks."""
     names = {t.name for t in fit.design.terms}
     levels = fit.design.levels.astype(np.int64)
     added = [Term(name, columns) for name, columns in separated(plan, levels, names)]
@@ -100,7 +100,7 @@ def _with_rivals(fit: Fit, plan: Plan, part: Plan) -> Fit:
 def _in_strata(
     fit: Fit, data: pd.DataFrame, plan: Plan, response: str, confidence: float, scale: str
 ) -> pd.DataFrame:
-    """The effects table of as many terms as the rows determine, each judged by its own stratum."""
+    """The effects table of the terms that the rows determine, each tested by its own stratum."""
     if len(fit.groups) > 1:
         raise PenstockError(
             "the rows of all stages are no regular fraction, and settings are kept in two directions: "
@@ -152,7 +152,7 @@ def _selected(
     confidence: float,
     bounds: tuple[Values, Values] | None = None,
 ) -> list[dict[str, Any]]:
-    """Least squares of as many terms as the rows determine: rows of the effects table."""
+    """Least squares of the terms that the rows determine: rows of the effects table."""
     names = [f.name for f in plan.factors]
     x = _coded(data, plan)
     blocks = pd.get_dummies(data["replicate"]).to_numpy(dtype=float)
@@ -211,7 +211,7 @@ def _selected(
 def _choose(x: NDArray[np.int8], blocks: Values, y: Values) -> tuple[list[int], Values]:
     """Words in the model and their columns: main effects, then longer ones, those with larger parents first.
 
-    At least a third of the rows is reserved for the error, if the main effects need no more.
+    At least a third of the rows is reserved for the error, if the main effects leave that many.
     """
     factors = x.shape[1]
     basis = np.linalg.qr(blocks)[0]

@@ -1,11 +1,11 @@
-"""The strata of an order: which runs shared a setting, and the error that each term is judged by.
+"""Strata of an order: runs that shared a setting, and the error term of each term.
 
-Where a setting was kept over several runs (a whole plot, or the rows and columns of a strip-plot), what was
-special about it is in all of these runs alike: factors that changed with the setting are judged by how
-settings differ, the others by how runs within one differ (Fisher 1925; Box, Hunter & Hunter 2005, chapter 9).
-Data in which each term lies in one stratum give the exact tests. Lost runs tilt them: then the variances of
-settings and runs are estimated by restricted maximum likelihood, terms by generalised least squares, and
-degrees of freedom after Satterthwaite, but never more than the settings have.
+If a setting was shared by several runs (a whole plot, or the rows and columns of a strip-plot), its random
+effect is common to these runs: factors that changed with the setting are tested by the variation between
+settings, the others by the variation within them (Fisher 1925; Box, Hunter & Hunter 2005, chapter 9). Data
+in which each term lies in one stratum give exact tests. Lost runs unbalance them: the variances of
+settings and runs are then estimated by restricted maximum likelihood, terms by generalised least squares,
+and degrees of freedom after Satterthwaite, bounded by those of the settings.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from penstock.errors import PenstockError
 
 #: the stratum of single runs
 RUN = "run"
-#: of the columns of mean and blocks, which are above all strata
+#: stratum of the columns of mean and blocks, above all strata
 ALL = ""
-#: the strata that a plan can name, coarse before fine: attribute of a planned run, stratum
+#: strata of a plan, coarse before fine: attribute of a planned run, stratum
 PLOTS = (("whole_plot", "whole_plot"), ("strip", "strip"))
-#: relative size from which a term is in a stratum
+#: minimum relative size of a term's component in a stratum
 _THERE = 1e-8
 
 
@@ -43,15 +43,15 @@ class Stratum:
 
     @property
     def mean_square(self) -> float:
-        """Its variance per run; NaN without degrees of freedom."""
+        """Mean square; NaN without degrees of freedom."""
         return self.sum_of_squares / self.df if self.df > 0 else math.nan
 
 
 def groups_of(data: pd.DataFrame, plan: Plan) -> dict[str, Numbers]:
-    """Stratum → the setting of each run, for a plan whose order keeps settings; else empty.
+    """Stratum → the setting of each run, for a plan whose order shares settings; else empty.
 
-    A run that was repeated elsewhere than beside the others of its setting had one of its own: where starting
-    times are known, only neighbours in time share a setting.
+    A run that was repeated outside its setting had a setting of its own: if starting times are recorded,
+    only neighbours in time share a setting.
     """
     if not plan.rows or all(row.whole_plot == 0 for row in plan.rows):
         return {}
@@ -78,7 +78,7 @@ def groups_of(data: pd.DataFrame, plan: Plan) -> dict[str, Numbers]:
 
 
 def _as_executed(data: pd.DataFrame, planned: Numbers) -> Numbers:
-    """The settings in the order of time: a stretch of runs of one planned whole plot each."""
+    """Settings in order of time: stretches of runs of one planned whole plot."""
     if "start_realtime_ns" not in data.columns:
         return planned
     start = pd.to_numeric(data["start_realtime_ns"], errors="coerce").to_numpy(dtype=float)
@@ -92,7 +92,7 @@ def _as_executed(data: pd.DataFrame, planned: Numbers) -> Numbers:
 
 
 def means_of(columns: Values, of_run: Numbers) -> Values:
-    """The columns with each run's value replaced by the mean of its group."""
+    """Columns with each run's value replaced by the mean of its group."""
     wide = columns if columns.ndim == 2 else columns[:, None]
     groups = int(of_run.max()) + 1
     sums = np.zeros((groups, wide.shape[1]))
@@ -102,8 +102,8 @@ def means_of(columns: Values, of_run: Numbers) -> Values:
 
 
 def stratum_of(columns: Values, groups: dict[str, Numbers]) -> str | None:
-    """The stratum in which a term lies: the first whose settings it is the same within, or that of runs if
-    it sums to zero within each; None where it is in several."""
+    """The stratum of a term: the first with settings in which it is constant, or the run stratum if it
+    sums to zero within each; None if it lies in several."""
     norm = float(np.linalg.norm(columns))
     shares = {}
     for name, of_run in groups.items():
@@ -164,7 +164,7 @@ class Mixed:
     """A fit with a random setting: coefficients with their covariance, variances of run and setting.
 
     `uncertainty` is the covariance of the two variances, `gradients` the derivatives of the coefficients'
-    covariance by them; both None where no variance of settings was found.
+    covariance by them; both None if the settings have no variance.
     """
 
     coefficients: Values
@@ -177,7 +177,7 @@ class Mixed:
     def df(self, where: slice, most: float) -> float:
         """Satterthwaite's degrees of freedom of the term in these columns, at most `most`.
 
-        Several columns are taken along the principal axes of their covariance (Fai & Cornelius 1996).
+        Several columns are decomposed along the principal axes of their covariance (Fai & Cornelius 1996).
         """
         if self.uncertainty is None or self.gradients is None:
             return most
@@ -196,7 +196,7 @@ class Mixed:
 
 
 def whitened_by(theta: float, columns: Values, of_run: Numbers) -> Values:
-    """The columns in units in which runs are independent, `theta` the settings' variance in that of runs."""
+    """Columns transformed to independent runs; `theta`: variance of settings relative to that of runs."""
     shrink = 1 - 1 / np.sqrt(1 + np.bincount(of_run) * theta)
     return np.asarray(columns - shrink[of_run][:, None] * means_of(columns, of_run))
 
@@ -204,12 +204,12 @@ def whitened_by(theta: float, columns: Values, of_run: Numbers) -> Values:
 def mixed(y: Values, x: Values, of_run: Numbers) -> Mixed:
     """Restricted maximum likelihood for y = Xβ + setting + e (Patterson & Thompson 1971).
 
-    `x` has full column rank and fewer columns than rows. PenstockError where it does not.
+    `x` has full column rank and fewer columns than rows; otherwise PenstockError.
     """
     n, p = x.shape
     if n <= p or int(np.linalg.matrix_rank(x)) < p:
         raise PenstockError("too few runs for the variances of settings and runs")
-    # in units of the residual spread, that steps of derivatives fit
+    # in units of the residual spread, to suit the step sizes of the derivatives
     scale = float(np.linalg.norm(y - x @ np.linalg.lstsq(x, y, rcond=None)[0])) / math.sqrt(n - p)
     if scale <= 1e-12 * float(np.linalg.norm(y)) / math.sqrt(n):
         raise PenstockError("the runs do not vary within or between settings")

@@ -1,8 +1,8 @@
 """The terms of a model: its factors and interactions, and their coded columns.
 
-Columns are those of the treatments that were run, each once; `Design.of_run` maps runs to treatments.
-Factors of two levels are coded −1 and +1, others by effect coding (sum to zero). Names of factors never reach
-a formula: a factor may have any name.
+Columns have one row per distinct treatment that was run; `Design.of_run` maps runs to treatments. Factors
+of two levels are coded −1 and +1, others by effect coding (sum to zero). Names of factors never reach a
+formula: a factor may have any name.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from penstock.errors import PenstockError
 Values = NDArray[np.floating[Any]]
 Numbers = NDArray[np.integer[Any]]
 
-#: more terms than this are not fitted
+#: maximum number of terms of a fit
 MOST_TERMS = 2500
 
 
 @dataclass(frozen=True)
 class Term:
-    """A group of columns that is tested together: one column for factors of two levels."""
+    """A group of columns tested together: one column for factors of two levels."""
 
     name: str
     #: treatments × degrees of freedom
@@ -51,7 +51,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Design:
-    """The terms over the distinct treatments, the level numbers of these, and the treatment of each run."""
+    """The terms over the distinct treatments, their level numbers, and the treatment of each run."""
 
     terms: list[Term]
     levels: Numbers  # treatments × factors
@@ -59,7 +59,7 @@ class Design:
 
 
 def numbers(data: pd.DataFrame, plan: Plan) -> NDArray[np.int64]:
-    """Runs × factors: number of each level from 0, in the study's order; PenstockError for a strange one."""
+    """Runs × factors: level numbers from 0, in the study's order; PenstockError for an unknown level."""
     levels = np.empty((len(data), len(plan.factors)), dtype=np.int64)
     for j, factor in enumerate(plan.factors):
         places = {level.name: i for i, level in enumerate(factor.levels)}
@@ -72,7 +72,7 @@ def numbers(data: pd.DataFrame, plan: Plan) -> NDArray[np.int64]:
 
 
 def design_of(data: pd.DataFrame, plan: Plan) -> Design:
-    """The terms of a plan's model over the treatments that `data` has runs of."""
+    """The terms of a plan's model over the treatments with runs in `data`."""
     level = numbers(data, plan)
     places = np.ravel_multi_index(tuple(level.T), tuple(len(f.levels) for f in plan.factors))
     _, first, of_run = np.unique(places, return_index=True, return_inverse=True)
@@ -108,7 +108,7 @@ def _terms(level: Numbers, plan: Plan) -> list[Term]:
 
 
 def _longest_mixed(widths: list[int]) -> int:
-    """Number of factors up to which interactions are in the model: all, unless that is too many columns."""
+    """Maximum number of factors of an interaction in the model: all, unless that is too many columns."""
     total = 0
     for size in range(1, len(widths) + 1):
         total += sum(math.prod(c) for c in itertools.combinations(widths, size))
@@ -127,13 +127,13 @@ def _coded_factor(level: Numbers, levels: int) -> Values:
 
 
 def _of_two(level: Numbers) -> Values:
-    """−1 and +1; 0 everywhere where one of the two levels is all there is."""
+    """−1 and +1; 0 everywhere if only one of the two levels occurs."""
     coded: Values = 2.0 * level - 1.0
     return coded if np.ptp(coded) else 0 * coded
 
 
 def _two_level_terms(coded: Values, names: list[str], plan: Plan) -> list[Term]:
-    """One term per contrast column of the plan's matrix: its shortest word, with what is aliased to it."""
+    """One term per contrast column of the plan's matrix: its shortest word, with its aliases."""
     terms = []
     for group in alias_words(coded_matrix(plan), _longest(plan)):
         first = group[0][0]
@@ -151,8 +151,8 @@ def _two_level_terms(coded: Values, names: list[str], plan: Plan) -> list[Term]:
 
 
 def _longest(plan: Plan) -> int:
-    """Length of words up to which terms are in the model: all contrasts, unless there are more than
-    `MOST_TERMS`; then the longest stay in the residual. Words of K−P factors meet every contrast."""
+    """Maximum word length of terms in the model: all contrasts, unless there are more than `MOST_TERMS`;
+    then the longest remain in the residual. Words of K−P factors meet every contrast."""
     factors = len(plan.factors)
     order, contrasts = 0, 0
     while order < max(min(ALIAS_ORDER, factors), factors - plan.fraction):
