@@ -1,1 +1,1 @@
-"""Treatments beside each other: means, ranks, differences, costs, the recommendation."""
+"""Comparison of treatments: means, ranks, differences, costs, the recommendation."""

@@ -1,8 +1,8 @@
-"""Two or more experiments, treatments or runs side by side, phase by phase, with what is a tie; gates.
+"""Comparison of two or more experiments, treatments or runs, phase by phase, with ties; gates.
 
-A row is a quantity in a phase: of each run its statistic over the points of that phase, over all nodes; of
-each that is compared the mean over its runs. With two runs of each or more, pairs are judged by Welch's test,
-all pairs of a row together by Holm's adjustment (`ranking`). One run of each does not tell what is chance.
+A row is a quantity in a phase: for each run its statistic over the points of that phase, over all nodes;
+for each selection the mean over its runs. With two or more runs each, pairs are tested by Welch's test,
+all pairs of a row together by Holm's adjustment (`ranking`). Single runs have no test.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.archive.series.read_series import of_selection, run_name
 from penstock.archive.series.series import Array, Phase, Recorded
 from penstock.errors import BadInput, printable
 
-#: the whole of a run, beside its phases
+#: name of the phase that spans a run
 WHOLE = "run"
 DURATION = "duration"
 MOST_COMPARED = 100
@@ -48,13 +48,13 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Row:
-    """One quantity in one phase: of each that is compared the values of its runs."""
+    """One quantity in one phase: the values of the runs of each selection."""
 
     phase: str
     metric: str
     unit: str
     values: dict[str, list[float]]
-    #: None where one of them has a single run
+    #: None if a selection has a single run
     order: Order | None
 
     @property
@@ -62,7 +62,7 @@ class Row:
         return {name: float(np.mean(v)) for name, v in self.values.items()}
 
     def change(self, name: str) -> float:
-        """Change of a mean from that of the first, as a share; infinite against 0."""
+        """Change of a mean relative to the first, as a share; infinite if that is 0."""
         means = self.means
         first = next(iter(means.values()))
         if means[name] == first:
@@ -70,7 +70,7 @@ class Row:
         return (means[name] - first) / abs(first) if first else math.inf * (means[name] - first)
 
     def apart(self, name: str) -> bool | None:
-        """True if one differs from the first; None if there is no test."""
+        """True if a selection differs significantly from the first; None without a test."""
         if self.order is None:
             return None
         return self.order.pair(next(iter(self.values)), name).apart
@@ -95,7 +95,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Compared:
-    """The compared selections, the first being the reference, and a row for each quantity in each phase."""
+    """The compared selections, the first as the reference, and a row for each quantity in each phase."""
 
     names: list[str]
     runs: dict[str, list[str]]
@@ -113,7 +113,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Gate:
-    """`METRIC[@PHASE] > 5%`: what a change against the first must not be."""
+    """`METRIC[@PHASE] > 5%`: a change from the first that fails the gate."""
 
     text: str
     metric: str
@@ -123,7 +123,7 @@ class Gate:
 
     @classmethod
     def of(cls, text: str) -> Gate:
-        """The gate of a text. BadInput if it is none."""
+        """Parse a gate. BadInput for invalid text."""
         match = _GATE.fullmatch(text.strip())
         if match is None:
             raise BadInput(
@@ -138,7 +138,7 @@ class Gate:
 class Judged:
     """Result of a gate in one row of a compared selection.
 
-    `failed`: beyond the bound, and significantly different from the first where several runs of each allow a
+    `failed`: beyond the bound, and significantly different from the first if several runs of each allow a
     test.
     """
 
@@ -167,10 +167,10 @@ def compared(
     partial: bool = False,
     table: str | None = None,
 ) -> Compared:
-    """Compare the selections. `align` selects one phase, `metrics` those with these names (`*`, `?`).
+    """Compare the selections. `align` selects one phase, `metrics` metrics by name (`*`, `?`).
 
-    Phases are those that every run has. BadInput for fewer than two, for selections with nothing in common,
-    and without `partial` for a run that is not complete.
+    Phases are those that every run has. BadInput for fewer than two selections, for selections with
+    nothing in common, and without `partial` for an incomplete run.
     """
     if not 2 <= len(selections) <= MOST_COMPARED:
         raise BadInput(f"found {len(selections)} to compare; expected 2 to {MOST_COMPARED}")
@@ -194,7 +194,7 @@ def compared(
 
 
 def judge(comparison: Compared, gates: Sequence[Gate]) -> list[Judged]:
-    """Results of all gates. BadInput for one that matches no row."""
+    """Results of all gates. BadInput for a gate that matches no row."""
     judged = []
     for gate in gates:
         rows = [
@@ -203,7 +203,7 @@ def judge(comparison: Compared, gates: Sequence[Gate]) -> list[Judged]:
             if fnmatch.fnmatchcase(r.metric, gate.metric)
             and gate.phase in (None, r.phase, r.phase.rpartition("/")[2])
         ]
-        # without a phase it is the whole run, or the phase that was asked for
+        # default: the run as one phase, or the requested phase
         of_run = [r for r in rows if r.phase == WHOLE]
         rows = rows if gate.phase is not None else of_run or rows
         if not rows:
@@ -259,10 +259,10 @@ def _of_run(
             values[WHOLE, DURATION, "s"] = float(wall)
     watched = set(bundle.tables) & {"utilisation", "points", "samples"}
     if not watched and align is None and table is None:
-        return values  # a run that nobody watched has its responses
+        return values  # a run without observers has only its responses
     one = Selection(str(bundle.path), "run", bundle.path, [bundle.path])
     recorded = of_selection(one, table, partial=partial)
-    # of several phases of one name the first
+    # first of several phases of the same name
     stretches = list({p.name: (p.name, p) for p in reversed(recorded.phases)}.values())[::-1]
     if align is not None:
         stretches = [(align, recorded.phase(align, "--align"))]
@@ -277,7 +277,7 @@ def _of_run(
 def _statistics(
     recorded: Recorded, phase: str, within: Phase | None, statistic: Callable[[Array], float]
 ) -> dict[Key, float]:
-    """Statistics of each quantity over all its nodes, and of each node alone if there are several."""
+    """Statistics of each quantity over all its nodes, and of each node if there are several."""
     parts: dict[Key, list[Array]] = {}
     single: dict[Key, list[Array]] = {}
     for s in recorded.series:
@@ -314,7 +314,7 @@ def _together(
                 f"{', '.join(printable(n) for n in metric_names[:20])}"
             )
     else:
-        # nodes one by one only where they are asked for
+        # nodes individually only on request
         quantities = {k[1] for k in common if " " not in k[1]}
         common = [k for k in common if k[1] in quantities]
     if not common or len(common) > MOST_ROWS:
@@ -337,5 +337,5 @@ def _together(
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinity."""
+    """The value, or None for infinity and NaN, which JSON lacks."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

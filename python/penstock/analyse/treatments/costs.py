@@ -1,11 +1,11 @@
 """Cost of one level of a factor compared with the other, under each combination of the other factors.
 
 Costs are ratios of treatment means, 1 = no cost. Their intervals come from the spread of the logarithms of
-the replicates, pooled over all treatments where these vary alike, else of the two that are compared. They
-are so wide that those of all combinations and of their mean hold together (Šidák), wider where the two
-levels were picked from several because they differ most (Tukey), or the factor from several because it
-explains most. Of a factor of two levels the effect's own test decides whether it costs anything on average;
-where no effect shows, no cost does (`significance.py`).
+the replicates, pooled over all treatments if these vary equally, else from the two compared treatments.
+They are simultaneous for all combinations and their mean (Šidák), wider if the two levels were selected
+from several by their difference (Tukey), or the factor from several by explained variation. For a factor
+of two levels the effect's own test decides whether it has a cost on average; without a significant effect
+there is no cost (`significance.py`).
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from penstock.analyse.statistics.bias import ends, used
 from penstock.analyse.treatments.means import ranking
 
 Values = NDArray[np.float64]
-#: a cost up to this ratio is called none: the readers' notion of "the same", stated wherever it is used
+#: costs up to this ratio are reported as none: the readers' notion of "the same", stated with every use
 NO_COST = 1.10
-#: a good level that loses no more than this factor is called unharmed
+#: maximum loss of a good level, as a factor, that counts as unharmed
 _UNHARMED = 1.05
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of `level` beside `other` under fixed levels of the other factors, or their mean (no `where`).
+    """Cost of `level` relative to `other` with the other factors fixed, or their mean (no `where`).
 
-    `ratio` > 1 where `level` is the worse; `low` and `high` bound it, all combinations together at 95 %, NaN
-    without replicates. `at_level` and `at_other` are the response's geometric means at the two levels.
-    `error` is the standard error of the ratio's logarithm, `told` what else says that there is a difference.
+    `ratio` > 1 if `level` is the worse; `low` and `high` are simultaneous 95 % bounds for all
+    combinations, NaN without replicates. `at_level` and `at_other` are geometric means of the response.
+    `error` is the standard error of the ratio's logarithm, `told` an independent test of the difference.
     """
 
     where: dict[str, str]
@@ -50,20 +50,20 @@ class Cost:
     at_other: float
     error: float = math.nan
     told: bool | None = None
-    #: how far degraded runs may be off, as a logarithm of the ratio
+    #: maximum bias by degraded runs, as a logarithm of the ratio
     bias: float = 0.0
 
     @property
     def sure(self) -> bool:
-        """True if it is told from 1; without replicates nothing but the bias of degraded runs says that it is
-        not."""
+        """True if it differs significantly from 1; without replicates only the bias of degraded runs can
+        prevent that."""
         if self.told is None and math.isnan(self.low):
             return not 0 < abs(math.log(self.ratio)) <= self.bias
         return not self.low <= 1 <= self.high if self.told is None else self.told
 
     @property
     def farthest(self) -> float:
-        """The ratio farthest from 1, as a factor above 1, that the interval leaves possible."""
+        """The ratio farthest from 1, as a factor above 1, within the interval."""
         if math.isfinite(self.low):
             return max(self.high, 1 / self.low)
         return max(self.ratio, 1 / self.ratio)
@@ -73,7 +73,7 @@ class Cost:
 class FactorCost:
     """Cost of one level of a factor against another: on average and under every combination of the others.
 
-    `missing` combinations have no valid run at one of the levels; `df` are those of the errors.
+    `missing` combinations have no valid run at one of the levels; `df`: degrees of freedom of the errors.
     """
 
     factor: str
@@ -93,7 +93,7 @@ class FactorCost:
 
     @property
     def sure(self) -> list[Cost]:
-        """The combinations in which there is a difference, and their mean where it is told."""
+        """Combinations with a significant difference, and their mean if significant."""
         significant = [cell for cell in self.cells if cell.sure]
         return (
             [*significant, self.average]
@@ -113,7 +113,7 @@ class FactorCost:
 
     @property
     def farthest(self) -> float:
-        """The ratio farthest from 1 that the interval of any combination leaves possible."""
+        """The ratio farthest from 1 within the interval of any combination."""
         return max(cell.farthest for cell in self.cells)
 
     def under(self, condition: dict[str, str]) -> list[Cost]:
@@ -121,9 +121,9 @@ class FactorCost:
         return [c for c in self.cells if all(c.where[f] == v for f, v in condition.items())]
 
     def remedies(self, doubtful: bool = False) -> list[dict[str, str]]:
-        """The minimal conditions of one or two levels (else the smallest) with no cost anywhere, by help for
-        the costly level and not at the other one's expense; `doubtful`: those, too, whose help may be
-        chance."""
+        """Minimal conditions of one or two levels (else the smallest) under which no combination has a
+        cost, because the costly level improves and not at the other one's expense; `doubtful`: include
+        conditions whose effect is not significant."""
         names = list(self.cells[0].where) if self.cells else []
         conditions: list[dict[str, str]] = []
         for size in range(1, len(names) + 1):
@@ -140,8 +140,8 @@ class FactorCost:
         return conditions
 
     def eases(self, condition: dict[str, str]) -> bool:
-        """True if the cost is significantly smaller with the condition than without, all conditions of the
-        same number of levels together; without replicates any smaller cost counts."""
+        """True if the cost is significantly smaller with the condition than without, tested with all
+        conditions of the same number of levels; without replicates any smaller cost counts."""
         inside = self.under(condition)
         rest = [c for c in self.cells if c not in inside]
         if not inside or not rest:
@@ -161,7 +161,7 @@ class FactorCost:
         return less > significance.of_several(looks, self.df) * error
 
     def helps(self, condition: dict[str, str]) -> bool:
-        """True if the costly level improves by the condition itself, and the other one is not harmed."""
+        """True if the condition improves the costly level and does not harm the other one."""
         costly, good = self._gains(condition)
         return costly > _UNHARMED and good > 1 / _UNHARMED
 
@@ -187,9 +187,9 @@ class FactorCost:
         return gain if self.better == "higher" else 1 / gain
 
     def hollow(self, factor: str, level: str) -> tuple[list[Cost], list[Cost]]:
-        """Combinations in which going to that level takes cost away: (hollow, genuine).
+        """Combinations in which that level removes the cost: (hollow, genuine).
 
-        Hollow: the costly level itself gets no better, only the other one loses its advantage.
+        Hollow: the costly level does not improve, only the other one loses its advantage.
         """
         hollow: list[Cost] = []
         genuine: list[Cost] = []
@@ -203,7 +203,7 @@ class FactorCost:
         return hollow, genuine
 
     def easing(self) -> list[tuple[str, str, float, float]]:
-        """(factor, level, cost with it, cost with its other levels), most easing first.
+        """(factor, level, cost with it, cost with its other levels), in descending order of reduction.
 
         Costs are geometric means over the remaining combinations.
         """
@@ -218,14 +218,14 @@ class FactorCost:
 
 
 def mean_ratio(cells: list[Cost]) -> float:
-    """Geometric mean of the ratios; NaN where there is none."""
+    """Geometric mean of the ratios; NaN for an empty list."""
     if not cells:
         return math.nan
     return float(np.exp(np.mean([math.log(c.ratio) for c in cells])))
 
 
 def focal_factor(outcome: Outcome, response: str) -> str | None:
-    """The factor that the question speaks of: by its levels' names, then its own; else the strongest."""
+    """The factor in question: by its levels' names, then its own name; else the strongest."""
     question = outcome.question.lower()
     shares = _shares(outcome, response)
     scores: dict[str, float] = {}
@@ -237,7 +237,7 @@ def focal_factor(outcome: Outcome, response: str) -> str | None:
 
 
 def _shares(outcome: Outcome, response: str) -> dict[str, float]:
-    """Per cent of the response's variation in terms that contain each factor."""
+    """Percentage of the response's variation in terms that contain each factor."""
     shares: dict[str, float] = defaultdict(float)
     if outcome.effects is not None and "variation_share" in outcome.effects:
         columns = (outcome.effects[c].tolist() for c in ("response", "term", "variation_share"))
@@ -249,9 +249,9 @@ def _shares(outcome: Outcome, response: str) -> dict[str, float]:
 
 
 def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> FactorCost | None:
-    """The factor's cost on the response; `None` where it was not measured or is not above 0.
+    """The factor's cost for the response; None if it was not measured or is not above 0.
 
-    Of more than two levels: those two that the question names, else the best and the worst.
+    For more than two levels: the two that the question names, else the best and the worst.
     """
     runs = outcome.measured
     names = [f.name for f in outcome.factors]
@@ -294,7 +294,7 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
             parts = variances / counts
             of_cell = math.sqrt(float(parts.sum()))
             each = float((parts**2 / (counts - 1)).sum())
-            if each > 0:  # Welch's, of the cell that is known least
+            if each > 0:  # Welch's, from the least precise cell
                 fewest = min(fewest, math.floor(float(parts.sum()) ** 2 / each))
         where = dict(zip(others, combination, strict=True))
         both = [math.exp(float(mean)) for mean in means]
@@ -310,13 +310,13 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
     sign = sign if second else -sign
     costly = 1 if second else 0
     errors = [cell[2] for cell in cells]
-    # of settings that were kept, what sets one apart does not average out
+    # random effects of shared settings do not average out
     of_mean = (
         sum(errors) if factor in ranked.shared_factors else math.sqrt(sum(e * e for e in errors))
     )
     df = fewest
     half = _quantile(outcome, factor, len(cells), df)
-    # where no effect shows, nothing costs; single runs tell nothing of chance
+    # no cost without a significant effect; single runs have no test
     significant = False if df > 0 and not ranked.differences.show else None
 
     def cost(
@@ -374,8 +374,8 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
 
 
 def _quantile(outcome: Outcome, factor: str, cells: int, df: float) -> float:
-    """Half the width of each interval in standard errors, so that those of all combinations and of their mean
-    hold together, whichever factor and levels were picked by looking."""
+    """Half-width of each interval in standard errors, simultaneous for all combinations and their mean,
+    and for the selection of factor and levels."""
     several = cells + (cells > 1)
     question = outcome.question
     levels = outcome.factor(factor).levels
@@ -390,7 +390,7 @@ def _quantile(outcome: Outcome, factor: str, cells: int, df: float) -> float:
 
 
 def _pair(outcome: Outcome, response: ResponseUnit, factor: str) -> list[str]:
-    """The two levels to compare, in the order of the study; none where there is only one."""
+    """The two levels to compare, in the order of the study; empty if there is only one."""
     levels = outcome.factor(factor).levels
     if len(levels) <= 2:
         return levels if len(levels) == 2 else []

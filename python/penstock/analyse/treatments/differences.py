@@ -1,5 +1,4 @@
-"""Differences between treatments: all pairs judged together, by the error of the order in which they were
-run."""
+"""Differences between treatments: simultaneous tests of all pairs, by the error of the executed order."""
 
 from __future__ import annotations
 
@@ -21,16 +20,16 @@ from penstock.analyse.statistics.spread import OWN, Error, Spread, differs
 
 Values = NDArray[np.floating[Any]]
 
-#: level at which spreads differ between treatments, and runs of each from which that is tested
+#: level of the test for unequal spreads of treatments, and minimum number of runs per treatment for it
 _UNEQUAL = 0.01
 _ENOUGH = 5
 
 
 @dataclass(frozen=True)
 class Differences:
-    """Differences of treatment means, of logarithms where ratios have a meaning.
+    """Differences of treatment means, on logarithms if ratios are meaningful.
 
-    `values` of the runs of each treatment on that scale; `block` of each run, if they were made in several;
+    `values` of the runs of each treatment on that scale; `block` of each run, if there are several;
     `spread` of the runs, treatments in the order of `values`; `shared_settings`: runs share settings.
     """
 
@@ -40,13 +39,13 @@ class Differences:
     block: NDArray[np.int64] | None
     shared_settings: bool
     spread: Spread
-    #: how far the undisturbed mean of a treatment may lie below and above its mean, where runs are degraded
+    #: distance of each treatment's undisturbed mean below and above its mean, for degraded runs
     slack: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @cached_property
     def error(self) -> tuple[float, float]:
-        """Standard deviation of a run beside its treatment, and its degrees of freedom: NaN and 0 without
-        replicates. What passes have in common is not in it, where treatments are alike in all passes."""
+        """Standard deviation of a run about its treatment, and its degrees of freedom: NaN and 0 without
+        replicates. Differences between passes are removed if passes are balanced."""
         squares = sum(float(np.sum((v - v.mean()) ** 2)) for v in self.values.values())
         free = sum(len(v) - 1 for v in self.values.values())
         block = self._passes
@@ -61,7 +60,7 @@ class Differences:
 
     @cached_property
     def _passes(self) -> NDArray[np.int64] | None:
-        """The pass of each run; None where passes are no blocks, or treatments are not alike in them."""
+        """The pass of each run; None if passes are not blocks, or not balanced."""
         block, treatment = self.block, self.spread.treatment
         if block is None or len(self.values) < 2:
             return None
@@ -71,7 +70,7 @@ class Differences:
 
     @cached_property
     def unequal(self) -> bool:
-        """True if spreads differ between treatments (Brown and Forsythe's test; of few runs Bartlett's)."""
+        """True if spreads differ between treatments (Brown-Forsythe test; Bartlett's for few runs)."""
         values = list(self.values.values())
         if len(values) < 2 or self.shared_settings or not any(np.ptp(v) > 0 for v in values):
             return False
@@ -81,7 +80,7 @@ class Differences:
         return fewest >= OWN and differs(self.spread.own, self.spread.counts - 1) < _UNEQUAL
 
     def error_of(self, a: str, b: str) -> Error:
-        """The standard error of the difference of two treatments' means."""
+        """The standard error of the difference of two treatment means."""
         if self.shared_settings or (
             self.spread.shared and self._passes is None and not self.unequal
         ):
@@ -98,16 +97,16 @@ class Differences:
         return Error(error * math.sqrt(1 / len(ours) + 1 / len(theirs)), df)
 
     def half(self, a: str, b: str, level: float = significance.LEVEL) -> float:
-        """Half the width of the interval of a difference, so wide that those of all pairs hold together.
+        """Half-width of the simultaneous interval of a difference, for all pairs.
 
-        Tukey and Kramer; where spreads differ each pair by its own (Games and Howell, Journal of Educational
-        Statistics 1, 1976, with Welch's degrees of freedom).
+        Tukey and Kramer; for unequal spreads each pair by its own (Games and Howell, Journal of
+        Educational Statistics 1, 1976, with Welch's degrees of freedom).
         """
         error = self.error_of(a, b)
         return significance.of_pairs(len(self.values), error.df, level) * error.size
 
     def between(self, a: str, b: str) -> float:
-        """The difference of two means on the scale of the spread."""
+        """The difference of two means on the scale of `values`."""
         return float(self.values[a].mean() - self.values[b].mean())
 
     def off(self, a: str, b: str) -> tuple[float, float]:
@@ -116,13 +115,13 @@ class Differences:
         return ours[0] + theirs[1], ours[1] + theirs[0]
 
     def _beyond(self, a: str, b: str, difference: float, half: float) -> bool:
-        """True if a difference is beyond its interval for any correction of degraded runs."""
+        """True if a difference exceeds its interval under any correction of degraded runs."""
         below, above = self.off(a, b)
         return difference - below > half or difference + above < -half
 
     @cached_property
     def show(self) -> bool:
-        """True if treatments differ: an effect is significant, or what the effects do not cover is."""
+        """True if treatments differ: an effect is significant, or a difference outside the model is."""
         by_terms = significance.shows(self.outcome, self.response)
         if by_terms is not False:
             return True
@@ -144,7 +143,7 @@ class Differences:
 
     @cached_property
     def by_effect(self) -> bool | None:
-        """The test of the effect, for two treatments that are the levels of one factor."""
+        """Result of the effect's test, for two treatments that are the levels of one factor."""
         factors = self.outcome.factors
         if len(self.values) != 2 or len(factors) != 1:
             return None
@@ -159,7 +158,7 @@ class Differences:
 
 
 def blocks_of(outcome: Outcome, runs: pd.DataFrame) -> NDArray[np.int64] | None:
-    """The block of each run, from 0; None where the runs were made in one, or it is not known."""
+    """The block of each run, from 0; None if there is only one, or it is not recorded."""
     plan = outcome.plan
     stages = plan.get("stages")
     if plan.get("order") == "interleaved" and "replicate" in runs and not stages:
@@ -172,7 +171,7 @@ def blocks_of(outcome: Outcome, runs: pd.DataFrame) -> NDArray[np.int64] | None:
 
 
 def settings_of(outcome: Outcome, runs: pd.DataFrame) -> list[NDArray[np.int64]]:
-    """The whole plot and the strip of each run, where settings were kept over several."""
+    """The whole plot and the strip of each run, if settings are shared."""
     settings = []
     for attribute in ("whole_plot", "strip"):
         if "run_id" not in runs or not any(
@@ -192,7 +191,7 @@ def _planned(plan: Mapping[str, Any], runs: pd.DataFrame, attribute: str) -> lis
 
 
 def _several(labels: list[Any]) -> NDArray[np.int64] | None:
-    """The number of each label from 0; None of fewer than two labels, or where one is missing."""
+    """The number of each label from 0; None for fewer than two labels, or if one is missing."""
     if any(pd.isna(label) for label in labels) or len(set(labels)) < 2:
         return None
     return np.unique(labels, return_inverse=True)[1]

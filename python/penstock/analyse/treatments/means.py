@@ -1,13 +1,13 @@
 """Means: treatments ranked for each response, and the mean at each level of each factor.
 
-Intervals are Student's t on the logarithms where all values are above 0, else on the values. That of a mean
-comes from the treatment's own runs, of which three are enough; of fewer the spread is pooled over all
-treatments, with what blocks and settings that were kept add to it (`spread.py`). Treatments are told apart
-by all pairs (Tukey's studentised range, Kramer's for unequal numbers; by Games and Howell's where the
-spread differs between treatments), because the best was picked by looking; what the passes have in common
-is taken out where each treatment was run in each of them. With 95 % probability no two that are equal are
-told apart; where no effect shows, none are (`significance.py`). Intervals and verdicts hold for any
-correction of degraded runs within their bounds (`bias.py`).
+Intervals are Student's t on the logarithms if all values are above 0, else on the values. That of a mean
+comes from the treatment's own runs if there are three; for fewer the spread is pooled over all treatments,
+with the variance components of blocks and shared settings (`spread.py`). Treatments are compared by all
+pairs (Tukey's studentised range, Kramer's for unequal numbers; Games and Howell's for unequal spreads),
+because the best was selected from the data; differences between passes are removed if each treatment was
+run in each pass. With 95 % probability no two equal treatments are called different; without a significant
+effect, none are (`significance.py`). Intervals and verdicts hold for any correction of degraded runs
+within their bounds (`bias.py`).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from penstock.text import COLUMNS, fitting, named_unit, number, span, table_line
 
 Numbers = NDArray[np.floating[Any]]
 CONFIDENCE = 0.95
-#: the largest logarithm of a ratio that is told as a number
+#: the largest logarithm of a ratio that is reported as a number
 _MOST = 300.0
-#: what cannot be told from the best and is at most so much worse is called as good
+#: treatments without a significant difference from the best are as good up to this relative difference
 AS_GOOD = 0.05
-#: verdicts in a table for people
+#: verdicts in printed tables
 _SHOWN = {"best": "best", "as-good": "equal", "undecided": "open"}
 
 
@@ -45,10 +45,10 @@ _SHOWN = {"best": "best", "as-good": "equal", "undecided": "open"}
 class Mean:
     """The mean of one treatment (or of one level, then `factor` is set) with its 95 % interval.
 
-    `behind` is how many times better the best is (1 for the best), with its interval; NaN where values are
-    not all above 0, and its interval without replicates. `verdict`: `best`, `as-good` (cannot be told from
-    the best, and at most 5 % worse), `undecided` (cannot be told from it), `worse`, or empty where there is
-    nothing to judge by.
+    `behind` is the ratio by which the best is better (1 for the best), with its interval; NaN if not all
+    values are above 0, and its interval without replicates. `verdict`: `best`, `as-good` (no significant
+    difference from the best, and at most 5 % worse), `undecided` (no significant difference), `worse`, or
+    empty without a test.
     """
 
     levels: dict[str, str]
@@ -62,12 +62,12 @@ class Mean:
     verdict: str
     treatment_id: str | None = None
     factor: str | None = None
-    #: the mean less that of the best
+    #: difference from the mean of the best
     off: float = math.nan
 
 
 class Ranking:
-    """The treatments of one response, the best first, from the runs that are valid."""
+    """The treatments of one response, the best first, from the valid runs."""
 
     def __init__(self, outcome: Outcome, response: ResponseUnit) -> None:
         self.outcome = outcome
@@ -97,16 +97,16 @@ class Ranking:
 
     @cached_property
     def positive(self) -> bool:
-        """True if all values are above 0, so that ratios have a meaning."""
+        """True if all values are above 0, so that ratios are meaningful."""
         return bool((self._low > 0).all())
 
     @cached_property
     def _ends(self) -> dict[str, tuple[float, float]]:
-        """Between what the mean of each treatment lies when its degraded runs are corrected."""
+        """Bounds of each treatment's mean under corrections of its degraded runs."""
         return self._mean_pairs(self._low, self._high)
 
     def _mean_pairs(self, one: Numbers, other: Numbers) -> dict[str, tuple[float, float]]:
-        """The means over the runs of each treatment of two quantities."""
+        """Treatment means of two quantities."""
         each = {name: self._treatment == i for name, i in self._place.items()}
         return {
             t: (float(one[flags].mean()), float(other[flags].mean())) for t, flags in each.items()
@@ -119,7 +119,7 @@ class Ranking:
 
     @cached_property
     def shared_factors(self) -> frozenset[str]:
-        """The factors whose settings were kept over several runs."""
+        """The factors whose settings were shared by several runs."""
         plan = self.outcome.plan
         names = (plan.get("whole_plot_factors") or [], plan.get("strip_factors") or [])
         return frozenset(str(n) for kind in names for n in kind)
@@ -148,8 +148,8 @@ class Ranking:
 
     @cached_property
     def treatments(self) -> list[Mean]:
-        """All treatments with a valid run, the best first; one that may equal the best before those that are
-        worse, although of few runs its mean may be lower."""
+        """All treatments with a valid run, the best first; those that may equal the best precede those
+        that are worse, even if a mean of few runs is lower."""
         order = sorted(self._values, key=lambda t: self._worse(float(self._values[t].mean())))
         if not order:
             return []
@@ -185,12 +185,12 @@ class Ranking:
 
     @cached_property
     def best(self) -> Mean:
-        """The treatment with the best mean. IndexError where no run is valid."""
+        """The treatment with the best mean. IndexError without a valid run."""
         return self.treatments[0]
 
     @cached_property
     def differences(self) -> Differences:
-        """The treatments against each other."""
+        """Differences between the treatments."""
         scale = np.log if self.positive else np.asarray
         return Differences(
             self.outcome,
@@ -204,7 +204,7 @@ class Ranking:
 
     @cached_property
     def _slack(self) -> dict[str, tuple[float, float]]:
-        """Distance that the mean of each treatment may move down and up, on the scale of the spread."""
+        """Maximum decrease and increase of each treatment's mean, on the scale of the spread."""
         if not self.degraded:
             return {}
         scale = np.log if self.positive else np.asarray
@@ -212,7 +212,7 @@ class Ranking:
         return self._mean_pairs(value - low, high - value)
 
     def _between(self, a: str, b: str) -> tuple[float, float]:
-        """Interval of how many times better `a` is than `b`, all pairs together; NaN without ratios."""
+        """Simultaneous interval of the ratio by which `a` is better than `b`; NaN without ratios."""
         if not self.positive:
             return math.nan, math.nan
         (a_low, a_high), (b_low, b_high) = self._ends[a], self._ends[b]
@@ -224,27 +224,27 @@ class Ranking:
         return least * math.exp(-half), most * math.exp(half)
 
     def apart(self, a: Mean, b: Mean) -> bool:
-        """True if two treatments differ, all pairs judged together."""
+        """True if two treatments differ significantly, all pairs tested together."""
         one, other = str(a.treatment_id), str(b.treatment_id)
         return self.differences.apart(one, other, self.differences.between(one, other))
 
     def better(self, a: Mean, b: Mean) -> tuple[float, float, float]:
-        """Ratio by which `a` is better than `b`, with the interval of all pairs together."""
+        """Ratio by which `a` is better than `b`, with its simultaneous interval."""
         ratio = self._behind(a.mean, b.mean)
         return ratio, *self._between(str(a.treatment_id), str(b.treatment_id))
 
     def of(self, *verdicts: str) -> list[Mean]:
-        """The treatments judged so, best first."""
+        """The treatments with one of these verdicts, best first."""
         return [t for t in self.treatments if t.verdict in verdicts]
 
     def mean(self, treatment_id: str | None) -> Mean | None:
-        """One treatment's, None where it has no valid run."""
+        """The mean of one treatment, None without a valid run."""
         return next((t for t in self.treatments if t.treatment_id == treatment_id), None)
 
     def level_means(self, factor: str) -> list[Mean]:
         """The mean at each level, over the combinations of the other factors that all levels have.
 
-        In the order of the study; empty where no combination has a valid run at every level.
+        In the order of the study; empty if no combination has a valid run at every level.
         """
         cells: dict[tuple[str, ...], dict[str, Mean]] = {}
         others = [f.name for f in self.outcome.factors if f.name != factor]
@@ -297,14 +297,14 @@ class Ranking:
         return best / mean if self.response.better == "higher" else mean / best
 
     def _around(self, between: tuple[float, float], error: Error) -> tuple[float, float]:
-        """The interval of a mean that lies between two ends."""
+        """The interval of a mean within two bounds."""
         if error.df <= 0:
             return math.nan, math.nan
         low, high = between
         half = float(stdtrit(error.df, (1 + CONFIDENCE) / 2)) * error.size
         if self.positive:
             return low * math.exp(-min(half, _MOST)), high * math.exp(min(half, _MOST))
-        # of counts none is below 0
+        # counts are never negative
         none_below = all((v >= 0).all() for v in self._values.values())
         return max(low - half, 0.0) if none_below else low - half, high + half
 
@@ -333,7 +333,7 @@ def ranking(outcome: Outcome, response: ResponseUnit) -> Ranking:
 
 
 def means_table(outcome: Outcome) -> pa.Table:
-    """The table `means`: of each response the treatments, best first, then the levels of each factor."""
+    """The table `means`: for each response the treatments, best first, then the levels of each factor."""
     rows = []
     for response in outcome.responses:
         ranked = ranking(outcome, response)
@@ -372,10 +372,10 @@ def _row(response: ResponseUnit, mean: Mean, kind: str, rank: int) -> dict[str, 
 def ranked_columns(
     outcome: Outcome, by_factor: bool = False, brief: bool = False
 ) -> tuple[list[str], list[list[str]]]:
-    """The ranked table as text: headings (with `#` those of numbers) and a row per treatment.
+    """The ranked table as text: headings (numeric ones with `#`) and a row per treatment.
 
-    A treatment has one column, or one for each factor if `by_factor`. If `brief`, responses after the first
-    have no distance from their best.
+    A treatment has one column, or one for each factor if `by_factor`. If `brief`, responses after the
+    first have no distance from their best.
     """
     responses = outcome.responses
     main = ranking(outcome, responses[0]) if responses else None
@@ -407,13 +407,13 @@ def ranked_columns(
 
 
 def mean_heads(ranked: Ranking, interval: bool) -> list[str]:
-    """The headings over `mean_cells`."""
+    """Headings of `mean_cells`."""
     sure = ["#95 % interval"] if interval else []
     return [f"#{named_unit(ranked.response.name, ranked.shown[1])}", *sure, "#worse by"]
 
 
 def mean_cells(ranked: Ranking, mean: Mean | None, interval: bool) -> list[str]:
-    """Mean, interval if asked for and how far behind the best, in words; empty of nothing."""
+    """Mean, optional interval and distance from the best, as text; empty without a mean."""
     if mean is None:
         return [""] * (3 if interval else 2)
     factor = ranked.shown[0]
@@ -434,7 +434,7 @@ def _behind(mean: Mean, factor: float) -> str:
 
 
 def ranked_lines(outcome: Outcome, most: int = 12, columns: int = COLUMNS) -> list[str]:
-    """The ranked table for a terminal of so many columns, with at most so many treatments."""
+    """The ranked table for a terminal of `columns` columns, with at most `most` treatments."""
     for brief in (False, True):
         heads, rows = ranked_columns(outcome, brief=brief)
         if len(rows) < 2:

@@ -1,8 +1,8 @@
-"""An order of means that says what it knows: groups that differ, and ranks with their bounds.
+"""An order of means with its uncertainty: groups that differ, and bounds of ranks.
 
-Each pair is compared by Welch's test (B. L. Welch, Biometrika 34, 1947; Satterthwaite's degrees of freedom),
-all pairs together by Holm's adjustment (S. Holm, Scandinavian Journal of Statistics 6, 1979). Two that
-cannot be told apart are a tie, however their means are ordered.
+Each pair is compared by Welch's test (B. L. Welch, Biometrika 34, 1947; Satterthwaite's degrees of
+freedom), all pairs together by Holm's adjustment (S. Holm, Scandinavian Journal of Statistics 6, 1979).
+Pairs without a significant difference are ties, whatever the order of their means.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Measured:
-    """Mean, standard deviation (of a run, n - 1) and number of runs of one that is ranked."""
+    """Mean, standard deviation (of a run, n - 1) and number of runs of one item."""
 
     name: str
     mean: float
@@ -40,7 +40,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two that were compared: `difference` of their means (first less second), raw and adjusted p-value."""
+    """A compared pair: `difference` of the means (first minus second), raw and adjusted p-value."""
 
     first: str
     second: str
@@ -51,13 +51,13 @@ class Pair:
 
     @property
     def apart(self) -> bool:
-        """True if they differ, all pairs judged together."""
+        """True if they differ significantly, all pairs tested together."""
         return self.p_holm < 1 - CONFIDENCE
 
 
 @dataclass(frozen=True)
 class Place:
-    """One that was ranked: its rank lies from `rank_low` to `rank_high`, 1 is the best."""
+    """A ranked item: its rank lies between `rank_low` and `rank_high`, 1 is the best."""
 
     measured: Measured
     rank_low: int
@@ -66,9 +66,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Order:
-    """The places, the best mean first; the pairs; the groups of those that cannot be told apart.
+    """The places, the best mean first; the pairs; the groups of ties.
 
-    A group is as large as possible, and one may be in several: being told apart is not transitive.
+    Groups are maximal and may overlap: significance is not transitive.
     """
 
     places: list[Place]
@@ -91,7 +91,7 @@ class Order:
 
 
 def welch(a: Measured, b: Measured) -> tuple[float, float]:
-    """Degrees of freedom and two-sided p-value of the difference of two means, variances unequal."""
+    """Degrees of freedom and two-sided p-value of the difference of two means with unequal variances."""
     errors = a.sd**2 / a.n, b.sd**2 / b.n
     total = sum(errors)
     if total == 0:
@@ -101,7 +101,7 @@ def welch(a: Measured, b: Measured) -> tuple[float, float]:
 
 
 def order(measured: Sequence[Measured], better: Literal["lower", "higher"] = "lower") -> Order:
-    """The order of some means. BadInput for fewer than two runs of any, or what is no number."""
+    """The order of means. BadInput for fewer than two runs of any item, or for values that are not finite."""
     for m in measured:
         if m.n < 2 or not (math.isfinite(m.mean) and math.isfinite(m.sd) and m.sd >= 0):
             raise BadInput(
@@ -126,7 +126,7 @@ def order(measured: Sequence[Measured], better: Literal["lower", "higher"] = "lo
 
 
 def _groups(names: list[str], apart: set[frozenset[str]]) -> list[list[str]]:
-    """The largest sets in which no two are told apart (maximal cliques; Bron and Kerbosch, 1973)."""
+    """Maximal sets without a significant pair (maximal cliques; Bron and Kerbosch, 1973)."""
     ties = {n: {o for o in names if o != n and frozenset((n, o)) not in apart} for n in names}
     cliques: list[list[str]] = []
 

@@ -1,10 +1,10 @@
 """Agreement of the rankings of two studies, for example of a fraction or a sequential study with the full
 table.
 
-Treatments that both ran are ranked by the mean of each response, main effects that both estimated by their
-size. Kendall's τ-b measures the agreement of the ranks; its interval is that of Fieller, Hartley and Pearson
-(Biometrika 44, 1957): atanh τ with variance 0.437 / (n − 4), for n of five and more. Equality of the best
-`top` is no proof of clear estimates.
+Common treatments are ranked by the mean of each response, common main effects by their size. Kendall's τ-b
+measures the agreement of the ranks; its interval is that of Fieller, Hartley and Pearson (Biometrika 44,
+1957): atanh τ with variance 0.437 / (n − 4), for n ≥ 5. Equality of the best `top` does not prove clear
+estimates.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.errors import BadInput
 from penstock.text import counted, listed
 
-#: how many of the best are held beside each other
+#: number of best items compared
 TOP = 3
-#: fewer ranked have no interval
+#: minimum number of items for an interval
 _FEWEST = 5
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement of two rankings of the same items; `low` and `high` are NaN where these are too few for an
-    interval, `overlap` is the number of equal items among the best `top`, `by_chance` that expected by
-    chance."""
+    """Agreement of two rankings of the same items; `low` and `high` are NaN for too few items, `overlap`
+    is the number of common items among the best `top`, `by_chance` its expected value by chance."""
 
     response: str
     ranked: str
@@ -46,13 +45,13 @@ class Agreement:
 
     @property
     def by_chance(self) -> float:
-        """The expected overlap of two rankings that know nothing of each other."""
+        """The expected overlap of two independent rankings."""
         return self.top**2 / self.n
 
 
 @dataclass(frozen=True)
 class Rankings:
-    """The agreements of two studies, A and B, with their runs, and what could not be compared."""
+    """The agreements of two studies, A and B, with their runs, and the items that could not be compared."""
 
     a: str
     b: str
@@ -71,11 +70,11 @@ class Rankings:
 
 
 def kendall(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> tuple[float, float, float]:
-    """Kendall's τ-b of two series and its 95 % interval; NaN where there is none."""
+    """Kendall's τ-b of two series and its 95 % interval; NaN if undefined."""
     tau = float(stats.kendalltau(one, other).statistic) if len(one) > 1 else math.nan
     if len(one) < _FEWEST or not math.isfinite(tau):
         return tau, math.nan, math.nan
-    # a series of so many has no τ nearer to 1 but 1 itself
+    # the τ nearest to 1 that a series of this length can have, other than 1
     most = 1 - 1 / (len(one) * (len(one) - 1) / 2)
     middle = math.atanh(max(-most, min(most, tau)))
     half = float(stats.norm.ppf(0.975)) * math.sqrt(0.437 / (len(one) - 4))
@@ -141,7 +140,7 @@ def agree(
 
 
 def _treatments(outcome: Outcome, response: ResponseUnit) -> dict[str, float]:
-    """Mean of the valid runs of each treatment, by its levels in the order of the factors' names."""
+    """Mean of the valid runs of each treatment, keyed by its levels in the order of the factors' names."""
     runs = outcome.measured
     names = sorted(f.name for f in outcome.factors)
     if response.name not in runs or not set(names) <= set(runs.columns):
@@ -161,7 +160,7 @@ def _treatments(outcome: Outcome, response: ResponseUnit) -> dict[str, float]:
 
 
 def _effects(outcome: Outcome, response: ResponseUnit) -> dict[str, float]:
-    """Size of each main effect: what it explains of the response for each degree of freedom and run."""
+    """Size of each main effect: explained variation per degree of freedom and run."""
     table = outcome.effects
     if table is None:
         return {}

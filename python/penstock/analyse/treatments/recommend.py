@@ -1,4 +1,4 @@
-"""The recommendation of a measured study: the best treatment, by how much, what equals it, what it costs.
+"""The recommendation of a measured study: the best treatment, its lead, its ties, and its cost.
 
 The first response of the study decides; the others give the cost. Verdicts are those of the table `means`.
 """
@@ -34,20 +34,20 @@ from penstock.text import (
 
 #: next step after single runs
 REPEAT = "`penstock run STUDY -o OUT --augment replicates:1` repeats each treatment."
-#: a difference that more runs are planned to resolve
+#: relative difference that the recommended replicates resolve
 _RESOLVED = 0.10
-#: replicates that are recommended at most
+#: maximum number of recommended replicates
 _MOST_REPLICATES = 20
-#: treatments named in a sentence at most
+#: maximum number of treatments named in a sentence
 _MOST_NAMED = 3
-#: ratios from here on are given as factors (`2.0×`), below in per cent
+#: ratios from this value on are written as factors (`2.0×`), smaller ones in percent
 _FACTOR = 1.995
 
 
 def best(outcome: Outcome) -> Iterator[Finding]:
-    """The treatment to choose by the first response, the ones that equal it, and its cost in the others.
+    """The treatment to choose by the first response, its ties, and its cost in the other responses.
 
-    For a question *which*, ties are decided by the next response that can. Nothing without a valid run, and
+    For a question *which*, ties are broken by the next response that can. Nothing without a valid run, and
     nothing for a screening, which chooses factors.
     """
     ranked = _main(outcome)
@@ -104,7 +104,7 @@ def _recommendation(ranked: Ranking, pick: Mean, decided: Finding | None) -> Fin
 
 
 def more_runs(ranked: Ranking) -> str:
-    """The next step where differences cannot be decided: the replicates that would resolve 10 %.
+    """The next step if differences are undecided: the number of replicates that would resolve 10 %.
 
     Assumes intervals that shrink with the square root of the number of runs.
     """
@@ -124,7 +124,7 @@ def more_runs(ranked: Ranking) -> str:
 
 
 def _run_s(outcome: Outcome) -> float:
-    """Mean time of a run with everything around it; 0 without a record."""
+    """Mean time of a run including its overhead [s]; 0 without a record."""
     all_times = [outcome.manifest(run).get("times") or {} for run in outcome.run_ids]
     taken = [float(t.get("wall_s") or 0) + float(t.get("own_s") or 0) for t in all_times]
     return sum(taken) / len(taken) if taken else 0.0
@@ -136,7 +136,7 @@ def _minutes(outcome: Outcome, runs: int) -> str:
 
 
 def _choice(ranked: Ranking, pick: Mean, after: Mean, decided: Finding | None) -> str:
-    """The best treatment, its mean and how much better it is than the next."""
+    """The best treatment, its mean and its lead over the next."""
     outcome, response = ranked.outcome, ranked.response
     name = _name(ranked, pick) if decided is not None else _shared(ranked, pick)
     missing, measured = _not_measured(ranked), len(ranked.treatments)
@@ -158,7 +158,7 @@ def _choice(ranked: Ranking, pick: Mean, after: Mean, decided: Finding | None) -
 
 
 def _single_runs(ranked: Ranking, pick: Mean, after: Mean) -> str:
-    """The best of treatments with one run each, of which no interval is available."""
+    """The best of treatments with one run each, which have no interval."""
     most = "highest" if ranked.response.better == "higher" else "lowest"
     name = ranked.response.name
     lead = "Open: one run of each treatment gives no interval; "
@@ -233,7 +233,7 @@ def _speaks_against(other: Ranking, mean: Mean) -> Finding:
 
 
 def _not_against(outcome: Outcome, pick: Mean, seen: set[str]) -> list[str]:
-    """The other responses except `seen` for which `pick` is best or equals the best."""
+    """The other responses except `seen` for which `pick` is best or ties with the best."""
     texts: dict[str, list[str]] = {"also best for": [], "nothing is shown to be better for": []}
     of_best, of_equal = texts.values()
     for response in outcome.responses[1:]:
@@ -246,7 +246,7 @@ def _not_against(outcome: Outcome, pick: Mean, seen: set[str]) -> list[str]:
 
 
 def _picked(outcome: Outcome, ranked: Ranking) -> tuple[Mean, Finding | None]:
-    """The best treatment, or of those tied with it the one that another response prefers."""
+    """The best treatment, or the tied one that another response prefers."""
     tied = [ranked.best, *ranked.of("as-good", "undecided")]
     for response in outcome.responses[1:]:
         other = ranking(outcome, response)
@@ -329,7 +329,7 @@ def _off(other: Ranking, behind: float) -> str:
 
 
 def _nothing(ranked: Ranking, pick: Mean, decided: Finding | None) -> str:
-    """The text for a response in which no treatment differs from the best."""
+    """Text for a response in which no treatment differs from the best."""
     top, last, name = ranked.best, ranked.treatments[-1], ranked.response.name
     count, behind = len(ranked.treatments), max(t.behind_high for t in ranked.treatments[1:])
     if not ranked.of("undecided"):
@@ -363,9 +363,9 @@ def _nothing(ranked: Ranking, pick: Mean, decided: Finding | None) -> str:
 
 
 def _tied(ranked: Ranking, pick: Mean) -> tuple[dict[str, str], bool]:
-    """The levels that the treatments tied with the best share, and if these say enough to choose by.
+    """The levels shared by the treatments tied with the best; True if these suffice for a choice.
 
-    They do if the tied treatments differ in one factor only, or are all treatments with these levels.
+    They suffice if the tied treatments differ in one factor only, or are all treatments with these levels.
     """
     tied = [ranked.best, *ranked.of("as-good", "undecided")]
     levels = ranked.best.levels
@@ -376,7 +376,7 @@ def _tied(ranked: Ranking, pick: Mean) -> tuple[dict[str, str], bool]:
 
 
 def _shared(ranked: Ranking, pick: Mean) -> str:
-    """The choice: the levels that all tied treatments share, if these say enough; else `pick`."""
+    """The choice: the levels that all tied treatments share, if these suffice; else `pick`."""
     tied = [ranked.best, *ranked.of("as-good", "undecided")]
     same, enough = _tied(ranked, pick)
     if len(tied) == 1 or not enough:
@@ -392,7 +392,7 @@ def _rest(ranked: Ranking, tied: list[Mean], same: dict[str, str]) -> list[str]:
 
 
 def _ties(ranked: Ranking, pick: Mean, decided: Finding | None) -> Iterator[Finding]:
-    """The treatments that equal the best, or that these runs cannot distinguish from it."""
+    """The treatments that equal the best, or without a significant difference from it."""
     tied = ranked.of("as-good", "undecided")
     if not tied or len(tied) == len(ranked.treatments) - 1:
         return
@@ -425,12 +425,12 @@ def _ties(ranked: Ranking, pick: Mean, decided: Finding | None) -> Iterator[Find
 
 
 def _within(behind: float) -> str:
-    """The largest difference between treatments that equal each other."""
+    """The largest difference between tied treatments."""
     return percent(max(behind - 1, 0.01) if math.isfinite(behind) else AS_GOOD)
 
 
 def _of_best(ranked: Ranking, behind: float) -> float:
-    """A distance from the best as a ratio to it: below 1 where more is better."""
+    """Distance from the best as a ratio to it: below 1 if more is better."""
     return 1 / behind if ranked.response.better == "higher" else behind
 
 
@@ -440,8 +440,8 @@ def _listed(names: list[str]) -> str:
 
 
 def _everywhere(ranked: Ranking) -> str:
-    """A sentence if the best level of the factor asked about is best in every combination of the others, or
-    in most; empty if any combination cannot decide it."""
+    """A sentence if the best level of the factor in question is best in every combination of the others,
+    or in most; empty if any combination is undecided."""
     outcome = ranked.outcome
     in_question = [f for f in outcome.factors if named(f.name, outcome.question)]
     if len(in_question) != 1 or len(outcome.factors) < 2:

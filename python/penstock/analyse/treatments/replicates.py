@@ -1,11 +1,10 @@
 """Comparison of two treatments of a study, or of two runs: responses and files over the valid replicates.
 
-Ratios are of geometric means, B over A, with 95 % intervals on logarithms. Where both have runs in the same
-three passes of one study or more, what a pass has in common is in neither: run by run of a pass (Student's
-paired t), as the pass is a block of the study's effects. Else each side varies as its own runs do (Welch, as
-in `ranking`); where one side has a single run, both are taken to vary alike, in proportion.
-Responses without a difference are the same within the margin of two one-sided tests. One run on each side
-gives no estimate of chance.
+Ratios are of geometric means, B over A, with 95 % intervals on logarithms. If both have runs in the same
+three or more passes of one study, runs are compared pass by pass (Student's paired t), which removes
+differences between passes. Otherwise each side has its own variance (Welch, as in `ranking`); if one side
+has a single run, both are assumed to have the same relative variance. Responses without a difference are
+the same within the margin of two one-sided tests. One run on each side has no test.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from penstock.errors import BadInput
 from penstock.study.disk_speeds import NO_DIFFERENCE_OF_DEVICES, scale_of
 from penstock.text import at_speed, duration, speed
 
-#: part of the larger side's time on files that a difference must make to matter
+#: minimum relevant change of time on files, relative to the larger side
 _MATTERS = 0.05
-#: passes from which on runs are compared pass by pass: two leave one degree of freedom
+#: minimum number of passes for a comparison pass by pass: two leave one degree of freedom
 _LEAST_PASSES = 3
 #: largest margin of equivalence, as a factor, at which a response counts as the same
 _SAME = 1.05
@@ -42,11 +41,11 @@ _DIRECTIONS = ("read", "write", "sync")
 
 @dataclass
 class Measured:
-    """One quantity of both sides, a value for each run; `ratio` where all values are above 0.
+    """One quantity of both sides, a value for each run; `ratio` if all values are above 0.
 
     `equivalent_within`: the smallest margin, as a factor above 1, within which two one-sided tests at 5 %
-    call the sides equivalent (Schuirmann 1987). `paired`: the values of both sides are of the same passes, in
-    the same order.
+    call the sides equivalent (Schuirmann 1987). `paired`: the values of both sides belong to the same
+    passes, in the same order.
     """
 
     name: str
@@ -72,14 +71,14 @@ class Measured:
 
     @property
     def differs(self) -> bool:
-        """True if 1 is outside the interval, or one side alone is always 0."""
+        """True if 1 is outside the interval, or only one side is always 0."""
         if self.interval is not None:
             return self.interval.differs
         return self.ratio is None and bool(any(self.a)) != bool(any(self.b))
 
     @property
     def equal(self) -> bool:
-        """True if several runs of both sides have one value, which is the resolution of the measurement."""
+        """True if several runs of both sides have one value, at the resolution of the measurement."""
         return len(self.a) + len(self.b) > 2 and len({*self.a, *self.b}) == 1
 
     @property
@@ -104,7 +103,7 @@ class FileMeasured:
 
     @property
     def change_ns(self) -> float:
-        """Mean time of B less that of A."""
+        """Mean time of B minus that of A."""
         return self.time.means[1] - self.time.means[0]
 
     def document(self) -> dict[str, Any]:
@@ -114,7 +113,7 @@ class FileMeasured:
 
 @dataclass
 class Replicated:
-    """Differences between A and B, in sentences and in numbers; files with the largest change first."""
+    """Differences between A and B as sentences and numbers; files with the largest change first."""
 
     a: str
     b: str
@@ -126,9 +125,9 @@ class Replicated:
     #: first sentence of the answer, then (label, text) of its points
     headline: str = ""
     points: list[tuple[str, str]] = field(default_factory=list)
-    #: of A and B: disk → its profile and its speed, of those that were slowed
+    #: for A and B: disk → its profile and its speed, for slowed disks
     disks: tuple[dict[str, str], dict[str, str]] = field(default_factory=lambda: ({}, {}))
-    #: how many passes both have runs in, where they are compared pass by pass; 0 where they are not
+    #: number of common passes, if compared pass by pass; else 0
     passes: int = 0
 
     @property
@@ -155,8 +154,8 @@ class Replicated:
 def compare_replicates(a: Selection, b: Selection) -> Replicated:
     """The comparison of two treatments, or runs, of studies.
 
-    If there are responses to compare, unreadable traces are omitted with a note. Raises BadInput if the two
-    have neither a response nor a traced file in common.
+    If there are responses to compare, unreadable traces are omitted with a note. BadInput if the two have
+    neither a response nor a traced file in common.
     """
     pairs = _by_pass(a, b)
     chosen = pairs or (a.replicates, b.replicates)
@@ -197,15 +196,15 @@ def compare_replicates(a: Selection, b: Selection) -> Replicated:
 
 
 def _by_pass(a: Selection, b: Selection) -> tuple[list[Path], list[Path]] | None:
-    """The runs of both in the order of their passes; None where they are not of the same passes of one study,
-    each once, or where its passes are no blocks."""
+    """The runs of both in the order of their passes; None unless they are of the same passes of one study,
+    each once, and its passes are blocks."""
     plan = a.path / "plan.json"
     if {a.kind, b.kind} != {"treatment"} or a.path.resolve() != b.path.resolve():
         return None
     order = json.loads(plan.read_text()).get("order") if plan.is_file() else None
     if order not in PASSES or len(a.runs) != len(b.runs) or len(a.runs) < _LEAST_PASSES:
         return None
-    # a pass may be cut into blocks, which are then not its
+    # a pass may be cut into blocks; compare by pass
     word = "replicate" if order == BLOCKS else "block_id"
     one, other = (
         {str(Bundle.open(path).manifest.get(word)): path for path in named.runs} for named in (a, b)
@@ -218,7 +217,7 @@ def _by_pass(a: Selection, b: Selection) -> tuple[list[Path], list[Path]] | None
 def _traced(
     a: Selection, b: Selection, pairs: tuple[list[Path], list[Path]] | None
 ) -> tuple[list[Path], list[Path]]:
-    """The runs of both that were traced; the pairs where all were."""
+    """The traced runs of both; pairs if all were traced."""
     if pairs is not None and len(a.traced) == len(b.traced) == len(pairs[0]):
         return pairs
     return a.traced, b.traced
@@ -227,9 +226,9 @@ def _traced(
 def ratio_of(
     a: Sequence[float], b: Sequence[float], confidence: float = 0.95, *, paired: bool = False
 ) -> tuple[float, Ratio | None]:
-    """Geometric mean of `b` over that of `a`, and its interval where there are three values or more.
+    """Geometric mean of `b` over that of `a`, and its interval for three or more values.
 
-    `paired`: value by value, of two or more on each side.
+    `paired`: value by value, for two or more on each side.
     """
     logs = [[math.log(value) for value in values] for values in (a, b)]
     means = [_mean(side) for side in logs]
@@ -285,7 +284,7 @@ def _levels(manifests: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _scales(manifests: list[dict[str, Any]]) -> dict[str, tuple[str, float]]:
-    """Profile and time scale of each emulated disk, as the first run had it."""
+    """Profile and time scale of each emulated disk in the first run."""
     disks = manifests[0].get("disks")
     return {
         str(disk_id): (str(disk.get("profile")), scale)
@@ -300,7 +299,7 @@ def _slowed(manifests: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _unequal(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[str]:
-    """Text on disks that ran at another speed in A than in B."""
+    """Text on disks with different speeds in A and B."""
     one, other = _scales(a), _scales(b)
     speeds = [
         f"{disk} ran at {speed(one[disk][1])} in A and at {speed(other[disk][1])} in B"
@@ -314,7 +313,7 @@ def _add_files(comparison: Replicated, a: list[Run], b: list[Run], *, paired: bo
     runs = [*a, *b]
     sides: dict[tuple[str, str], list[dict[str, Any] | None]] = {}
     for place, run in enumerate(runs):
-        # files are matched with those of the first run; what it lacks by its path alone
+        # match files with the first run; files that it lacks by path only
         for one, other, _ in match_files(a[0], run):
             if other is None:
                 continue
@@ -350,13 +349,13 @@ def _add_files(comparison: Replicated, a: list[Run], b: list[Run], *, paired: bo
 def _answer(
     comparison: Replicated, unknown: Sequence[str] = (), details: Sequence[str] = ()
 ) -> tuple[str, list[tuple[str, str]]]:
-    """The first sentence on the first response that differs, and the points on everything else."""
+    """The first sentence on the first response that differs, and points on the rest."""
     differ = [r for r in comparison.responses if r.differs]
     single = [r for r in comparison.responses if r.interval is None and r.ratio is not None]
     same = [r for r in comparison.responses if r.equal or _close(r)]
     open_ = [r for r in comparison.responses if r not in (*differ, *single, *same)]
     headline, main = _headline(differ, single, same, open_)
-    if unknown:  # a difference of speeds is none of the devices
+    if unknown:  # a difference of speeds is not a difference of devices
         headline = headline.removesuffix(" Clear.")
     rest = [r for r in (*differ, *single) if r is not main]
     points = {
@@ -378,7 +377,7 @@ def _headline(
     same: list[Measured],
     open_: list[Measured],
 ) -> tuple[str, Measured | None]:
-    """The first sentence with its confidence, and the response that it is about."""
+    """The first sentence with its confidence, and its response."""
     if differ:
         return f"{_of_response(differ[0])}. Clear.", differ[0]
     if single:
@@ -392,7 +391,7 @@ def _headline(
 
 
 def _how(result: Replicated) -> list[str]:
-    """The basis of the comparison, where there is a choice."""
+    """Basis of the comparison, if there is a choice."""
     if result.passes:
         return [f"compared pass by pass, over the same {result.passes} passes"]
     if any(r.interval is not None for r in result.responses):
@@ -453,7 +452,7 @@ def _of_files(comparison: Replicated, on_files: Measured) -> str:
 def _times(
     measured: Measured, adjectives: tuple[str, str, str] = ("high", "higher", "lower")
 ) -> str:
-    """`2.1× (1.9–2.3) as high`, `54 % (50–58) lower`; a ratio that may be both as a range of percent."""
+    """`2.1× (1.9–2.3) as high`, `54 % (50–58) lower`; a ratio that may be either as a range of percent."""
     ratio, interval = measured.ratio or 1.0, measured.interval
     if interval is not None and not interval.differs:
         return f"{_percent(interval.low)} to {_percent(interval.high)} %"
