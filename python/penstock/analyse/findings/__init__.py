@@ -1,1 +1,1 @@
-"""Statements about a study, each with a stable code, and the answer made of them."""
+"""Findings of a study, each with a stable code, and the answer composed of them."""

@@ -9,12 +9,12 @@ from penstock.analyse.findings.finding import Finding
 from penstock.analyse.outcome import Outcome
 from penstock.text import listed, measured
 
-#: runs that are named in a sentence at most
+#: maximum number of runs named in a sentence
 _NAMED = 6
 
 
 def alerts(outcome: Outcome) -> Iterator[Finding]:
-    """One finding per rule that fired, valid run or not: where, how far, and which runs it ended."""
+    """One finding per rule that fired, in valid or invalid runs: place, value, and the runs that it ended."""
     rows_by_rule: dict[str, list[dict[Any, Any]]] = {}
     for run_id in outcome.run_ids:
         table = outcome.table(run_id, "alerts")

@@ -1,7 +1,7 @@
-"""The answer of a study: a first sentence, at most four labelled points, everything else left to the report.
+"""The answer of a study: a first sentence and at most four labelled points; the report has the rest.
 
-The question asked comes first (whether and how much, or which). Points are findings under one of a few
-labels; those that could change the conclusion come before those that explain it.
+The question comes first (whether and how much, or which). Points are findings under one of a few labels;
+those that could change the conclusion precede those that explain it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from penstock.analyse.outcome import Outcome
 from penstock.analyse.treatments.means import ranking
 from penstock.text import COLUMNS, labelled, wrapped
 
-#: points of an answer, at most
+#: maximum number of points of an answer
 MOST_POINTS = 4
-#: findings under one label, at most
+#: maximum number of findings under one label
 _MOST_MERGED = 2
 NEXT_STEP = "Next step"
 _COMMAND = re.compile(r"(?<=`)penstock [^`]*(?=`)")
@@ -45,7 +45,7 @@ LABELS = {
         "not-known",
     ),
 }
-#: codes whose point must not be left out: what they state may change the conclusion
+#: codes whose point is never left out: they may change the conclusion
 _CAUTIONS = (
     "effect-few-runs",
     "time-scales-differ",
@@ -54,7 +54,7 @@ _CAUTIONS = (
     "screening-open",
     "effect-undetermined",
 )
-#: labels by what the question asks, the most important first
+#: labels by kind of question, most important first
 _FIRST = {
     "which": ("Cost", "Best", "No effect", "Why", "Main factor", "Unknown"),
     "other": ("Remedy", "Best", "Cost", "Why", "Main factor", "Unknown"),
@@ -87,7 +87,7 @@ class Answer:
     ) -> list[str]:
         """The answer for a terminal: the headline, then the points in two columns.
 
-        `out` and `study` take the places of OUT and STUDY in its commands.
+        `out` and `study` replace OUT and STUDY in its commands.
         """
         paths = {name: path for name, path in (("OUT", out), ("STUDY", study)) if path is not None}
 
@@ -106,7 +106,7 @@ class Answer:
 
 
 def answer(outcome: Outcome, results: list[Finding] | None = None) -> Answer | None:
-    """The answer by the findings of a study; None where no response was measured."""
+    """The answer from the findings of a study; None if no response was measured."""
     relevant = answering(outcome, findings(outcome) if results is None else results)
     if not relevant:
         return None
@@ -117,7 +117,7 @@ def answer(outcome: Outcome, results: list[Finding] | None = None) -> Answer | N
     order = _FIRST["which" if kind(outcome.question) == "which" else "other"]
     cautions = ["Unknown"] if any(f.code in _CAUTIONS for f in rest) else []
     cautions += ["Host"] if "Host" in points else []
-    # runs that the host delayed are repeated before others are added
+    # repeat runs that the host delayed before adding others
     next_step = next((f.what_to_do for f in rest if f.code == "run-degraded"), first.what_to_do)
     step = [NEXT_STEP] if next_step else []
     chosen = [*step, *cautions, *(o for o in order if o in points and o not in cautions)]
@@ -132,14 +132,14 @@ def answer(outcome: Outcome, results: list[Finding] | None = None) -> Answer | N
 
 
 def label_of(finding: Finding) -> str:
-    """The label of a finding as a point of the answer; empty for one that is none."""
+    """The label of a finding as a point of the answer; empty if it is not a point."""
     return next((label for label, codes in LABELS.items() if finding.code in codes), "")
 
 
 def answering(outcome: Outcome, results: list[Finding]) -> list[Finding]:
-    """The findings that answer the study's question: the first sentence, then those that may become points.
+    """The findings that answer the study's question: the first sentence, then candidates for points.
 
-    Empty where no response was measured.
+    Empty if no response was measured.
     """
 
     def of(*codes: str, most: int = 99) -> list[Finding]:
@@ -184,7 +184,7 @@ def answering(outcome: Outcome, results: list[Finding]) -> list[Finding]:
 
 
 def _repeats_cost(outcome: Outcome, cost: Finding, best: list[Finding]) -> bool:
-    """Comparing two levels of the only factor states everything that the recommendation states."""
+    """True if the comparison of the only factor's two levels states all of the recommendation."""
     if len(outcome.factors) > 1 or any(f.code == "responses-conflict" for f in best):
         return False
     ranked = ranking(outcome, outcome.responses[0])

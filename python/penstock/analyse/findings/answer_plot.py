@@ -1,4 +1,4 @@
-"""The plot below an answer on a terminal: costs of the level asked about, else the treatments' means."""
+"""The plot below an answer on a terminal: costs of the level in question, else the treatment means."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.analyse.treatments.costs import factor_cost, focal_factor
 from penstock.analyse.treatments.means import ranked_lines, ranking
 from penstock.text import fitting, named_unit, short, times
 
-#: lines of a plot, at most
+#: maximum number of lines of a plot
 _MOST = 8
 
 
@@ -43,7 +43,7 @@ def plot_lines(outcome: Outcome) -> list[str]:
 
 
 def table_lines(outcome: Outcome) -> list[str]:
-    """The table below the plot: of a screening the effects, else the treatments by rank."""
+    """The table below the plot: effects for a screening, else the treatments by rank."""
     if outcome.responses and is_screening(outcome):
         result = screened(outcome, outcome.responses[0])
         if result is not None:

@@ -1,4 +1,4 @@
-"""Findings over what the effects assume: the scale, the strata, residuals, and runs far from the others."""
+"""Findings on the assumptions of the effects: scale, strata, residuals, and outliers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from penstock.design.planned import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.text import listed, quantity, term_text
 
-#: flagged runs that are named in a sentence
+#: maximum number of flagged runs named in a sentence
 _MOST_NAMED = 4
-#: checks that another scale may mend
+#: failed checks that another scale may correct
 _OF_SCALE = ("spread-fitted", "equal-variances", "normal")
 
 
 def scale_of_effects(outcome: Outcome, response: ResponseUnit) -> str:
-    """The scale on which the effects of a response were worked out."""
+    """The scale of the effects of a response."""
     if outcome.effects is None or "scale" not in outcome.effects:
         return LINEAR
     columns = (outcome.effects[c].tolist() for c in ("response", "scale"))
@@ -35,7 +35,7 @@ def scale_of_effects(outcome: Outcome, response: ResponseUnit) -> str:
 
 
 def scales(outcome: Outcome) -> Iterator[Finding]:
-    """On which scale effects are told, where it is not that of the measurement."""
+    """The scale of effects, if it is not that of the measurement."""
     for response in outcome.responses:
         scale = scale_of_effects(outcome, response)
         if scale != LINEAR:
@@ -49,7 +49,7 @@ def scales(outcome: Outcome) -> Iterator[Finding]:
 
 
 def shared_settings(outcome: Outcome) -> Iterator[Finding]:
-    """Factors whose settings are shared by several runs, and the error that they are judged by."""
+    """Factors whose settings are shared by several runs, and their error term."""
     names = [str(n) for n in outcome.plan.get("whole_plot_factors") or []]
     names += [str(n) for n in outcome.plan.get("strip_factors") or []]
     if not names or outcome.effects is None or "stratum" not in outcome.effects:
@@ -82,7 +82,7 @@ def shared_settings(outcome: Outcome) -> Iterator[Finding]:
 
 
 def assumptions(outcome: Outcome) -> Iterator[Finding]:
-    """Residuals that speak against what the intervals assume, and whether another scale says otherwise."""
+    """Residuals that contradict the assumptions of the intervals, and conclusions on other scales."""
     plan = _plan(outcome)
     if plan is None:
         return
@@ -106,7 +106,7 @@ def assumptions(outcome: Outcome) -> Iterator[Finding]:
 
 
 def failed_checks(outcome: Outcome, plan: Plan, response: ResponseUnit, scale: str) -> list[Check]:
-    """The checks of the residuals that do not hold."""
+    """The checks of the residuals that fail."""
     try:
         fit = fitted(outcome.measured, plan, response.name, scale)
     except PenstockError:
@@ -120,7 +120,7 @@ def _failed(outcome: Outcome, plan: Plan, response: ResponseUnit, fit: Fit) -> l
 
 
 def _other_scales(outcome: Outcome, plan: Plan, response: ResponseUnit, scale: str) -> str:
-    """Residuals and verdicts on the other scales, first those on which the residuals hold."""
+    """Residuals and verdicts on the other scales, first those on which the checks pass."""
     runs = outcome.measured
     base = _sure(effects(runs, plan, response.name, scale=scale))
     results = []
@@ -173,12 +173,12 @@ def _by_bootstrap(outcome: Outcome, plan: Plan, response: ResponseUnit, scale: s
 
 
 def _sure(table: pd.DataFrame) -> set[str]:
-    """The terms that are significant."""
+    """The significant terms."""
     return {str(t) for t in table.loc[is_sure(table), "term"] if t not in ("block", "residual")}
 
 
 def outliers(outcome: Outcome) -> Iterator[Finding]:
-    """Runs far from the others, which are kept, and what the effects are without them."""
+    """Outliers, which remain in the analysis, and the effects without them."""
     plan = _plan(outcome)
     path = outcome.path / "residuals.parquet"
     if plan is None or not path.exists() or "run_id" not in outcome.measured:
@@ -205,7 +205,7 @@ def outliers(outcome: Outcome) -> Iterator[Finding]:
 
 
 def excluded_runs(outcome: Outcome) -> Iterator[Finding]:
-    """Runs that a person excluded, the reasons, and the effects with these runs."""
+    """Runs excluded by the user, the reasons, and the effects with these runs."""
     plan = _plan(outcome)
     runs = outcome.runs
     if plan is None or runs is None or "reason" not in runs:
@@ -255,7 +255,7 @@ def _named(outcome: Outcome, response: ResponseUnit, runs: Sequence[str]) -> str
 def _without(
     outcome: Outcome, plan: Plan, response: ResponseUnit, runs: Sequence[str], scale: str
 ) -> str:
-    """The analysis without flagged runs beside that with them."""
+    """Comparison of the analyses with and without flagged runs."""
     rest = outcome.measured[~outcome.measured["run_id"].astype(str).isin(runs)]
     try:
         after = effects(rest, plan, response.name, scale=scale)

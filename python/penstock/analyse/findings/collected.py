@@ -1,4 +1,4 @@
-"""Findings on the collectors of a study's runs: those that were not complete, and why."""
+"""Findings on incomplete collectors of a study's runs, with reasons."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from penstock.archive.completeness import TAKEN
 from penstock.errors import printable
 from penstock.text import listed, outside_text
 
-#: of one collector's runs, so many are named
+#: maximum number of runs named per collector
 _MOST_NAMED = 5
 
 
 def collected(outcome: Outcome) -> Iterator[Finding]:
-    """Guard: every collector of every run brought what was due."""
+    """Guard: every collector of every run is complete."""
     lacking: dict[str, dict[str, str]] = {}
     for run_id in outcome.run_ids:
         receipt = observer_receipts(outcome.manifest(run_id)).get("collect") or {}
@@ -40,7 +40,7 @@ def collected(outcome: Outcome) -> Iterator[Finding]:
 
 
 def _why(one: dict[str, Any]) -> str:
-    """A short reason."""
+    """Short form of the reason."""
     counted = one.get("counted") or {}
     due = counted.get("due")
     parts = [

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-#: columns of the drawn area
+#: columns of the plot area
 _COLUMNS = 44
-#: columns of a name, at most
+#: maximum columns of a name
 _NAME = 34
-#: from this range on the axis is logarithmic
+#: ratio of values from which the axis is logarithmic
 _LOG_FROM = 4.0
 
 
@@ -70,7 +70,7 @@ def dot_plot(
 
 
 def _ticks(low: float, high: float, log: bool) -> list[float]:
-    """Round values between the ends of an axis: powers of ten (also 2 and 5 times these, if these are few),
+    """Round values between the ends of an axis: powers of ten (also 2 and 5 times these, if they are few),
     or three steps of 1, 2 or 5."""
     if log:
         powers = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)

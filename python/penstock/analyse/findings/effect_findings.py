@@ -42,13 +42,13 @@ from penstock.text import (
     up_to,
 )
 
-#: ratios from here on are given as factors, below in per cent
+#: ratios from this value on are written as factors, smaller ones in percent
 _FACTOR = 1.095
-#: terms with this share of the variation [%] are named beside the largest
+#: share of the variation [%] from which terms are named with the largest
 _ALSO_MUCH = 10.0
-#: a partial alias: its share comes first
+#: a partial alias: begins with its share
 _PART = re.compile(r"[\d.]+(e-?\d+)? ")
-#: aliases that are named beside the largest term, at most
+#: maximum number of aliases named with the largest term
 _MOST_ALIASES = 3
 
 
@@ -70,7 +70,7 @@ def _instead(outcome: Outcome, cost: FactorCost) -> str:
 
 
 def _levels(outcome: Outcome, cost: FactorCost) -> tuple[str, str]:
-    """The two levels by themselves, with the factor where they alone may be another's."""
+    """The two levels; with the factor if the level names alone are ambiguous."""
     factor = outcome.factor(cost.factor)
     return factor.shown(cost.level), factor.shown(cost.other)
 
@@ -103,7 +103,7 @@ def _cost(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding
 
 
 def _with_gaps(outcome: Outcome, cost: FactorCost) -> str:
-    """The largest effect that was measured, where combinations have no valid run."""
+    """The largest measured effect, if combinations have no valid run."""
     most = cost.worst if cost.overall >= 1 else cost.least
     some = (
         f"Open: {cost.missing} of {len(cost.cells) + cost.missing} combinations have no valid run"
@@ -137,14 +137,14 @@ def _effect_texts(outcome: Outcome, response: ResponseUnit, cost: FactorCost) ->
 
 
 def _on_average(cost: FactorCost, changes: str, alike: bool) -> list[str]:
-    """An effect on the mean over all combinations, where none by itself has a clear one."""
+    """An effect on the mean over all combinations, if no single one has a clear effect."""
     together = "both" if len(cost.cells) == 2 else f"all {len(cost.cells)}"
     mean = f"{changes}{_interval(cost, [cost.average])} on average over {together} combinations"
     return [mean if alike else f"{mean}; in which of them more is open", mean]
 
 
 def _no_change(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> list[str]:
-    """No effect, or none that differs from chance."""
+    """No effect, or none that is significant."""
     phrase = outcome.factor(cost.factor).phrase
     level, other = phrase(cost.level), phrase(cost.other)
     several = len(cost.cells) > 1
@@ -209,7 +209,7 @@ def _by_combination(outcome: Outcome, cost: FactorCost) -> list[str]:
 
 
 def _lead(outcome: Outcome, cost: FactorCost) -> tuple[str, str]:
-    """`Yes: `, `No: ` or what lies between, and the confidence, by the question and the intervals."""
+    """`Yes: `, `No: ` or an intermediate, and the confidence, from the question and the intervals."""
     expected = direction(outcome.question) if kind(outcome.question) == "whether" else ""
     sure = cost.sure
     if not _repeated(cost) or (cost.farthest > NO_COST and not sure):
@@ -231,7 +231,7 @@ def _repeated(cost: FactorCost) -> bool:
 
 
 def _amount(cost: FactorCost, ratio: float) -> str:
-    """By how much a ratio changes the response: `8.2`, or `4 %`."""
+    """Change of the response by a ratio: `8.2`, or `4 %`."""
     large = max(ratio, 1 / ratio)
     if large >= _FACTOR:
         return factor(large)
@@ -321,7 +321,7 @@ def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Itera
 
 
 def _only_worse(outcome: Outcome, cost: FactorCost, row: tuple[str, str, float, float]) -> str:
-    """Under which level a cost is smaller although that is no remedy."""
+    """The level under which a cost is smaller without being a remedy."""
     name, level, inside, _ = row
     average = " on average" if len(cost.cells) > 2 else ""
     return (
@@ -345,7 +345,7 @@ def _eased(outcome: Outcome, cost: FactorCost, easing: list[tuple[str, str, floa
 
 
 def _hollow(outcome: Outcome, cost: FactorCost, condition: dict[str, str]) -> str:
-    """Says where a remedy works only because the other level loses its advantage."""
+    """Sentence if a remedy works only because the other level loses its advantage."""
     if len(condition) != 1:
         return ""
     ((factor, level),) = condition.items()
@@ -367,7 +367,7 @@ def _hollow(outcome: Outcome, cost: FactorCost, condition: dict[str, str]) -> st
 
 
 def effects(outcome: Outcome) -> Iterator[Finding]:
-    """For each response: the largest effects, interactions, and effects that do not show."""
+    """For each response: the largest effects, interactions, and effects that are not significant."""
     if outcome.effects is None:
         return
     yield from not_estimable(outcome)
@@ -399,13 +399,13 @@ def effects(outcome: Outcome) -> Iterator[Finding]:
             yield _bounded(response, unsure)
 
 
-#: a term of a response: of the effects table the columns that findings tell, its p-value `p` among all terms
+#: a term of a response: columns of the effects table for findings, and its adjusted p-value `p`
 Row = dict[str, Any]
 _NUMBERS = ("effect", "ci_low", "effect_ci_low", "effect_ci_high", "variation_share", "p_value")
 
 
 def term_rows(terms: Terms) -> list[Row]:
-    """The terms with an estimate, those that explain most first, without shares the surest."""
+    """The terms with an estimate, in descending order of explained variation, else of significance."""
     columns = {name: terms.column(name) for name in _NUMBERS}
     columns |= {"term": terms.names, "p": terms.p, "margin": margins(terms.table).tolist()}
     columns |= {"scale": terms.column("scale", LINEAR), "aliases": terms.column("aliases", "")}
@@ -420,7 +420,7 @@ def _no_effect(outcome: Outcome, response: ResponseUnit, terms: Sequence[Row]) -
     named = [f.name for f in outcome.factors if f.name in names]
     what = listed([term_text(n) for n in named or names], "or")
     beside = ""
-    if ranking(outcome, response).of("worse"):  # of treatments that the terms do not tell
+    if ranking(outcome, response).of("worse"):  # of treatments outside the model's terms
         beside = ", though treatments differ"
     return Finding(
         "effect-none",
@@ -447,7 +447,7 @@ def _bounded(response: ResponseUnit, terms: Sequence[Row]) -> Finding:
 
 
 def _up_to(response: ResponseUnit, terms: Sequence[Row]) -> str:
-    """The largest size that one of these effects may have, all terms of the response together."""
+    """The upper bound of the size of these effects, all terms of the response together."""
     ends = [abs(row["effect"]) + row["margin"] for row in terms]
     most = max((end for end in ends if not math.isnan(end)), default=math.inf)
     if not math.isfinite(most):
@@ -460,7 +460,7 @@ def _up_to(response: ResponseUnit, terms: Sequence[Row]) -> str:
 
 
 def _ratio(logarithm: float) -> float:
-    """The ratio of a difference of logarithms, as large as a number may be."""
+    """The ratio of a difference of logarithms, limited to the largest float."""
     return math.exp(min(logarithm, 700.0))
 
 
@@ -486,7 +486,7 @@ def _tests(terms: Sequence[Row]) -> str:
 
 
 def _dominant(outcome: Outcome, response: ResponseUnit, sure: Sequence[Row]) -> Finding:
-    """The largest of the significant terms, and which others are large."""
+    """The largest significant term, and other large ones."""
     top, *rest = sure
     term, share = top["term"], top["variation_share"]
     of_ratios = " in ratios" if top["scale"] == LOG else ""
@@ -507,7 +507,7 @@ def _dominant(outcome: Outcome, response: ResponseUnit, sure: Sequence[Row]) -> 
     elif ":" in term:
         what, by_level = f"{term_text(term)} together", ""
     else:
-        # where it depends on another factor, the mean over its levels is that of no run
+        # if it depends on another factor, the mean over that factor's levels describes no run
         depends = any(term in t.split(":") and not square_of(t) for t in others)
         by_level = "" if depends else _by_level(outcome, response, term)
         what = term_text(term)
@@ -544,14 +544,14 @@ def _by_level(outcome: Outcome, response: ResponseUnit, factor_name: str) -> str
 
 
 def _share(share: float, digits: int = 0) -> str:
-    """A share of the variation; never all of it, because runs vary by themselves."""
+    """A share of the variation; never 100 %, because runs vary."""
     return f"{share:.{digits}f} %" if share < 99.5 else "more than 99 %"
 
 
 def _interactions(
     outcome: Outcome, response: ResponseUnit, terms: Sequence[Row]
 ) -> Iterator[Finding]:
-    """The largest two-factor interactions, told as what one factor is worth at the other's levels."""
+    """The largest two-factor interactions, as the effect of one factor at the other's levels."""
     pairs = [r for r in terms if r["term"].count(":") == 1 and not square_of(r["term"])]
     for row in [r for r in pairs if r["variation_share"] >= 1.0][:3]:
         names = row["term"].split(":")
@@ -559,9 +559,9 @@ def _interactions(
         described = [way for way in ways if way is not None]
         if not described:
             continue
-        # the factor that is worth least somewhere shows best that it depends on the other
+        # the factor with the smallest conditional effect shows the dependence best
         small, large, sentence = min(described)
-        # what multiplies by the same under each level differs in units, not in proportion
+        # equal ratios under each level: different in units, not in proportion
         if large / small < NO_COST:
             continue
         rivals = inseparable(row)

@@ -1,4 +1,4 @@
-"""Effects that cannot be told, because combinations of the design have no valid run."""
+"""Effects without an estimate, because combinations of the design have no valid run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.analyse.statistics.significance import Terms, terms_of
 from penstock.design.show import MODEL_TEXTS
 from penstock.text import listed, term_text
 
-#: treatments named in a sentence at most
+#: maximum number of treatments named in a sentence
 _MOST_NAMED = 4
 _FRACTIONS = {1: "half", 2: "quarter", 3: "eighth"}
 
@@ -49,7 +49,7 @@ def size_sentence(outcome: Outcome) -> str:
 
 
 def _example(outcome: Outcome) -> str:
-    """`, e.g. disk with journal × sync × batch`: the first factor that is mixed with a short term."""
+    """`, e.g. disk with journal × sync × batch`: the first factor that is aliased with a short term."""
     names = [f.name for f in outcome.factors]
     aliases = [a for a in outcome.plan.get("aliases") or [] if a.get("with_terms")]
     mains = [a for a in aliases if a.get("term") in names]
@@ -60,7 +60,7 @@ def _example(outcome: Outcome) -> str:
 
 
 def untested_combinations(outcome: Outcome) -> Iterator[str]:
-    """The combinations that a fraction did not run, as a point of what is not known."""
+    """The combinations that a fraction did not run, as an open point."""
     added = int(outcome.plan.get("fraction") or 0)
     if added:
         count = len({r["treatment_id"] for r in outcome.plan.get("rows") or []})
@@ -71,12 +71,12 @@ def untested_combinations(outcome: Outcome) -> Iterator[str]:
 
 
 def _full_size(outcome: Outcome) -> int:
-    """Treatments of the full design."""
+    """Number of treatments of the full design."""
     return math.prod(len(f.levels) for f in outcome.factors)
 
 
 def not_estimable(outcome: Outcome) -> Iterator[Finding]:
-    """Effects that missing runs make inestimable, once for all responses alike."""
+    """Effects without an estimate because of missing runs; one finding for responses in common."""
     if outcome.effects is None or "method" not in outcome.effects:
         return
     alike: dict[str, list[str]] = {}
@@ -95,7 +95,7 @@ def not_estimable(outcome: Outcome) -> Iterator[Finding]:
 
 
 def without_run(outcome: Outcome, response: str) -> list[str]:
-    """The planned treatments of which no valid run has the response."""
+    """The planned treatments without a valid run for the response."""
     runs = outcome.measured
     completed = set(runs.loc[runs[response].notna(), "treatment_id"].astype(str))
     planned = dict.fromkeys(str(r["treatment_id"]) for r in outcome.plan.get("rows") or [])
@@ -103,7 +103,7 @@ def without_run(outcome: Outcome, response: str) -> list[str]:
 
 
 def _sentence(outcome: Outcome, terms: Terms, response: str) -> str:
-    """With `{}` for the responses; empty where every effect has an estimate."""
+    """Sentence with `{}` for the responses; empty if every effect has an estimate."""
     methods = list(zip(terms.names, terms.column("method"), strict=True))
     names = [term for term, method in methods if method == NOT_ESTIMABLE]
     assumed = [term for term, method in methods if method == ASSUMED]

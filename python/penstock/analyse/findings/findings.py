@@ -19,7 +19,7 @@ from penstock.analyse.findings.finding import Finding
 from penstock.analyse.outcome import Outcome
 from penstock.plugins import STUDY_FINDINGS
 
-#: code → what it states
+#: code → description
 CODES = {
     "recommendation": "the treatment to choose by the study's first response, or what is undecided",
     "tie": "treatments that equal the best",
@@ -89,14 +89,14 @@ CODES = {
 def findings(outcome: Outcome | Path | str) -> list[Finding]:
     """All findings of an OUT directory, the ones that answer the question first.
 
-    Raises `BadInput` where the directory is not one of results.
+    BadInput if it is not a directory of results.
     """
     outcome = outcome if isinstance(outcome, Outcome) else Outcome.read(outcome)
     rules = [STUDY_FINDINGS.load(name) for name in STUDY_FINDINGS]
     stated = [finding for rule in rules for finding in rule(outcome)]
     if not any(finding.code == "host-busy" for finding in stated):
         return stated
-    # no interval includes what other programs did to runs without a bound
+    # intervals do not include the effect of other programs on runs without a bound
     return [replace(f, confidence="likely") if f.confidence == "clear" else f for f in stated]
 
 

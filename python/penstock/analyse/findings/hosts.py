@@ -23,15 +23,15 @@ from penstock.design.planned import plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.text import counted, quantity
 
-#: share of the variance that is the hosts' from which it is a warning
+#: share of the hosts in the variance from which it is a warning
 _MUCH = 0.5
-#: hosts without which their variance says nothing
+#: minimum number of hosts for an estimate of their variance
 _LEAST = 2
 
 
 @dataclass(frozen=True)
 class HostVariance:
-    """Standard deviations between hosts and between runs of one host, on a scale; how many of each."""
+    """Standard deviations between hosts and between runs of one host, on a scale; number of each."""
 
     hosts: int
     runs: int
@@ -46,9 +46,9 @@ class HostVariance:
 
 
 def host_variance(outcome: Outcome, response: ResponseUnit) -> HostVariance | None:
-    """Variances of one response without that of the treatments; None for a single host.
+    """Variances of one response, adjusted for treatments; None for a single host.
 
-    Raises PenstockError if they cannot be estimated.
+    PenstockError if they have no estimate.
     """
     runs = outcome.measured
     if "host_id" not in runs or runs["host_id"].nunique() < _LEAST:

@@ -1,10 +1,10 @@
 """Effects that a steady drift of the host over the runs would explain as well.
 
-In an order that was not drawn, and by chance in one that was, the column of an effect or an interaction may
-rise or fall with the order of the runs. A drift then looks like that effect (Daniel & Wilcoxon,
-Technometrics 8, 1966). With an error of its own the model is fitted once more with a line over the run
-order: an effect that is then no longer significant, while the line is, is doubted. Without replicates it is
-doubted where the line and fewer effects leave no more than noise.
+In an order that is not random, and by chance in a random one, the column of an effect or an interaction
+may increase or decrease with the order of the runs. A drift then looks like that effect (Daniel &
+Wilcoxon, Technometrics 8, 1966). With an error term the model is fitted again with a linear trend over the
+run order: an effect that is then no longer significant, while the trend is, is doubtful. Without
+replicates it is doubtful if the trend and fewer effects leave only noise.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from penstock.design.planned import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.text import listed, term_text
 
-#: terms named in a sentence at most
+#: maximum number of terms named in a sentence
 _MOST_NAMED = 3
 _NEEDED = {"term", "response", "p_value", "method", "scale", "standard_error"}
 
 
 def or_drift(outcome: Outcome) -> Iterator[Finding]:
-    """Effects that may be drift, and what would tell. Guard: settings that are kept, or no effect shows."""
+    """Effects that may be drift, and a remedy. Guard: shared settings, or no significant effect."""
     if outcome.effects is None or not set(outcome.effects.columns) >= _NEEDED:
         return
     try:
@@ -73,7 +73,7 @@ def or_drift(outcome: Outcome) -> Iterator[Finding]:
 
 
 def _order(data: pd.DataFrame, plan: Plan) -> Values | None:
-    """The place of each run in the order in which they were made."""
+    """The position of each run in the executed order."""
     if "run_id" not in data:
         return None
     place = {r.run_id: r.run_order for r in plan.rows}
@@ -82,7 +82,7 @@ def _order(data: pd.DataFrame, plan: Plan) -> Values | None:
 
 
 def drift_instead(fit: Fit, order: Values, sure: list[str], table: pd.DataFrame) -> list[str]:
-    """The significant terms of `sure` that a line over the run order explains as well.
+    """The significant terms of `sure` that a linear trend over the run order explains as well.
 
     `order`: of the runs of the fit; `table`: the effects of the response. Empty if settings are shared by
     runs.

@@ -31,11 +31,11 @@ _MATTERS = re.compile(
 )
 
 
-#: designs that are made for screening
+#: screening designs
 _SCREENS = ("plackett-burman", "definitive-screening")
-#: factors of a screening without that purpose, at least
+#: minimum number of factors of a screening that is not declared as one
 _LEAST_SCREENED = 3
-#: a setting to choose
+#: words of a question for a setting to choose
 _PICK = re.compile(r"\b(best|fastest|cheapest|should|choose|most|least|optimal|highest|lowest)\b")
 
 
@@ -50,7 +50,7 @@ def kind(question: str) -> str:
 
 
 def direction(question: str) -> str:
-    """Direction of a question with whether: `costs`, `helps`, `matters`; empty if there is none."""
+    """Direction of a `whether` question: `costs`, `helps`, `matters`; empty if there is none."""
     text = question.lower()
     matches = [
         (match.start(), name)

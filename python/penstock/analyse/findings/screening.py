@@ -1,7 +1,7 @@
-"""The answer of a screening: which of many factors matter, which do not, and what remains open.
+"""The answer of a screening: factors that matter, factors that do not, and open ones.
 
-A factor matters if its main effect is significant among all terms of the response. One that is not matters
-less than the upper end of its interval; it is open if that end is beyond the smallest effect that matters.
+A factor matters if its main effect is significant among all terms of the response. Otherwise its effect is
+below the upper end of its interval; it is open if that end exceeds the smallest effect that matters.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from penstock.text import (
     up_to,
 )
 
-#: terms of the plot and of the table, at most
+#: maximum number of terms in the plot and the table
 _MOST = 16
-#: open factors named in a point, at most
+#: maximum number of open factors named in a point
 _MOST_NAMED = 4
 
 
 @dataclass(frozen=True)
 class Screened:
-    """The terms of a response by verdict, each list the largest effect first.
+    """The terms of a response by verdict, each list in descending order of effect.
 
-    `explained` are significant main effects that may be parts of the interactions named with them; `within`
-    are factors that matter only in an interaction or a square.
+    `explained` are significant main effects that may be parts of the interactions named with them;
+    `within` are factors that matter only in an interaction or a square.
     """
 
     response: ResponseUnit
@@ -100,7 +100,7 @@ def screened(outcome: Outcome, response: ResponseUnit) -> Screened | None:
 
 
 def _doubts(outcome: Outcome, response: ResponseUnit) -> dict[str, list[str]]:
-    """Significant main effects that interactions of two factors may explain."""
+    """Significant main effects that two-factor interactions may explain."""
     doubts: dict[str, list[str]] = {}
     for finding in _over_aliases(outcome, response):
         sets = finding.evidence.get("explained") or []
@@ -116,7 +116,7 @@ def _over_aliases(outcome: Outcome, response: ResponseUnit) -> list[Finding]:
 
 
 def _size(outcome: Outcome, response: ResponseUnit, row: Row) -> float:
-    """The size of an effect; of a factor of several levels the range of its means."""
+    """The size of an effect; for a factor of several levels the range of its means."""
     if math.isfinite(row["effect"]):
         return abs(float(row["effect"]))
     if ":" in row["term"]:
@@ -128,7 +128,7 @@ def _size(outcome: Outcome, response: ResponseUnit, row: Row) -> float:
 
 
 def _bound(row: Row) -> float:
-    """The largest size that an effect may have."""
+    """The upper bound of the size of an effect."""
     end = abs(row["effect"]) + row["margin"]
     return float(end) if math.isfinite(end) else math.inf
 
@@ -190,7 +190,7 @@ def _headline(outcome: Outcome, result: Screened) -> Finding:
 
 
 def _nothing_shown(outcome: Outcome, result: Screened) -> str:
-    """The headline where no term is significant, or none was tested."""
+    """The headline if no term is significant, or none was tested."""
     name, rows = result.response.name, result.rows
     if not any(math.isfinite(r["p"]) for r in rows):
         largest = listed([term_text(r["term"]) for r in rows[:3]])
@@ -230,7 +230,7 @@ def _named(outcome: Outcome, response: ResponseUnit, row: Row, interval: bool) -
 
 
 def _shown_values(row: Row) -> tuple[float, float, float]:
-    """Effect and interval; of logarithms as ratios."""
+    """Effect and interval; logarithms as ratios."""
     effect, low, high = (float(row[k]) for k in ("effect", "effect_ci_low", "effect_ci_high"))
     if row["scale"] == LOG:
         effect, low, high = (math.exp(min(v, 700.0)) for v in (effect, low, high))
@@ -242,7 +242,7 @@ def _unit(response: ResponseUnit, row: Row) -> str:
 
 
 def _amount(response: ResponseUnit, size: float, row: Row) -> str:
-    """A bound: `0.9 s`, of logarithms `12 %` or `a factor of 3.0`."""
+    """A bound: `0.9 s`; for logarithms `12 %` or `a factor of 3.0`."""
     if row["scale"] == LOG:
         return up_to(math.exp(min(size, 700.0))).removeprefix("up to ")
     return quantity(size, _unit(response, row))
@@ -314,7 +314,7 @@ def effect_lines(outcome: Outcome, result: Screened) -> list[str]:
 
 
 def effect_columns(outcome: Outcome, result: Screened) -> tuple[list[str], list[list[str]]]:
-    """The table of effects as text: headings (with `#` those of numbers) and a row per term."""
+    """The table of effects as text: headings (numeric ones with `#`) and a row per term."""
     scale, unit = _fitting(result)
     ratios = unit == "ratio"
     heads = ["effect of", "from", "to", f"#{named_unit(result.response.name, unit)}"]

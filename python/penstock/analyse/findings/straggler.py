@@ -1,9 +1,9 @@
-"""The straggler among the nodes of a study, and its causes as far as the runs' tables show them.
+"""The straggler among the nodes of a study, and its causes according to the runs' tables.
 
-The measure is how long a node's busiest resource was busy during the command: a disk by its own counter
-(`disk_stats`: `busy_ns`, some request in it), the processors by the node's control group (`utilisation`) over
-those that the study gives the node. Links are in no table. A node is a straggler if its busiest resource was
-busy for half of the run or more and a quarter longer than that of any other node.
+The measure is the busy time of a node's busiest resource during the command: a disk by its own counter
+(`disk_stats`: `busy_ns`, requests in flight), the processors by the node's control group (`utilisation`)
+over those that the study assigns to the node. Links are not recorded. A node is a straggler if its busiest
+resource was busy for at least half of the run and a quarter longer than that of any other node.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from penstock.analyse.outcome import Outcome
 from penstock.study.disk_speeds import scale_of
 from penstock.text import at_speed, duration, percent, size
 
-#: how much longer than the next, and for which part of the run, something is at work that makes a straggler
+#: minimum ratio to the second busiest resource, and minimum share of the run, for a straggler
 LONGER = 1.25
 MUCH = 0.5
-#: ratios up to this are called alike
+#: maximum ratio of equal values
 _ALIKE = 1.25
 
 
@@ -39,14 +39,14 @@ class Load:
 
     @property
     def rate_bps(self) -> float:
-        """Bytes per second at work."""
+        """Bytes per second of busy time."""
         return 1e9 * self.nbytes / max(self.busy_ns, 1.0)
 
 
 @dataclass(frozen=True)
 class StragglerRun:
-    """One run: the busiest resource of each node, most first; `after_ns` is how much later than those of all
-    other nodes the first one's disk answered its last request."""
+    """One run: the busiest resource of each node in descending order; `after_ns`: delay of the last reply
+    of the busiest node's disk after those of all other nodes."""
 
     run_id: str
     treatment_id: str
@@ -56,18 +56,18 @@ class StragglerRun:
 
     @property
     def ratio(self) -> float:
-        """The first one's time at work over the second one's."""
+        """Busy time of the busiest node over that of the second one."""
         return self.loads[0].busy_ns / max(self.loads[1].busy_ns, 1.0)
 
     @property
     def node(self) -> str | None:
-        """The straggler; None where none stands out."""
+        """The straggler; None if there is none."""
         top = self.loads[0]
         return top.node if self.ratio >= LONGER and top.busy_ns >= MUCH * self.wall_ns else None
 
 
 def straggler_runs(outcome: Outcome) -> list[StragglerRun]:
-    """One row per valid run whose tables tell of two nodes or more."""
+    """One row per valid run with tables of at least two nodes."""
     key = "straggler"
     if key not in outcome.memory:
         runs = outcome.measured
@@ -120,7 +120,7 @@ def _disks(outcome: Outcome, run_id: str) -> Iterator[Load]:
 
 
 def _processors(outcome: Outcome, run_id: str, begin: int, end: int) -> Iterator[Load]:
-    """Processor time of each node's group, over the processors that the study gives it (else: one)."""
+    """Processor time of each node's group, over the processors of the node in the study (default: one)."""
     columns = ["t_ns", "kind", "entity", "metric", "value"]
     table = outcome.table(run_id, "utilisation", columns)
     receipt = (outcome.manifest(run_id).get("receipts") or {}).get("monitor") or {}
@@ -133,7 +133,7 @@ def _processors(outcome: Outcome, run_id: str, begin: int, end: int) -> Iterator
     for node, rows in of_nodes.groupby(of_nodes["entity"].astype(str)):
         share = float(rows["value"].mean()) / 100
         declared = _declared(outcome, run_id, str(node))
-        if share != share or not declared:  # the group of the whole run is no node
+        if share != share or not declared:  # the group of the complete run is not a node
             continue
         used_ns = share * float(receipt["cpus"]) * (end - begin)
         declared_cpus = declared.get("cpus")
@@ -146,7 +146,7 @@ def _processors(outcome: Outcome, run_id: str, begin: int, end: int) -> Iterator
 
 
 def _after(outcome: Outcome, run_id: str, top: Load, begin: int, end: int) -> float:
-    """Time after the last reply of all other nodes' disks at which a disk gave its last one; at least 0."""
+    """Delay of the last reply of a disk after the last one of all other nodes' disks; at least 0."""
     if top.resource != "disk":
         return 0.0
     table = outcome.table(run_id, "device_requests", ["disk_id", "done_ns"])
@@ -161,7 +161,7 @@ def _after(outcome: Outcome, run_id: str, top: Load, begin: int, end: int) -> fl
 
 
 def _declared(outcome: Outcome, run_id: str, node: str) -> dict[str, Any]:
-    """The study's entry of a node; one of several alike (`count`) by its name before the number."""
+    """The study's entry of a node; for a group of nodes (`count`) by the name before the number."""
     for entry in (outcome.study.get("platform") or {}).get("nodes") or []:
         name = str(entry.get("name"))
         if name == node or (entry.get("count") is not None and node.rsplit("-", 1)[0] == name):
@@ -170,7 +170,7 @@ def _declared(outcome: Outcome, run_id: str, node: str) -> dict[str, Any]:
 
 
 def _limits(outcome: Outcome, run_id: str, disk_id: str) -> str:
-    """The limits that the study declares for a disk in this run, as text; empty if there are none."""
+    """The limits that the study declares for a disk in this run, as text; empty without limits."""
     node, _, name = disk_id.partition(".")
     for disk in _declared(outcome, run_id, node).get("disks") or []:
         if str(disk.get("name")) == name and disk.get("limits"):

@@ -1,4 +1,4 @@
-"""Findings of a study: a rule each, a row of `penstock.plugins.STUDY_FINDINGS`, from the published tables."""
+"""Findings from the published tables, one function per rule (a row of `penstock.plugins.STUDY_FINDINGS`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.text import listed, percent, term_text, times
 
 AGREEMENT_LIMIT = 0.15
 AGREEMENT_BAR = 0.85
-#: named in a sentence at most
+#: maximum number of causes named in a sentence
 _MOST_CAUSES = 4
 
 
@@ -70,9 +70,9 @@ def stragglers(outcome: Outcome) -> Iterator[Finding]:
 
 
 def limits(outcome: Outcome) -> Iterator[Finding]:
-    """The limit of the study that ended it, if one did.
+    """The limit of the study that ended it.
 
-    Guard: none is declared, or none was reached before all planned runs were made.
+    Guard: no limit is declared, or none was reached before all planned runs were completed.
     """
     path = outcome.path / "used.json"
     try:
@@ -93,7 +93,7 @@ def limits(outcome: Outcome) -> Iterator[Finding]:
 
 
 def nothing_valid(outcome: Outcome) -> Iterator[Finding]:
-    """Why no run is valid, and what to do."""
+    """Reason why no run is valid, and the next step."""
     runs = outcome.runs
     if runs is None or runs.empty or "valid" not in runs or runs["valid"].eq(True).any():
         return
@@ -121,7 +121,7 @@ def nothing_valid(outcome: Outcome) -> Iterator[Finding]:
 
 
 def runs(outcome: Outcome) -> Iterator[Finding]:
-    """Runs that were excluded, that failed, that were not made."""
+    """Runs that were excluded, failed, or are missing."""
     runs = outcome.runs
     planned = [str(r["run_id"]) for r in outcome.plan.get("rows") or [] if "run_id" in r]
     completed = set(runs["run_id"].astype(str)) if runs is not None else set()
@@ -184,11 +184,11 @@ def runs(outcome: Outcome) -> Iterator[Finding]:
 
 
 def _causes(reason: str) -> list[str]:
-    """A reason without its numbers, cause by cause, so that like reasons can be counted."""
+    """A reason without its numbers, split into causes, so that equal reasons can be counted."""
     causes = []
     for cause in re.sub(r"\([^)]*\)", "", reason).split(";"):
         cause = re.sub(r"^\s*[\w.-]+:\s", "", cause)
-        cause = re.sub(r",\s[^,]*\d.*$", "", cause)  # how much, and of what
+        cause = re.sub(r",\s[^,]*\d.*$", "", cause)  # trailing amount
         cause = re.sub(r"(?<!\w)[+−-]?\d[\d.,]*\s*(%|us|µs|ms|ns|s\b)?\s*", "", cause)
         cause = " ".join(cause.split()).removeprefix("of ").removesuffix(" for")
         if cause:
@@ -322,7 +322,7 @@ def observers(outcome: Outcome) -> Iterator[Finding]:
 
 
 def observer_receipts(manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Each observer's own account of a run: what it saw, lost, and its cost; by observer."""
+    """Each observer's own statistics of a run (observed, lost, cost), by observer."""
     raw = manifest.get("receipts") or manifest.get("observers") or {}
     return {str(k): v for k, v in raw.items() if isinstance(v, dict)}
 
@@ -331,7 +331,7 @@ def observer_receipts(manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def agreement(predictions: pd.DataFrame) -> tuple[int, int, float]:
-    """(predictions within 15 %, predictions judged, worst ratio), the basis treatment left out."""
+    """(predictions within 15 %, predictions evaluated, worst ratio), without the basis treatment."""
     rows = predictions[np.isfinite(predictions["ratio"].astype(float))]
     if "is_basis" in rows:
         rows = rows[~rows["is_basis"].astype(bool)]
@@ -345,12 +345,12 @@ def agreement(predictions: pd.DataFrame) -> tuple[int, int, float]:
     return within, len(rows), worst
 
 
-#: with fewer treatments a share of hits says nothing
+#: minimum number of treatments for a share of hits
 LEAST_JUDGED = 3
 
 
 def assumed(predictions: pd.DataFrame) -> pd.Series[bool]:
-    """Flags of rows whose response is only assumed to measure a part of the run."""
+    """Mask of rows whose response is only assumed to measure a part of the run."""
     if "note" not in predictions:
         return pd.Series(False, index=predictions.index)
     noted = predictions["note"].fillna("").astype(str).str.contains(" is assumed: ", regex=False)
@@ -390,14 +390,14 @@ def _model(rows: pd.DataFrame) -> str:
 
 
 def fraction_comparison(outcome: Outcome, response: str) -> dict[str, Any] | None:
-    """Conclusions that the half fraction of the same runs would have given; None if it has none."""
+    """Conclusions from the half fraction of the same runs; None without one."""
     from penstock.analyse.sequential.fraction import half_against_full
 
     return half_against_full(outcome, response)
 
 
 def fraction(outcome: Outcome) -> Iterator[Finding]:
-    """Conclusions that the half fraction of the same runs would have given."""
+    """Conclusions from the half fraction of the same runs."""
     for response in outcome.responses:
         compared = fraction_comparison(outcome, response.name)
         if compared is None:

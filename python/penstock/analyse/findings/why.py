@@ -1,8 +1,8 @@
-"""Reasons why a treatment is faster or slower than another, from the runs' own tables.
+"""Reasons for the difference between two treatments, from the runs' tables.
 
-Sources are the manifest (processor time), the trace (flushes, reads and writes that waited, calls that the
-page cache served), the monitor (links) and the disks' counters. Shares are of the run's wall time, the mean
-of the treatment's runs; parallel threads can bring them above 1.
+Sources are the manifest (processor time), the trace (flushes, reads and writes that waited, calls served
+from the page cache), the monitor (links) and the disks' counters. Shares are of the run's wall time,
+averaged over the treatment's runs; parallel threads can raise them above 1.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from penstock.archive.traces.verdicts import Verdict
 from penstock.errors import PenstockError
 from penstock.text import duration, listed, of_run, percent, size, waited
 
-#: shares of a run below this are not told
+#: smaller shares of a run are not reported
 LITTLE = 0.05
-#: a cause that is told first takes this share of a run at least
+#: minimum share of a run of the first cause
 MUCH = 0.2
-#: of a run that was not traced, from this share on
+#: minimum share of the first cause in a run without a trace
 _MOST = 0.5
-#: time that no table explains is told from this share on
+#: minimum share of unexplained time that is reported
 _REST = 0.1
-#: shares that differ by less are called alike
+#: maximum difference of equal shares
 _SAME = 0.03
-#: of the slower one's flushes: with fewer the faster one is told to risk more
+#: share of the slower treatment's flushes below which the faster one is reported to risk more
 _FEWER = 0.5
-#: runs of a treatment whose tables are read
+#: number of runs of a treatment whose tables are read
 _RUNS = 3
 
-#: from this share on a link is what limits a program
+#: minimum utilisation of a link that limits a program
 _SATURATED = 0.8
 #: units of times and rates
 _TIME = re.compile(r"(^|/)(ns|us|µs|ms|s|min|h)$")
@@ -58,9 +58,9 @@ class Account:
     texts: dict[str, str] = field(default_factory=dict)
     traced: bool = False
     run_ids: list[str] = field(default_factory=list)
-    #: what waited for a disk is known from the time of the calls alone
+    #: time waiting for a disk is inferred from the duration of calls
     inferred: bool = False
-    #: flushes in a run
+    #: flushes per run
     flushes: float = 0.0
     wall_s: float = 0.0
 
@@ -74,7 +74,7 @@ class Account:
         return sum(self.share(c) for c in ("flushes", "reads", "writes", "cached", "names"))
 
 
-#: what takes time → how it is told where the runs say no more
+#: cause → default description
 _CAUSES = {
     "flushes": "waiting for flushes",
     "reads": "reads that wait for the disk",
@@ -86,12 +86,12 @@ _CAUSES = {
 }
 
 
-#: causes of which the calls are counted
+#: causes with counted calls
 _COUNTED = ("flushes", "reads", "writes", "cached")
 
 
 def accounts(outcome: Outcome, treatment_id: str) -> Account | None:
-    """The account of a treatment; None where none of its runs is valid."""
+    """The account of a treatment; None if none of its runs is valid."""
     by_treatment: dict[str, Account | None] = outcome.memory.setdefault("accounts", {})
     if treatment_id not in by_treatment:
         by_treatment[treatment_id] = _account(outcome, treatment_id)
@@ -124,7 +124,7 @@ def _has_trace(outcome: Outcome, run_id: str) -> bool:
 
 
 def processor_share(outcome: Outcome, run_id: str) -> float | None:
-    """Processor time of a run over its wall time, above 1 where several compute; None: not recorded."""
+    """Processor time of a run over its wall time, above 1 for several busy processors; None: not recorded."""
     wall_ns, cpu_ns = _wall_ns(outcome, run_id), outcome.manifest(run_id).get("cpu_ns")
     return float(cpu_ns) / wall_ns if cpu_ns is not None and wall_ns > 0 else None
 
@@ -223,7 +223,7 @@ def _calls(calls: int, row: Verdict) -> str:
     return f"{calls:,} {row.direction}s of {size(row.median_size_bytes)} each {way} {row.path}"
 
 
-# ---------------------------------------------------------------- in words
+# ---------------------------------------------------------------- sentences
 
 
 def reasons(outcome: Outcome) -> Iterator[Finding]:
@@ -240,7 +240,7 @@ def reasons(outcome: Outcome) -> Iterator[Finding]:
 
 
 def _why(outcome: Outcome) -> Iterator[Finding]:
-    """Causes of the slower treatment's time and of the faster one's; nothing if no table records them."""
+    """Causes of the slower treatment's time and of the faster one's; empty if no table records them."""
     pair = _compared(outcome)
     if pair is None:
         return
@@ -248,7 +248,7 @@ def _why(outcome: Outcome) -> Iterator[Finding]:
     a, b = accounts(outcome, slow), accounts(outcome, fast)
     if a is None or b is None:
         return
-    # without a trace only what takes most of the run says why
+    # without a trace only a cause of most of the run is an explanation
     least = MUCH if a.traced else _MOST
     causes = _by_weight([c for c in _CAUSES if _comparable_share(a, c) >= least], a, b)
     evidence = {"table": "operations", "run_id": [*a.run_ids, *b.run_ids]}
@@ -285,9 +285,9 @@ def _why(outcome: Outcome) -> Iterator[Finding]:
 
 
 def _by_weight(causes: list[str], a: Account, b: Account) -> list[str]:
-    """Causes of the slower one, those first that make its runs longer than the faster one's.
+    """Causes for the slower treatment: first those that make its runs longer than the faster one's.
 
-    Where none does so, as of runs that are all equally long, by their share.
+    If there are none, for example for runs of equal length, in order of share.
     """
     more_s = {
         c: _comparable_share(a, c) * a.wall_s - _comparable_share(b, c) * b.wall_s for c in causes
@@ -301,7 +301,7 @@ def _flushes(count: float) -> str:
 
 
 def _comparable_share(account: Account, cause: str) -> float:
-    """The share by which causes are compared: of processor time one processor's, without calls on files."""
+    """Comparable share of a cause: for processor time that of one processor, without calls on files."""
     if cause != "processor":
         return account.share(cause)
     in_calls = account.share("cached") + account.share("names")
@@ -329,7 +329,7 @@ def _as_well(account: Account, cause: str, other: Account) -> str:
         return f"as much ({share_text})"
     if share < 0.005:
         return "none of it"
-    # a share alone is of a run of another length
+    # runs differ in length: add counts to shares
     what = account.texts.get(cause, "") if cause in _COUNTED else ""
     return f"{share_text} ({what})" if what else share_text
 
@@ -337,7 +337,7 @@ def _as_well(account: Account, cause: str, other: Account) -> str:
 def _idle(
     outcome: Outcome, slow: str, fast: str, a: Account, b: Account, evidence: dict[str, Any]
 ) -> Iterator[Finding]:
-    """The disks' busy time, where nothing that was recorded takes much of the slower one's time."""
+    """The disks' busy time, if no recorded cause takes much of the slower treatment's time."""
     if a.share("disk") >= _MOST and "disk" in b.shares and not a.traced:
         with_slow, with_fast = (
             f"with {outcome.phrase(outcome.levels(t), ' + ')}" for t in (slow, fast)
@@ -394,7 +394,7 @@ def _compared(outcome: Outcome) -> tuple[str, str] | None:
 
 
 def _instead(ranked: Ranking, focal: str | None) -> Mean | None:
-    """The best treatment with another level of the factor in question, or with the worst of several.
+    """The best treatment with another level of the factor in question; with the worst level of several.
 
     None if it is as good as the best: there would be nothing to explain.
     """
@@ -479,7 +479,7 @@ def _not_seen(outcome: Outcome, explained: bool) -> Iterator[str]:
 
 
 def _unexplained(account: Account) -> float:
-    """Share of a run that is neither calls on files nor processor time; 0 where that was not recorded."""
+    """Share of a run that is neither calls on files nor processor time; 0 if not recorded."""
     if "processor" not in account.shares:
         return 0.0
     return 1 - account.on_files - _comparable_share(account, "processor")
