@@ -1,1 +1,1 @@
-"""Further stages of a study, and the results of fewer runs."""
+"""Further stages of a study, and conclusions from fewer runs."""

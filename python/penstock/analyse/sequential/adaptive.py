@@ -1,12 +1,12 @@
 """Next stage of a sequential study, as a function of its plan and its runs table.
 
-Screening looks at nested fractions, each twice the last, for as long as an active effect has a plausible
-rival or nothing is active (`design/sequential.py` has the levels), or until all is decided where the
-study says so (`screen_rule.py`). Then a model of the runs chooses settings that are expected to be better
-than the best so far (expected improvement; Jones, Schonlau & Welch, Journal of Global Optimization 13,
-1998), or repeats one of the best where that is worth more; search ends when no run is expected to be worth
-a thousandth of the response. Last, the chosen and the default setting are run anew in interleaved pairs,
-because the mean of a setting that was chosen for it is too good. Only completed runs count.
+Screening tests nested fractions, each twice the last, while an active effect has a plausible rival or
+nothing is active (`design/sequential.py` has the levels), or until all effects are decided if the study
+declares that (`screen_rule.py`). Then a model of the runs chooses settings by expected improvement over
+the best so far (Jones, Schonlau & Welch, Journal of Global Optimization 13, 1998), or repeats one of the
+best if that is worth more; the search ends when no run has an expected improvement of a thousandth of the
+response. Last, the chosen and the default setting are run again in interleaved pairs, because the mean of
+a setting selected by its mean is biased. Only completed runs count.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from penstock.text import counted, listed, quantity, term_text
 
 Values = NDArray[np.floating[Any]]
 
-#: settings that a model is asked about, at most: all where there are fewer
+#: maximum number of settings evaluated by a model: all if there are fewer
 MOST_SETTINGS = 100_000
-#: settings chosen before the model is asked again
+#: number of settings chosen before the model is refitted
 BATCHES = 8
-#: expected improvement, of the best, below which search ends
+#: expected improvement, relative to the best, below which the search ends
 _LITTLE = 1e-3
 _TREES = 200
-#: ratio of largest to smallest response from which models are of its logarithm
+#: ratio of largest to smallest response from which models use its logarithm
 _WIDE = 3.0
 
 
 @dataclass(frozen=True)
 class _State:
-    """Measurements so far: level numbers of each run, and the response, larger being better."""
+    """Measurements so far: level numbers of each run, and the response, with larger values better."""
 
     plan: Plan
     study: Study
@@ -65,34 +65,34 @@ class _State:
 
     @property
     def sign(self) -> float:
-        """1 where more is better."""
+        """1 if more is better, else −1."""
         return 1.0 if self.response.better == "higher" else -1.0
 
     @property
     def scale(self) -> str:
-        """Scale of the effects: as declared, else the usual one for the runs so far."""
+        """Scale of the effects: as declared, else the default one for the runs so far."""
         declared = self.response.scale
         return usual_scale(self.data, self.response.name) if declared == "auto" else declared
 
     @property
     def logarithmic(self) -> bool:
-        """True if models are of the logarithm: positive responses that differ by a factor of `_WIDE`."""
+        """True if models use the logarithm: positive responses that differ by a factor of `_WIDE`."""
         return bool(self.y.min() > 0 and self.y.max() > _WIDE * self.y.min())
 
     def natural(self, modelled: float) -> float:
-        """A modelled value as the response itself."""
+        """A modelled value in units of the response."""
         return math.exp(self.sign * modelled) if self.logarithmic else self.sign * modelled
 
     @property
     def remaining(self) -> int:
-        """Runs before the confirmation."""
+        """Number of runs left before the confirmation."""
         return self.spec.runs - len(self.plan.rows) - 2 * self.spec.confirm
 
 
 def next_stage(plan: Plan, study: Study, runs: pd.DataFrame) -> Stage | None:
-    """The next stage of a sequential study whose planned runs are all made; None when it is confirmed.
+    """The next stage of a sequential study whose planned runs are all completed; None after its confirmation.
 
-    `runs`: the runs table. PenstockError where too few runs are valid.
+    `runs`: the runs table. PenstockError if too few runs are valid.
     """
     spec = study.design.sequential
     if spec is None or any(s["purpose"] == "confirm" for s in plan.stages):
@@ -133,7 +133,7 @@ def _numbers(plan: Plan, levels: dict[str, str]) -> list[int]:
 
 
 def _screen(state: _State) -> tuple[Stage | None, float, str]:
-    """The next nested fraction, or None where screening has ended; alpha that the look spent; why it did."""
+    """The next nested fraction, or None at the end of screening; alpha spent by the look; the reason."""
     plan, spec = state.plan, state.spec
     if not plan.two_level:
         return None, 0.0, "no screening: it takes two levels of every factor"
@@ -146,7 +146,7 @@ def _screen(state: _State) -> tuple[Stage | None, float, str]:
         return None, 0.0, ""
     look = at.index(rows)
     alpha = level(spec.alpha, at, look, spec.spending)
-    # by itself: the level of the look is applied here
+    # without the plan's levels: the level of the look is applied here
     by_itself = replace(plan, sequential=None, stages=[s | {"spent": 0.0} for s in plan.stages])
     table = effects(state.data, by_itself, state.response.name, scale=state.scale)
     active = active_at(table, names, alpha)
@@ -201,7 +201,7 @@ def _decided(state: _State, table: pd.DataFrame, alpha: float, doubted: list[str
 
 
 def active_at(table: pd.DataFrame, names: list[str], alpha: float) -> list[str]:
-    """The terms of factors that Holm's procedure finds at `alpha`, largest first."""
+    """The significant terms by Holm's procedure at `alpha`, largest first."""
     judged = pd.to_numeric(table["p_holm"], errors="coerce")
     of_factors = table["term"].map(lambda t: set(str(t).split(":")) <= set(names)).astype(bool)
     significant = table[of_factors & (judged <= alpha)]
@@ -214,7 +214,7 @@ def active_at(table: pd.DataFrame, names: list[str], alpha: float) -> list[str]:
 def _doublings(
     matrix: NDArray[np.int8], labels: list[int], open_questions: list[Any], names: list[str]
 ) -> list[Step]:
-    """Steps that give another whole fraction: it must be of the family of all rows so far."""
+    """Steps that add another complete fraction: it must be of the family of all existing rows."""
     rows = np.unique(matrix, axis=0).astype(np.int8)
     doublings = []
     for kind in ("foldover", *(f"foldover:{n}" for n in names), "coset"):
@@ -239,7 +239,7 @@ def _short(step: Step) -> int:
 
 
 def _search(state: _State, most: int) -> Stage | None:
-    """The settings worth running next: new ones, or one of the best so far once more."""
+    """The next settings to run: new ones, or a repetition of one of the best."""
     plan, spec = state.plan, state.spec
     pool = _settings(plan, state.study)
     existing = {tuple(row) for row in state.x.tolist()}
@@ -281,7 +281,7 @@ def _search(state: _State, most: int) -> Stage | None:
 def _with_run(
     x: NDArray[np.int64], y: Values, n: NDArray[np.int64], row: NDArray[np.int64], value: float
 ) -> tuple[NDArray[np.int64], Values, NDArray[np.int64]]:
-    """The means with one more run: the model's own mean stands for it until it is made (kriging believer)."""
+    """The means with one more run, at its predicted value until it is completed (kriging believer)."""
     same = np.flatnonzero((x == row).all(axis=1))
     if not len(same):
         return np.vstack([x, row]), np.append(y, value), np.append(n, 1)
@@ -302,7 +302,7 @@ def _levels(plan: Plan, numbers: NDArray[np.int64]) -> dict[str, str]:
 
 
 def _settings(plan: Plan, study: Study) -> NDArray[np.int64]:
-    """All settings that may be run, or a part of them that is drawn where there are too many."""
+    """All settings that may be run, or a random sample if there are too many."""
     sizes = [len(f.levels) for f in plan.factors]
     if math.prod(sizes) <= MOST_SETTINGS:
         settings = np.array(list(itertools.product(*(range(n) for n in sizes))), dtype=np.int64)
@@ -314,8 +314,8 @@ def _settings(plan: Plan, study: Study) -> NDArray[np.int64]:
 
 
 def _means(state: _State) -> tuple[NDArray[np.int64], Values, NDArray[np.int64]]:
-    """Each setting that was run, its mean as models see it (more is better) and number of runs; blocks are
-    taken out first."""
+    """Each setting that was run, its mean on the models' scale (more is better) and number of runs;
+    adjusted for blocks."""
     rows = {r.run_id: r.block for r in state.plan.rows}
     blocks = np.array([rows[r] for r in state.data["run_id"]])
     stages = {r.run_id: r.stage for r in state.plan.rows}
@@ -333,7 +333,7 @@ def _means(state: _State) -> tuple[NDArray[np.int64], Values, NDArray[np.int64]]
 
 
 def _coded(state: _State, x: NDArray[np.int64]) -> Values:
-    """−1 and +1 of two levels, ranks from −1 to +1 of numbers, one column a level of other names."""
+    """−1 and +1 for two levels, ranks from −1 to +1 for numbers, one column per level for other names."""
     columns: list[Values] = []
     for j, factor in enumerate(state.plan.factors):
         count, values = len(factor.levels), numeric(factor)
@@ -408,7 +408,7 @@ def _again_reason(state: _State, mean: float, sd: float, best: float) -> str:
 
 
 def _by_optuna(state: _State, pool: NDArray[np.int64], count: int) -> Stage | None:
-    """Optuna's tree-structured Parzen estimator (Bergstra et al., NIPS 2011), given every run."""
+    """Optuna's tree-structured Parzen estimator (Bergstra et al., NIPS 2011) with all runs."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -447,14 +447,16 @@ def _by_optuna(state: _State, pool: NDArray[np.int64], count: int) -> Stage | No
 
 
 def _confirm(state: _State) -> Stage:
-    """Fresh interleaved pairs of the chosen and the default setting; of the next best where they are one."""
+    """New interleaved pairs of the chosen and the default setting; of the next best if these are the same."""
     plan = state.plan
     default = {f.name: f.levels[0].name for f in plan.factors} | state.spec.default
     x, y, n = _means(state)
     if len(x) < 3:
         merit = y
     elif state.spec.search == "trees":
-        merit = (n * y + _fitted(state, x, y, n)(x)[0]) / (n + 1)  # what it says counts as one run
+        merit = (n * y + _fitted(state, x, y, n)(x)[0]) / (
+            n + 1
+        )  # the prediction counts as one run
     else:
         merit = _fitted(state, x, y, n)(x)[0]
     ranked = [_levels(plan, x[i]) for i in np.argsort(-merit, kind="stable")]

@@ -1,4 +1,4 @@
-"""Conclusions that rest on an alias, and what to run to clear them (`design/augment.py`)."""
+"""Conclusions that depend on an alias, and runs that resolve them (`design/augment.py`)."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ from penstock.errors import BadInput, PenstockError
 from penstock.study.load import load_study
 from penstock.text import counted, listed, quantity, square_of, term_text
 
-#: a term is active where its p-value after Holm is below this
+#: a term is active if its Holm-adjusted p-value is below this
 ACTIVE = 0.05
-#: rivals named in a sentence at most
+#: maximum number of rivals named in a sentence
 _MOST_NAMED = 3
-#: shares of a rival that explains the runs from which it is named, and of another one
+#: minimum share of a named rival: in a set that explains the runs, and of others
 LEAST_NAMED, _STRONG = 0.05, 0.25
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A step with its price: `runs` and `hours` that it takes, `per_hour` rivals broken in one."""
+    """A step with its cost: `runs` and `hours`, `per_hour` rivals broken per hour."""
 
     step: Step
     runs: int
@@ -56,15 +56,15 @@ class Proposal:
 
     @property
     def per_hour(self) -> float:
-        """Rivals broken per hour."""
+        """Number of rivals broken per hour."""
         return len(self.step.broken) / self.hours if self.hours else math.inf
 
 
 class Open:
     """Ambiguities of the designed runs of a study in one response, and the steps that could resolve them.
 
-    The rivals of a regular fraction are its aliases. Those of other designs come from the alias matrix of the
-    runs that were analysed and from the few terms that explain them (`partial.py`).
+    The rivals of a regular fraction are its aliases. Those of other designs come from the alias matrix of
+    the analysed runs and from the few terms that explain them (`partial.py`).
     """
 
     def __init__(self, outcome: Outcome, plan: Plan, response: str, most: int | None) -> None:
@@ -76,7 +76,7 @@ class Open:
 
     @classmethod
     def of(cls, outcome: Outcome, response: str | None = None, most: int | None = None) -> Open:
-        """The ambiguities of one response (the first), with the active terms, or the `most` largest."""
+        """The ambiguities of one response (default: the first), with active terms, or the `most` largest."""
         plan = plan_from_json(outcome.plan)
         if response is None:
             if not outcome.responses:
@@ -86,7 +86,7 @@ class Open:
 
     @cached_property
     def open_questions(self) -> list[Question]:
-        """The active contrasts that have rivals."""
+        """The active contrasts with rivals."""
         if self.partial:
             return self._partly_aliased()
         if not self.plan.two_level:
@@ -102,8 +102,8 @@ class Open:
 
     @property
     def unresolved(self) -> list[Question]:
-        """The questions that a step should answer: plausible rivals, else aliases of one or two factors; both
-        for a design that is no regular fraction."""
+        """The questions that a step should resolve: plausible rivals, else aliases of one or two factors;
+        both for an irregular design."""
         if self.doubted and not self.partial:
             return self.doubted
         if self.doubted:
@@ -119,7 +119,7 @@ class Open:
 
     @cached_property
     def partial(self) -> bool:
-        """True if terms hold parts of others: no regular fraction, or treatments without a valid run."""
+        """True if there are partial aliases: an irregular design, or treatments without a valid run."""
         if self.plan.model is not None:
             return True
         if not self.plan.two_level:
@@ -130,7 +130,7 @@ class Open:
 
     @property
     def _assumed(self) -> bool:
-        """True if long interactions are taken as 0, because treatments have no valid run."""
+        """True if long interactions are assumed to be 0, because treatments have no valid run."""
         table = self.outcome.effects
         if table is None or "method" not in table:
             return False
@@ -138,7 +138,7 @@ class Open:
 
     @cached_property
     def fit(self) -> Fit | None:
-        """The fit of the response; None where there is none."""
+        """The fit of the response; None if there is none."""
         table = self.outcome.effects
         try:
             rows = (
@@ -152,7 +152,7 @@ class Open:
 
     @cached_property
     def _estimated(self) -> list[str] | None:
-        """The terms that have an estimate, where stages chose them; None: those of the fit."""
+        """The terms with an estimate, if stages selected them; None: those of the fit."""
         if self.plan.model is not None and not self.plan.stages:
             return None
         table = self.outcome.effects
@@ -165,7 +165,7 @@ class Open:
 
     @cached_property
     def shares(self) -> dict[str, list[Share]]:
-        """Shares in each term of those without an estimate."""
+        """For each term, its aliases among those without an estimate."""
         return {} if self.fit is None else shares_of(self.fit, self.plan, self._estimated)
 
     @cached_property
@@ -176,10 +176,10 @@ class Open:
         return explained(self.fit, self.plan, self._estimated)
 
     def _partly_aliased(self) -> list[Question]:
-        """The active terms with what may be behind them.
+        """The active terms with their plausible aliases.
 
-        These are interactions that are among the few terms that explain the runs, and exact aliases; where no
-        few terms do, the largest shares of active factors.
+        These are interactions among the few terms that explain the runs, and exact aliases; without such
+        terms, the largest shares of active factors.
         """
         alone = {t for t in self.explained.terms or self.active if ":" not in t}
         partly = []
@@ -207,8 +207,8 @@ class Open:
         return [*partly, *self._without_estimate(partly)]
 
     def _without_estimate(self, others: Sequence[Question]) -> Iterator[Question]:
-        """Interactions that explain the runs and are behind no active term: each with the term that holds
-        most of it."""
+        """Interactions that explain the runs and are aliased with no active term: each with the term that
+        contains the largest share of it."""
         named = {w for q in others for w in q.plausible}
         for rival in sorted(self.explained.terms - set(self.shares)):
             word = word_of(rival, self.names)
@@ -226,7 +226,7 @@ class Open:
 
     @cached_property
     def run_s(self) -> float:
-        """Seconds that one run takes with all around it: the mean of those that were made."""
+        """Mean duration of a completed run with its overhead [s]."""
         taken = [
             float(times.get("wall_s") or 0) + float(times.get("own_s") or 0)
             for run_id in self.outcome.run_ids
@@ -237,7 +237,7 @@ class Open:
         return self.plan.estimated_s / max(1, len(self.plan.rows)) or PER_RUN_S
 
     def proposals(self) -> list[Proposal]:
-        """Every step, those first that break most rivals per hour; replicates alone come last."""
+        """All steps, in descending order of rivals broken per hour; pure replicates last."""
         if not self.plan.two_level:
             return [*self._optimal(), self.proposal("replicates:1")]
         priced_steps = [self.priced(s) for s in self._offered]
@@ -245,7 +245,7 @@ class Open:
         return [*priced_steps, self.proposal("replicates:1")]
 
     def _optimal(self) -> Iterator[Proposal]:
-        """Optimal additions of a third of the treatments, a half, and as many again, as far as there are."""
+        """Optimal additions of a third, a half and all of the number of treatments, if there are enough."""
         existing = len(np.unique(self.matrix, axis=0))
         for count in sorted({-(-existing // 3), -(-existing // 2), existing}):
             try:
@@ -254,7 +254,7 @@ class Open:
                 continue
 
     def proposal(self, kind: str, *, again: bool = False) -> Proposal:
-        """The step called `kind` (`best`: the recommended one), priced. BadInput where there is none."""
+        """The step `kind` (`best`: the recommended one) with its cost. BadInput if there is none."""
         if kind == "best" and (self.plan.two_level or self.unresolved):
             best = self.best()
             if best is None:
@@ -288,7 +288,7 @@ class Open:
 
     @cached_property
     def forbidden(self) -> tuple[Mapping[str, tuple[str, ...]], ...]:
-        """Combinations that are not run."""
+        """Forbidden combinations."""
         design = self.outcome.study.get("design")
         if not isinstance(design, dict) or not design.get("forbidden"):
             return ()
@@ -296,14 +296,14 @@ class Open:
 
     @cached_property
     def _offered(self) -> list[Step]:
-        """Every step for the questions whose rows may be run, and judged."""
+        """All steps for the questions whose rows may be run, and tested."""
         if not self.plan.two_level:
             return [p.step for p in self._optimal()]
         offered = steps(self.matrix, self.stages, self.unresolved, self.names, self._may_be_run)
         return [s for s in offered if self._allowed(s).all() and self._judged_after(s)]
 
     def _allowed(self, step: Step) -> NDArray[np.bool_]:
-        """Flags of the rows of a step that may be run."""
+        """Mask of the rows of a step that may be run."""
         return self._may_be_run(step.rows)
 
     def _may_be_run(self, rows: Matrix) -> NDArray[np.bool_]:
@@ -311,14 +311,14 @@ class Open:
         return request.allowed(numbers_of(self.plan.factors, rows))
 
     def _judged_after(self, step: Step) -> bool:
-        """True if all rows after a step can be judged: for a strip-plot, as long as they are a fraction."""
+        """True if all rows after a step have an error term: for a strip-plot, if they are a fraction."""
         if self.plan.order != STRIP_PLOT:
             return True
         rows = np.unique(np.vstack([self.matrix, step.rows]), axis=0)
         return regular(rows)
 
     def model_after(self, step: Step) -> Model | None:
-        """The model that all rows can estimate after a step; None: all terms that they have."""
+        """The model that all rows can estimate after a step; None: all their terms."""
         after, stages = self.matrix, list(self.stages)
         if len(step.rows):
             after = np.vstack([after, step.rows])
@@ -326,7 +326,7 @@ class Open:
         return estimable_model(self.plan.factors, self.plan.model, after, stages)
 
     def best(self) -> Proposal | None:
-        """The cheapest step that breaks as many of the plausible rivals of fewest factors as any does."""
+        """The cheapest of the steps that break the most plausible rivals of fewest factors."""
         if not self.unresolved:
             return None
         step = recommended(self._offered)
@@ -364,7 +364,7 @@ class Open:
 
 
 def active_terms(outcome: Outcome, response: str, most: int | None = None) -> list[str]:
-    """The terms whose interval excludes 0 after Holm, largest first; or the `most` largest of all."""
+    """The significant terms by Holm's procedure, largest first; or the `most` largest of all."""
     if outcome.effects is None:
         return []
     table = outcome.effects[outcome.effects["response"].astype(str) == response]
@@ -381,9 +381,9 @@ def active_terms(outcome: Outcome, response: str, most: int | None = None) -> li
 
 
 def aliased(outcome: Outcome) -> list[Finding]:
-    """Effects that may be those of something else, with the cheapest step that would tell.
+    """Effects that may belong to an alias, with the cheapest step that separates them.
 
-    Guard: every term is alone in its contrast, or no effect shows; then nothing is said.
+    Guard: no term has an alias, or no effect is significant.
     """
     if "aliased" not in outcome.memory:
         outcome.memory["aliased"] = list(_aliased(outcome))
@@ -412,7 +412,7 @@ def _aliased(outcome: Outcome) -> Iterator[Finding]:
 def stages(outcome: Outcome) -> Iterator[Finding]:
     """Terms that a study with several stages cannot separate from the difference between them.
 
-    Guard: no stage was added, or none has such a term.
+    Guard: no stage was added, or there is no such term.
     """
     confounded = [
         (n, [term_text(str(t)) for t in s.get("confounded") or []])
@@ -480,14 +480,14 @@ def _doubt(aliasing: Open, unit: str) -> Finding:
 
 
 def rival_text(word: int, question: Question, names: Sequence[str]) -> str:
-    """A rival; of a partial alias with its share."""
+    """A rival; a partial alias with its share."""
     part = question.shares.get(word)
     term = term_text(term_of(word, names))
     return term if part is None else f"{abs(part):.2g} of {term}"
 
 
 def _others(question: Question, names: Sequence[str]) -> str:
-    """The aliases of two factors none of which shows an effect."""
+    """Two-factor aliases without significant effects."""
     short = [w for w in question.other if w.bit_count() <= 2]
     more = [f"{len(short) - _MOST_NAMED} more"] if len(short) > _MOST_NAMED else []
     return listed([*(term_text(term_of(w, names)) for w in short[:_MOST_NAMED]), *more], "or")
@@ -511,7 +511,7 @@ def _explained(aliasing: Open) -> str:
 
 
 def _advice(aliasing: Open, evidence: dict[str, Any]) -> str:
-    """The recommended step, which is put into the evidence as well."""
+    """The recommended step, which is added to the evidence."""
     best = aliasing.best()
     if best is None:
         return "No single step tells them apart; a full design does."
@@ -526,7 +526,7 @@ def _advice(aliasing: Open, evidence: dict[str, Any]) -> str:
 
 
 def _not_excluded(aliasing: Open) -> Finding:
-    """Aliases of two factors, none of which shows an effect by itself."""
+    """Two-factor aliases without significant effects of their own."""
     names = aliasing.names
     texts = [
         f"{term_text(term_of(q.term, names))} from {_others(q, names)}"

@@ -11,7 +11,7 @@ from penstock.design.generators import term_of
 from penstock.design.show import MODEL_TEXTS, duration, paragraph, table
 from penstock.text import counted, listed, term_text
 
-#: steps that are listed, and of the recommended one pairs that stay aliased
+#: maximum numbers of listed steps, and of pairs that the recommended one leaves aliased
 _MOST_STEPS = 12
 _MOST_REMAINING = 10
 
@@ -38,7 +38,7 @@ def augment_json(aliasing: Open, proposals: list[Proposal]) -> dict[str, Any]:
 
 
 def augment_text(aliasing: Open, proposals: list[Proposal]) -> str:
-    """The questions, and steps that would answer them."""
+    """The questions, and steps that resolve them."""
     return "\n".join(_lines(aliasing, proposals))
 
 
@@ -152,7 +152,7 @@ def _lines(aliasing: Open, proposals: list[Proposal]) -> Iterator[str]:
 
 
 def _partial(aliasing: Open) -> Iterator[str]:
-    """Terms that explain the runs where terms hold parts of others, and the size of these parts."""
+    """Terms that explain the runs in a design with partial aliases, and their shares."""
     for one in aliasing.explained.sets[:3]:
         yield paragraph(f"  Explained by {listed([term_text(t) for t in one])} alone.")
     if not aliasing.explained.main_alone:

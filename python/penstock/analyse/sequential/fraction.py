@@ -1,4 +1,4 @@
-"""Conclusions that a regular fraction of a full design's runs would have given, and its errors."""
+"""Conclusions from a regular fraction of a full design's runs, and their errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.design.matrix import column
 from penstock.design.planned import Plan, plan_from_json
 from penstock.errors import PenstockError
 
-#: a size that differs by less than this share of the effect is not called wrong
+#: relative difference from the effect up to which a size is correct
 MATERIAL = 0.10
 
 COLUMNS = (
@@ -53,13 +53,13 @@ def fraction_of(
     added: int = 1,
     generators: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Coefficients by the full design and by its fraction 2^(K−`added`), one row per contrast.
+    """Coefficients from the full design and from its fraction 2^(K−`added`), one row per contrast.
 
     The fraction is the one `plan` would have chosen (maximum resolution, minimum aberration), or that of
     `generators`; its intervals come from its own runs. `coset_sum` is the signed sum of the full design's
     coefficients over the contrast's aliases: with every run valid and balanced it equals `fraction`.
-    `agrees`: same verdict, same sign, and a size that the fraction's own interval or `MATERIAL` covers;
-    `fault` says how it does not. PenstockError unless the plan is a full two-level design.
+    `agrees`: same verdict, same sign, and a size covered by the fraction's own interval or `MATERIAL`;
+    `fault` describes the difference. PenstockError unless the plan is a full two-level design.
     """
     names = [f.name for f in plan.factors]
     relation = relation_of(plan, added, generators)
@@ -82,9 +82,9 @@ def fraction_of(
 
 
 def relation_of(plan: Plan, added: int = 1, generators: Sequence[str] = ()) -> dict[int, int]:
-    """The defining relation of a fraction of a full design, as `fraction_of` takes it.
+    """The defining relation of a fraction of a full design, for `fraction_of`.
 
-    PenstockError as there; BadInput for what is no generator.
+    PenstockError as there; BadInput for an invalid generator.
     """
     names = [f.name for f in plan.factors]
     if not plan.two_level or plan.fraction or plan.model is not None:
@@ -118,7 +118,7 @@ def _member(coded: dict[str, int], names: list[str], relation: dict[int, int]) -
 
 
 def rows_in(runs: pd.DataFrame, plan: Plan, relation: dict[int, int]) -> Any:
-    """Flags of the runs of the fraction with this relation."""
+    """Mask of the runs of the fraction with this relation."""
     matrix = (2 * numbers(runs, plan) - 1).astype(np.int8)
     keep = np.ones(len(runs), dtype=bool)
     for word, sign in relation.items():
@@ -192,16 +192,16 @@ def _statement(term: str, aliased_with: str, fault: str, sure_full: bool) -> str
 
 
 def _readable(terms: str) -> str:
-    """Terms as they are read: `+disk:block_size` as `disk × block size`."""
+    """Terms for display: `+disk:block_size` as `disk × block size`."""
     plain = ", ".join(t.lstrip("+-") for t in terms.split(", "))
     return plain.replace(":", " × ").replace("_", " ")
 
 
 def half_against_full(outcome: Outcome, response: str) -> dict[str, Any] | None:
-    """The half fraction and the full design, term by term; None unless the full design was measured
-    completely.
+    """The half fraction and the full design by term; None unless the full design is completely measured.
 
-    `relation`, `runs`, `of` and `rows`: effects (2q) of both with 95 % intervals, `rivals`, `wrong`, `why`.
+    `relation`, `runs`, `of` and `rows`: effects (2q) of both with 95 % intervals, `rivals`, `wrong`,
+    `why`.
     """
     key = f"half {response}"
     if key not in outcome.memory:

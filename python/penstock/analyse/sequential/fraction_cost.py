@@ -1,7 +1,7 @@
-"""Cost of a fraction of a full design that was run, and its agreement with the full design.
+"""Cost of a fraction of a completed full design, and its agreement with the full design.
 
-The rows of the fraction are among those of the full design, so nothing is run again. Equal largest effects
-are no proof of clear estimates: the aliases of each are stated with it.
+The rows of the fraction are a subset of the full design, so nothing is run again. Equal largest effects do
+not prove clear estimates: each is reported with its aliases.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from penstock.text import counted, listed, term_text
 
 @dataclass(frozen=True)
 class FractionCost:
-    """A fraction beside the full design, in one response.
+    """A fraction compared with the full design, in one response.
 
-    `relation`: its defining words; `runs` and `seconds` of (fraction, full), seconds NaN where runs have no
-    times; `largest`: of the effects of all its contrasts, `main` of the main effects alone; `overlapping`:
+    `relation`: its defining words; `runs` and `seconds` of (fraction, full), seconds NaN if runs have no
+    times; `largest`: of the effects of all its contrasts, `main` of the main effects only; `overlapping`:
     terms whose 95 % intervals overlap; `terms`: as `fraction_of`.
     """
 
@@ -65,7 +65,7 @@ def fraction_costs(
     """The cost for each response. `definition`: generators (`D = A*B`), or one number P of a fraction
     2^(K−P).
 
-    BadInput where the study is no full design of two-level factors, or has no such fraction.
+    BadInput unless the study is a full design of two-level factors with such a fraction.
     """
     plan = plan_from_json(outcome.plan)
     names = [f.name for f in plan.factors]
@@ -113,7 +113,7 @@ def fraction_costs(
 
 
 def _seconds(outcome: Outcome, runs: pd.DataFrame) -> float:
-    """Total time of these runs, with preparation and overhead."""
+    """Total time of these runs, with preparation and overhead [s]."""
     times = [outcome.manifest(str(r)).get("times") or {} for r in runs["run_id"]]
     return float(sum(float(t.get("wall_s") or 0) + float(t.get("own_s") or 0) for t in times))
 

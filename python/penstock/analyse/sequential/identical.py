@@ -1,9 +1,9 @@
-"""Simulated studies of identical treatments: how often a study's plan and analysis report a difference.
+"""Simulated studies of identical treatments: rate of differences that a study's plan and analysis report.
 
-Runs are drawn about one value for all treatments, with the variation that the study assumes (`design.noise`).
-Where several runs share a setting, half of its variance is the setting's, as the planner takes it. Each study
-is analysed as `penstock analyse` does: effects on the scale of the study, findings, answer. Any difference
-that these report is false (Abedi & Brecht, ICPE 2017, call such studies A/A).
+Runs are sampled about one value for all treatments, with the variation that the study assumes
+(`design.noise`). If several runs share a setting, half of the variance comes from the setting, as in the
+planner. Each study is analysed as by `penstock analyse`: effects on the scale of the study, findings,
+answer. Any reported difference is false (Abedi & Brecht, ICPE 2017, call such studies A/A).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from penstock.design.planned import Plan
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Study
 
-#: false differences at most, of all studies
+#: maximum rate of studies with false differences
 FALSE = 0.05
-#: runs simulated in all at most
+#: maximum total number of simulated runs
 MOST_RUNS = 2_000_000
-#: the value of all runs without noise
+#: value of all runs without noise
 _VALUE = 100.0
-#: rows of the result, in their order
+#: rows of the result, in order
 ANSWER = "the answer names a difference"
 HOLM = "an effect is called significant (Holm, all terms together)"
 WORSE = "a treatment is called worse than the best"
@@ -49,8 +49,7 @@ SINGLE = "a single term is below 5 % (individually)"
 
 @dataclass(frozen=True)
 class Rate:
-    """Frequency of a report: `said` of `asked` studies, with the 95 % interval of its rate (Clopper and
-    Pearson 1934)."""
+    """Rate of a report: `said` of `asked` studies, with its 95 % interval (Clopper and Pearson 1934)."""
 
     name: str
     said: int
@@ -77,7 +76,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Identical:
-    """The rates of so many simulated studies, and what false differences were said, most often first."""
+    """The rates over all simulated studies, and the false differences, most frequent first."""
 
     studies: int
     noise: float
@@ -86,7 +85,7 @@ class Identical:
 
     @property
     def holds(self) -> bool:
-        """True if no rate of whole studies is significantly above `FALSE`."""
+        """True if no rate of complete studies is significantly above `FALSE`."""
         return all(r.interval[0] <= FALSE for r in self.rates if r.name != SINGLE)
 
     def to_json(self) -> dict[str, Any]:
@@ -102,7 +101,7 @@ class Identical:
 
 
 def identical(study: Study, plan: Plan, studies: int, seed: int = 1) -> Identical:
-    """Simulate `studies` of the plan. BadInput for a plan without variation or of too many runs."""
+    """Simulate `studies` of the plan. BadInput for a plan without variation or with too many runs."""
     if study.design.noise <= 0:
         raise BadInput("found no variation between runs; expected design.noise above 0 %")
     if studies * len(plan.rows) > MOST_RUNS:
@@ -151,7 +150,7 @@ def _worse(outcome: Outcome, response: str) -> bool:
 
 
 def _without_runs(study: Study, plan: Plan, place: Path) -> Outcome:
-    """The tables of a study of identical treatments before anything was measured."""
+    """The tables of a study of identical treatments before any measurement."""
     return Outcome(
         path=place,
         plan=plan.to_json(),
@@ -166,7 +165,7 @@ def _without_runs(study: Study, plan: Plan, place: Path) -> Outcome:
 def _with_responses(
     empty: Outcome, study: Study, plan: Plan, draws: np.random.Generator
 ) -> Outcome:
-    """A study of identical treatments: every response about one value, log-normal so that all are above 0."""
+    """A study of identical treatments: all responses about one value, log-normal and thus above 0."""
     noise = study.design.noise
     measured = {r.name: _VALUE * np.exp(noise * _standard(plan, draws)) for r in study.responses}
     assert empty.runs is not None
@@ -178,7 +177,7 @@ def _with_responses(
             scale = usual_scale(runs, response.name) if declared == "auto" else declared
             tables.append(effects(runs, plan, response.name, scale=scale))
         except PenstockError:
-            continue  # as an analysis notes
+            continue  # an analysis reports the reason
     return replace(
         empty, runs=runs, effects=pd.concat(tables, ignore_index=True) if tables else None
     )
@@ -206,7 +205,7 @@ def _runs(plan: Plan) -> pd.DataFrame:
 
 
 def _standard(plan: Plan, draws: np.random.Generator) -> Any:
-    """Noise of each run with variance 1, of which settings that are kept share a part."""
+    """Noise of each run with variance 1, with a component of shared settings."""
     shared = ([r.whole_plot for r in plan.rows], [r.strip for r in plan.rows])
     parts = [np.array(labels) for labels in shared if any(labels)]
     own = 1 - SETTING_SHARE if parts else 1.0

@@ -74,9 +74,9 @@ def _reasons(stage: dict[str, Any]) -> dict[tuple[tuple[str, str], ...], str]:
 
 
 def confirmed(outcome: Outcome) -> Iterator[Finding]:
-    """Result of fresh interleaved runs of a setting that was chosen by earlier ones.
+    """Result of new interleaved runs of a setting chosen by earlier ones.
 
-    Guard: no stage confirms.
+    Guard: no confirmation stage.
     """
     for number, stage in enumerate(outcome.plan.get("stages") or [], start=2):
         if stage["purpose"] != "confirm" or not outcome.responses or len(stage["treatments"]) < 2:
@@ -121,7 +121,7 @@ def confirmed(outcome: Outcome) -> Iterator[Finding]:
 
 
 def _unjudged(outcome: Outcome, number: int, complete: int, rows: list[dict[str, Any]]) -> Finding:
-    """A confirmation that cannot be judged, and the reason."""
+    """A confirmation without a test, and the reason."""
     planned = int(outcome.plan["stages"][number - 2]["replicates"])
     lost = "the other runs are missing or not valid"
     if len({row["block"] for row in rows}) < planned:

@@ -1,4 +1,4 @@
-"""Ranking of treatments by predictions of them, to choose those worth running; never rows of an analysis."""
+"""Ranking of treatments by predictions, to choose those to run; predictions never enter an analysis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LARGEST_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Ranked:
-    """A treatment of the plan with its prediction, None where there is none."""
+    """A treatment of the plan with its prediction, None without one."""
 
     levels: dict[str, str]
     predicted: float | None
@@ -29,7 +29,7 @@ class Ranked:
 
 
 def predictions_of(path: Path) -> pd.DataFrame:
-    """A table of predictions: of a study's directory, or a Parquet or CSV file. BadInput if it is none."""
+    """A table of predictions from a study's directory, or a Parquet or CSV file. BadInput otherwise."""
     file = path / "predictions.parquet" if path.is_dir() else path
     if not file.is_file():
         raise BadInput(
@@ -50,9 +50,9 @@ def predictions_of(path: Path) -> pd.DataFrame:
 
 
 def ranked(plan: Plan, response: Response, table: pd.DataFrame) -> list[Ranked]:
-    """The plan's treatments, those with the best prediction first, those without one last.
+    """The plan's treatments in descending order of prediction, those without one last.
 
-    Rows are matched by the factors' columns. BadInput where one is missing or nothing matches.
+    Rows are matched by the factors' columns. BadInput if one is missing or nothing matches.
     """
     names = [f.name for f in plan.factors]
     missing = [n for n in names if n not in table]

@@ -1,9 +1,9 @@
-"""Rule that ends a screening: each effect is large enough to matter or too small to, at the level of a look.
+"""Rule that ends a screening: each effect is large enough to matter or too small, at the level of a look.
 
-The intervals of a look hold all together at 1 − α of that look (Bonferroni over the contrasts), and the looks
-share alpha (`design/sequential.py`). So the chance that an effect of `detect` or more is ever given up as too
-small is at most alpha, over all looks; that of a false effect is bounded by Holm's procedure apart from it.
-A contrast of a fraction is a sum of aliased effects: it does not show those that cancel in it.
+The intervals of a look hold simultaneously at 1 − α of that look (Bonferroni over the contrasts), and the
+looks share alpha (`design/sequential.py`). The probability that an effect of `detect` or more is ever
+dropped as too small is thus at most alpha, over all looks; Holm's procedure bounds that of a false effect.
+A contrast of a fraction is a sum of aliased effects: effects that cancel in it remain undetected.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.text import counted, quantity
 
 @dataclass(frozen=True)
 class Decided:
-    """Terms by what their intervals say beside ±`bound`, a difference of level means on the scale of the
+    """Terms by their intervals relative to ±`bound`, a difference of level means on the scale of the
     effects."""
 
     bound: float
@@ -30,7 +30,7 @@ class Decided:
     undecided: tuple[str, ...]
 
     def sentence(self, alpha: float, unit: str, scale: str = LINEAR) -> str:
-        """The ending in a sentence, without its full stop."""
+        """The ending as a sentence without its full stop."""
         bound = f"± {quantity(self.bound, unit)}"
         if scale == LOG:
             bound = f"a ratio of {math.exp(self.bound):.4g} either way"
@@ -41,7 +41,7 @@ class Decided:
 
 
 def decide(table: pd.DataFrame, names: list[str], alpha: float, bound: float) -> Decided | None:
-    """Decisions by the effects table of a look at the level `alpha`; None without pure error.
+    """Decisions from the effects table of a look at the level `alpha`; None without pure error.
 
     `bound` is the difference of level means that matters, on the scale of the effects.
     """
