@@ -1,1 +1,1 @@
-"""Responses as surfaces over their factors, and where they are best."""
+"""Response surfaces over factors, and their optima."""

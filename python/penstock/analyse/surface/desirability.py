@@ -1,10 +1,10 @@
-"""Several responses weighed against each other: desirability (Derringer & Suich, Journal of Quality
-Technology 12, 1980).
+"""Desirability: trade-off between several responses (Derringer & Suich, Journal of Quality Technology 12,
+1980).
 
-Each response is worth 0 from its `worst` value on, 1 from its `best` on, between them ((y − worst) / (best −
-worst)) to the power of `weight`; with a `target` it is worth 1 there and falls to 0 at `low` and `high`. The
-whole is the geometric mean, each response counted `importance` times: what is worth nothing in one response
-is worth nothing.
+The desirability of a response is 0 at `worst` and beyond, 1 at `best` and beyond, in between ((y − worst)
+/ (best − worst)) to the power of `weight`; with a `target` it is 1 there and falls to 0 at `low` and
+`high`. The overall desirability is the geometric mean, weighted by `importance`: it is 0 if that of any
+response is 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Values = NDArray[np.floating[Any]]
 
 
 def worth(value: float | Values, desire: Desire) -> Values:
-    """Desirability of a value of a response, 0 to 1; that of NaN is 0."""
+    """Desirability of a value of a response, 0 to 1; 0 for NaN."""
     y = np.asarray(value, dtype=float)
     if desire.target is not None:
         assert desire.low is not None
@@ -38,7 +38,7 @@ def worth(value: float | Values, desire: Desire) -> Values:
 
 
 def overall(values: Sequence[float | Values], desires: Sequence[Desire]) -> Values:
-    """The geometric mean of what responses are worth, each counted as often as it is important."""
+    """The geometric mean of the desirabilities, weighted by importance."""
     total = sum(d.importance for d in desires)
     with np.errstate(divide="ignore"):
         logs = [d.importance * np.log(worth(v, d)) for v, d in zip(values, desires, strict=True)]

@@ -36,12 +36,12 @@ ALL = "all responses"
 
 
 def plan_of(outcome: Outcome) -> Plan:
-    """The frozen plan. BadInput where there is none."""
+    """The frozen plan. BadInput if there is none."""
     return plan_from_json(outcome.plan)
 
 
 def surface_of(outcome: Outcome, response: ResponseUnit) -> Surface:
-    """The surface of one response. PenstockError where there is none."""
+    """The surface of one response. PenstockError if there is none."""
     scale = scale_of_effects(outcome, response)
     return surface(outcome.measured, plan_of(outcome), response.name, scale)
 
@@ -80,7 +80,7 @@ def parse_at(text: str) -> At:
 def predictions_at(outcome: Outcome, at: Mapping[str, float | str]) -> list[dict[str, Any]]:
     """Each response at a setting, with the 95 % intervals of its mean and of one run.
 
-    Raises BadInput for a setting that does not exist, PenstockError if no response has a surface.
+    BadInput for a setting that does not exist, PenstockError if no response has a surface.
     """
     rows, faults = [], []
     for response in outcome.responses:
@@ -131,7 +131,7 @@ def prediction_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def runs_at(outcome: Outcome, at: Mapping[str, float | str]) -> int:
-    """Valid runs of a setting."""
+    """Number of valid runs of a setting."""
     runs = outcome.measured
     hit = pd.Series(True, index=runs.index)
     for factor in plan_of(outcome).factors:
@@ -156,7 +156,7 @@ def _number(value: Any) -> float | None:
 
 
 def tables(outcome: Outcome) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
-    """The coefficients of all surfaces, the best settings, and why some are missing."""
+    """The coefficients of all surfaces, the best settings, and reasons for missing ones."""
     surfaces: dict[str, Surface] = {}
     faults = []
     for response in outcome.responses:
@@ -222,8 +222,8 @@ def _values(surface: Surface, at: Mapping[str, float | str]) -> dict[str, float]
 def _weighed(
     outcome: Outcome, surfaces: list[Surface], desired: list[Desire]
 ) -> Iterator[dict[str, Any]]:
-    """The setting of largest desirability, with the interval that the coefficients' allow, and each response
-    there. Responses are drawn apart from each other."""
+    """The setting of largest desirability, with its interval from the covariance of the coefficients, and
+    each response there. Coefficients of different responses are sampled independently."""
     at = best_setting(Merit(surfaces, lambda v: float(overall(v, desired))), _forbidden(outcome))
     middle = [s.predict(at).value for s in surfaces]
     drawn = []

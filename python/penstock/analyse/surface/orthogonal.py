@@ -11,8 +11,8 @@ from penstock.spec.study import Factor
 
 
 def orthogonal(factor: Factor) -> Values | None:
-    """Levels × (levels − 1): of two levels their difference; of numbers linear, quadratic and cubic of the
-    real values, then what is left; None of levels that are no numbers."""
+    """Levels × (levels − 1): for two levels their difference; for numbers linear, quadratic and cubic
+    contrasts of the values, then a complement; None for levels without numbers."""
     count = len(factor.levels)
     if count == 2:
         return np.array([[-1.0], [1.0]])
@@ -21,6 +21,6 @@ def orthogonal(factor: Factor) -> Values | None:
         return None
     named = contrasts(values)
     every = np.hstack([np.ones((count, 1)), named, np.eye(count)])
-    # Gram and Schmidt: the first columns keep their directions
+    # Gram-Schmidt: the first columns keep their directions
     basis = np.linalg.qr(every)[0]
     return np.asarray(basis[:, 1:count])

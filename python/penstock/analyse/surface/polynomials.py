@@ -1,8 +1,9 @@
-"""Trends over quantitative levels: orthogonal contrasts of the real values of three levels or more.
+"""Trends over quantitative levels: orthogonal contrasts of the numeric values of three or more levels.
 
-The linear contrast is the level's value less the mean of the values; each further one is the next power made
-orthogonal to those before, its largest size 1. A coefficient of the linear contrast is a change of the
-response per unit of the factor; the quadratic one is the curvature (Draper & Smith 1998, chapter 22).
+The linear contrast is the level's value minus the mean of the values; each further one is the next power,
+orthogonalised to those before, scaled to a largest entry of 1. A coefficient of the linear contrast is a
+change of the response per unit of the factor; the quadratic one is the curvature (Draper & Smith 1998, ch.
+22).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from penstock.design.kinds.base import numeric
 from penstock.design.planned import Plan
 
 NAMES = ("linear", "quadratic", "cubic")
-#: part of a contrast, over its range, that a term does not have
+#: minimum component of a contrast in a term, relative to its range
 _NONE = 1e-9
 COLUMNS = (
     "response", "factor", "contrast", "coefficient", "effect", "effect_ci_low", "effect_ci_high", "p_value",
@@ -46,7 +47,7 @@ def contrasts(values: list[float]) -> Values:
 def trends(
     fit: Fit, plan: Plan, response: str, scale: str, confidence: float = 0.95
 ) -> pd.DataFrame:
-    """The contrasts of each quantitative factor of three levels or more that has an estimate.
+    """The contrasts of each quantitative factor of three or more levels that has an estimate.
 
     `effect` is the change over the range of the contrast: for the linear one from the lowest level to the
     highest along the line.
@@ -65,11 +66,13 @@ def trends(
         square = by_name.get(f"{factor.name}:{factor.name}")
         for at in (i,) if square is None or fit.without[square] else (i, square):
             q, covariance, df = estimate(fit, at)
-            of_level = fit.design.terms[at].columns[first]  # what a coefficient does at each level
+            of_level = fit.design.terms[at].columns[
+                first
+            ]  # contribution of a coefficient at each level
             for name, contrast in zip(NAMES, contrasts(values).T, strict=False):
                 weights = of_level.T @ contrast / float(contrast @ contrast)
                 if float(np.abs(weights).max()) * float(np.ptp(contrast)) < _NONE:
-                    continue  # the term has no such part
+                    continue  # the term lacks this contrast
                 variance = float(weights @ covariance @ weights) if df > 0 else math.nan
                 coefficient, width = float(weights @ q), float(np.ptp(contrast))
                 bias = fit.bias(at, weights[None, :])
@@ -95,7 +98,7 @@ def _row(
     width: float,
     least: float,
 ) -> dict[str, Any]:
-    """`least`: the smallest size of the coefficient that degraded runs leave possible."""
+    """`least`: the smallest size of the coefficient under corrections of degraded runs."""
     p = math.nan
     if df > 0 and variance > 0:
         p = float(2 * stats.t.sf(least / math.sqrt(variance), df))

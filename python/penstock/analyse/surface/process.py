@@ -1,10 +1,9 @@
 """A Gaussian process over coded settings, for few runs of many factors.
 
-Covariance s² exp(−Σ θ_j (x_j − x'_j)²/4) and the variance of a run's noise, divided by the number of runs
-behind a mean. Likelihood alone takes 16 runs of eight factors for proof that most factors do nothing, and is
-then too sure of it; θ, s² and noise therefore have log-normal priors (a factor of twenty either way) and are
-those of largest posterior density (Rasmussen & Williams, Gaussian Processes for Machine Learning 2006,
-chapter 5).
+Covariance s² exp(−Σ θ_j (x_j − x'_j)²/4) plus the noise variance of a run divided by the number of runs of
+a mean. The maximum likelihood from 16 runs of eight factors concludes that most factors have no effect,
+with too much confidence; θ, s² and noise therefore have log-normal priors (a factor of twenty either way)
+and are posterior modes (Rasmussen & Williams, Gaussian Processes for Machine Learning 2006, chapter 5).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Numbers = NDArray[np.integer[Any]]
 
 #: mean and standard deviation of the logarithms: θ, s² (of standardised values), noise variance (likewise)
 _THETA, _SCALE, _NOISE = (-2.0, 1.5), (1.0, 1.5), (-3.5, 1.5)
-#: settings that the parameters are found by, at most; all of them are predicted from
+#: maximum number of settings for the estimation of parameters; predictions use all
 _MOST_FITTED = 500
 
 
@@ -58,7 +57,7 @@ class Process:
 
 
 def expected_improvement(mean: Values, sd: Values, best: float) -> Values:
-    """E[max(0, Y − best)] of normal Y; 0 where there is neither."""
+    """E[max(0, Y − best)] of normal Y; `sd` may be 0."""
     safe = np.where(sd > 0, sd, 1.0)
     z = (mean - best) / safe
     density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
@@ -67,9 +66,9 @@ def expected_improvement(mean: Values, sd: Values, best: float) -> Values:
 
 
 def worth_of_a_run(mean: Values, sd: Values, noise: float) -> Values:
-    """Expected gain in the largest mean by one more run of each setting: the knowledge gradient of settings
-    taken one by one (Frazier, Powell & Dayanik, SIAM Journal on Control and Optimization 47, 2008). Larger is
-    better; `sd` of the settings' true responses, `noise` that of a run."""
+    """Expected gain in the largest mean from one more run of each setting: the knowledge gradient of
+    independent settings (Frazier, Powell & Dayanik, SIAM Journal on Control and Optimization 47, 2008).
+    Larger is better; `sd` of the settings' true responses, `noise` that of a run."""
     if len(mean) < 2:
         return np.zeros(len(mean))
     moves = sd**2 / np.sqrt(sd**2 + noise**2)
@@ -86,7 +85,7 @@ def _correlation(a: Values, b: Values, theta: Values) -> Values:
 
 
 def _largest_posterior(x: Values, y: Values, n: Numbers) -> Values:
-    """Logarithms of θ, s² and noise."""
+    """Logarithms of θ, s² and noise at the posterior mode."""
     width = x.shape[1]
     middle = np.r_[np.full(width, _THETA[0]), _SCALE[0], _NOISE[0]]
     spread = np.r_[np.full(width, _THETA[1]), _SCALE[1], _NOISE[1]]

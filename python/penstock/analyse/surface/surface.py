@@ -1,11 +1,11 @@
-"""A response as a surface over its factors: predictions at treatments that were not run, curvature, lack of
-fit, the stationary point and the best setting within the levels.
+"""Response surfaces over factors: predictions at treatments that were not run, curvature, lack of fit, the
+stationary point and the best setting within the levels.
 
-Numbers are coded from −1 (lowest level) to +1 (highest), other factors by effect coding. The model has main
-effects, squares of numbers of three levels or more, and products of two factors, as far as the runs determine
-them; blocks sum to zero. Where settings were kept over several runs the fit is by restricted maximum
+Numbers are coded from −1 (lowest level) to +1 (highest), other factors by effect coding. The model has
+main effects, squares of numbers of three levels or more, and those products of two factors that the runs
+determine; blocks sum to zero. With settings shared by several runs the fit is by restricted maximum
 likelihood, with the degrees of freedom of the settings. (Box & Wilson, Journal of the Royal Statistical
-Society B 13, 1951; Myers, Montgomery & Anderson-Cook, Response Surface Methodology, 4th ed. 2016, chapter 6.)
+Society B 13, 1951; Myers, Montgomery & Anderson-Cook, Response Surface Methodology, 4th ed. 2016, ch. 6.)
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from penstock.design.planned import Plan
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Factor
 
-#: where a factor stands: a number, or the name of a level
+#: setting of each factor: a number, or the name of a level
 At = dict[str, float | str]
-#: settings that are looked at before the best is refined, at most
+#: maximum number of settings evaluated before the best is refined
 _MOST_SETTINGS = 20_000
 _GRID = 9
 _REFINED = 6
@@ -84,7 +84,7 @@ class Test:
 
 @dataclass(frozen=True)
 class Surface:
-    """The fit; `terms` are the factors' places in each product, twice for a square."""
+    """The fit; `terms` are the factor indices of each product, twice for a square."""
 
     response: str
     scale: str
@@ -101,12 +101,12 @@ class Surface:
     #: of a Box-Cox scale, with the geometric mean of the runs
     power: float | None = None
     middle: float = 1.0
-    #: of runs that share settings in two directions
+    #: fit of runs that share settings in two directions
     crossed: Crossed | None = None
 
     def coded(self, at: Mapping[str, float | str]) -> list[Values]:
-        """The columns of each factor at a setting. BadInput for a factor or level that there is not, or a
-        number outside of the levels."""
+        """The columns of each factor at a setting. BadInput for an unknown factor or level, or a number
+        outside the levels."""
         names = [f.name for f in self.factors]
         if strange := [name for name in at if name not in names]:
             raise BadInput(f"found the factor {strange[0]}; expected {', '.join(names)}")
@@ -143,19 +143,19 @@ class Surface:
         return Predicted(*(self.natural(v) for v in ends))
 
     def df_of(self, row: Values) -> float:
-        """Degrees of freedom of the spread of a combination of coefficients."""
+        """Degrees of freedom of the variance of a combination of coefficients."""
         if self.crossed is None:
             return self.df
-        # blocks come after the model's own columns
+        # block coefficients follow the model's own
         blocks = len(self.crossed.coefficients) - len(row)
         return self.crossed.df(np.concatenate([row, np.zeros(blocks)]))
 
     def natural(self, value: float) -> float:
-        """A value on the scale of the fit as the response itself: what half of the runs are below."""
+        """Value on the scale of the fit in units of the response; the median of runs."""
         return unscaled(value, self.scale, self.power, self.middle)
 
     def draws(self, count: int = _DRAWS, seed: int = 1) -> Values:
-        """Coefficients that the runs allow, draws × coefficients: multivariate t."""
+        """Samples from the distribution of the coefficients (multivariate t), draws × coefficients."""
         random = np.random.default_rng(seed)
         root = _root(self.covariance)
         normal = random.normal(size=(count, len(self.coefficients))) @ root.T
@@ -166,8 +166,8 @@ class Surface:
 
 @dataclass(frozen=True)
 class Stationary:
-    """A point at which the surface is level: a maximum, minimum, saddle or ridge, with the 95 % interval of
-    each number; `inside`: within the levels."""
+    """A stationary point: a maximum, minimum, saddle or ridge, with the 95 % interval of each number;
+    `inside`: within the levels."""
 
     at: At
     nature: str
@@ -182,7 +182,7 @@ def _root(covariance: Values) -> Values:
 
 
 def numbers_of(factor: Factor) -> list[float] | None:
-    """The values of a quantitative factor; None of another."""
+    """The values of a quantitative factor; None for a qualitative one."""
     values = numeric(factor)
     return values if values is not None and len(values) > 1 else None
 
@@ -217,10 +217,10 @@ def _effect_code(levels: int) -> Values:
 
 
 def surface(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) -> Surface:
-    """The surface of a response over the valid runs, without degraded ones. PenstockError where it cannot be
+    """The surface of a response over the valid runs, without degraded ones. PenstockError if it cannot be
     fitted.
 
-    On a Box-Cox scale the power is that of largest likelihood for this surface.
+    On a Box-Cox scale the power is the maximum-likelihood one for this surface.
     """
     if scale == RANK:
         raise PenstockError(
@@ -298,7 +298,7 @@ def _name(factors: Sequence[Factor], term: tuple[int, ...]) -> str:
 
 
 def _extended(basis: Values, columns: Values) -> Values | None:
-    """The orthonormal basis with all of these columns, None where one depends on what is there."""
+    """The orthonormal basis with all of these columns, None if one depends on the others."""
     for column in columns.T:
         rest = column - basis @ (basis.T @ column)
         rest = rest - basis @ (basis.T @ rest)
@@ -310,7 +310,7 @@ def _extended(basis: Values, columns: Values) -> Values | None:
 
 
 def _of_crossed(both: Crossed) -> tuple[Values, Values, float, float]:
-    """The same of runs that share settings in two directions; the least degrees of freedom of a stratum."""
+    """The same for runs that share settings in two directions; the least degrees of freedom of a stratum."""
     df = min(df for _, _, df in both.by_stratum)
     return both.coefficients, both.covariance, both.run_variance, df
 
@@ -360,7 +360,7 @@ def _tests(fit: Fit, x: Values, plan: Plan, columns: list[Values]) -> Iterator[T
     centre = np.all(np.abs(place) < 1e-9, axis=1)
     corner = np.all(np.abs(np.abs(place) - 1) < 1e-9, axis=1)
     if centre.any() and corner.any():
-        # the corners' mean less the centre's, each treatment's mean with its block taken out
+        # corners' mean minus the centre's, from treatment means adjusted for blocks
         solution = np.linalg.pinv(full.T @ full)
         means = solution @ full.T @ fit.y
         weights = np.zeros(full.shape[1])
@@ -420,7 +420,7 @@ def surface_table(surface: Surface, confidence: float = 0.95) -> pd.DataFrame:
     return table.astype(dict.fromkeys(numeric, "float64") | {"df": "int64"})
 
 
-# ---------------------------------------------------------------- where it is best
+# ---------------------------------------------------------------- best setting
 
 
 class Merit:
@@ -437,8 +437,8 @@ class Merit:
 def best_setting(
     merit: Merit, forbidden: Sequence[Mapping[str, Sequence[str]]] = (), seed: int = 1
 ) -> At:
-    """The setting within the levels at which the merit is largest; numbers between levels are allowed,
-    forbidden combinations are not. PenstockError where nothing is allowed."""
+    """The setting within the levels that maximises the merit; numbers between levels are allowed,
+    forbidden combinations are not. PenstockError if no setting is allowed."""
     factors = merit.surfaces[0].factors
     options: list[list[float | str]] = []
     for factor in factors:
@@ -515,7 +515,7 @@ def _is_forbidden(
     factors: Sequence[Factor],
     forbidden: Sequence[Mapping[str, Sequence[str]]],
 ) -> bool:
-    """True if a setting, each number taken as its nearest level, is a forbidden combination."""
+    """True if a setting, each number rounded to its nearest level, is a forbidden combination."""
     if not forbidden:
         return False
     nearest = {}
@@ -532,7 +532,8 @@ def _is_forbidden(
 
 
 def stationary(surface: Surface, at: Mapping[str, float | str]) -> Stationary | None:
-    """The level point of the surface in the numbers that have a square, others as `at`; None without any."""
+    """The stationary point in the numbers that have a square, other factors as in `at`; None without
+    squares."""
     places = [t[0] for t in surface.terms if len(t) == 2 and t[0] == t[1]]
     if not places:
         return None
@@ -566,7 +567,7 @@ def stationary(surface: Surface, at: Mapping[str, float | str]) -> Stationary | 
 def _solved(
     surface: Surface, coefficients: Values, columns: Sequence[Values], places: list[int]
 ) -> tuple[Values, Values] | None:
-    """Coded numbers where the slope is 0, and the matrix of second derivatives."""
+    """Coded numbers at which the slope is 0, and the matrix of second derivatives."""
     count = len(places)
 
     def value(z: Values) -> float:
@@ -575,7 +576,7 @@ def _solved(
             here[place] = np.array([number])
         return float(surface.row(here) @ coefficients)
 
-    # of a quadratic, differences over steps of 1 are exact
+    # differences over steps of 1 are exact for a quadratic
     middle, unit = value(np.zeros(count)), np.eye(count)
     ahead, behind = [value(u) for u in unit], [value(-u) for u in unit]
     slope = np.array([(a - b) / 2 for a, b in zip(ahead, behind, strict=True)])
