@@ -1,8 +1,8 @@
 """Agreement of three byte counts of one run: the program's, the tracer's and the disk's.
 
-The program's own count is a *claim* (a workload parser or the program writes it). The tracer counts what
-the system calls returned; the disk counts what reached it. Between these two lies the page cache, so the
-disk agrees only where the cache neither saved nor added I/O: direct I/O, or one cold pass over a file.
+The program's own count is a *claim* (written by a workload parser or the program). The tracer counts the
+return values of system calls, the disk the bytes that reached it. The page cache lies between these two,
+so the disk agrees only if the cache neither saved nor added I/O: direct I/O, or one cold pass over a file.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import pyarrow as pa
 from penstock.archive.schemas import TABLES
 from penstock.errors import BadInput
 
-#: two witnesses agree when they differ by at most this share of the claim
+#: maximum difference of two sources that agree, as a share of the claim
 TOLERANCE = 0.02
 
-#: the file name of a claim about all files of the disk together
+#: file name of a claim about all files of the disk together
 ALL_FILES = "*"
 
 _SUMS = ["file", "direction", "bytes"]
@@ -44,7 +44,7 @@ class Claim:
 def read_claims(path: Path) -> list[Claim]:
     """Claims that the workload wrote as JSON (a list of objects with Claim's fields); none if absent.
 
-    Raises BadInput when the file is there and is not that.
+    BadInput for a file with other contents.
     """
     if not path.is_file():
         return []
@@ -73,8 +73,8 @@ def agreement(
 ) -> pa.Table:
     """One row per claim: claimed, traced and disk bytes, their ratios to the claim, and whether all agree.
 
-    `io_events` and `files` are the tracer's tables, `device_requests` the disk's log (None where the
-    observer was off: its columns are then null), `mount` the directory where the disk was mounted.
+    `io_events` and `files` are the tracer's tables, `device_requests` the disk's log (None if the observer
+    was off: its columns are then null), `mount` the mount point of the disk.
     """
     traced = _traced(io_events, files, mount)
     served = _served(device_requests)
@@ -101,7 +101,7 @@ def agreement(
 
 
 def _traced(io_events: pa.Table | None, files: pa.Table | None, mount: str) -> pd.DataFrame | None:
-    """Bytes by file (relative to the mount) and direction, as the system calls returned them."""
+    """Bytes by file (relative to the mount) and direction, from the return values of system calls."""
     if io_events is None or files is None:
         return None
     events = io_events.select(["file_id", "direction", "done_bytes"])
@@ -115,7 +115,7 @@ def _traced(io_events: pa.Table | None, files: pa.Table | None, mount: str) -> p
 
 
 def _served(device_requests: pa.Table | None) -> pd.DataFrame | None:
-    """Bytes by file and direction, as the disk served them."""
+    """Bytes by file and direction served by the disk."""
     if device_requests is None:
         return None
     requests = device_requests.select(["file", "op", "size_bytes"])

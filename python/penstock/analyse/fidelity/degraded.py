@@ -1,4 +1,4 @@
-"""Findings about a busy host: degraded runs that are used, and runs that no disk's log can bound."""
+"""Findings on a busy host: degraded runs that are used, and runs without a log that could bound the delay."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from penstock.analyse.findings.finding import Finding
 from penstock.analyse.outcome import Outcome
 from penstock.text import number
 
-#: share of a host's processors that others must use to be named
+#: minimum share of a host's processors used by other programs for a finding
 _CROWDED = 0.25
 
 
 def degraded(outcome: Outcome) -> Iterator[Finding]:
-    """One finding where degraded runs are used.
+    """One finding if degraded runs are used.
 
-    Guard: none is.
+    Guard: there are none.
     """
     runs = outcome.measured
     if "validity" not in runs or not (rows := runs[runs["validity"].eq("degraded")]).shape[0]:
@@ -44,7 +44,7 @@ def degraded(outcome: Outcome) -> Iterator[Finding]:
 
 
 def crowded(outcome: Outcome) -> Iterator[Finding]:
-    """One finding where other programs ran beside runs without emulated disks.
+    """One finding if other programs ran during runs without emulated disks.
 
     Guard: degraded runs, which have a bound; programs that used less than a quarter of the processors.
     """

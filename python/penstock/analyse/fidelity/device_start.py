@@ -11,9 +11,9 @@ from penstock.text import counted, listed
 
 
 def devices(outcome: Outcome) -> Iterator[Finding]:
-    """Runs that began while a device was still busy, or had other credits than stated.
+    """Runs that began while a device was still busy, or had other credits than specified.
 
-    Guard: the runs' manifests say nothing of devices.
+    Guard: the runs' manifests do not record devices.
     """
     runs = {
         run_id: faults

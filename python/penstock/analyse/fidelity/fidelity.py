@@ -1,36 +1,36 @@
-"""Fidelity certificate of an emulated disk: what its profile specifies, and what it delivered.
+"""Fidelity certificate of an emulated disk: service specified by its profile, and service delivered.
 
-The question is answered from the request log alone: the requests, in the order of their compensated
-arrivals, are served once more by the station in virtual time, with the same profile and seed. That
-schedule is what was asked. The disk's own idea of when a reply was due is not believed, so a disk that
-follows a wrong clock is found out.
+The reference comes from the request log alone: the station serves the requests, in the order of their
+compensated arrivals, again in virtual time, with the same profile and seed. That schedule is the
+specification. The disk's own due times are not used, so that a disk that follows a wrong clock is detected.
 
-- `rate`: bytes (or requests, where none has bytes) over the time in which the disk had something to do.
-  That time is the measure of the union of the intervals from compensated arrival to reply. A station that
-  never idles while it has work needs the same time for the same requests whatever their interleaving, so
-  idle gaps do not count and queues of any depth do.
-- `time`: mean time in the disk, queueing included, against queueing and service as drawn.
-- `rate_read`, `rate_write`: the same of one direction, where there were both (judged from 20 requests and
-  50 ms of activity on).
-- `p50`, `p95`, `p99` per direction: time in the disk against queueing and service as drawn, which at depth 1
-  is the profile's own service time (p50 from 100 requests on, p95 from 200, p99 from 1000: a quantile needs
-  ten requests beyond it).
-- `lateness`: share of replies that were later than a twentieth of their time in the disk as drawn, and 50 µs,
-  beyond the lateness that the calibration has measured and taken off the arrivals. More than a twentieth of
-  the replies make the run invalid, unless all lateness is less than a hundredth of the time in the disk.
-- `overdue`: share of the time in which the disk had something to do for which a reply was overdue by more
-  than a millisecond and nothing on the host explains it. More than a hundredth makes the run invalid: a disk
-  held up once a second is right on average.
+- `rate`: bytes (or requests, if none has bytes) over the busy time of the disk: the measure of the union of
+  the intervals from compensated arrival to reply. A station that never idles while it has work needs the same
+  time for the same requests whatever their interleaving, so idle gaps do not count and queues of any depth
+  do.
+- `time`: mean time in the disk, queueing included, against the specified queueing and service.
+- `rate_read`, `rate_write`: rate of one direction, if there are both (from 20 requests and 50 ms of activity
+  on).
+- `p50`, `p95`, `p99` per direction: time in the disk against the specified queueing and service, which at
+  depth 1 is the profile's own service time (p50 from 100 requests on, p95 from 200, p99 from 1000: a quantile
+  needs ten requests beyond it).
+- `lateness`: share of replies that were later than a twentieth of their specified time in the disk, and 50
+  µs, beyond the lateness that the calibration measured and subtracted from the arrivals. More than a
+  twentieth of the replies make the run invalid, unless all lateness is less than a hundredth of the time in
+  the disk.
+- `overdue`: share of the busy time in which a reply was overdue by more than a millisecond without an
+  explanation by the host. More than a hundredth makes the run invalid: a disk that stalls once a second is
+  right on average.
 
-More can make a certificate invalid: windows of a second of which more than a tenth were off
-(`fidelity_windows`), the server's own wait for a processor, and a host whose processors were taken by
-others than the run, so that the program suffered what no disk does.
+Other reasons for an invalid certificate: more than a tenth of the windows of one second were off
+(`fidelity_windows`), the server waited for a processor, or processes outside the run saturated the host's
+processors, so that the program was delayed by something other than a disk.
 
-What is off is the disk's (`not-honoured`). It is the host's (`host-saturated`) only if everything would hold
-had those late replies gone out in time that a witness of the host explains (`host_waits`).
+A deviation is the disk's (`not-honoured`). It is the host's (`host-saturated`) only if all checks would pass
+with the replies that the host made late (`host_waits`) at their due times.
 
-Changes of the disk while it ran (its `events`) are made in the schedule as well, at the times at which they
-took effect. What the emulator itself cost is in the rows `server_cpu` and `path`.
+Changes of the disk during the run (its `events`) enter the schedule at the times at which they took
+effect. The emulator's own cost is in the rows `server_cpu` and `path`.
 """
 
 from __future__ import annotations
@@ -77,35 +77,35 @@ __all__ = [
     "is_valid",
 ]
 
-#: version of these rules, kept in `fidelity`. 2: lateness is the disk's unless the host explains it; 3: a way
-#: through the kernel that is not known well enough voids a run
+#: version of these rules, stored in `fidelity`. 2: lateness is the disk's unless the host explains it; 3: an
+#: imprecise kernel path invalidates a run
 RULES = 3
-#: largest departure of the delivered rate and of the mean time, as a share
+#: maximum deviation of the delivered rate and of the mean time, as a share
 RATE_LIMIT = 0.02
-#: the same of one direction among both, whose requests may be few and short
+#: the same for the rate of one of two directions, which may have few and short requests
 DIRECTION_LIMIT = 0.05
 TIME_LIMIT = 0.03
-#: the same of a quantile (DESIGN, section 8)
+#: the same for a quantile (DESIGN, section 8)
 QUANTILE_LIMIT = 0.15
-#: largest share of late replies, unless all lateness together is less than this share of the time in the disk
+#: maximum share of late replies, unless total lateness is less than LATE_SUM_LIMIT of the time in the disk
 LATE_LIMIT = 0.05
 LATE_SUM_LIMIT = 0.01
-#: largest share of its time at work in which a disk may hold a reply back by more than OVERDUE_NS
+#: maximum share of busy time in which a reply may be overdue by more than OVERDUE_NS
 OVERDUE_LIMIT = 0.01
 OVERDUE_NS = 1_000_000
-#: longest wait of the server for a processor, per request, as a share of the time asked for
+#: maximum wait of the server for a processor, per request, as a share of the specified time
 WAIT_LIMIT = 0.05
-#: a disk idle for longer than this share of the run was bound by demand
+#: a disk idle for more than this share of the run was bound by demand
 IDLE_LIMIT = 0.10
-#: shortest activity that can be judged [s], and fewest requests
+#: minimum activity [s] and number of requests for a verdict
 SHORTEST_S = 0.5
 FEWEST = 20
-#: share of the host's processor time that others than the run and the disk may take when it is all taken
+#: maximum share of a saturated host's processor time for processes other than the run and the disk
 FOREIGN_LIMIT = 0.10
-#: share of it that the disk server may take then: more is the program's that should have asked
+#: maximum share for the disk server on a saturated host: more is taken from the program
 SERVER_LIMIT = 0.25
 
-#: by how many ranks, as a share of all, a quantile may be beside its own
+#: maximum rank error of a quantile, as a share of all requests
 RANKS = 0.01
 
 _QUANTILES = (("p50", 0.5, 100), ("p95", 0.95, 200), ("p99", 0.99, 1000))
@@ -115,7 +115,7 @@ FIDELITY_SCHEMA = TABLES["fidelity"].arrow
 
 @dataclass(frozen=True)
 class Certificate:
-    """Service that a disk delivered: over the run (`fidelity`) and second by second (`fidelity_windows`)."""
+    """Service that a disk delivered: over the run (`fidelity`) and by second (`fidelity_windows`)."""
 
     overall: pa.Table
     windows: pa.Table
@@ -133,7 +133,7 @@ def fidelity(
     events: Sequence[Mapping[str, Any]] = (),
     host_waits: pa.Table | None = None,
 ) -> pa.Table:
-    """The certificate of the whole run alone: rows of `fidelity`; arguments as of `certificate`."""
+    """The certificate of the run without windows: rows of `fidelity`; arguments as of `certificate`."""
     return certificate(
         device_requests,
         stats,
@@ -161,13 +161,13 @@ def certificate(
 ) -> Certificate:
     """The certificate of one disk in one run.
 
-    `device_requests`: the disk's log of the run; `stats`: its counters (of `compensation` and `seed` use is
-    made); `profile`: as it was served at the beginning, scaled; `utilisation`: of the host, as words beside a
-    failure; `run_cpu_ns`: processor time of the run's control group, which is not counted as foreign (None:
-    not known, then all but the disk server's is); `events`: what was changed on the disk, each with
-    `applied_ns`, `asked` and `error`, from the time on at which it was put up. An event that failed makes the
-    run invalid. `host_waits`: what the host did to the disk's server meanwhile; without it no
-    lateness is the host's.
+    `device_requests`: the disk's log of the run; `stats`: its counters (including `compensation` and
+    `seed`); `profile`: as served at the beginning, scaled; `utilisation`: of the host, for the message of
+    a failure; `run_cpu_ns`: processor time of the run's control group, which does not count as foreign
+    (None: unknown, then all but the disk server's does); `events`: changes of the disk since it was
+    started, each with `applied_ns`, `asked` and `error`. A failed event makes the run invalid.
+    `host_waits`: effects of the host on the disk's server during the run; without it all lateness is the
+    disk's.
     """
     stats = stats or {}
     name = disk_id or str(stats.get("disk_id") or _first(device_requests, "disk_id") or "")
@@ -228,7 +228,7 @@ def certificate(
         if general == "honoured" and "device-bound" in windows["verdict"].to_pylist():
             general = "device-bound"
     elif short and not explained and not lost and not failed:
-        # A few requests can be off by chance of the host's scheduling: flagged, and not used.
+        # host scheduling may delay a few requests by chance: flagged, and not used
         general = "too-short"
     else:
         general = "host-saturated" if explained else "not-honoured"
@@ -255,7 +255,7 @@ def certificate(
 
 
 def is_valid(certificate: pa.Table) -> tuple[bool, str]:
-    """(True, "") if a run with these certificates may be used; else False and the reasons."""
+    """(True, "") if a run with these certificates is valid; else False and the reasons."""
     bad = {
         f"{disk}: {reason}"
         for disk, valid, reason in zip(
@@ -292,7 +292,7 @@ def _judge(
 
 
 def _judgements(log: Log, specified: Schedule, excused: Flags) -> list[_Judged]:
-    """Everything that the log itself is judged by."""
+    """Checks from the log alone."""
     return [
         *_rates(log, specified.done),
         _time(log, specified),
@@ -360,8 +360,8 @@ def _quantiles(log: Log, specified_times: Schedule) -> list[_Judged]:
 def _between(specified: Integers, p: float, delivered: float) -> bool:
     """True if a quantile lies between nearby quantiles of the specified times.
 
-    Where times have a gap, as between requests that wait for a limit and those that do not, one late reply
-    in a hundred moves a quantile from one side of it to the other.
+    If times have a gap, as between requests that wait for a limit and those that do not, one late reply in
+    a hundred moves a quantile from one side of it to the other.
     """
     ranks = min(RANKS, (1 - p) / 5)
     low, high = np.quantile(specified, p - ranks), np.quantile(specified, p + ranks)
@@ -403,7 +403,7 @@ def _lateness(log: Log) -> _Judged:
 
 
 def _overdue(log: Log, excused: Flags) -> _Judged:
-    """Share of its busy time in which the disk had an overdue reply that the host does not explain."""
+    """Share of busy time with an overdue reply that the host does not explain."""
     overdue = is_late(log) & ~excused & (log.done - log.due > OVERDUE_NS)
     active_s = busy_s(log.began, log.done)
     share = busy_s(log.due[overdue], log.done[overdue]) / active_s if active_s > 0 else 0.0
@@ -418,14 +418,14 @@ def _overdue(log: Log, excused: Flags) -> _Judged:
 
 
 def _starved(stats: Mapping[str, Any], log: Log) -> _Judged | None:
-    """The server's own wait for a processor, per request, where it weighs against the time asked for.
+    """The server's own wait for a processor, per request, if significant relative to the specified time.
 
-    What it waits, the program waits as well, and on the way in as much as on the way out.
+    The program waits as long as the server, on arrival as well as on reply.
     """
     waited = stats.get("server_wait_ns")
     if waited is None:
         return None
-    # its threads serve all of its disks
+    # the server's threads serve all of its disks
     n = max(int(stats.get("server_requests") or 0), len(log.began))
     each, most = (
         float(waited) / n,
@@ -447,7 +447,7 @@ def _moved(stats: Mapping[str, Any], log: Log, specified: Schedule) -> _Judged |
 
 
 def _vague(stats: Mapping[str, Any], log: Log, specified: Schedule) -> _Judged | None:
-    """A path that was not known precisely enough for the requests, before the run or after it."""
+    """A kernel path measured too imprecisely for the requests, before or after the run."""
     directions = {"read": log.op == 0, "write": log.op != 0}
     means = {
         d: float(specified.took[matches].mean())
@@ -466,7 +466,7 @@ def _vague(stats: Mapping[str, Any], log: Log, specified: Schedule) -> _Judged |
 
 
 def _crowded(stats: Mapping[str, Any], run_cpu_ns: int | None) -> _Judged | None:
-    """Fails if the host was saturated, mainly by other processes than the run's."""
+    """Failed check if the host was saturated, mainly by processes outside the run."""
     total_ns = float(stats.get("host_cpu_ns") or 0)
     if total_ns <= 0:
         return None
@@ -488,7 +488,7 @@ def _crowded(stats: Mapping[str, Any], run_cpu_ns: int | None) -> _Judged | None
 
 
 def _by_the_host(log: Log, excused: Flags, host_waits: pa.Table | None) -> str:
-    """Message: how much of the lateness the host explains."""
+    """Message: share of the lateness that the host explains."""
     if host_waits is None:
         return "no record of the host was stored"
     late = is_late(log)
@@ -504,7 +504,7 @@ def _span(log: Log) -> float:
 
 
 def _saturation(utilisation: pa.Table | pd.DataFrame | None, log: Log) -> str | None:
-    """The host's saturation in words, where the monitor saw it while the disk was at work."""
+    """Message on the host's saturation, if the monitor recorded it while the disk was busy."""
     began_ns, ended_ns = int(log.began.min()), int(log.done.max())
     return (
         fidelity_windows.load_text(fidelity_windows.taken(utilisation), began_ns, ended_ns) or None

@@ -1,9 +1,9 @@
-"""Fidelity certificate of a disk that has only counters: bytes and operations per second against its limits.
+"""Fidelity certificate of a disk with counters only: bytes and operations per second against its limits.
 
-For back ends in the kernel (a control group's throttle), which keep no log of requests. Counters cannot tell
-whether a program asked for more than it got: below its limit a disk counts as bound by demand, or by the
-device where its capability is known. They do not show how latency was shaped either; where the workload's own
-quantiles are known, `shape_read` and `shape_write` say whether the throttle let requests through in gulps.
+For kernel back ends (a control group's throttle), which have no request log. Counters do not show the
+program's demand: below its limit a disk counts as bound by demand, or by the device if its capability is
+known. They do not show the shape of latency either; if the workload's own quantiles are known,
+`shape_read` and `shape_write` report whether the throttle released requests in bursts.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from penstock.analyse.fidelity.fidelity_windows import (
     taken,
 )
 
-#: largest departure of the whole run, as a share, and of a window (a throttle works in slices of 0.1 s)
+#: maximum deviation of the run, as a share, and of a window (a throttle works in slices of 0.1 s)
 RATE_LIMIT = 0.05
 WINDOW_LIMIT = 0.10
-#: above this multiple of the limit it was not applied
+#: rates above this multiple of the limit mean that it was not applied
 NOT_APPLIED = 1.3
-#: requests that may be counted before they are let through: blkio counts one when it is handed in, and
-#: readahead hands in up to three windows ahead
+#: requests that may be counted before they are released: blkio counts on submission, and readahead submits up
+#: to three windows ahead
 AHEAD = 3
-#: shortest activity that can be judged: five slices of a throttle [s]
+#: minimum activity for a verdict: five slices of a throttle [s]
 SHORTEST_S = 0.5
-#: what passes before a limit bites
+#: causes of I/O before a limit takes effect
 BEFORE_A_LIMIT = "readahead, or a throttle's first slice"
-#: a quantile this many times the pace of the limit is a gulp's, one below its inverse passed unthrottled
+#: minimum ratio of a quantile to the pace of the limit for a burst; below the inverse it passed unthrottled
 BURSTY = 3.0
 
 
@@ -51,12 +51,13 @@ def fidelity_of_counters(
     latency_ns: Mapping[str, tuple[float, float]] | None = None,
     utilisation: pa.Table | pd.DataFrame | None = None,
 ) -> Certificate:
-    """The certificate of one disk, whole run and windows.
+    """The certificate of one disk, run and windows.
 
     `counters`: rows of t_ns (a window's end), window_ns, disk_id, direction, bytes, ops, limit_bps and
-    limit_iops (null: none); `capability`: what the device does without limit by direction [B/s];
-    `unsupported`: why the back end cannot hold a direction's limit; `latency_ns`: (p50, p99) of
-    one request by direction, as the program saw them; `utilisation` of the host meanwhile, of a monitor.
+    limit_iops (null: none); `capability`: rate of the device without a limit, by direction [B/s];
+    `unsupported`: reason why the back end cannot enforce a direction's limit; `latency_ns`: (p50, p99) of
+    one request by direction, measured by the program; `utilisation` of the host during the run, from a
+    monitor.
     """
     table = frame(counters)
     table = table[table["disk_id"].astype(str) == disk_id].sort_values("t_ns")
@@ -91,7 +92,7 @@ def fidelity_of_counters(
 
 
 def _active(rows: pd.DataFrame) -> pd.DataFrame:
-    """The windows from the first to the last in which anything was transferred."""
+    """The windows from the first to the last with any transfer."""
     at = rows.index[rows["ops"] > 0]
     return rows.loc[at[0] : at[-1]] if len(at) else rows.iloc[:0]
 
@@ -100,7 +101,7 @@ def _windows(
     active: pd.DataFrame, capability_bps: float | None, cpu: Sequence[Taken]
 ) -> list[dict[str, Any]]:
     out = []
-    limited = False  # a window kept to the limit: a later one above it is no burst of the start
+    limited = False  # a window was within the limit: a later one above it is not an initial burst
     before: tuple[Any, Any] | None = None
     for record in active.to_dict("records"):
         window_s = record["window_ns"] * 1e-9
@@ -169,7 +170,7 @@ def _of_window(
 def _verdict(
     judged: list[dict[str, Any]], direction: str, cpu: Sequence[Taken]
 ) -> tuple[str, bool, str]:
-    """Verdict of the whole run, whether it may be used, and why."""
+    """Verdict of the run, True if it may be used, and the reason."""
     verdicts = [row["verdict"] for row in judged]
     judgeable = [v for v in verdicts if v != "too-short"]
     if not judgeable:
@@ -180,7 +181,7 @@ def _verdict(
             return "too-short", False, f"{direction}s of {at_limit_s:.2g} s at the limit"
     bursts, wrong = verdicts.count("burst"), verdicts.count("not-honoured")
     first = next((r for r in judged if r["verdict"] in ("burst", "not-honoured")), None)
-    if bursts and "honoured" not in verdicts:  # it never came down to the limit
+    if bursts and "honoured" not in verdicts:  # the rate never dropped to the limit
         reason = (
             f"{direction}s at {first['ratio']:.2f} times the limit and never throttled"
             if first
@@ -212,7 +213,7 @@ def _verdict(
 
 
 def _overall(judged: list[dict[str, Any]], disk_id: str, direction: str) -> dict[str, Any]:
-    if len(judged) >= 4:  # the first and the last window are not full of work
+    if len(judged) >= 4:  # the first and the last window are partial
         judged = judged[1:-1]
     limits_and_s = [(r["asked_bps"], r["window_ns"] * 1e-9) for r in judged]
     span_s = sum(s for _, s in limits_and_s)
@@ -234,8 +235,7 @@ def _overall(judged: list[dict[str, Any]], disk_id: str, direction: str) -> dict
 def _shape(
     active: pd.DataFrame, direction: str, quantiles: tuple[float, float] | None
 ) -> dict[str, Any] | None:
-    """Comparison of p50 with the pace of the limit, and of p99 with p50: did the throttle spread the
-    requests?"""
+    """Row on bursts: p50 and p99 of a direction compared with the pace of its limit; None if unknown."""
     ops = float(active["ops"].sum())
     if quantiles is None or ops == 0:
         return None

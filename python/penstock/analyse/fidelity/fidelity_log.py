@@ -1,4 +1,4 @@
-"""A disk's request log as arrays, and the schedule that its profile asks for."""
+"""A disk's request log as arrays, and the schedule that its profile specifies."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import pyarrow as pa
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
-#: keys of a disk's patch that change the station; the others (faults, …) change no times
+#: keys of a disk's patch that change the station; the others (faults, …) do not affect times
 STATION_KEYS = ("profile", "limits", "slow", "readahead", "cache", "servers", "credits")
 
 
 @dataclass(frozen=True)
 class Log:
-    """The columns of `device_requests` as arrays, in the order of arrival; times in ns."""
+    """The columns of `device_requests` as arrays, in order of arrival; times in ns."""
 
     arrived: Integers
     began: Integers
@@ -32,24 +32,24 @@ class Log:
     op: np.ndarray[Any, np.dtype[np.uint8]]
     offset: np.ndarray[Any, np.dtype[np.uint64]]
     size: Integers
-    #: how often the offset had been asked for before; -1 where the log does not say
+    #: number of earlier requests for the same offset; -1 if not logged
     visit: Integers
 
     def take(self, which: Any) -> Log:
-        """The requests of a mask, an index or a slice."""
+        """Requests by mask, index or slice."""
         return Log(**{name: column[which] for name, column in vars(self).items()})
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """When a station of the profile would have answered, its service times and waits; ns, per request."""
+    """Due times of a station with the profile, its service times and waits; ns, per request."""
 
     done: Integers
     service: Integers
     wait: Integers
 
     def take(self, which: Any) -> Schedule:
-        """The requests of a mask, an index or a slice."""
+        """Requests by mask, index or slice."""
         return Schedule(self.done[which], self.service[which], self.wait[which])
 
     @property
@@ -72,7 +72,7 @@ def columns(table: pa.Table, own_lateness_ns: float) -> Log:
         op = op.cast(pa.string())
     codes = pd.Categorical(op.to_pandas(), categories=["read", "write", "flush"]).codes
     due, done = column("due_ns"), column("done_ns")
-    # A reply late by what the calibration saw is on time: the arrival was moved forward by as much.
+    # replies late by at most the calibrated lateness are on time: the arrival was moved forward by as much
     done = np.maximum(done - int(own_lateness_ns), np.minimum(due, done))
     return Log(
         arrived=column("t_ns"),
@@ -89,9 +89,9 @@ def columns(table: pa.Table, own_lateness_ns: float) -> Log:
 
 
 def steps(events: Sequence[Mapping[str, Any]], arrived: Integers) -> list[tuple[int, int, str]]:
-    """A disk's events as the station takes them: requests before each, when [ns], patch as JSON.
+    """A disk's events as arguments of the station: number of earlier requests, time [ns], patch as JSON.
 
-    What failed was not applied; keys that change no times are left out.
+    Failed events were not applied; keys that do not affect times are left out.
     """
     out = []
     for event in sorted(events, key=lambda e: int(e["applied_ns"])):
@@ -106,7 +106,7 @@ def steps(events: Sequence[Mapping[str, Any]], arrived: Integers) -> list[tuple[
 def schedule(
     log: Log, profile: Any, seed: int, events: Sequence[Mapping[str, Any]] = ()
 ) -> Schedule:
-    """When a station of that profile, changed by `events`, would have answered; waits are the server's."""
+    """Due times of a station with that profile, changed by `events`; waits are the server's."""
     text = profile if isinstance(profile, str) else getattr(profile, "json", None)
     text = json.dumps(profile) if text is None else text
     native: Any = importlib.import_module("penstock._native")
@@ -123,15 +123,15 @@ def schedule(
     service = np.frombuffer(answer["service_ns"], np.uint64).astype(np.int64)
     visit = np.frombuffer(answer["visit"], np.uint64).astype(np.int64)
     if np.mean((visit != log.visit) & (log.visit >= 0)) > 0.005:
-        # The station had served before the log began: its own draws stand, its queue is redone by
-        # the shift of its due times.
+        # the station had served requests before the log began: keep its draws, and shift its queue by the
+        # change of due times
         service = log.service
         due = log.began + log.wait + service
     return Schedule(due, service, log.wait)
 
 
 def union(began: Integers, ended: Integers) -> tuple[Integers, Integers]:
-    """The union of the intervals as disjoint ones, in order: their begins and ends."""
+    """The union of the intervals as disjoint intervals in order: begins and ends."""
     order = np.argsort(began, kind="stable")
     starts = began[order]
     reach = np.maximum.accumulate(np.maximum(ended[order], starts))
@@ -147,12 +147,12 @@ def busy_s(began: Integers, ended: Integers) -> float:
 
 
 def is_late(log: Log) -> Flags:
-    """Flags of replies that were late by more than 5 % of their specified time in the disk, and 50 us."""
+    """Mask of replies later than 5 % of their specified time in the disk, and 50 us."""
     lateness = np.maximum(log.done - log.due, 0)
     late: Flags = lateness > np.maximum((log.wait + log.service) // 20, 50_000)
     return late
 
 
 def frame(table: pa.Table | pd.DataFrame) -> pd.DataFrame:
-    """The table as a data frame of one's own."""
+    """The table as a new data frame."""
     return table.to_pandas() if isinstance(table, pa.Table) else table.copy()

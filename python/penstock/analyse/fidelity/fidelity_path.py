@@ -1,4 +1,4 @@
-"""Time of a request's path through the kernel, which is subtracted from its arrival, and its change."""
+"""Duration of a request's path through the kernel, which is subtracted from its arrival, and its change."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 
 from penstock.analyse.fidelity.fidelity_log import Log
 
-#: largest change of the way during a run, as a share of the mean time in the disk
+#: maximum change of the path during a run, as a share of the mean time in the disk
 PATH_LIMIT = 0.05
 
 
 def taken_off(log: Log) -> float:
-    """Mean time that was taken off an arrival [ns]."""
+    """Mean time subtracted from an arrival [ns]."""
     return float((log.arrived - log.began).mean())
 
 
 def after_run_ns(log: Log, stats: Mapping[str, Any]) -> float | None:
-    """The same with the path that was measured after the run [ns]; None if it was not measured."""
+    """The same for the path measured after the run [ns]; None if it was not measured."""
     after = stats.get("path_after")
     if not after:
         return None
-    direction = np.where(log.op == 0, 0, 1)  # a flush goes the way of an empty write
+    direction = np.where(log.op == 0, 0, 1)  # a flush takes the path of an empty write
     base, per_byte = (
         np.array([after[d][key] for d in ("read", "write")])[direction]
         for key in ("base_ns", "per_byte_ns")
@@ -33,7 +33,7 @@ def after_run_ns(log: Log, stats: Mapping[str, Any]) -> float | None:
 
 
 def moved(log: Log, stats: Mapping[str, Any], mean_ns: float) -> str:
-    """In words, if the way changed by more than a request of `mean_ns` bears; empty if not."""
+    """Message if the path changed by more than a request of `mean_ns` permits; empty if not."""
     before, after = taken_off(log), after_run_ns(log, stats)
     if after is None or before == 0 or mean_ns <= 0:
         return ""
@@ -48,8 +48,8 @@ def moved(log: Log, stats: Mapping[str, Any], mean_ns: float) -> str:
 
 @dataclass(frozen=True)
 class Vague:
-    """A way through the kernel that is not known well enough: of which requests, between what [ns], and what
-    a small one of them takes in the disk on average [ns]."""
+    """A kernel path measured too imprecisely: direction, bounds [ns], and mean time of a small request in
+    the disk [ns]."""
 
     direction: str
     low_ns: float
@@ -58,7 +58,7 @@ class Vague:
 
     @property
     def share(self) -> float:
-        """By how much of the time in the disk a program's own is uncertain, to either side."""
+        """Uncertainty of a program's time in the disk, to either side, as a share."""
         return (self.high_ns - self.low_ns) / 2 / self.mean_ns
 
     @property
@@ -78,10 +78,10 @@ class Vague:
 
 
 def vague(ways: Mapping[str, Any], mean_ns: Mapping[str, float]) -> list[Vague]:
-    """The directions, "read" and "write", whose way through the kernel is not known well enough.
+    """The directions, "read" and "write", with a kernel path measured too imprecisely.
 
-    `ways`: by direction, as the disk server measured them, with their 96 % intervals; `mean_ns`: what the
-    disk takes on average, by direction.
+    `ways`: by direction, as measured by the disk server, with 96 % intervals; `mean_ns`: mean time in the
+    disk by direction.
     """
     candidates = [
         Vague(direction, ways[direction]["low_ns"], ways[direction]["high_ns"], mean)

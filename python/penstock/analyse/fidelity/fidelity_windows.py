@@ -1,4 +1,4 @@
-"""The certificate second by second: what each window specifies and delivered, and the settings in force."""
+"""The certificate by second: specification, delivered service and settings in force of each window."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from penstock.archive.schemas import TABLES
 
 #: length of a window [s]
 WINDOW_S = 1.0
-#: fewest requests by which a window is judged; windows with fewer are joined with those after them
+#: minimum number of requests of a window; windows with fewer are joined with the following ones
 FEWEST = 20
-#: a rate over less activity than this is one of the host's moments, not of the disk [s]
+#: minimum activity for a rate: a shorter one reflects a moment of the host, not the disk [s]
 SHORTEST_BUSY_S = 0.05
-#: largest departure of a window's rate, as a share
+#: maximum deviation of a window's rate, as a share
 WINDOW_LIMIT = 0.10
-#: share of a run's windows that may be off by more
+#: maximum share of a run's windows with a larger deviation
 OFF_SHARE = 0.10
-#: a disk idle for longer than this share of a window was bound by demand
+#: a disk idle for more than this share of a window was bound by demand
 IDLE_LIMIT = 0.10
-#: a host busier than this has no room for the disk server [%]
+#: a busier host leaves no processor for the disk server [%]
 CPU_LIMIT_PERCENT = 90.0
-#: processor time that the host's own host gave to other machines [%]
+#: maximum steal time: processor time that the hypervisor gave to other machines [%]
 STEAL_LIMIT_PERCENT = 5.0
-#: time in which some task waited for a processor [%]
+#: maximum share of time in which some task waited for a processor [%]
 PRESSURE_LIMIT_PERCENT = 20.0
-#: a limit above this share of what the device can do is bound by the device
+#: a limit above this share of the device's capability is bound by the device
 CAPABILITY_SHARE = 0.8
 
 WINDOWS_SCHEMA = TABLES["fidelity_windows"].arrow
@@ -40,7 +40,7 @@ _QUANTILES = (("p50", 0.5, 20), ("p95", 0.95, 200), ("p99", 0.99, 1000))
 
 @dataclass(frozen=True)
 class Capability:
-    """Rate of the device without its limits, for the mix of requests of a window."""
+    """Rate of the device without its limits, for the request mix of a window."""
 
     servers: int
     interface_bps: float | None
@@ -48,7 +48,7 @@ class Capability:
 
     @classmethod
     def of(cls, profile: Mapping[str, Any]) -> Capability:
-        """The capability that a profile's values describe."""
+        """The capability described by a profile."""
         return cls(
             int(profile.get("servers", 1)),
             profile.get("interface_rate_bps"),
@@ -88,7 +88,7 @@ def active_at(events: Sequence[Mapping[str, Any]], since_ns: int, until_ns: int)
 def limits_at(
     events: Sequence[Mapping[str, Any]], own: Mapping[str, float], t_ns: int
 ) -> dict[str, float]:
-    """The limits in force at a time: the profile's `own`, changed by the events until then."""
+    """The limits in force at a time: the profile's `own`, changed by the earlier events."""
     settings: dict[str, Any] = {"limits": dict(own)}
     for event in sorted(events, key=lambda e: int(e["applied_ns"])):
         if not event.get("error") and int(event["applied_ns"]) <= t_ns:
@@ -147,9 +147,9 @@ def windows(
     utilisation: pa.Table | pd.DataFrame | None = None,
     backend: str = "fuse",
 ) -> pa.Table:
-    """One row per window and direction; windows of few requests are joined until they can be judged.
+    """One row per window and direction; windows of few requests are joined until they have enough.
 
-    `in_time`: the log with the late replies that the host explains at the times when they were due.
+    `in_time`: the log with the replies that the host made late at their due times.
     """
     if len(log.began) == 0:
         return WINDOWS_SCHEMA.empty_table()
@@ -189,7 +189,7 @@ def windows(
 def off(
     table: pa.Table, wrong_verdicts: Sequence[str] = ("not-honoured", "host-saturated")
 ) -> list[str]:
-    """Description of the windows that are off; empty if no more than OFF_SHARE of them are."""
+    """Description of the windows that are off; empty if at most OFF_SHARE of them are."""
     verdicts = table["verdict"].to_pylist()
     wrong = [i for i, v in enumerate(verdicts) if v in wrong_verdicts]
     judged = [v for v in verdicts if v != "too-short"]
@@ -205,7 +205,7 @@ def off(
 
 
 def _joined(number: Integers) -> list[tuple[int, int, slice]]:
-    """(first window, window after the last, its requests): joined until there are FEWEST. `number` rises."""
+    """(first window, window after the last, requests), joined up to FEWEST. `number` is ascending."""
     out: list[tuple[int, int, slice]] = []
     present, begins, counts = np.unique(number, return_index=True, return_counts=True)
     start, begin, gathered = None, 0, 0
@@ -217,7 +217,7 @@ def _joined(number: Integers) -> list[tuple[int, int, slice]]:
             out.append((start, window + 1, slice(begin, at + count)))
             start = None
     if start is not None:
-        if out:  # the rest goes with the window before
+        if out:  # the remainder joins the previous window
             start, _, before = out.pop()
             begin = before.start
         out.append((start, int(present[-1]) + 1, slice(begin, len(number))))
@@ -312,12 +312,12 @@ _WITNESSES = {
 
 
 def taken(utilisation: pa.Table | pd.DataFrame | None) -> list[Taken]:
-    """The witnesses that were monitored."""
+    """The monitored metrics of the host's load."""
     if utilisation is None:
         return []
     table = frame(utilisation)
     of_cpu = table[(table["kind"].astype(str) == "cpu") & (table["unit"].astype(str) == "%")]
-    if "metric" not in of_cpu.columns:  # a table of nothing else
+    if "metric" not in of_cpu.columns:  # a table without other columns
         of_cpu = of_cpu.assign(metric="busy")
     loads = []
     for metric, (limit, template) in _WITNESSES.items():

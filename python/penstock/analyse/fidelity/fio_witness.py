@@ -1,4 +1,4 @@
-"""fio's own numbers beside what the disks of its run were to deliver."""
+"""Comparison of fio's own results with the specified service of the run's disks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIO_SCHEMA = TABLES["second_source"].arrow
 
 @dataclass(frozen=True)
 class _Side:
-    """fio's counts of one direction, all its jobs together; `tail_ns`: p99, of one reporting group."""
+    """fio's counts of one direction, over all jobs; `tail_ns`: p99, of one reporting group."""
 
     bytes: float
     count: int
@@ -34,15 +34,15 @@ def confirm_fio(
     *,
     direct: bool,
 ) -> pa.Table:
-    """fio's own numbers beside the disk's, per direction; `agrees` is false where they are more than
-    CONFIRM_LIMIT apart (TAIL_LIMIT for `p99`).
+    """Comparison of fio's results with the disk's, per direction; `agrees` is false if they differ by more
+    than CONFIRM_LIMIT (TAIL_LIMIT for `p99`).
 
-    `output`: fio's JSON; `served`: what the disk says, by operation: `bytes`, `ops` and, where they are
-    known, `time_ns` (mean time that was due) and `p99_ns`; fio's p99 is there where one group reports.
-    Jobs with a ramp, which fio does not count, are compared by their times alone. Through the page cache
-    (`direct` false) times are compared where each of the program's operations was one request, and writes
-    with their syncs; there a program may be served sooner than by the disk, so that later alone is a
-    disagreement. `ratio` is disk / fio.
+    `output`: fio's JSON; `served`: the disk's values by operation: `bytes`, `ops` and, if known, `time_ns`
+    (mean due time) and `p99_ns`; fio's p99 requires a single reporting group. Jobs with a ramp, which fio
+    does not count, are compared by their times only. Through the page cache (`direct` false) times are
+    compared if each of the program's operations was one request, and writes with their syncs; the cache
+    may serve a program sooner than the disk, so that only later replies are a disagreement. `ratio` is
+    disk / fio.
     """
     sides = {name: side for name in ("read", "write") if (side := _side(output, name)) is not None}
     rows: list[dict[str, Any]] = []
@@ -94,7 +94,7 @@ _Pair = tuple[str, float, float, str]
 
 
 def _direct(side: _Side, disk: Mapping[str, float], no_ramp: bool) -> Iterator[_Pair]:
-    """Metric, fio's value, the disk's value and unit, of a program that bypasses the page cache."""
+    """Metric, fio's value, the disk's value and unit, for a program that bypasses the page cache."""
     if no_ramp:
         yield "bytes", side.bytes, float(disk.get("bytes", 0.0)), "B"
         yield "ops", float(side.count), float(disk.get("ops", 0.0)), "1"
@@ -105,7 +105,7 @@ def _direct(side: _Side, disk: Mapping[str, float], no_ramp: bool) -> Iterator[_
 
 
 def _cached(direction: str, side: _Side, disk: Mapping[str, float]) -> Iterator[_Pair]:
-    """The same of reads through the page cache, where each was one request of the disk."""
+    """The same for reads through the page cache, if each was one request of the disk."""
     alike = _near(disk.get("ops"), side.count) and _near(disk.get("bytes"), side.bytes)
     if direction == "write" or not alike or "time_ns" not in disk:
         return
@@ -121,10 +121,10 @@ def _synced(
     *,
     direct: bool,
 ) -> tuple[float, float] | None:
-    """Time of a write with what it waits for in syncs [ns], by fio and by the disk; None where the page cache
-    makes it unknown which requests that were.
+    """Time of a write including its syncs [ns], by fio and by the disk; None if the page cache hides the
+    requests.
 
-    Of mapped files the page is read first: what fio calls the write is that read.
+    For mapped files the page is read first: fio's write is that read.
     """
     writes, flushes = served.get("write", {}), served.get("flush", {})
     latencies = [(job.get("sync") or {}).get("lat_ns") for job in output.get("jobs", [])]
@@ -163,7 +163,7 @@ def _with_own_flushes(
     ):
         return disk
     both = {**disk, "time_ns": disk["time_ns"] + flushes["time_ns"]}
-    both.pop("p99_ns", None)  # that of a sum is not known
+    both.pop("p99_ns", None)  # the p99 of a sum is unknown
     return both
 
 
@@ -172,11 +172,11 @@ def _near(one: float | None, other: float) -> bool:
 
 
 def served_by_log(device_requests: pa.Table | pd.DataFrame) -> dict[str, dict[str, float]]:
-    """Requests due by a disk's log, as `confirm_fio` takes them, by operation (`read`, `write`, `flush`).
+    """Due times from a disk's log for `confirm_fio`, by operation (`read`, `write`, `flush`).
 
-    Each has bytes, ops, and mean and 99th percentile of the time that was due, from the program's request on.
-    Times are those due, not those delivered: a late reply is late for the program as well, and of two delays
-    in one direction, the disk's and the path's, the program sees the sum.
+    Each has bytes, ops, and mean and 99th percentile of the due time, from the program's request on. Due
+    times are used, not delivered ones: a late reply is late for the program as well, and of two delays in
+    one direction, the disk's and the path's, the program observes the sum.
     """
     table = _frame(device_requests)
     until = np.where(table["due_ns"] > 0, table["due_ns"], table["done_ns"])

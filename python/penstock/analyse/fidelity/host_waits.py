@@ -1,8 +1,8 @@
-"""Late replies of a disk that its host explains, by the windows that the disk server recorded of the host.
+"""Late replies of a disk that its host explains, from the windows that the disk server recorded of the host.
 
-`host_waits` is what the host took from the server's threads: their wait for a processor, time stolen by
-other machines, sleeps of a thread that shares no lock with the disks. Time in which some task of the host
-waited (PSI) explains nothing by itself, since the run's own tasks wait as well.
+`host_waits` records time that the host took from the server's threads: their wait for a processor, time
+stolen by other machines, late wake-ups of a thread that shares no lock with the disks. Time in which some
+task of the host waited (PSI) is no explanation, since the run's own tasks wait as well.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import pyarrow as pa
 
 from penstock.analyse.fidelity.fidelity_log import Flags, Integers, Log, is_late, union
 
-#: what the host took is looked for so long before and after a late reply: counters are read that often [ns]
+#: span before and after a late reply that is searched for host delays: interval between counter readings [ns]
 AROUND_NS = 100_000_000
-#: least share of the time for which replies were overdue that the host must have taken
+#: minimum share of overdue time that the host must have taken
 EXPLAINED_SHARE = 0.5
 
 _TAKEN = ("waited_ns", "stolen_ns", "overslept_ns")
 
 
 def explained(log: Log, host_waits: pa.Table | None) -> Flags:
-    """The late replies around which the host took at least half of the time for which replies were overdue.
+    """The late replies around which the host took at least half of the overdue time.
 
-    `host_waits` of the disk's run; None or without rows: it explains nothing.
+    `host_waits` of the disk's run; None or an empty table explains nothing.
     """
     late = is_late(log)
     if host_waits is None or host_waits.num_rows == 0 or not late.any():
@@ -35,7 +35,7 @@ def explained(log: Log, host_waits: pa.Table | None) -> Flags:
         for name in ("t_ns", "window_ns", *_TAKEN)
     }
     ends, lengths = windows["t_ns"], windows["window_ns"]
-    # the same moment shows in several of them: it counts once, and never beyond the window
+    # counters may overlap in time: take the largest, at most the window
     taken = np.minimum(np.maximum.reduce([windows[name] for name in _TAKEN]), lengths)
     begins, overdue_until = union(log.due[late], log.done[late])
     since, until = log.due - AROUND_NS, log.done + AROUND_NS
@@ -47,7 +47,7 @@ def explained(log: Log, host_waits: pa.Table | None) -> Flags:
 def _within(
     begins: Integers, ends: Integers, amounts: Integers, since: Integers, until: Integers
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Part of the amounts, each spread evenly over its interval, that falls into the spans since…until.
+    """Part of the amounts, each spread evenly over its interval, within the spans since…until.
 
     The intervals are in order and disjoint.
     """

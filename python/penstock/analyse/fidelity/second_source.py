@@ -1,4 +1,4 @@
-"""A second source for what a disk did: the tracer's events; and when a witness is believed."""
+"""Comparison of a disk's log with the tracer's events, and the limits of disagreement."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from penstock.analyse.fidelity.fidelity_log import frame as _frame
 
-#: above this disagreement of two witnesses both are doubted
+#: maximum disagreement of two sources; beyond it both are in doubt
 CONFIRM_LIMIT = 0.05
-#: the same of a 99th percentile: it does not void a run, but is none that the disk vouches for
+#: the same for a 99th percentile: it does not invalidate a run, but the disk does not confirm it
 TAIL_LIMIT = 0.15
-#: fewest requests by which a witness is believed, and by which its 99th percentile is
+#: minimum number of requests for a comparison of means, and of 99th percentiles
 FEWEST, FEWEST_TAIL = 20, 500
 
 
@@ -26,7 +26,7 @@ def confirm(
     *,
     direct: bool,
 ) -> pa.Table:
-    """Second witness: the tracer's bytes and times against the disk's own, per file and direction.
+    """The tracer's bytes and times against the disk's, per file and direction.
 
     Rows: file, direction, metric ('bytes', 'time'), traced, disk, ratio, unit, n, agrees. Times (means of
     one call) are compared for direct I/O only, where one call is one request. `io_events` needs `path`
@@ -77,7 +77,7 @@ def confirm(
     return pa.Table.from_pandas(pd.concat(rows, ignore_index=True), preserve_index=False)
 
 
-#: what voids a run, in words
+#: descriptions of the metrics that invalidate a run
 _WHAT = {
     "time": "mean time of {direction}s",
     "bytes": "bytes of {direction}s",
@@ -87,9 +87,9 @@ _WHAT = {
 
 
 def doubts(rows: Iterable[Mapping[str, Any]], witness: str) -> list[str]:
-    """In words, the largest disagreement of a witness with the disks' logs; empty if there is none.
+    """Messages: the largest disagreement of a source with the disks' logs; empty if there is none.
 
-    `rows`: of `confirm` or `fio_witness.confirm_fio`; `witness`: whose column stands beside `disk`.
+    `rows`: of `confirm` or `fio_witness.confirm_fio`; `witness`: the column compared with `disk`.
     """
     apart = [r for r in rows if not r["agrees"] and r["n"] >= FEWEST and r["metric"] in _WHAT]
     if not apart:

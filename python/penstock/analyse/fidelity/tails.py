@@ -11,15 +11,15 @@ from penstock.analyse.findings.finding import Finding
 from penstock.analyse.outcome import Outcome
 from penstock.text import duration, percent
 
-#: responses whose value lies in the tail, by the end of a parser's key
+#: tail responses, by the suffix of a parser's key
 _TAILS = ("p95_latency", "p99_latency", "p999_latency", "p9999_latency", "max_latency")
 
 
 def tails(outcome: Outcome) -> Iterator[Finding]:
     """One finding if a response is such a tail, and fio's differs from the disk's in valid runs.
 
-    A run whose mean is right is valid. A 99th percentile that is not the disk's does not invalidate it, but
-    is no result either.
+    A run with a correct mean is valid. A 99th percentile that differs from the disk's does not invalidate
+    it, but is not a result either.
     """
     directions = {
         end.partition("_")[0]

@@ -1,7 +1,7 @@
-"""Effect of a time scale on a result: a program that computes is not slowed with its disk.
+"""Effect of a time scale on a result: computation is not slowed with the disk.
 
-If computing is a share f of the run and the disk the rest, then at full speed computing is
-f / (f + (1 - f) / s) of it: the disk weighs less, and so do differences between disks.
+If computation is a share f of the run and the disk the rest, then at full speed computation is f / (f + (1
+- f) / s) of it: the disk weighs less, and so do differences between disks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.text import listed, percent, speed
 
 
 def slowed(outcome: Outcome) -> Iterator[Finding]:
-    """The findings on time scales; none where every disk ran at full speed."""
+    """The findings on time scales; none if every disk ran at full speed."""
     speeds = outcome.speeds
     if speeds.scales in ([], [1.0]):
         return
@@ -69,8 +69,8 @@ def _computed(share: float) -> str:
 
 @dataclass(frozen=True)
 class _Computing:
-    """A treatment with slowed disks: the mean share of its runs that is processor time, its largest time
-    scale, and whether other treatments compute less."""
+    """A treatment with slowed disks: mean share of processor time in its runs, largest time scale, and
+    whether other treatments compute less."""
 
     treatment_id: str
     share: float

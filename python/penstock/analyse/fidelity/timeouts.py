@@ -1,9 +1,9 @@
 """Time-outs of applications that an emulated speed makes unreachable.
 
-A time-out belongs to an amount of work that must be done within it: a block replicated, a request of a batch
-written, a heartbeat's scan of the disk. At a rate at which that amount takes longer, the application fails
-for a reason that is not in question: the published case is TeraSort at 30 MB/s, killed after 174 minutes by
-Hadoop's 600 s task time-out. The table holds defaults with their sources; nothing here measures anything.
+A time-out applies to an amount of work: a replicated block, a request of a written batch, a disk scan
+between heartbeats. At a rate at which that amount takes longer, the application fails for a reason
+unrelated to the study: the published case is TeraSort at 30 MB/s, killed after 174 minutes by Hadoop's 600
+s task time-out. The table has defaults with their sources; nothing here is measured.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 
 from penstock.study.resolve import ResolvedRun
 
-#: delivered above this share of a limit [%]: the limit was not applied
+#: delivered rate above this percentage of a limit: the limit was not applied
 NOT_APPLIED_PERCENT = 130.0
-#: share of a time-out from which it is named though it is not yet reached: rates are shared and vary
+#: share of a time-out from which it is reported before it is reached: rates are shared and vary
 NEAR = 0.5
 
 
 @dataclass(frozen=True)
 class TimeOut:
-    """One time-out: `bytes` are moved in one step, without a sign of life in between, within `seconds`."""
+    """One time-out: one step moves `bytes` without progress reports and must finish within `seconds`."""
 
     application: str
     setting: str
@@ -36,7 +36,7 @@ class TimeOut:
 
 
 MIB = 1 << 20
-#: applications by name; patterns below recognise them in a command
+#: applications by name; patterns below match them in a command
 TIME_OUTS = (
     TimeOut("hadoop", "mapreduce.task.timeout", 600.0, 20_000_000_000,
             "a reducer's 10 GB spilled and merged (120 GB on 12 reducers, as published)",
@@ -85,7 +85,7 @@ _COMMANDS = {
 
 @dataclass(frozen=True)
 class TimeOutWarning:
-    """A time-out that a rate makes unreachable (`certain`) or brings near, with the rate that would do."""
+    """A time-out that a rate makes unreachable (`certain`) or likely, with the required rate."""
 
     timeout: TimeOut
     takes_s: float
@@ -103,7 +103,7 @@ class TimeOutWarning:
 
 
 def application_of(command: str) -> str | None:
-    """The application of the table that a command runs; None if it is none of them."""
+    """The application of the table that a command runs; None if there is none."""
     for name, pattern in _COMMANDS.items():
         if re.search(pattern, command, re.IGNORECASE):
             return name
@@ -113,11 +113,11 @@ def application_of(command: str) -> str | None:
 def warnings_of(
     rate_bps: float | None, application: str | None, *, step_bytes: int | None = None
 ) -> list[TimeOutWarning]:
-    """Time-outs of an application that `rate_bps` of a disk [B/s] makes unreachable, the surest first.
+    """Time-outs of an application that `rate_bps` of a disk [B/s] makes unreachable, most certain first.
 
-    `application` is a name of the table or a command; those of the kernel belong to every one. `step_bytes`
-    replaces the bytes of the steps, where the amount is known. No rate, no limit: no warnings. Raises
-    ValueError for a rate that is not above 0.
+    `application` is a name of the table or a command; those of the kernel apply to all. `step_bytes`
+    replaces the bytes of the steps, if the amount is known. No rate, no limit: no warnings. ValueError for
+    a rate that is not above 0.
     """
     if rate_bps is None or math.isinf(rate_bps):
         return []
@@ -146,12 +146,12 @@ def warnings_of(
 
 
 def applied(delivered_bps: float, limit_bps: float) -> bool:
-    """True if a limit may have been in force: r = 100 delivered / limit is at most 130 %."""
+    """True if a limit may have been in force: 100 delivered / limit is at most 130 %."""
     return 100.0 * delivered_bps <= NOT_APPLIED_PERCENT * limit_bps
 
 
 def time_out_warnings(runs: Iterable[ResolvedRun]) -> list[str]:
-    """One text for each time-out that a disk of a treatment will or may trip, the first treatment named."""
+    """One message for each time-out that a disk will or may trigger, with the first such treatment."""
     disks_by_warning: dict[str, tuple[list[str], str]] = {}
     for run in runs:
         commands = " ".join([run.command, run.prepare or "", *(s.command for s in run.services)])
@@ -176,8 +176,8 @@ def _some(disks: list[str]) -> str:
 
 
 def slowest_rates(run: ResolvedRun) -> dict[str, float]:
-    """The least rate that each disk of a run is held to at any time [B/s]: its limits, those of its schedule,
-    and what its profile takes per byte."""
+    """The lowest rate of each disk of a run at any time [B/s]: from its limits, its schedule, and the
+    per-byte time of its profile."""
     slowest: dict[str, float] = {}
     for disk in run.disks:
         rates = list(_profile_rates(disk.profile))

@@ -1,22 +1,22 @@
-"""Validity of a run, and what the host and the request path may have changed in its responses.
+"""Validity of a run, and bounds on the effect of the host and the request path on its responses.
 
-A run is *valid*, *degraded* or *invalid*. It is degraded if its only faults are delays whose cause was
-measured: late replies that the host explains, processors that other programs used, a request path that took
-longer than was known, or a program that saw longer times than the disk's log has. It is invalid where the
-program failed, records were lost, or a disk missed its specification without a measured cause.
+A run is *valid*, *degraded* or *invalid*. It is degraded if its only faults are delays with a measured cause:
+late replies that the host explains, processors that other programs used, a request path that took longer than
+assumed, or a program that measured longer times than the disk's log. It is invalid if the program failed,
+records were lost, or a disk missed its specification without a measured cause.
 
-Delays only lengthen a run. The recorded delays add up to `late_s`: the undisturbed run took at least
-`wall_s - late_s`, so the undisturbed response lies between the measured value and the value corrected by it
-(`docs/adr/0082-degraded-runs.md`). Only a request path that was shorter than assumed acts the other way
+Delays only lengthen a run. The recorded delays add up to `late_s`: the undisturbed run took at least `wall_s
+- late_s`, so the undisturbed response lies between the measured value and the value corrected by it
+(`docs/adr/0082-degraded-runs.md`). Only a request path that was shorter than assumed has the opposite effect
 (`early_s`).
 
 - replies: time in which a reply was overdue by the disk's log, and the disk server's wait for a processor;
-- path: requests times the upper end of the path's interval beyond what was taken off, over the mean number in
-  flight; where program and log disagree, at least the difference;
+- path: number of requests times the excess of the path's upper bound over the subtracted time, over the mean
+  number in flight; if program and log disagree, at least the difference;
 - processors: time in which a task of the run's group waited for one (PSI; else PSI of the host), and stolen
   time; at most the processor time of other programs;
-- shared cores: two thirds of the run's processor time that others may have run beside;
-- at most what the run took beyond the service times of its requests, over as many as were ever in flight.
+- shared cores: two thirds of the run's processor time that may have overlapped with other programs;
+- upper limit: run time beyond the service times of its requests, over the maximum number in flight.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ VALID, DEGRADED, INVALID = "valid", "degraded", "invalid"
 SHARED_CORE = 2 / 3
 #: pressure in windows that the disk server does not record, as a share of the time
 _UNRECORDED = 0.002
-#: ends of the parsers' keys that are no means: a few delayed requests decide them
+#: suffixes of parsers' keys that are not means: a few delayed requests determine them
 TAILS = (
     "p95_latency",
     "p99_latency",
@@ -54,10 +54,10 @@ TAILS = (
     "max_latency",
     "latency_max",
 )
-#: numbers taken of a series that are no means
+#: statistics of a series that are not means
 _TAKEN_OF_FEW = ("p95", "p99", "max", "min")
 
-#: tables in which a second source is compared with the disks' logs: its column
+#: tables that compare a second source with the disks' logs: its column
 _SOURCES = {"confirmation": "traced", "second_source": "fio"}
 #: comparisons in which a longer time is a delay of the path
 _TIMES = ("time", "synced")
@@ -65,11 +65,11 @@ _TIMES = ("time", "synced")
 
 @dataclass(frozen=True)
 class Delay:
-    """Bounds on what delayed a run [s]: it may have ended `late_s` too late, or `early_s` too early.
+    """Bounds on the delay of a run [s]: it may have ended `late_s` too late, or `early_s` too early.
 
-    `span_s`: from its first request to the last reply, `active_s`: with a request at a disk; both the run's
-    `wall_s` where no log says. `served_s`: what the requests need at least. Other programs used `others_cpus`
-    of the host's `cpus`, NaN where that was not recorded.
+    `span_s`: from its first request to the last reply, `active_s`: with a request at a disk; both are
+    `wall_s` without a log. `served_s`: minimum service time of the requests. Other programs used
+    `others_cpus` of the host's `cpus`, NaN if not recorded.
     """
 
     wall_s: float
@@ -83,15 +83,15 @@ class Delay:
 
     @property
     def share(self) -> float:
-        """Largest share of the run's time that was delay."""
+        """Upper bound of the delay as a share of the run's time."""
         return self.late_s / self.wall_s if self.wall_s > 0 else math.inf
 
     def of(self, value: float, unit: str, *, wall: bool = False) -> tuple[float, float] | None:
         """Bounds of the undisturbed response; None if there are none.
 
         Rates are corrected by the share of the span, times by that of the time with requests; durations
-        (longer than that time, or the `wall` time itself) by the delay. Other units may be off either way. No
-        correction takes more than what exceeds the service times of the requests.
+        (longer than that time, or the `wall` time itself) by the delay. Other units may deviate either
+        way. No correction exceeds the time beyond the service times of the requests.
         """
         parsed = parse_unit(unit) if unit else None
         dimension = parsed.dimension if parsed else "count"
@@ -118,9 +118,9 @@ class Delay:
 def graded(
     bundle: Bundle, responses: Iterable[Response], fidelity: pa.Table | None = None
 ) -> Bundle:
-    """The bundle with `validity` in its manifest; of a degraded run also `delay`, and `low` and `high` of
-    each response that has a bound; of a valid one without emulated disks what other programs used meanwhile.
-    `valid` says that the run is used: valid or degraded.
+    """The bundle with `validity` in its manifest; for a degraded run also `delay`, and `low` and `high` of
+    each response that has a bound; for a valid one without emulated disks the processors used by other
+    programs. `valid` means that the run is used: valid or degraded.
 
     `fidelity`: its certificates, if they are not those of the bundle.
     """
@@ -150,7 +150,7 @@ def graded(
 
 
 def _occupied(bundle: Bundle) -> dict[str, Any]:
-    """`delay` of a run that no disk's log can bound: the processors that others used, where recorded."""
+    """`delay` of a run without a disk's log to bound it: processors used by other programs, if recorded."""
     wall_s = float(bundle.manifest.get("times", {}).get("wall_s") or 0.0)
     own_s = float(bundle.manifest.get("cpu_ns") or 0.0) * 1e-9
     if wall_s <= 0:
@@ -165,7 +165,7 @@ def _with(bundle: Bundle, validity: str, **more: Any) -> Bundle:
 
 
 def _of_few(response: Response) -> bool:
-    """True if a few requests decide the response: a share of the run's time bounds no tail."""
+    """True if a few requests determine the response: a share of the run's time does not bound a tail."""
     source = response.source
     return (source.key or "").endswith(TAILS) or (
         source.kind == "series" and source.take in _TAKEN_OF_FEW
@@ -185,7 +185,7 @@ def _delays_alone(bundle: Bundle, fidelity: pa.Table) -> bool:
         if first["verdict"] != "host-saturated" or _lost(bundle, disk):
             return False
         if not any(disk in _disks_of(bundle, t) for t in ("device_requests", "throttle_counters")):
-            return False  # how late its replies were is not known
+            return False  # the lateness of its replies is unknown
         rest = rest.replace(f"{disk}: {first['reason'] or first['verdict']}", "", 1)
     for table, witness in _SOURCES.items():
         if table not in bundle.tables:
@@ -209,19 +209,19 @@ def _lost(bundle: Bundle, disk: str) -> bool:
 
 
 def _apart(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The comparisons of a second source that make a run invalid (`second_source.doubts`)."""
+    """The comparisons of a second source that invalidate a run (`second_source.doubts`)."""
     void = (*_TIMES, "bytes", "ops")
     return [r for r in rows if not r["agrees"] and r["n"] >= FEWEST and r["metric"] in void]
 
 
 def _is_delay(row: Mapping[str, Any]) -> bool:
-    """True if the program saw a longer time than the disk's log has."""
+    """True if the program measured a longer time than the disk's log."""
     ratio = row["ratio"]
     return row["metric"] in _TIMES and ratio is not None and 0 < ratio < 1
 
 
 def delay_of(bundle: Bundle) -> Delay | None:
-    """Bounds on the delay of a run from what was recorded of it; None where too little was."""
+    """Bounds on the delay of a run from its records; None if these are incomplete."""
     manifest = bundle.manifest
     wall_s = float(manifest.get("times", {}).get("wall_s") or 0.0)
     if wall_s <= 0:
@@ -270,7 +270,7 @@ def _by_disk(table: pa.Table) -> dict[str, pa.Table]:
 
 
 def _disks_of(bundle: Bundle, name: str) -> list[str]:
-    """The disks that a table of the bundle has rows of."""
+    """The disks with rows in a table of the bundle."""
     if name not in bundle.tables:
         return []
     return [str(disk) for disk in pc.unique(bundle.table(name, ["disk_id"])["disk_id"]).to_pylist()]
@@ -301,7 +301,7 @@ def _logs(bundle: Bundle, stats: Mapping[str, Mapping[str, float]]) -> dict[str,
 def _by_host(
     bundle: Bundle, stats: Mapping[str, Mapping[str, float]], metric: str
 ) -> dict[str, float]:
-    """A counter that the disks of a host share, by host."""
+    """A counter shared by the disks of a host, by host."""
     hosts: dict[str, str] = {}
     if stats and "host_id" in (table := bundle.table("disk_stats")).column_names:
         disks, names = (table[c].cast(pa.string()).to_pylist() for c in ("disk_id", "host_id"))
@@ -315,9 +315,9 @@ def _by_host(
 
 
 def _path(log: Log, counters: Mapping[str, float]) -> tuple[float, float]:
-    """Time by which the request path may have been longer and shorter than assumed, over all requests [s].
+    """Maximum excess and shortfall of the path relative to its assumed duration, over all requests [s].
 
-    Requests in flight together wait together: the sum over the requests counts by the mean number in flight.
+    Requests in flight together wait together: the sum is divided by the mean number in flight.
     """
     long_ns = short_ns = 0.0
     for direction, matches in (("read", log.op == 0), ("write", log.op != 0)):
@@ -336,13 +336,13 @@ def _path(log: Log, counters: Mapping[str, float]) -> tuple[float, float]:
 
 
 def _in_flight(log: Log) -> float:
-    """Mean number of requests at the disk while there was any."""
+    """Mean number of requests at the disk during its busy time."""
     active_s = busy_s(log.began, log.done)
     return max(float((log.done - log.began).sum()) * 1e-9 / active_s, 1.0) if active_s > 0 else 1.0
 
 
 def _unlogged_s(bundle: Bundle, logs: Mapping[str, Log]) -> float:
-    """Time that the program's requests took beyond the logs, by the source that has most [s]."""
+    """Time of the program's requests beyond the logs, from the source with the maximum [s]."""
     if not logs:
         return 0.0
     flying = min(_in_flight(log) for log in logs.values())
@@ -355,7 +355,7 @@ def _unlogged_s(bundle: Bundle, logs: Mapping[str, Log]) -> float:
 
 
 def _served_s(bundle: Bundle, logs: Mapping[str, Log]) -> float:
-    """Shortest time in which a disk could have served its requests, of the disk that needs longest [s]."""
+    """Minimum service time of a disk's requests, for the disk with the maximum [s]."""
     changed = "events" in bundle.tables
     shortest_s = [0.0]
     for disk, log in logs.items():
@@ -369,7 +369,7 @@ def _served_s(bundle: Bundle, logs: Mapping[str, Log]) -> float:
 
 
 def _servers(bundle: Bundle, disk: str) -> int | None:
-    """Number of requests that the emulated disk serves at once; None if the manifest does not have it."""
+    """Number of requests that the emulated disk serves concurrently; None if not in the manifest."""
     manifest = bundle.manifest
     of_nodes = manifest.get("place", {}).get("disks", {})
     about = of_nodes.get(disk) or manifest.get("disks", {}).get(disk, {})
@@ -380,8 +380,8 @@ def _servers(bundle: Bundle, disk: str) -> int | None:
 def _others(
     bundle: Bundle, stats: Mapping[str, Mapping[str, float]], own_s: float, wall_s: float
 ) -> tuple[float, float, float]:
-    """Processor time of other programs than the run and its disk servers, stolen time included [s]; how many
-    processors that is, and of how many. Infinite and NaN where it was not recorded."""
+    """Processor time of programs other than the run and its disk servers, including stolen time [s]; the
+    equivalent number of processors, and their total. Infinite and NaN if not recorded."""
     cpus = float(bundle.manifest.get("host", {}).get("cpus") or math.nan)
     busy_s, counted_s, server_s = (
         sum(_by_host(bundle, stats, name).values()) * 1e-9
@@ -398,8 +398,8 @@ def _others(
 
 
 def _processors_s(bundle: Bundle, others_s: float, cpus: float, wall_s: float) -> float | None:
-    """Longest time for which others may have kept the run from a processor [s]; None where neither its
-    waiting nor the time of others was recorded."""
+    """Maximum time for which other programs may have delayed the run at the processors [s]; None if
+    neither its waiting nor the time of others was recorded."""
     waits = bundle.table("host_waits") if "host_waits" in bundle.tables else None
     by_server = list(_by_disk(waits).values()) if waits is not None and waits.num_rows else []
 
@@ -424,7 +424,7 @@ def _processors_s(bundle: Bundle, others_s: float, cpus: float, wall_s: float) -
 
 
 def _monitored(bundle: Bundle, metric: str) -> float | None:
-    """Mean share of the host's processors by the monitor, 0 to 1; None where it was not read."""
+    """Mean share of the host's processors by the monitor, 0 to 1; None if not recorded."""
     if "utilisation" not in bundle.tables:
         return None
     table = bundle.table("utilisation")
