@@ -19,15 +19,15 @@ from penstock.archive.traces.verdicts import Verdict
 
 Numbers = npt.NDArray[np.int64]
 
-#: steps are told apart in eighths of a power of two
+#: resolution of steps: eighths of a power of two
 _PER_OCTAVE = 8
 
 
 @dataclass
 class Requests:
-    """Statistics of one trace for the distance, collected batch by batch.
+    """Statistics of one trace for the distance, added in batches.
 
-    A step is a request's start less the end of the one before it, of the same file, direction and thread.
+    A step is a request's start minus the end of the previous one of the same file, direction and thread.
     """
 
     sizes: Counter[int] = field(default_factory=Counter)
@@ -69,14 +69,14 @@ class Requests:
             self.steps[int(value)] += int(n)
 
     def add_verdicts(self, rows: Iterable[Verdict]) -> None:
-        """Takes the classes of verdicts on single threads."""
+        """Add the classes of verdicts on single threads."""
         for row in rows:
             self.classes[row.kind] += row.requests
 
 
 @dataclass(frozen=True)
 class Distance:
-    """The four parts and their mean, each from 0 (alike) to 1."""
+    """The four parts and their mean, each from 0 (equal) to 1."""
 
     sizes: float
     steps: float
@@ -93,7 +93,7 @@ class Distance:
 
 
 def distance(a: Requests, b: Requests) -> Distance:
-    """The distance of two traces; 1 in all parts where one of them has no request and the other has some."""
+    """The distance of two traces; 1 in all parts if only one of them has requests."""
     if (a.requests == 0) != (b.requests == 0):
         return Distance(1.0, 1.0, 1.0, 1.0)
     return Distance(
@@ -119,7 +119,7 @@ def kolmogorov_smirnov(a: Mapping[int, int], b: Mapping[int, int]) -> float:
 
 
 def total_variation(a: Mapping[str, int], b: Mapping[str, int]) -> float:
-    """Half the sum of the differences of shares; 0 for two empty ones, 1 for one."""
+    """Half the sum of the differences of shares; 0 for two empty distributions, 1 if one is empty."""
     na, nb = sum(a.values()), sum(b.values())
     if na == 0 or nb == 0:
         return float(na != nb)

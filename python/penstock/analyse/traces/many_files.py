@@ -1,8 +1,7 @@
-"""Sets of files that are used alike: what no single file of them shows, all of them together may.
+"""Sets of files with the same access pattern, whose cost only shows in the sum.
 
-A program that reads 20,000 small files once spends less than a thousandth of its time on each. Rows of
-verdicts are put together by direction, basis and class, and a set is described where no file of it has most
-of its time.
+A program that reads 20,000 small files once spends less than a thousandth of its time on each. Verdicts
+are grouped by direction, basis and class, and a set is described if no file dominates its time.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from typing import TypeVar
 
 from penstock.text import duration, size
 
-#: files with fewer bytes in the mean are small: opening them costs as much as reading them
+#: mean bytes per file below which files are small: opening them costs as much as reading them
 SMALL_FILE_BYTES = 1 << 20
-#: fewer files are described one by one
+#: minimum number of files of a set; fewer are described individually
 MANY = 10
-#: a set is described where its largest file has less than this part of its time
+#: a set is described if its largest file has less than this share of its time
 _MOST = 0.5
 
 T = TypeVar("T")
@@ -26,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass
 class FileSet:
-    """Files used alike: how many, their calls, the bytes and the time [ns] of these, and the paths."""
+    """Files with the same access pattern: their number, calls, bytes and time [ns], and the paths."""
 
     direction: str
     kind: str
@@ -39,7 +38,7 @@ class FileSet:
     def add(
         self, path: str | None, calls: int, nbytes: float, time_ns: int, files: int = 1
     ) -> None:
-        """Add the calls on a path, which may have been several files."""
+        """Add the calls on a path, which may have named several files."""
         self.files += files
         self.calls += calls
         self.nbytes += nbytes
@@ -49,7 +48,7 @@ class FileSet:
 
     @property
     def small(self) -> bool:
-        """True if the files are small by what was moved of each."""
+        """True if the files are small by bytes transferred per file."""
         return self.nbytes < SMALL_FILE_BYTES * self.files
 
     @property
@@ -62,7 +61,7 @@ class FileSet:
     def _below(self) -> str:
         if len(self.paths) < self.files / 2 or not all(path.startswith("/") for path in self.paths):
             return ""
-        # of a sorted list the first and the last have the least in common
+        # in a sorted list the first and the last have the least in common
         above = os.path.commonpath([min(self.paths), max(self.paths)])
         return "" if above in ("", "/") else f" below {above}"
 
@@ -78,9 +77,9 @@ class FileSet:
 def largest_set(
     rows: Iterable[T], key: Callable[[T], Hashable], time_ns: Callable[[T], int]
 ) -> list[T]:
-    """The rows of the set with most time, or the one row that has more, or most of the time of its set.
+    """The rows of the set with most time, or a single row that has more, or most of the time of its set.
 
-    MANY rows of one `key` are a set. Gives [] without rows.
+    MANY rows of one `key` are a set. Returns [] without rows.
     """
     sets: dict[Hashable, list[T]] = {}
     for row in rows:

@@ -1,16 +1,16 @@
 """The source that served the reads and writes of a run: the page cache, read-ahead, or a device.
 
-From the tables `cache_use`, `io_events`, `files` and `device_requests` alone (docs/formats.md), call by call:
+From the tables `cache_use`, `io_events`, `files` and `device_requests` only (docs/formats.md), call by call:
 
-- `device`: it waited for a request to a device; a direct call with such a request
-- `missed`: pages came in without a request to a block device, on a file system that has none (network,
-  FUSE): it waited for the server of that file system
-- `filled`: pages came in without a request though the file system lies on a block device: holes of a
-  sparse file, or requests that were not reported
-- `ahead`: all pages were there, some because an earlier read had them read ahead; it did not wait
-- `cached`: all pages were in memory; of a write, the page cache took it
-- `untold`: all others: calls that failed or moved nothing, writes that return only when the device has the
-  bytes (O_SYNC), direct calls without a request, and calls that are not in `cache_use`
+- `device`: waited for a request to a device; a direct call with such a request
+- `missed`: pages were added without a request to a block device, on a file system without one (network,
+  FUSE): waited for the server of that file system
+- `filled`: pages were added without a request although the file system is on a block device: holes of a
+  sparse file, or requests that were not recorded
+- `ahead`: all pages were cached, some by the read-ahead of an earlier read; did not wait
+- `cached`: all pages were in memory; a write was accepted by the page cache
+- `untold`: all others: calls that failed or transferred nothing, writes that return after the device has
+  the bytes (O_SYNC), direct calls without a request, and calls that are not in `cache_use`
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ import numpy as np
 
 _native: Any = importlib.import_module("penstock._native")
 
-#: operations that have written data reach the device
+#: operations that flush written data to the device
 FLUSHES = tuple(str(name) for _, name, way in _native.trace_operations() if way == "sync")
 
-#: what a call was served by
+#: sources of calls
 SOURCES = ("cached", "ahead", "device", "missed", "filled", "untold")
-#: share of a file's calls that `cache_use` must have for a statement on all of them
+#: minimum share of a file's calls in `cache_use` for a statement on all of them
 _ENOUGH = 0.9
-#: part of the records below the calls that may be lost without a miss passing for a hit in a statement
+#: maximum share of lost records below the calls for a statement that calls were hits
 _MAY_BE_LOST = 0.01
-#: without it a page that comes into the page cache is not seen
+#: without this event, pages added to the page cache are not recorded
 _ADDED = "mm_filemap_add_to_page_cache"
 
-#: a call that waits for no device takes less than this, and 1 ns for each byte that it copies (1 GB/s)
+#: maximum time of a call without a device, plus 1 ns for each copied byte (1 GB/s)
 _QUICK_NS = 20_000
 
-_DIRECT, _SYNC = 1, 4  # of `flags`
+_DIRECT, _SYNC = 1, 4  # bits of `flags`
 _PAGES = ("hit", "ahead", "missed")
 NEEDED = {
     "cache_use": (
@@ -82,10 +82,10 @@ FROM sourced WHERE file_id IS NOT NULL GROUP BY file_id, direction, basis
 
 @dataclass(frozen=True)
 class Served:
-    """Calls and their time [ns] by what served them, of one file, direction and basis (calls or faults).
+    """Calls and their time [ns] by source, for one file, direction and basis (calls or faults).
 
-    `pages` are those in memory, read ahead and missed; `device_ns` is the part of the calls' time in which a
-    request was queued or served.
+    `pages` are those in memory, read ahead and missed; `device_ns` is the part of the calls' time in which
+    a request was queued or served.
     """
 
     file_id: int
@@ -107,12 +107,12 @@ class Served:
 
     @property
     def sufficient(self) -> bool:
-        """True if the tables have enough of its calls for a statement on all of them."""
+        """True if the tables have enough of the calls for a statement on all of them."""
         return self.total - self.calls["untold"] >= _ENOUGH * max(self.total, 1)
 
     @property
     def waiting(self) -> int:
-        """Calls that waited for a device, or for who serves the file system."""
+        """Number of calls that waited for a device, or for the server of the file system."""
         return self.calls["device"] + self.calls["missed"]
 
     @property
@@ -121,12 +121,12 @@ class Served:
 
     @property
     def share(self) -> dict[str, float]:
-        """Part of the calls by what served them."""
+        """Share of calls by source."""
         return {name: count / max(self.total, 1) for name, count in self.calls.items()}
 
 
 def summed(rows: Sequence[Served]) -> Served | None:
-    """The calls of several rows as those of one; None without rows."""
+    """The sum of several rows; None without rows."""
     if not rows:
         return None
     first = rows[0]
@@ -146,7 +146,7 @@ def summed(rows: Sequence[Served]) -> Served | None:
 
 
 def quick_ns(mean_bytes: float) -> float:
-    """Mean latency [ns] below which calls of this size are taken to have waited for no device."""
+    """Mean latency [ns] below which calls of this size are assumed not to have waited for a device."""
     return _QUICK_NS + mean_bytes
 
 
@@ -167,7 +167,7 @@ class AllServed(Mapping[tuple[int, str, str], Served]):
     def _by_source(
         columns: Mapping[str, Any], what: str, layers: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Sums by what the calls may be said to be served by, after what was lost below."""
+        """Sums by the sources that may be stated, given the losses below the calls."""
         sums = {name: np.zeros(len(columns["file_id"]), np.int64) for name in SOURCES}
         for name in SOURCES:
             sums[_trusted(name, layers)] += columns[f"{what}_{name}"]
@@ -197,8 +197,8 @@ def all_served(
 ) -> Mapping[tuple[int, str, str], Served]:
     """Calls by source for each file, direction and basis (or for the file `only`).
 
-    `arrays` answers SQL over the tables by columns, `columns` are the names of those there, `layers` the
-    statistics of the observer below the calls. Empty if the run has no `cache_use`.
+    `arrays` runs SQL on the tables and returns columns, `columns` are the columns of the existing tables,
+    `layers` the statistics of the observer below the calls. Empty if the run has no `cache_use`.
     """
     if not all(set(names) <= columns.get(table, set()) for table, names in NEEDED.items()):
         return {}
@@ -231,13 +231,13 @@ def served_by(
 
 
 def _no_blocks(columns: dict[str, set[str]]) -> str:
-    """SQL: whether a file's system has no block device, as far as the tables tell."""
+    """SQL condition: a file's file system has no block device, according to the tables."""
     if not {"dev_major", "dev_minor"} <= columns.get("files", set()):
         return "false"
     virtual = "coalesce(f.dev_major, 1) = 0"
     if "file_id" not in columns.get("device_requests", set()):
         return virtual
-    # btrfs has such a number, too, and block devices below
+    # btrfs has such a number as well, and block devices below
     return (
         f"({virtual} AND (f.dev_major, f.dev_minor) NOT IN (SELECT (g.dev_major, g.dev_minor) FROM files g "
         "JOIN device_requests r ON r.file_id = g.file_id WHERE g.dev_major IS NOT NULL "

@@ -1,8 +1,8 @@
-"""Two traced runs side by side: which file's reads or writes differ, by how much, and which of it matters.
+"""Comparison of two traced runs: files with different reads or writes, and the relevance of the differences.
 
-The runs may be of different length. Files are matched by path; then by device, inode and generation; then by
-a name that only one file on each side has; what is left over by its place in the order of bytes, where it is
-at least a twentieth of them on both sides.
+The runs may have different lengths. Files are matched by path; then by device, inode and generation; then
+by a name that is unique on both sides; the remainder by rank in bytes, if they have at least a twentieth
+of the bytes on both sides.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from penstock.text import duration
 
 Side = dict[str, Any]
 
-#: latencies sampled of each file and direction
+#: number of latencies sampled per file and direction
 _SAMPLE = 4000
 _RESAMPLES = 600
-#: values in each at most: the studentized mean of more is as good as normal
+#: maximum number of values in each resample: the studentized mean of more is close to normal
 _DRAWN = 1000
 _TAILS = (0.025, 0.975)
-#: part of the bytes that an unmatched file must have to be matched by its role
+#: minimum share of the bytes of an unmatched file for a match by role
 _ROLE_SHARE = 0.05
-#: part of the larger run's time of reads and writes that a difference must make to matter
+#: minimum relevant difference, relative to the larger run's time of reads and writes
 _MATTERS = 0.05
-#: files and directions compared with intervals, those with most time
+#: number of files and directions compared with intervals, in descending order of time
 _DEEP = 24
-#: quantiles, the requests that each needs, and the independent ones that its interval needs
+#: quantiles, minimum requests for each, and minimum independent requests for its interval
 _QUANTILES = {"p50": (0.5, 10, 10), "p99": (0.99, 100, 400)}
-#: the same for the mean
+#: minimum independent requests for the interval of the mean
 _LEAST = 20
 
 _SUMS = """
@@ -48,7 +48,7 @@ SELECT file_id, direction, count(*) requests, sum(done_bytes)::BIGINT bytes,
        sum(latency_ns)::BIGINT time_ns
 FROM io_events WHERE direction IN ('read', 'write', 'sync') GROUP BY ALL
 """
-#: flushes where no events were kept
+#: flushes without recorded events
 _FLUSHES = f"""
 SELECT file_id, sum(calls)::BIGINT requests, sum(time_ns)::BIGINT time_ns
 FROM operations WHERE op IN ({", ".join(f"'{name}'" for name in FLUSHES)}) GROUP BY ALL
@@ -80,7 +80,7 @@ class Ratio:
 
 @dataclass
 class Difference:
-    """One file and direction: each side's numbers (None where it does not occur), and their ratios."""
+    """One file and direction: each side's numbers (None if absent), and their ratios."""
 
     path: str
     direction: str
@@ -92,7 +92,7 @@ class Difference:
 
     @property
     def change_ns(self) -> int:
-        """Time of B less that of A."""
+        """Time of B minus that of A."""
         return int((self.b or {}).get("time_ns", 0)) - int((self.a or {}).get("time_ns", 0))
 
     def document(self) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class Difference:
 
 @dataclass
 class Comparison:
-    """All differences, those with the largest change of time first, and one closing sentence."""
+    """All differences, in descending order of change of time, and a concluding sentence."""
 
     a: str
     b: str
@@ -128,7 +128,7 @@ class Comparison:
 class Run:
     """One side: sums per file and direction, classes, and samples of latencies.
 
-    Files of one path are one, however often it was made again: the number of the first stands for them all.
+    Files of one path are treated as one, even if it was recreated: the number of the first identifies all.
     """
 
     def __init__(self, path: Path):
@@ -143,12 +143,12 @@ class Run:
         self.first_of = first_of_path({number: row["path"] for number, row in self.files.items()})
         best = of_best_basis(self.tables.overall_verdicts)
         verdicts = sorted(best, key=lambda row: row.requests)
-        #: of the files of a path the verdict on the one with most requests
+        #: for files of one path, the verdict on the one with most requests
         self.classes = {(self._first(row.file_id), row.direction): row for row in verdicts}
         self.sums = self._sums(verdicts)
 
     def _of_its_disk(self, path: str | None) -> str | None:
-        """The path of a study's run below the run's own directory: equal in each of its runs."""
+        """The path relative to the run's own directory in a study: equal in each of its runs."""
         manifest = self.tables.manifest
         if path is None or not manifest.get("treatment_id"):
             return path
@@ -171,7 +171,7 @@ class Run:
                 }
                 for row in verdicts
             ]
-            if self.tables.has("operations"):  # flushes by the sums that every mode keeps
+            if self.tables.has("operations"):  # flushes from the sums that every mode records
                 flushes = self._query("operations", _FLUSHES)
                 rows += [{**row, "direction": "sync", "bytes": 0} for row in flushes]
         sums: dict[tuple[int, str], Side] = {}
@@ -191,7 +191,7 @@ class Run:
             raise BadInput(f"{place}: cannot be read: {error}") from error
 
     def path_of(self, file_id: int) -> str:
-        """Its path (of a study's run without the run's own directory), or `file N`."""
+        """Path (for a study's run relative to the run's own directory), or `file N`."""
         return self.files.get(file_id, {}).get("path") or f"file {file_id}"
 
     def side(self, file_id: int, direction: str) -> Side | None:
@@ -206,7 +206,7 @@ class Run:
         return numbers
 
     def latencies(self, file_id: int, direction: str) -> npt.NDArray[np.float64]:
-        """At most 4000 latencies [ns], drawn evenly, in order of time; none without events."""
+        """At most 4000 latencies [ns], sampled evenly, in order of time; empty without events."""
         if not self.events:
             return np.empty(0)
         query = _LATENCIES.format(n=_SAMPLE)
@@ -224,7 +224,7 @@ class Run:
 
 
 def compare_runs(a: Run, b: Run, distance: Distance | None = None) -> Comparison:
-    """The comparison of two traced runs; `distance` (see `likeness`) is passed through."""
+    """The comparison of two traced runs; `distance` (see `likeness`) is copied to the result."""
     compared: list[tuple[Difference, int | None, int | None]] = []
     for one, other, by in match_files(a, b):
         path = a.path_of(one) if one is not None else b.path_of(other or 0)
@@ -264,7 +264,7 @@ def compare_runs(a: Run, b: Run, distance: Distance | None = None) -> Comparison
 
 
 def match_files(a: Run, b: Run) -> list[tuple[int | None, int | None, str]]:
-    """Pairs of file numbers and by what they were matched; None on the side that lacks the file."""
+    """Pairs of file numbers with their matching criterion; None on the side that lacks the file."""
     rest_a = {number for number, _ in a.sums}
     rest_b = {number for number, _ in b.sums}
     pairs: list[tuple[int | None, int | None, str]] = []
@@ -312,7 +312,7 @@ def _by_name(row: dict[str, Any]) -> Any:
 
 
 def _main_files(run: Run, numbers: set[int]) -> list[int]:
-    """Files of `numbers` that have at least a twentieth of the run's bytes, most first."""
+    """Files of `numbers` with at least a twentieth of the run's bytes, in descending order."""
     per: Counter[int] = Counter()
     for (number, _), sums in run.sums.items():
         per[number] += sums["bytes"]
@@ -326,9 +326,9 @@ def ratios_of(
 ) -> dict[str, Ratio]:
     """Ratios of mean, median and 99th percentile of two series in order of time, with 95 % intervals.
 
-    Neighbours in time are alike: a series counts as so many independent values as its autocorrelation leaves.
-    The mean's interval is by the studentized bootstrap of its logarithm (Davison and Hinkley 1997, section
-    5.2), the quantiles' by order statistics of each side, put together as in Zou and Donner (2008).
+    Neighbours in time are correlated: the effective sample size comes from the autocorrelation. The mean's
+    interval is by the studentized bootstrap of its logarithm (Davison and Hinkley 1997, section 5.2), the
+    quantiles' by order statistics of each side, combined as in Zou and Donner (2008).
     """
     if len(a) == 0 or len(b) == 0:
         return {}
@@ -345,14 +345,14 @@ def ratios_of(
 
 
 def _spread_in_time(values: npt.NDArray[np.float64]) -> float:
-    """Over how many values one goes on being felt: the integrated autocorrelation of the ranks, at least 1.
+    """Integrated autocorrelation time of the ranks, at least 1.
 
     Summed over pairs of lags until one is not positive (Geyer, Statistical Science 7, 1992).
     """
     n = len(values)
     if n < _LEAST or values.min() == values.max():
         return 1.0
-    # equal values share their rank, so that their order says nothing
+    # equal values share their rank, so that their order has no effect
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
     centred = np.zeros(1 << (2 * n - 1).bit_length())
@@ -379,13 +379,13 @@ def _of_means(
         drawn = min(m, _DRAWN)
         draws = x[random.integers(0, len(x), (_RESAMPLES, drawn))]
         means = np.maximum(draws.mean(axis=1), np.finfo(float).tiny)
-        # as of m values: both sides keep their parts of the spread
+        # rescaled to m values: both sides keep their shares of the variance
         drawn_logs.append((np.log(means) - logs[-1]) * np.sqrt(drawn / m))
         drawn_squares.append(draws.var(axis=1) / m / means**2)
     middle, error = logs[1] - logs[0], np.sqrt(squares[0] + squares[1])
     errors = np.sqrt(drawn_squares[0] + drawn_squares[1])
     if error == 0 or not np.all(errors > 0):
-        # hardly a value differs from the others: what is resampled has no spread of its own
+        # nearly all values are equal: resamples have no variance
         ends = middle + np.quantile(drawn_logs[1] - drawn_logs[0], _TAILS)
         return Ratio(*(float(np.exp(x)) for x in (middle, *ends)))
     low, high = np.quantile((drawn_logs[1] - drawn_logs[0]) / errors, _TAILS)
@@ -428,7 +428,7 @@ def _closing(comparison: Comparison, totals: list[int]) -> str:
     if not main:
         return text + "; no file differs by more than chance and a twentieth of that time."
     change = totals[1] - totals[0]
-    # what explains the change is what went the same way
+    # the change is explained by differences in the same direction
     alike = [row for row in main if row.change_ns * change > 0]
     top = (alike or main)[0]
     part = "most of it" if alike and 2 * abs(top.change_ns) >= abs(change) else "the largest part"

@@ -1,12 +1,12 @@
 """Findings on one traced run: the cost of its I/O, its causes, and possible remedies, each with a stable
 code.
 
-Every rule names its guard: the case in which the same numbers are harmless and nothing is reported. Rules
-read the published tables of a bundle (docs/formats.md) through DuckDB, so memory stays bounded for traces of
-any length. A rule whose tables are missing reports nothing.
+Every rule documents its guard: the case in which the same numbers are harmless and nothing is reported. Rules
+read the published tables of a bundle (docs/formats.md) through DuckDB, so memory is bounded for traces of any
+length. A rule whose tables are missing reports nothing.
 
-`cache_use` (module `served`) records which calls waited for a device and which the page cache served. Without
-it this is inferred from the mean latency, and the statement says so.
+`cache_use` (module `served`) records which calls waited for a device and which the page cache served.
+Without it this is inferred from the mean latency, and the statement reports that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.analyse.traces.traced_run import TracedRun, Waits
 from penstock.archive.traces.verdicts import Verdict
 from penstock.text import FAULTS, duration, of_run, percent, size
 
-#: code → what it states
+#: code → description
 CODES = {
     "trace-lost": "events that the tracer saw and could not keep, or could not see",
     "trace-not-io-bound": "the calls on files take too little of the run to matter",
@@ -39,31 +39,31 @@ CODES = {
     "trace-overhead": "what tracing itself added is not small",
 }
 
-#: below this share of the wall time nothing here is worth a change
+#: share of the wall time below which nothing is reported
 LITTLE = 0.05
-#: calls that a statement about a file needs
+#: minimum number of calls for a statement about a file
 ENOUGH = 100
 SMALL_BYTES = 4096
 BLOCK_BYTES = 4096
 REREAD_RATIO = 2.0
 _MOST_BLOCKS = 1 << 22
-#: with fewer writes than this between two flushes
+#: maximum number of writes between two flushes of a flush storm
 WRITES_PER_FLUSH = 4.0
 FLUSH_TIME = 0.2
 ALONE = 1.2
-#: share of the device's requests that begin where the one before ended, or in its last page: an append
+#: minimum share of device requests at the end of the previous one, or in its last page, for an append
 APPENDED, PAGE_BYTES = 0.9, 4096
 FRAGMENTED = 0.5
 FRAGMENTED_BYTES = 16 << 20
 OVERHEAD = 0.05
-#: files whose numbers the evidence of a finding on many files holds
+#: maximum number of files listed in the evidence of a finding
 MOST_NAMED = 100
 
-#: of the time of all calls on files that those of the page cache must take for a statement on them
+#: minimum share of cached calls in the time of all calls on files for a statement
 _MOSTLY = 0.5
-#: from this mean size on, copying costs more than the call does
+#: mean size from which copying costs more than the call
 _LARGE_BYTES = 64 << 10
-#: lost events above this share of all: nothing is said of what is small
+#: share of lost events above which small costs are not reported
 _FEW_LOST = 0.01
 
 _ORDERLY = {"consecutive", "sequential", "interleaved", "reverse", "strided"}
@@ -74,7 +74,7 @@ _BY_TIME = " That they wait for a device is inferred from that time"
 
 
 def _inferred(run: TracedRun) -> str:
-    """The basis of a statement for which the page cache was not observed."""
+    """Basis of a statement without records of the page cache."""
     mode = run.receipt.get("mode")
     if mode == "trace":
         return f"{_BY_TIME}: what the page cache served was not recorded, or not enough of it."
@@ -82,7 +82,7 @@ def _inferred(run: TracedRun) -> str:
 
 
 def _of_calls(run: TracedRun) -> bool:
-    """True if the program's calls were recorded, rather than requests to a device."""
+    """True if the program's calls were recorded, and not only requests to a device."""
     return (run.manifest.get("source") or {}).get("basis") != "device"
 
 
@@ -96,7 +96,7 @@ def _timed(run: TracedRun) -> bool:
 
 
 def bound(run: TracedRun) -> Iterator[Finding]:
-    """Guard of `trace-not-io-bound`: the time of the calls is known, and that of all others, too."""
+    """Guard of `trace-not-io-bound`: the time of the calls and of all other operations is recorded."""
     total = sum(row.time_ns for row in run.judged) + run.others_ns
     if not _of_calls(run) or not (run.judged or total):
         return
@@ -115,7 +115,7 @@ def bound(run: TracedRun) -> Iterator[Finding]:
 
 @dataclass
 class _Sum:
-    """Calls, their time and bytes, added up."""
+    """Sums of calls, their time and bytes."""
 
     calls: int = 0
     time_ns: int = 0
@@ -130,7 +130,7 @@ class _Sum:
 
 
 def _cached(run: TracedRun, total: int) -> Iterator[Finding]:
-    """Guard: few calls, and runs whose time on files goes to something else: devices, flushes, opening."""
+    """Guard: few calls, and runs whose time on files is spent on devices, flushes or opens."""
     certain, both = _Sum(), _Sum()
     for row in run.judged:
         served = run.served(row)
@@ -169,7 +169,7 @@ def _cached(run: TracedRun, total: int) -> Iterator[Finding]:
 
 
 def _ordered_below(run: TracedRun, row: Verdict) -> bool:
-    """True of page faults whose requests reach the device in order: the kernel reads around a fault."""
+    """True for page faults whose requests reach the device in order: the kernel reads around a fault."""
     below = run.device.get((row.file_id, row.direction))
     return row.basis == FAULTS and below is not None and below.kind in _ORDERLY
 
@@ -181,8 +181,8 @@ _IN_FILE_ORDER = (
 
 
 def random_reads(run: TracedRun) -> Iterator[Finding]:
-    """Guard: cached reads, holes, files of little time and small samples are left alone; so are faults whose
-    requests the device gets in order. Files of which none takes much are told together."""
+    """Guard: cached reads, holes, files of little time and small samples; faults whose requests reach the
+    device in order. Files of little time each are reported together."""
     others: list[tuple[Verdict, Waits]] = []
     for row in run.judged:
         if row.direction != "read" or row.kind not in _SCATTERED or _ordered_below(run, row):
@@ -230,7 +230,7 @@ def random_reads(run: TracedRun) -> Iterator[Finding]:
 
 
 def _file_ids(rows: list[Verdict]) -> list[int]:
-    """The files of these verdicts, each once, in order: one file has a verdict per direction and basis."""
+    """Distinct files of these verdicts, in order: one file has a verdict per direction and basis."""
     return list(dict.fromkeys(row.file_id for row in rows))
 
 
@@ -292,7 +292,7 @@ _BUFFER = "Buffer them: 64 KiB or more per call."
 
 
 def small(run: TracedRun) -> Iterator[Finding]:
-    """Guard: scattered small requests (there is nothing to join) and files of little time, together too."""
+    """Guard: scattered small requests (they cannot be merged) and files of little time, also in total."""
     others = []
     for row in run.judged:
         if (
@@ -353,13 +353,13 @@ def unaligned(run: TracedRun) -> Iterator[Finding]:
         )
 
 
-#: what the program read of one file; what a disk read for it, by the file's number or by its log's path
+#: program reads of one file; disk reads for it, by the file's number or by its log's path
 _READS = """FROM io_events
     WHERE file_id = ? AND direction = 'read' AND done_bytes > 0 AND offset_bytes >= 0
         AND op NOT LIKE 'fault_around%'"""
 _REQUESTS = """FROM (SELECT *, size_bytes AS done_bytes FROM device_requests)
     WHERE op = 'read' AND size_bytes > 0 AND offset_bytes >= 0 AND ({of_file})"""
-#: bytes read, and size of the union of what was read, in whole blocks; one row per block in memory
+#: bytes read, and size of the union of the ranges read, in complete blocks; one row per block in memory
 _TOUCHED = """WITH of_block AS (SELECT offset_bytes // {block} AS first, sum(done_bytes) AS bytes,
         max((offset_bytes + done_bytes - 1) // {block}) AS last {rows} GROUP BY first),
     beyond AS (SELECT *, coalesce(max(last) OVER (ORDER BY first
@@ -369,7 +369,7 @@ _TOUCHED = """WITH of_block AS (SELECT offset_bytes // {block} AS first, sum(don
 
 
 def _touched(run: TracedRun, rows: str, values: Sequence[int | str]) -> tuple[float, float]:
-    """Bytes read and bytes of them that are different; in larger blocks where these would be too many."""
+    """Bytes read and distinct bytes; in larger blocks if these would be too many."""
     query = f"SELECT approx_count_distinct(offset_bytes // {BLOCK_BYTES}) AS n {rows}"
     block = BLOCK_BYTES * (1 + int(run.query(query, values)[0]["n"] or 0) // _MOST_BLOCKS)
     row = run.query(_TOUCHED.format(rows=rows, block=block), values)[0]
@@ -377,7 +377,7 @@ def _touched(run: TracedRun, rows: str, values: Sequence[int | str]) -> tuple[fl
 
 
 def _device_reads(run: TracedRun, file_id: int) -> tuple[str, list[int | str]] | None:
-    """SQL for what devices read of a file, and its parameters; None where no requests name files."""
+    """SQL for device reads of a file, and its parameters; None if no requests name files."""
     if not run.has("device_requests", "op", "size_bytes", "offset_bytes"):
         return None
     of_file: dict[str, int | str] = {}
@@ -391,7 +391,7 @@ def _device_reads(run: TracedRun, file_id: int) -> tuple[str, list[int | str]] |
 
 
 def rereads(run: TracedRun) -> Iterator[Finding]:
-    """Guard: what the page cache serves again, and what costs little, is left alone."""
+    """Guard: repeated reads from the page cache, and reads of low cost."""
     if not _of_calls(run) or not run.has("io_events", "offset_bytes", "done_bytes"):
         return
     read = [
@@ -439,7 +439,7 @@ def _fewer_flushes(path: str) -> str:
 
 
 def flushes(run: TracedRun) -> Iterator[Finding]:
-    """Guard: flushes that cost little; of a storm, many writes per flush and few flushes."""
+    """Guard: flushes of low cost; for a storm, many writes per flush and few flushes."""
     writes: dict[int, int] = {}
     rows = run.judged if _of_calls(run) else list(run.device.values())
     for judged in rows:  # a file may have verdicts on calls and on faults
@@ -480,7 +480,7 @@ def flushes(run: TracedRun) -> Iterator[Finding]:
 
 
 def alone(run: TracedRun) -> Iterator[Finding]:
-    """Guard: orderly access (the kernel reads ahead for it) and runs that seldom wait."""
+    """Guard: sequential access (the kernel reads ahead for it) and runs that seldom wait."""
     waiting = [
         (row, waits)
         for row in run.judged
@@ -518,7 +518,7 @@ def alone(run: TracedRun) -> Iterator[Finding]:
 
 
 def _seldom_waits(run: TracedRun, row: Verdict) -> bool:
-    """True if the tables show that devices took little of the run for a file that was read."""
+    """True if the tables show little device time for a file that was read."""
     served = run.served(row)
     if served is None or row.direction != "read":
         return False
@@ -526,7 +526,7 @@ def _seldom_waits(run: TracedRun, row: Verdict) -> bool:
 
 
 def _quick_at_device(run: TracedRun, row: Verdict) -> bool:
-    """True where all requests of a file at the device together take little of the run."""
+    """True if all requests of a file at the device together take little of the run."""
     if not run.has("device_requests", "file_id", "op", "t_ns", "done_ns"):
         return False
     (summed,) = run.query(
@@ -537,8 +537,8 @@ def _quick_at_device(run: TracedRun, row: Verdict) -> bool:
 
 
 def _appends(run: TracedRun, row: Verdict) -> bool:
-    """True if a file grows at the device: requests begin where the one before ended, or with its last page,
-    which is written again when more of it is filled."""
+    """True if a file grows at the device: requests begin at the end of the previous one, or in its last
+    page, which is rewritten as it fills."""
     if not run.has("device_requests", "file_id", "offset_bytes", "size_bytes"):
         return False
     (counts,) = run.query(
@@ -552,8 +552,8 @@ def _appends(run: TracedRun, row: Verdict) -> bool:
 
 
 def disorder(run: TracedRun) -> Iterator[Finding]:
-    """Guard: few or quick device requests, scattered programs, calls that hardly wait, and
-    appends that write a page again and again until it is full."""
+    """Guard: few or quick device requests, scattered programs, calls that hardly wait, and appends that
+    rewrite a page until it is full."""
     scattered = {(r.file_id, r.direction) for r in run.judged if r.kind in _SCATTERED}
     for row in run.judged:
         below = run.device.get((row.file_id, row.direction))
@@ -586,7 +586,7 @@ def disorder(run: TracedRun) -> Iterator[Finding]:
 
 
 def fragmented(run: TracedRun) -> Iterator[Finding]:
-    """Guard: small files, files not read in order anyway, and files that the page cache serves."""
+    """Guard: small files, files with random access, and files that the page cache serves."""
     if not run.has("extents", "contiguous_share", "count"):
         return
     share = {row["file_id"]: row for row in run.query("SELECT * FROM extents")}
@@ -613,7 +613,7 @@ def fragmented(run: TracedRun) -> Iterator[Finding]:
 
 
 def overhead(run: TracedRun) -> Iterator[Finding]:
-    """Overhead by the command's own paired runs if they decide it, else by the receipt's figures."""
+    """Overhead from the command's own paired runs if significant, else from the observer's own statistics."""
     share, paired = run.receipt.get("added_share"), run.receipt.get("paired") or {}
     evidence = {"added_share": share, "mode": run.receipt.get("mode")}
     added = "about " + percent(share) if isinstance(share, int | float) else ""

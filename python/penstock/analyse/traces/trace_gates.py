@@ -12,7 +12,7 @@ from penstock.analyse.traces.trace_compare import Run
 from penstock.analyse.treatments.compared import Gate
 from penstock.errors import BadInput, printable
 
-#: what a gate may be of: directions, and what is added up over them
+#: quantities of a gate: directions, and the summed quantity
 _SUMS: dict[str, tuple[tuple[str, ...], str]] = {
     "requests": (("read", "write", "sync"), "requests"),
     "reads": (("read",), "requests"),
@@ -31,7 +31,7 @@ QUANTITIES = tuple(_SUMS)
 
 @dataclass(frozen=True)
 class TraceGate:
-    """A gate and the sums in both traces [requests, bytes, ns]. From 0 every increase is infinite."""
+    """A gate and the sums in both traces [requests, bytes, ns]. Any increase from 0 is infinite."""
 
     gate: str
     a: int
@@ -58,7 +58,7 @@ def is_of_traces(gate: Gate) -> bool:
 
 
 def judge_traces(a: Run, b: Run, gates: Sequence[Gate]) -> list[TraceGate]:
-    """Judges `is_of_traces` gates, each over the files that its pattern after `@` matches (path or name).
+    """Results of `is_of_traces` gates, each over the files that match its pattern after `@` (path or name).
 
     BadInput for a pattern that matches no file of either trace.
     """

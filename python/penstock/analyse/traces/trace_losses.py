@@ -9,7 +9,7 @@ from penstock.analyse.findings.finding import Finding
 from penstock.analyse.traces.traced_run import TracedRun
 from penstock.text import listed, percent
 
-#: why an operation was lost, by its name in the receipt's `per_probe` (`unspooled`: in the receipt itself)
+#: reason for a loss, by its name in the receipt's `per_probe` (`unspooled`: in the receipt itself)
 _WHY = {
     "ring_full": "there was no room in the kernel",
     "unspooled": "they could not be written to the spool",
@@ -20,7 +20,7 @@ _WHY = {
 
 
 def losses(receipt: Mapping[str, Any]) -> dict[str, int]:
-    """Operations lost by reason (`_WHY`), most first."""
+    """Operations lost by reason (`_WHY`), in descending order."""
     lost = dict.fromkeys(_WHY, 0)
     lost["unspooled"] = int(receipt.get("lost_unspooled") or 0)
     for counts in (receipt.get("per_probe") or {}).values():
@@ -55,7 +55,7 @@ def _remedy(receipt: Mapping[str, Any], reasons: Mapping[str, int]) -> str:
 
 
 def lost(run: TracedRun) -> Iterator[Finding]:
-    """Guard: nothing was lost."""
+    """Guard: no losses."""
     lost, seen = run.receipt.get("lost", 0), run.receipt.get("seen", 0)
     if lost:
         reasons = losses(run.receipt)

@@ -17,7 +17,7 @@ _FLUSHES = f"""SELECT file_id, sum(calls) AS flushes, sum(time_ns) AS ns FROM op
     WHERE op IN ({", ".join(f"'{name}'" for name in FLUSHES)}) GROUP BY file_id"""
 _FLUSH_EVENTS = """SELECT file_id, count(*) AS flushes, sum(latency_ns) AS ns FROM io_events
     WHERE direction = 'sync' GROUP BY file_id"""
-#: flushes of a path that are told apart at most
+#: maximum number of individual flushes of a path
 MOST_FLUSHES = 1000
 _FLUSH_MOMENTS = f"""SELECT t_ns FROM (SELECT t_ns, row_number() OVER (ORDER BY t_ns) - 1 AS number,
         count(*) OVER () AS flushes FROM io_events
@@ -27,7 +27,7 @@ _FLUSH_MOMENTS = f"""SELECT t_ns FROM (SELECT t_ns, row_number() OVER (ORDER BY 
 
 @dataclass(frozen=True)
 class Waits:
-    """Calls of one row that waited for a device and their time; `inferred`: from their mean latency alone."""
+    """Calls of one row that waited for a device and their time; `inferred`: from their mean latency."""
 
     calls: int
     time_ns: int
@@ -40,7 +40,7 @@ class Waits:
 
 
 class TracedRun(TraceTables):
-    """A traced run, and what follows from its tables. Raises BadInput where the directory is not a bundle."""
+    """A traced run and its findings. BadInput if the directory is not a bundle."""
 
     @cached_property
     def findings(self) -> list[Finding]:
@@ -51,8 +51,8 @@ class TracedRun(TraceTables):
 
     @cached_property
     def flushes(self) -> list[dict[str, Any]]:
-        """Flushes per path (file_id, flushes, ns), most time first: from the sums that every mode keeps, else
-        from the events."""
+        """Flushes per path (file_id, flushes, ns), in descending order of time: from the sums that every
+        mode records, else from the events."""
         if self.has("operations", "op", "calls", "time_ns"):
             rows = self.query(_FLUSHES)
         elif self.has("io_events", "direction", "latency_ns"):
@@ -79,25 +79,25 @@ class TracedRun(TraceTables):
 
     @cached_property
     def judged(self) -> list[Verdict]:
-        """One row per file and direction at the level of calls (or faults), most time first."""
+        """One row per file and direction at the level of calls (or faults), in descending order of time."""
         rows = [row for row in self._timed if row.basis != "device"]
         return sorted(rows, key=lambda row: -row.time_ns)
 
     @property
     def _timed(self) -> list[Verdict]:
-        """The verdicts, where they say how long the calls took."""
+        """The verdicts with recorded times of calls."""
         timed = self.has("patterns", "time_ns") or self.has("patterns", "evidence")
         return self.overall_verdicts if timed else []
 
     @cached_property
     def device(self) -> dict[tuple[int, str], Verdict]:
-        """The same at device order, where there is one."""
+        """The verdicts at device order, if recorded."""
         rows = [row for row in self._timed if row.basis == "device"]
         return {(row.file_id, row.direction): row for row in rows}
 
     def verdicts_on(self, file_id: int) -> list[Verdict]:
         """The verdicts on one path: reads before writes, calls before faults before the device."""
-        # of the files of a path the verdict on that with most requests, which comes first
+        # for files of one path, the verdict on the one with most requests, which comes first
         most: dict[tuple[str, str], Verdict] = {}
         for row in self._of_first.get(self.first_of.get(file_id, file_id), []):
             most.setdefault((row.basis, row.direction), row)
@@ -106,16 +106,16 @@ class TracedRun(TraceTables):
 
     @cached_property
     def _of_first(self) -> dict[int, list[Verdict]]:
-        """The verdicts by the first file of their path, those with most requests first."""
+        """The verdicts by the first file of their path, in descending order of requests."""
         by_file: dict[int, list[Verdict]] = {}
         for row in self.overall_verdicts:
             by_file.setdefault(self.first_of.get(row.file_id, row.file_id), []).append(row)
         return by_file
 
     def class_phases(self, file_id: int) -> list[tuple[str, list[dict[str, Any]]]]:
-        """Per direction the stretches of one class that a mixed file has: first and end request, class.
+        """For each direction, the stretches of one class of a mixed file: first and end request, class.
 
-        None of a path that was several files: their requests are counted together.
+        Empty for a path of several files: their requests are counted together.
         """
         if len(self.files_of_path(file_id)) > 1:
             return []
@@ -130,7 +130,7 @@ class TracedRun(TraceTables):
         return {}
 
     def flush_moments(self, file_id: int) -> list[int]:
-        """When the path was flushed [ns], in order; of more than can be told apart evenly chosen ones."""
+        """Flush times of the path [ns], in order; an even selection if there are too many."""
         if file_id not in self._flush_moments:
             files = self.files_of_path(file_id)
             rows = self.query(_FLUSH_MOMENTS, [files]) if self.has("io_events") else []
@@ -139,7 +139,7 @@ class TracedRun(TraceTables):
 
     @cached_property
     def all_served(self) -> Mapping[tuple[int, str, str], Served]:
-        """Calls by source for each file, direction and basis; empty if that was not recorded."""
+        """Calls by source for each file, direction and basis; empty if not recorded."""
         return all_served(self.arrays, self.columns, self.receipt.get("layers"))
 
     def served_on(
@@ -156,7 +156,7 @@ class TracedRun(TraceTables):
         return [self.all_served[key] for key in keys if key in self.all_served]
 
     def served(self, row: Verdict) -> Served | None:
-        """Calls of a verdict by source; None if the tables do not have them, or too few of them."""
+        """Calls of a verdict by source; None if the tables have too few of them."""
         calls = self.all_served.get((row.file_id, row.direction, row.basis))
         return calls if calls is not None and calls.sufficient else None
 
