@@ -1,1 +1,1 @@
-"""Analysis of what was measured: effects, fidelity, agreement, findings. Pure functions of tables."""
+"""Analysis of measurements: effects, fidelity, agreement, findings. Pure functions of tables."""

@@ -18,10 +18,10 @@ from penstock.errors import BadInput
 from penstock.study.disk_speeds import DiskSpeeds, disk_speeds
 from penstock.text import at_speed
 
-#: prefix of the reason of a run that a person excluded from the analysis
+#: prefix of the reason of a run that the user excluded from the analysis
 EXCLUDED = "left out: "
 _NUMBER = re.compile(r"[+-]?[\d.,]+(e[+-]?\d+)?", re.IGNORECASE)
-#: levels that mean nothing without their factor
+#: levels that are ambiguous without their factor
 _SAYS_LITTLE = frozenset(
     "on off yes no true false none all full normal extra default auto low medium high small large big any "
     "always never sync async enabled disabled old new a b before after with without".split()
@@ -31,7 +31,7 @@ _SAYS_LITTLE = frozenset(
 @dataclass(frozen=True)
 class FactorLevels:
     """A factor as planned: its level names in order (low first), its unit, and the time scales of levels
-    that stand for slowed disks. `ambiguous`: another factor has a level that reads the same."""
+    with slowed disks. `ambiguous`: another factor has a level with the same text."""
 
     name: str
     levels: list[str]
@@ -40,18 +40,18 @@ class FactorLevels:
     ambiguous: bool = False
 
     def label(self, level: str) -> str:
-        """A level below its factor's name: as it is called, with its speed: `sata-ssd at ¼ speed`."""
+        """A level in a table of its factor, with its speed: `sata-ssd at ¼ speed`."""
         return at_speed(level, self.scales.get(level, 1.0))
 
     def phrase(self, level: str) -> str:
         """A level in a sentence: `sata-ssd at ¼ speed`, `8 jobs`, `4KiB block size`, `n = 600`; with the
-        factor's name as the study has it, `log_disk ssd`, where the level alone may be another factor's."""
+        factor's name from the study, `log_disk ssd`, if the level alone is ambiguous."""
         if self.ambiguous:
             return f"{self.name} {self.label(level)}"
         return at_speed(self._phrase(level), self.scales.get(level, 1.0))
 
     def shown(self, level: str) -> str:
-        """A level as the study calls it, with the factor's name where it alone may be another factor's."""
+        """A level as named in the study, with the factor's name if the level alone is ambiguous."""
         return f"{self.name} {level}" if self.ambiguous else level
 
     def _phrase(self, level: str) -> str:
@@ -80,9 +80,9 @@ class ResponseUnit:
 
 @dataclass
 class Outcome:
-    """The tables of one study's OUT directory; a table that is not there is `None`.
+    """The tables of one study's OUT directory; a missing table is `None`.
 
-    Raises `BadInput` from `read` where the directory holds neither a runs table nor a plan.
+    `read` raises BadInput if the directory has neither a runs table nor a plan.
     """
 
     path: Path
@@ -93,12 +93,12 @@ class Outcome:
     fidelity: pd.DataFrame | None
     predictions: pd.DataFrame | None
     _manifests: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: what was worked out from these tables once; a copy with other tables starts anew
+    #: cache of results from these tables; a copy with other tables starts empty
     memory: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def read(cls, out_dir: Path | str) -> Outcome:
-        """Reads OUT; nothing but the summary tables is loaded until it is asked for."""
+        """Read OUT; tables other than the summary are loaded on demand."""
         path = Path(out_dir)
         if not path.is_dir():
             raise BadInput(
@@ -125,7 +125,7 @@ class Outcome:
 
     @property
     def question(self) -> str:
-        """The study's question in its own words, or an empty string."""
+        """The study's question, or an empty string."""
         return " ".join(str(self.study.get("question") or "").split())
 
     @cached_property
@@ -135,7 +135,7 @@ class Outcome:
 
     @property
     def study_id(self) -> str:
-        """The study's identity, as the runs carry it."""
+        """The study's identity in its runs."""
         if self.runs is not None and "study_id" in self.runs and len(self.runs):
             return str(self.runs["study_id"].iloc[0])
         return str(self.plan.get("study_id") or self.name)
@@ -164,17 +164,17 @@ class Outcome:
 
     @cached_property
     def speeds(self) -> DiskSpeeds:
-        """At which speed the disks ran, as the runs' manifests say."""
+        """Speed of the disks according to the runs' manifests."""
         manifests = [self.manifest(run_id) for run_id in self.run_ids]
         rows = [(m.get("levels") or {}, m.get("disks") or {}) for m in manifests]
         return disk_speeds(self.study, [r for r in rows if all(isinstance(x, dict) for x in r)])
 
     def factor(self, name: str) -> FactorLevels:
-        """The factor of that name. Raises `KeyError` where there is none."""
+        """The factor of that name. KeyError if there is none."""
         return next((f for f in self.factors if f.name == name), None) or _missing(name)
 
     def is_effect(self, terms: pd.Series) -> pd.Series:
-        """Flags of terms that are a factor or an interaction of factors (not `residual`, not a block)."""
+        """Mask of terms that are a factor or an interaction of factors (not `residual`, not a block)."""
         names = {f.name for f in self.factors}
         flags = [set(str(term).split(":")) <= names for term in terms.tolist()]
         return pd.Series(flags, index=terms.index, dtype=bool)
@@ -188,7 +188,7 @@ class Outcome:
 
     @cached_property
     def responses(self) -> list[ResponseUnit]:
-        """The declared responses that the runs table has, first is the study's main one."""
+        """The declared responses in the runs table; the first is the study's main one."""
         columns = set(self.runs.columns) if self.runs is not None else set()
         declared = self.study.get("responses") or {}
         responses = []
@@ -211,12 +211,12 @@ class Outcome:
 
     @cached_property
     def windows_again(self) -> pd.DataFrame | None:
-        """`fidelity_windows` of the runs that the analysis judged again, or `None`."""
+        """`fidelity_windows` of the runs with certificates re-evaluated by the analysis, or `None`."""
         return _parquet(self.path / "fidelity_windows.parquet")
 
     @cached_property
     def run_ids(self) -> list[str]:
-        """Runs that left a bundle, in the order they were made."""
+        """Runs with a bundle, in execution order."""
         folder = self.path / "runs"
         if not folder.is_dir():
             return []
@@ -239,7 +239,7 @@ class Outcome:
     ) -> pd.DataFrame | None:
         """A table of the run's bundle (only the columns that exist), or `None`.
 
-        Seconds of a certificate that was judged again are those of today's rules.
+        Windows of a re-evaluated certificate follow the current rules.
         """
         if table == "fidelity_windows" and self.windows_again is not None:
             of_run = self.windows_again[self.windows_again["run_id"].astype(str) == run_id]
@@ -249,7 +249,7 @@ class Outcome:
 
     @cached_property
     def measured(self) -> pd.DataFrame:
-        """Runs that enter the analysis: finished and valid; empty where there is no runs table."""
+        """Runs that enter the analysis: finished and valid; empty without a runs table."""
         if self.runs is None:
             return pd.DataFrame()
         if "valid" not in self.runs:
@@ -271,7 +271,7 @@ class Outcome:
         return {}
 
     def phrase(self, levels: dict[str, str], separator: str = ", ") -> str:
-        """Levels in words, in the factors' order: `hdd-7200, random, 4KiB block, 8 jobs`."""
+        """Levels as text, in the factors' order: `hdd-7200, random, 4KiB block, 8 jobs`."""
         return separator.join(
             f.phrase(str(levels[f.name])) for f in self.factors if f.name in levels
         )
