@@ -1,1 +1,1 @@
-"""report."""
+"""Reports of studies and of traced runs."""

@@ -1,4 +1,5 @@
-"""All figures of a report: in the page wide and narrow, and in `figures/`; idle processors share the work."""
+"""All figures of a report, for the page (wide and narrow) and for `figures/`, drawn on all idle
+processors."""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ from penstock.analyse.outcome import Outcome
 from penstock.report import figures, render, style
 
 Key = tuple[str, str | None]
-#: drawn for the main response only: its question, and what the other figures of a response also show
+#: drawn for the main response only: they concern its question, or repeat other figures of a response
 MAIN_ONLY = ("costs", "pareto", "fraction", "half-normal", "main-effects", "cube")
-#: drawn from more marks in a panel than this: of fewer, the page's table says more
+#: figures with at most this many marks in a panel are omitted: the page's table is clearer
 FEW = 3
-#: processor time that a process spends before it starts others, which spend some seconds on imports [s]
+#: processor time before other processes are started, which spend seconds on imports [s]
 ALONE_S = 8.0
 TABLED = ("costs", "pareto", "effects", "responses", "predictions", "fidelity")
 
@@ -39,12 +40,12 @@ class Plate:
 
     @property
     def drawn(self) -> bool:
-        """True if there is a picture."""
+        """True if the figure was drawn."""
         return bool(self.wide)
 
 
 def plates(outcome: Outcome, folder: Path | None) -> dict[Key, Plate]:
-    """Draws every figure of the report; SVG and PDF go to `folder` unless it is `None`."""
+    """Draw every figure of the report; SVG and PDF go to `folder` unless it is `None`."""
     keys: list[Key] = [(kind, None) for kind in (*figures.BY_RUN, *figures.BY_STUDY)]
     for i, r in enumerate(outcome.responses):
         keys += [(kind, r.name) for kind in figures.BY_RESPONSE if i == 0 or kind not in MAIN_ONLY]
@@ -59,14 +60,14 @@ def plates(outcome: Outcome, folder: Path | None) -> dict[Key, Plate]:
     rest = keys[len(drawn) :]
     workers = min(3, _idle_processors())
     if workers and len(rest) > 1:
-        # no worker can be started in a small container or an embedded interpreter
+        # small containers and embedded interpreters cannot start workers
         with contextlib.suppress(BrokenProcessPool, OSError):
             drawn |= _drawn_by_workers(outcome, rest, folder, workers)
     return {key: drawn[key] if key in drawn else plate(outcome, key, folder) for key in keys}
 
 
 def _idle_processors() -> int:
-    """Processors without a running thread at this moment."""
+    """Number of processors without a running thread."""
     running, _, _ = Path("/proc/loadavg").read_text().split()[3].partition("/")
     return max(0, (os.cpu_count() or 1) - int(running))
 
@@ -74,14 +75,14 @@ def _idle_processors() -> int:
 def _drawn_by_workers(
     outcome: Outcome, keys: list[Key], folder: Path | None, workers: int
 ) -> dict[Key, Plate]:
-    """Figures drawn by other processes from the first on, and by this one from the last on."""
+    """Figures drawn by other processes from the first on, and by this process from the last on."""
     where = None if folder is None else str(folder)
-    # a fork server: no thread of this process is forked
+    # a fork server: threads of this process are not forked
     with ProcessPoolExecutor(workers, mp_context=get_context("forkserver")) as pool:
         jobs = {key: pool.submit(_job, (str(outcome.path), key, where)) for key in keys}
         drawn = {}
         for key in reversed(keys):
-            if jobs[key].cancel():  # no worker has started it
+            if jobs[key].cancel():  # not yet started by a worker
                 drawn[key] = plate(outcome, key, folder)
         return drawn | {key: job.result() for key, job in jobs.items() if key not in drawn}
 
@@ -97,7 +98,7 @@ def _job(job: tuple[str, Key, str | None]) -> Plate:
 
 
 def plate(outcome: Outcome, key: Key, folder: Path | None) -> Plate:
-    """Draws one figure in all its forms."""
+    """Draw one figure in all its formats."""
     kind, response = key
     name = kind if response is None else f"{kind}-{_safe(response)}"
     title = f"{kind} of {response}" if response else kind
@@ -116,7 +117,7 @@ def plate(outcome: Outcome, key: Key, folder: Path | None) -> Plate:
     except style.NotDrawn as missing:
         return Plate(name, reason=str(missing))
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        # hours of runs must not lose their report to one odd table
+        # an unexpected table must not cost hours of runs their report
         return Plate(name, reason=f"could not be drawn from these tables ({error!r})")
 
 

@@ -1,4 +1,4 @@
-"""Figures that are drawn for a width: in a page twice (wide and narrow), and as files."""
+"""Figures drawn for a given width: twice for a page (wide and narrow), and as files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from penstock.report import render, style
 
-#: of a width in inches; raises `style.NotDrawn`
+#: draws for a width in inches; raises `style.NotDrawn`
 Drawing = Callable[[float], Figure]
 
 
@@ -37,7 +37,7 @@ def in_page(drawing: Drawing, name: str, title: str) -> Drawn:
 
 
 def write(drawings: Mapping[str, Drawing], folder: Path) -> list[Path]:
-    """Every figure that can be drawn as SVG and PDF in `folder`, made if absent; returns the files."""
+    """Write every figure that can be drawn as SVG and PDF to `folder`, created if absent; return files."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, drawing in drawings.items():

@@ -1,6 +1,6 @@
-"""The terms of a page: each links to an entry that the page contains.
+"""The terms of a page: each links to an entry on the page.
 
-`templates/glossary.md` is the only text of it; `docs/glossary.md` is a copy (`make manual`).
+`templates/glossary.md` is the only source; `docs/glossary.md` is a copy (`make manual`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib import resources
 
 @dataclass(frozen=True)
 class Word:
-    """A word, the other forms in which it stands in a text, and what it means."""
+    """A term, its inflected forms, and its definition."""
 
     name: str
     forms: tuple[str, ...]
@@ -27,7 +27,7 @@ class Word:
 
 
 _ENTRY = re.compile(r"^- \*\*(?P<name>[^*]+)\*\*(?: \((?P<forms>[^)]+)\))?: (?P<meaning>.+)$", re.M)
-#: what is passed over whole (links, what others wrote, drawings, what a script writes), a tag, a text
+#: skipped elements with their contents (links, quoted text, drawings, script output), a tag, a text
 _PART = re.compile(
     r"<(?P<skip>head|script|style|svg|nav|header|footer|table|dl|pre|code|bdi|a|summary|button|label|h1)\b.*?</(?P=skip)>"
     r"|<p class=\"(?:shown|hint)\".*?</p>|<[^>]*>|[^<]+",
@@ -56,7 +56,7 @@ def _forms() -> tuple[re.Pattern[str], dict[str, Word]]:
 
 
 def explained(page: str) -> str:
-    """The page with the first use of each word in a section linked, and the entries of these at its end."""
+    """The page with the first use of each term in a section linked, and their entries at its end."""
     pattern, by_form = _forms()
     used: set[str] = set()
     here: set[str] = set()

@@ -22,11 +22,11 @@ from penstock.version import version
 
 
 def write_report(results: Outcome | Path | str, computed: list[Finding] | None = None) -> Path:
-    """Writes `OUT/report.html` and `OUT/figures/*.svg|pdf`; returns the page.
+    """Write `OUT/report.html` and `OUT/figures/*.svg|pdf`; return the page.
 
     `computed`: the findings of these results; if None they are computed and written to
-    `OUT/findings.parquet`. A table that is missing is said to be missing in its section. Raises `BadInput`
-    where the directory is not one of results.
+    `OUT/findings.parquet`. A section with a missing table reports it. BadInput if the directory does not
+    contain results.
     """
     outcome = results if isinstance(results, Outcome) else Outcome.read(results)
     computed = write_findings(outcome) if computed is None else computed
@@ -86,7 +86,7 @@ def write_report(results: Outcome | Path | str, computed: list[Finding] | None =
 
 
 def trace_pages(outcome: Outcome) -> list[str]:
-    """Runs whose traces are shown, with a page of its own in the bundle of each."""
+    """Runs with displayed traces; each has its own page in its bundle."""
     from penstock.analyse.traces.traced_run import TracedRun
     from penstock.report.trace.page import write_trace_report
 
@@ -95,6 +95,6 @@ def trace_pages(outcome: Outcome) -> list[str]:
         try:
             write_trace_report(TracedRun(outcome.path / "runs" / run_id))
         except (PenstockError, OSError):
-            continue  # an odd bundle must not cost the study its report
+            continue  # an unexpected bundle must not cost the study its report
         written.append(run_id)
     return written

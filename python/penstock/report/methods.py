@@ -1,4 +1,4 @@
-"""Methods section: how effects were judged, in the study's own numbers, for use in a paper."""
+"""Methods section: tests of effects, with the study's own numbers, for use in a paper."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CAPTIONS = {
     "spread depends on the value, a slope or wave that the host changed. Ringed runs lie far from the "
     "others; they are analysed all the same.",
 }
-#: terms that were not tested, named at most
+#: maximum number of untested terms named
 _MOST_UNTESTED = 5
 _ORDERS = {
     "interleaved": "in complete passes, each in a fresh random order, with the pass as block of the model",
@@ -108,7 +108,7 @@ def _response(outcome: Outcome, name: str) -> str:
 
 
 def _untested(terms: pd.DataFrame) -> str:
-    """The terms that have columns and no error to be judged by."""
+    """The terms that have columns but no error term."""
     bare = terms[terms["p_value"].isna() & terms["df"].gt(0)]
     if bare.empty:
         return ""
@@ -121,7 +121,7 @@ def _untested(terms: pd.DataFrame) -> str:
 
 
 def _pairs(outcome: Outcome, response: ResponseUnit) -> str:
-    """By what treatments were told apart; that they were not where no effect shows."""
+    """The method of comparison of treatments, or a note that no effect is significant."""
     ranked = ranking(outcome, response)
     if ranked.df < 1:
         return ", which single runs do not allow to judge"
@@ -130,8 +130,8 @@ def _pairs(outcome: Outcome, response: ResponseUnit) -> str:
 
 
 def detected(outcome: Outcome, table: pd.DataFrame, scale: str) -> str:
-    """Effects that these runs would have found with 80 % probability, by their standard errors: smallest and
-    largest of the terms, tested individually and as one of all tests.
+    """Effects that these runs would have detected with 80 % probability, from their standard errors:
+    smallest and largest of the terms, tested individually and as one of all tests.
     """
     terms = table[outcome.is_effect(table["term"]) & table["standard_error"].notna()]
     terms = terms[(terms["df_error"] > 0) & terms["method"].isin(["student", REML])]

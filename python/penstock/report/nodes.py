@@ -1,4 +1,4 @@
-"""The report's section about the nodes of a study: what they are, what changes, what was delivered."""
+"""The report's section on the nodes of a study: declaration, changes, delivered service."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Table = dict[str, Any]
 
 
 def nodes(outcome: Outcome) -> dict[str, Table | None] | None:
-    """Tables `nodes`, `networks`, `schedule`, `services`, `disks`, `stragglers`, `hosts`; each None
-    if it is empty; None of a study of one plain node, or where no study was kept."""
+    """Tables `nodes`, `networks`, `schedule`, `services`, `disks`, `stragglers`, `hosts`; each None if it
+    is empty; None for a study of one plain node, or without a stored study."""
     document = outcome.study
     if not document or (describe.is_plain(document) and not describe.hosts(document)):
         return None
@@ -31,7 +31,7 @@ def nodes(outcome: Outcome) -> dict[str, Table | None] | None:
 
 
 def _disks(outcome: Outcome) -> list[dict[str, str]]:
-    """One row for each disk: in how many runs it was true, and why not in the others."""
+    """One row for each disk: number of runs with a valid certificate, and reasons for the others."""
     table = outcome.fidelity
     if table is None or table.empty or "disk_id" not in table:
         return []
@@ -51,7 +51,7 @@ def _disks(outcome: Outcome) -> list[dict[str, str]]:
 
 
 def _stragglers(outcome: Outcome) -> list[dict[str, str]]:
-    """One row for each run: what was busiest, and whether that makes a straggler."""
+    """One row for each run: its busiest resource, and whether that makes a straggler."""
     rows = []
     for run in straggler_runs(outcome):
         top, second = run.loads[:2]

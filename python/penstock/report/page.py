@@ -18,7 +18,7 @@ def text_of(name: str, package: str = "penstock.report") -> str:
 
 
 def template(name: str, package: str = "penstock.report") -> Template:
-    """A template that escapes its values and refuses names without one."""
+    """A template that escapes its values and rejects undefined names."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -27,5 +27,5 @@ def template(name: str, package: str = "penstock.report") -> Template:
 
 
 def coded(text: str) -> Markup:
-    """A sentence with what stands between backticks as code."""
+    """A sentence with text between backticks as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))

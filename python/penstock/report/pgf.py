@@ -1,7 +1,7 @@
-"""Figures as PGF for `\\input` in LaTeX, without LaTeX here: text is measured in the style's font instead.
+"""Figures as PGF for `\\input` in LaTeX, without a LaTeX process: text is measured in the style's font.
 
-matplotlib's backend asks a running LaTeX how wide texts are. Layout is settled before, so that nothing
-depends on it but the place of rotated text; equal input gives equal bytes with LaTeX and without.
+matplotlib's backend asks a running LaTeX for the width of texts. Here the layout is computed before, so
+that only the position of rotated text depends on it; equal input gives equal bytes with LaTeX and without.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _SPECIAL = {
 }
 
 
-#: these have no types
+#: classes without type annotations
 _RendererAgg: Any = backend_agg.RendererAgg
 _Mixed: Any = backend_mixed.MixedModeRenderer
 _RendererPgf: Any = backend_pgf.RendererPgf
 
 
 class _Renderer(_RendererPgf):  # type: ignore[misc]
-    """Writes PGF; images go into `images` by their file names."""
+    """PGF renderer that stores images in `images` by file name."""
 
     def __init__(self, figure: Figure, fh: io.StringIO, name: str) -> None:
         super().__init__(figure, fh)
@@ -97,7 +97,7 @@ class _Renderer(_RendererPgf):  # type: ignore[misc]
 
 
 def picture(fig: Figure, name: str, dpi: float) -> dict[str, bytes]:
-    """`name.pgf` and the images that it includes, by file name."""
+    """`name.pgf` and its included images, by file name."""
     FigureCanvasBase(fig)
     before = fig.dpi
     fig.dpi = dpi

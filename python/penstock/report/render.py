@@ -1,4 +1,4 @@
-"""Figures as bytes: SVG, PDF and PNG for publication, and SVG that lives in the page."""
+"""Figures as bytes: SVG, PDF and PNG for publication, and inline SVG for the page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _METADATA: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None, "ModDate": None, "Creator": "penstock", "Producer": "penstock"},
     "png": {"Software": "penstock"},
 }
-#: tables of a font that a PDF reads, which places glyphs by number (ISO 32000-1, 9.9)
+#: tables of a font that a PDF reader needs, which places glyphs by number (ISO 32000-1, 9.9)
 _READ_BY_PDF = {"cvt ", "fpgm", "glyf", "head", "hhea", "hmtx", "loca", "maxp", "prep"}
 _CANVAS: dict[str, Any] = {"svg": FigureCanvasSVG, "pdf": FigureCanvasPdf, "png": FigureCanvasAgg}
 
@@ -32,7 +32,7 @@ _CANVAS: dict[str, Any] = {"svg": FigureCanvasSVG, "pdf": FigureCanvasPdf, "png"
 def published(fig: Figure, extension: str, dpi: int = 150) -> bytes:
     """The figure as `svg`, `pdf` or `png`: text embedded, no date, equal input gives equal bytes.
 
-    `dpi` is of a PNG, and of what the others hold as a raster.
+    `dpi`: resolution of PNG, and of raster layers in the others.
     """
     if extension not in _METADATA:
         raise BadInput(f"found .{extension}; expected .svg, .pdf or .png")
@@ -44,7 +44,7 @@ _load_font = subset.load_font
 
 
 def _load_for_pdf(*args: Any, **options: Any) -> Any:
-    """Load a font without the tables that a PDF does not read: they take longer to subset than the glyphs."""
+    """Load a font without the tables that a PDF does not need: they take longer to subset than the glyphs."""
     font = _load_font(*args, **options)
     for table in set(font.keys()) - _READ_BY_PDF - {"GlyphOrder"}:
         del font[table]
@@ -54,7 +54,7 @@ def _load_for_pdf(*args: Any, **options: Any) -> Any:
 
 @contextlib.contextmanager
 def _small_fonts() -> Iterator[None]:
-    """Let matplotlib embed only what a PDF reads of a font."""
+    """Let matplotlib embed only the tables of a font that a PDF needs."""
     subset.load_font = _load_for_pdf
     try:
         yield
@@ -65,7 +65,7 @@ def _small_fonts() -> Iterator[None]:
 def _printed(
     fig: Figure, extension: str, dpi: int, background: Any, metadata: dict[str, Any]
 ) -> bytes:
-    """The figure in a format, drawn once; `print_figure` draws it twice after a layout engine was set."""
+    """The figure in a format, drawn once; `print_figure` draws twice after a layout engine was set."""
     sink = io.BytesIO()
     before = {"dpi": fig.get_dpi(), "facecolor": fig.get_facecolor()}
     fig.set(dpi=dpi, facecolor=background)
@@ -77,7 +77,7 @@ def _printed(
 
 
 def write(fig: Figure, folder: Path, name: str) -> list[Path]:
-    """The figure as SVG and PDF in `folder`; returns the files."""
+    """Write the figure as SVG and PDF to `folder`; return the files."""
     paths = []
     for extension in ("svg", "pdf"):
         path = folder / f"{name}.{extension}"
@@ -96,15 +96,15 @@ _ID = re.compile(r'(\bid="|xlink:href="#|url\(#)([^")]+)')
 def inline(fig: Figure, name: str, title: str, dpi: int = 72) -> str:
     """The figure as an SVG element for the page: themed by CSS variables, selectable text, hover texts.
 
-    `name` keeps its identifiers apart from other figures'; `title` is read by screen readers; `dpi` is of
-    what is a raster in it.
+    `name` makes its identifiers unique among figures; `title` is for screen readers; `dpi` is the
+    resolution of raster layers.
     """
     with style.look(svg_fonttype="none"):
         text = _printed(fig, "svg", dpi, "none", {"Date": None}).decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
-    # where things lie, not what is written: labels and hover texts keep their digits
+    # coordinates only: labels and hover texts keep their digits
     text = _TAG.sub(lambda tag: _NUMBER.sub(_shorter, tag.group(0)), text)
     view = re.search(r'viewBox="([^"]+)"', text)
     box = view.group(1) if view else "0 0 100 100"
@@ -124,18 +124,18 @@ def inline(fig: Figure, name: str, title: str, dpi: int = 72) -> str:
 
 
 def _shorter(number: re.Match[str]) -> str:
-    """A coordinate to a hundredth of a pixel."""
+    """A coordinate rounded to a hundredth of a pixel."""
     return f"{float(number.group(0)):.2f}".rstrip("0").rstrip(".")
 
 
 def _point(match: re.Match[str]) -> str:
-    """A dot of a cloud of points as its shortest path; longer lines as they are."""
+    """A dot of a cloud of points as its shortest path; longer lines unchanged."""
     x, y, end = match.groups()
     return f"M{x} {y}h.1" if abs(float(end) - float(x)) < 0.3 else match.group(0)
 
 
 def _with_tips(text: str, tips: dict[str, list[str]]) -> str:
-    """Puts each hover text on the mark it belongs to: the n-th `use`, or the one path."""
+    """Attach each hover text to its mark: the n-th `use`, or the only path."""
     for gid, texts in tips.items():
         start = text.find(f'<g id="{gid}">')
         if start < 0:
@@ -155,7 +155,7 @@ def _with_tips(text: str, tips: dict[str, list[str]]) -> str:
 
 
 def _group(text: str, start: int) -> str:
-    """The text of the group that starts there, its nested groups included."""
+    """The text of the group that starts at `start`, including nested groups."""
     depth = 0
     for match in re.finditer(r"<g[ >]|</g>", text[start:]):
         depth += 1 if match.group(0) != "</g>" else -1

@@ -43,7 +43,7 @@ Table = dict[str, Any]
 
 
 def _table(columns: list[str], rows: list[dict[str, Any]], **more: Any) -> Table:
-    """Columns named with a leading `#` hold numbers."""
+    """A table; columns named with a leading `#` are numeric."""
     return {
         "columns": [{"name": c.lstrip("#"), "number": c.startswith("#")} for c in columns],
         "rows": rows,
@@ -71,7 +71,7 @@ def _interval(row: Mapping[Any, Any], of: str, unit: str) -> str:
 
 
 def _fitting(runs: pd.DataFrame, response: ResponseUnit) -> tuple[float, str]:
-    """The factor and the unit in which all runs' values are read easily."""
+    """The factor and the unit in which all runs' values are easy to read."""
     if response.name not in runs:
         return 1.0, response.unit
     return fitting(pd.to_numeric(runs[response.name], errors="coerce"), response.unit)
@@ -147,7 +147,7 @@ def cost_of_main(outcome: Outcome) -> FactorCost | None:
 
 
 def costs_caption(outcome: Outcome, cost: FactorCost | None) -> str:
-    """Caption of the figure of costs, and of the table in its place."""
+    """Caption of the figure of costs, or of the table that replaces it."""
     if cost is None:
         return ""
     shown = outcome.factor(cost.factor).shown
@@ -159,7 +159,7 @@ def costs_caption(outcome: Outcome, cost: FactorCost | None) -> str:
 
 
 def costs_table(outcome: Outcome, cost: FactorCost | None) -> Table | None:
-    """The figure of costs as a table: for the few combinations that make no picture."""
+    """The costs as a table, for too few combinations for a figure."""
     if cost is None or len(cost.cells) < 2:
         return None
     rows = [
@@ -170,9 +170,9 @@ def costs_table(outcome: Outcome, cost: FactorCost | None) -> Table | None:
     return _table(["with", f"#cost of {level}", "#95 % interval"], rows)
 
 
-#: treatments shown before the rest is folded away
+#: number of treatments shown initially
 _SHOWN = 12
-#: findings of severity info shown before the rest is folded away
+#: number of findings of severity info shown initially
 _SHOWN_FINDINGS = 4
 
 
@@ -184,8 +184,8 @@ def findings_in_two(results: list[Finding]) -> tuple[list[Finding], list[Finding
 
 
 def beside(outcome: Outcome) -> str:
-    """The kind of figure beside the answer: `effects` of a screening, `costs` of the level asked about, else
-    `responses`."""
+    """The kind of figure next to the answer: `effects` for a screening, `costs` of the level in question,
+    else `responses`."""
     if is_screening(outcome):
         return "effects"
     several = len(outcome.factors) > 1 and kind(outcome.question) != "which"
@@ -193,7 +193,7 @@ def beside(outcome: Outcome) -> str:
 
 
 def ranked(outcome: Outcome) -> Table | None:
-    """Treatments by the study's first response, the best first, with their means of every response; of a
+    """Treatments by the study's first response, the best first, with their means of every response; for a
     screening its effects."""
     if is_screening(outcome) and outcome.responses:
         result = screened(outcome, outcome.responses[0])
@@ -228,7 +228,7 @@ def _title(title: str, outcome: Outcome) -> str:
 
 
 def _screened(outcome: Outcome, result: Screened) -> Table:
-    """The effects of a screening with the verdict on each, the largest first."""
+    """The effects of a screening with the verdict on each, largest first."""
     heads, cells = effect_columns(outcome, result)
     rows = [_row(*c, mark="" if "matters" in c else "quiet") for c in cells]
     note = (
@@ -285,7 +285,7 @@ def effects_captions(outcome: Outcome) -> dict[str, str]:
     }
 
 
-#: marks of runs
+#: markers of runs
 _RUN_MARKS = {
     "●": "valid",
     "◐": "degraded, used with a bound on its bias",
@@ -296,7 +296,7 @@ _RUN_MARKS = {
 
 
 def validity(outcome: Outcome) -> Table | None:
-    """Runs made, valid, left out and why."""
+    """Completed, valid and excluded runs, with reasons."""
     runs = outcome.runs
     if runs is None:
         return None
@@ -420,7 +420,7 @@ def prediction(outcome: Outcome) -> Table | None:
 
 
 def _score_of_all(table: pd.DataFrame) -> list[str]:
-    """Hits of all responses together, where there are several."""
+    """Hits over all responses, if there are several."""
     table = table[~assumed(table)]
     within, judged, _ = agreement(table)
     if table["response"].nunique() < 2 or judged < LEAST_JUDGED:
@@ -432,7 +432,7 @@ def _score_of_all(table: pd.DataFrame) -> list[str]:
 
 
 def _model_notes(table: pd.DataFrame) -> str:
-    """Notes of the model on what it includes and omits, each once."""
+    """Notes of the model on what it includes and omits, without repetition."""
     notes: list[str] = []
     if "note" in table:
         notes = [str(note) for note in table["note"].dropna().unique()]
@@ -488,7 +488,7 @@ def fractions(outcome: Outcome) -> list[Table]:
 
 
 def patterns(outcome: Outcome) -> Table | None:
-    """The tracer's verdict of every traced run with its closing sentence."""
+    """The tracer's verdict on every traced run with its closing sentence."""
     rows = []
     for run_id in outcome.run_ids:
         judged = [r for r in busiest(outcome, run_id) if r["class"] != "insufficient"]
@@ -506,7 +506,7 @@ def patterns(outcome: Outcome) -> Table | None:
 
 
 def scaled(value: Any, unit: str) -> str:
-    """A value in a unit people read: 5,100,000 ns as `5.10 ms`, bytes per second as MiB/s."""
+    """A value in a readable unit: 5,100,000 ns as `5.10 ms`, bytes per second as MiB/s."""
     number = float(value) if value is not None else math.nan
     if not math.isfinite(number):
         return ""
@@ -514,7 +514,7 @@ def scaled(value: Any, unit: str) -> str:
 
 
 def fidelity(outcome: Outcome) -> Table | None:
-    """Specified against delivered: a row per metric, and every certificate."""
+    """Specified and delivered service: a row per metric, and every certificate."""
     table = outcome.fidelity
     if table is None or table.empty or "metric" not in table:
         return None
@@ -633,7 +633,7 @@ def observers(outcome: Outcome) -> Table | None:
 
 
 def aliases(outcome: Outcome) -> Table:
-    """The alias table in words, or that there is none."""
+    """The alias table as text, or a statement that there are no aliases."""
     declared = outcome.plan.get("aliases") or []
     rows = []
     for alias in declared:
@@ -669,7 +669,7 @@ def aliases(outcome: Outcome) -> Table:
 
 
 def absent(outcome: Outcome, figures: Mapping[Any, Any]) -> dict[str, str]:
-    """Sections of the report that have nothing to show, and why; one line at its end names them."""
+    """Empty sections of the report, with reasons; one line at its end names them."""
     missing = {}
     if prediction(outcome) is None:
         missing["prediction"] = "predictions (`penstock predict` makes them from a trace)"
@@ -831,7 +831,7 @@ def _without_empty(table: Table) -> Table:
 
 
 def all_runs(outcome: Outcome) -> Table | None:
-    """Every run in the order made, with its levels and responses."""
+    """Every run in execution order, with its levels and responses."""
     runs = outcome.runs
     if runs is None:
         return None

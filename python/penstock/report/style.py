@@ -1,6 +1,6 @@
-"""Appearance of figures: a colour-blind-safe palette with marks and line styles, sizes, number formats.
+"""Appearance of figures: a colour-blind-safe palette with markers and line styles, sizes, number formats.
 
-Colours are after Okabe and Ito, *Color Universal Design* (2008). No meaning is carried by colour alone.
+Colours are after Okabe and Ito, *Color Universal Design* (2008). No meaning depends on colour alone.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ CSS_COLOURS = {
     AMBER: "amber",
 }
 
-#: across a page, on paper as on a wide screen
+#: width of a page, on paper and on a wide screen
 WIDE_INCHES = 7.6
 NARROW_INCHES = 3.7
 
 
 @dataclass(frozen=True)
 class Series:
-    """Colour, mark and line of one series: any one of the three tells them apart."""
+    """Colour, marker and line of one series: each of the three is distinctive."""
 
     colour: str
     mark: str
@@ -102,23 +102,23 @@ RC: dict[str, Any] = {
 
 
 def look(**more: Any) -> Any:
-    """A context in which matplotlib draws in this style; `more` are further settings, `_` for `.`."""
+    """A context in which matplotlib draws in this style; `more` are further settings, with `_` for `.`."""
     settings: Any = dict(RC)
     settings.update({k.replace("_", ".", 1): v for k, v in more.items()})
     return rc_context(settings)
 
 
 class NotDrawn(Exception):  # noqa: N818 - it is an answer, not an error
-    """The figure cannot be drawn from these tables; the message says what is missing."""
+    """The figure cannot be drawn from these tables; the message names what is missing."""
 
 
 def figure(width: float, height: float) -> Figure:
-    """An empty figure of that size in inches, laid out so that nothing is clipped."""
+    """An empty figure of that size in inches, with a layout that clips nothing."""
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def settled(fig: Figure) -> Figure:
-    """The figure with its layout computed once, not again at every rendering."""
+    """The figure with its layout computed once, not at every rendering."""
     fig.get_layout_engine().execute(fig)  # type: ignore[union-attr]
     fig.set_layout_engine("none")
     return fig
@@ -130,7 +130,7 @@ def narrow(width: float) -> bool:
 
 
 def wants_log(values: Any) -> bool:
-    """True if a range of positive values is so wide that only a logarithmic axis shows all of it."""
+    """True if a range of positive values requires a logarithmic axis."""
     array = np.asarray(values, float)
     array = array[np.isfinite(array)]
     return bool(len(array) and array.min() > 0 and array.max() / array.min() > 15)
@@ -143,7 +143,7 @@ def plain_number(value: float, _position: int | None = None) -> str:
 
 
 def log_axis(axis: Any) -> None:
-    """Makes an axis logarithmic with plain numbers at 1, (2, 5 where there is room) of each decade."""
+    """Make an axis logarithmic with plain numbers at 1, (2, 5 if there is space) of each decade."""
     axis._set_axes_scale("log")
     low, high = axis.get_view_interval()
     decades = np.log10(high / low) if low > 0 else 3
@@ -162,8 +162,8 @@ def grid(axes: Axes, which: str = "both") -> None:
 def row_names(
     axes: Axes, names: Sequence[str], above: float | None, size: float, **text: Any
 ) -> None:
-    """Names of the rows 0, 1, … of a figure: beside its frame, or inside it, `above` points above the row in
-    letters of `size` points."""
+    """Names of the rows 0, 1, … of a figure: outside its frame, or inside it, `above` points above the
+    row, in `size`-point letters."""
     if above is None:
         axes.set_yticks(range(len(names)), list(names))
         return
@@ -201,7 +201,7 @@ def most_marks(fig: Figure) -> int:
 
 
 def wrapped(text: str, inches: float, size: float, bold: bool = True) -> str:
-    """A text in lines of at most that width, after commas first, in a font of `size` points."""
+    """A text in lines of at most that width, broken after commas first, in a font of `size` points."""
     letters = max(8, int(inches * 72 / (size * (0.7 if bold else 0.62))))
     lines: list[str] = []
     for part in text.split(", "):

@@ -1,4 +1,4 @@
-"""The figures, by kind. Each is a pure function of an OUT directory's tables and a width in inches."""
+"""Figures by kind. Each is a pure function of an OUT directory's tables and a width in inches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.errors import BadInput
 from penstock.report import style
 from penstock.report.figures import delivered, designs, effects, judged, responses, series
 
-#: kinds drawn once per response
+#: kinds with one figure per response
 BY_RESPONSE: dict[str, Callable[[Outcome, ResponseUnit, float], Figure]] = {
     "effects": effects.effect_bars,
     "pareto": effects.pareto,
@@ -26,13 +26,13 @@ BY_RESPONSE: dict[str, Callable[[Outcome, ResponseUnit, float], Figure]] = {
     "cube": designs.cube,
     "contour": designs.contour,
 }
-#: kinds drawn from bundles: of selected runs, or of those named
+#: kinds drawn from bundles: of selected runs, or of the given ones
 BY_RUN: dict[str, Callable[[Outcome, float, list[str] | None], Figure]] = {
     "offsets": series.offsets,
     "utilisation": series.utilisation,
     "delivered": delivered.delivered,
 }
-#: kinds drawn once per study
+#: kinds with one figure per study
 BY_STUDY: dict[str, Callable[[Outcome, float], Figure]] = {
     "fidelity": series.fidelity,
     "design": designs.design,
@@ -48,9 +48,9 @@ def draw(
     response: str | None = None,
     run_ids: list[str] | None = None,
 ) -> Figure:
-    """Draws one figure, `width` inches wide.
+    """Draw one figure, `width` inches wide.
 
-    Raises `style.NotDrawn` where a table is missing, `BadInput` for an unknown kind or response.
+    `style.NotDrawn` if a table is missing, BadInput for an unknown kind or response.
     """
     with style.look():
         return style.settled(_draw(outcome, kind, width, response, run_ids))

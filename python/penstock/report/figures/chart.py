@@ -1,7 +1,7 @@
-"""A figure of series as a document: the kind, how wide, which data; drawing it is a function of both.
+"""A figure of series as a document: kind, width and data; the drawing is a function of these.
 
-`fig.json` says what `fig.data.csv` is drawn as. Both are written beside `fig.pdf` and give its bytes again,
-without the bundle or the server that the series came from.
+`fig.json` describes the figure of `fig.data.csv`. Both are written next to `fig.pdf` and reproduce its
+bytes, without the bundle or the server of the series.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Size:
     lines: float = 1.0
 
 
-#: one column and two columns of a conference paper (IEEE: 3.5 and 7.16 inches), a slide of 16:9
+#: one column and two columns of a conference paper (IEEE: 3.5 and 7.16 inches), a 16:9 slide
 PRESETS = {
     "single": Size(3.5, 2.0, 7.5, 1.0),
     "double": Size(7.16, 2.6, 8.5, 1.2),
@@ -48,7 +48,7 @@ PRESETS = {
 
 
 def size_of(width: str) -> Size:
-    """A preset by name, or that of a width in inches. BadInput for anything else."""
+    """A preset by name, or a size from a width in inches. BadInput for anything else."""
     if width in PRESETS:
         return PRESETS[width]
     try:
@@ -63,7 +63,7 @@ def size_of(width: str) -> Size:
 
 @dataclass(frozen=True)
 class Chart:
-    """Description of a figure without its data: everything that `fig.json` has."""
+    """Description of a figure without its data: the contents of `fig.json`."""
 
     kind: str
     width: str = "double"
@@ -73,14 +73,14 @@ class Chart:
     axis_unit: str = ""
     join: str = "nearest"
     x: str = ""
-    #: the phase at whose begin time is 0, empty where it is the begin of each run
+    #: the phase whose begin is time 0; empty for the begin of each run
     align: str = ""
     phases: tuple[Phase, ...] = ()
-    #: where a threshold lies, by name [unit of the vertical axis]
+    #: thresholds by name [unit of the vertical axis]
     lines_at: Mapping[str, float] = field(default_factory=dict)
 
     def document(self, data: str, content: bytes) -> dict[str, Any]:
-        """`fig.json` of a figure whose data lie in the file `data`."""
+        """`fig.json` of a figure with data in the file `data`."""
         return {
             "schema": SCHEMA,
             **asdict(self),
@@ -96,9 +96,9 @@ class Chart:
 class Kind(Protocol):
     """A kind of figure: a module, a row of `plugins.FIGURE_KINDS`.
 
-    `WHAT` is its line of help; `AXES` the axes that it can draw over. `draw` puts axes into an empty figure
-    (`layout.panels`), with the units of the series on them; NotDrawn where the series do not suffice.
-    It is a pure function: equal charts and series give equal bytes.
+    `WHAT` is its line of help; `AXES` are its supported axes. `draw` adds axes to an empty figure
+    (`layout.panels`), with the units of the series on them; NotDrawn if the series do not suffice. It is a
+    pure function: equal charts and series give equal bytes.
     """
 
     WHAT: str
@@ -108,7 +108,7 @@ class Kind(Protocol):
 
 
 def chart_of(kind: str, recorded: Recorded, **more: Any) -> Chart:
-    """The chart of a kind over such series. BadInput for an unknown kind, or one that has another axis."""
+    """The chart of a kind for these series. BadInput for an unknown kind, or an unsupported axis."""
     figure_kind: Kind = FIGURE_KINDS.load(kind)
     if recorded.axis not in figure_kind.AXES:
         raise BadInput(
@@ -129,7 +129,7 @@ _AXIS_TEXTS = {"time": "time", "index": "a sequence", "value": "values of a colu
 
 
 def draw(chart: Chart, recorded: Recorded) -> Figure:
-    """Draws a chart of series; NotDrawn where there is nothing to draw."""
+    """Draw a chart of series; NotDrawn if there are no data."""
     size = size_of(chart.width)
     recorded = replace(
         recorded,
@@ -149,7 +149,7 @@ def draw(chart: Chart, recorded: Recorded) -> Figure:
 
 
 def _entitle(layout: Layout, title: str) -> None:
-    """A title above the figure; above its legend where that stands at the top, which leaves it no room."""
+    """Add a title above the figure, or above the entries of its legend if it has one."""
     if not layout.fig.legends:
         layout.fig.suptitle(title, x=0.01, ha="left")
         return
@@ -163,7 +163,7 @@ def _entitle(layout: Layout, title: str) -> None:
 def _shown(series: Series) -> Series:
     unit, node, quantity = (_text(t) for t in (series.unit, series.node, series.quantity))
     there = np.isfinite(series.x)
-    y = np.where(np.isinf(series.y), np.nan, series.y)  # a gap, as what is not there
+    y = np.where(np.isinf(series.y), np.nan, series.y)  # a gap, like a missing value
     of = (_text(series.run), _text(series.group))
     return Series(_text(series.name), series.x[there], y[there], unit, node, quantity, *of)
 
@@ -182,7 +182,7 @@ def gaps_of(recorded: Recorded) -> list[str]:
 
 
 def _text(name: str) -> str:
-    """A name as text: no control characters, and no formula between dollars."""
+    """A name as plain text: without control characters, and without formulas between dollars."""
     return printable(name).replace("$", r"\$")
 
 
@@ -227,9 +227,9 @@ def data_of(recorded: Recorded) -> bytes:
 
 
 def read_figure(path: Path) -> tuple[Chart, Recorded]:
-    """The chart and the series of a `fig.json` and the data beside it.
+    """The chart and the series of a `fig.json` and its data file.
 
-    Raises BadInput that names the file where they are not what `penstock plot` leaves, or were changed.
+    BadInput with the file's name if they are not output of `penstock plot`, or were changed.
     """
     document = _document(path)
     names = {f.name for f in fields(Chart)}

@@ -1,4 +1,4 @@
-"""Rates that the emulated disks delivered second by second, the specified rates, and changes of the disks."""
+"""Rates of the emulated disks by second: delivered and specified rates, and changes of the disks."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from penstock.report import style
 from penstock.report.figures import series
 from penstock.report.style import NotDrawn
 
-#: lines in a panel at most: those with the most bytes
+#: maximum number of lines in a panel: those with the most bytes
 LINES = 4
-#: fewer seconds than this are no course of time
+#: minimum number of seconds of a time series
 FEWEST = 4
-#: windows with so few requests say nothing about a rate
+#: minimum number of requests of a window with a meaningful rate
 FEWEST_REQUESTS = 5
 _OFF = ("not-honoured", "host-saturated")
 MB = 1e6
 
 
 def delivered(outcome: Outcome, width: float, run_ids: list[str] | None = None) -> Figure:
-    """Rate of each disk and direction while it had work [MB/s] over the run; a mark where it was off.
+    """Rate of each disk and direction during its busy time [MB/s] over the run, with marks for deviations.
 
-    Raises NotDrawn where no run has `fidelity_windows` of four seconds or more.
+    NotDrawn if no run has `fidelity_windows` of four or more seconds.
     """
     selected = run_ids or series.selected_runs(outcome, "fidelity_windows", 4)
     by_run = {run_id: _lines(outcome, run_id) for run_id in selected}
@@ -84,7 +84,7 @@ def _cycle(count: int) -> list[style.Series]:
 
 
 def _lines(outcome: Outcome, run_id: str) -> dict[str, pd.DataFrame]:
-    """Windows with enough requests, of each disk and direction; of those with the most bytes."""
+    """Windows with enough requests, for the disks and directions with the most bytes."""
     table = outcome.table(run_id, "fidelity_windows")
     if table is None or table.empty:
         return {}
@@ -101,7 +101,7 @@ def _lines(outcome: Outcome, run_id: str) -> dict[str, pd.DataFrame]:
 
 
 def _mark_off(fig: Figure, axes: Any, t: pd.Series[Any], line: pd.DataFrame, what: str) -> None:
-    """A ring around each second in which what was asked was not delivered; its numbers when pointed at."""
+    """A ring around each second in which the disk missed its specification; its numbers as a hover text."""
     off = line["verdict"].astype(str).isin(_OFF)
     if not off.any():
         return
@@ -122,7 +122,7 @@ def _mark_off(fig: Figure, axes: Any, t: pd.Series[Any], line: pd.DataFrame, wha
 
 
 def _changes(outcome: Outcome, run_id: str) -> list[float]:
-    """Times at which disks were changed, once for changes of the same hundredth of a second [ns]."""
+    """Times of disk changes [ns], one for changes within the same hundredth of a second."""
     events = outcome.table(run_id, "events")
     if events is None or events.empty or "applied_ns" not in events:
         return []

@@ -1,4 +1,4 @@
-"""The design in one picture, main effects, contours of the surface, a cube of means, the ledger of runs."""
+"""Figures of the design, main effects, contours of the surface, a cube of means, the ledger of runs."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from penstock.text import quantity, term_text
 
 __all__ = ["contour", "cube", "design", "ledger", "main_effects"]
 
-#: treatments that the picture of the design has rows for, at most
+#: maximum numbers of treatments and factors in the figure of the design
 _MOST_TREATMENTS = 48
 _MOST_FACTORS = 16
 _PALE = LinearSegmentedColormap.from_list("pale", ["#eef4f9", "#8fbfe0", "#1f6ea8"])
-#: marks of the levels of a factor, low to high
+#: markers of the levels of a factor, low to high
 _LEVELS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
 def design(outcome: Outcome, width: float) -> Figure:
-    """Treatments down, factors across: which level each has; beside them, the runs in the order they were
-    made."""
+    """Treatments as rows, factors as columns, with the level of each; next to them, the runs in execution
+    order."""
     rows = outcome.plan.get("rows") or []
     treatments: dict[str, dict[str, str]] = {}
     for row in rows:
@@ -110,12 +110,12 @@ def design(outcome: Outcome, width: float) -> Figure:
 
 
 def main_effects(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
-    """The mean at each level of each factor with its interval, on one scale."""
+    """The mean at each level of each factor with its interval, on a common scale."""
     return level_means(outcome, response, width)
 
 
 def _by_share(outcome: Outcome, response: ResponseUnit) -> list[str]:
-    """The factors, those that explain most by themselves first."""
+    """The factors in descending order of variation explained by their main effects."""
     try:
         table = terms_of(outcome, response)
         by_share = [str(t) for t in table["term"] if ":" not in str(t)]
@@ -125,7 +125,7 @@ def _by_share(outcome: Outcome, response: ResponseUnit) -> list[str]:
 
 
 def contour(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
-    """The surface of the response over its two weightiest numbers, the other factors where it is best."""
+    """Contours of the response over its two most important numbers, with the other factors at their best."""
     try:
         factors = {f.name: f for f in plan_of(outcome).factors}
         numeric = [n for n in _by_share(outcome, response) if numbers_of(factors[n]) is not None]
@@ -215,7 +215,7 @@ def _setting(outcome: Outcome, at: At) -> str:
 
 
 def cube(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
-    """Means at the corners of a cube of the three weightiest two-level factors, over all other factors."""
+    """Means at the corners of a cube of the three most important two-level factors, over all others."""
     two = [f.name for f in outcome.factors if len(f.levels) == 2]
     chosen = [n for n in _by_share(outcome, response) if n in two][:3]
     if len(chosen) < 3 or response.name not in outcome.measured:
@@ -305,7 +305,7 @@ _PURPOSES = {
 
 
 def ledger(outcome: Outcome, width: float) -> Figure:
-    """Response of each run of a study in stages, and the best so far."""
+    """Response of each run of a staged study, and the best so far."""
     path = outcome.path / "ledger.parquet"
     if not path.exists():
         raise NotDrawn("the study has no stages")

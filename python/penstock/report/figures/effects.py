@@ -1,4 +1,4 @@
-"""Effects: bars with intervals, Pareto with its limit, interactions, full against half."""
+"""Figures of effects: bars with intervals, Pareto with its limit, interactions, full against half."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from penstock.text import quantities, quantity, square_of, term_text, times
 
 
 def terms_of(outcome: Outcome, response: ResponseUnit) -> pd.DataFrame:
-    """The response's terms, those that explain most first, with `sure` = significant, all of them judged
-    together, and `limit`, the size from which on each is.
+    """The response's terms in descending order of explained variation, with `sure` = significant (all tested
+    together) and `limit`, the smallest significant size.
 
-    Raises `NotDrawn` where there is no effects table for it.
+    NotDrawn without an effects table of the response.
     """
     if outcome.effects is None:
         raise NotDrawn(
@@ -50,7 +50,7 @@ def terms_of(outcome: Outcome, response: ResponseUnit) -> pd.DataFrame:
 
 
 def of_levels(outcome: Outcome) -> bool:
-    """True if effects are shown by level means: one factor alone, or one of more than two levels."""
+    """True if effects are shown by level means: a single factor, or one of more than two levels."""
     return len(outcome.factors) == 1 or any(len(f.levels) > 2 for f in outcome.factors)
 
 
@@ -83,10 +83,10 @@ def _height(rows: int) -> float:
 
 
 def effect_bars(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
-    """Effect of every term, level to level, with its own 95 % interval; hollow where not significant, all of
-    them judged together.
+    """Effect of every term, level to level, with its own 95 % interval; hollow if not significant, all tested
+    together.
 
-    Of factors of more than two levels: the mean at each level with its interval.
+    For factors of more than two levels: the mean at each level with its interval.
     """
     if of_levels(outcome):
         return level_means(outcome, response, width)
@@ -128,7 +128,7 @@ def effect_bars(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
 
 
 def effect_axis(outcome: Outcome, response: ResponseUnit, text: str) -> str:
-    """The label of an axis of effects; of another scale than the measurement's it says which."""
+    """Label of an axis of effects; names the scale if it is not that of the measurement."""
     scale = scale_of_effects(outcome, response)
     if scale == LINEAR:
         return response_axis(outcome, response, text)
@@ -138,13 +138,13 @@ def effect_axis(outcome: Outcome, response: ResponseUnit, text: str) -> str:
 
 
 def _as_ratios(axis: Axis) -> None:
-    """Ticks of an axis of natural logarithms as the ratios that they are."""
+    """Label the ticks of an axis of natural logarithms as ratios."""
     axis.set_major_locator(MaxNLocator(5))
     axis.set_major_formatter(FuncFormatter(lambda value, _: times(math.exp(value))))
 
 
 def level_means(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
-    """One panel per factor: the mean at each level with its 95 % interval, on one scale."""
+    """One panel per factor: the mean at each level with its 95 % interval, on a common scale."""
     ranked = ranking(outcome, response)
     means = {f.name: ranked.level_means(f.name) for f in outcome.factors}
     means = {name: level_rows for name, level_rows in means.items() if len(level_rows) > 1}
@@ -217,10 +217,10 @@ def _term_legend(fig: Figure, more: list[Any]) -> None:
 
 
 def pareto(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
-    """Size of every effect with the limit beyond which it is significant, all of them judged together; one
-    limit for each where their errors differ.
+    """Size of every effect with the limit of significance, all tested together; one limit per effect if their
+    errors differ.
 
-    Of factors of more than two levels: the share of the variation.
+    For factors of more than two levels: the share of the variation.
     """
     table = terms_of(outcome, response)
     rows = table.to_dict("records")
@@ -283,7 +283,7 @@ def pareto(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
 
 
 def interactions(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
-    """Mean response at each level of one factor, one line per level of the other, biggest first.
+    """Mean response at each level of one factor, one line per level of the other, largest first.
 
     The axis is linear like the effects: lines that are not parallel are the interaction.
     """
@@ -291,7 +291,7 @@ def interactions(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
     pairs = table[
         table["term"].astype(str).str.count(":").eq(1) & table["term"].map(square_of).eq("")
     ]
-    # those of less than a hundredth of the variation are parallel to the eye
+    # below a hundredth of the variation, lines look parallel
     worth = max(1, int((pairs["variation_share"] >= 1).sum()))
     chosen = list(pairs["term"].astype(str))[: min(worth, 3 if style.narrow(width) else 6)]
     runs = outcome.measured
@@ -413,7 +413,7 @@ def costs(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     style.row_names(axes, labels, 6 if small else None, 7.5)
     axes.set_ylim(len(cells) - 0.5, -0.8 if small else -0.6)
     low, high = axes.get_xlim()
-    room = 0.14  # of the axis, for the numbers beside the marks
+    room = 0.14  # fraction of the axis, for the numbers next to the marks
     if axes.get_xscale() == "log":
         axes.set_xlim(right=high * (high / low) ** room)
     else:
@@ -427,7 +427,7 @@ def costs(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
 
 
 def fraction(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
-    """Each effect as the full design and as the half fraction of its runs estimate it."""
+    """Estimates of each effect from the full design and from the half fraction of its runs."""
     compared = half_against_full(outcome, response.name)
     if compared is None:
         raise NotDrawn(
@@ -470,5 +470,5 @@ def fraction(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
 
 
 def _under(labels: list[str], inches: float) -> list[str]:
-    """Labels of ticks side by side, in lines that fit a panel of that width."""
+    """Labels of adjacent ticks, in lines that fit a panel of that width."""
     return [style.wrapped(label, (inches - 0.6) / len(labels), 8, False) for label in labels]

@@ -1,4 +1,4 @@
-"""Diagnostics of judged effects: half-normal plot, residuals against fitted values and run order."""
+"""Diagnostics of tested effects: half-normal plot, residuals against fitted values and run order."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from penstock.report.figures.effects import effect_axis, of_levels, terms_of
 from penstock.report.style import NotDrawn
 from penstock.text import term_text
 
-#: effects that are named beside their mark at most
+#: maximum number of effects with a label
 _MOST_NAMED = 8
-#: effects from which their distribution says something
+#: minimum number of effects for a plot of their distribution
 _LEAST = 4
 
 
 def half_normal(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
-    """Half-normal quantiles over sizes of effects: what is chance lies on a line through 0 (Daniel,
-    Technometrics 1, 1959). In units of the limit from which on each is significant: those of several strata
-    are on one line, and 1 is the limit."""
+    """Half-normal quantiles over sizes of effects: noise lies on a line through 0 (Daniel, Technometrics
+    1, 1959). In units of the limit of significance: effects of several strata share one line, and 1 is the
+    limit."""
     table = terms_of(outcome, response)
     if of_levels(outcome):
         raise NotDrawn("terms of factors of more than two levels have no single size")
@@ -38,7 +38,7 @@ def half_normal(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
     m = len(table)
     x = ndtri(0.5 + 0.5 * (np.arange(1, m + 1) - 0.5) / m)
     y = table["_size"].to_numpy(float)
-    # one height for each effect: names beside the marks stand apart
+    # one height per effect, so that labels do not overlap
     fig = style.figure(width, 2.2 + 0.13 * m)
     axes = fig.subplots()
     chance = ~table["sure"].to_numpy(bool)
@@ -95,7 +95,7 @@ def half_normal(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
 
 
 def residuals(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
-    """Studentised residuals against fitted values and run order; flagged runs are named."""
+    """Studentised residuals against fitted values and run order; flagged runs are labelled."""
     path = outcome.path / "residuals.parquet"
     if not path.exists():
         raise NotDrawn("residuals.parquet is not there: the effects were not worked out")

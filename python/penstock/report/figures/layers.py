@@ -1,4 +1,4 @@
-"""Parts shared by kinds of figures: panels, looks of many series, phases, unit axes, rasters of points."""
+"""Shared parts of figures: panels, looks of many series, phases, unit axes, rasters of points."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from penstock.archive.series.series import Array, Phase, Recorded, Series
 from penstock.report import style
 from penstock.report.figures import marks
 
-#: more series than this have colours in their order and a bar that says so
+#: maximum number of series in a legend; more are coloured in their order, with a colour bar
 MOST_NAMED = 12
-#: of these so many are named
+#: number of series named in the colour bar
 LARGEST = 10
-#: more points than this in a cloud are drawn as a raster of their density
+#: maximum number of points of a cloud; more are drawn as a raster of their density
 MOST_MARKS = 20_000
-#: more points than this of lines are drawn as a raster, at this resolution [dots per inch]
+#: maximum number of points of lines; more are drawn as a raster, at this resolution [dots per inch]
 MOST_VERTICES = 200_000
 RASTER_DPI = 300
 #: edge of a dot of a raster [inches]
 _DOT = 1 / 200
 
-#: unit → its multiples, the least first: what is divided by, and how it is called then
+#: unit → its multiples in ascending order: divisor and name
 _MULTIPLES: dict[str, tuple[tuple[float, str], ...]] = {
     "B": ((1, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB")),
     "B/s": ((1, "B/s"), (1e3, "kB/s"), (1e6, "MB/s"), (1e9, "GB/s")),
@@ -54,7 +54,7 @@ class Look:
 
 
 class Layout:
-    """An empty figure and its measures in inches (`width`, height of a `panel`) and points (`text`)."""
+    """An empty figure and its dimensions in inches (`width`, height of a `panel`) and points (`text`)."""
 
     def __init__(self, fig: Figure, width: float, panel: float, text: float) -> None:
         self.fig = fig
@@ -63,17 +63,17 @@ class Layout:
         self.text = text
 
     def panels(self, n: int, height: float = 1.0) -> list[Any]:
-        """`n` axes above each other with one horizontal axis, each `height` times a panel high."""
+        """`n` axes in a column with a common horizontal axis, each `height` times a panel high."""
         shrink = 1.0 if n == 1 else 0.78
         self.fig.set_size_inches(self.width, self.panel * height * shrink * n + 0.3)
         return list(self.fig.subplots(n, 1, squeeze=False, sharex=True)[:, 0])
 
     def grow(self, inches: float) -> None:
-        """Makes the figure higher, for a legend of many rows."""
+        """Increase the height of the figure, for a legend of many rows."""
         self.fig.set_size_inches(self.width, self.fig.get_size_inches()[1] + inches)
 
     def legend(self, handles: Sequence[Any], names: Sequence[str]) -> None:
-        """Names of series above the panels, in as many columns as fit."""
+        """Draw the names of series above the panels, in as many columns as fit."""
         shown = [_short(n) for n in names]
         letter = self.text * 0.56 / 72
         columns = max(1, int(self.width / (max(map(len, shown)) * letter + self.text * 4.2 / 72)))
@@ -86,14 +86,14 @@ def _short(name: str, most: int = 44) -> str:
     return name if len(name) <= most else f"{name[: most // 2]}…{name[-(most // 2 - 1) :]}"
 
 
-#: of the units of a figure whose colours are those of nodes
+#: line styles of units in a figure with colours for nodes
 _UNIT_LINES: tuple[Any, ...] = ("-", (0, (4, 1.4)), (0, (1.2, 1)), (0, (6, 1.4, 1.2, 1.4)))
 
 
 def looks(n: int) -> list[Look]:
-    """Appearance of `n` series: up to 12 each by colour, line and mark; more in the order of a colour map.
+    """Appearance of `n` series: up to 12 by colour, line and marker; more in the order of a colour map.
 
-    The map (cividis, without its palest end) is equally legible with and without colour vision.
+    The map (cividis, without its palest end) is legible with and without colour vision.
     """
     import matplotlib as mpl
 
@@ -113,7 +113,7 @@ def looks(n: int) -> list[Look]:
 def looks_by_node(recorded: Recorded) -> list[Look]:
     """A colour for each node and a line for each unit, in the order of `lettered`.
 
-    Empty unless each of several nodes has one series of each unit.
+    Empty unless there are several nodes, each with one series of each unit.
     """
     import matplotlib as mpl
 
@@ -137,7 +137,7 @@ def looks_by_node(recorded: Recorded) -> list[Look]:
 
 
 def many(layout: Layout, axes: Sequence[Any], names: Sequence[str], sizes: Sequence[float]) -> None:
-    """Says what the colours of more series than a legend can name stand for, and names the largest."""
+    """Draw a colour bar for more series than a legend has space for, with the names of the largest."""
     shades = colormaps["cividis"].resampled(256)
     from matplotlib.colors import ListedColormap
 
@@ -159,14 +159,14 @@ def many(layout: Layout, axes: Sequence[Any], names: Sequence[str], sizes: Seque
 
 
 def size_of(series: Sequence[Series]) -> float:
-    """The mean of the values of some series, by which the largest are named; 0 without a value."""
+    """Mean of the values of some series, for the selection of named ones; 0 without a value."""
     values = np.concatenate([s.y for s in series])
     values = values[np.isfinite(values)]
     return float(np.mean(values)) if len(values) else 0.0
 
 
 def lettered(recorded: Recorded) -> dict[str, list[Series]]:
-    """The series by unit: those of a unit share an axis."""
+    """The series by unit; series of a unit share an axis."""
     return {unit: [s for s in recorded.series if s.unit == unit] for unit in recorded.units}
 
 
@@ -205,7 +205,7 @@ def _with_run(name: str, series: Series) -> str:
 
 
 def _plain_names(series: Sequence[Series]) -> list[str]:
-    """The names without the words that all of them begin with."""
+    """The names without their common leading words."""
     names = [_with_run(s.name, s) for s in series]
     if len(set(names)) < 2:
         return names
@@ -232,9 +232,9 @@ def multiple(unit: str, largest: float) -> tuple[float, str]:
 
 
 def unit_axis(axis: Any, unit: str, what: str, largest: float) -> float:
-    """Labels a vertical or horizontal axis: quantity and unit, in the multiple that suits the largest value.
+    """Label a vertical or horizontal axis with quantity and unit, in a multiple for the largest value.
 
-    Returns what values are divided by to be shown.
+    Returns the divisor of the values.
     """
     per, shown = multiple(unit, largest)
     axis.set_major_formatter(FuncFormatter(lambda v, _: style.plain_number(v / per)))
@@ -251,7 +251,7 @@ def largest_of(series: Sequence[Series]) -> float:
 
 
 def y_axis(axes: Any, series: Sequence[Series], label: str = "", zero: bool = True) -> None:
-    """Labels the vertical axis of some series of one unit; from 0 where nothing lies below it."""
+    """Label the vertical axis of series of one unit; from 0 unless a value is negative."""
     what = label or quantity_of(series) or ("" if series[0].unit else "value")
     unit = series[0].unit
     unit_axis(axes.yaxis, unit, what or ("utilisation" if unit == "%" else ""), largest_of(series))
@@ -263,7 +263,7 @@ def y_axis(axes: Any, series: Sequence[Series], label: str = "", zero: bool = Tr
 
 
 def x_axis(axes: Any, recorded: Recorded, end: float) -> None:
-    """Labels the horizontal axis: time in the unit that suits its length, or number, or value."""
+    """Label the horizontal axis: time in the unit that suits its length, or number, or value."""
     if recorded.axis == "time":
         per, name = (1, "s") if end <= 1200 else (60, "min") if end <= 3 * 3600 else (3600, "h")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: style.plain_number(v / per)))
@@ -293,9 +293,9 @@ def span(series: Sequence[Series]) -> tuple[float, float]:
 def shaded(
     axes: Sequence[Any], phases: Sequence[Phase], low: float, high: float, text: float
 ) -> None:
-    """Phases behind the series in two shades by turns, inner ones darker, names above the first panel.
+    """Draw phases behind the series in two alternating shades, inner ones darker, names at the top.
 
-    Phases that begin or end outside are cut; one that takes the whole axis, and slivers, are not drawn.
+    Phases that begin or end outside are cut; slivers and phases over the full axis are not drawn.
     """
     width = high - low
     shown = [
@@ -335,7 +335,7 @@ def shaded(
 
 
 def over_time(layout: Layout, axes: Sequence[Any], recorded: Recorded) -> None:
-    """Horizontal axis and phases of panels that show series over time or by number."""
+    """Draw the horizontal axis and phases of panels that show series over time or by number."""
     low, high = span(recorded.series)
     low = min(0.0, low) if recorded.axis == "time" and low > -0.02 * (high - low) else low
     room = 0.01 * ((high - low) or 1.0)
@@ -347,9 +347,9 @@ def over_time(layout: Layout, axes: Sequence[Any], recorded: Recorded) -> None:
 
 
 def cloud(axes: Any, x: Array, y: Array, look: Look, text: float) -> int:
-    """Points; of more than `MOST_MARKS` a raster of how many lie where, none of them left out.
+    """Draw points; more than `MOST_MARKS` as a raster of their density, without omissions.
 
-    The axes stay vectors, and must have their limits. Returns how many points lie in them.
+    The axes remain vectors, and must have their limits. Returns the number of points within them.
     """
     if len(x) <= MOST_MARKS:
         size = text * (0.45 if len(x) < 500 else 0.22 if len(x) < 4000 else 0.12)
@@ -367,16 +367,16 @@ def cloud(axes: Any, x: Array, y: Array, look: Look, text: float) -> int:
         range=(_scaled(axes.xaxis, [x_low, x_high]), _scaled(axes.yaxis, [bottom, top])),
     )
     inside = int(counts.sum())
-    grown = counts.copy()  # a dot is two wide and two high, so that a lonely one can be seen
+    grown = counts.copy()  # a dot is two pixels wide and high, so that a single one is visible
     grown[1:] += counts[:-1]
     both = grown.copy()
     both[:, 1:] += grown[:, :-1]
-    # 32 steps: finer ones cannot be told apart and do not compress
+    # 32 steps: finer ones are indistinguishable and compress badly
     steps = LogNorm(1, max(2.0, float(both.max())))(np.maximum(both, 1))
     level = np.where(both > 0, 1 + np.round(np.asarray(steps) * 30), 0).astype(int)
     palette = np.vstack([[1, 1, 1, 0], _tints(look.colour, 31)])
     image = (palette[level.T] * 255).astype(np.uint8)
-    # a raster of a logarithmic axis is even in the logarithm: it is placed by the axes, not by their values
+    # a raster of a logarithmic axis is even in the logarithm: place it in axes coordinates
     log = "log" in (axes.get_xscale(), axes.get_yscale())
     axes.imshow(
         image,
@@ -398,7 +398,7 @@ def _scaled(axis: Any, values: Any) -> Array:
 
 
 def _tints(colour: Any, n: int) -> Array:
-    """From a light tint of a colour, dark enough for a lonely dot, to almost black."""
+    """From a light tint of a colour, dark enough for a single dot, to almost black."""
     from matplotlib.colors import to_rgb
 
     base = np.asarray(to_rgb(colour))
@@ -411,7 +411,7 @@ def _tints(colour: Any, n: int) -> Array:
 
 
 def line(axes: Any, series: Series, look: Look, raster: bool, few: bool = False) -> Any:
-    """One series as a line, its gaps open; `few` points have marks as well."""
+    """Draw one series as a line, with gaps; `few` points have markers as well."""
     (handle,) = axes.plot(
         series.x,
         series.y,
@@ -441,7 +441,7 @@ def handle(look: Look, few: bool = False) -> Line2D:
 def by_unit(
     layout: Layout, recorded: Recorded, drawn: Callable[[Any, Series, Look, bool, bool], Any]
 ) -> None:
-    """A panel for each unit with its series, one look for each name, the legend above or a bar beside."""
+    """A panel for each unit with its series, one look for each name, with a legend above or a colour bar."""
     names = names_of(recorded)
     look_of = dict(zip(names, looks(len(names)), strict=True))
     axes = layout.panels(len(recorded.units))
@@ -464,7 +464,7 @@ def by_unit(
 
 
 def byte_axis(axes: Any, series: Sequence[Series], what: str) -> None:
-    """A vertical axis of offsets: ticks at powers of two of bytes."""
+    """Label a vertical axis of offsets with ticks at powers of two of bytes."""
     top = max(largest_of(series), 1.0)
     unit = marks.byte_axis(axes.yaxis, 0, top, 5)
     axes.set_ylim(-0.02 * top, 1.02 * top)

@@ -1,4 +1,4 @@
-"""Requests as marks: a dot per read, a cross per write, extremes kept where there are many; byte axes."""
+"""Requests as marks: a dot per read, a cross per write, thinned with extremes retained; byte axes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 def keep_extremes(
     x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], most: int
 ) -> np.ndarray[Any, Any]:
-    """Indices of at most about `most` points: lowest and highest y of each bin of x, and an even rest."""
+    """Indices of about `most` points: lowest and highest y of each bin of x, and an even sample."""
     n = len(x)
     if n <= most:
         return np.arange(n)
@@ -32,14 +32,14 @@ def keep_extremes(
 
 
 def dots(axes: Any, x: Any, y: Any, colour: str, size: float) -> None:
-    """Round dots as one compound outline: light in SVG."""
+    """Round dots as one compound path, for small SVG."""
     vertices = np.repeat(np.column_stack([x, y]).astype(float), 2, axis=0)
-    # a line of no length is not always drawn
+    # some renderers omit a line of zero length
     vertices[1::2, 0] += 1e-4 * max(1e-9, float(np.ptp(x)) if len(x) > 1 else 1.0)
     codes = np.tile([Outline.MOVETO, Outline.LINETO], len(x))
     outline = Outline(vertices, codes)
     outline.should_simplify = False
-    # not add_patch: it would search thousands of segments for limits that are set anyway
+    # not add_patch: it would search thousands of segments for limits that are set later
     axes.add_artist(
         PathPatch(outline, fill=False, edgecolor=colour, linewidth=size, capstyle="round")
     )
@@ -66,7 +66,7 @@ def requests(
         share = most if use.all() else max(min(300, most // 2), int(most * use.mean()))
         shown = keep_extremes(x[use], y[use], share)
         drawn += len(shown)
-        # crowded marks are drawn smaller, so that order still shows
+        # smaller marks if crowded, so that order remains visible
         if use is write:
             crosses(
                 axes, x[use][shown], y[use][shown], style.ORANGE, 14 if len(shown) < 3000 else 4
@@ -95,7 +95,7 @@ def legend(fig: Any, reads: bool, writes: bool, flushed: bool = False) -> None:
 
 
 def byte_unit(highest: float) -> tuple[float, str]:
-    """Bytes in the unit that suits them, and its name: 3 MiB as (1048576, 'MiB')."""
+    """Bytes in a suitable unit, and its name: 3 MiB as (1048576, 'MiB')."""
     power = 0
     while power < len(_UNITS) - 1 and highest >= 2 * 1024 ** (power + 1):
         power += 1
@@ -103,7 +103,7 @@ def byte_unit(highest: float) -> tuple[float, str]:
 
 
 def byte_axis(axis: Any, low: float, high: float, ticks: int = 6) -> str:
-    """Puts ticks at powers of two of bytes and labels them in one unit, whose name it gives."""
+    """Set ticks at powers of two of bytes, label them in one unit, and return its name."""
     unit, name = byte_unit(high)
     step = 2.0 ** np.ceil(np.log2(max(high - low, 1.0) / ticks))
     axis.set_major_locator(MultipleLocator(max(step, 1.0)))

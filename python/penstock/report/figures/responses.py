@@ -1,4 +1,4 @@
-"""Responses by treatment with every replicate, and predictions beside measurements."""
+"""Responses by treatment with every replicate, and predictions compared with measurements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.text import quantity
 
 
 def by_treatment(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
-    """Every replicate of every treatment as a dot; runs left out of the analysis are hollow."""
+    """Every replicate of every treatment as a dot; runs excluded from the analysis are hollow."""
     runs = outcome.runs
     if runs is None or response.name not in runs:
         raise NotDrawn(f"runs.parquet has no column {response.name}")
@@ -77,7 +77,7 @@ def by_treatment(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
 
 
 def _order(outcome: Outcome, runs: pd.DataFrame, focal: str | None) -> list[str]:
-    """Treatments with the focal factor changing fastest, so that what is compared lies together."""
+    """Treatments with the focal factor varying fastest, so that compared ones are adjacent."""
     names = [f.name for f in outcome.factors if f.name != focal] + ([focal] if focal else [])
 
     def key(treatment: str) -> tuple[int, ...]:

@@ -15,17 +15,17 @@ from penstock.report import style
 from penstock.report.figures import marks
 from penstock.report.style import NotDrawn
 
-#: points drawn per panel at most; extremes are always among them
+#: maximum number of points per panel, including all extremes
 POINTS_PER_PANEL = 1800
 PANELS = 6
-#: and as few as these, once every combination of verdicts is among them
+#: minimum number of panels, once every combination of verdicts is included
 FEWEST_PANELS = 3
-#: fewer samples than this are no course of time
+#: minimum number of samples of a time series
 FEWEST_SAMPLES = 4
 
 
 def selected_runs(outcome: Outcome, table: str, n: int = PANELS) -> list[str]:
-    """Runs worth showing: one per combination of verdicts first, then the levels least seen so far."""
+    """Representative runs: first one per combination of verdicts, then the least frequent levels."""
     key = f"selected {table} {n}"
     if key not in outcome.memory:
         outcome.memory[key] = _selected(outcome, table, n)
@@ -69,7 +69,7 @@ def _selected(outcome: Outcome, table: str, n: int) -> list[str]:
 
 
 def verdicts(outcome: Outcome, run_id: str) -> list[tuple[str, str]]:
-    """(direction, class) of the run's busiest file in each direction, where it could be judged."""
+    """(direction, class) of the run's busiest file in each direction, if it has a verdict."""
     key = f"verdicts {run_id}"
     if key not in outcome.memory:
         outcome.memory[key] = _verdicts(outcome, run_id)
@@ -87,7 +87,7 @@ def _verdicts(outcome: Outcome, run_id: str) -> list[tuple[str, str]]:
 
 
 def busiest(outcome: Outcome, run_id: str) -> list[dict[str, Any]]:
-    """Per direction, the verdict (of all threads together) on the file with the most requests."""
+    """For each direction, the verdict (of all threads together) on the file with the most requests."""
     columns = ["path", "direction", "class", "k", "requests", "tid", "sentence", "confidence"]
     table = outcome.table(run_id, "patterns", columns)
     if table is None or table.empty:
@@ -100,7 +100,7 @@ def busiest(outcome: Outcome, run_id: str) -> list[dict[str, Any]]:
 
 
 def offsets(outcome: Outcome, width: float, run_ids: list[str] | None = None) -> Figure:
-    """Offset against request number of each selected run's busiest file, its verdict as the title."""
+    """Offset against request number of each selected run's busiest file, with its verdict as the title."""
     chosen = run_ids or selected_runs(outcome, "io_events")
     if not chosen:
         raise NotDrawn("no run has a table io_events: the study was not traced")
@@ -154,7 +154,7 @@ def offsets(outcome: Outcome, width: float, run_ids: list[str] | None = None) ->
 
 
 def begin(outcome: Outcome, run_id: str, axes: Any, otherwise_ns: float) -> float:
-    """When the run's workload began [ns], or `otherwise_ns`; its phase is shaded from 0 on [s]."""
+    """Begin of the run's workload [ns], or `otherwise_ns`; its phase is shaded from 0 on [s]."""
     phases = outcome.table(run_id, "phases")
     if phases is None or not (phases["phase_id"] == "workload").any():
         return otherwise_ns
@@ -165,7 +165,7 @@ def begin(outcome: Outcome, run_id: str, axes: Any, otherwise_ns: float) -> floa
 
 
 def panel_title(outcome: Outcome, run_id: str, inches: float) -> str:
-    """The run's levels in lines that fit a panel of that width; its name where it has none."""
+    """The run's levels in lines that fit a panel of that width; its name if it has none."""
     return style.wrapped(outcome.phrase(outcome.levels(run_id)) or run_id, inches - 0.4, 8, False)
 
 
@@ -178,7 +178,7 @@ _KINDS = (
 
 
 def utilisation(outcome: Outcome, width: float, run_ids: list[str] | None = None) -> Figure:
-    """Utilisation in per cent over each selected run; the workload phase is shaded."""
+    """Utilisation in percent over each selected run; the workload phase is shaded."""
     chosen = run_ids or selected_runs(outcome, "utilisation")
     if not chosen:
         raise NotDrawn("no run has a table utilisation: the study was not monitored")
@@ -234,7 +234,7 @@ def _samples(outcome: Outcome, run_id: str) -> int:
 
 
 def percent_of(table: pd.DataFrame, kind: str) -> pd.DataFrame:
-    """The kind's utilisation in per cent over time: its first entity's main metric, sorted by time."""
+    """The kind's utilisation in percent over time: its first entity's main metric, sorted by time."""
     of_kind = table[(table["kind"].astype(str) == kind) & table["value"].notna()]
     if "unit" in of_kind and (of_kind["unit"].astype(str) == "%").any():
         of_kind = of_kind[of_kind["unit"].astype(str) == "%"]
@@ -249,9 +249,9 @@ def percent_of(table: pd.DataFrame, kind: str) -> pd.DataFrame:
 
 
 def fidelity(outcome: Outcome, width: float) -> Figure:
-    """Delivered over asked for every metric, run and disk, beside the certificate's limits.
+    """Delivered over specified value for every metric, run and disk, with the certificate's limits.
 
-    What has no asked value (the share of late answers) is drawn against its limit in a panel below.
+    Metrics without a specified value (the share of late replies) have a panel with their limit below.
     """
     table = outcome.fidelity
     if table is None or table.empty:
@@ -290,7 +290,7 @@ def fidelity(outcome: Outcome, width: float) -> Figure:
 def _strip(
     fig: Figure, axes: Any, table: pd.DataFrame, is_ratio: bool, seen: dict[str, Any]
 ) -> None:
-    """One row of dots per metric; `_x` is what is drawn."""
+    """One row of dots per metric; `_x` is the drawn value."""
     metrics = list(table["metric"].astype(str).drop_duplicates())
     off = table["verdict"].astype(str).isin(["host-saturated", "not-honoured"])
     values = table["_x"].astype(float)
@@ -311,7 +311,7 @@ def _strip(
             rows = table[use]
             if rows.empty:
                 continue
-            # a fixed spread by row number, so that equal tables give equal figures
+            # jitter by row number, so that equal tables give equal figures
             jitter = ((np.arange(len(rows)) * 0.618034) % 1 - 0.5) * 0.5
             dots = axes.scatter(
                 rows["_x"],

@@ -1,4 +1,4 @@
-"""A figure of series as files: picture, data, the document that gives it again, the Python that draws it."""
+"""A figure of series as files: picture, data, the document that reproduces it, and its Python code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.report.figures.chart import Chart, data_of, draw
 from penstock.report.page import template, text_of
 
 FORMATS = ("pdf", "svg", "pgf", "png", "html")
-#: of pictures of dots, and of the raster layers of the others
+#: resolution of PNG pictures, and of raster layers of other formats
 DPI = 300
 
 _CODE = '''"""Draws {picture} from {data}, byte for byte; `fig` is a matplotlib Figure to be changed."""
@@ -37,9 +37,9 @@ for name, content in picture(fig, "{picture}", chart, recorded).items():
 
 
 def shipped(chart: Chart, recorded: Recorded, name: str, code: bool = False) -> dict[str, bytes]:
-    """The files of a figure called `name` (`fig.pdf`), by their names, the picture first.
+    """The files of a figure called `name` (`fig.pdf`), by name, the picture first.
 
-    Equal charts and series give equal bytes. Raises BadInput for an unknown format, NotDrawn as `draw`.
+    Equal charts and series give equal bytes. BadInput for an unknown format, NotDrawn as `draw`.
     """
     stem = Path(name).stem
     content = data_of(recorded)
@@ -54,7 +54,7 @@ def shipped(chart: Chart, recorded: Recorded, name: str, code: bool = False) -> 
 
 
 def picture(fig: Figure, name: str, chart: Chart, recorded: Recorded) -> dict[str, bytes]:
-    """The picture alone: one file, of PGF also the rasters that it includes."""
+    """The picture: one file; for PGF also its included rasters."""
     stem, form = Path(name).stem, Path(name).suffix.lstrip(".").lower()
     if form not in FORMATS:
         raise BadInput(

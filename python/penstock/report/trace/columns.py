@@ -1,4 +1,4 @@
-"""The events of a traced run as columns, batch by batch: memory does not grow with the trace's length."""
+"""The events of a traced run as columns in batches: memory does not grow with the trace's length."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Columns:
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """In the order in which the native part takes them."""
+        """Arrays in the order of the native interface."""
         return (
             self.t_ns,
             self.file_id,
@@ -50,15 +50,15 @@ class Columns:
         )
 
     def drawn(self, file_id: int) -> npt.NDArray[np.bool_]:
-        """Flags of the events of a file that are drawn: those that moved bytes."""
+        """Mask of the events of a file that are drawn: those that transferred bytes."""
         here: npt.NDArray[np.bool_] = (self.file_id == file_id) & (self.done_bytes > 0)
         return here & ((self.kind & KIND_MASK) <= AROUND)
 
 
 def batches(run: TraceTables) -> Iterator[Columns]:
-    """The events of a run in their order. Raises BadInput where they cannot be read.
+    """The events of a run in order. BadInput for unreadable tables.
 
-    Files of one path have the number of the first of them.
+    Files of one path share the number of the first of them.
     """
     for batch in run.event_batches(_COLUMNS, rows=BATCH_ROWS):
         yield Columns(

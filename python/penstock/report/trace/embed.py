@@ -1,4 +1,4 @@
-"""Figures as the page holds them: JSON and compressed bytes, both safe inside a script element."""
+"""Figures embedded in the page: JSON and compressed bytes, both safe inside a script element."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from penstock.analyse.traces.traced_run import TracedRun
 from penstock.report.trace.gather import Drawing, drawn_spans, marks_of
 from penstock.text import phase as phase_text
 
-#: a file that is used for less of the run than this has a clock of its own
+#: a file used for a smaller share of the run has its own time axis
 _WIDE = 0.3
 
 
 def script_json(value: Any) -> str:
-    """JSON that no HTML parser ends a script element in, whatever a file is called."""
+    """JSON that cannot end a script element, whatever the names of files."""
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def packed(drawing: Drawing) -> str:
-    """All sections one after the other, deflated, base64."""
+    """All sections concatenated, deflated, in base64."""
     content = b"".join(drawing.sections.values())
     return base64.b64encode(zlib.compress(content, 6)).decode("ascii")
 

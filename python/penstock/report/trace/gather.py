@@ -1,4 +1,4 @@
-"""From the events of a traced run to what its figures are drawn from, in two passes."""
+"""Data of the figures of a traced run, from its events in two passes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from penstock.report.trace.columns import batches
 
 _native: Any = importlib.import_module("penstock._native")
 
-#: files with figures of their own, those with most time first, until they have this share of it
+#: maximum number of files with figures, and the share of time at which the selection ends; most time first
 FILES = 8
 SHARE = 0.98
-#: a file of at most so many requests keeps every one; all such files together
+#: maximum number of requests of a file that is drawn in full, and of all such files
 POINTS_EACH = 120_000
 POINTS_ALL = 400_000
-#: cells of one figure and of all: they bound the size of a page
+#: maximum number of cells of one figure and of all: they bound the size of a page
 CELLS_EACH = 600_000
 CELLS_ALL = 2_400_000
 
@@ -28,7 +28,7 @@ Totals = dict[str, Any]
 
 @dataclass(frozen=True)
 class Drawing:
-    """Figures of one file: the totals behind it, how its sections are to be read, and the sections."""
+    """Figures of one file: its totals, the description of its sections, and the sections."""
 
     totals: Totals
     head: dict[str, Any]
@@ -37,7 +37,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Marks:
-    """Marks across a file's figures: moments [ns, CLOCK_MONOTONIC], and (channel, number) borders."""
+    """Marks across a file's figures: times [ns, CLOCK_MONOTONIC], and (channel, number) borders."""
 
     moments: list[int] = field(default_factory=list)
     borders: list[tuple[int, int]] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Marks:
 
 @dataclass(frozen=True)
 class Gathered:
-    """All files' totals (most time first), drawings of some, the time that counts as 0 [ns]."""
+    """Totals of all files (most time first), drawings of some, the time that counts as 0 [ns]."""
 
     files: list[Totals]
     drawings: list[Drawing]
@@ -53,12 +53,12 @@ class Gathered:
 
     @property
     def events(self) -> int:
-        """Events that could be drawn, of all files."""
+        """Number of drawable events, over all files."""
         return sum(sum(f["drawn"]) for f in self.files)
 
 
 def drawn_spans(run: TracedRun) -> list[Span]:
-    """Phases within the workload: what the figures mark. The workload itself fills them."""
+    """Phases within the workload, marked in the figures. The workload itself fills them."""
     workload = run.workload
     if workload is None:
         return []
@@ -71,7 +71,7 @@ def drawn_spans(run: TracedRun) -> list[Span]:
 
 
 def marks_of(run: TracedRun, file_id: int) -> Marks:
-    """The moments and borders that the file's figures mark."""
+    """The times and borders marked in the file's figures."""
     spans = [*drawn_spans(run), *run.gaps]
     moments = [edge for span in spans for edge in (span.start_ns, span.end_ns)]
     moments += run.flush_moments(file_id)
@@ -85,7 +85,7 @@ def marks_of(run: TracedRun, file_id: int) -> Marks:
 
 
 def totals_of(run: TracedRun) -> list[Totals]:
-    """Per file its calls, bytes, times and ranges, the one with most time first."""
+    """Calls, bytes, times and ranges by file, in descending order of time."""
     totals = _native.TraceTotals()
     for batch in batches(run):
         totals.add(*batch.arrays)
@@ -102,7 +102,7 @@ def time_of(file: Totals) -> int:
 
 
 def worth_drawing(files: list[Totals], most: int = FILES) -> list[Totals]:
-    """The files that carry nearly all of the time, or of the requests where no time was taken."""
+    """The files with nearly all of the time, or of the requests if no time was recorded."""
     can = [f for f in files if sum(f["drawn"]) > 0]
     enough = SHARE * sum(time_of(f) for f in can)
     chosen: list[Totals] = []
@@ -116,10 +116,9 @@ def worth_drawing(files: list[Totals], most: int = FILES) -> list[Totals]:
 
 
 def gather(run: TracedRun) -> Gathered | None:
-    """Reads the events twice: what there is, then the figures of the files worth drawing; None of a run
-    without events.
+    """Read the events twice: totals, then figures of the selected files; None for a run without events.
 
-    The command's start counts as 0, or the first event drawn. Raises BadInput where they cannot be read.
+    The command's start counts as 0, or the first drawn event. BadInput for unreadable events.
     """
     if not run.has("io_events"):
         return None
@@ -163,7 +162,7 @@ def _marks_request(marks: Marks, origin: int) -> dict[str, Any]:
 
 
 def _small_enough(chosen: list[Totals]) -> set[int]:
-    """Files that keep every request: the small ones, as long as all together are not too many."""
+    """Files that keep every request: the small ones, up to a total."""
     complete: set[int] = set()
     room = POINTS_ALL
     for file in sorted(chosen, key=lambda f: sum(f["drawn"])):

@@ -1,4 +1,4 @@
-"""The page of one traced run: self-contained, opens offline, asks nobody for anything."""
+"""The page of one traced run: self-contained, readable offline, without network requests."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _SCRIPTS = ("page.js", "trace_read.js", "trace_clock.js", "trace_draw.js", "trac
 
 
 def write_trace_report(run: TracedRun) -> Path:
-    """Writes `report.html` into a trace's bundle; returns its path.
+    """Write `report.html` into a trace's bundle; return its path.
 
-    Raises BadInput where a table cannot be read.
+    BadInput for an unreadable table.
     """
     path = run.path / "report.html"
     draft = path.with_name(".report.html.partial")
@@ -37,12 +37,12 @@ def write_trace_report(run: TracedRun) -> Path:
 
 
 def scripts(*, served: bool) -> list[str]:
-    """The scripts of a trace's page, as they stand in it."""
+    """The scripts of a trace's page as text."""
     return ["\n".join(map(text_of, _SCRIPTS)), *([text_of("trace_served.js")] if served else [])]
 
 
 def trace_page(run: TracedRun, gathered: Gathered | None, *, served: bool = False) -> str:
-    """The page as text; a `served` one may ask its server for what lies below its own cells."""
+    """The page as text; a `served` one may request details below the size of its cells from its server."""
     manifest = run.manifest
     drawings = gathered.drawings if gathered else []
     figures: list[dict[str, Any]] = [

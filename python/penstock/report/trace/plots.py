@@ -1,4 +1,4 @@
-"""Figures of traced runs for publication: offsets, the clock, two runs side by side."""
+"""Figures of traced runs for publication: offsets, time series, comparison of two runs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from penstock.report.trace.columns import KIND_MASK, SYNC, WRITE, batches
 from penstock.report.trace.gather import Totals, totals_of
 
 KINDS = ("offsets", "offsets-time", "clock", "before-after")
-#: marks drawn in one panel at most; extremes are always among them
+#: maximum number of marks in one panel, including all extremes
 MOST_MARKS = 40_000
 _BINS = 160
 
 
 @dataclass
 class Clock:
-    """Per bin of time: bytes of calls that ended, calls' time, and latencies by eighths of a doubling."""
+    """By bin of time: bytes of calls that ended, calls' time, and latencies in eighths of an octave."""
 
     from_ns: int
     width_ns: float
@@ -34,7 +34,7 @@ class Clock:
     rows: np.ndarray[Any, Any]
 
     def quantile(self, way: int, share: float) -> np.ndarray[Any, Any]:
-        """Latency [ns] below which that share of the bin's calls lies; NaN where there was none."""
+        """Quantile of the latency [ns] of the bin's calls; NaN for an empty bin."""
         below = np.cumsum(self.rows[way], axis=1)
         total = below[:, -1]
         row = (below < (share * total)[:, None]).sum(axis=1)
@@ -43,7 +43,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Shown:
-    """The requests of one file that are drawn, in their order, of `total`."""
+    """The drawn requests of one file, in order, of `total`."""
 
     label: str
     verdict: str
@@ -68,8 +68,8 @@ def plot(
 ) -> Figure:
     """One figure, `width` inches wide; `file` is a path or the end of one (default: most time).
 
-    With `beside` the same file of two runs side by side on equal axes. Raises BadInput for an unknown kind or
-    file, NotDrawn where no call was recorded.
+    With `beside` the same file of two runs in adjacent panels on equal axes. BadInput for an unknown kind
+    or file, NotDrawn if no call was recorded.
     """
     if kind not in KINDS:
         raise BadInput(f"found figure {kind}; expected one of {', '.join(KINDS)}")
@@ -174,7 +174,7 @@ def _clock(axes: Any, panel: str, run: Shown, shown: list[Shown]) -> None:
 
 
 def chosen_file(run: TracedRun, files: list[Totals], path: str | None) -> Totals:
-    """The file of that path or end of a path, else the one with most time. Raises BadInput, NotDrawn."""
+    """The file of that path or end of a path, else the one with most time. BadInput, NotDrawn if none."""
     can = [f for f in files if sum(f["drawn"])]
     if not can:
         raise NotDrawn("no call moved bytes of a regular file")
@@ -251,7 +251,7 @@ def _shown(run: TracedRun, path: str | None) -> Shown:
 
 
 def _fill(clock: Clock, t: Any, done: Any, latency: Any, write: Any) -> None:
-    """Adds a batch to the clock; a call's time is spread over the bins it spans."""
+    """Add a batch to the time series; a call's time is spread over the bins that it spans."""
     if not len(t):
         return
     bins, width = len(clock.busy_ns), clock.width_ns
@@ -263,7 +263,7 @@ def _fill(clock: Clock, t: Any, done: Any, latency: Any, write: Any) -> None:
     np.add.at(clock.bytes, (way, last), done)
     row = (np.log2(np.maximum(latency, 1)) * 8).astype(int).clip(0, 511)
     np.add.at(clock.rows, (way, first, row), 1)
-    # overlap with every bin, as the difference of how far all calls have come at its borders
+    # overlap with every bin, as the difference of the cumulative time of all calls at its borders
     edges = np.arange(bins + 1)
     single = first == last
     busy = np.zeros(bins)

@@ -17,15 +17,15 @@ from penstock.errors import printable
 from penstock.report.trace.gather import Drawing, Gathered, Totals, time_of
 from penstock.text import FAULTS, basis_text, duration, percent, size
 
-#: rows of the table of files that are shown at once
+#: number of rows of the table of files shown initially
 SHOWN_FILES = 12
-#: of all time: files with less are folded away
+#: minimum share of all time of a file that is not folded away
 WORTH_A_LOOK = 0.005
 MOST_FILES = 500
 
 
 def name_of(run: TracedRun, file_id: int) -> str:
-    """The file's path for a reader, or its number; of a path that was several files with how many."""
+    """The file's path for display, or its number; with the number of files if the path named several."""
     return printable(run.name_of_all(file_id))
 
 
@@ -61,7 +61,7 @@ def tiles(run: TracedRun, gathered: Gathered | None) -> list[dict[str, str]]:
 
 @dataclass
 class _Row:
-    """A path in one direction: its calls, bytes and time [ns], and what gives the rest of what is shown."""
+    """A path in one direction: its calls, bytes and time [ns], and a function for the remaining columns."""
 
     file_id: int
     calls: int
@@ -71,11 +71,11 @@ class _Row:
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Most time first."""
+        """Sort key: descending time."""
         return -self.time_ns, -self.calls, self.file_id
 
     def document(self, run: TracedRun, every_ns: int) -> dict[str, Any]:
-        """For the template; `every_ns` is the time of all rows."""
+        """Values for the template; `every_ns` is the time of all rows."""
         share = percent(self.time_ns / every_ns) if self.time_ns else ""
         return {
             "file_id": self.file_id,
@@ -91,7 +91,7 @@ class _Row:
 
 
 def files(run: TracedRun, gathered: Gathered | None) -> dict[str, Any]:
-    """The table of files: a row per file and direction, most time first. Only of those shown is all made."""
+    """The table of files: a row per file and direction, most time first. Only shown rows are complete."""
     totals = {f["file_id"]: f for f in gathered.files} if gathered else {}
     rows = _judged(run) + _unjudged(run, totals) + _flushed(run)
     every = max(1, sum(r.time_ns for r in rows))
@@ -106,7 +106,7 @@ def files(run: TracedRun, gathered: Gathered | None) -> dict[str, Any]:
 
 
 def _judged(run: TracedRun) -> list[_Row]:
-    """Paths that have verdicts: calls, bytes and time of all files, class and sentence of the largest."""
+    """Paths with verdicts: calls, bytes and time of all files, class and sentence of the largest."""
     rows: dict[tuple[int, str, str], _Row] = {}
     for verdict in run.overall_verdicts:  # most requests first
         if verdict.basis == "device":
@@ -135,7 +135,7 @@ def _of_verdict(run: TracedRun, verdict: Verdict, row: _Row) -> dict[str, Any]:
 
 
 def _flushed(run: TracedRun) -> list[_Row]:
-    """A row of flushes for each path that was flushed."""
+    """A row of flushes for each flushed path."""
     return [_Row(row["file_id"], row["flushes"], 0, row["ns"], _of_flushes) for row in run.flushes]
 
 
@@ -145,7 +145,7 @@ def _of_flushes(row: _Row) -> dict[str, Any]:
 
 
 def _unjudged(run: TracedRun, totals: dict[int, Totals]) -> list[_Row]:
-    """Files that have events and no verdict: an old or foreign run."""
+    """Files with events but without a verdict: an old or foreign run."""
     judged = (r.file_id for r in run.overall_verdicts if r.basis != "device")
     judged_files = {run.first_of.get(number, number) for number in judged}
     return [
@@ -169,7 +169,7 @@ def _of_events(run: TracedRun, direction: str, row: _Row) -> dict[str, Any]:
 
 
 def _cache(use: list[Served]) -> str:
-    """Pages by where they were, and the part of the calls' time in which a device was at work."""
+    """Pages by source, and the part of the calls' time in which a device was busy."""
     pages = {name: sum(u.pages[name] for u in use) for name in ("hit", "ahead", "missed")}
     total = sum(pages.values())
     named = (("cached", "hit"), ("read ahead", "ahead"), ("missed", "missed"))
@@ -181,7 +181,7 @@ def _cache(use: list[Served]) -> str:
 
 
 def figure_facts(run: TracedRun, drawing: Drawing) -> dict[str, Any]:
-    """Name, verdicts and counts of one file that has figures."""
+    """Name, verdicts and counts of one file with figures."""
     totals, counts = drawing.totals, drawing.head["counts"]
     number = int(totals["file_id"])
     drawn = sum(counts)
@@ -261,7 +261,7 @@ _EVIDENCE = (
 
 
 def evidence(run: TracedRun, drawings: list[Drawing]) -> list[dict[str, Any]]:
-    """Evidence for each verdict on a drawn file, and its threads; without figures, files of most time."""
+    """Evidence for each verdict on a drawn file, and its threads; without figures, on the top files."""
     entries = []
     for number in [int(d.totals["file_id"]) for d in drawings] or _most_time(run):
         of_threads = run.thread_verdicts(number)
@@ -293,7 +293,7 @@ def evidence(run: TracedRun, drawings: list[Drawing]) -> list[dict[str, Any]]:
 
 
 def _most_time(run: TracedRun) -> list[int]:
-    """The judged files with most time, those of almost none left out."""
+    """The files with verdicts in descending order of time, without those of almost none."""
     spent: dict[int, int] = {}
     for row in run.overall_verdicts:
         if row.kind != "insufficient":
@@ -353,7 +353,7 @@ def receipt(run: TracedRun) -> dict[str, Any]:
     total = [f"{_number(stats.get(k)):,}" for k in ("seen", "kept", "filtered", "lost")]
     rows.append({"probe": "all", "cells": total, "why": "", "mark": ""})
     facts = []
-    mode = str(stats.get("mode") or "trace")  # the others need room for next to nothing
+    mode = str(stats.get("mode") or "trace")  # other modes need almost no space
     for key, label in _WORDS.items():
         if stats.get(key) is not None and not (key == "ring_bytes" and mode != "trace"):
             facts.append((label, _receipt_value(key, stats[key])))
@@ -401,7 +401,7 @@ def _number(value: Any) -> int:
 
 
 def repeat(run: TracedRun) -> dict[str, Any]:
-    """Commands that make the trace and the page again, and the environment of this one."""
+    """Commands that reproduce the trace and the page, and the environment of this one."""
     manifest = run.manifest
     mode = str(run.receipt.get("mode") or "trace")
     command = printable(command_line(manifest))

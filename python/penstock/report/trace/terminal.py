@@ -1,4 +1,4 @@
-"""A file's offsets against request number in characters: braille where the terminal has it, else ASCII."""
+"""A file's offsets against request number as characters: braille if the terminal supports it, else ASCII."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.report.trace.columns import KIND_MASK, WRITE, batches
 from penstock.report.trace.gather import Totals
 from penstock.text import size
 
-#: bit of each dot of a braille character, from its top row, left and right
+#: bits of the dots of a braille character by row from the top, left and right
 _DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 _EMPTY = 0x2800
 
@@ -21,8 +21,8 @@ def offsets_figure(
 ) -> list[list[tuple[str, str]]]:
     """Lines of (text, what) parts; `what` is `read`, `write`, `both`, `axis` or ``.
 
-    `file` are the totals of the file to draw (report.trace.gather). Reads are dots, cells with writes only
-    are `×`, with both `▒`; in ASCII `.`, `x` and `#`.
+    `file`: totals of the drawn file (report.trace.gather). Reads are dots, cells with writes only are `×`,
+    with both `▒`; in ASCII `.`, `x` and `#`.
     """
     drawn = sum(file["drawn"][:2])
     wide, tall = (columns * 2, rows * 4) if braille else (columns, rows)
@@ -84,7 +84,7 @@ def _character(
 
 
 def _joined(parts: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Neighbours of one kind as one part."""
+    """Adjacent parts of one kind merged."""
     joined: list[tuple[str, str]] = []
     for text, what in parts:
         if joined and joined[-1][1] == what:
@@ -98,7 +98,7 @@ _STYLES = {"read": "blue", "write": "dark_orange", "both": "magenta", "axis": "d
 
 
 def print_offsets(run: TracedRun, file: Totals, name: str, console: Any, rows: int = 12) -> None:
-    """Prints the figure on a Rich console, a legend above it: dots are reads, × writes, ▒ both."""
+    """Print the figure on a Rich console, with a legend above it: dots are reads, × writes, ▒ both."""
     from rich.text import Text
 
     braille = (console.encoding or "").lower().startswith("utf")

@@ -1,7 +1,7 @@
-"""Replicates aligned at their start: the median, a band of the runs, and runs that lie outside.
+"""Replicates aligned at their start: the median, a band of the runs, and outliers.
 
-The band has the central 95 % of 20 runs or more, of fewer all of them. It ends where fewer than 90 % of the
-runs go on.
+The band has the central 95 % of 20 runs or more, or all of fewer runs. It ends when fewer than 90 % of the
+runs continue.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from penstock.report.figures.kinds.heatmap import MOST_BINS, binned
 
 WHAT = "Replicates aligned at their start: median, central 95 % (of fewer than 20, all), outlying runs named."
 AXES = ("time", "index")
-#: as many MADs from the median make a run an outlier (ten standard deviations of a normal distribution)
+#: MADs from the median at which a run is an outlier (ten standard deviations of a normal distribution)
 FAR = 14.826
 FEWEST_TO_JUDGE = 5
-#: of so many runs 2.5 % are half a run; of fewer the band has all
+#: minimum number of runs for quantiles: 2.5 % of them is half a run; the band of fewer has all
 FEWEST_OF_QUANTILES = 20
-#: share of the runs that still go on where the band ends
+#: minimum share of continuing runs in the band
 _GOING_ON = 0.9
 
 
 def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
     """A band for each series with replicates."""
-    # where a phase begins at 0 the runs lie right already
+    # runs aligned to a phase need no shift
     aligned = [s if chart.align else replace(s, x=s.x - s.x[0]) for s in recorded.series]
     groups: dict[tuple[str, str, str], list[Series]] = {}
     for s in aligned:
@@ -91,11 +91,11 @@ def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
 
 
 def band(runs: Sequence[Series]) -> tuple[Array, Array, Array, Array]:
-    """x, and of the runs at each x the 2.5 %, 50 % and 97.5 % quantile (linear, type 7), of fewer than 20 the
-    smallest and the largest beside the median.
+    """x, and for the runs at each x the 2.5 %, 50 % and 97.5 % quantiles (linear, type 7); for fewer than 20
+    runs smallest, median and largest.
 
-    Each run has its own start at 0, and is put into bins of a median step; a bin needs two runs. Only
-    where 90 % of the runs have begun and go on.
+    Each run starts at its own 0, and is binned by the median step; a bin needs two runs. Limited to x at
+    which 90 % of the runs have begun and continue.
     """
     runs = [s for s in runs if len(s.x)]
     step = median_step(runs)
@@ -103,15 +103,15 @@ def band(runs: Sequence[Series]) -> tuple[Array, Array, Array, Array]:
     end = max(float(s.x[-1]) for s in runs)
     bins = int(np.clip(round((end - start) / step) + 1, 1, MOST_BINS))
     width = max(step, (end - start) / max(1, bins - 1))
-    # 0 is the middle of a bin
+    # 0 is the centre of a bin
     first = round(start / width)
     edges: Array = np.asarray(width * (first + np.arange(bins + 1) - 0.5), float)
     grid = np.vstack([binned(s, edges) for s in runs])
-    # from the first to the last value of a run it goes on, whatever it lacks in between
+    # a run continues from its first to its last value, across gaps
     there = np.isfinite(grid)
     on = np.logical_or.accumulate(there, 1) & np.logical_or.accumulate(there[:, ::-1], 1)[:, ::-1]
     enough = (there.sum(axis=0) > 1) & (on.sum(axis=0) >= _GOING_ON * len(runs))
-    if not enough.any():  # they have no time in common
+    if not enough.any():  # the runs do not overlap in time
         enough = there.sum(axis=0) > 1
     tail = 0.025 if len(runs) >= FEWEST_OF_QUANTILES else 0.0
     low, middle, high = np.nanquantile(grid[:, enough], [tail, 0.5, 1 - tail], axis=0)
@@ -119,7 +119,7 @@ def band(runs: Sequence[Series]) -> tuple[Array, Array, Array, Array]:
 
 
 def outliers(runs: Sequence[Series]) -> list[Series]:
-    """Runs whose mean lies more than 14.826 MADs from the median of the means; none of fewer than five."""
+    """Runs whose mean lies more than 14.826 MADs from the median of the means; none for four or fewer."""
     means = np.array([float(np.nanmean(s.y)) for s in runs])
     off = np.abs(means - np.median(means))
     if len(runs) < FEWEST_TO_JUDGE:

@@ -1,4 +1,4 @@
-"""The distribution of each series: which share of its values lies at or below a value."""
+"""Cumulative distribution of each series: share of its values at or below a value."""
 
 from __future__ import annotations
 
@@ -71,6 +71,6 @@ def _log_ticks(axis: Any, per: float) -> None:
 
 
 def steps(values: Array) -> tuple[Array, Array]:
-    """Sorted values and F(x), the share of values ≤ x, from 0 on; values that are not there do not count."""
+    """Sorted values and F(x), the share of values ≤ x, from 0 on; missing values do not count."""
     own = np.sort(values[np.isfinite(values)])
     return np.concatenate([own[:1], own]), np.arange(len(own) + 1) / max(1, len(own))

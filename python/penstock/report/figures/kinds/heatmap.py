@@ -1,4 +1,4 @@
-"""A row for each node, time across, the value as a colour."""
+"""A row for each node over time, with the value as a colour."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.report.figures.chart import Chart
 WHAT = "A row for each node, time across, the value as a colour."
 AXES = ("time", "index")
 MOST_BINS = 600
-#: rows that can have their names beside them, in lines of text
+#: minimum height of a row with a label, in lines of text
 _NAMED_ROWS = 1.15
 
 
@@ -67,7 +67,7 @@ def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
 
 
 def _edges(rows: list[Series], low: float, high: float) -> Array:
-    """Edges of bins one median step wide, wider where that were more than `MOST_BINS`."""
+    """Edges of bins one median step wide, wider if there would be more than `MOST_BINS`."""
     step = median_step(rows)
     bins = int(np.clip(np.ceil((high - low) / step - 1e-9) + 1, 1, MOST_BINS))
     width = max(step, (high - low) / bins if bins == MOST_BINS else step)
@@ -75,7 +75,7 @@ def _edges(rows: list[Series], low: float, high: float) -> Array:
 
 
 def binned(series: Series, edges: Array) -> Array:
-    """The mean of a series in each bin; NaN where it has no value."""
+    """The mean of a series in each bin; NaN for an empty bin."""
     use = np.isfinite(series.y)
     which = np.searchsorted(edges, series.x[use], side="right") - 1
     inside = (which >= 0) & (which < len(edges) - 1)

@@ -1,4 +1,4 @@
-"""Series of several units in one panel, each unit with a vertical axis of its own."""
+"""Series of several units in one panel, with a vertical axis for each unit."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
         layers.y_axis(axes, series, label=layers.quantity_of(series) or series[0].name)
         if number > 0:
             axes.grid(False)
-        # the axis is of the colour of its series where it has but one
+        # an axis with a single series has its colour
         if len(looks_of_axis) == 1:
             axes.yaxis.label.set_color(looks_of_axis[0].colour)
             axes.tick_params(axis="y", colors=looks_of_axis[0].colour)

@@ -1,4 +1,4 @@
-"""One quantity against another: points that belong to the same time."""
+"""One quantity against another: points at the same time."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
 def _pairs(
     chart: Chart, recorded: Recorded
 ) -> tuple[list[tuple[Series, Array, Array]], Series | None]:
-    """(series, x, y) of each series, and the series that is across; of one run with those of the same run."""
+    """(series, x, y) of each series, and the horizontal series, matched by run."""
     if not chart.x:
         finite = [(s, np.isfinite(s.x) & np.isfinite(s.y)) for s in recorded.series]
         return [(s, s.x[use], s.y[use]) for s, use in finite], None

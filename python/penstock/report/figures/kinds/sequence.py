@@ -1,4 +1,4 @@
-"""Values in the order of their requests: offsets of a file, one point for each request."""
+"""Values in the order of their requests: offsets in a file, one point for each request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.report.figures.chart import Chart
 
 WHAT = "Values (offsets) by the number of the request; any number of points."
 AXES = ("index",)
-#: files whose offsets are shown, the busiest first
+#: maximum number of files, the busiest first
 MOST_PANELS = 4
 
 

@@ -1,4 +1,4 @@
-"""Series of one unit on top of each other: their sum and the share of each."""
+"""Stacked series of one unit: their sum and the share of each."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def draw(layout: layers.Layout, chart: Chart, recorded: Recorded) -> None:
         alpha=0.85,
     )
     for number, area in enumerate(layers_of):
-        # another hatch where the colours begin anew
+        # another hatch when the colours repeat
         area.set_hatch(_HATCHES[(number + number // len(style.SERIES)) % len(_HATCHES)])
     total = Series("sum", at, np.sum(parts, axis=0), recorded.series[0].unit)
     what = layers.quantity_of(recorded.series)
@@ -58,9 +58,9 @@ def _largest(parts: list[Array], names: list[str]) -> tuple[list[Array], list[st
 
 
 def stack(recorded: Recorded) -> tuple[Array, list[Array]]:
-    """Times at which any series has a value, and of each series the last value up to there.
+    """Times at which any series has a value, and the last value of each series until then.
 
-    A series counts 0 before its first and after its last point, and where it has no value.
+    A series is 0 before its first and after its last point, and at missing values.
     """
     at = np.unique(np.concatenate([s.x for s in recorded.series]))
     parts = []
