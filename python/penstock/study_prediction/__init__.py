@@ -1,1 +1,1 @@
-"""Every treatment of a study, predicted from the trace of one of them."""
+"""Prediction of every treatment of a study from the trace of one of them."""

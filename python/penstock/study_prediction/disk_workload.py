@@ -1,4 +1,4 @@
-"""The load of a treatment on a disk, in the form that the simulator reads."""
+"""The load of a treatment on a disk, as input of the simulator."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from penstock.study_prediction.think_times import ClientCosts
 from penstock.workload.measured import JobSpec
 
 MAX_REQUEST_BYTES = 1 << 20
-#: what the kernel reads ahead of a buffered sequential reader (its default, 128 KiB)
+#: the kernel's default read-ahead for a buffered sequential reader, 128 KiB
 READAHEAD_BYTES = 128 << 10
 _DEFAULT_FILE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
 class ClosedLoop:
-    """A closed loop on one disk: a simulation without its seed; what the model leaves out is in `note`."""
+    """A closed loop on one disk: a simulation without its seed; `note` lists omissions of the model."""
 
     disk: ResolvedDisk
     spec: dict[str, Any]
@@ -26,9 +26,9 @@ class ClosedLoop:
 
 
 def disk_of(run: ResolvedRun, place: str | None) -> ResolvedDisk:
-    """The disk that a path of the command lies on; the first one if that cannot be told.
+    """The disk of a path of the command; the first one if it is unknown.
 
-    Raises PenstockError if a disk is a plain directory, of which nothing is known to predict from.
+    PenstockError if a disk is a plain directory, which has no model.
     """
     plain = [disk.name for disk in run.disks if not disk.emulated]
     if plain:
@@ -69,7 +69,7 @@ def closed_loop_of(run: ResolvedRun, jobs: list[JobSpec], costs: ClientCosts) ->
 
 
 def _placed(job: JobSpec, client: dict[str, Any]) -> list[dict[str, Any]]:
-    """The client as it is; one by one where each of the job's threads begins at its own place of the file."""
+    """The client as one entry; one entry per thread if each thread of the job begins at its own offset."""
     if not job.offset_increment_bytes and not job.offset_bytes:
         return [client]
     placed = []
@@ -103,7 +103,7 @@ def _client(job: JobSpec, costs: ClientCosts) -> tuple[dict[str, Any], str]:
     if job.direct:
         return client, "syncs not modelled" if job.fsync and job.direction != "read" else ""
     if job.direction == "read" and not job.random:
-        # the program finds what the kernel read ahead: the disk sees the read-ahead, two under way
+        # the program reads pages that the kernel read ahead: the disk serves read-ahead, two in flight
         block = min(max(READAHEAD_BYTES, job.bs_bytes), file_bytes)
         client["iodepth"] = 2
         client["think_ns"] = costs.think_ns * block / job.bs_bytes

@@ -1,4 +1,4 @@
-"""Every treatment of a study, predicted from the trace of one of them and the disk profiles alone."""
+"""Prediction of every treatment of a study from the trace of one of them and the disk profiles."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from penstock.study_prediction.thread_groups import Part, parts_of
 from penstock.workload.parsers import parser
 
 SEEDS = 21
-#: runs of the basis treatment that are run again, at most
+#: maximum number of runs of the basis treatment to replay
 MOST_RUNS = 4
-#: what a replay of traced operations leaves out
+#: omissions of a replay of traced operations
 REPLAY_NOTE = (
     "replay of the traced calls above a model of the page cache, with flushes, write-back and locks; left "
     "out: threads that wait for a processor, mapped files, asynchronous I/O, swapping"
@@ -68,7 +68,7 @@ class _Draws:
 
 @dataclass
 class _Basis:
-    """A treatment that predictions start from: its traced runs, the one that shows most first."""
+    """A treatment that predictions start from: its traced runs, the most informative first."""
 
     bundles: list[Bundle]
     run: ResolvedRun
@@ -81,7 +81,7 @@ class _Basis:
 
     @property
     def traced(self) -> list[Traced]:
-        """Each run as a program that can be run again."""
+        """Each run as a program for replay."""
         if self._traced is None:
             self._traced = [traced(b, self.run) for b in self.bundles[:MOST_RUNS]]
         return self._traced
@@ -89,7 +89,7 @@ class _Basis:
 
 @dataclass
 class _Bases:
-    """Treatments that predictions start from, the first one before the others."""
+    """Treatments that predictions start from, the primary one first."""
 
     each: list[_Basis]
     study: Study
@@ -113,7 +113,7 @@ class _Bases:
     def outcomes(
         self, basis: _Basis, run: ResolvedRun, seeds: int, first: int = 1
     ) -> list[list[dict[str, Any]]]:
-        """Outcomes of a basis with the disk and memory of `run`, by traced run; the seeds are shared out."""
+        """Outcomes of a basis with the disk and memory of `run`, by traced run, which divide the seeds."""
         outcomes = []
         disk = disk_of(run, None)
         for number, one in enumerate(basis.traced):
@@ -124,7 +124,7 @@ class _Bases:
         return outcomes
 
     def nearest(self, run: ResolvedRun) -> _Basis | None:
-        """The basis that differs least from a treatment in whatever a replay can change; None if none can."""
+        """The basis that differs least in the properties that a replay can change; None if there is none."""
         able = [
             (sum(run.treatment[k] != v for k, v in basis.run.treatment.items()), n)
             for n, basis in enumerate(self.each)
@@ -136,14 +136,14 @@ class _Bases:
 def predict_study(
     out_dir: Path, basis_treatment: str | Sequence[str] | None = None, seeds: int = SEEDS
 ) -> pd.DataFrame:
-    """Predictions beside the measured means; written to `predictions.parquet` of the study's directory.
+    """Predictions and measured means; written to `predictions.parquet` of the study's directory.
 
     One row per treatment and response: `treatment_id`, factors, `response`, `unit`, `predicted` (mean over
     seeds), `ci_low`, `ci_high` (90 % of single runs), `measured_mean`, `measured_n`, `ratio`, `source`,
     `note`, `basis_treatment`, `is_basis`. With several bases a treatment is predicted from the nearest.
-    What was predicted beside what was measured is kept in `calibration.parquet` and widens the intervals of
-    further predictions as soon as there are pairs enough.
-    Raises PenstockError if no valid run was traced, BadInput for an unknown basis.
+    Pairs of predictions and measurements are stored in `calibration.parquet` and widen the intervals of
+    further predictions once there are enough pairs. PenstockError if no valid run was traced, BadInput for
+    an unknown basis.
     """
     out_dir = Path(out_dir)
     study = load_study(out_dir / "study.yaml")
@@ -168,7 +168,7 @@ def predict_study(
 
 
 def predict_plan(study: Study, seeds: int = SEEDS) -> pd.DataFrame:
-    """Predictions of a study that was not run: its disks alone, programs that never think."""
+    """Predictions of a study without runs: from its disks, for programs without think time."""
     frame = pd.DataFrame(_predict(study, make_plan(study), ClientCosts(), None, seeds))
     return frame.drop(columns="basis_treatment").assign(
         measured_mean=np.nan, measured_n=0, ratio=np.nan, is_basis=False
@@ -186,10 +186,10 @@ def score(predictions: pd.DataFrame, within: float = 0.15) -> Score:
 def _basis(
     study: Study, valid: Sequence[Bundle], requested: str | None, treatment_ids: set[str]
 ) -> _Basis:
-    """The requested treatment, or the one whose valid traced run shows the cost of an operation best.
+    """The requested treatment, or the one whose valid traced run best shows the cost of an operation.
 
-    Where the command says what it does: the fewest threads (they hold each other up least), then the most
-    operations. Where the calls themselves are run again: the most operations.
+    Declared jobs: the fewest threads (least contention), then the most operations. Replays: the most
+    operations.
     """
     if requested is not None and requested not in treatment_ids:
         raise BadInput(
@@ -283,7 +283,8 @@ def _outcomes(loop: ClosedLoop, seeds: int) -> list[dict[str, Any]]:
 def _replayed(
     study: Study, run: ResolvedRun, bases: _Bases, seeds: int
 ) -> tuple[dict[str, _Draws], str, str | None]:
-    """The basis's responses, scaled by what their parts take here and on the basis's own disk and memory."""
+    """The basis's responses, scaled by simulated times of their parts: this disk and memory over the
+    basis's."""
     basis = bases.nearest(run)
     if basis is None:
         why = "more than disk and memory differs from the basis, and the command does not say what it asks"
@@ -323,7 +324,7 @@ def _replayed(
 
 
 def _goes_with(response: Response, part: Part) -> int:
-    """1 where the response grows with the part's number, -1 where it falls: a time beside a rate."""
+    """1 if the response grows with the part's number, -1 if it falls: a time compared with a rate."""
     is_time = response.better == "lower"
     return 1 if is_time == (part.counts == "time") else -1
 
@@ -349,9 +350,9 @@ def _same_program(one: ResolvedRun, other: ResolvedRun) -> bool:
 def _responses(
     responses: Sequence[Response], outcome: dict[str, Any], path_ns: float
 ) -> dict[str, float]:
-    """The study's responses, as far as the station gives them, each in its unit.
+    """The study's responses that the station determines, each in its unit.
 
-    The path to the disk was simulated as thinking (a closed loop cannot tell); a program sees it as latency.
+    The path to the disk was simulated as think time (equivalent in a closed loop); it is latency here.
     """
     read, write = outcome["read"], outcome["write"]
     available: dict[str, tuple[float, str]] = {

@@ -1,4 +1,4 @@
-"""The traced run of a treatment as a program that can be run again, above other disks and memories."""
+"""The traced run of a treatment as a program for replay on other disks and memories."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from penstock.profile.model import native
 from penstock.study.resolve import ResolvedDisk, ResolvedRun
 from penstock.study_prediction.think_times import disk_events
 
-#: what the kernel reads ahead of a sequential reader of an emulated disk
+#: the kernel's read-ahead for a sequential reader of an emulated disk
 READAHEAD_BYTES = 128 << 10
-#: dirty pages of an emulated disk's mount at most: this share of the memory, but no less and no more than
+#: limit of dirty pages of an emulated disk's mount: this share of the memory, with these bounds
 DIRTY_SHARE, LEAST_DIRTY_BYTES, MOST_DIRTY_BYTES = 0.2, 4 << 20, 64 << 20
 _OPS = {"read": 0, "write": 1, "flush": 2}
 _DIRECT = 1
@@ -28,7 +28,7 @@ _DIRECT = 1
 
 @dataclass(frozen=True)
 class Own:
-    """Memory of the run's group that the page cache over its disks cannot have, bytes; None: not sampled."""
+    """Memory of the run's group not available to the page cache over its disks, bytes; None: not sampled."""
 
     anonymous_bytes: float | None
     shared_bytes: float
@@ -40,7 +40,7 @@ class Own:
 
 @dataclass(frozen=True)
 class Bound:
-    """Threads that run for a time (seconds) rather than for a number of operations."""
+    """Threads that run for a fixed time (seconds) instead of a number of operations."""
 
     tids: tuple[int, ...]
     seconds: float
@@ -59,7 +59,7 @@ class Traced:
 
     @property
     def treatment_id(self) -> str:
-        """The treatment that was traced."""
+        """The traced treatment."""
         return str(self.bundle.manifest["treatment_id"])
 
     def outcomes(
@@ -79,21 +79,21 @@ class Traced:
         return outcomes
 
     def cache_bytes(self, run: ResolvedRun) -> int:
-        """The capacity of the page cache over the disks: the limit less the program's own memory."""
+        """The capacity of the page cache over the disks: the limit minus the program's own memory."""
         if run.memory_bytes is None:
             return 1 << 46
         return max(1 << 20, run.memory_bytes - self.own.bytes)
 
 
 def dirty_bytes(memory_bytes: int | None) -> int:
-    """Dirty pages of an emulated disk's mount at most, as the disk server sets it."""
+    """Limit of dirty pages of an emulated disk's mount, as set by the disk server."""
     if memory_bytes is None:
         return MOST_DIRTY_BYTES
     return min(MOST_DIRTY_BYTES, max(LEAST_DIRTY_BYTES, int(memory_bytes * DIRTY_SHARE)))
 
 
 def traced(bundle: Bundle, run: ResolvedRun) -> Traced:
-    """The basis from its bundle. Raises ValueError if trace and log do not fit together."""
+    """The basis from its bundle. ValueError if trace and log do not match."""
     disk = run.disks[0]
     events = disk_events(bundle)
     if "disk_id" in events and (events["disk_id"] == disk.disk_id).any():
@@ -115,10 +115,10 @@ def traced(bundle: Bundle, run: ResolvedRun) -> Traced:
 
 
 def own_memory(bundle: Bundle) -> Own:
-    """Most memory of the run's group beyond its page cache, and the shared memory that counts as page cache.
+    """Maximum memory of the run's group beyond its page cache, and shared memory in the page cache.
 
-    Shared memory of a control group is part of its page cache and cannot be dropped; it is taken from the
-    growth of the host's.
+    Shared memory of a control group is part of its page cache and cannot be dropped; it is estimated from
+    the growth of the host's.
     """
     if "samples" not in bundle.tables:
         return Own(None, 0.0)
@@ -196,7 +196,7 @@ def _log(requests: pd.DataFrame, files: pd.Index[str]) -> dict[str, Any]:
 def _files(
     bundle: Bundle, events: pd.DataFrame, requests: pd.DataFrame, files: pd.Index[str]
 ) -> list[dict[str, Any]]:
-    """Size at first sight, place on the device, directory, and whether it is read at random."""
+    """Initial size, place on the device, directory, and random access of each file."""
     read = events[events["direction"].astype(str) == "read"]
     done = "done_bytes" if "done_bytes" in read else "size_bytes"
     ends = (read["offset_bytes"] + read[done]).groupby(read["file"]).max()
@@ -227,7 +227,7 @@ def _files(
 
 
 def _random(bundle: Bundle) -> list[str]:
-    """Paths of the files that the classifier found to be read at random."""
+    """Paths of the files that the classifier reports as read at random."""
     verdicts = TraceTables(bundle.path).verdicts
     reads = of_best_basis(row for row in verdicts if row.direction == "read")
     return sorted({row.path for row in reads if row.kind == "random"})
@@ -243,7 +243,7 @@ def _start_ns(bundle: Bundle, events: pd.DataFrame) -> int:
 
 
 def _threads(events: pd.DataFrame, requests: pd.DataFrame) -> pd.DataFrame:
-    """One row per thread, indexed by it: begin and end [ns], reads, writes, syncs and bytes of them."""
+    """One row per thread, indexed by it: begin and end [ns], counts and bytes of reads, writes and syncs."""
     write = events["direction"].astype(str) == "write"
     done = events["done_bytes"] if "done_bytes" in events else events["size_bytes"]
     work = pd.DataFrame(

@@ -1,4 +1,4 @@
-"""Residuals of a study's predictions, stored beside the study and used for the next intervals."""
+"""Residuals of a study's predictions, stored with the study and used for later intervals."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ FILE = "calibration.parquet"
 
 
 def calibrated_by_others(frame: pd.DataFrame) -> pd.DataFrame:
-    """The predictions with intervals moved by how far the others of the same response lay outside theirs.
+    """The predictions with intervals calibrated by the residuals of other treatments, by response.
 
     A treatment's own measurement is never used for its interval. Adds `calibration`: `calibrated`, or
-    `insufficient calibration` where the rank k = ceil((n+1) · 0.9) is above the number n of pairs; the
-    simulated interval stays there.
+    `insufficient calibration` if the rank k = ceil((n+1) · 0.9) exceeds the number n of pairs; the
+    simulated interval then remains.
     """
     simulated = frame
     frame = frame.copy()
@@ -46,10 +46,10 @@ def calibrated_by_others(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_pairs(out_dir: Path, study: str, frame: pd.DataFrame) -> int:
-    """Writes the pairs of all treatments but the basis to `calibration.parquet`; how many there are.
+    """Write the pairs of all treatments but the basis to `calibration.parquet`; return their number.
 
-    `frame` has the simulated intervals, before calibration.
-    A file without pairs is not written, one that is there is removed.
+    `frame` has the simulated intervals, before calibration. Without pairs no file is written, and an
+    existing one is removed.
     """
     path = out_dir / FILE
     pairs = _pairs(study, frame[~frame["is_basis"]])
@@ -61,7 +61,7 @@ def write_pairs(out_dir: Path, study: str, frame: pd.DataFrame) -> int:
 
 
 def _pairs(study: str, frame: pd.DataFrame) -> list[Pair]:
-    """One pair for each prediction above 0 that was measured; `platform` is the treatment."""
+    """One pair for each positive prediction with a measurement; `platform` is the treatment."""
     pairs = []
     for row in frame.to_dict("records"):
         predicted, measured = float(row["predicted"]), float(row["measured_mean"])

@@ -1,4 +1,4 @@
-"""Time of the program itself per operation, read from the trace of one run."""
+"""Think times of the program per operation, from the trace of one run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 
 from penstock.archive.bundle import Bundle
 
-#: gaps above this share of all gaps are pauses (start, end, other work), not thinking between operations
+#: quantile of the gaps above which they are pauses (start, end, other work), not think time
 _USUAL = 0.995
 BOTH = frozenset({"read", "write"})
 
@@ -19,7 +19,7 @@ BOTH = frozenset({"read", "write"})
 class ClientCosts:
     """Time from the completion of an operation to the next issue in its thread, and of the path to the disk.
 
-    Nanoseconds, per operation and per byte; `path_ns` is what a call took above the disk's own time for it.
+    Nanoseconds, per operation and per byte; `path_ns` is the time of a call beyond the disk's own.
     """
 
     think_ns: float = 0.0
@@ -29,12 +29,12 @@ class ClientCosts:
 
     @property
     def fixed_ns(self) -> float:
-        """All that does not depend on the size."""
+        """Cost independent of the size."""
         return self.think_ns + self.path_ns
 
 
 def disk_events(bundle: Bundle) -> pd.DataFrame:
-    """The traced operations on emulated disks (all where the trace knows no disk), by thread and time."""
+    """The traced operations on emulated disks (all if the trace records no disk), by thread and time."""
     events: pd.DataFrame = bundle.accesses().to_pandas()
     if "files" in bundle.tables:
         files = bundle.table("files").to_pandas()
@@ -45,7 +45,7 @@ def disk_events(bundle: Bundle) -> pd.DataFrame:
 
 
 def gaps_ns(events: pd.DataFrame) -> pd.Series[float]:
-    """Time since the operation before in the same thread completed; missing for a thread's first one."""
+    """Time since the completion of the previous operation of the thread; missing for a thread's first one."""
     done = events["t_ns"] + events["latency_ns"]
     before = done.groupby(events["tid"]).shift(1)
     gap: pd.Series[float] = (events["t_ns"] - before).clip(lower=0)
@@ -67,7 +67,7 @@ def client_costs(bundle: Bundle, directions: frozenset[str] = BOTH) -> ClientCos
 
 
 def _by_size(size: np.ndarray[Any, Any], think: np.ndarray[Any, Any]) -> tuple[float, float]:
-    """Per operation and per byte: a line if the sizes differ enough to tell the two apart."""
+    """Costs per operation and per byte: a line if the sizes differ enough to separate them."""
     if size.max() < 4 * size.min():
         return float(think.mean()), 0.0
     slope, fixed = np.polyfit(size, think, 1)
@@ -77,7 +77,7 @@ def _by_size(size: np.ndarray[Any, Any], think: np.ndarray[Any, Any]) -> tuple[f
 
 
 def _path_ns(bundle: Bundle, events: pd.DataFrame, directions: frozenset[str]) -> float:
-    """Mean time of a call above the disk's own time; 0 where calls and requests are not one to one."""
+    """Mean time of a call beyond the disk's own time; 0 if calls and requests are not one to one."""
     if "device_requests" not in bundle.tables:
         return 0.0
     requests = bundle.table("device_requests", ["op", "service_ns", "wait_ns"]).to_pandas()

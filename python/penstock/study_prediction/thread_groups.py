@@ -1,9 +1,10 @@
-"""The part of a traced run that a response measures: its threads, its count, and if it ran for a fixed time.
+"""The part of a traced run that a response measures: its threads, its count, and a fixed duration if any.
 
-A study does not declare it; the trace shows it. A part is a thread, threads that ran in parallel, or the
-entire run. The response belongs to the part whose own time, bytes per second or operations per second come
-nearest to what the program reported of the very run that was traced. Who measures a time from outside sees
-no less than the calls took, and a number that nobody would report is of no part: both are left out.
+A study does not declare it; it is inferred from the trace. A part is a thread, threads that ran in
+parallel, or the entire run. The response belongs to the part whose own time, bytes per second or
+operations per second come nearest to the number that the program reported of the traced run. An external
+measurement of time is at least the time of the calls, and a negligible number belongs to no part: both are
+left out.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from penstock.spec.units import parse_unit
 from penstock.study_prediction.replay import Bound, Traced
 from penstock.workload.parsers import parser
 
-#: a part explains a response that it meets within this share
+#: a part explains a response within this relative difference
 EXPLAINS = 0.2
-#: a reported time may be shorter than the part's own by this share, not by more; a rate higher
+#: maximum share by which a reported time may be shorter than the part's own, or a rate higher
 OUTSIDE = 0.01
-#: a part has at least this share of all bytes, operations or time of the run
+#: minimum share of all bytes, operations or time of the run for a part
 WORTH_A_NUMBER = 0.02
-#: another part explains the number as well if it is no farther from it by more than this
+#: another part explains the number as well if its relative difference exceeds the best by at most this
 AS_WELL = 0.05
-#: threads ran side by side if their common time is at least this share of the time of both
+#: threads are parallel if their common time is at least this share of the time of both
 SIDE_BY_SIDE = 0.95
-#: a part ran for the duration that the program reports if its own time is within this share of it
+#: a part has the duration that the program reports if its own time is within this share of it
 DURATION = 0.1
-#: two bases show a part that runs for a time: equal times within the first, counts apart by the second
+#: two bases identify a part of fixed duration: times equal within the first, counts different by the second
 SAME_TIME, OTHER_COUNT = 0.05, 0.2
 
 _COUNTS = {
@@ -45,7 +46,7 @@ _COUNTS = {
     "writes": "writes",
     "calls": "reads and writes",
 }
-#: words of a response or its unit → what it cannot count
+#: words of a response or its unit → counts that it excludes
 _FOREIGN = {
     re.compile(
         r"(?<![a-z])(reads?|lookups?|gets?|query|queries|scans?|selects?|fetch(es)?)(?![a-z])",
@@ -60,11 +61,11 @@ _BYTES = {"read_bytes": "bytes read", "written_bytes": "bytes written", "bytes":
 
 @dataclass(frozen=True)
 class Part:
-    """Threads (none: the whole run) and what of them a response follows.
+    """Threads (none: all of the run) and the quantity that a response follows.
 
     `counts` is a column of the outcome's threads whose rate per second the response follows, or `time`.
-    `rest_s` is time outside all traced operations that belongs to the part. `error` is how far the part's
-    number `own` was from the reported one, as a share; NaN where the part was only assumed.
+    `rest_s` is time outside all traced operations that belongs to the part. `error` is the relative
+    difference of the part's number `own` from the reported one; NaN if the part is only assumed.
     """
 
     tids: tuple[int, ...]
@@ -77,7 +78,7 @@ class Part:
 
     @property
     def bound(self) -> Bound | None:
-        """The time for which it runs, if that is what ends it."""
+        """Its duration, if that is fixed."""
         return Bound(self.tids, self.seconds) if self.seconds is not None and self.tids else None
 
     def of(self, outcome: dict[str, Any]) -> float:
@@ -103,9 +104,9 @@ def _count(thread: Any, counts: str) -> float:
 def parts_of(
     basis: Traced, responses: Sequence[Response], others: Sequence[Traced] = ()
 ) -> dict[str, Part]:
-    """The part of each response, by its name; responses that no time or rate explains are left out.
+    """The part of each response, by name; responses that no time or rate explains are left out.
 
-    `others` are further bases: a part whose time is the same there though its counts are not runs for a time.
+    `others` are further bases: a part with the same time but different counts there has a fixed duration.
     """
     reported = {
         name: float(r["value"])
@@ -139,7 +140,7 @@ def _part(
     if unit.dimension not in ("time", "1/time", "size/time") or value <= 0:
         return None
     if duration is not None and response.source.kind == "key":
-        # what the program reports of a stretch of this duration
+        # parts of the duration that the program reports
         lasting = [g for g in groups if abs(_span(basis, g) - duration) <= DURATION * duration]
         groups = lasting or groups
     tried = [(g, _span(basis, g), _counts(basis, g)) for g in groups]
@@ -154,7 +155,7 @@ def _part(
 
 
 def _foreign(response: Response) -> set[str]:
-    """Counts that a response does not mean, by its name and its unit."""
+    """Counts that a response excludes, by its name and its unit."""
     text = f"{response.name} {response.unit}"
     return {
         count for pattern, counts in _FOREIGN.items() if pattern.search(text) for count in counts
@@ -167,7 +168,7 @@ def _best(
     tried: Sequence[tuple[tuple[int, ...], float, dict[str, float]]],
     foreign: Container[str] = (),
 ) -> Part | None:
-    """The part, of (threads, seconds, counts), that explains a value best; None if none is near."""
+    """The part, of (threads, seconds, counts), that explains a value best; None without a match."""
     is_time = dimension == "time"
     claims = []
     for tids, span, counted in tried:
@@ -242,7 +243,7 @@ def _bounded(part: Part, seconds: float) -> Part:
 
 
 def _groups(threads: pd.DataFrame) -> list[tuple[int, ...]]:
-    """Each thread, and sets of threads that ran side by side, the set before its members."""
+    """Each thread, and sets of parallel threads, each set before its members."""
     ordered = threads.sort_values("begin_ns")
     begin = ordered["begin_ns"].to_numpy(dtype=np.float64)
     end = ordered["end_ns"].to_numpy(dtype=np.float64)
@@ -273,7 +274,7 @@ def _counts(basis: Traced, tids: Sequence[int]) -> dict[str, float]:
 
 
 def _rest_s(basis: Traced) -> float:
-    """Seconds of the run that follow the last traced operation."""
+    """Seconds of the run after the last traced operation."""
     if "phases" not in basis.bundle.tables or not len(basis.threads):
         return 0.0
     phases = basis.bundle.table("phases").to_pandas()
@@ -283,7 +284,7 @@ def _rest_s(basis: Traced) -> float:
 
 
 def _duration(basis: Traced) -> float | None:
-    """The duration in seconds that the program itself reports of the traced run; None if it does not."""
+    """Duration of the traced run reported by the program [s]; None if it does not report one."""
     module = parser(basis.run.parser)
     if "duration" not in module.RESPONSES:
         return None
