@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Failure:
-    """A failed part that others depend on (`relay`, `disk server`, …), and its process if it has one."""
+    """A failed part that others depend on (`relay`, `disk server`, …), and its process if any."""
 
     part: str
     message: str

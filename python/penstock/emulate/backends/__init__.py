@@ -1,6 +1,6 @@
-"""Back ends of emulated disks: one protocol, one file each, found by name in one table.
+"""Back ends of emulated disks: one protocol, one file each, one table of names.
 
-| name | what answers a request | file |
+| name | mechanism | file |
 |---|---|---|
 | `fuse` | the disk server's station model | `fuse.py` |
 | `cgroup2` | a loop device's file system, throttled by `io.max` of the node's control group | `cgroup2.py` |

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from penstock.emulate.disks.recorded import Recorded
     from penstock.emulate.disks.server import DiskServer
 
-#: the four limits; a patch names those it changes, `None` or "max" takes one away
+#: limits of a disk; a patch has those it changes, `None` or "max" removes one
 LIMIT_KEYS = ("read_bps", "write_bps", "read_iops", "write_iops")
 
 
 class Group(Protocol):
-    """The control group of a node, as far as a back end needs it (`host.cgroup.RunCgroup` is one)."""
+    """Control group of a node, as back ends use it (`host.cgroup.RunCgroup` implements it)."""
 
     @property
     def paths(self) -> Mapping[str, Path]:
@@ -35,8 +35,8 @@ class Group(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Place of a disk: its name among the owner's disks, an empty directory to mount it on, a directory
-    for its files, the control group of the node that uses it (None: no limit by group is possible).
+    """Place of a disk: its name among the owner's disks, an empty mount point, a directory for its files,
+    the control group of the node that uses it (None: no limits by group).
     """
 
     disk_id: str
@@ -45,15 +45,14 @@ class Place:
     group: Group | None = None
     memory_bytes: int | None = None
     run: str | None = None
-    #: request log of a disk of the model, from the beginning
+    #: request log, from the start; only of disks of the model
     log: Path | None = None
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a change is made. `kind`: it is what a disk began with, on request, at its time, upon the mark of
-    a phase, a counter of a disk or a line of a log; `text`: which phase, which counter with its value, the
-    line."""
+    """Cause of a change. `kind`: initial state, request, time, mark of a phase, counter of a disk, line of a
+    log. `text`: the phase, the counter with its value, or the line."""
 
     kind: Literal["begin", "request", "time", "phase", "metric", "log"] = "request"
     text: str = ""
@@ -61,7 +60,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Applied:
-    """One applied change: times when it was due, made and read back [CLOCK_MONOTONIC ns], the requested
+    """One applied change: times when it was due, applied and read back [CLOCK_MONOTONIC ns], the requested
     values, the values read back, the cause. `error` is empty unless it failed."""
 
     planned_ns: int
@@ -76,69 +75,70 @@ class Applied:
 class UpDisk(Protocol):
     """A disk that is up.
 
-    It may have more: `page` (a Path), the page of its counters as the sampler reads them; `in_force()`, what
-    is in force with the keys of a patch, where that is more than limits; `cuts_power` = True, where its patch
-    may be a `power_cut`.
+    Optional members: `page` (a Path), the page of its counters that the sampler reads; `in_force()`, the
+    values in force with the keys of a patch, where these are more than limits; `cuts_power` = True if it
+    accepts the patch `power_cut`.
     """
 
     disk_id: str
     #: name of the back end
     backend: str
-    #: where it is mounted on the host
+    #: mount point on the host
     mount: Path
-    #: device number that its files carry
+    #: device number of its files
     device: tuple[int, int]
 
     def altering(self, patch: Mapping[str, Any]) -> list[tuple[Entry, Values]]:
-        """Values on the host that a patch changes, before and after, for `Journal.alter`."""
+        """Values on the host before and after a patch, for `Journal.alter`."""
 
     def patch(
         self, patch: Mapping[str, Any], *, announced: bool = False, cause: Cause | None = None
     ) -> Applied:
-        """Changes what the patch names and nothing else, and reads it back. The journal is told first, unless
-        it was told already (`announced`: who changes many disks tells it of all at once).
+        """Apply a patch, leave all other values, and read back. Record it in the journal first unless
+        `announced`: a caller that changes many disks records all changes at once.
 
-        Raises BadInput for what this back end cannot do, with the nearest alternative; nothing was changed.
+        Raises BadInput, before any change, for features that this back end lacks, with the nearest
+        alternative.
         """
 
     def set_limits(self, limits: Mapping[str, float | str | None]) -> Applied:
-        """Sets the limits that are named (LIMIT_KEYS), each for itself; None or "max" clears one."""
+        """Set the given limits (LIMIT_KEYS) independently; None or "max" clears one."""
 
     def read_back(self) -> Limits:
-        """The limits as the kernel or the server has them now."""
+        """Limits currently set in the kernel or the server."""
 
     def schedule(self, events: Sequence[Mapping[str, Any]], *, announced: bool = False) -> None:
-        """Events `{"at_ns": CLOCK_MONOTONIC, "patch": {…}}`, perhaps with a `cause` {"kind", "text"}, applied
-        at their time by whoever serves the disk."""
+        """Schedule events `{"at_ns": CLOCK_MONOTONIC, "patch": {…}}`, optionally with a `cause`
+        {"kind", "text"}; the process that serves the disk applies them."""
 
     def events(self) -> list[dict[str, Any]]:
-        """Results of scheduled events: the fields of `Applied` each."""
+        """Results of scheduled events, with the fields of `Applied`."""
 
     def stats(self, *, closing: bool = False) -> dict[str, Any]:
         """Counters since `up` or `begin`: at least read_bytes, written_bytes, reads, writes.
 
-        `closing`: nothing more will come; what the certificate wants measured after a run is added.
+        `closing`: the run is over; adds the measurements that the certificate needs after a run.
         """
 
     def facts(self) -> dict[str, Any]:
         """File system, options, scheduler, readahead, write cache, queue depth; JSON values."""
 
     def begin(self, spool_dir: Path) -> None:
-        """A run begins: counters to zero, what the certificate needs is recorded from now on."""
+        """Start of a run: reset the counters, start the records for the certificate."""
 
     def end(self) -> dict[str, pa.Table]:
-        """The run has ended: what was recorded, by name of table."""
+        """End of a run: the recorded tables by name."""
 
     def down(self) -> dict[str, Any]:
-        """Takes the disk away and gives its last counters. What was synced to it stays in its files."""
+        """Stop the disk; returns its last counters. Synced data stay in its files."""
 
 
-#: what a patch may say to a throttled device; everything else needs the model
+#: keys of a patch that a throttled device supports; all others need the model
 _OF_A_THROTTLE = {"limits", "readahead"}
 
 
 def shape_of(disk: DiskSpec) -> list[str]:
-    """Parts of a disk's request that only the model can emulate, as text; empty for plain limits."""
+    """Requested features of a disk that only the model can emulate, as text; empty for plain limits."""
     features = []
     if disk.profile is not None:
         features.append(f"the latency of profile {disk.profile_name or 'given'}")
@@ -148,8 +148,8 @@ def shape_of(disk: DiskSpec) -> list[str]:
 
 @dataclass(frozen=True)
 class Owner:
-    """Owner of disks (a cluster, a study): its journal, a private directory, the disk server that it has
-    already; with `outlive` the disks stay when this process ends.
+    """Owner of disks (a cluster, a study): its journal, a private directory, its disk server if it has one.
+    With `outlive` the disks survive this process.
     """
 
     journal: Journal
@@ -160,50 +160,50 @@ class Owner:
 
 
 class Backend(Protocol):
-    """A way to make disks: a row of `penstock.plugins.DISK_BACKENDS`, made once for each owner.
+    """Implementation of disks: a row of `penstock.plugins.DISK_BACKENDS`, one instance per owner.
 
-    `up` undoes what it did if it fails; `stop` takes down what is still up.
+    `up` undoes its changes if it fails; `stop` stops the remaining disks.
     """
 
     name: str
-    #: why it is taken for a disk that asks for no more than limits
+    #: reason for its choice for a disk with plain limits
     why: str
 
     def __init__(self, owner: Owner) -> None: ...
 
     @classmethod
     def missing(cls) -> str:
-        """The part that this host lacks for it; empty if nothing. Changes nothing."""
+        """Requirement that this host lacks; empty if none. Changes nothing."""
 
     @classmethod
     def refusal(cls, disk: DiskSpec) -> str:
-        """The part of a disk's request that it cannot honour, as text; empty if it honours all."""
+        """Requested features of a disk that it does not support, as text; empty if none."""
 
     @classmethod
     def certificate(
         cls, recorded: Recorded, utilisation: pa.Table | None, run_cpu_ns: int | None
     ) -> Certificate | None:
-        """Fidelity of a disk in a run (`certificate.py` has both kinds); None if the back end makes no
-        certificate, or nothing was recorded. `recorded` may come from another process or an old bundle.
+        """Fidelity of a disk in a run (both kinds: `certificate.py`); None without a certificate of this back
+        end or without records. `recorded` may come from another process or an old bundle.
         """
 
     def up(self, disk: DiskSpec, place: Place) -> UpDisk:
-        """Puts a disk up. Raises BadInput for what it cannot do, PenstockError where the host refuses."""
+        """Start a disk. Raises BadInput for unsupported requests, PenstockError if the host refuses."""
 
     def stop(self) -> None:
-        """Takes down what is still up, and ends what served it."""
+        """Stop the remaining disks and their servers."""
 
 
 @dataclass
 class LimitPatch:
-    """The limits a patch names: numbers (B/s, 1/s) to set and names to clear."""
+    """Limits of a patch: numbers (B/s, 1/s) to set and names to clear."""
 
     set: dict[str, float] = field(default_factory=dict)
     clear: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, limits: Mapping[str, Any], where: str = "limits") -> LimitPatch:
-        """Checks a mapping of limits. Raises BadInput for an unknown name or a number not above 0."""
+        """Check a mapping of limits. Raises BadInput for an unknown name or a number not above 0."""
         out = cls()
         for name, value in limits.items():
             if name not in LIMIT_KEYS:
@@ -220,5 +220,5 @@ class LimitPatch:
 
 
 def limits_dict(limits: Limits) -> dict[str, float]:
-    """The limits that are set, by name."""
+    """Limits that are set, by name."""
     return {k: float(v) for k in LIMIT_KEYS if (v := getattr(limits, k)) is not None}

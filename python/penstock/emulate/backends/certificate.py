@@ -1,4 +1,4 @@
-"""Certificates of disks, by their log of requests or the kernel's counters: what back ends choose from."""
+"""Certificates of disks, from their request log or from the kernel's counters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def by_requests(
     recorded: Recorded, utilisation: pa.Table | None, run_cpu_ns: int | None
 ) -> Certificate | None:
-    """By the log of a disk of the model; None where nothing was logged."""
+    """Certificate from the log of a disk of the model; None without a log."""
     from penstock.analyse.fidelity.fidelity import certificate
 
     if "device_requests" not in recorded.tables:
@@ -32,7 +32,7 @@ def by_requests(
 
 
 def by_counters(recorded: Recorded, utilisation: pa.Table | None) -> Certificate | None:
-    """By the kernel's counters of a disk that it throttled; None where none were recorded."""
+    """Certificate from the kernel's counters of a throttled disk; None without records."""
     from penstock.analyse.fidelity.fidelity_counters import fidelity_of_counters
 
     if "throttle_counters" not in recorded.tables:

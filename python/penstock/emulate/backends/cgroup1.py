@@ -1,7 +1,7 @@
-"""Back end `cgroup1`: the blkio hierarchy's throttle. Direct I/O and reads of what is not cached.
+"""Back end `cgroup1`: the blkio hierarchy's throttle. Direct I/O and uncached reads.
 
-Write-back is done by kernel threads outside the group and is not charged to the writer, so limits of
-buffered writes are refused (`choice.py`), unless asked for with `allow_unhonoured`.
+Kernel threads outside the group do write-back, which is not charged to the writer, so limits of buffered
+writes are refused (`choice.py`) unless `allow_unhonoured` is set.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ NOT_CHARGED = "the blkio hierarchy does not charge write-back to its writer"
 class BlkioThrottle:
     """`blkio.throttle.*` of one device for a group and the groups inside it.
 
-    The hierarchy does not hand a limit down: a group inside the node's has none of its own. So each of the
-    groups that are there gets it.
+    Child groups do not inherit limits in this hierarchy, so every existing group gets them.
     """
 
     def __init__(self, group: Path, device: BlockDevice) -> None:
@@ -33,7 +32,7 @@ class BlkioThrottle:
         self._device = device
 
     def writes(self, name: str, value: int | None) -> list[Write]:
-        """Writes that set one limit; 0 clears it in this interface."""
+        """Writes that set one limit; 0 clears it."""
         text = f"{self._device.text} {value or 0}"
         return [(group / _file(name), text) for group in self._groups()]
 
@@ -42,7 +41,7 @@ class BlkioThrottle:
             path.write_text(text)
 
     def get(self) -> dict[str, int]:
-        """The limits of the group."""
+        """Limits of the group."""
         limits = {}
         for name in ("read_bps", "write_bps", "read_iops", "write_iops"):
             for line in (self._group / _file(name)).read_text().splitlines():
@@ -52,7 +51,7 @@ class BlkioThrottle:
         return limits
 
     def counts(self) -> Counts:
-        """Bytes and operations since the group was made, groups inside it included."""
+        """Bytes and operations since the group was created, child groups included."""
         moved = self._split("blkio.throttle.io_service_bytes_recursive")
         times = self._split("blkio.throttle.io_serviced_recursive")
         return Counts(moved["Read"], moved["Write"], times["Read"], times["Write"])
@@ -76,12 +75,12 @@ class Cgroup1Backend(ThrottledBackend):
 
     @classmethod
     def missing(cls) -> str:
-        """The part that this host lacks for the blkio throttle."""
+        """Requirement of the blkio throttle that this host lacks."""
         return no_cgroup1()
 
     @classmethod
     def refusal(cls, disk: DiskSpec) -> str:
-        """As every throttle, and no limits of buffered writes."""
+        """Refuse also limits of buffered writes."""
         shape = super().refusal(disk)
         if not shape and disk.io != "direct" and _limits_writes(disk):
             return (
@@ -91,11 +90,11 @@ class Cgroup1Backend(ThrottledBackend):
         return shape
 
     def throttle(self, group: Path, device: BlockDevice) -> Throttle:
-        """The blkio throttle of a group's directory."""
+        """Blkio throttle of a group's directory."""
         return BlkioThrottle(group, device)
 
     def check(self, disk: ThrottledDisk, spec: DiskSpec) -> list[str]:
-        """Says what is not honoured."""
+        """Report limits that are not in force."""
         disk.unhonoured = {"write": NOT_CHARGED}
         return [] if spec.io == "direct" else [f"{NOT_CHARGED}: buffered writes are not limited"]
 

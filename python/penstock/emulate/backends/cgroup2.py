@@ -1,9 +1,8 @@
 """Back end `cgroup2`: `io.max` of the unified hierarchy, on all data paths.
 
-Write-back is charged to the group whose memory holds the dirty pages, if the file system takes part and the
-group has the memory controller as well. That is not believed but tried: when a disk with a write limit comes
-up, a process of the group dirties a file, another outside the group syncs it, and the group's `io.stat` must
-have moved.
+Write-back is charged to the group whose memory holds the dirty pages, if the file system supports it and the
+group has the memory controller. A trial verifies this: when a disk with a write limit starts, a process of
+the group dirties a file, another outside the group syncs it, and the group's `io.stat` must have moved.
 """
 
 from __future__ import annotations
@@ -28,22 +27,22 @@ _KEYS = {
     "read_iops": "riops",
     "write_iops": "wiops",
 }
-#: what the trial of write-back charging writes [bytes], and the share that must be charged
+#: size of the trial of write-back charging [bytes], and the share that must be charged
 TRIAL_BYTES = 1 << 20
 CHARGED_SHARE = 0.9
-#: enters the group named by $1 and writes $3 KiB to $2, through the page cache
+#: enters the group $1 and writes $3 KiB to $2 through the page cache
 _WRITE = 'echo $$ >"$1" && exec dd if=/dev/zero of="$2" bs=1024 count="$3" 2>/dev/null'
 
 
 class IoMax:
-    """`io.max` and `io.stat` of one device for a group; limits hold for the groups inside it as well."""
+    """`io.max` and `io.stat` of one device for a group; limits include child groups."""
 
     def __init__(self, group: Path, device: BlockDevice) -> None:
         self._group = group
         self._device = device
 
     def writes(self, name: str, value: int | None) -> list[Write]:
-        """Writes that set one key; the kernel leaves the keys that are not named."""
+        """Writes that set one key; the kernel leaves the other keys."""
         text = f"{self._device.text} {_KEYS[name]}={'max' if value is None else value}"
         return [(self._group / "io.max", text)]
 
@@ -52,12 +51,12 @@ class IoMax:
             path.write_text(text)
 
     def get(self) -> dict[str, int]:
-        """The limits that are set."""
+        """Limits that are set."""
         pairs = self._line("io.max")
         return {name: int(pairs[k]) for name, k in _KEYS.items() if pairs.get(k, "max") != "max"}
 
     def counts(self) -> Counts:
-        """Bytes and operations charged to the group and those inside it since it was made."""
+        """Bytes and operations charged to the group and its child groups since its creation."""
         pairs = self._line("io.stat")
         return Counts(*(int(pairs.get(k, 0)) for k in ("rbytes", "wbytes", "rios", "wios")))
 
@@ -77,11 +76,11 @@ class Cgroup2Backend(ThrottledBackend):
 
     @classmethod
     def missing(cls) -> str:
-        """The part that this host lacks for `io.max`."""
+        """Requirement of `io.max` that this host lacks."""
         return no_cgroup2()
 
     def throttle(self, group: Path, device: BlockDevice) -> Throttle:
-        """`io.max` of a group's directory. Raises BadInput where the group lacks the controller."""
+        """`io.max` of a group's directory. Raises BadInput if the group lacks the controller."""
         if not (group / "io.max").exists():
             raise BadInput(
                 f"{group} has no io controller, so nothing can be limited in it; "
@@ -90,7 +89,7 @@ class Cgroup2Backend(ThrottledBackend):
         return IoMax(group, device)
 
     def check(self, disk: ThrottledDisk, spec: DiskSpec) -> list[str]:
-        """Tries whether write-back is charged to the group."""
+        """Check that write-back is charged to the group."""
         assert disk.group is not None
         share = charged_share(disk.group, disk.mount, disk.throttle)
         if share >= CHARGED_SHARE:
@@ -101,9 +100,9 @@ class Cgroup2Backend(ThrottledBackend):
 
 
 def charged_share(group: Group, mount: Path, throttle: Throttle) -> float:
-    """Share of a buffered write's bytes that is charged to its group when somebody else writes it back.
+    """Share of a buffered write that is charged to its group if a process outside writes it back.
 
-    A process of the group writes a file below `mount` and ends; this one, outside, syncs it.
+    A process of the group writes a file below `mount` and exits; this process, outside, syncs it.
     """
     path = mount / f".penstock-trial-{new_token()}"
     enters = [p for p in group.enter_args() if p.startswith(str(group.paths["blkio"]))]

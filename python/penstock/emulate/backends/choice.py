@@ -1,4 +1,4 @@
-"""Choice of a disk's back end, by the request and the host's features, with the reason."""
+"""Choice of a disk's back end by its request and the host's features, with the reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.spec.cluster import DiskSpec
 
 @dataclass(frozen=True)
 class Choice:
-    """A back end and why it was taken; `warnings`: what of the request it will not honour."""
+    """A back end and the reason for it; `warnings`: requests that it does not fulfil."""
 
     name: str
     reason: str
@@ -21,16 +21,17 @@ class Choice:
 
 
 def missing_here() -> dict[str, str]:
-    """By back end, what this host lacks for it; empty text if nothing."""
+    """Requirement that this host lacks, by back end; empty if none."""
     return {name: _backend(name).missing() for name in DISK_BACKENDS}
 
 
 def choose(disk: DiskSpec, lacking: Mapping[str, str] | None = None) -> Choice:
-    """The back end for a disk. `disk.backend` overrides, and is refused where it cannot honour the request.
+    """Choose the back end of a disk. `disk.backend` overrides, and is refused if it cannot fulfil the
+    request.
 
-    The first of the table that can: the model (`fuse`) serves whatever has a shape (a profile, faults, other
-    features), and delivers plain limits evenly, too; throttled devices serve plain limits where there is no
-    FUSE. `lacking`: by back end, what the host lacks. Raises BadInput with the reason and the nearest
+    The first suitable one of the table: the model (`fuse`) serves disks with features (a profile, faults, …)
+    and also delivers plain limits evenly; throttled devices serve plain limits on hosts without FUSE.
+    `lacking`: requirement that the host lacks, by back end. Raises BadInput with the reason and the nearest
     alternative.
     """
     lacking = missing_here() if lacking is None else lacking
@@ -65,7 +66,7 @@ def _backend(name: str) -> type[Backend]:
 
 
 def _overridden(disk: DiskSpec) -> bool:
-    """Only a limit can be left unhonoured on purpose; a shape that is not there cannot be asked for."""
+    """True if unfulfilled limits are accepted; this does not cover other features."""
     return disk.allow_unhonoured and not shape_of(disk)
 
 

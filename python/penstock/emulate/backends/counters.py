@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 #: length of a window [s]
 WINDOW_S = 1.0
-#: delivered above this multiple of a limit, over so many whole windows in a row: the limit is not in force
-#:. One alone may be a throttle that makes up for the window before, and setting a limit again lets
-#: out what waits for it.
+#: a limit is not in force if the delivered rate exceeds this multiple in N consecutive complete windows.
+#: One such window may be a throttle that compensates for the window before; setting a limit again
+#: releases the requests that wait for it.
 NOT_APPLIED, IN_A_ROW = 1.3, 2
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Bytes and operations of a group on a device since it was made."""
+    """Bytes and operations of a group on a device since its creation."""
 
     read_bytes: int = 0
     written_bytes: int = 0
@@ -37,7 +37,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Counter:
-    """Source of a recorder: counters, limits in force, and a function that sets a limit again."""
+    """Source of a recorder: counters, limits in force, a function that sets a limit again."""
 
     counts: Callable[[], Counts]
     limits: Callable[[], Mapping[str, int]]
@@ -54,7 +54,7 @@ def as_table(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 class Recorder:
-    """Reads the counters once a second on a thread of its own, until `stop`."""
+    """Read the counters once a second on a thread, until `stop`."""
 
     def __init__(self, disk_id: str, counter: Counter, window_s: float = WINDOW_S) -> None:
         self._disk_id = disk_id
@@ -70,7 +70,7 @@ class Recorder:
         self._thread.start()
 
     def stop(self) -> tuple[list[dict[str, Any]], list[str]]:
-        """The rows so far (the last window may be short), and limits that had to be set again."""
+        """Return the rows (the last window may be short) and the limits that had to be set again."""
         self._ended.set()
         self._thread.join()
         self._window()
@@ -82,7 +82,7 @@ class Recorder:
             due += self._window_s
             try:
                 self._window()
-            except OSError:  # the group is gone, and what it counted with it
+            except OSError:  # the group and its counters are gone
                 return
 
     def _window(self) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _NO_TIME: dict[str, Any] = {"overhead": {"kind": "constant", "value_s": 0.0}}
 _BOTH = {"sequential": _NO_TIME, "random": _NO_TIME}
 
-#: a device that takes no time: of a disk without a profile
+#: a device without service time, for disks without a profile
 INSTANT_PROFILE: dict[str, Any] = {
     "schema": "penstock/storage-profile/1",
     "name": "instant",
@@ -45,12 +45,12 @@ INSTANT_PROFILE: dict[str, Any] = {
     "write": _BOTH,
     "flush": _NO_TIME,
 }
-#: calls that flush a kernel file system's device, and of which FUSE tells its server nothing
+#: calls that flush a kernel file system's device but are invisible to FUSE servers
 UNSEEN_SYNCS = ("sync", "syncfs")
 
 
 class FuseBackend:
-    """Disks of one disk server: of the owner's, else of one that ends with `stop`."""
+    """Disks of one disk server: the owner's, else one that ends with `stop`."""
 
     name = "fuse"
     why = "the model delivers limits evenly, on all paths"
@@ -66,19 +66,19 @@ class FuseBackend:
 
     @classmethod
     def missing(cls) -> str:
-        """The part that this host lacks for the disk server."""
+        """Requirement of the disk server that this host lacks."""
         return no_fuse()
 
     @classmethod
     def refusal(cls, disk: DiskSpec) -> str:
-        """Nothing: it serves whatever a disk may ask."""
+        """Nothing: it supports all requests."""
         return ""
 
     @classmethod
     def certificate(
         cls, recorded: Recorded, utilisation: pa.Table | None, run_cpu_ns: int | None
     ) -> Certificate | None:
-        """By the log of requests; None of a plain directory, which nothing is promised of."""
+        """Certificate from the request log; None for a plain directory, which has no specification."""
         if recorded.profile == INSTANT_PROFILE and not recorded.changes:
             return None
         return by_requests(recorded, utilisation, run_cpu_ns)
@@ -88,7 +88,7 @@ class FuseBackend:
         return self._server
 
     def up(self, disk: DiskSpec, place: Place) -> FuseDisk:
-        """Serves `place.directory` at `place.mount` as the disk's profile and patch say."""
+        """Serve `place.directory` at `place.mount` with the disk's profile and patch."""
         first = dict(disk.patch)
         limits = limits_dict(disk.limits) | dict(first.get("limits") or {})
         if limits:
@@ -114,11 +114,11 @@ class FuseBackend:
         return up
 
     def failures(self) -> list[Failure]:
-        """Servers of its disks that are dead or do not answer."""
+        """Servers of its disks that are dead or do not respond."""
         return self._server.failures() if self._up else []
 
     def stop(self) -> None:
-        """Takes its disks down, and the server if it is its own."""
+        """Stop its disks, and its own server."""
         with contextlib.ExitStack() as stack:
             if self._own:
                 stack.callback(self._server.stop)
@@ -126,12 +126,12 @@ class FuseBackend:
                 stack.callback(disk.down)
 
     def call(self, cmd: str, disk_id: str, **arguments: Any) -> dict[str, Any]:
-        """Asks the server one thing about a disk (one at a time: it has one connection)."""
+        """Send the server a request about a disk; one at a time, on its only connection."""
         with self._lock:
             return self._server.daemon.call(cmd, disk_id=disk_id, **arguments)
 
     def stats(self, disk_id: str, *, closing: bool) -> dict[str, Any]:
-        """The counters of a disk."""
+        """Counters of a disk."""
         with self._lock:
             return self._server.stats(disk_id, closing=closing)
 
@@ -145,7 +145,7 @@ class FuseBackend:
         self._journal.alter(self.altering(disk_id, requested))
 
     def forget(self, disk_id: str) -> dict[str, Any]:
-        """Takes a disk away."""
+        """Stop a disk."""
         with self._lock:
             self._up.pop(disk_id, None)
             return self._server.remove(disk_id, hurry=True)
@@ -173,7 +173,7 @@ class FuseDisk:
     def patch(
         self, patch: Mapping[str, Any], *, announced: bool = False, cause: Cause | None = None
     ) -> Applied:
-        """Changes what the patch names (`docs/emulation.md`); the server reads it back."""
+        """Apply a patch (`docs/emulation.md`); the server reads it back."""
         if isinstance(patch.get("limits"), Mapping):
             LimitPatch.of(patch["limits"])
         if not announced:
@@ -194,7 +194,7 @@ class FuseDisk:
         )
 
     def _cut(self, patch: dict[str, Any], answer: dict[str, Any], requested_ns: int) -> Applied:
-        """After a power cut the mount is a new one."""
+        """Update the device number: after a power cut the mount is new."""
         self.device = (int(answer["dev"][0]), int(answer["dev"][1]))
         lost = answer["lost"] or {}
         return Applied(
@@ -207,35 +207,35 @@ class FuseDisk:
         )
 
     def set_limits(self, limits: Mapping[str, float | str | None]) -> Applied:
-        """Sets the limits that are named, each for itself."""
+        """Set the given limits independently."""
         return self.patch({"limits": dict(limits)})
 
     def read_back(self) -> Limits:
-        """The limits as the server has them."""
+        """Limits currently set in the server."""
         in_force = self._owner.call("events", self.disk_id)["settings"].get("limits") or {}
         limits = {k: in_force.get(k) for k in LIMIT_KEYS}
         return Limits(**{k: None if v in (None, "max") else float(v) for k, v in limits.items()})
 
     def in_force(self) -> dict[str, Any]:
-        """Everything that is changed on the disk now, with the keys of a patch."""
+        """All current changes of the disk, with the keys of a patch."""
         return dict(self._owner.call("events", self.disk_id)["settings"])
 
     def schedule(self, events: Sequence[Mapping[str, Any]], *, announced: bool = False) -> None:
-        """Hands events to the server, which applies them whoever else is there."""
+        """Send events to the server, which applies them independently of this process."""
         if not announced:
             self._owner.announce(self.disk_id, {"schedule": {"events": len(events)}})
         self._owner.call("schedule", self.disk_id, events=[dict(e) for e in events])
 
     def events(self) -> list[dict[str, Any]]:
-        """Results of the events, as the server recorded them."""
+        """Results of the events, as recorded by the server."""
         return list(self._owner.call("events", self.disk_id)["events"])
 
     def stats(self, *, closing: bool = False) -> dict[str, Any]:
-        """The server's counters of the disk."""
+        """Counters of the disk in the server."""
         return self._owner.stats(self.disk_id, closing=closing)
 
     def facts(self) -> dict[str, Any]:
-        """Facts of the directory that holds the disk's files; the mount's options beside them."""
+        """Facts of the directory with the disk's files, and the options of the mount."""
         return {
             **storage_facts(self.served.backing),
             "mount": storage_facts(self.mount),
@@ -245,13 +245,13 @@ class FuseDisk:
         }
 
     def begin(self, spool_dir: Path) -> None:
-        """Counters to zero, the request log begins."""
+        """Reset the counters and start the request log."""
         self._owner.call("reset", self.disk_id)
         self._log = spool_dir / f"{self.disk_id}.requests"
         self._owner.call("log", self.disk_id, path=str(self._log.absolute()))
 
     def end(self) -> dict[str, pa.Table]:
-        """The request log as the table `device_requests`, what the host did meanwhile as `host_waits`."""
+        """Request log as the table `device_requests`, activity of the host as `host_waits`."""
         from penstock.emulate.disks.request_log import host_waits_table, read_disk_log
 
         if self._log is None:
@@ -268,7 +268,7 @@ class FuseDisk:
         }
 
     def down(self) -> dict[str, Any]:
-        """Takes it away, in no time of its own: what is still to be written back is not held up."""
+        """Stop the disk; pending write-back takes no emulated time."""
         return self._owner.forget(self.disk_id)
 
 

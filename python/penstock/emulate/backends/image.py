@@ -1,4 +1,4 @@
-"""A file that is a disk: a file system of its own, on a loop device, mounted for one node."""
+"""Disks as image files: a file system on a loop device, mounted for one node."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from penstock.host.storage.mounts import mounts_at, unmount
 from penstock.spec.cluster import DiskSpec
 from penstock.state import runtime_dir
 
-#: size of a disk that does not say [bytes]; the file is sparse
+#: default size of a disk [bytes]; the file is sparse
 SIZE_BYTES = 1 << 30
-#: smallest that mkfs.ext4 makes something useful of [bytes]
+#: smallest useful size for mkfs.ext4 [bytes]
 LEAST_BYTES = 8 << 20
-#: a device is cleared a moment after its last user has gone [s]
+#: longest time until the kernel clears a device after its last user [s]
 _FREE_WITHIN_S = 3.0
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_REMOUNT = 1, 2, 4, 32
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -33,21 +33,21 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass
 class ImageDisk:
-    """A mounted image and what is in the journal for it, last made last."""
+    """A mounted image and its journal entries, in order of creation."""
 
     image: Path
     mount: Path
     device: BlockDevice
     loop: LoopDevice
     journal: Journal
-    #: of the mount; what is limited on the device is written down with it
+    #: entry of the mount; limits of the device are recorded with it
     entry: Entry
-    #: of an image that holds a copy of other files and goes with the disk
+    #: entry of an image with copies of other files, removed with the disk
     _copy: Entry | None = None
     _settings: list[Entry] = field(default_factory=list)
 
     def down(self) -> None:
-        """Unmounts it, lazily when files are open, and lets the loop device go."""
+        """Unmount it, lazily if files are open, and release the loop device."""
         while self._settings:
             restore_own(self._settings.pop(), self.journal)
         if _is_ours(self.mount, self.entry.token):
@@ -59,11 +59,11 @@ class ImageDisk:
 
 
 def put_up(disk: DiskSpec, place: Place, journal: Journal) -> ImageDisk:
-    """Makes (or finds) the disk's image, sets a loop device up over it and mounts it.
+    """Create or reuse the disk's image, attach a loop device and mount it.
 
-    An image that is there already is used as it is, so that what was synced to it is there again. Where the
-    directory holds other files (a study's prepared data), they are copied into an image beside it, which
-    goes with the disk: what is changed on the disk is not changed there.
+    An existing image is used unchanged, so synced data persist. If the directory holds other files (a study's
+    prepared data), they are copied into a separate image that is removed with the disk, so changes on the
+    disk do not reach the originals.
     """
     size = disk.size_bytes or SIZE_BYTES
     if size < LEAST_BYTES:
@@ -71,7 +71,7 @@ def put_up(disk: DiskSpec, place: Place, journal: Journal) -> ImageDisk:
     if any(os.scandir(place.mount)):
         raise BadInput(f"mount point {place.mount} is not empty")
     image, copy = place.directory / f"{disk.name}.ext4", None
-    users = _await_free(image)  # a mount that was just taken away may still be on its way
+    users = _await_free(image)  # a recent unmount may still be in progress
     if users:
         raise PenstockError(
             f"disk {disk.name}: {image} is still used by {', '.join(users)} (a mount of it is left in "
@@ -89,7 +89,7 @@ def put_up(disk: DiskSpec, place: Place, journal: Journal) -> ImageDisk:
     except BaseException:
         _drop(image, copy, journal)
         raise
-    loop.release()  # the mount holds it now, and with the mount it goes
+    loop.release()  # the mount owns it now
     up = ImageDisk(image, place.mount, device_of(loop.path), loop, journal, mounted, copy)
     try:
         readahead = up.device.queue / "read_ahead_kb"
@@ -105,7 +105,7 @@ def put_up(disk: DiskSpec, place: Place, journal: Journal) -> ImageDisk:
 def _created(
     image: Path, size: int, disk: DiskSpec, place: Place, journal: Journal
 ) -> tuple[Path, Entry | None]:
-    """A new image in the place's directory; or, if that holds files, one beside it with copies of them."""
+    """A new image in the place's directory; if that has files, a separate one with copies of them."""
     own = (".penstock-", f"{image.name}.")
     if all(entry.name.startswith(own) for entry in os.scandir(place.directory)):
         _make(image, size, disk, None)
@@ -129,7 +129,7 @@ def _drop(image: Path, entry: Entry | None, journal: Journal) -> None:
 
 
 def _make(image: Path, size: int, disk: DiskSpec, files: Path | None) -> None:
-    """Makes the image under another name first: a half-made file system never gets the disk's name."""
+    """Create the image under a temporary name, so that an incomplete one never gets the disk's name."""
     draft = image.with_name(f"{image.name}.{new_token()}")
     mkfs = shutil.which("mkfs.ext4", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
     if mkfs is None:
@@ -137,7 +137,7 @@ def _make(image: Path, size: int, disk: DiskSpec, files: Path | None) -> None:
     try:
         with draft.open("wb") as file:
             file.truncate(size)
-        # everything is written now, so that nothing is written in the background of a run
+        # write everything now, so that no background writes happen in a run
         extended = "lazy_itable_init=0,lazy_journal_init=0,nodiscard"
         argv = [mkfs, "-q", "-F", "-m", "0", "-b", "4096", "-E", extended]
         argv += [] if files is None else ["-d", str(files)]
@@ -155,7 +155,7 @@ def _make(image: Path, size: int, disk: DiskSpec, files: Path | None) -> None:
 
 
 def _mount(loop: LoopDevice, place: Place, journal: Journal) -> Entry:
-    """Mounts the device by a link that bears our token: mountinfo then names the mount as ours."""
+    """Mount the device by a link with our token, so that mountinfo identifies the mount as ours."""
     entry = journal.plan("mount", place.mount, run=place.run)
     link = runtime_dir() / f"penstock:{entry.token}"
     try:
@@ -194,7 +194,7 @@ def _set(up: ImageDisk, path: Path, value: str, run: str | None) -> None:
 
 
 def _read_only(point: Path) -> None:
-    """Everything to the image, and no more writes, also by mounts that other namespaces have copied."""
+    """Flush the image and stop writes, also through copies of the mount in other namespaces."""
     flags = _MS_REMOUNT | _MS_RDONLY | _MS_NOSUID | _MS_NODEV
     if _libc.mount(None, os.fsencode(point), None, flags, None) != 0:  # a file is open for writing
         fd = os.open(point, os.O_RDONLY)
@@ -203,7 +203,7 @@ def _read_only(point: Path) -> None:
 
 
 def _await_free(image: Path) -> list[str]:
-    """Waits a while until no loop device holds the image; gives those that stay."""
+    """Wait until no loop device uses the image; returns the remaining ones."""
     until = time.monotonic() + _FREE_WITHIN_S
     while (users := holders(image)) and time.monotonic() < until:
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""The back ends of an owner of disks, made when first needed."""
+"""Back ends of an owner of disks, created at first use."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from penstock.spec.cluster import DiskSpec
 
 
 class Backends:
-    """The back ends of one owner of disks (a cluster, a study): `up` chooses, puts up and says why.
+    """Back ends of one owner of disks (a cluster, a study); `up` chooses one and records the reason.
 
-    `server` serves the disks of the model; without one it is made in `state_dir`. With `outlive` what is put
-    up stays when this process ends.
+    `server` serves the disks of the model; without one it is created in `state_dir`. With `outlive` the disks
+    survive this process.
     """
 
     def __init__(
@@ -35,40 +35,40 @@ class Backends:
         self._owner = Owner(journal, state_dir, server, outlive, run)
         self._lacking = lacking
         self._backends: dict[str, Backend] = {}
-        #: by disk_id: which back end, and why (for the manifest)
+        #: by disk_id: the back end and the reason (for the manifest)
         self.choices: dict[str, Choice] = {}
 
     @property
     def lacking(self) -> Mapping[str, str]:
-        """By back end, the part that this host lacks for it; probed once."""
+        """Requirement that this host lacks, by back end; probed once."""
         if self._lacking is None:
             self._lacking = missing_here()
         return self._lacking
 
     def choose(self, disk: DiskSpec) -> Choice:
-        """The back end that serves a disk here, and the reason; BadInput if none can."""
+        """Back end for a disk on this host, with the reason. Raises BadInput if there is none."""
         return choose(disk, self.lacking)
 
     def up(self, disk: DiskSpec, place: Place) -> UpDisk:
-        """Puts a disk up by the back end that `choose` names."""
+        """Start a disk with the back end of `choose`."""
         choice = self.choose(disk)
         up = self.backend(choice.name).up(disk, place)
         self.choices[place.disk_id] = choice
         return up
 
     def backend(self, name: str) -> Backend:
-        """The owner's back end of that name."""
+        """Back end of that name."""
         if name not in self._backends:
             self._backends[name] = DISK_BACKENDS.load(name)(self._owner)
         return self._backends[name]
 
     def failures(self) -> list[Failure]:
-        """Parts that the disks depend on and that do not work, of the back ends that check them."""
+        """Failed parts that the disks depend on, from back ends that check them."""
         checks = (getattr(backend, "failures", None) for backend in self._backends.values())
         return [failure for find in checks if find is not None for failure in find()]
 
     def stop(self) -> None:
-        """Takes down what is still up."""
+        """Stop the remaining disks."""
         with contextlib.ExitStack() as stack:
             while self._backends:
                 stack.callback(self._backends.popitem()[1].stop)

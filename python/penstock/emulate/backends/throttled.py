@@ -1,4 +1,4 @@
-"""A throttled disk: an image on a loop device, limited for one control group. Shared by both versions."""
+"""A throttled disk: an image on a loop device, limited for one control group. For both cgroup versions."""
 
 from __future__ import annotations
 
@@ -42,28 +42,26 @@ if TYPE_CHECKING:
     from penstock.analyse.fidelity.fidelity import Certificate
     from penstock.emulate.disks.recorded import Recorded
 
-#: written and read to find out what a device does without limits [bytes]
+#: bytes written and read to measure a device without limits
 _TRIED_BYTES = 4 << 20
-#: a limit above this share of what the device can do is not what bounds it
+#: a limit above this share of the device's throughput is ineffective
 DEVICE_BOUND = 0.8
 
 
 class Throttle(Protocol):
-    """Limits and counters of one device for one control group, as the kernel has them."""
+    """Limits and counters of one device for one control group in the kernel."""
 
     def writes(self, name: str, value: int | None) -> list[Write]:
-        """Writes that set one of LIMIT_KEYS [B/s or 1/s], None: clears it; the other three stay as they
-        are.
-        """
+        """Writes that set one of LIMIT_KEYS [B/s or 1/s] and leave the others; None clears it."""
 
     def set(self, name: str, value: int | None) -> None:
-        """Writes it."""
+        """Set one limit."""
 
     def get(self) -> dict[str, int]:
-        """The limits that are set, as read back."""
+        """Limits that are set, as read back."""
 
     def counts(self) -> Counts:
-        """Bytes and operations that the group's members had of the device."""
+        """Bytes and operations of the group's members on the device."""
 
 
 MakeThrottle = Callable[[Path, BlockDevice], Throttle]
@@ -85,7 +83,7 @@ class ThrottledBackend:
 
     @classmethod
     def refusal(cls, disk: DiskSpec) -> str:
-        """A throttle has limits and nothing else."""
+        """Refuse everything but limits."""
         shape = shape_of(disk)
         return f"{cls.name} throttles a device and has no {', '.join(shape)}" if shape else ""
 
@@ -93,19 +91,19 @@ class ThrottledBackend:
     def certificate(
         cls, recorded: Recorded, utilisation: pa.Table | None, run_cpu_ns: int | None
     ) -> Certificate | None:
-        """By the kernel's counters."""
+        """Certificate from the kernel's counters."""
         return by_counters(recorded, utilisation)
 
     def throttle(self, group: Path, device: BlockDevice) -> Throttle:
-        """The limits of a device for a group's directory."""
+        """Limits of a device for a group's directory."""
         raise NotImplementedError
 
     def check(self, disk: ThrottledDisk, spec: DiskSpec) -> list[str]:
-        """Notes on the disk now that it is up; sets its `unhonoured`."""
+        """Notes on a disk that just started; sets its `unhonoured`."""
         return []
 
     def up(self, disk: DiskSpec, place: Place) -> ThrottledDisk:
-        """Puts the image up and limits it for the group of the place."""
+        """Mount the image and limit it for the group of the place."""
         group = None if place.group is None else place.group.paths.get(self.controller)
         if group is None:
             raise BadInput(
@@ -132,14 +130,14 @@ class ThrottledBackend:
         return up
 
     def _capability_of(self, directory: Path, mount: Path) -> dict[str, float]:
-        """Throughput without limits of a disk in that file system, measured once for all of its disks."""
+        """Throughput without limits of a disk in that file system, measured once for all its disks."""
         device = directory.stat().st_dev
         if device not in self._capability:
             self._capability[device] = capability(mount)
         return self._capability[device]
 
     def _crowded(self, new: ThrottledDisk) -> list[str]:
-        """Says where limits of all disks of one device ask more than it can do."""
+        """Notes where the limits of all disks of one device add up to more than its throughput."""
         beside = [d for d in self._up.values() if d.capability_bps is new.capability_bps]
         notes = []
         for direction, able in new.capability_bps.items():
@@ -153,17 +151,17 @@ class ThrottledBackend:
         return notes
 
     def timetable(self) -> Timetable:
-        """The thread that applies scheduled changes of all its disks."""
+        """Thread that applies scheduled changes of all its disks."""
         if self._timetable is None:
             self._timetable = Timetable()
         return self._timetable
 
     def forget(self, disk_id: str) -> None:
-        """The disk is down."""
+        """Remove a stopped disk from the table."""
         self._up.pop(disk_id, None)
 
     def stop(self) -> None:
-        """Takes its disks down."""
+        """Stop its disks."""
         with contextlib.ExitStack() as stack:
             for disk in list(self._up.values()):
                 stack.callback(disk.down)
@@ -187,9 +185,9 @@ class ThrottledDisk:
         self.mount = image.mount
         self.device = image.device.number
         self.notes: list[str] = []
-        #: by direction, why limits of buffered I/O are not honoured
+        #: by direction, reason why limits of buffered I/O are not in force
         self.unhonoured: dict[str, str] = {}
-        #: what it does without a limit, by direction [B/s]
+        #: throughput without limits, by direction [B/s]
         self.capability_bps: dict[str, float] = {}
         self.image = image
         self.throttle = throttle
@@ -202,7 +200,7 @@ class ThrottledDisk:
         self._events: list[dict[str, Any]] = []
 
     def altering(self, patch: Mapping[str, Any]) -> list[tuple[Entry, Values]]:
-        """The files of the kernel that a patch changes, for the journal."""
+        """Kernel files that a patch changes, for the journal."""
         change = LimitPatch.of(_limits_of(patch))
         values = dict.fromkeys(change.clear) | {k: max(1, round(v)) for k, v in change.set.items()}
         writes = [
@@ -218,13 +216,13 @@ class ThrottledDisk:
         announced: bool = False,
         cause: Cause | None = None,
     ) -> Applied:
-        """Changes limits and nothing else; BadInput names what would need the model."""
+        """Change limits. Raises BadInput for features that need the model."""
         refuse_features(self.backend, self._spec.name, patch)
         limits = _limits_of(patch)
         change = LimitPatch.of(limits)
         self._refuse_unhonoured(change)
         altered = self.altering(patch)
-        if not announced:  # one that is due must not wait for the disk
+        if not announced:  # a scheduled change must not wait for the journal's disk
             self.image.journal.alter(altered, synced=planned_ns is None)
         applied = self._apply(change, {"limits": limits}, planned_ns)
         applied = replace(applied, cause=cause or Cause())
@@ -245,15 +243,15 @@ class ThrottledDisk:
                 )
 
     def set_limits(self, limits: Mapping[str, float | str | None]) -> Applied:
-        """Sets the limits that are named, each for itself."""
+        """Set the given limits independently."""
         return self.patch({"limits": dict(limits)})
 
     def read_back(self) -> Limits:
-        """The limits as the kernel has them."""
+        """Limits currently set in the kernel."""
         return Limits(**{k: float(v) for k, v in self.throttle.get().items()})
 
     def schedule(self, events: Sequence[Mapping[str, Any]], *, announced: bool = False) -> None:
-        """Applies events at their times from a thread of this process."""
+        """Apply events at their times from a thread of this process."""
         if not announced:
             planned = {"schedule": (None, {"events": len(events)})}
             self.image.journal.alter([(self.image.entry, planned)])
@@ -282,7 +280,7 @@ class ThrottledDisk:
         return (self.throttle.counts() - self._before).as_dict()
 
     def facts(self) -> dict[str, Any]:
-        """Kernel, file system, mount options and the device's settings."""
+        """Kernel, file system, mount options and settings of the device."""
         return {
             "kernel": platform.release(),
             **storage_facts(self.mount),
@@ -294,19 +292,19 @@ class ThrottledDisk:
         }
 
     def begin(self, spool_dir: Path) -> None:
-        """Counters are recorded each second from now on."""
+        """Record counters each second from now on."""
         self._before = self.throttle.counts()
         self._recorder = Recorder(
             self.disk_id, Counter(self.throttle.counts, self._limits, self._reapply)
         )
 
     def end(self) -> dict[str, pa.Table]:
-        """The recorded counters, as the table `throttle_counters`."""
+        """Recorded counters as the table `throttle_counters`."""
         rows = self.end_rows()
         return {} if rows is None else {"throttle_counters": as_table(rows)}
 
     def end_rows(self) -> list[dict[str, Any]] | None:
-        """The same as plain rows; None if nothing was begun."""
+        """Recorded counters as plain rows; None without `begin`."""
         if self._recorder is None:
             return None
         rows, again = self._recorder.stop()
@@ -315,14 +313,14 @@ class ThrottledDisk:
         return rows
 
     def down(self) -> dict[str, Any]:
-        """Clears its limits, unmounts it; the image stays."""
+        """Clear the limits and unmount; the image stays."""
         last: dict[str, Any] = {}
         with contextlib.ExitStack() as stack:
             stack.callback(self._owner.forget, self.disk_id)
             stack.callback(self.image.down)
             if self._recorder is not None:
                 stack.callback(self.end_rows)
-            with contextlib.suppress(OSError):  # the group may be gone, and its limits with it
+            with contextlib.suppress(OSError):  # the group may be gone with its limits
                 last = self.stats()
                 for name in self.throttle.get():
                     self.throttle.set(name, None)
@@ -352,7 +350,7 @@ class ThrottledDisk:
     def _scheduled(self, patch: dict[str, Any], at_ns: int, cause: Cause) -> None:
         try:
             done = self.patch(patch, planned_ns=at_ns, cause=cause)
-        except PenstockError as error:  # it is recorded: a run with a failed event is not valid
+        except PenstockError as error:  # recorded: a run with a failed event is invalid
             now = time.monotonic_ns()
             done = Applied(at_ns, now, now, dict(patch), {}, str(error), cause)
         self._events.append(asdict(done))
@@ -361,7 +359,7 @@ class ThrottledDisk:
         return self.throttle.get()
 
     def _reapply(self, name: str) -> None:
-        """Writes a limit once more that is set and was not kept to."""
+        """Set a limit again that was exceeded."""
         with self._lock:
             value = self.throttle.get().get(name)
             if value is not None:
@@ -370,9 +368,9 @@ class ThrottledDisk:
 
 
 def capability(mount: Path) -> dict[str, float]:
-    """Bytes per second of large direct requests on a file system, by this process, which has no limit.
+    """Bytes per second of large direct requests on a file system, by this process, which has no limits.
 
-    A few milliseconds; the best of three. Empty where the file system has no direct I/O or no room.
+    Takes a few milliseconds; the best of three. Empty if the file system lacks direct I/O or free space.
     """
     path = mount / f".penstock-capability-{new_token()}"
     buffer = mmap.mmap(-1, 1 << 20)
@@ -398,13 +396,13 @@ def capability(mount: Path) -> dict[str, float]:
 
 
 def _limits_of(patch: Mapping[str, Any]) -> dict[str, Any]:
-    """The limits that a patch names; all of them where it takes them away together."""
+    """Limits of a patch; all of them if it clears them together."""
     limits = patch.get("limits", {})
     return dict.fromkeys(LIMIT_KEYS) if limits in (None, "max") else dict(limits)
 
 
 def refuse_features(backend: str, disk: str, patch: Mapping[str, Any]) -> None:
-    """Raises BadInput if a patch asks a throttled device for what only the model has."""
+    """Raises BadInput if a patch needs features of the model."""
     foreign = sorted(set(patch) - {"limits"})
     if foreign:
         raise BadInput(
@@ -414,9 +412,7 @@ def refuse_features(backend: str, disk: str, patch: Mapping[str, Any]) -> None:
 
 
 def _departure(change: LimitPatch, before: Mapping[str, int], after: Mapping[str, int]) -> str:
-    """The first limit that reads back differently from its request, or changed though not named; empty if
-    none.
-    """
+    """First limit whose value read back differs from the request, or that changed without one; else empty."""
     for name in LIMIT_KEYS:
         if name in change.set:
             expected: int | None = max(1, round(change.set[name]))

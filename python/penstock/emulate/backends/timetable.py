@@ -1,4 +1,4 @@
-"""Changes that are due at a time: one thread for all, punctual to a millisecond on an idle host."""
+"""Scheduled calls: one thread for all, punctual to a millisecond on an idle host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.errors import PenstockError
 
 
 class Timetable:
-    """Calls what is due, in order of time; of equal times in the order they were given."""
+    """Call functions in order of time; at equal times in order of registration."""
 
     def __init__(self) -> None:
         self._due: list[tuple[int, int, Callable[[], None]]] = []
@@ -24,13 +24,13 @@ class Timetable:
         self._thread.start()
 
     def at(self, at_ns: int, what: Callable[[], None]) -> None:
-        """`what` is called at `at_ns` (CLOCK_MONOTONIC), or at once if that is past."""
+        """Call `what` at `at_ns` (CLOCK_MONOTONIC), or at once if that is past."""
         with self._change:
             heapq.heappush(self._due, (at_ns, next(self._order), what))
             self._change.notify()
 
     def stop(self) -> None:
-        """Drops what is not yet due."""
+        """Drop pending calls."""
         with self._change:
             self._ended = True
             self._change.notify()

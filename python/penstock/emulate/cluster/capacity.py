@@ -1,4 +1,4 @@
-"""Checks that a host can carry a cluster: the sums of its nodes' limits, compared with the host."""
+"""Checks that a host can carry a cluster: sums of the nodes' limits, compared with the host."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from penstock.profile.honour import HostLimits, check_honourable, too_fast_when_
 from penstock.profile.model import StorageProfile
 from penstock.spec.cluster import ClusterSpec
 
-#: share of a capability up to which limits are delivered; above it the device decides, not the limit
+#: share of a capability up to which limits are delivered; above it the device is the bottleneck
 HONEST_SHARE = 0.8
 
 
 def warnings(spec: ClusterSpec, floor: HostLimits | None = None) -> list[str]:
-    """In words, where the sums of what nodes may use exceed what the host has; empty if nowhere."""
+    """Messages where the sums of the nodes' limits exceed the host; empty if nowhere."""
     return [
         *_memory(spec),
         *_processors(spec),
@@ -114,10 +114,11 @@ def _measured() -> HostLimits | None:
 def refuse_too_fast(
     profiles: Iterable[StorageProfile], journal: Journal | None = None
 ) -> list[str]:
-    """Raises BadInput, naming the nearest honest time scale, if a profile is faster than the host.
+    """Raises BadInput, with the nearest sustainable time scale, if a profile is faster than the host.
 
-    Gives a warning for each that is so while programs keep it fully busy; none if the floors were measured on
-    a busy host: they say little of it. Before a profile is refused, the floors are measured again.
+    Returns a warning for each profile that is too fast only while programs keep it fully busy; none if the
+    floors were measured on a busy host, where they are unreliable. The floors are measured again before a
+    refusal.
     """
     from penstock.emulate.disks.measure_floor import host_floor
 

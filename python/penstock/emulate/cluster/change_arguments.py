@@ -39,7 +39,7 @@ def _cpuset(text: str) -> list[int]:
         raise ValueError("processors such as 0-1 or 0,2") from None
 
 
-#: key → resource, key of the patch, what reads the value
+#: key → resource, key of the patch, parser of the value
 _OF_NODES: dict[str, tuple[Any, str, Reader]] = {
     "cpus": ("cpu", "cpus", _number),
     "cpuset": ("cpu", "cpuset", _cpuset),
@@ -64,8 +64,8 @@ def _distribution(text: str) -> str:
     return text
 
 
-#: words of a platform file's network → where in a patch of a node's only link, what reads the value: they
-#: change both directions, as there
+#: key of a platform file's network → path in a patch of a node's only link, parser of the value; as in the
+#: file, they change both directions
 _OF_PLATFORMS: dict[str, tuple[tuple[tuple[str, ...], ...], Reader]] = {
     "bandwidth": ((("out_bps",), ("in_bps",)), parse_bandwidth),
     "out": ((("out_bps",),), parse_bandwidth),
@@ -75,14 +75,14 @@ _OF_PLATFORMS: dict[str, tuple[tuple[tuple[str, ...], ...], Reader]] = {
     "distribution": ((("latency", "distribution"),), _distribution),
     **{share: (((share,), (f"in_{share}",)), parse_share) for share in _SHARES},
 }
-#: what takes a part of a delay away
+#: values that remove part of a delay
 _NO_DELAY = {"mean_s": 0.0, "jitter_s": 0.0, "distribution": "constant"}
 
 
 def changes_of(arguments: Sequence[str]) -> list[Change]:
-    """The changes that arguments request: values hold for the nodes named before them, up to the next names.
+    """Parse changes: values apply to the nodes named before them, up to the next names.
 
-    Raises BadInput that says which word is wrong and what was expected.
+    Raises BadInput with the wrong argument and the expected form.
     """
     groups: list[tuple[list[str], list[str]]] = []
     for word in arguments:
@@ -123,7 +123,7 @@ def _of_group(nodes: tuple[str, ...], assignments: list[str]) -> list[Change]:
 
 
 def _latency(parts: dict[str, Any]) -> Any:
-    """A delay of which parts are given: `latency=max` takes all of it away, a jitter alone is uniform."""
+    """A delay from its parts: `latency=max` removes it completely, a jitter without a mean is uniform."""
     if parts.get("mean_s") == "max":
         if len(parts) > 1:
             raise BadInput("latency=max: found a jitter with it; expected one of them")

@@ -1,4 +1,4 @@
-"""Changes of a cluster's nodes as they are made: checked, applied on each, read back, answered for."""
+"""Changes of a cluster's nodes: checked, applied on each node, read back."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from penstock.host.journal.journal import Entry, Values
 
 
 def change(cluster: LiveCluster, changes: Sequence[Change]) -> list[dict[str, Any]]:
-    """Make changes, each on all of its nodes; an error is in the answer of its node.
+    """Make changes, each on all of its nodes; errors are in the results of the nodes.
 
-    Raises BadInput, before the first is made, for contradictory values.
+    Raises BadInput, before any change, for contradictory values.
     """
     for change in changes:
         _check(cluster, change)
@@ -30,7 +30,7 @@ def change(cluster: LiveCluster, changes: Sequence[Change]) -> list[dict[str, An
 def fire(
     cluster: LiveCluster, change: Change, planned_ns: int, cause: Cause
 ) -> list[dict[str, Any]]:
-    """As `change`, of one that was due at `planned_ns`; input errors are in the answers, too."""
+    """As `change`, for one that was due at `planned_ns`; input errors are in the results, too."""
     pairs = [(change, node) for node in cluster.chosen(change.nodes)]
     return make(cluster, pairs, planned_ns, cause)
 
@@ -41,10 +41,10 @@ def make(
     planned_ns: int | None,
     cause: Cause | None = None,
 ) -> list[dict[str, Any]]:
-    """Changes of processors and memory are made on all nodes before the first is read back.
+    """Change processors and memory on all nodes before the first is read back.
 
-    All are recorded in the journal before the first is made; changes that are due at a time do not wait
-    for the disk there. Raises JournalFailure where that is not possible; nothing is changed then.
+    All changes are recorded in the journal first; scheduled ones do not wait for the disk there. Raises
+    JournalFailure if that is not possible, without any change.
     """
     planned = [_altering(cluster, node, change) for change, node in pairs]
     cluster.journal.alter(
@@ -108,9 +108,10 @@ def _check(cluster: LiveCluster, change: Change) -> None:
 def _change_links(
     cluster: LiveCluster, pairs: Sequence[tuple[Change, LiveNode]], planned_ns: int | None
 ) -> list[dict[str, Any]]:
-    """Many links at once; nothing where that is refused: then each is tried, and says what is wrong."""
+    """Change many links at once; empty if that is refused: then each is tried separately for its own
+    message."""
     if len({node.name for _, node in pairs}) < len(pairs):
-        return []  # the second patch of a link has to see the first
+        return []  # the second patch of a link must see the first
     try:
         requests = [(node.name, c.name, c.patch) for c, node in pairs]
         results = cluster.links.set(requests)

@@ -1,7 +1,7 @@
-"""Clusters of virtual nodes, as programs use them: put up, entered, changed, watched, taken down.
+"""Clusters of virtual nodes for programs: start, enter, change, watch, stop.
 
-The nodes are held by a supervisor process; this module asks it. Clusters that outlive the command share one
-supervisor; a conductor has one of its own, which ends with it.
+A supervisor process owns the nodes; this module sends it requests. Clusters that outlive the command share
+one supervisor; a conductor has its own, which ends with it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from penstock.spec.cluster import ClusterSpec, Event
 from penstock.state import closed, runtime_dir
 
 Progress = Callable[[str, int, int], None]
-#: longest that putting up, or taking down, a large cluster may take [s]
+#: longest time to start or stop a large cluster [s]
 _PATIENCE_S = 900.0
 
 
 @dataclass(frozen=True)
 class RunningDisk:
-    """A disk of a node: `at` on the host, `mount` inside, `directory` holds its files."""
+    """A disk of a node: mounted `at` on the host and at `mount` inside; `directory` holds its files."""
 
     name: str
     disk_id: str
@@ -49,7 +49,7 @@ class RunningDisk:
     directory: Path
     backend: str
     device: tuple[int, int]
-    #: page of its counters, of a disk of the model
+    #: page of its counters; only of disks of the model
     page: Path | None = None
 
 
@@ -70,7 +70,7 @@ class RunningNode:
 
     @property
     def address(self) -> str | None:
-        """Its address in the first of its networks."""
+        """Address in the first of its networks."""
         return next(iter(self.addresses.values()), None)
 
     def enter(
@@ -81,28 +81,29 @@ class RunningNode:
         cwd: str | None = None,
         user: str | None = None,
     ) -> list[str]:
-        """Words that run a command inside the node, in its control group; status: the command's own.
+        """Command line that runs a command inside the node, in its control group, with the command's status.
 
-        `env` and what `enter_argv` adds is its environment, `cwd` a directory of the node. Raises Refused
-        if it is not up.
+        The environment is `env` plus the defaults of `enter_argv`, `cwd` a directory of the node. Raises
+        Refused if the node is not up.
         """
         if self.entrance is None:
             why = f": {self.failure}" if self.failure else ""
             raise Refused(f"node {self.name} is {self.state}{why}")
-        if start_ticks(self.pid) != self.start_ticks:  # its pid may be another's by now
+        if start_ticks(self.pid) != self.start_ticks:  # the pid may have been reused
             raise Refused(f"node {self.name} has died")
         if self.cgroup.frozen():
             raise Refused(f"node {self.name} is frozen; state=running thaws it")
         return enter_argv(self.entrance, argv, env=env, cwd=cwd, user=user)
 
     def run(self, argv: Sequence[str], **options: Any) -> Finished:
-        """Runs a command inside to its end; `env`, `cwd`, `user`, and what `host.launch.launch` takes."""
+        """Run a command inside to its end; options: `env`, `cwd`, `user`, and those of
+        `host.launch.launch`."""
         entering = {k: options.pop(k) for k in ("env", "cwd", "user") if k in options}
         return launch(self.enter(argv, **entering), None, **options)
 
 
 class Cluster:
-    """A cluster that is up, and the supervisor that holds it."""
+    """A cluster that is up, and its supervisor."""
 
     def __init__(self, name: str, daemon: Daemon, *, outlive: bool) -> None:
         self.name = name
@@ -111,7 +112,7 @@ class Cluster:
         self._described: dict[str, Any] = {}
         self._spec: ClusterSpec | None = None
         self._asking = threading.Lock()
-        #: of the journal, until the cluster is complete
+        #: journal entry until the cluster is complete
         self._entry: Entry | None = None
 
     @classmethod
@@ -125,11 +126,11 @@ class Cluster:
         run: str | None = None,
         complete: bool = True,
     ) -> Cluster:
-        """Puts a cluster up, or nothing of it. With `outlive` it stays when this process ends.
+        """Start a cluster completely or not at all. With `outlive` it survives this process.
 
-        Until then the journal has it as a change of this process, so that `penstock undo` takes it down where
-        this process dies; without `complete` it has it until `completed` is called. Raises BadInput for
-        contradictory values, PenstockError where the host refuses.
+        Until it is complete, the journal has it as a change of this process, so that `penstock undo` stops it
+        if this process dies; without `complete`, until `completed` is called. Raises BadInput for
+        contradictory values, PenstockError if the host refuses.
         """
         check_cluster(spec)
         request = {"spec": to_json(spec)}
@@ -166,15 +167,15 @@ class Cluster:
         return cluster
 
     def completed(self) -> None:
-        """All that belongs to it is up: it stays from now on, whatever becomes of this process."""
+        """Mark the cluster complete: from now on it survives this process."""
         if self._entry is not None:
             Journal().undone(self._entry)
             self._entry = None
 
     def ending(self) -> None:
-        """It is no more complete: `penstock undo` takes it down where this process dies.
+        """Mark the cluster incomplete: `penstock undo` stops it if this process dies.
 
-        Unless the journal takes no more writes: it must be possible to take down what is up on a full disk.
+        Errors of the journal are ignored: stopping a cluster must be possible on a full disk.
         """
         if self._outlive and self._entry is None:
             with contextlib.suppress(JournalFailure):
@@ -193,9 +194,9 @@ class Cluster:
         warn: Callable[[str], None] | None = None,
         progress: Progress | None = None,
     ) -> Cluster:
-        """Puts up the nodes of a platform file, with their disks and links; `overrides` are its `--set`.
+        """Start the nodes of a platform file with their disks and links; `overrides` are its `--set`.
 
-        Raises BadInput for a mistake in the file, and where a disk is faster than this host can be.
+        Raises BadInput for a mistake in the file, and for a disk that is faster than this host.
         """
         from penstock.platform.cluster import cluster_spec
         from penstock.platform.hosts import load_platform
@@ -236,45 +237,45 @@ class Cluster:
 
     @property
     def pid(self) -> int:
-        """The supervisor's."""
+        """Process ID of the supervisor."""
         return self._daemon.pid
 
     @property
     def home(self) -> Path:
-        """The directory of its nodes' files."""
+        """Directory of its nodes' files."""
         return Path(self._described["home"])
 
     @property
     def described(self) -> dict[str, Any]:
-        """The cluster in JSON values, as it was when last asked."""
+        """The cluster in JSON values, as of the last request."""
         return self._described
 
     @property
     def nodes(self) -> dict[str, RunningNode]:
-        """Its nodes by name, as they were when last asked (`refresh`)."""
+        """Its nodes by name, as of the last request (`refresh`)."""
         return {node["name"]: _running(node) for node in self._described["nodes"]}
 
     def refresh(self) -> None:
-        """Asks anew for pids, states and addresses."""
+        """Request current pids, states and addresses."""
         self._described = self._ask("describe")
 
     def chosen(self, patterns: Sequence[str]) -> list[RunningNode]:
-        """The nodes that names and patterns stand for. Raises BadInput for one that fits none."""
+        """Nodes that match names and patterns. Raises BadInput for one without a match."""
         nodes = self.nodes
         return [nodes[name] for name in matching(patterns, nodes)]
 
     def exec(self, node: str, argv: Sequence[str], **options: Any) -> Finished:
-        """Runs a command in a node to its end (`RunningNode.run`)."""
+        """Run a command in a node to its end (`RunningNode.run`)."""
         return self.chosen([node])[0].run(argv, **options)
 
     def set(
         self, nodes: Sequence[str], resource: str, name: str | None, patch: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
-        """Changes one resource of some nodes at once; gives what was applied and found, per node."""
+        """Change one resource of several nodes at once; returns the requested and actual values per node."""
         return self.change([Change(tuple(nodes), resource, dict(patch), name)])  # type: ignore[arg-type]
 
     def change(self, changes: Sequence[Change]) -> list[dict[str, Any]]:
-        """Makes changes, the same or different ones, in one request; all are checked before the first."""
+        """Make several changes in one request; all are checked before the first."""
         requests = [
             {"nodes": list(c.nodes), "resource": c.resource, "patch": c.patch, "name": c.name}
             for c in changes
@@ -282,12 +283,12 @@ class Cluster:
         return list(self._ask("set", changes=requests)["applied"])
 
     def schedule(self, events: Sequence[Event], start_ns: int | None = None) -> int:
-        """Hands events over; they go on without this process. Gives the time they count from [ns]."""
+        """Submit events, which continue without this process; returns the time they count from [ns]."""
         planned = [to_json(event) for event in events]
         return int(self._ask("schedule", events=planned, start_ns=start_ns)["start_ns"])
 
     def mark(self, phase: str) -> int:
-        """A phase begins; gives how many events waited for it."""
+        """Mark the start of a phase; returns the number of events that waited for it."""
         return int(self._ask("mark", phase=phase)["events"])
 
     def events(self) -> list[dict[str, Any]]:
@@ -295,20 +296,20 @@ class Cluster:
         return list(self._ask("events")["events"])
 
     def waiting(self) -> list[str]:
-        """The events that still wait for a phase or a condition, in words."""
+        """Descriptions of the events that still wait for a phase or a condition."""
         return list(self._ask("events")["waiting"])
 
     def networks(self) -> list[dict[str, Any]]:
-        """Its networks: subnet, who carries them, delays between nodes, what the relay counts."""
+        """Its networks: subnet, carrier, delays between nodes, counters of the relay."""
         return list(self._ask("networks")["networks"])
 
     def set_delays(self, network: str, delays: Mapping[tuple[str, str], float]) -> None:
-        """Changes one-way delays of pairs of nodes [s], both ways unless the other is given too."""
+        """Change one-way delays of pairs of nodes [s]; both ways unless both are given."""
         rows = [[a, b, s] for (a, b), s in delays.items()]
         self._ask("delays", network=network, delays=rows)
 
     def spec_json(self) -> dict[str, Any]:
-        """The specification that it was put up with, in JSON values (`wire.from_json` reads them)."""
+        """The specification that it was started with, in JSON values (`wire.from_json` reads them)."""
         return dict(self._ask("spec")["spec"])
 
     def status(self) -> list[dict[str, Any]]:
@@ -316,12 +317,12 @@ class Cluster:
         return list(self.full_status()["nodes"])
 
     def full_status(self) -> dict[str, Any]:
-        """The same with the cluster's own: `jain_index` of the nodes that wanted processors."""
+        """Status of the nodes and of the cluster: `jain_index` of the nodes that competed for processors."""
         return self._ask("status")
 
     def begin(self, spool: Path) -> dict[str, dict[str, Any]]:
-        """A run begins: disks count from zero, and record in `spool` what a certificate needs; the state that
-        it finds, by disk_id."""
+        """Start of a run: disks count from zero and record in `spool` the data for certificates. Returns the
+        initial state by disk_id."""
         return dict(self._ask("begin", spool=str(spool.absolute())).get("state") or {})
 
     def end(
@@ -341,20 +342,20 @@ class Cluster:
 
     @property
     def above(self) -> Path | None:
-        """The control group above all nodes' in the unified hierarchy; None where there is none."""
+        """Parent control group of all nodes in the unified hierarchy; None if there is none."""
         path = self._described.get("above")
         return Path(path) if path else None
 
     def freeze(self, *nodes: str) -> list[dict[str, Any]]:
-        """Stops nodes where they are."""
+        """Freeze nodes."""
         return self.set(nodes or ("*",), "node", None, {"state": "frozen"})
 
     def unfreeze(self, *nodes: str) -> list[dict[str, Any]]:
-        """Lets frozen nodes go on."""
+        """Thaw frozen nodes."""
         return self.set(nodes or ("*",), "node", None, {"state": "running"})
 
     def down(self, progress: Progress | None = None) -> None:
-        """Takes the cluster down, and ends the supervisor with its last one."""
+        """Stop the cluster; with the last one the supervisor ends."""
         self.ending()
         if not self._outlive:
             with _watched(self._daemon, self.name, progress):
@@ -375,9 +376,7 @@ class Cluster:
             return self._daemon.call(cmd, timeout_s, cluster=self.name, **arguments)
 
     def _abandon(self, journal: Journal, *, interrupted: bool) -> None:
-        """Have the supervisor stop a cluster that could not be started; one that is interrupted is told
-        so.
-        """
+        """Have the supervisor stop a cluster whose start failed or was interrupted."""
         with contextlib.suppress(PenstockError, OSError):
             if interrupted:  # its connection still waits for `up`
                 self._daemon.hang_up()
@@ -400,12 +399,12 @@ class Cluster:
 
 
 def registered() -> dict[str, Daemon]:
-    """The clusters that are up on this host, with who holds each."""
+    """Clusters that are up on this host, with their supervisors."""
     return {f["cluster"]: connect("nodes", f["pid"], f["socket"]) for f in _register()}
 
 
 def abandoned() -> dict[str, Failure]:
-    """The clusters whose supervisor has died: nobody watches or changes them any more."""
+    """Clusters whose supervisor has died and that are no longer monitored."""
     live = registered()
     return {
         facts["cluster"]: Failure(
@@ -420,7 +419,7 @@ def abandoned() -> dict[str, Failure]:
 
 
 def incomplete() -> dict[str, Entry]:
-    """By name, the clusters whose command died before they were complete, or while it took them down."""
+    """By name, clusters whose command died before they were complete, or while it stopped them."""
     return {
         entry.target: entry
         for entry in Journal().open_entries()
@@ -429,7 +428,7 @@ def incomplete() -> dict[str, Entry]:
 
 
 def _planned(journal: Journal, name: str, daemon: Daemon) -> Entry:
-    """Writes down that a cluster is about to be made by a supervisor."""
+    """Record in the journal that a supervisor is about to create a cluster."""
     supervisor = Identity.of(daemon.pid)
     if supervisor is None:
         raise PenstockError(f"penstock-nodes ({daemon.pid}) has died")
@@ -442,19 +441,19 @@ def _planned(journal: Journal, name: str, daemon: Daemon) -> Entry:
 
 
 def _is_of(entry: Entry, name: str) -> bool:
-    """True for what the journal has of a cluster by a process that died, or by this one."""
+    """True for an entry of that cluster by this process or by one that died."""
     owned = entry.owner == Identity.own() or not entry.owner.alive
     return entry.kind == "cluster" and entry.target == name and owned
 
 
 def _started(journal: Journal, *, outlive: bool, run: str | None = None) -> Daemon:
-    """A supervisor of nodes."""
+    """Start a supervisor of nodes."""
     module = "penstock.emulate.cluster.daemon"
     return start_daemon("nodes", {"outlive_owner": outlive}, journal, run=run, module=module)
 
 
 def _register(alive: bool = True) -> list[dict[str, Any]]:
-    """Records of clusters by the supervisors that run; or by those that died since the host was started."""
+    """Records of clusters by running supervisors; or by those that died since boot."""
     records = []
     for path in sorted(runtime_dir().glob("cluster-*.json")):
         try:
@@ -512,7 +511,7 @@ def _running(description: dict[str, Any]) -> RunningNode:
 
 @contextlib.contextmanager
 def _watched(daemon: Daemon, name: str, progress: Progress | None) -> Iterator[None]:
-    """Tells `progress` what is being done meanwhile, over a connection of its own."""
+    """Report the current step to `progress`, over a separate connection."""
     if progress is None:
         yield
         return
@@ -536,7 +535,7 @@ def _watched(daemon: Daemon, name: str, progress: Progress | None) -> Iterator[N
 
 
 def _standing() -> Daemon | None:
-    """The supervisor of clusters that outlive the command, if it runs."""
+    """Supervisor of clusters that outlive the command, if it runs."""
     for facts in _register():
         if facts.get("standing"):
             return connect("nodes", facts["pid"], facts["socket"])
@@ -544,7 +543,7 @@ def _standing() -> Daemon | None:
 
 
 def _stop_if_idle(daemon: Daemon, journal: Journal) -> None:
-    """Ends a supervisor without clusters, and closes the journal entries that name it."""
+    """Stop a supervisor without clusters, and close its journal entries."""
     with contextlib.suppress(PenstockError):
         if daemon.call("ping")["clusters"]:
             return

@@ -1,4 +1,4 @@
-"""Files and directories between this host and nodes, as cp(1) copies them; tar(1) goes between."""
+"""Copies of files and directories between this host and nodes, like cp(1), by means of tar(1)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _PATIENCE_S = 3600.0
 
 
 def copy(cluster: Cluster, source: str, target: str) -> list[str]:
-    """Copies SOURCE to TARGET, of which one is NODE:PATH; gives the nodes. Of a target NODE may be a pattern.
+    """Copy SOURCE to TARGET, one of which is NODE:PATH; returns the nodes. In a target NODE may be a pattern.
 
-    As cp does it: into the target where that is a directory, else under its name. Owners are not kept.
-    Raises BadInput for what makes no sense, PenstockError where it cannot be read or written.
+    As cp does: into the target if it is a directory, else under its name. Owners are not preserved.
+    Raises BadInput for contradictory arguments, PenstockError if a file cannot be read or written.
     """
     from_node, to_node = _place(source), _place(target)
     if (from_node is None) == (to_node is None):
@@ -35,7 +35,7 @@ def copy(cluster: Cluster, source: str, target: str) -> list[str]:
 
 
 def _place(text: str) -> tuple[str, str] | None:
-    """`n-1:/data/f` as node and path; None for a path of this host (`./a:b` is one)."""
+    """Node and path of `n-1:/data/f`; None for a path of this host (such as `./a:b`)."""
     node, colon, path = text.partition(":")
     if not colon or "/" in node or not node:
         return None
@@ -80,7 +80,7 @@ def _out_of(node: RunningNode, source: str, target: Path) -> None:
         packed.seek(0)
         try:
             with tarfile.open(fileobj=packed) as tar:
-                tar.extractall(beside, filter="data")  # nothing of it lands outside
+                tar.extractall(beside, filter="data")  # refuses paths outside
         except tarfile.TarError as error:
             raise PenstockError(f"{node.name}:{source} cannot be copied: {error}") from None
         os.replace(Path(beside, path.name), final)

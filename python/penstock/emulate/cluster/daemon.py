@@ -1,5 +1,5 @@
-"""Entry point of the process that holds virtual nodes: `python -m penstock.emulate.cluster.daemon nodes
-CONFIG.json`."""
+"""Entry point of the process that owns virtual nodes:
+`python -m penstock.emulate.cluster.daemon nodes CONFIG.json`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.host.processes.daemon import begun
 
 
 def main(argv: list[str]) -> int:
-    """Runs the supervisor; what makes nodes is forked off while this process is small."""
+    """Run the supervisor; the spawner of nodes is forked while this process is small."""
     _, config = begun(argv)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from penstock.host.nodes import spawner

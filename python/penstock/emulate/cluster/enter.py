@@ -1,4 +1,4 @@
-"""The words that run a command inside a node: in its control groups, its namespaces and with its rights."""
+"""Command lines that run a command inside a node: in its control groups and namespaces, with its rights."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from penstock.host.nodes.spawner import ENTER, PATH
 
 @dataclass(frozen=True)
 class Entrance:
-    """A node as `penstock-enter` (crates/enter) has to know it.
+    """Arguments of `penstock-enter` (crates/enter) for a node.
 
-    `pid`: its first process; `groups`: the files by which a process of one thread enters its control groups;
-    `capabilities`: bits of those that it has; `filter`: that of its system calls, a file of this host.
+    `pid`: its first process; `groups`: files by which a single-threaded process enters its control groups;
+    `capabilities`: bits of the node's capabilities; `filter`: its system call filter, a file of this host.
     """
 
     pid: int
@@ -36,11 +36,11 @@ def enter_argv(
     cwd: str | None = None,
     user: str | None = None,
 ) -> list[str]:
-    """A command line for this host that runs `argv` in a node.
+    """Command line for this host that runs `argv` in a node.
 
-    The environment is `env`, with PATH and HOME where it has none, and USER and LOGNAME for a named `user` (a
-    name of this host or a number): nothing of the caller's. `cwd` is a directory of the node (default: /).
-    The status is the command's own, 125 if the node is gone.
+    The environment is `env`, with defaults for PATH and HOME, and USER and LOGNAME of a given `user` (a name
+    on this host or a number); nothing is inherited. `cwd` is a directory of the node (default: /). The status
+    is the command's, or 125 if the node is gone.
     """
     if trouble := enter_trouble():
         raise PenstockError(f"{trouble}; `make build` makes it")

@@ -1,4 +1,4 @@
-"""The networks of a cluster as its supervisor drives them; brought up when the first node has a link."""
+"""Networks of a cluster in its supervisor; started when the first node has a link."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from penstock.spec.cluster import ClusterSpec, LinkSpec, NetworkSpec, NodeSpec
 
 
 class Links:
-    """Attaches nodes to the cluster's networks and changes their links."""
+    """Attach nodes to the cluster's networks and change their links."""
 
     def __init__(self, spec: ClusterSpec, journal: Journal) -> None:
         self._spec = spec
         self._journal = journal
         self._network: Network | None = None
-        #: (node, network) → address: a node that comes back has those that it had
+        #: (node, network) → address; a restarted node gets the same addresses
         self._addresses: dict[tuple[str, str], str] = {}
-        #: the links of nodes that are stopped, as they were left and changed since
+        #: links of stopped nodes, with changes since the stop
         self._stopped: dict[str, dict[str, LinkSpec]] = {}
-        #: a change finds a node attached or stopped, nothing in between
+        #: makes attaching and stopping of nodes atomic for changes
         self._lock = threading.RLock()
 
     def up(self) -> None:
-        """Puts the networks up that nodes are on. Raises BadInput, PenstockError."""
+        """Start the networks that nodes use. Raises BadInput, PenstockError."""
         used = {link.network for node in self._spec.nodes for link in node.links}
         reached = {n.links[0].network for n in self._spec.nodes if n.ssh and n.links}
         specs = [_reached(n, reached) for n in self._spec.networks if n.name in used]
@@ -48,7 +48,7 @@ class Links:
             )
 
     def attach(self, node: NodeSpec, pid: int) -> dict[str, str]:
-        """Gives the node whose first process is `pid` its links; addresses by network."""
+        """Create the links of the node whose first process is `pid`; returns addresses by network."""
         with self._lock:
             return self._attach(node, pid)
 
@@ -72,16 +72,16 @@ class Links:
         if self._network is None:
             return []
         before: dict[str, Any] = {}
-        with contextlib.suppress(BadInput):  # of a node that is stopped
+        with contextlib.suppress(BadInput):  # for a stopped node
             before = self._network.requested(node, network)
         return [(self._network.entry, {f"link {node} {network or ''}".strip(): (before, patch)})]
 
     def set(
         self, changes: Sequence[tuple[str, str | None, dict[str, Any]]]
     ) -> list[dict[str, Any]]:
-        """Changes links, all checked before the first; the fields of `Applied` of each.
+        """Change links, all checked before the first; returns the fields of `Applied` of each.
 
-        Those of a stopped node are what it has when it comes back.
+        Changes of a stopped node apply when it restarts.
         """
         with self._lock:
             return self._set(changes)
@@ -136,7 +136,7 @@ class Links:
         return next(n for n in self._spec.networks if n.name == network)
 
     def detached(self, node: str) -> None:
-        """The node's namespace is gone, and its interfaces with it; how they were is kept."""
+        """Forget the interfaces of a stopped node, but not their settings."""
         if self._network is None:
             return
         with self._lock:
@@ -155,29 +155,29 @@ class Links:
         return links
 
     def counters(self, node: str, network: str) -> dict[str, int] | None:
-        """Packets and bytes of a link, None where it does not tell."""
+        """Packets and bytes of a link; None if unavailable."""
         if self._network is not None:
             with contextlib.suppress(PenstockError, OSError):
                 return self._network.counters(node, network)
         return None
 
     def status(self, node: str, network: str) -> dict[str, Any] | None:
-        """The same, with what the link is asked for (`asked`, the keys of a patch)."""
+        """Counters of a link and its requested values (`asked`, the keys of a patch)."""
         seen = self.counters(node, network)
         if seen is None or self._network is None:
             return seen
         return {**seen, "asked": self._network.requested(node, network)}
 
     def failures(self) -> list[Failure]:
-        """Carriers of the networks' frames that do not work."""
+        """Failed carriers of the networks' frames."""
         return [] if self._network is None else self._network.failures()
 
     def describe(self) -> list[dict[str, Any]]:
-        """The networks that are up."""
+        """Networks that are up."""
         return [] if self._network is None else self._network.describe()
 
     def set_delays(self, network: str, delays: dict[tuple[str, str], float]) -> None:
-        """Changes one-way delays of pairs of nodes [s]."""
+        """Change one-way delays of pairs of nodes [s]."""
         if self._network is None:
             raise BadInput("the cluster has no network")
         rows = [[*pair, delay_s] for pair, delay_s in delays.items()]
@@ -185,12 +185,12 @@ class Links:
         self._network.set_delays(network, delays)
 
     def down(self) -> None:
-        """Takes the networks down."""
+        """Stop the networks."""
         if self._network is not None:
             self._network.down()
             self._network = None
 
 
 def _reached(network: NetworkSpec, reached: set[str]) -> NetworkSpec:
-    """The host itself is on a network whose nodes it is to log in to."""
+    """The network, including the host if it must log in to nodes there."""
     return replace(network, host=True) if network.name in reached else network

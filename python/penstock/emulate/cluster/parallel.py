@@ -1,4 +1,4 @@
-"""One command in several nodes at once, each line of output with the node's name before it."""
+"""One command in several nodes at once; output lines are prefixed with the node's name."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def run_in(
     cwd: str | None = None,
     user: str | None = None,
 ) -> int:
-    """Runs a command in these nodes at the same time and gives the highest status.
+    """Run a command in these nodes at the same time; returns the highest status.
 
-    A single node gets our standard input and output as they are; several get none, and their lines are
-    printed as they come. Raises PenstockError, before anything is run, for a node that cannot run it.
+    A single node gets our standard input and output; several get none, and their lines are printed as they
+    arrive. Raises PenstockError, before anything runs, for a node that cannot run it.
     """
     lines = [node.enter(argv, env=env, cwd=cwd, user=user) for node in nodes]
     if len(nodes) == 1:
@@ -57,6 +57,6 @@ def _status(child: subprocess.Popen[bytes]) -> int:
     while True:
         try:
             code = child.wait()
-        except KeyboardInterrupt:  # the command has got it as well: its end is awaited
+        except KeyboardInterrupt:  # the command received it as well: wait for its end
             continue
         return code if code >= 0 else 128 - code

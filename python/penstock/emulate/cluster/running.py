@@ -1,4 +1,4 @@
-"""A cluster as its supervisor holds it: put up, changed, watched and taken down."""
+"""A cluster in its supervisor: started, changed, monitored and stopped."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from penstock.spec.check_cluster import matching, mount_point
 from penstock.spec.cluster import ClusterSpec, DiskSpec, NodeSpec
 from penstock.state import passable_state_dir
 
-#: directories of the host that a node has one of its own of
+#: directories of which each node has a private copy
 _PRIVATE = ("/tmp/", "/run/")
-#: the Python that runs penstock and its commands, where a node's own directories would hide it
+#: Python installation of penstock and its commands, if a node's private directories would hide it
 _OWN_PYTHON = tuple(
     Bind(place, place, read_only=True)
     for place in dict.fromkeys(
@@ -49,19 +49,19 @@ _OWN_PYTHON = tuple(
     if place.startswith(_PRIVATE)
 )
 _GONE_WITHIN_S = 10.0
-#: nodes that are asked for together
+#: number of nodes that are created together
 _BATCH = 25
 
 
 @dataclass
 class LiveNode:
-    """One node: its state, its first process, its group, and what it is to be like."""
+    """One node: its state, first process, group, and specification."""
 
     spec: NodeSpec
     state: str = "created"
     pid: int = 0
     pidfd: int = -1
-    #: of its first process: with the pid it cannot be taken for another
+    #: start time of the first process, which identifies it together with the pid
     start_ticks: int = 0
     since_ns: int = 0
     cpu_at_start_ns: int = 0
@@ -73,12 +73,12 @@ class LiveNode:
 
     @property
     def name(self) -> str:
-        """Its name, which is its host name."""
+        """Name of the node, also its host name."""
         return self.spec.name
 
 
 class LiveCluster:
-    """The nodes of one cluster. One thread changes it at a time (`lock`)."""
+    """Nodes of one cluster. One thread changes it at a time (`lock`)."""
 
     def __init__(
         self,
@@ -103,12 +103,12 @@ class LiveCluster:
         self._disks = LiveDisks(self.home, journal, run=spec.name)
         self._links = Links(spec, journal)
         self._sshd = Sshd(self.home / "ssh", spec)
-        #: called when a node got another first process, or none
+        #: called when the first process of a node has changed or is gone
         self.changed: Callable[[], object] = lambda: None
 
     @property
     def journal(self) -> Journal:
-        """The journal in which its changes are recorded first."""
+        """Journal in which changes are recorded before they are made."""
         return self._journal
 
     def announce(self, what: str, request: Any) -> None:
@@ -118,16 +118,16 @@ class LiveCluster:
 
     @property
     def disks(self) -> LiveDisks:
-        """Its nodes' disks."""
+        """Disks of its nodes."""
         return self._disks
 
     @property
     def links(self) -> Links:
-        """Its networks."""
+        """Networks of the cluster."""
         return self._links
 
     def up(self) -> None:
-        """Puts everything up, or nothing: what fails takes the rest down again."""
+        """Start everything or nothing: a failure stops the rest again."""
         with self.lock:
             self._up()
 
@@ -144,7 +144,7 @@ class LiveCluster:
             raise
 
     def _say(self, what: str, done: int, total: int) -> None:
-        """Says how far it is; whoever wants it down meanwhile need not wait for the rest."""
+        """Report progress; a requested stop takes effect here instead of at the end."""
         self.progress = (what, done, total)
         if self._unwanted.is_set() and what != "ending":
             raise PenstockError(f"{self.spec.name} is taken down before it was up")
@@ -168,7 +168,7 @@ class LiveCluster:
                 at.write_bytes(system_calls.compiled(node.isolation.capabilities))
 
     def _filter(self, node: LiveNode) -> Path:
-        """The filter of system calls of a node, and of those with the same capabilities."""
+        """System call filter of a node, shared by nodes with the same capabilities."""
         assert node.isolation is not None
         return self.home / f"system-calls-{node.isolation.bits:x}"
 
@@ -187,7 +187,7 @@ class LiveCluster:
             if node.settings is not None
             for resource, patch in node.settings.first().items()
         ]
-        # a runtime that enters all groups has its own word for devices
+        # a runtime that enters all groups has a separate setting for devices
         devices = (
             []
             if self._maker.all_groups
@@ -235,12 +235,12 @@ class LiveCluster:
             raise PenstockError(f"node {name}: disk {disk.name}: {error}") from error
 
     def _binds(self, node: str) -> list[Bind]:
-        """Disks to be mounted in a node's root, outer ones first."""
+        """Disks to mount in a node's root, outer ones first."""
         disks = sorted(self._disks.of(node).values(), key=lambda d: d.mount)
         return [Bind(str(disk.at), disk.mount) for disk in disks]
 
     def _start(self, nodes: list[LiveNode]) -> None:
-        """Gives these nodes their first process, links and servers."""
+        """Create first process, links and servers of these nodes."""
         for first in range(0, len(nodes), _BATCH):
             some = nodes[first : first + _BATCH]
             self._say("nodes", first, len(nodes))
@@ -296,14 +296,14 @@ class LiveCluster:
         return Birth(node.name, node.group.entrances(), root, self._token, node.isolation, filter_)
 
     def entrance(self, node: LiveNode) -> Entrance:
-        """The way of a command into a running node."""
+        """Arguments for running commands in a node."""
         assert node.group is not None
         assert node.isolation is not None
         groups = node.group.entrances()
         return Entrance(node.pid, groups, node.isolation.bits, str(self._filter(node)))
 
     def _write_hosts(self) -> None:
-        """One file for all nodes, written in place: it is mounted in each of them."""
+        """Write the hosts file in place: it is mounted in each node."""
         lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
         for node in self.nodes.values():
             for number, (network, address) in enumerate(node.addresses.items()):
@@ -316,15 +316,16 @@ class LiveCluster:
         (self.home / "hosts").write_text("\n".join(lines) + "\n")
 
     def failures(self) -> list[Failure]:
-        """Parts that its nodes depend on and that do not work."""
+        """Failed parts that its nodes depend on."""
         return [*self._links.failures(), *self._disks.failures(), *self._sshd.failures()]
 
     def chosen(self, patterns: Iterable[str]) -> list[LiveNode]:
-        """The nodes that names and patterns stand for. Raises BadInput for one that fits none."""
+        """Nodes that match names and patterns. Raises BadInput for one without a match."""
         return [self.nodes[name] for name in matching(patterns, self.nodes)]
 
     def set_state(self, node: LiveNode, target: str) -> dict[str, Any]:
-        """Churn: `up`, `down`, `frozen`, `running`; the fields of `Applied` but the planned time."""
+        """Change a node's state: `up`, `down`, `frozen`, `running`; returns `Applied` without the planned
+        time."""
         with self.lock:
             if node.group is None:
                 raise PenstockError(f"node {node.name} is {node.state}")
@@ -354,7 +355,7 @@ class LiveCluster:
     def cut_power(
         self, node: LiveNode, disk: str | None, patch: dict[str, Any], cause: Cause
     ) -> Applied:
-        """Cuts a disk's power; the node, if it is up, sees the disk that is mounted anew."""
+        """Cut a disk's power; in a running node the new mount replaces the old one."""
         with self.lock:
             self._disks.check_cut(node.name, disk)
             applied = self._disks.patch(node.name, disk, patch, cause)
@@ -363,9 +364,7 @@ class LiveCluster:
             return applied
 
     def _mounted_anew(self, node: str, disk: str | None) -> list[tuple[str, str]]:
-        """The host's mount points of a disk that was mounted again and of the node's disks in it; the
-        node's ones.
-        """
+        """Mount points of a remounted disk and of the node's disks below it: on the host and in the node."""
         cut = self._disks.find(node, disk)
         beneath = cut.mount.rstrip("/") + "/"
         inside = [d for d in self._disks.of(node).values() if d.mount.startswith(beneath)]
@@ -378,7 +377,7 @@ class LiveCluster:
             raise PenstockError(f"node {node.name} is {node.state}{why}")
 
     def _stop(self, node: LiveNode) -> None:
-        """Ends a node's processes at once, as if its power went."""
+        """Kill a node's processes at once, as a power failure would."""
         pidfd, node.pidfd = node.pidfd, -1
         if node.group is not None:
             if node.state == "frozen":
@@ -394,10 +393,10 @@ class LiveCluster:
         node.pid, node.state = 0, "stopped"
 
     def failed(self, node: LiveNode) -> None:
-        """Its first process has ended without our doing."""
+        """Handle a first process that ended unexpectedly."""
         with self.lock:
             if node.pidfd < 0 or not _has_ended(node.pidfd):
-                return  # stopped by us meanwhile, and perhaps started again
+                return  # stopped by us meanwhile, and perhaps restarted
             kills = node.group.oom_kills() if node.group is not None else 0
             with contextlib.suppress(PenstockError):
                 self._stop(node)
@@ -434,10 +433,10 @@ class LiveCluster:
         }
 
     def down(self) -> None:
-        """Takes everything down; what cannot be is left to `penstock undo`, and named."""
+        """Stop everything; failures are left to `penstock undo`, and reported."""
         self._unwanted.set()
         with self.lock, contextlib.ExitStack() as stack:
-            # in the order of this list from its end
+            # the callbacks run in reverse order
             if self._home_entry is not None:
                 stack.callback(remove_directory, self._home_entry, self._journal)
                 self._home_entry = None

@@ -1,4 +1,4 @@
-"""Changes of a node while it runs: requests checked; processors and memory, applied and read back."""
+"""Changes of a running node: checks of requests; processors and memory, applied and read back."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from penstock.host.nodes.node_group import NodeGroup
 from penstock.spec.check_cluster import check_cpu, check_memory, check_state
 from penstock.spec.cluster import NodeSpec, Resource
 
-#: read back, a share of processors may differ by what the kernel's microseconds allow
+#: tolerance of a share of processors read back: the kernel's resolution is microseconds
 _CPU_TOLERANCE = 0.005
 
 
 @dataclass(frozen=True)
 class Change:
-    """A patch of one resource of some nodes (names or patterns); `name` of a disk or network."""
+    """A patch of one resource of several nodes (names or patterns); `name` of a disk or network."""
 
     nodes: tuple[str, ...]
     resource: Resource
@@ -27,7 +27,7 @@ class Change:
     name: str | None = None
 
     def check(self) -> None:
-        """Raises BadInput that names every mistake that can be seen without the nodes."""
+        """Raises BadInput with every mistake that is visible without the nodes."""
         where = f"{', '.join(self.nodes)}: {self.resource}"
         checks = {"cpu": check_cpu, "memory": check_memory, "node": check_state}
         wrong = list(checks[self.resource](self.patch, where)) if self.resource in checks else []
@@ -39,10 +39,10 @@ class Change:
 
 @dataclass
 class NodeSettings:
-    """Requested processors and memory of a node; patches change single values and keep the others.
+    """Requested processors and memory of a node; patches change single values and leave the others.
 
-    `cpu_ratio` r makes each processor of the node work r of the time, in turns of 20 ms: the node's quota is
-    r times its processors (`cpus`, else those of `cpuset`, else the host's).
+    `cpu_ratio` r runs each processor of the node r of the time, in periods of 20 ms: the node's quota is r
+    times its processors (`cpus`, else those of `cpuset`, else the host's).
     """
 
     spec: NodeSpec
@@ -54,7 +54,7 @@ class NodeSettings:
     soft: int | None = None
 
     def first(self) -> dict[str, dict[str, Any]]:
-        """The specification as patches by resource."""
+        """Specification as patches by resource."""
         spec = self.spec
         cpu = {"cpus": spec.cpus, "cpuset": spec.cpuset, "ratio": spec.cpu_ratio}
         memory = {"hard": spec.memory_bytes, "soft": spec.memory_soft_bytes}
@@ -66,7 +66,7 @@ class NodeSettings:
         return patches
 
     def begin(self) -> None:
-        """Applies what the specification says. Raises PenstockError where the host refuses."""
+        """Apply the specification. Raises PenstockError if the host refuses."""
         for resource, patch in self.first().items():
             answer = self.verified(resource, patch, self.change(resource, patch))
             if answer["error"]:
@@ -83,7 +83,7 @@ class NodeSettings:
         return self.group.memory_writes(changed.hard, changed.soft)
 
     def change(self, resource: str, patch: dict[str, Any]) -> int:
-        """Change the values of a patch, which the journal has recorded; returns the time [ns].
+        """Apply a patch that the journal has recorded; returns the time [ns].
 
         A refused value stays as it was.
         """
@@ -100,7 +100,7 @@ class NodeSettings:
         return replace(self, **values)
 
     def verified(self, resource: str, patch: dict[str, Any], applied_ns: int) -> dict[str, Any]:
-        """The values in force after a change, read back: the fields of `Applied` but the planned time."""
+        """Read back the values after a change; returns `Applied` without the planned time."""
         in_force = self.in_force(resource)
         return {
             "applied_ns": applied_ns,
@@ -111,18 +111,18 @@ class NodeSettings:
         }
 
     def processors(self) -> float:
-        """Processors' worth of time without the ratio."""
+        """Number of processors without the ratio."""
         there = len(self.cpuset or os.sched_getaffinity(0))
         return min(self.cpus, there) if self.cpus is not None else float(there)
 
     def quota(self) -> float | None:
-        """Processors' worth of time that the node gets; None: no limit."""
+        """Number of processors that the node may use; None: no limit."""
         if self.ratio is None or self.ratio == 1.0:
             return self.cpus
         return self.ratio * self.processors()
 
     def in_force(self, resource: str) -> dict[str, Any]:
-        """The values in force, read back."""
+        """Values in force, read back."""
         if resource == "cpu":
             return {
                 "cpus": self.group.cpus(),

@@ -1,4 +1,4 @@
-"""sshd in the nodes that want one: keys of the cluster's own, nothing of the host's configuration."""
+"""sshd in nodes that request it, with keys of the cluster and none of the host's configuration."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from penstock.errors import PenstockError
 from penstock.spec.cluster import ClusterSpec
 
 _STARTS_WITHIN_S = 10.0
-#: where a node sees its own configuration
+#: directory of the configuration inside a node
 _INSIDE = "/run/sshd"
 
 
 class Sshd:
-    """Makes the keys when the first server starts: one host key for all nodes, one key to log in with."""
+    """Create the keys at the first start: one host key for all nodes, one key to log in with."""
 
     def __init__(self, place: Path, spec: ClusterSpec) -> None:
         self._place = place
@@ -30,11 +30,11 @@ class Sshd:
 
     @property
     def key(self) -> Path:
-        """The private key that every node of the cluster lets in (as root)."""
+        """Private key that every node of the cluster accepts (for root)."""
         return self._place / "id"
 
     def start(self, node: str, entrance: Entrance, addresses: dict[str, str]) -> None:
-        """Starts the server of a node; `ready` waits until it listens. Raises PenstockError."""
+        """Start the server of a node; `ready` waits until it listens. Raises PenstockError."""
         program = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
         if program is None:
             raise PenstockError(
@@ -42,7 +42,7 @@ class Sshd:
             )
         self._make_keys()
         host_key, authorized = (self._place / n for n in ("host", "authorized"))
-        # all three come in by stdin: no directory of the host is seen inside, and a command line is no secret
+        # all three by stdin: the node sees no directory of the host, and command lines are not secret
         keys = [host_key.read_bytes(), authorized.read_bytes()]
         script = (
             f"umask 077; chmod 755 {_INSIDE}; "
@@ -65,7 +65,7 @@ class Sshd:
         self._running[node] = server
 
     def ready(self, nodes: Iterable[str]) -> None:
-        """Until the servers of these nodes listen. Raises PenstockError for one that does not."""
+        """Wait until the servers of these nodes listen. Raises PenstockError for one that does not."""
         for node in nodes:
             if node in self._running:
                 self._await(node, self._running[node])
@@ -94,14 +94,14 @@ class Sshd:
         (self._place / "authorized").write_text((self._place / "id.pub").read_text())
 
     def describe(self) -> dict[str, Any]:
-        """The key, and the words to log in with but for the address."""
+        """The key, and the login command without the address."""
         if not self._running:
             return {}
         options = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
         return {"key": str(self.key), "words": ["ssh", "-i", str(self.key), *options, "-l", "root"]}
 
     def failures(self) -> list[Failure]:
-        """Servers that have ended while their nodes are up."""
+        """Servers that ended while their nodes are up."""
         ended = ((n, s) for n, s in self._running.items() if s.poll() is not None)
         return [
             Failure("ssh server", f"ssh server of node {node} has ended", server.pid)
@@ -109,14 +109,14 @@ class Sshd:
         ]
 
     def forget(self, node: str) -> None:
-        """The node is gone, and its server with it."""
+        """Stop the server of a node that is gone."""
         server = self._running.pop(node, None)
         if server is not None:
             server.kill()
             server.wait()
 
     def forget_all(self) -> None:
-        """All nodes are gone."""
+        """Stop the servers of all nodes."""
         for node in list(self._running):
             self.forget(node)
 

@@ -1,4 +1,4 @@
-"""Status of a cluster's nodes: states, processors, memory, disks, links, and how evenly they share."""
+"""Status of a cluster's nodes: states, processors, memory, disks, links, fairness."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from penstock.host.cgroups.cgroup import members
 if TYPE_CHECKING:
     from penstock.emulate.cluster.running import LiveCluster, LiveNode
 
-#: a node that used less of a processor than this did not ask for one
+#: share of a processor below which a node counts as idle
 _IDLE_SHARE = 0.01
 
 
 def jain_index(shares: Sequence[float]) -> float | None:
-    """Jain's fairness index (sum x)^2 / (n sum x^2): 1 where all have the same, 1/n where one has all.
+    """Jain's fairness index (sum x)^2 / (n sum x^2): 1 for equal shares, 1/n if one node has everything.
 
     None without a share above 0 (Jain, Chiu, Hawe: A Quantitative Measure of Fairness, 1984).
     """
@@ -28,7 +28,7 @@ def jain_index(shares: Sequence[float]) -> float | None:
 
 
 def cluster_status(cluster: LiveCluster) -> dict[str, Any]:
-    """The status of a cluster in JSON values; shares of processors are means since each node started."""
+    """Status of a cluster in JSON values; shares of processors are means since each node started."""
     failures = cluster.failures()
     served = not any(failure.part == "disk server" for failure in failures)
     nodes = [_node(cluster, node, served) for node in cluster.nodes.values()]

@@ -1,8 +1,8 @@
-"""The daemon `penstock-nodes`: holds clusters of virtual nodes and changes them at their times.
+"""The daemon `penstock-nodes`: owns clusters of virtual nodes and applies scheduled changes.
 
-It speaks one JSON object per line on a unix socket, as the other daemons do. It started everything that
-there is of its clusters, so the undo journal names it as their owner: when it dies, `penstock undo` takes
-everything away. With an owner (the conductor) it takes everything down itself when that process ends.
+Like the other daemons, it speaks one JSON object per line on a unix socket. It starts all parts of its
+clusters, so the undo journal records it as their owner: if it dies, `penstock undo` removes everything. With
+an owner (the conductor) it stops everything when that process ends.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from penstock.spec.cluster import ClusterSpec, Event
 from penstock.state import runtime_dir
 from penstock.writing import write_atomic
 
-#: how often memory above a soft limit is pressed where the kernel does not do so itself
+#: interval of reclaim above a soft limit where the kernel does not reclaim [s]
 _PRESS_EVERY_S = 0.2
-#: a supervisor that nobody asks anything, and that holds nothing, ends
+#: an idle supervisor without clusters ends after this time [s]
 _IDLE_S = 5.0
 
 
 class Supervisor:
-    """The clusters of one process, and the commands that act on them."""
+    """Clusters of one process, and the commands that act on them."""
 
     def __init__(self, config: dict[str, Any], spawner: Spawner) -> None:
         self._config = config
@@ -55,14 +55,14 @@ class Supervisor:
         self._clusters: dict[str, LiveCluster] = {}
         self._timelines: dict[str, Timeline] = {}
         self._lock = threading.RLock()
-        #: clusters that whoever asked for them has not seen up yet, by the connection that asked
+        #: clusters whose client has not confirmed the start yet, by connection
         self._unkept: dict[str, int] = {}
         self._connections = 0
         self._ending = threading.Event()
         self._changed, self._change = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def serve(self) -> None:
-        """Until it is told to shut down, or its owner has gone."""
+        """Serve until a shutdown request or the end of the owner."""
         listener = listen(Path(self._config["socket"]))
         listener.settimeout(0.5)
         for run in (self._watch, self._press):
@@ -134,16 +134,16 @@ class Supervisor:
         }
 
     def shutdown(self) -> dict[str, Any]:
-        """Takes everything down and ends."""
+        """Stop everything and end."""
         with self._lock:
             self._ending.set()
         self._end()
         return {}
 
     def reserve(self, spec: dict[str, Any], asker: int) -> dict[str, Any]:
-        """Takes the name of a cluster that is to be put up next; refuses mistakes.
+        """Reserve the name of a cluster to be started next. Raises for mistakes in its specification.
 
-        Until it is `kept` it goes with the connection that asked: nobody else knows of it.
+        Until `keep` it is removed when the connection of the client closes.
         """
         read = from_json(ClusterSpec, spec)
         check_cluster(read)
@@ -164,7 +164,7 @@ class Supervisor:
         return {"cluster": read.name}
 
     def up(self, cluster: str) -> dict[str, Any]:
-        """Puts a reserved cluster up, and begins its schedule."""
+        """Start a reserved cluster and its schedule."""
         live = self._cluster(cluster)
         try:
             live.up()
@@ -177,13 +177,13 @@ class Supervisor:
         return live.describe()
 
     def keep(self, cluster: str) -> dict[str, Any]:
-        """Whoever asked for it has seen it up."""
+        """Confirm by the client that the cluster is up."""
         self._cluster(cluster)
         self._unkept.pop(cluster, None)
         return {}
 
     def progress(self, cluster: str) -> dict[str, Any]:
-        """The current step of starting, the number of parts that are done, and their total."""
+        """Current step of the start, number of completed parts, and their total."""
         what, done, total = self._cluster(cluster).progress
         return {"what": what, "done": done, "total": total}
 
@@ -192,24 +192,24 @@ class Supervisor:
         return self._cluster(cluster).describe()
 
     def networks(self, cluster: str) -> dict[str, Any]:
-        """The cluster's networks as they are."""
+        """Current networks of the cluster."""
         return {"networks": self._cluster(cluster).links.describe()}
 
     def delays(self, cluster: str, network: str, delays: list[list[Any]]) -> dict[str, Any]:
-        """Changes delays from node to node: from, to, seconds."""
+        """Change delays from node to node: from, to, seconds."""
         self._cluster(cluster).links.set_delays(network, {(a, b): s for a, b, s in delays})
         return {}
 
     def spec(self, cluster: str) -> dict[str, Any]:
-        """The specification that the cluster was put up with."""
+        """Specification that the cluster was started with."""
         return {"spec": to_json(self._cluster(cluster).spec)}
 
     def status(self, cluster: str) -> dict[str, Any]:
-        """The nodes' states, their use of processors and memory, disks and links."""
+        """States of the nodes, their use of processors and memory, disks and links."""
         return cluster_status(self._cluster(cluster))
 
     def set(self, cluster: str, changes: list[dict[str, Any]]) -> dict[str, Any]:
-        """Makes changes: all are checked before the first is made."""
+        """Make changes; all are checked before the first."""
         live = self._cluster(cluster)
         read = [from_json(Change, change) for change in changes]
         with live.lock:
@@ -220,19 +220,19 @@ class Supervisor:
     def schedule(
         self, cluster: str, events: list[dict[str, Any]], start_ns: int | None = None
     ) -> dict[str, Any]:
-        """Adds events; their time counts from `start_ns` (CLOCK_MONOTONIC; default: now)."""
+        """Add events; their times count from `start_ns` (CLOCK_MONOTONIC; default: now)."""
         self._cluster(cluster)
         read = [from_json(Event, event) for event in events]
         return {"start_ns": self._timelines[cluster].add(read, start_ns)}
 
     def mark(self, cluster: str, phase: str) -> dict[str, Any]:
-        """A phase begins now: events that wait for it get their time."""
+        """Mark the start of a phase: waiting events get their times."""
         self._cluster(cluster)
         return {"events": self._timelines[cluster].mark(phase)}
 
     def events(self, cluster: str) -> dict[str, Any]:
-        """Results of the events: per node planned, applied, verified [ns], asked, found, error; as text
-        the events that still wait for a phase or a condition.
+        """Results of the events: per node planned, applied, verified [ns], asked, found, error; and
+        descriptions of the events that still wait for a phase or a condition.
         """
         live = self._cluster(cluster)
         events = self._timelines[cluster].fired() + live.disks.events()
@@ -242,11 +242,11 @@ class Supervisor:
         }
 
     def begin(self, cluster: str, spool: str) -> dict[str, Any]:
-        """A run begins: disks count from zero and record what a certificate needs."""
+        """Start of a run: disks count from zero and record the data for certificates."""
         return {"state": self._cluster(cluster).disks.begin(Path(spool))}
 
     def end(self, cluster: str, spool: str) -> dict[str, Any]:
-        """The run has ended: by disk its counters, facts, and its tables as files of `spool`."""
+        """End of a run: by disk its counters, facts, and its tables as files of `spool`."""
         ended = self._cluster(cluster).disks.end(())
         return {"disks": {i: one.to_files(Path(spool)) for i, one in ended.items()}}
 
@@ -282,7 +282,8 @@ class Supervisor:
         return runtime_dir() / f"cluster-{name}.{self._token}.json"
 
     def _register(self, name: str) -> None:
-        """The token in its name lets `penstock undo` remove the file with the process."""
+        """Register a cluster. The token in the file's name lets `penstock undo` remove it with the
+        process."""
         own = Identity.own()
         about = {
             **vars(own),
@@ -297,7 +298,7 @@ class Supervisor:
             os.write(self._change, b"x")
 
     def _watch(self) -> None:
-        """Sees nodes die, and the owner."""
+        """Monitor the nodes and the owner."""
         owner = self._owner()
         while not self._ending.is_set():
             poller = select.poll()
@@ -348,7 +349,7 @@ class Supervisor:
                 print(f"penstock-nodes: taking {name} down: {error}", flush=True)
 
     def _leave_no_trace(self) -> None:
-        """Nobody may be there who would close our entry of the journal, and remove our files."""
+        """Close our journal entry and remove our files, as there may be no other process to do so."""
         for entry in self._journal.open_entries():
             if entry.kind == "process" and entry.token == self._token:
                 self._journal.undone(entry)
@@ -367,14 +368,14 @@ _COMMANDS: dict[str | None, Callable[..., dict[str, Any]]] = {
 
 
 def nodes_main(config: dict[str, Any], spawner: Spawner) -> None:
-    """The daemon's life. Raises RuntimeError if it cannot begin."""
+    """Main function of the daemon. Raises RuntimeError if it cannot start."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     supervisor = Supervisor(config, spawner)
-    # on a thread of its own: the one that is interrupted may hold the event's lock
+    # on a separate thread: the interrupted one may own the event's lock
     signal.signal(
         signal.SIGTERM, lambda *_: threading.Thread(target=supervisor._ending.set).start()
     )
     supervisor.serve()
-    time.sleep(0)  # lets the last answer go out
+    time.sleep(0)  # lets the last response go out
     spawner.close()

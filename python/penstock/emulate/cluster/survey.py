@@ -1,4 +1,4 @@
-"""Every cluster that is up on this host, and the supervisors that do not answer."""
+"""All clusters on this host, and supervisors that do not respond."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from penstock.emulate.failure import Failure
 
 @dataclass(frozen=True)
 class Surveyed:
-    """A cluster: what it is (`Cluster.described`) and what it does (`Cluster.full_status`)."""
+    """A cluster: its description (`Cluster.described`) and status (`Cluster.full_status`)."""
 
     described: dict[str, Any]
     status: dict[str, Any]
 
 
 def survey(name: str | None = None) -> tuple[list[Surveyed], list[Failure]]:
-    """The clusters that are up, or the one of that name; and supervisors that have died or do not answer.
+    """The clusters that are up, or the one of that name; and supervisors that are dead or do not respond.
 
-    Raises BadInput where there is no cluster of that name, nor what is left of one.
+    Raises BadInput if there is neither a cluster of that name nor remains of one.
     """
     up, dead = registered(), abandoned()
     if name is None:

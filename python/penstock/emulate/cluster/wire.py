@@ -1,4 +1,4 @@
-"""Specifications as JSON and back: requests to the supervisor of nodes over its socket."""
+"""Specifications as JSON and back, for requests to the supervisor."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(kind: type[T], value: Any) -> T:
-    """The specification of that kind. Raises ValueError that names what does not fit."""
+    """The specification of that kind. Raises ValueError with the mismatch."""
     return typing.cast(T, _read(kind, value, kind.__name__))
 
 

@@ -1,4 +1,4 @@
-"""State that a disk of the model reports when a run has begun on it."""
+"""Initial state of a disk of the model in a run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 def beginning(
     stats: Mapping[str, Any], profile: Mapping[str, Any], changed: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Requests in flight, bytes in the write cache, credits with what is stated of them, the transport of its
-    requests; None of others.
+    """Requests in flight, bytes in the write cache, credits with their declared values, the transport; None
+    for other disks.
 
-    `profile` is what the disk was put up with, `changed` what is in force on it with the keys of a patch.
+    `profile` is the initial one of the disk, `changed` the values in force with the keys of a patch.
     """
     levels = stats.get("levels")
     if not isinstance(levels, Mapping) or "in_flight" not in stats:

@@ -1,4 +1,4 @@
-"""The fastest disk that this host can emulate: measured once a boot with a disk of no service time."""
+"""Speed limits of disk emulation on this host, measured once per boot with a disk without service time."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from penstock.version import version
 if TYPE_CHECKING:
     from penstock.profile.model import StorageProfile
 
-#: share of the processors that other programs may use while the floors are measured
+#: share of the processors that other programs may use during the measurement
 QUIET = 0.25
 
 
 @dataclass(frozen=True)
 class HostFloor:
-    """The best an emulated disk can do here.
+    """Best performance of an emulated disk on this host.
 
-    `service_floor_ns`: shortest service time that can be kept; `read_bps`, `write_bps`: bytes per second;
+    `service_floor_ns`: shortest sustainable service time; `read_bps`, `write_bps`: bytes per second;
     `iops`: 4 KiB requests per second.
 
-    The others are of threads in a closed loop, each with one request under way, that get 96 % of what the
-    disk promises; their own processor time and the disk server's are in it. `loop_service_ns`: shortest
-    service time for one of them and for four; `loaded_iops`: most requests per second for sixteen;
+    The others are of threads in a closed loop, each with one request in flight, that get 96 % of the disk's
+    nominal rate; they include the processor time of the threads and the disk server. `loop_service_ns`:
+    shortest service time for one thread and for four; `loaded_iops`: most requests per second for sixteen;
     `flushed_iops`: most writes through the page cache per second, each flushed, for sixteen with a file each.
-    `busy_share`: share of the processors that other programs used just before. They are the best of so many
-    `measurements`, the last at `measured_s` [s since 1970].
+    `busy_share`: share of the processors that other programs used just before. They are the best of
+    `measurements` runs, the last at `measured_s` [s since 1970].
     """
 
     service_floor_ns: float
@@ -46,13 +46,13 @@ class HostFloor:
     busy_share: float = 0.0
     measurements: float = field(default=1.0, compare=False)
     measured_s: float = field(default=0.0, compare=False)
-    #: the same over io_uring; None where that cannot be used. All else is of `/dev/fuse`.
+    #: floors over io_uring; None if unavailable. All other values are of `/dev/fuse`.
     io_uring: HostFloor | None = None
 
     def transport(self, profile: StorageProfile) -> str:
-        """The transport of a profile's disk: `$PENSTOCK_TRANSPORT`, or the one that is faster while programs
-        keep the disk fully busy. `loop_service_ns` does not count: it is 24 times the difference of two
-        times, and spreads more than the transports differ."""
+        """Transport of a profile's disk: `$PENSTOCK_TRANSPORT`, or the faster one while programs keep the
+        disk fully busy. `loop_service_ns` is ignored: it is 24 times the difference of two times, and varies
+        more than the transports differ."""
         if self.io_uring is None:
             return DEVICE
         if (name := required()) is not None:
@@ -64,21 +64,21 @@ class HostFloor:
         return IO_URING if rings < device else DEVICE
 
     def of(self, profile: StorageProfile) -> HostFloor:
-        """The floors over the transport that is faster for a profile."""
+        """Floors of the faster transport for a profile."""
         if self.io_uring is not None and self.transport(profile) == IO_URING:
             return self.io_uring
         return self
 
     @property
     def quiet(self) -> bool:
-        """True if the host was quiet enough for the floors to be its own."""
+        """True if other programs used little processor time during the measurement."""
         return self.busy_share <= QUIET
 
 
 @functools.lru_cache(maxsize=64)
 def _hardest(profile: str, floor: HostFloor) -> tuple[float, float]:
-    """Rank of a transport for a profile (JSON), the smaller the faster: the hardest demand, then the requests
-    per second. The moments of a profile with seeks take a tenth of a second."""
+    """Rank of a transport for a profile (JSON), smaller is faster: the hardest demand, then the requests per
+    second. Moments of a profile with seeks take a tenth of a second."""
     from penstock.profile.honour import demands
     from penstock.profile.model import StorageProfile
 

@@ -1,4 +1,4 @@
-"""The disks that one owner has up, the host's stage of a study or a cluster: one by one by its back end."""
+"""Live disks of one owner: the host stage of a study, or a cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.spec.cluster import DiskSpec
 
 @dataclass
 class LiveDisk:
-    """A disk that is up: `at` is where the host has it, `mount` where who uses it sees it."""
+    """A disk that is up: mounted at `at` on the host, at `mount` for its user."""
 
     spec: DiskSpec
     at: Path
@@ -30,7 +30,7 @@ class LiveDisk:
     directory: Path
     up: UpDisk
     choice: Choice
-    #: whether a run has begun on it
+    #: true if a run has started on it
     begun: bool = False
 
     @property
@@ -40,17 +40,17 @@ class LiveDisk:
 
     @property
     def device(self) -> tuple[int, int]:
-        """Device number that its files carry; another one after a power cut."""
+        """Device number of its files; changes after a power cut."""
         return self.up.device
 
     @property
     def page(self) -> Path | None:
-        """The page of its counters, of a disk of the model."""
+        """Page of its counters; only of disks of the model."""
         page: Path | None = getattr(self.up, "page", None)
         return page
 
     def describe(self) -> dict[str, Any]:
-        """The disk in JSON values, without its counters."""
+        """The disk in JSON values, without counters."""
         return {
             "mount": self.mount,
             "at": str(self.at),
@@ -66,7 +66,7 @@ class LiveDisk:
         }
 
     def status(self, *, counted: bool = True) -> dict[str, Any]:
-        """The same with its counters, and what is in force with the keys of a patch."""
+        """The disk with its counters and the values in force, with the keys of a patch."""
         stats = None
         if not counted:
             return self.describe() | {"stats": None, "now": {}}
@@ -81,7 +81,7 @@ class LiveDisk:
         return {}
 
     def beginning(self) -> dict[str, Any] | None:
-        """The state that a run finds, which has begun on it; None where only the kernel knows."""
+        """Initial state in a run that has started; None where only the kernel has it."""
         if self.page is None:
             return None
         with contextlib.suppress(PenstockError):
@@ -89,7 +89,7 @@ class LiveDisk:
         return None
 
     def recorded(self, changes: Sequence[Mapping[str, Any]]) -> Recorded:
-        """Records of a run, which has ended; `changes`: those of the disk."""
+        """Records of a completed run; `changes`: those of the disk."""
         self.begun = False
         stats = self.up.stats(closing=True)
         return Recorded(
@@ -106,9 +106,9 @@ class LiveDisk:
 
 
 class LiveDisks:
-    """All disks of one owner, by node and name; what serves them is started when the first is asked for.
+    """All disks of one owner, by node and name; their servers start with the first disk.
 
-    `lacking`: by back end, what the host lacks, where that is known.
+    `lacking`: requirement that the host lacks, by back end, if available.
     """
 
     def __init__(
@@ -126,12 +126,12 @@ class LiveDisks:
         return (disk for disks in self._disks.values() for disk in disks.values())
 
     def choose(self, disk: DiskSpec) -> Choice:
-        """The back end that would serve a disk. Raises BadInput if none can."""
+        """Choose the back end of a disk. Raises BadInput if there is none."""
         return self._backends.choose(disk)
 
     def up(self, node: str, disk: DiskSpec, place: Place, mount: str) -> LiveDisk:
-        """Puts one disk up, which its node sees at `mount`. Raises PenstockError, or BadInput where it cannot
-        be as asked."""
+        """Start one disk, mounted at `mount` in its node. Raises PenstockError, or BadInput for a request
+        that no back end supports."""
         up = self._backends.up(disk, place)
         choice = self._backends.choices[place.disk_id]
         live = LiveDisk(disk, place.mount, mount, place.directory, up, choice)
@@ -139,7 +139,7 @@ class LiveDisks:
         return live
 
     def of(self, node: str) -> dict[str, LiveDisk]:
-        """A node's disks by name."""
+        """Disks of a node by name."""
         return self._disks.get(node, {})
 
     def altering(
@@ -151,7 +151,7 @@ class LiveDisks:
     def patch(
         self, node: str, name: str | None, patch: dict[str, Any], cause: Cause | None = None
     ) -> Applied:
-        """Changes a disk now, of which the journal was told, and reads it back."""
+        """Apply a change that is in the journal, and read it back."""
         return self.find(node, name).up.patch(patch, announced=True, cause=cause)
 
     def check_cut(self, node: str, name: str | None) -> None:
@@ -164,8 +164,7 @@ class LiveDisks:
             )
 
     def schedule(self, node: str, name: str | None, events: list[dict[str, Any]]) -> None:
-        """Hands a disk's events, of which the journal was told, to what serves it: `at_ns` (CLOCK_MONOTONIC)
-        and `patch` each."""
+        """Schedule events that are in the journal: `at_ns` (CLOCK_MONOTONIC) and `patch` each."""
         self.find(node, name).up.schedule(events, announced=True)
 
     def events(self) -> list[dict[str, Any]]:
@@ -179,11 +178,11 @@ class LiveDisks:
         return events
 
     def status(self, node: str, *, counted: bool = True) -> dict[str, dict[str, Any]]:
-        """A node's disks with their counters; unless `counted`, what serves them is not asked."""
+        """Disks of a node with their counters; unless `counted`, the servers get no request."""
         return {name: disk.status(counted=counted) for name, disk in self.of(node).items()}
 
     def failures(self) -> list[Failure]:
-        """Servers of disks that are dead or do not answer, and disks that are no longer mounted."""
+        """Disk servers that are dead or do not respond, and disks that are no longer mounted."""
         failures = self._backends.failures()
         points = {mount.point for mount in mounts()}
         for node, disks in self._disks.items():
@@ -194,9 +193,9 @@ class LiveDisks:
         return failures
 
     def begin(self, spool: Path) -> dict[str, dict[str, Any]]:
-        """A run begins on all disks: counters to zero, what a certificate needs is recorded from now on.
+        """Start of a run on all disks: reset counters, start the records for certificates.
 
-        Gives the state that the run finds, by disk_id, of the disks that know it.
+        Returns the initial state by disk_id, of the disks that report it.
         """
         for disk in self:
             disk.up.begin(spool)
@@ -205,28 +204,28 @@ class LiveDisks:
         return {disk_id: state for disk_id, state in states.items() if state is not None}
 
     def end(self, changes: Sequence[Mapping[str, Any]]) -> dict[str, Recorded]:
-        """End the run; by disk_id the records of each disk that it was begun on.
+        """End of a run; by disk_id the records of each disk that was started on it.
 
-        `changes`: `events()`, or none if the caller that judges the disks has them.
+        `changes`: `events()`, or none if the caller that evaluates the disks has them.
         """
         by_disk = changes_by_disk(changes)
         begun = [disk for disk in self if disk.begun]
         return {d.disk_id: d.recorded(by_disk.get(d.disk_id, ())) for d in begun}
 
     def down(self) -> None:
-        """Takes all disks down; what served them serves the next ones."""
+        """Stop all disks; their servers remain for the next ones."""
         disks, self._disks = list(self), {}
         with contextlib.ExitStack() as stack:
             for disk in disks:
                 stack.callback(disk.up.down)
 
     def stop(self) -> None:
-        """Takes all disks down, and ends what served them."""
+        """Stop all disks and their servers."""
         self._disks.clear()
         self._backends.stop()
 
     def find(self, node: str, name: str | None) -> LiveDisk:
-        """One disk of a node. Raises BadInput where there is none."""
+        """One disk of a node. Raises BadInput if there is none."""
         disk = self.of(node).get(name or "")
         if disk is None:
             there = ", ".join(self.of(node)) or "none"

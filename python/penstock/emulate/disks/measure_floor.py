@@ -1,4 +1,4 @@
-"""Measurement of the fastest disk that this host can emulate."""
+"""Measurement of the speed limits of disk emulation on this host."""
 
 from __future__ import annotations
 
@@ -35,29 +35,30 @@ _OWN_BYTES = 1 << 20
 _PASSES = 3
 _THREADS = 4
 _SMALL_REQUESTS = 2000
-#: threads of a closed loop, each with one request under way: few, each of which waits for the way there and
-#: back, and many, which wait for processors; how long they go on [s], how often
+#: threads of a closed loop with one request in flight each: few, bounded by the round trip, and many, bounded
+#: by processors; duration [s] and number of loops
 _FEW, _MANY = (1, 4), 16
 _LOOP_S = 0.15
 _LOOPS = 2
-#: share of a disk's requests that they must get for it to be honest; times held tried with few, and many [s]
+#: share of a disk's rate that they must get for it to be sustainable; service times tried with few, and many
+#: [s]
 _GOT = 0.96
 _SHORT_S = (250e-6, 400e-6, 630e-6)
 _SERVICES_S = tuple(50e-6 * 1.25**n for n in range(18))
-#: share of the measured ceilings that is promised
+#: promised share of the measured maxima
 _PROMISED = 0.8
-#: figures of which the smaller is better, and all
+#: figures for which smaller is better, and all
 _LEAST = ("service_floor_ns", "loop_service_ns")
 _FIGURES = (*_LEAST, "read_bps", "write_bps", "iops", "loaded_iops", "flushed_iops")
 
 
 def host_floor(journal: Journal | None = None, *, refresh: bool = False) -> HostFloor:
-    """The host's floors; measured in a few seconds, then remembered until the next boot or kernel.
+    """Floors of the host; measured in a few seconds, then cached until the next boot or kernel.
 
     Those of a busy host are measured again once it is quiet.
 
     `refresh`: measure again and keep the better values, as other load of the host is not part of its floor.
-    Raises PenstockError if no disk can be put up here.
+    Raises PenstockError if no disk can be started.
     """
     stored = stored_floor()
     if stored is not None and not refresh and (stored.quiet or current_share() > QUIET):
@@ -133,20 +134,21 @@ def _measure(journal: Journal, transport: str = DEVICE) -> HostFloor:
                     server.remove("floor")
 
             def got(depth: int, service_s: float) -> float:
-                """Share of what such a disk promises that so many threads get at best."""
+                """Best share of the disk's nominal rate with `depth` threads."""
                 with disk(service_s, depth):
                     best = max(_closed_loop(file, depth) for _ in range(_LOOPS))
                 return best * service_s / depth
 
             def flushed(service_s: float) -> float:
-                """Share of the flushed writes of sixteen threads, write and flush as long as that."""
+                """Best share of the nominal rate of sixteen threads' flushed writes; write and flush take
+                `service_s` each."""
                 paths = [where / "mount" / name for name in own]
                 with disk(service_s, _MANY):
                     best = max(_flushed_writes(paths) for _ in range(_LOOPS))
                 return best * 2 * service_s / _MANY
 
             def more(depth: int) -> float:
-                """Best time of each request of N threads beyond the service time [s]."""
+                """Time per request in excess of the service time, with `depth` threads [s]."""
                 return statistics.median(s / got(depth, s) - s for s in _SHORT_S)
 
             with disk(0.0):
@@ -162,8 +164,8 @@ def _measure(journal: Journal, transport: str = DEVICE) -> HostFloor:
 
 
 def _shortest(got: Callable[[float], float]) -> float:
-    """The shortest of the service times tried at which programs get what was promised, by halves; the longest
-    where they do at none [s]."""
+    """Shortest of the tried service times at which programs get the nominal rate, by bisection; the longest
+    if there is none [s]."""
     first, last = 0, len(_SERVICES_S) - 1
     while first < last:
         middle = (first + last) // 2
@@ -175,7 +177,7 @@ def _shortest(got: Callable[[float], float]) -> float:
 
 
 def _alone(path: Path) -> dict[str, Any]:
-    """All but the closed loop, the best of several passes: what else the host was doing is not its floor."""
+    """All figures but those of the closed loop; best of several passes, to exclude other load of the host."""
     fd = os.open(path, os.O_RDWR | os.O_DIRECT)
     try:
         small = [_round_trips(fd) for _ in range(_PASSES)]
@@ -194,7 +196,7 @@ def _alone(path: Path) -> dict[str, Any]:
 
 
 def _offsets(count: int, seed: int) -> list[int]:
-    """Distinct-looking 4 KiB offsets by a linear congruence (Numerical Recipes' constants)."""
+    """Pseudo-random 4 KiB offsets by a linear congruence (Numerical Recipes' constants)."""
     state, offsets = seed, []
     for _ in range(count):
         state = (1664525 * state + 1013904223) % 2**32
@@ -203,7 +205,7 @@ def _offsets(count: int, seed: int) -> list[int]:
 
 
 def _round_trips(fd: int) -> tuple[float, float]:
-    """90th percentile and mean of the time one small direct read takes alone [ns]."""
+    """90th percentile and mean of the time of a small direct read at queue depth 1 [ns]."""
     buffer = mmap.mmap(-1, _SMALL_BYTES)
     times = []
     for at in _offsets(_SMALL_REQUESTS, 1):
@@ -233,19 +235,19 @@ def _many(fd: int) -> float:
 
 
 def _closed_loop(path: Path, depth: int) -> float:
-    """Small direct reads per second of so many threads, each of which waits for its own request."""
+    """Small direct reads per second of `depth` threads, each of which waits for its own request."""
     done: int = native.disk_closed_loop(path, _FILE_BYTES, depth, _LOOP_S)
     return done / _LOOP_S
 
 
 def _flushed_writes(paths: list[Path]) -> float:
-    """Small writes per second through the page cache, each flushed, of a thread for each file."""
+    """Small writes per second through the page cache, each flushed, with one thread per file."""
     done: int = native.disk_flushed_writes(paths, _OWN_BYTES, _LOOP_S)
     return done / _LOOP_S
 
 
 def _rate(transfer: Callable[[mmap.mmap, int], int]) -> float:
-    """Bytes per second of large direct transfers, one after the other."""
+    """Bytes per second of sequential large direct transfers."""
     buffer = mmap.mmap(-1, _LARGE_BYTES)
     before = time.monotonic()
     for at in range(0, _FILE_BYTES, _LARGE_BYTES):

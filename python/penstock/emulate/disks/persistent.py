@@ -1,7 +1,7 @@
-"""Disks that stand without a study: one server process of their own, which outlives the command.
+"""Persistent disks, outside a study: one server process, which outlives the command.
 
-The server is found again by the file `standing-disks.json` in the runtime directory, which names its
-process (pid and start time) and its control socket. It ends with its last disk.
+The file `standing-disks.json` in the runtime directory has the server's process (pid and start time) and
+control socket. The server ends with its last disk.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from penstock.writing import write_atomic
 if TYPE_CHECKING:
     from penstock.analyse.fidelity.fidelity_path import Vague
 
-#: instead of a profile's name: the disk takes no time of its own
+#: profile name of a disk without service time
 NO_PROFILE = "none"
 
 
@@ -57,10 +57,10 @@ def up(
     seed: int = 0,
     transport: str | None = None,
 ) -> dict[str, Any]:
-    """Puts a disk up and gives its description; options as of `DiskServer.add`.
+    """Start a disk and return its description; options as of `DiskServer.add`.
 
-    `profile` may be NO_PROFILE: then the disk takes no time of its own, but for what `patch` says.
-    Raises BadInput for a bad directory or profile, also for one that is faster than this host can be.
+    `profile` may be NO_PROFILE: then only `patch` gives the disk a service time. Raises BadInput for a bad
+    directory or profile, also for a profile that is faster than this host.
     """
     journal = Journal()
     served, warnings = _served(profile, time_scale, journal)
@@ -92,7 +92,7 @@ def up(
         try:
             disk = add()
             if _vague(disk.compensation, served):
-                # It may have been a busy moment.
+                # the host may have been busy for a moment
                 server.remove(disk_id)
                 disk = add()
             if vague := _vague(disk.compensation, served):
@@ -128,7 +128,7 @@ def _vague(ways: Mapping[str, Any], served: str) -> list[Vague]:
 
 
 def _refusal(vague: list[Vague], profile: str, time_scale: float) -> str:
-    """Message after two vague measurements, with the time scale that the host can emulate."""
+    """Message after two imprecise calibrations, with a time scale that the host can emulate."""
     worst = max(vague, key=lambda way: way.share)
     honest = math.ceil(time_scale * worst.too_vague)
     return (
@@ -140,9 +140,9 @@ def _refusal(vague: list[Vague], profile: str, time_scale: float) -> str:
 def change(
     mount: Path, patch: Mapping[str, Any], profile: str | None = None, *, time_scale: float = 1.0
 ) -> dict[str, Any]:
-    """Changes the disk at `mount` now: what `patch` names, and its profile if one is given.
+    """Change the disk at `mount` now: by `patch`, and its profile if given.
 
-    Gives planned_ns, applied_ns, verified_ns, asked and found.
+    Returns planned_ns, applied_ns, verified_ns, asked and found.
     """
     requested, journal = dict(patch), Journal()
     if profile is not None:
@@ -163,7 +163,7 @@ def change(
 
 
 def schedule(mount: Path, events: list[Event], *, replace: bool = False) -> int:
-    """Gives the disk at `mount` its events, from now on; its server keeps to them by itself. How many."""
+    """Schedule events of the disk at `mount`, counted from now, in its server; returns their number."""
     server, disk = _served_at(mount, Journal())
     planned = for_disk(events, time.monotonic_ns())
     if not planned:
@@ -173,25 +173,25 @@ def schedule(mount: Path, events: list[Event], *, replace: bool = False) -> int:
 
 
 def mark(mount: Path, phase: str) -> int:
-    """A phase begins now for the disk at `mount`; gives how many changes waited for it."""
+    """Mark the start of a phase for the disk at `mount`; returns the number of changes that waited for it."""
     daemon, disk = _find(mount)
     return int(daemon.call("mark", disk_id=disk["disk_id"], phase=phase)["fired"])
 
 
 def events(mount: Path) -> dict[str, Any]:
-    """Changes of the disk at `mount`, planned ones, and its settings; see `DiskServer.events`."""
+    """Applied and planned changes of the disk at `mount`, and its settings; see `DiskServer.events`."""
     daemon, disk = _find(mount)
     return daemon.call("events", disk_id=disk["disk_id"])
 
 
 def power_cut(mount: Path, *, mode: str = "lost", seed: int = 0) -> dict[str, Any]:
-    """Cuts the power of the disk at `mount`; see `DiskServer.power_cut`."""
+    """Cut the power of the disk at `mount`; see `DiskServer.power_cut`."""
     server, disk = _served_at(mount, Journal())
     return server.power_cut(disk["disk_id"], mode=mode, seed=seed)
 
 
 def status(mount: Path | None = None) -> list[dict[str, Any]]:
-    """The standing disks (or the one at `mount`) with their counters as `stats`."""
+    """The persistent disks (or the one at `mount`) with their counters as `stats`."""
     if mount is not None:
         daemon, disk = _find(mount)
         disks = [disk]
@@ -211,7 +211,7 @@ def status(mount: Path | None = None) -> list[dict[str, Any]]:
 
 
 def check_server() -> None:
-    """Raises PenstockError where the server of the standing disks runs and does not answer."""
+    """Raises PenstockError if the server of the persistent disks runs and does not respond."""
     running = _running()
     if running is not None and (fault := running.fault()) and running.alive:
         raise PenstockError(
@@ -221,9 +221,9 @@ def check_server() -> None:
 
 
 def dead() -> list[dict[str, Any]]:
-    """Mounts of disks whose server has died: `mount`, and the `pid` that the server had.
+    """Mounts of disks whose server has died: `mount`, and the server's former `pid`.
 
-    They answer nothing any more; `penstock.host.journal.undo` takes them away.
+    They fail all requests; `penstock.host.journal.undo` removes them.
     """
     return [
         {"mount": entry.target, "pid": entry.owner.pid}
@@ -233,7 +233,7 @@ def dead() -> list[dict[str, Any]]:
 
 
 def _is_served(entry: Entry) -> bool:
-    """True if the mount of a disk server that the entry describes is there."""
+    """True if the disk server's mount of the entry exists."""
     return any(
         mount.fstype == "fuse.penstock" and mount.source == f"penstock:{entry.token}"
         for mount in mounts_at(entry.target)
@@ -241,9 +241,9 @@ def _is_served(entry: Entry) -> bool:
 
 
 def down(mount: Path, *, force: bool = False) -> dict[str, Any]:
-    """Takes the disk at `mount` down and gives its last counters; the last one ends the server.
+    """Stop the disk at `mount` and return its last counters; the last one ends the server.
 
-    Unless `force`, raises PenstockError with their names while programs have files or directories of it open.
+    Unless `force`, raises PenstockError with the names of programs that have files or directories of it open.
     """
     journal = Journal()
     with _lock():
@@ -270,9 +270,9 @@ def down(mount: Path, *, force: bool = False) -> dict[str, Any]:
 
 
 def record(mount: Path, log: Path | None, *, exact: bool = False) -> dict[str, Any]:
-    """Switches the request log of the disk at `mount`, to `log` or off; gives the disk's description.
+    """Switch the request log of the disk at `mount` to `log` or off; returns the disk's description.
 
-    With `exact`, files opened from now on bypass the page cache, until this is called again without.
+    With `exact`, files opened from now on bypass the page cache, until a call without it.
     """
     daemon, disk = _find(mount)
     daemon.call("exact", disk_id=disk["disk_id"], on=exact)
@@ -282,7 +282,7 @@ def record(mount: Path, log: Path | None, *, exact: bool = False) -> dict[str, A
 
 @dataclass
 class Recording:
-    """A disk whose requests are logged: its description before, and `after` once that is over."""
+    """A disk whose requests are logged: its description before, and `after` the end."""
 
     before: dict[str, Any]
     after: dict[str, Any]
@@ -290,9 +290,9 @@ class Recording:
 
 @contextlib.contextmanager
 def recording(mount: Path, log: Path, *, exact: bool, journal: Journal) -> Iterator[Recording]:
-    """Within it the disk at `mount` logs its requests to `log`, see `record`; a crash is for `undo`.
+    """Log the requests of the disk at `mount` to `log` in this context, see `record`; `undo` handles crashes.
 
-    Raises BadInput where there is no disk, or another command records there.
+    Raises BadInput if there is no disk, or another command is recording it.
     """
     daemon, disk = _find(mount)
     server = Identity.of(daemon.pid)
@@ -303,7 +303,7 @@ def recording(mount: Path, log: Path, *, exact: bool, journal: Journal) -> Itera
                     raise BadInput(
                         f"--disk: {mount} is being traced already, by process {open_entry.owner.pid}"
                     )
-                journal.undone(open_entry)  # what it had switched on is switched anew
+                journal.undone(open_entry)  # its changes are made again
         about = {"disk_id": disk["disk_id"], "socket": str(daemon.socket_path), "log": str(log)}
         about |= {"pid": daemon.pid, "start": server.start if server is not None else 0}
         entry = journal.plan("recording", disk["mount"], new=about)
@@ -319,12 +319,12 @@ def recording(mount: Path, log: Path, *, exact: bool, journal: Journal) -> Itera
 
 
 def daemon_disks(daemon: Daemon) -> list[dict[str, Any]]:
-    """The disks a server knows."""
+    """Disks of a server."""
     return sorted(daemon.call("list")["disks"], key=lambda d: str(d["mount"]))
 
 
 def _served(profile: str, time_scale: float, journal: Journal) -> tuple[str, list[str]]:
-    """A profile's JSON, scaled, and warnings. Raises BadInput where this host cannot honour it."""
+    """JSON of a profile, scaled, and warnings. Raises BadInput if it is faster than this host."""
     if profile == NO_PROFILE:
         return json.dumps(INSTANT_PROFILE), []
     served = _scaled(profile, time_scale)
@@ -360,7 +360,7 @@ def _find(mount: Path) -> tuple[Daemon, dict[str, Any]]:
 
 
 def _served_at(mount: Path, journal: Journal) -> tuple[DiskServer, dict[str, Any]]:
-    """The server of the disk at `mount` as one that tells the journal, and the disk."""
+    """Server of the disk at `mount`, with a journal, and the disk."""
     daemon, disk = _find(mount)
     server = DiskServer(journal, runtime_dir(), outlive_owner=True)
     server.adopt(daemon)

@@ -1,4 +1,4 @@
-"""Records of a disk in a run, in the process that had it up and in the one that judges it."""
+"""Records of a disk in a run, for the process that ran the disk and for the one that evaluates it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Counters and records of one disk in a run, and the requests to it.
+    """Counters and records of one disk in a run, and its requests.
 
-    `backend` had it up, for the `reason`; `stats` and `facts` are that disk's own, `tables` what was recorded
-    by name. `profile` is what it was put up with, `changes` what was changed on it since, with the fields of
-    `Applied`.
+    `backend` ran it, chosen for the `reason`; `stats` and `facts` are the disk's own, `tables` its records by
+    name. `profile` is the initial one, `changes` the later changes with the fields of `Applied`.
     """
 
     disk_id: str
@@ -39,8 +38,8 @@ class Recorded:
     ) -> Certificate | None:
         """Fidelity of the disk according to its back end; None if that has no certificate.
 
-        `utilisation` of the host, where it was monitored, tells a busy host from an untrue disk;
-        `run_cpu_ns`, the processor time of the run, tells its own load from others'.
+        `utilisation` of the host, if it was monitored, distinguishes a busy host from an inaccurate disk;
+        `run_cpu_ns`, the processor time of the run, distinguishes its load from that of other programs.
         """
         certificate: Certificate | None = DISK_BACKENDS.load(self.backend).certificate(
             self, utilisation, run_cpu_ns
@@ -48,8 +47,8 @@ class Recorded:
         return certificate
 
     def to_files(self, spool: Path) -> dict[str, Any]:
-        """In JSON values for another process, the tables as files (Parquet) of `spool`; without what that
-        knows: `profile` and `changes`."""
+        """JSON values for another process, with tables as files (Parquet) of `spool`; without `profile` and
+        `changes`, which that process has."""
         from penstock.archive.bundle import write_parquet
 
         files = {}
@@ -74,7 +73,7 @@ class Recorded:
         profile: Mapping[str, Any],
         changes: Sequence[Mapping[str, Any]],
     ) -> Recorded:
-        """From what `to_files` gave in another process; its files are removed."""
+        """Read the result of `to_files` from another process and remove its files."""
         import pyarrow.parquet as pq
 
         tables = {}
@@ -95,7 +94,7 @@ class Recorded:
 
 
 def changes_by_disk(changes: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """Changes of an owner that were made on disks, by disk_id."""
+    """Changes of an owner's disks, by disk_id."""
     by_disk: dict[str, list[Mapping[str, Any]]] = {}
     for change in changes:
         if change["resource"] == "disk":

@@ -1,4 +1,4 @@
-"""The disk server's request log: spooled records to a table."""
+"""Request log of the disk server, converted to a table."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ DEVICE_REQUESTS_SCHEMA = TABLES["device_requests"].arrow_with(
         "disk_id": pa.dictionary(pa.int32(), pa.string()),
     }
 )
-#: columns that a disk's own log does not have
+#: columns that are absent in a disk's log
 _OF_BLOCK_DEVICES = frozenset({"file_id", "tid", "cgroup_id", "source", "join"})
 _CHUNK = 1 << 20
-#: what fits into the table of the columns that are taken over as they are
+#: maxima of the columns that are copied unchanged
 _MOST = {
     field.name: np.iinfo(field.type.to_pandas_dtype()).max
     for field in DEVICE_REQUESTS_SCHEMA
@@ -63,10 +63,11 @@ def read_disk_log(
     files_path: str | os.PathLike[str] | None = None,
     disk_id: str | None = None,
 ) -> pa.Table:
-    """The table `device_requests` of one disk's log, in the order of arrival; a torn tail is dropped.
+    """The table `device_requests` of one disk's log, in order of arrival; an incomplete last record is
+    dropped.
 
-    `files_path` is the side file that names the files (default: the log's path and `.files`). Raises
-    PenstockError for a record that no disk writes.
+    `files_path` is the file of file names (default: the log's path and `.files`). Raises PenstockError for a
+    record that no disk writes.
     """
     log = Path(path)
     names = _names(Path(files_path) if files_path is not None else Path(f"{log}.files"))
@@ -83,7 +84,7 @@ def _names(path: Path) -> dict[int, str]:
                 named = json.loads(line)
                 names[int(named["file_id"])] = str(named["path"])
             except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-                continue  # a torn last line
+                continue  # an incomplete last line
     return names
 
 
@@ -92,7 +93,7 @@ def _batches(log: Path, names: dict[int, str], disk_id: str | None) -> Iterator[
     if count == 0:
         return
     records = np.memmap(log, dtype=DISK_REQUEST_DTYPE, mode="r", shape=(count,))
-    # a name may stand for several files, one after the other; a dictionary's values are distinct
+    # a name may denote several files, one after the other; a dictionary's values are distinct
     distinct = list(dict.fromkeys(names.values()))
     code_of: dict[str | None, int] = {name: code for code, name in enumerate(distinct)}
     files = pa.array(distinct, pa.string())
@@ -133,6 +134,6 @@ HOST_WAITS_SCHEMA = TABLES["host_waits"].arrow
 
 
 def host_waits_table(disk_id: str, answer: Mapping[str, Any]) -> pa.Table:
-    """The server's answer to `host_waits` as rows of the table."""
+    """Rows of the table from the server's response to `host_waits`."""
     rows = [{"disk_id": disk_id, **window} for window in answer["host_waits"]]
     return pa.Table.from_pylist(rows, schema=HOST_WAITS_SCHEMA)

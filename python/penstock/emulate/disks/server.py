@@ -1,4 +1,4 @@
-"""Emulated disks: the disk server of one owner, and the disks it serves."""
+"""Emulated disks: the disk server of one owner, and its disks."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from penstock.host.processes.daemon import Daemon, start_daemon
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: share of a node's memory that dirty pages of one disk may take (vm.dirty_ratio of Linux)
+#: share of a node's memory for dirty pages of one disk (vm.dirty_ratio of Linux)
 DIRTY_SHARE = 0.2
-#: most dirty pages of one disk where the node's memory is not limited [bytes]
+#: most dirty pages of one disk if the node's memory is unlimited [bytes]
 MOST_DIRTY_BYTES = 64 << 20
-#: least, so that write-back still comes in large requests [bytes]
+#: fewest, so that write-back still uses large requests [bytes]
 LEAST_DIRTY_BYTES = 4 << 20
 
 
@@ -37,13 +37,13 @@ class EmulatedDisk:
     disk_id: str
     mount: Path
     backing: Path
-    #: device number that files on it carry (major, minor)
+    #: device number of its files (major, minor)
     device: tuple[int, int]
-    #: page with its counters, to be mapped
+    #: page with its counters, for mmap
     stats_file: Path
-    #: path overhead taken off arrivals, by direction: base_ns, per_byte_ns
+    #: path overhead subtracted from arrivals, by direction: base_ns, per_byte_ns
     compensation: dict[str, dict[str, float]]
-    #: how its requests come (`transport.TRANSPORTS`)
+    #: transport of its requests (`transport.TRANSPORTS`)
     transport: str = DEVICE
 
 
@@ -56,7 +56,7 @@ def dirty_bytes(memory_bytes: int | None) -> int:
 
 
 def profile_object(profile: Any) -> dict[str, Any]:
-    """A StorageProfile as the server wants it, from a model, a mapping or JSON text."""
+    """A StorageProfile in the server's form, from a model, a mapping or JSON text."""
     if hasattr(profile, "to_dict"):
         return dict(profile.to_dict())
     if isinstance(profile, str | bytes):
@@ -69,7 +69,7 @@ def profile_object(profile: Any) -> dict[str, Any]:
 class DiskServer:
     """One server process for all disks of its owner; started at the first `add`.
 
-    Everything done to the host is journalled first. Stopping it takes all its disks down.
+    Every change of the host is recorded in the journal first. Stopping it stops all its disks.
     """
 
     def __init__(
@@ -96,12 +96,12 @@ class DiskServer:
         self._daemon: Daemon | None = None
         self._disks: dict[str, EmulatedDisk] = {}
         self._entries: dict[str, Entry] = {}
-        #: of disks whose power can be cut, for which the kernel goes on offering io_uring
+        #: disks whose power can be cut, for which the kernel keeps offering io_uring
         self._offers: dict[str, Entry | None] = {}
 
     @property
     def daemon(self) -> Daemon:
-        """The server process, started when first needed."""
+        """Server process, started at first use."""
         if self._daemon is None:
             self._dir.mkdir(parents=True, exist_ok=True)
             self._daemon = start_daemon(
@@ -110,7 +110,7 @@ class DiskServer:
         return self._daemon
 
     def failures(self) -> list[Failure]:
-        """The server, where it is dead or does not answer: no file of its disks can be used."""
+        """The server, if it is dead or does not respond: all files of its disks are then unusable."""
         if self._daemon is None or not (fault := self._daemon.fault()):
             return []
         disks = ", ".join(self._disks) or "none"
@@ -119,7 +119,7 @@ class DiskServer:
         return [Failure("disk server", message, self._daemon.pid)]
 
     def adopt(self, daemon: Daemon) -> None:
-        """Serves by a server that runs already, and knows its disks from the journal."""
+        """Use a running server; its disks are known from the journal."""
         self._daemon = daemon
         for entry in self._journal.open_entries():
             if entry.kind == "mount" and entry.owner.pid == daemon.pid and "disk_id" in entry.facts:
@@ -127,7 +127,7 @@ class DiskServer:
 
     @property
     def disks(self) -> dict[str, EmulatedDisk]:
-        """The disks that are up, by name."""
+        """Disks that are up, by name."""
         return dict(self._disks)
 
     def add(
@@ -153,20 +153,17 @@ class DiskServer:
         run: str | None = None,
         transport: str | None = None,
     ) -> EmulatedDisk:
-        """Serves `backing` at `mount` at the speed of `profile` (already scaled in time).
+        """Serve `backing` at `mount` at the speed of `profile` (already scaled in time).
 
-        `memory_bytes` of the node bounds the dirty pages; without `calibrate` no path overhead is taken off.
-        `plant`, for checks: `slow_by` (share by which it is slower than its profile and than it thinks),
-        `reply_sleep_s`, `timer_late_s` (before each reply), `lock_held_s` (the disk's lock, once a second).
-        `size_bytes`: room of the disk
-        (None: the host's). `owner` (uid, gid) sees the files of the backing directory's owner as its own,
-        and nobody leaves there what acts on the host: setuid or setgid files, capabilities, devices.
-        `shared`: mount namespaces that have the mount point follow. `volatile`: what is not flushed is
-        kept apart, so that `power_cut` can take it. `patch`: what is changed from the beginning.
-        `transport`: of its requests; None: as $PENSTOCK_TRANSPORT says, else the faster one by what was
-        measured of this host.
-        Raises BadInput where a directory or the transport cannot be used, PenstockError where the host
-        refuses.
+        `memory_bytes` of the node bounds the dirty pages; without `calibrate` no path overhead is subtracted.
+        `plant`, for tests: `slow_by` (share by which it is slower than its profile without accounting for
+        it), `reply_sleep_s`, `timer_late_s` (before each reply), `lock_held_s` (the disk's lock, once a
+        second). `size_bytes`: size of the disk (None: the host's). `owner` (uid, gid) sees files of the
+        backing directory's owner as its own; setuid and setgid files, capabilities and devices are refused.
+        `shared`: mount namespaces that have the mount point follow. `volatile`: unflushed data are stored
+        separately, so that `power_cut` can discard them. `patch`: initial changes. `transport`: of its
+        requests; None: $PENSTOCK_TRANSPORT, else the one that was measured faster on this host. Raises
+        BadInput if a directory or the transport is unusable, PenstockError if the host refuses.
         """
         transport = _transport_of(transport, profile_object(profile), durable=durable)
         places = {
@@ -181,7 +178,7 @@ class DiskServer:
         offered = contextlib.ExitStack()
         try:
             if transport == IO_URING:
-                # a server that outlives this process has nobody to restore the setting
+                # for a server that outlives this process, no process would restore the setting
                 stays = volatile and not self._config["outlive_owner"]
                 self._offer(disk_id, offered, run or self._run, stays=stays)
             answer = daemon.call(
@@ -236,7 +233,7 @@ class DiskServer:
     def set(
         self, disk_id: str, profile: Any, *, seed: int = 0, slow_by: float | None = None
     ) -> None:
-        """Changes a disk's profile from now on."""
+        """Change a disk's profile from now on."""
         self.announce(disk_id, {"profile": profile_object(profile).get("name"), "seed": seed})
         self.daemon.call(
             "set", disk_id=disk_id, profile=profile_object(profile), seed=seed, slow_by=slow_by
@@ -245,10 +242,10 @@ class DiskServer:
     def patch(
         self, disk_id: str, patch: Mapping[str, Any], *, planned_ns: int | None = None
     ) -> dict[str, Any]:
-        """Changes a disk now, reads it back and gives planned_ns, applied_ns, verified_ns, asked, found.
+        """Change a disk now, read it back; returns planned_ns, applied_ns, verified_ns, asked, found.
 
-        `patch` as in docs/emulation.md: absent keys stay, None or "max" puts back. Raises PenstockError
-        for what makes no sense; nothing has changed then.
+        `patch` as in docs/emulation.md: absent keys stay, None or "max" resets. Raises PenstockError for
+        contradictory values, without any change.
         """
         self.announce(disk_id, dict(patch))
         return self.daemon.call("patch", disk_id=disk_id, patch=dict(patch), planned_ns=planned_ns)
@@ -256,17 +253,17 @@ class DiskServer:
     def schedule(
         self, disk_id: str, events: Iterable[Mapping[str, Any]], *, replace: bool = False
     ) -> None:
-        """Plans changes, which the server then makes by itself: `{"at_ns": CLOCK_MONOTONIC, "patch": …}`,
+        """Schedule changes in the server: `{"at_ns": CLOCK_MONOTONIC, "patch": …}`,
         `{"phase", "after_ns", "patch"}` or `{"metric", "above" or "below", "after_ns", "patch"}`.
 
-        All or, where one makes no sense, none. `replace` drops what was planned before.
+        All or, if one is invalid, none. `replace` drops the earlier schedule.
         """
         listed = [dict(event) for event in events]
         self.announce(disk_id, {"schedule": {"events": len(listed), "replace": replace}})
         self.daemon.call("schedule", disk_id=disk_id, events=listed, replace=replace)
 
     def altering(self, disk_id: str, requested: Any) -> list[tuple[Entry, Values]]:
-        """Values that `requested` changes on a disk, for the journal, with those in force now."""
+        """Values that `requested` changes on a disk, with those in force now, for the journal."""
         if disk_id not in self._entries:
             raise PenstockError(
                 f"the undo journal {self._journal.path} does not know the disk {disk_id}; expected the one "
@@ -280,18 +277,19 @@ class DiskServer:
         self._journal.alter(self.altering(disk_id, requested))
 
     def mark(self, phase: str, *, disk_id: str | None = None, t_ns: int | None = None) -> int:
-        """A phase has begun (now, or at `t_ns`); gives how many planned changes it has set off."""
+        """Mark the start of a phase (now, or at `t_ns`); returns the number of planned changes it
+        triggered."""
         answer = self.daemon.call("mark", disk_id=disk_id, phase=phase, t_ns=t_ns)
         return int(answer["fired"])
 
     def events(self, disk_id: str) -> dict[str, Any]:
-        """`events`: the changes made, with planned_ns, applied_ns, verified_ns, asked, found, error, active;
-        `pending`: those planned; `active` and `settings`: what is in force."""
+        """`events`: applied changes, with planned_ns, applied_ns, verified_ns, asked, found, error, active;
+        `pending`: planned ones; `active` and `settings`: values in force."""
         return self.daemon.call("events", disk_id=disk_id)
 
     def power_cut(self, disk_id: str, *, mode: str = "lost", seed: int = 0) -> dict[str, Any]:
-        """Takes the power away and gives it back: what was not flushed is `lost` or `torn`, files that are
-        open are dead, the mount is a new one. Gives what was lost. The disk must be volatile."""
+        """Cut and restore the power: unflushed data are `lost` or `torn`, open files fail, the mount is new.
+        Returns the losses. The disk must be volatile."""
         self.announce(disk_id, {"power_cut": mode})
         with contextlib.ExitStack() as offered:
             over_ring = any(
@@ -307,15 +305,15 @@ class DiskServer:
         return answer
 
     def log(self, disk_id: str, path: str | os.PathLike[str] | None) -> None:
-        """Switches a disk's request log: closes the one that is open, opens `path` unless None."""
+        """Switch a disk's request log: close the open one, open `path` unless None."""
         where = None if path is None else str(Path(path).absolute())
         self.daemon.call("log", disk_id=disk_id, path=where)
 
     def stats(self, disk_id: str, *, closing: bool = False) -> dict[str, Any]:
-        """A disk's counters: ns, bytes and counts since `add` or `reset`.
+        """Counters of a disk: ns, bytes and counts since `add` or `reset`.
 
-        `closing`: nothing more will come. The way through the kernel is measured once more, as `path_after`
-        (like `compensation`; absent if nobody used the disk, or if it does not answer).
+        `closing`: the run is over. The kernel path is measured once more, as `path_after` (like
+        `compensation`; absent if the disk was unused or does not respond).
         """
         stats = self.daemon.call("stats", disk_id=disk_id)
         if closing and any(stats[done] for done in ("reads", "writes", "flushes")):
@@ -330,13 +328,13 @@ class DiskServer:
         return host_waits_table(disk_id, self.daemon.call("host_waits", disk_id=disk_id))
 
     def reset(self, disk_id: str) -> None:
-        """Zeroes a disk's counters and forgets its draws and positions."""
+        """Reset a disk's counters, random draws and positions."""
         self.daemon.call("reset", disk_id=disk_id)
 
     def remove(self, disk_id: str, *, hurry: bool = False) -> dict[str, Any]:
-        """Takes a disk down (lazily when files are open) and gives its last counters.
+        """Stop a disk (lazily if files are open) and return its last counters.
 
-        With `hurry`, what is still to be written back takes no time of the disk's.
+        With `hurry`, pending write-back takes no emulated time.
         """
         answer = self.daemon.call("remove", disk_id=disk_id, hurry=hurry)
         self._withdraw(disk_id)
@@ -347,11 +345,11 @@ class DiskServer:
         return dict(answer["stats"])
 
     def list(self) -> list[dict[str, Any]]:
-        """The disks the server knows."""
+        """Disks of the server."""
         return list(self.daemon.call("list")["disks"])
 
     def stop(self) -> None:
-        """Takes all disks down and ends the server."""
+        """Stop all disks and the server."""
         if self._daemon is not None:
             self._daemon.stop()
             self._daemon = None
@@ -366,8 +364,8 @@ class DiskServer:
     def _offer(
         self, disk_id: str, while_added: contextlib.ExitStack, run: str | None, *, stays: bool
     ) -> None:
-        """Lets the kernel offer io_uring while a disk is put up; until the disk is taken down if it `stays`,
-        because after a power cut it is mounted again."""
+        """Let the kernel offer io_uring while a disk starts; if it `stays`, until the disk stops, because the
+        disk is mounted again after a power cut."""
         while_added.enter_context(transports.locked())
         entry = transports.offer(self._journal, run)
         if stays:
@@ -388,9 +386,9 @@ class DiskServer:
 
 
 def _transport_of(requested: str | None, profile: Mapping[str, Any], *, durable: bool) -> str:
-    """The transport of a new disk. Raises BadInput if it is asked for and cannot be used here.
+    """Transport of a new disk. Raises BadInput if it is requested and unavailable.
 
-    The thread of a ring is not to wait for the host's disk, as flushes of a durable disk do.
+    The thread of a ring must not wait for the host's disk, as flushes of a durable disk do.
     """
     if (name := requested or required()) is not None:
         return usable(name, "transport")

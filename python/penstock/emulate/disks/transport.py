@@ -1,4 +1,4 @@
-"""Transports: how requests of an emulated disk come from the kernel to the disk server.
+"""Transports of an emulated disk's requests from the kernel to the disk server.
 
 `device`: the server reads and writes `/dev/fuse`. `io_uring`: one queue per processor (Linux 6.14 and later),
 which saves system calls. Source: Documentation/filesystems/fuse/fuse-io-uring.rst.
@@ -18,9 +18,9 @@ from penstock.host.journal.settings import restore_own
 
 DEVICE, IO_URING = "device", "io_uring"
 TRANSPORTS = (DEVICE, IO_URING)
-#: environment variable with the transport of all disks that a command puts up
+#: environment variable with the transport of all disks of a command
 VARIABLE = "PENSTOCK_TRANSPORT"
-#: parameter of the kernel: it offers io_uring to new mounts
+#: kernel parameter that offers io_uring to new mounts
 SETTING = Path("/sys/module/fuse/parameters/enable_uring")
 _NO_RINGS = Path("/proc/sys/kernel/io_uring_disabled")
 
@@ -69,7 +69,7 @@ def missing() -> str:
 
 @contextlib.contextmanager
 def locked() -> Iterator[None]:
-    """Keep other processes from changing what the kernel offers to a mount that is made meanwhile."""
+    """Lock the kernel's offer to mounts against other processes."""
     with SETTING.open() as setting:
         fcntl.flock(setting, fcntl.LOCK_EX)
         yield
@@ -78,7 +78,7 @@ def locked() -> Iterator[None]:
 def offer(journal: Journal, run: str | None = None) -> Entry | None:
     """Let the kernel offer io_uring to new mounts, within `locked`. A mount keeps its transport.
 
-    The result is the entry by which `withdraw` restores the setting; None if the kernel does already.
+    Returns the entry by which `withdraw` restores the setting; None if the kernel offers it already.
     Raises PenstockError if the setting cannot be changed.
     """
     old = SETTING.read_text().strip()

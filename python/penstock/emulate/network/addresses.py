@@ -1,4 +1,4 @@
-"""Subnets and addresses of networks: given, or allotted from 10.88.0.0/16."""
+"""Subnets and addresses of networks: specified, or allocated from 10.88.0.0/16."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from penstock.errors import BadInput
 from penstock.spec.cluster import MOST_NODES, NetworkSpec
 
-#: where subnets come from that nobody gave
+#: pool for networks without a specified subnet
 POOL = ipaddress.IPv4Network("10.88.0.0/16")
-#: smallest network that is allotted (prefix length)
+#: smallest allocated network (prefix length)
 _SMALLEST = 24
 
 Subnet = ipaddress.IPv4Network
 
 
 def subnet_of(text: str, network: str) -> Subnet:
-    """A subnet that was given. Raises BadInput where the text is none, or too small for two nodes."""
+    """Parse a specified subnet. Raises BadInput if it is invalid or too small for two nodes."""
     try:
         subnet = ipaddress.IPv4Network(text)
     except ValueError as error:
@@ -34,10 +34,9 @@ def subnets(
     nodes: Mapping[str, int],
     taken: Mapping[str, Subnet] | None = None,
 ) -> dict[str, Subnet]:
-    """The subnet of every network; `nodes`: how many are to be on it; `taken`: what the host has, by name.
+    """Subnet of every network; `nodes`: number of nodes on it; `taken`: subnets of the host, by name.
 
-    Raises BadInput where two overlap (both are named), where one has too few addresses, and where 10.88/16
-    is used up.
+    Raises BadInput for an overlap (with both names), for too few addresses, and if 10.88/16 is exhausted.
     """
     names = [n.name for n in networks]
     twice = {n for n in names if names.count(n) > 1}
@@ -97,7 +96,7 @@ class Allotment:
         self._next = 1
 
     def give(self, node: str, requested: str | None) -> str:
-        """The address of a node. Raises BadInput where the one it wants is another's or no host address."""
+        """Address of a node. Raises BadInput if the requested one is taken or no host address."""
         if requested is None:
             while self.subnet[self._next] in self._by_address:
                 self._next += 1
@@ -110,12 +109,12 @@ class Allotment:
         return str(address)
 
     def reserve(self, addresses: Mapping[str, str]) -> None:
-        """Keeps addresses that nodes will ask for from being allotted to others before."""
+        """Reserve addresses that nodes will request later."""
         for node, text in addresses.items():
             self._by_address[self._checked(node, text)] = node
 
     def take_back(self, address: str) -> None:
-        """An address is free again."""
+        """Release an address."""
         self._by_address.pop(ipaddress.IPv4Address(address), None)
         self._next = 1
 

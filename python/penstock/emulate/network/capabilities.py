@@ -1,4 +1,4 @@
-"""Features of this host's network, probed in a namespace that is removed afterwards."""
+"""Features of this host's network, probed in a temporary namespace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.host.network.netns import apart
 
 @dataclass(frozen=True)
 class Offers:
-    """`bandwidth` by tbf, the rest by `netem` or by the `relay`; `why` says what is missing, by name."""
+    """`bandwidth` by tbf, the rest by `netem` or by the `relay`; `why`: what is missing, by name."""
 
     bandwidth: bool
     netem: bool
@@ -26,7 +26,7 @@ class Offers:
 
 @cache
 def offers() -> Offers:
-    """Tried once per process."""
+    """Probe the features, once per process."""
     why: dict[str, str] = {}
     if os.geteuid() != 0:
         why["bandwidth"] = why["netem"] = why["relay"] = "networks of nodes need root"

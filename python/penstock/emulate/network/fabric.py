@@ -1,7 +1,7 @@
-"""The namespace in which a cluster's bridges are, and the nodes' ends of the links that go there.
+"""Namespace of a cluster's bridges and of the outer ends of the nodes' links.
 
-Nothing of it is in the host's own namespace, but for one link per network that the host is to reach. With
-the namespace goes everything in it, the nodes' ends of the links included.
+The host's namespace has only one link per network that the host must reach. Removing the namespace removes
+everything in it, and the nodes' ends of the links.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from penstock.host.network.netlink import (
 from penstock.host.network.netns import inside
 from penstock.host.network.pinned_netns import pin_namespace, take_namespace
 
-#: the first index of the links that are made here: below it are the kernel's own
+#: first index of links created here; lower ones are the kernel's
 _FIRST_INDEX = 1000
 _RTN_UNICAST = 1
 
 
 class Fabric:
-    """The pinned namespace of one cluster."""
+    """Pinned namespace of one cluster."""
 
     def __init__(self, journal: Journal, run: str | None = None):
         self._journal = journal
@@ -51,21 +51,21 @@ class Fabric:
 
     @property
     def path(self) -> Path:
-        """The path at which the namespace is pinned."""
+        """Path at which the namespace is pinned."""
         return Path(self.entry.target)
 
     @property
     def token(self) -> str:
-        """The token in the names of its path and of its links outside."""
+        """Token in the names of its path and of its links outside."""
         return self.entry.token
 
     def next_index(self) -> int:
-        """An index for a link, free in this namespace and, for a link's other end, in a node's."""
+        """A link index that is free in this namespace and, for the other end of a link, in a node's."""
         self._next += 1
         return self._next
 
     def bridge(self, name: str) -> int:
-        """Makes a bridge; gives its index."""
+        """Create a bridge; returns its index."""
         index = self.next_index()
         self.netlink.tell(
             new_link(name, "bridge", index=index, up=True, attrs=[["IFLA_MTU", 1500]])
@@ -82,9 +82,9 @@ class Fabric:
         master: int | None,
         far_index: int | None = None,
     ) -> tuple[int, int]:
-        """Makes a pair with its other end, called `peer`, in another namespace; gives both indexes.
+        """Create a pair whose other end, `peer`, is in another namespace; returns both indexes.
 
-        `far_index` 0 leaves that of the other end to the kernel, and gives 0.
+        `far_index` 0 leaves the index of the other end to the kernel, and returns 0.
         """
         here = self.next_index()
         there = self.next_index() if far_index is None else far_index
@@ -113,9 +113,9 @@ class Fabric:
     def host_link(
         self, subnet: Subnet, address: ipaddress.IPv4Address, master: int
     ) -> tuple[int, int]:
-        """Gives the host an address on a network; gives the indexes of the end in here, and of the other.
+        """Give the host an address on a network; returns the indexes of the inner and the outer end.
 
-        The link's name outside is `p`, the token, and a number: 15 characters, all that Linux allows.
+        The outer name is `p`, the token, and a number: 15 characters, the maximum of Linux.
         """
         outside = f"p{self.token}{self._outside:02x}"
         self._outside += 1
@@ -130,7 +130,7 @@ class Fabric:
         return here, there
 
     def down(self) -> None:
-        """Takes the namespace away with all that is in it; twice does nothing more."""
+        """Remove the namespace with everything in it; idempotent."""
         if hasattr(self, "netlink"):
             self.netlink.close()
         take_namespace(self.entry)
@@ -138,7 +138,7 @@ class Fabric:
 
 
 def _quiet() -> None:
-    """No addresses of IPv6 on bridges and ports: they would talk to the nodes."""
+    """Disable IPv6 on bridges and ports, which would send packets to the nodes."""
     for which in ("all", "default"):
         switch = Path(f"/proc/sys/net/ipv6/conf/{which}/disable_ipv6")
         if switch.exists():
@@ -146,7 +146,7 @@ def _quiet() -> None:
 
 
 def host_subnets() -> dict[str, Subnet]:
-    """The subnets that the host has routes to, but for the one to everywhere."""
+    """Subnets in the host's routes, without the default route."""
     with Netlink() as root:
         names = dict(root.links())
         body = struct.pack("=B11x", socket.AF_INET)

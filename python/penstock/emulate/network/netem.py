@@ -1,4 +1,4 @@
-"""Options of netem (tc-netem(8)), packed and read: include/uapi/linux/pkt_sched.h."""
+"""Options of netem (tc-netem(8)), packed and parsed: include/uapi/linux/pkt_sched.h."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from penstock.spec.cluster import Delay
 _native: Any = importlib.import_module("penstock._native")
 
 _ALL = 0xFFFFFFFF
-#: packets that may wait; each is one already that waits its delay out
+#: longest queue [packets]; it includes packets in their delay
 _LIMIT = 1_000_000
-#: an entry of a table of quantiles is a multiple of the standard deviation by 1 / 8192
+#: entries of a table of quantiles are in 1/8192 of the standard deviation
 _SCALE = 8192
 _QOPT = struct.Struct("=6I")
 _DIST, _REORDER, _CORRUPT, _LATENCY64, _JITTER64 = 2, 3, 4, 10, 11
 
 
 def options(shape: TrafficShape) -> bytes:
-    """All options of netem, so that none stays from before."""
+    """All options of netem, so that no old one remains."""
     gap = 1 if shape.reorder else 0
     parts = [
         _QOPT.pack(0, _LIMIT, _share(shape.loss), gap, _share(shape.duplicate), 0),
@@ -38,7 +38,7 @@ def options(shape: TrafficShape) -> bytes:
 
 
 def read(raw: bytes, distribution: str) -> TrafficShape:
-    """Options that netem reports; it does not report its distribution."""
+    """Parse options that netem reports; it does not report its distribution."""
     _, _, loss, gap, duplicate, _ = _QOPT.unpack_from(raw)
     parts = attributes(raw[_QOPT.size :])
     mean_ns, jitter_ns = (struct.unpack("=q", parts[k])[0] for k in (_LATENCY64, _JITTER64))
@@ -52,7 +52,7 @@ def read(raw: bytes, distribution: str) -> TrafficShape:
 
 
 def same(requested: TrafficShape, actual: TrafficShape) -> bool:
-    """True if netem's options are the requested ones: shares have 32 bits, times are whole nanoseconds."""
+    """True if netem has the requested options: shares have 32 bits, times are integer nanoseconds."""
     numbers = [
         (getattr(requested, k), getattr(actual, k), 1e-9)
         for k in ("loss", "duplicate", "corrupt", "reorder")

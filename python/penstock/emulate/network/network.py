@@ -1,4 +1,4 @@
-"""The networks of a cluster: put up, nodes attached, links changed while they carry, taken down."""
+"""Networks of a cluster: start, attach nodes, change live links, stop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from penstock.spec.cluster import Event, LinkSpec, NetworkSpec, NodeSpec
 
 @dataclass(frozen=True)
 class LinkChange:
-    """One change of a link: what was asked, what was found afterwards; CLOCK_MONOTONIC [ns]."""
+    """One change of a link: requested values, values read back; CLOCK_MONOTONIC [ns]."""
 
     node: str
     network: str
@@ -40,17 +40,17 @@ class LinkChange:
 
 
 class _Net:
-    """A network that is up: its bridge, its addresses, and who carries its frames."""
+    """A network that is up: its bridge, its addresses, and the carrier of its frames."""
 
     def __init__(self, spec: NetworkSpec, number: int, bridge: int, addresses: Allotment):
         self.spec = spec
         self.number = number
         self.bridge = bridge
         self.addresses = addresses
-        #: the host's link: the end in the fabric, the one outside
+        #: host's link: inner end, outer end
         self.host: tuple[int, int] | None = None
         self.relayed = False
-        #: whether nodes hand over single packets
+        #: true if nodes send single packets instead of large segments
         self.single = False
         self.delays = {(b, a): s for (a, b), s in spec.delays.items()} | dict(spec.delays)
 
@@ -61,7 +61,7 @@ class _Net:
 
 
 class Network:
-    """All networks of one cluster, in one network namespace of ours."""
+    """All networks of one cluster, in one network namespace."""
 
     def __init__(self, fabric: Fabric, journal: Journal, run: str | None):
         self._fabric = fabric
@@ -83,14 +83,14 @@ class Network:
         events: Sequence[Event] = (),
         run: str | None = None,
     ) -> Network:
-        """Puts the networks up. `nodes` are those that will be attached: they decide how large subnets are.
+        """Start the networks. `nodes` are those that will be attached: they determine the sizes of subnets.
 
-        A network that delays from the start, or by one of `events`, is relayed from the start where this
-        kernel has no netem; one that does not is handed to the relay when it is first asked to (some 0.1 s).
+        A network with delays, initially or by one of `events`, is relayed from the start where this kernel
+        has no netem; one without is handed to the relay at the first request (some 0.1 s).
 
-        Everything is checked before the host is touched. Raises BadInput for overlapping subnets, addresses
-        that are not in them or given twice, links to networks that are not there, for values that make no
-        sense, and, by name, for what this host cannot do; PenstockError where the host refuses.
+        Everything is checked before the host is changed. Raises BadInput for overlapping subnets, addresses
+        outside them or used twice, links to unknown networks, contradictory values, and, by name, features
+        that this host lacks; PenstockError if the host refuses.
         """
         counts = Counter(link.network for node in nodes for link in node.links)
         unknown = set(counts) - {s.name for s in specs}
@@ -138,31 +138,31 @@ class Network:
 
     @property
     def entry(self) -> Entry:
-        """The journal's entry for everything in its namespace."""
+        """Journal entry for everything in its namespace."""
         return self._fabric.entry
 
     @property
     def token(self) -> str:
-        """The token in the names of everything of it on the host."""
+        """Token in the names of all its objects on the host."""
         return self._fabric.token
 
     @property
     def interfaces(self) -> list[Interface]:
-        """The interfaces of all nodes that are attached."""
+        """Interfaces of all attached nodes."""
         return [port.interface for port in self._ports.values()]
 
     def host_address(self, network: str) -> str | None:
-        """The host's own address in a network, None where it has none."""
+        """The host's own address in a network; None if it has none."""
         net = self._network(network)
         return str(net.addresses.host) if net.spec.host else None
 
     def attach(
         self, node: str, netns: int | str | os.PathLike[str], link: LinkSpec | None = None
     ) -> Interface:
-        """Gives the node an interface in the network of `link`, with its limits.
+        """Create the node's interface in the network of `link`, with its limits.
 
-        `netns`: a process inside (its pid), or the path of its network namespace. The interface is called
-        e0, e1, … in the order in which the node is attached.
+        `netns`: a process inside (its pid), or the path of its network namespace. The interfaces are named
+        e0, e1, … in the order of attachment.
         """
         link = checked(link or LinkSpec())
         path = f"/proc/{netns}/ns/net" if isinstance(netns, int) else os.fspath(netns)
@@ -204,7 +204,7 @@ class Network:
         return interface
 
     def detach(self, node: str) -> None:
-        """Takes the node's interfaces away; one that has none is fine."""
+        """Remove the node's interfaces, if any."""
         for key in [k for k in self._ports if k[0] == node]:
             with self._lock:
                 port = self._ports.pop(key)
@@ -212,18 +212,18 @@ class Network:
                 self._networks[key[1]].addresses.take_back(port.interface.address)
 
     def set_link(self, node: str, network: str | None, patch: Mapping[str, Any]) -> LinkChange:
-        """Changes a live link; what the patch does not name is not touched. Read back before it is said.
+        """Change a live link and read it back; values outside the patch stay.
 
-        `network` may be None where the node has only one. Raises BadInput for what a link has not,
-        PenstockError where the kernel has something else afterwards.
+        `network` may be None if the node has only one. Raises BadInput for unsupported keys, PenstockError if
+        the kernel has other values afterwards.
         """
         return self.set_links([(node, network, patch)])[0]
 
     def set_links(
         self, changes: Iterable[tuple[str, str | None, Mapping[str, Any]]]
     ) -> list[LinkChange]:
-        """Changes many live links: all are checked before the first is touched, and all are changed before
-        the first is read back."""
+        """Change many live links: all are checked before the first change, and all are changed before the
+        first is read back."""
         planned_ns = time.monotonic_ns()
         done = []
         with self._lock:
@@ -258,7 +258,7 @@ class Network:
         return done
 
     def set_delays(self, network: str, delays: Mapping[tuple[str, str], float]) -> None:
-        """Changes one-way delays of pairs of nodes [s], both ways unless the other way is given too."""
+        """Change one-way delays of pairs of nodes [s]; both ways unless both are given."""
         with self._lock:
             net = self._network(network)
             there = {node for node, name in self._ports if name == network}
@@ -270,19 +270,19 @@ class Network:
                     self._tell_delays(net, node)
 
     def read_back(self, node: str, network: str | None = None) -> dict[str, Any]:
-        """Values of a link now, with the keys of a patch: read from kernel and relay, not remembered."""
+        """Current values of a link with the keys of a patch, read from kernel and relay."""
         return as_patch(self._port(node, network).read())
 
     def requested(self, node: str, network: str | None = None) -> dict[str, Any]:
-        """Requested values of a link, with the keys of a patch; the kernel is not read."""
+        """Requested values of a link with the keys of a patch; the kernel is not read."""
         return as_patch(shapes_of(self._port(node, network).link))
 
     def counters(self, node: str, network: str | None = None) -> dict[str, int]:
-        """`out_packets`, `out_bytes`, `in_packets`, `in_bytes` of a link since it was put up."""
+        """`out_packets`, `out_bytes`, `in_packets`, `in_bytes` of a link since its creation."""
         return self._port(node, network).counters()
 
     def describe(self) -> list[dict[str, Any]]:
-        """The networks as they are: subnet, the host's address, who carries them, delays, the relay."""
+        """Current networks: subnet, host address, carrier, delays, relay."""
         stats = self.relay_stats()
         relay = stats and {k: stats[k] for k in ("late", "turn", "waiting", "overflow", "cpu_ns")}
         return [
@@ -299,11 +299,11 @@ class Network:
         ]
 
     def passed(self, node: str, network: str | None = None) -> dict[str, int | None]:
-        """Bytes that a link's limits have let through, `out` and `in`; None where there is no limit."""
+        """Bytes that passed a link's limits, `out` and `in`; None without a limit."""
         return {str(k): v for k, v in self._port(node, network).passed().items()}
 
     def engine(self, network: str) -> str:
-        """The carrier of the network's frames: its `bridge`, or the `relay`."""
+        """Carrier of the network's frames: its `bridge`, or the `relay`."""
         return "relay" if self._network(network).relayed else "bridge"
 
     def relay_stats(self, reset: bool = False) -> dict[str, Any] | None:
@@ -311,7 +311,7 @@ class Network:
         return None if self._relay is None else self._relay.stats(reset)
 
     def failures(self) -> list[Failure]:
-        """The relay, where it is dead or does not answer: networks that it carries are without any frame."""
+        """The relay, if it is dead or does not respond: its networks then carry no frames."""
         if self._relay is None or not (fault := self._relay.fault()):
             return []
         carried = [name for name, net in self._networks.items() if net.relayed]
@@ -321,7 +321,7 @@ class Network:
         return [Failure("relay", message, self._relay.pid)]
 
     def _ready_for(self, net: _Net, link: LinkSpec) -> None:
-        """Has the network carried by who can do what the link is asked for."""
+        """Switch the network to an engine that supports the link's features."""
         shapes = shapes_of(link).values()
         if any(shape.impaired for shape in shapes) and engine_of(net.spec) == "relay":
             self._have_relayed(net)
@@ -335,7 +335,7 @@ class Network:
                     root.tell(set_link(net.host[1], what, attrs=[["IFLA_GSO_MAX_SEGS", 1]]))
 
     def _have_relayed(self, net: _Net) -> None:
-        """Hands a network over from its bridge to the relay; frames under way in between are lost."""
+        """Move a network from its bridge to the relay; frames in flight are lost."""
         if net.relayed:
             return
         if self._relay is None:
@@ -356,7 +356,7 @@ class Network:
         self._tell_delays(net, None)
 
     def _tell_delays(self, net: _Net, node: str | None) -> None:
-        """Tells the relay the delays between nodes that are attached: those of `node`, or all."""
+        """Send the relay the delays between attached nodes: of `node`, or all."""
         if not net.relayed or self._relay is None:
             return
         at = {port.interface.node: port.outer for port in self._of(net)}
@@ -371,7 +371,7 @@ class Network:
         return [port for (_, name), port in self._ports.items() if name == net.spec.name]
 
     def down(self) -> None:
-        """Takes everything down; what nodes still live lose their interfaces. Twice does nothing more."""
+        """Stop everything; running nodes lose their interfaces. Idempotent."""
         with self._lock:
             self._ports.clear()
             if self._relay is not None:
@@ -405,5 +405,5 @@ class Network:
 
 
 def _mac(address: str) -> str:
-    """A locally administered MAC address that is unique within the network: it carries the IPv4 address."""
+    """Locally administered MAC address, unique within the network: it contains the IPv4 address."""
     return "0a:58:" + ":".join(f"{int(part):02x}" for part in address.split("."))

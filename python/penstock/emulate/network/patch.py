@@ -1,4 +1,4 @@
-"""Changes to a link: a patch, checked and applied to the link's specification."""
+"""Changes of a link: a patch, checked and applied to the link's specification."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ SHARES = tuple(
 BOTH_WAYS = ("bandwidth_bps", "latency")
 KEYS = (*RATES, *DELAYS, *SHARES)
 DISTRIBUTIONS = ("constant", "uniform", "normal", "pareto")
-#: a longer delay is taken for a mistake [s]
+#: longest plausible delay [s]
 MOST_DELAY_S = 60.0
 
 
 def each_way(patch: Mapping[str, Any], network: NetworkSpec) -> dict[str, Any]:
-    """A patch of a link in `network` without keys that change both directions (`BOTH_WAYS`).
+    """A patch of a link in `network`, with keys that change both directions (`BOTH_WAYS`) expanded.
 
-    `bandwidth_bps` and `latency` count both when a packet leaves the node and when one arrives, as in a
-    platform file. Raises BadInput where a direction is given beside them.
+    As in a platform file, `bandwidth_bps` and `latency` apply to packets that leave the node and to those
+    that arrive. Raises BadInput if a direction is given as well.
     """
     directed = {k: v for k, v in patch.items() if k not in BOTH_WAYS}
     for key, ways in (("bandwidth_bps", RATES), ("latency", DELAYS)):
@@ -57,7 +57,7 @@ def _with_network_delay(latency: Any, network_s: float) -> Any:
 
 
 def check_patch(patch: Mapping[str, Any]) -> None:
-    """Raises BadInput for keys that a link has not, and for values that make no sense by themselves."""
+    """Raises BadInput for unsupported keys, and for values that are invalid without the link."""
     patch = each_way(patch, NetworkSpec())
     alone = {k: v for k, v in patch.items() if not k.endswith("reorder")}
     delayed = LinkSpec(delay=Delay(MOST_DELAY_S), in_delay=Delay(MOST_DELAY_S))
@@ -69,9 +69,9 @@ def check_patch(patch: Mapping[str, Any]) -> None:
 
 
 def patched(link: LinkSpec, patch: Mapping[str, Any]) -> LinkSpec:
-    """The link as the patch wants it; what the patch does not name stays. `max` and None take a limit away.
+    """The link after the patch; absent keys stay, `max` and None remove a limit.
 
-    Raises BadInput for a key that a link has not, and for values that make no sense.
+    Raises BadInput for unsupported keys and contradictory values.
     """
     changes: dict[str, Any] = {}
     for key, value in patch.items():
@@ -90,7 +90,7 @@ def patched(link: LinkSpec, patch: Mapping[str, Any]) -> LinkSpec:
 
 
 def checked(link: LinkSpec) -> LinkSpec:
-    """The link itself. Raises BadInput where its values make no sense."""
+    """The link itself. Raises BadInput for contradictory values."""
     for key in RATES:
         if getattr(link, key) is not None:
             _rate(key, getattr(link, key))
@@ -109,7 +109,7 @@ def checked(link: LinkSpec) -> LinkSpec:
 
 
 def impairs(patch: Mapping[str, Any]) -> bool:
-    """True if a patch may make a link do more than limit bandwidth."""
+    """True if a patch may do more to a link than limit bandwidth."""
     return any(
         key not in (*RATES, "bandwidth_bps") and value not in (None, "max", 0)
         for key, value in patch.items()

@@ -1,4 +1,4 @@
-"""One interface of a node: both ends of its link, its specification, and its values read back."""
+"""One interface of a node: both ends of its link, its specification, and the values read back."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from penstock.spec.cluster import LinkSpec
 
 
 def interface_name(number: int) -> str:
-    """Name of a node's interface to its link of that number, from 0."""
+    """Name of a node's interface by the number of its link, from 0."""
     return f"e{number}"
 
 
 @dataclass(frozen=True)
 class Interface:
-    """The interface as the node sees it: name, address, prefix length and MAC address."""
+    """Interface as seen by the node: name, address, prefix length and MAC address."""
 
     node: str
     network: str
@@ -33,7 +33,7 @@ class Interface:
 
 
 class Port:
-    """A link that is up; `link` is what it was asked for last."""
+    """A link that is up; `link` is the last requested specification."""
 
     def __init__(
         self,
@@ -70,9 +70,9 @@ class Port:
         }
 
     def join(self, relay: Relay, network: int) -> None:
-        """From now on the relay carries what arrives here, and does all but limiting bandwidth.
+        """Have the relay carry the link's frames and emulate everything but bandwidth.
 
-        What the link is asked for beside its bandwidth goes over to the relay.
+        Current requests other than bandwidth move to the relay.
         """
         relay.add(network, self.outer)
         self.relay = relay
@@ -84,15 +84,15 @@ class Port:
             relay.make(self.outer, rest)
 
     def single_packets(self) -> None:
-        """The node hands over packet by packet from now on: one that is lost is one, not 64 KiB of them."""
+        """Make the node send packet by packet, so that a loss affects one packet, not 64 KiB."""
         what = f"{self.interface.name} without large segments"
         self._node.tell(set_link(self.inner, what, attrs=[["IFLA_GSO_MAX_SEGS", 1]]))
 
     def make(self, spec: LinkSpec) -> None:
-        """Set the link to `spec`; a value that is already so is not touched.
+        """Set the link to `spec`; unchanged values are not written.
 
-        Bandwidth is limited where packets leave: at the node's own end what goes out, at ours what comes in.
-        netem is there too, where it does the rest; else the relay does.
+        Bandwidth is limited at the sending ends: outgoing at the node's, incoming at ours. netem emulates the
+        rest there; without netem the relay does.
         """
         had, shapes = shapes_of(self.link), shapes_of(spec)
         for direction, end in self._ends.items():
@@ -105,7 +105,7 @@ class Port:
         self.link = replace(spec, network=self.link.network, address=self.link.address)
 
     def read(self) -> dict[Direction, TrafficShape]:
-        """Values of the kernel and the relay; none is remembered."""
+        """Current values of the kernel and the relay."""
         shapes = {direction: end.read() for direction, end in self._ends.items()}
         if self.relay is not None:
             rest = self.relay.make(self.outer, {})
@@ -131,7 +131,7 @@ class Port:
                 )
 
     def counters(self) -> dict[str, int]:
-        """Packets and bytes (frames with their headers) since it was put up, as the node sees them."""
+        """Packets and bytes (frames with headers) since its creation, as the node sees them."""
         seen = self._fabric.counters(self.outer)
         return {
             f"{own}_{what}": seen[f"{other}_{what}"]
@@ -140,14 +140,14 @@ class Port:
         }
 
     def passed(self) -> dict[Direction, int | None]:
-        """Bytes that the limits have let through, each frame with its header; None where there is no limit.
+        """Bytes that passed the limits, frames with headers; None without a limit.
 
-        The counters of links count the headers of a large segment once, these as often as it has frames.
+        Interface counters count the headers of a large segment once, these once per frame.
         """
         return {direction: end.passed() for direction, end in self._ends.items()}
 
     def remove(self) -> None:
-        """Takes the link away."""
+        """Remove the link."""
         if hasattr(self, "_node"):
             self._node.close()
         if self.relay is not None:
@@ -156,7 +156,7 @@ class Port:
 
 
 def _settled(shape: TrafficShape) -> TrafficShape:
-    """Without a delay that is no longer than the way itself."""
+    """The shape without a delay that is no longer than the link's own."""
     return shape if shape.impaired else TrafficShape(bps=shape.bps)
 
 

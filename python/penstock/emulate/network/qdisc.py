@@ -1,6 +1,6 @@
 """Queueing disciplines of a link's end: tbf for bandwidth, netem above it for the rest.
 
-tbf's options are packed here, netem's in `netem`: pyroute2 cannot express tables of distributions, nor times
+tbf's options are packed here, netem's in `netem`: pyroute2 supports neither tables of distributions nor times
 in nanoseconds (include/uapi/linux/pkt_sched.h).
 """
 
@@ -29,15 +29,15 @@ from penstock.host.network.netlink import (
 ROOT = 0xFFFFFFFF
 _TBF, _NETEM = 0x10000, 0x20000
 _NETEM_CLASS = _NETEM | 1
-#: a tbf's rate has 32 bits here; a veth pair carries no more [bytes/s]
+#: maximum rate: 32 bits in tbf; a veth pair carries no more [bytes/s]
 MOST_BPS = 4.0e9
-#: an Ethernet frame of 1500 bytes with its header, as tbf counts it
+#: size of an Ethernet frame of 1500 bytes with its header, as tbf counts it
 FRAME_BYTES = 1514
-#: how far a link may run ahead after a pause: late timers are made up for, and a window of a second is exact
-#: within half a percent [s]
+#: burst that a link may send after a pause [s]: compensates for late timers, and keeps a window of a second
+#: exact within half a percent
 _CREDIT_S = 0.005
-#: what would wait longer is dropped, but for so many bytes [s, bytes]. Below TCP's shortest time-out of
-#: 0.2 s: with a longer queue a sender takes waiting packets for lost and sends them again
+#: longest queue [s], at least the given size [bytes]; the rest is dropped. Below TCP's minimum retransmission
+#: time-out of 0.2 s: with a longer queue a sender takes waiting packets for lost and retransmits them
 _QUEUE_S = 0.1
 _QUEUE_BYTES = 10 * FRAME_BYTES
 
@@ -59,7 +59,7 @@ def queue_bytes(bps: float) -> int:
 
 
 def tbf_options(bps: float) -> bytes:
-    """A token bucket of `bps` bytes per second, each frame counted with its Ethernet header."""
+    """Token bucket of `bps` bytes per second, including Ethernet headers."""
     rate = max(1, round(bps))
     ticks = min(0xFFFFFFFF, round(burst_bytes(bps) * 1e9 / rate / _TICK_NS))
     spec = _RATE.pack(0, _ETHERNET, 0, 0, 0, rate)
@@ -68,7 +68,8 @@ def tbf_options(bps: float) -> bytes:
 
 
 class End:
-    """One end of a link: what leaves there is held to a way's bandwidth and, by netem, to the rest of it."""
+    """One end of a link: limits the bandwidth of its direction and, by netem, applies the other
+    properties."""
 
     def __init__(self, netlink: Netlink, index: int, name: str) -> None:
         self._netlink = netlink
@@ -77,7 +78,7 @@ class End:
         self._has = TrafficShape()
 
     def make(self, shape: TrafficShape) -> None:
-        """Set the end to `shape`; a value that is already so is not touched. Raises NetlinkError."""
+        """Set the end to `shape`; unchanged values are not written. Raises NetlinkError."""
         had, self._has = self._has, shape
         if shape == had:
             return
@@ -93,7 +94,7 @@ class End:
     def _requests(self, had: TrafficShape, shape: TrafficShape) -> list[Request]:
         requests = []
         anew = had.impaired != shape.impaired or (
-            # a table of quantiles stays with netem until another takes its place
+            # netem keeps a table of quantiles until another replaces it
             shape.impaired and had.delay.distribution != shape.delay.distribution
         )
         if anew and (had.impaired or had.bps is not None):
@@ -113,7 +114,7 @@ class End:
         return requests
 
     def read(self) -> TrafficShape:
-        """The shape that the kernel has there."""
+        """Shape that the kernel has."""
         shape = TrafficShape()
         root = self._get(ROOT)
         if root is not None and root[1] == b"netem\0":
@@ -125,7 +126,7 @@ class End:
         return shape
 
     def passed(self) -> int | None:
-        """Bytes that tbf has let through, None where there is none."""
+        """Bytes that passed tbf; None without one."""
         root = self._get(ROOT)
         if root is not None and root[1] == b"netem\0":
             root = self._get(_NETEM_CLASS)
@@ -147,7 +148,7 @@ class End:
         return netem.same(expected if expected.impaired else TrafficShape(), actual)
 
     def _get(self, parent: int) -> dict[int, bytes] | None:
-        # the kernel answers as it announces changes: only to who wants to hear its own
+        # the kernel answers as it announces changes: only to sockets that request echoes
         request = self._request(RTM_GETQDISC, ACK | ECHO, 0, parent, "reading")
         try:
             answers = self._netlink.request(request)

@@ -1,4 +1,4 @@
-"""The relay daemon of a cluster, as its networks use it (crates/relay)."""
+"""Client of a cluster's relay daemon (crates/relay)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.spec.cluster import Delay
 
 
 class Relay:
-    """One process for all relayed networks of a cluster; it ends with its owner."""
+    """One process for all relayed networks of a cluster; ends with its owner."""
 
     def __init__(self, netns: Path, journal: Journal, seed: int, run: str | None) -> None:
         self._daemon: Daemon = start_daemon(
@@ -26,23 +26,23 @@ class Relay:
         return self._daemon.pid
 
     def fault(self) -> str:
-        """Why it carries nothing, in words; '' if it does."""
+        """Reason why it carries no frames; '' if it does."""
         return self._daemon.fault()
 
     def add(self, network: int, port: int) -> None:
-        """Relays what arrives at the link with index `port`."""
+        """Relay frames that arrive at the link with index `port`."""
         self._daemon.call("port", network=network, port=port, ifindex=port)
 
     def remove(self, port: int) -> None:
-        """Lets a link go."""
+        """Release a link."""
         self._daemon.call("unport", port=port)
 
     def make(
         self, port: int, shapes: dict[Direction, TrafficShape]
     ) -> dict[Direction, TrafficShape]:
-        """Changes what a link does to packets, but for bandwidth; gives what the relay has afterwards.
+        """Change the handling of a link's packets, except bandwidth; returns the relay's values afterwards.
 
-        A direction that is not given is not touched.
+        Absent directions stay.
         """
         request: dict[str, Any] = {
             direction: _to_json(shape) for direction, shape in shapes.items()
@@ -53,11 +53,11 @@ class Relay:
     def delays(
         self, network: int, default_s: float | None, pairs: Iterable[tuple[int, int, float]]
     ) -> None:
-        """One-way delays from port to port [s]; what is not named stays."""
+        """Set one-way delays from port to port [s]; absent pairs stay."""
         self._daemon.call("pairs", network=network, default_s=default_s, delays=list(pairs))
 
     def stats(self, reset: bool = False) -> dict[str, Any]:
-        """Counters per port; how late delayed frames were sent (`late`), how long others took (`turn`)."""
+        """Counters per port; lateness of delayed frames (`late`), time that other frames took (`turn`)."""
         return self._daemon.call("stats", reset=reset)
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Checks of a network's request against the host's features: refusals name the feature."""
+"""Checks of a network's specification against the host's features; refusals name the feature."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from penstock.spec.cluster import LinkSpec, NetworkSpec
 
 
 def engine_of(spec: NetworkSpec) -> Literal["netem", "relay"]:
-    """The engine that delays and loses packets in a network on this host."""
+    """Engine that delays and drops packets in a network on this host."""
     if spec.engine == "auto":
         return "netem" if offers().netem else "relay"
     return spec.engine
 
 
 def check_network(spec: NetworkSpec, nodes: Collection[str]) -> None:
-    """Raises BadInput for an engine that is not there, and for delays that make no sense."""
+    """Raises BadInput for an unavailable engine and for contradictory delays."""
     if spec.engine not in ("auto", "netem", "relay"):
         raise BadInput(
             f"network {spec.name}: found engine {spec.engine!r}; expected netem or relay"
@@ -43,7 +43,7 @@ def check_network(spec: NetworkSpec, nodes: Collection[str]) -> None:
 def check_delays(
     network: str, delays: Mapping[tuple[str, str], float], nodes: Collection[str]
 ) -> None:
-    """Raises BadInput for delays of nodes that are not there (where it is known which are)."""
+    """Raises BadInput for delays of unknown nodes (if the nodes are available)."""
     for (a, b), delay_s in delays.items():
         for node in (a, b):
             if nodes and node not in nodes:

@@ -1,4 +1,4 @@
-"""One direction of a link in numbers: its bandwidth, and what becomes of packets on it."""
+"""One direction of a link: bandwidth, delay, loss and other impairments."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from penstock.spec.cluster import Delay, LinkSpec
 
-#: what a link's latency is without any delay: less is not put on top of it [s]
+#: latency of a link without a delay: shorter delays are not added [s]
 FLOOR_S = 50e-6
 
 SHARES = ("loss", "duplicate", "corrupt", "reorder")
@@ -36,12 +36,12 @@ class TrafficShape:
         return self.shared or matters(self.delay)
 
     def without_rate(self) -> TrafficShape:
-        """The same without a limit of bandwidth."""
+        """The shape without a bandwidth limit."""
         return replace(self, bps=None)
 
 
 def matters(delay: Delay) -> bool:
-    """True if a delay is longer than that of the way itself."""
+    """True if a delay is longer than that of the link itself."""
     return delay.mean_s > FLOOR_S or delay.jitter_s > 0
 
 

@@ -1,4 +1,4 @@
-"""Conditions that an event waits for: a disk's counter, a line of a log, the mark of a phase."""
+"""Conditions of an event: a disk's counter, a line of a log, the mark of a phase."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from penstock.spec.condition import METRICS, repeats
 if TYPE_CHECKING:
     from penstock.emulate.cluster.running import LiveCluster
 
-#: how often conditions are looked at [s]
+#: interval of checks of conditions [s]
 EVERY_S = 0.01
-#: another word for a counter
+#: alias of a counter
 _ALSO = {"write_bytes": "written_bytes"}
 
 
@@ -39,7 +39,7 @@ def describe(event: Event) -> str:
 
 
 class Watch:
-    """One event that waits for its condition: a counter, a line of a log, or the mark of a phase."""
+    """One event with its condition: a counter, a line of a log, or the mark of a phase."""
 
     def __init__(self, event: Event, cluster: LiveCluster) -> None:
         assert event.when.condition is not None
@@ -50,22 +50,22 @@ class Watch:
         self._condition = event.when.condition
         log = self._condition.get("log")
         self._log = None if log is None else _Log(str(log), str(self._condition.get("regex") or ""))
-        #: the counter did not hold when it was looked at last
+        #: the condition of the counter was false at the last check
         self._armed = True
         if self._condition.get("metric") is not None:
             self._refuse_unknown()
 
     @property
     def phase(self) -> str | None:
-        """The phase whose mark it waits for, if it does."""
+        """Phase whose mark it waits for, if any."""
         phase = self._condition.get("phase")
         return None if phase is None else str(phase)
 
     def seen(self) -> list[Cause]:
         """Causes since the last call: each fires the event once.
 
-        A counter is a cause again if its condition did not hold in between; each line of a log is one. An
-        unknown value does not hold.
+        A counter fires again if its condition was false in between; each line of a log fires once. A
+        condition on an unknown value is false.
         """
         causes: list[Cause] = []
         with contextlib.suppress(OSError, PenstockError):
@@ -76,7 +76,7 @@ class Watch:
         return causes if self.again else causes[:1]
 
     def _refuse_unknown(self) -> None:
-        """Raises BadInput for a counter that this disk, which is up, does not have."""
+        """Raises BadInput for a counter that this running disk does not have."""
         node, disk = self._disk()
         up_disk, stats = self._cluster.disks.of(node).get(disk), None
         with contextlib.suppress(PenstockError, OSError):
@@ -107,12 +107,12 @@ class Watch:
 
 
 class _Log:
-    """The lines of a log that fit a pattern, each once it is whole; it may be begun anew meanwhile."""
+    """Complete lines of a log that match a pattern, each once; the log may be rotated meanwhile."""
 
     def __init__(self, path: str, pattern: str) -> None:
         self._path = path
         self._pattern = re.compile(pattern)
-        #: the log as it was looked at last: its inode, how far it was read, what begins a line there
+        #: state at the last read: inode, offset, start of an incomplete line
         self._inode, self._read_to, self._rest = 0, 0, b""
         with contextlib.suppress(OSError), open(path, "rb") as log:
             there = os.fstat(log.fileno())
@@ -120,10 +120,10 @@ class _Log:
             self._rest = _last_line(log, there.st_size)
 
     def lines(self) -> list[str]:
-        """Lines that ended since the last call; of earlier ones only the last, if it had not ended."""
+        """Lines completed since the last call; earlier ones only if they were incomplete then."""
         with open(self._path, "rb") as log:
             there = os.fstat(log.fileno())
-            if there.st_ino != self._inode or there.st_size < self._read_to:  # begun anew
+            if there.st_ino != self._inode or there.st_size < self._read_to:  # rotated or truncated
                 self._inode, self._read_to, self._rest = there.st_ino, 0, b""
             log.seek(self._read_to)
             more = log.read(1 << 20)
@@ -134,7 +134,7 @@ class _Log:
 
 
 def _last_line(log: BinaryIO, size_bytes: int) -> bytes:
-    """The text after the last end of a line."""
+    """Text after the last newline."""
     at, rest = size_bytes, b""
     while at > 0 and b"\n" not in rest:
         step = min(at, 1 << 16)

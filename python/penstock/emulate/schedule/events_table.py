@@ -15,10 +15,10 @@ EVENTS_SCHEMA = TABLES["events"].arrow
 
 
 def events_table(changes: Iterable[tuple[str, str, Mapping[str, Any]]]) -> pa.Table:
-    """Rows of (resource, name, change), in the order of their times.
+    """Rows of (resource, name, change), in order of time.
 
-    A change has planned_ns, applied_ns, verified_ns, asked, found, error, cause (kind, text) and perhaps
-    active (names), as the disk server and the nodes' supervisor give them.
+    A change has planned_ns, applied_ns, verified_ns, asked, found, error, cause (kind, text) and optionally
+    active (names), as in the results of the disk server and the nodes' supervisor.
     """
     rows = sorted(changes, key=lambda row: int(row[2]["applied_ns"]))
     columns = [
@@ -37,7 +37,7 @@ def events_table(changes: Iterable[tuple[str, str, Mapping[str, Any]]]) -> pa.Ta
 
 
 def failed(table: pa.Table) -> list[str]:
-    """One text for each change that failed: such a run is not valid."""
+    """A message for each failed change; such a run is invalid."""
     return [
         f"{row['name'] or row['resource']}: {row['asked']} failed: {row['error']}"
         for row in table.to_pylist()

@@ -1,4 +1,4 @@
-"""Preview of a schedule: as a table, as lines in the terminal, as a small SVG."""
+"""Preview of a schedule: a table, lines in the terminal, a small SVG."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from penstock.spec.cluster import Event
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 60
-#: values from times [s] on
+#: points of a step function: time [s], value
 Line = list[tuple[float, float | None]]
-#: keys whose values are sizes per time
+#: keys whose values are rates
 _RATES = ("read_bps", "write_bps", "out_bps", "in_bps")
 
 
@@ -31,7 +31,7 @@ def rows(events: Sequence[Event]) -> list[dict[str, str]]:
 
 
 def text(events: Sequence[Event]) -> str:
-    """The table and the picture, at most 100 columns wide."""
+    """Table and picture, at most 100 columns wide."""
     listed = rows(events)
     if not listed:
         return "Nothing is planned.\n"
@@ -45,7 +45,7 @@ def text(events: Sequence[Event]) -> str:
 
 
 def leaves(patch: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
-    """The values of a patch with dotted keys; lists and profiles whole."""
+    """Values of a patch with dotted keys; lists and profiles are not split."""
     out: list[tuple[str, Any]] = []
     for key, value in patch.items():
         if isinstance(value, Mapping) and key != "profile":
@@ -56,7 +56,7 @@ def leaves(patch: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
 
 
 def value_text(key: str, value: Any) -> str:
-    """A value for people, with its unit."""
+    """A value with its unit."""
     last = key.rsplit(".", 1)[-1]
     if value is None or value == "max":
         return "max"
@@ -76,7 +76,7 @@ def value_text(key: str, value: Any) -> str:
 
 
 def patch_texts(patch: Mapping[str, Any]) -> list[str]:
-    """`limits.read_bps=10 MB/s`, … of the values of a patch."""
+    """Values of a patch as `limits.read_bps=10 MB/s`, …"""
     return [f"{key}={value_text(key, value)}" for key, value in leaves(patch)]
 
 
@@ -101,8 +101,7 @@ def _when(event: Event) -> str:
 
 
 def _lines(events: Sequence[Event]) -> tuple[dict[str, Line], float]:
-    """By what is changed its numbers over time (None: no limit), those that have a time; and how long all
-    is."""
+    """Timed numbers as functions of time, by name (None: no limit); and the total length."""
     lines: dict[str, Line] = {}
     for event in events:
         if event.when.condition or event.when.phase is not None:
@@ -149,7 +148,7 @@ def _picture(events: Sequence[Event]) -> str:
 
 
 def svg(events: Sequence[Event]) -> str:
-    """The numbers over time as steps, one strip for each; 720 pixels wide."""
+    """Numbers over time as steps, one strip for each; 720 pixels wide."""
     lines, length_s = _lines(events)
     margin, width, strip = 170, 540, 46
     height = strip * len(lines) + 30

@@ -1,8 +1,7 @@
-"""The schedule of a cluster: its events at their times, in the order of the file, and what became of them.
+"""Schedule of a cluster: its events at their times, in the order of the file, and their results.
 
-Events of disks go to what serves the disk, which applies them by itself; the others, and power cuts, after
-which a node needs the disk's new mount, are applied by a thread of the supervisor, so that they go on without
-whoever asked for them.
+Events of disks go to the disk's server, which applies them. All others are applied by a thread of the
+supervisor, independently of the client; so are power cuts, after which a node needs the disk's new mount.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from penstock.spec.cluster import Event
 if TYPE_CHECKING:
     from penstock.emulate.cluster.running import LiveCluster
 
-#: makes a change that was due at a time [ns, monotonic]; the result is what became of it on each node
+#: makes a change that was due at a time [ns, monotonic]; returns the results by node
 Fire = Callable[[Change, int, Cause], list[dict[str, Any]]]
 
-#: what the thread leaves to spinning: a sleep may end late by less
+#: spin time before an event, as a sleep may end late [s]
 _SPIN_S = 0.0003
 
 
 class Timeline:
-    """The events of one cluster."""
+    """Events of one cluster."""
 
     def __init__(self, cluster: LiveCluster, fire: Fire) -> None:
         self._cluster = cluster
@@ -50,9 +49,10 @@ class Timeline:
         self._stopped = False
 
     def add(self, events: list[Event], start_ns: int | None = None) -> int:
-        """Adds events whose times count from `start_ns` (default: now); gives that time.
+        """Add events whose times count from `start_ns` (default: now); returns that time.
 
-        Raises BadInput, and adds none, where one makes no sense or two change the same at one time.
+        Raises BadInput, without adding any, for an invalid event or two changes of one value at the same
+        time.
         """
         wrong = check_events(events, self._targets)
         if wrong:
@@ -82,7 +82,7 @@ class Timeline:
                         self._cluster.disks.check_cut(node, name)
 
     def mark(self, phase: str) -> int:
-        """The phase begins now; gives how many events got their time by it."""
+        """Mark the start of the phase; returns the number of events that it scheduled."""
         now = time.monotonic_ns()
         with self._wake:
             freed = [e for e in self._waiting if e.when.phase == phase]
@@ -99,13 +99,13 @@ class Timeline:
             return list(self._fired)
 
     def waiting(self) -> list[str]:
-        """The events that still wait for a phase or a condition and were never made, in words."""
+        """Descriptions of the events that wait for a phase or a condition and never fired."""
         with self._wake:
             never = (w.event for w in self._watched if not w.fired)
             return [describe(e) for e in (*self._waiting, *never)]
 
     def stop(self) -> None:
-        """No event fires any more."""
+        """Cancel all events."""
         with self._wake:
             self._stopped = True
             self._wake.notify_all()
@@ -115,7 +115,7 @@ class Timeline:
     def _plan(
         self, events: list[tuple[Event, Cause]], start_ns: int
     ) -> list[tuple[dict[str, Any], PenstockError | OSError]]:
-        """Gives events to what applies them; those of disks that refuse theirs, with the reason."""
+        """Schedule events; returns those of disks that were refused, with the reason."""
         of_disks: dict[tuple[str, str | None], list[dict[str, Any]]] = {}
         others = []
         for event, cause in events:
@@ -146,13 +146,13 @@ class Timeline:
         return refused
 
     def _has_fired(self, watch: Watch) -> None:
-        """It is watched on only if it may fire again."""
+        """Mark a watch as fired; keep it only if it may fire again."""
         watch.fired = True
         if not watch.again:
             self._watched.remove(watch)
 
     def _fire(self, events: list[tuple[Event, Cause]], now_ns: int) -> None:
-        """Plans what was waited for; what is refused is among those that were made, as failed."""
+        """Schedule events whose conditions hold; refused ones are recorded as failed."""
         for refused, error in self._plan(events, now_ns):
             planned_ns, patch = refused.pop("at_ns"), refused.pop("patch")
             times = dict.fromkeys(("applied_ns", "verified_ns"), time.monotonic_ns())
@@ -160,7 +160,7 @@ class Timeline:
             self._fired.append({**refused, "planned_ns": planned_ns, **times, **outcome})
 
     def _watch(self) -> None:
-        """Looks at conditions as long as any is waited for."""
+        """Check conditions until none is left."""
         while True:
             with self._wake:
                 watched = [w for w in self._watched if w.phase is None]
@@ -196,7 +196,7 @@ class Timeline:
         change = Change(event.nodes, event.resource, event.patch, event.name)
         try:
             answers = self._change(change, at_ns, cause)
-        except PenstockError as error:  # of the whole change, such as a journal that is full
+        except PenstockError as error:  # of the entire change, such as a full journal
             now = time.monotonic_ns()
             what = {"resource": event.resource, "name": event.name, "cause": asdict(cause)}
             times = {"planned_ns": at_ns, "applied_ns": now, "verified_ns": now}
