@@ -1,9 +1,9 @@
-"""Control groups of ours: one per run, in every hierarchy that counts or limits what a run uses.
+"""Control groups: one per run, in every hierarchy that accounts or limits its resources.
 
-Groups are made only directly under a hierarchy's mount point, as `penstock-<name>-<token>`; root groups
-and foreign groups are never written, save `cgroup.subtree_control` of a v2 root when a controller is not
-yet on for its children, which is journalled and taken back. On a hybrid host the controllers are v1 and
-the group has a twin in the unified hierarchy, by whose inode number BPF knows it.
+Groups are created only directly under a hierarchy's mount point, as `penstock-<name>-<token>`. Root groups
+and foreign groups are never written, except `cgroup.subtree_control` of a v2 root to enable a controller for
+its children, which is journalled and restored. On a hybrid host the controllers are v1, and the group also
+exists in the unified hierarchy, by whose inode number BPF identifies it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from penstock.host.journal.settings import restore_own, text_of
 from penstock.host.processes import processes
 from penstock.host.storage.mounts import Mount, mounts
 
-#: controllers of a run's group: v1 name, v2 name. Not `cpu`: as a group the run would compete for the
-#: processors with the weight of one process; v2 counts CPU time without the controller
+#: controllers of a run's group: v1 name, v2 name. Without `cpu`: the group would compete for processors with
+#: the weight of one process; v2 counts CPU time without the controller
 _RUN_CONTROLLERS = (("memory", "memory"), ("cpuacct", ""), ("pids", "pids"), ("blkio", "io"))
-#: a node is a machine of its own, so its group does compete as one
+#: a node is a machine, so its group does compete as one
 _NODE_CONTROLLERS = (*_RUN_CONTROLLERS, ("cpu", "cpu"), ("cpuset", "cpuset"), ("devices", ""))
 _V2_NAME = dict(_NODE_CONTROLLERS)
 _EMPTY_WITHIN_S = 3.0
 
-#: a file of a group, and what is to be written into it
+#: a file of a group and its new content
 Write = tuple[Path, str]
 
 
@@ -49,7 +49,7 @@ class Hierarchies:
 
     @property
     def layout(self) -> str:
-        """'v2', 'hybrid' (v1 controllers beside a unified mount), 'v1' or 'none'."""
+        """'v2', 'hybrid' (v1 controllers and a unified mount), 'v1' or 'none'."""
         if self.unified is not None:
             return "hybrid" if self.v1 else "v2"
         return "v1" if self.v1 else "none"
@@ -64,7 +64,7 @@ _V1_CONTROLLERS = frozenset(
 
 
 def hierarchies(table: Iterable[Mount] | None = None) -> Hierarchies:
-    """The hierarchies in a mount table (default: this process's)."""
+    """Hierarchies in a mount table (default: this process's)."""
     v1: dict[str, Path] = {}
     unified: Path | None = None
     for mount in mounts() if table is None else table:
@@ -85,10 +85,10 @@ def hierarchies(table: Iterable[Mount] | None = None) -> Hierarchies:
 class RunCgroup:
     """The control group of one run.
 
-    `paths` maps a controller ('memory', 'cpuacct', 'pids', 'blkio' on v1; 'memory', 'pids', 'blkio' also
-    where v2 has them, all one directory; 'unified' for the v2 directory) to the group's directory.
-    `cgroup_id` is the inode number of the unified directory, 0 where there is none. `missing` says in words
-    what this host did not give.
+    `paths` maps a controller ('memory', 'cpuacct', 'pids', 'blkio' on v1; 'memory', 'pids', 'blkio' also on
+    v2, in one directory; 'unified' for the v2 directory) to the group's directory. `cgroup_id` is the inode
+    number of the unified directory, 0 without one. `missing` has messages about features that this host
+    lacks.
     """
 
     name: str
@@ -108,15 +108,15 @@ class RunCgroup:
 
     @property
     def directories(self) -> list[Path]:
-        """The distinct directories of the group, the unified one last."""
+        """Distinct directories of the group, the unified one last."""
         return list(dict.fromkeys(self.paths.values()))
 
     def enter_args(self) -> list[str]:
-        """The `cgroup.procs` files that a process writes its pid into to enter the group."""
+        """`cgroup.procs` files to which a process writes its pid to enter the group."""
         return [str(d / "cgroup.procs") for d in self.directories]
 
     def enter(self, pid: int) -> None:
-        """Moves a process into the group. Raises PenstockError if the kernel refuses."""
+        """Move a process into the group. Raises PenstockError if the kernel refuses."""
         for path in self.enter_args():
             try:
                 Path(path).write_text(str(pid))
@@ -126,17 +126,17 @@ class RunCgroup:
                 ) from error
 
     def altering(self, writes: Iterable[Write]) -> list[tuple[Entry, Values]]:
-        """Values that writing these files changes, for `Journal.alter`."""
+        """Values that these writes change, for `Journal.alter`."""
         return [] if self._entry is None else [(self._entry, altering(writes))]
 
     def readings_of(self, files: Iterable[Path]) -> list[tuple[Entry, dict[str, list[str]]]]:
-        """Values that the kernel has in files after a write, for `Journal.read_back`."""
+        """Values in files after a write, for `Journal.read_back`."""
         if self._entry is None:
             return []
         return [(self._entry, {str(path): self._accepted(path) for path in files})]
 
     def set_files(self, writes: Sequence[Write]) -> None:
-        """Writes files of the group: into the journal first. Raises PenstockError where either refuses."""
+        """Record writes in the journal, then make them. Raises PenstockError if either fails."""
         if self._journal is not None:
             self._journal.alter(self.altering(writes))
         write_files(writes)
@@ -144,7 +144,7 @@ class RunCgroup:
             self._journal.read_back(self.readings_of(path for path, _ in writes))
 
     def _accepted(self, path: Path) -> list[str]:
-        """Values that a file of the group may have by our own changes."""
+        """Values of a file of the group that may result from our own changes."""
         return [text_of(path)]
 
     def memory_stat(self) -> dict[str, int]:
@@ -180,16 +180,16 @@ class RunCgroup:
         }
 
     def peak_memory_bytes(self) -> int | None:
-        """The most memory the group held at once, page cache included; None if not known."""
+        """Peak memory of the group, page cache included; None if unknown."""
         peak = self.memory_stat().get("peak_bytes", -1)
         return peak if peak >= 0 else None
 
     def oom_kills(self) -> int:
-        """Number of processes of the group that the kernel killed for lack of memory."""
+        """Number of processes of the group that the OOM killer killed."""
         return self.memory_stat().get("oom_kills", 0)
 
     def cpu_ns(self) -> int | None:
-        """CPU time of the group since it was made; None if not counted."""
+        """CPU time of the group since its creation; None if not counted."""
         if "cpuacct" in self.paths:
             return _number(self.paths["cpuacct"] / "cpuacct.usage")
         group = self.paths.get("unified")
@@ -197,7 +197,7 @@ class RunCgroup:
         return usage * 1000 if usage is not None else None
 
     def cpu_waited_ns(self) -> int | None:
-        """Time in which some task of the group waited for a processor (PSI); None where it is not counted."""
+        """Time in which some task of the group waited for a processor (PSI); None if not counted."""
         group = self.paths.get("unified")
         try:
             lines = (group / "cpu.pressure").read_text().splitlines() if group is not None else []
@@ -207,15 +207,15 @@ class RunCgroup:
         return int(totals[0]) * 1000 if totals else None
 
     def environment(self) -> dict[str, str]:
-        """Variable with our token, by which a command is recognised where there is no group."""
+        """Variable with the token, which identifies processes where there is no group."""
         return {} if self.paths else {processes.TOKEN_VARIABLE: self.token}
 
     def pids(self) -> list[int]:
-        """The members, those of groups inside it included; without a group those that carry the token."""
+        """Members, including those of child groups; without a group, processes with the token."""
         return sorted(members(self.directories) if self.paths else processes.with_token(self.token))
 
     def kill(self) -> None:
-        """Kills every member and waits until the group is empty. Raises PenstockError if it stays."""
+        """Kill every member and wait until the group is empty. Raises PenstockError on time-out."""
         if self.paths:
             remaining = kill_members([str(d) for d in self.directories])
         else:
@@ -225,7 +225,7 @@ class RunCgroup:
             raise PenstockError(f"control group {self.name} still holds {remaining}")
 
     def remove(self) -> None:
-        """Kills what is left in it, removes the group and closes its journal entry."""
+        """Kill remaining members, remove the group and close its journal entry."""
         self.kill()
         remove_groups([str(d) for d in self.directories])
         if self._journal is not None and self._entry is not None:
@@ -238,7 +238,7 @@ class RunCgroup:
             return
         settings, self._settings = self._settings, []
         if self.paths and self.paths.get("memory") == self.paths.get("unified"):
-            # switches that could not be put back while there were other groups, of this process
+            # switches of this process that could not be restored while there were other groups
             control = str(self.paths["unified"].parent / "cgroup.subtree_control")
             own = processes.Identity.own()
             ids = {entry.id for entry in settings}
@@ -266,13 +266,12 @@ def create_run_cgroup(
     pids_max: int | None = None,
     memory_soft_bytes: int | None = None,
 ) -> RunCgroup:
-    """Makes a run's control group, its memory (page cache included) limited to `memory_bytes` if given.
+    """Create a run's control group, with a memory limit (page cache included) of `memory_bytes` if given.
 
     The kernel kills processes above `memory_bytes`; above `memory_soft_bytes` it only reclaims pages.
 
-    Controllers that the host does not offer are listed in `.missing`; without any writable hierarchy the
-    group has no directories and limits nothing.
-    Raises PenstockError if a memory limit is requested and the memory controller refuses it.
+    Controllers that the host lacks are listed in `.missing`; without any writable hierarchy the group has no
+    directories and limits nothing. Raises PenstockError if the memory controller refuses a requested limit.
     """
     token = new_token()
     label = re.sub(r"[^A-Za-z0-9_.-]", "-", name_token or "")[:64]
@@ -315,7 +314,7 @@ def create_run_cgroup(
 def _parents(
     host: Hierarchies, controllers: tuple[tuple[str, str], ...] = _RUN_CONTROLLERS
 ) -> tuple[dict[str, Path], list[str], list[str]]:
-    """Directory of the group of each controller; v2 controllers to switch on; missing ones, as messages."""
+    """Directory of the group of each controller; v2 controllers to enable; missing ones, as messages."""
     parents: dict[str, Path] = {}
     switched: list[str] = []
     missing: list[str] = []
@@ -346,7 +345,7 @@ def _parents(
 def _switch_on(
     root: Path, controllers: list[str], journal: Journal, run: str | None
 ) -> tuple[list[Entry], list[str]]:
-    """Switches v2 controllers on for the children of `root`, journalled; gives entries and refusals."""
+    """Enable v2 controllers for the children of `root`, journalled; returns entries and refusals."""
     control = root / "cgroup.subtree_control"
     entry = journal.plan(
         "setting", control, run=run, old=control.read_text().split(), new=controllers
@@ -362,12 +361,12 @@ def _switch_on(
 
 
 def altering(writes: Iterable[Write]) -> Values:
-    """By file what it holds, and what is to be written into it."""
+    """Old and new content by file."""
     return {str(path): (text_of(path), value) for path, value in writes}
 
 
 def write_files(writes: Iterable[Write]) -> None:
-    """Writes files, in this order. Raises PenstockError where the kernel refuses."""
+    """Write files in this order. Raises PenstockError if the kernel refuses."""
     for path, value in writes:
         try:
             fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
@@ -384,7 +383,7 @@ def write_files(writes: Iterable[Write]) -> None:
 def _memory_writes(group: RunCgroup, memory_bytes: int) -> list[Write]:
     """Writes that set the hard limit of a group's memory [bytes]; the kernel kills processes above it.
 
-    The kernel refuses it (v1) when the group holds more and cannot give it back.
+    The kernel (v1) refuses a limit below the memory that it cannot reclaim.
     """
     directory = group.paths.get("memory")
     if directory is None:
@@ -394,7 +393,7 @@ def _memory_writes(group: RunCgroup, memory_bytes: int) -> list[Write]:
 
 
 def hard_limit(directory: Path, memory_bytes: int | None) -> list[Write]:
-    """Writes that set the hard limit of a memory group [bytes], None for none, swap included."""
+    """Writes that set the hard limit of a memory group [bytes], including swap; None for none."""
     files = [directory / "memory.limit_in_bytes", directory / "memory.memsw.limit_in_bytes"]
     if not files[0].exists():
         swap = directory / "memory.swap.max"
@@ -405,14 +404,14 @@ def hard_limit(directory: Path, memory_bytes: int | None) -> list[Write]:
     files = [path for path in files if path.exists()]
     now = _number(files[0])
     if memory_bytes is None or (now >= 0 and memory_bytes > now):
-        files.reverse()  # the limit with swap may never be the lower one
+        files.reverse()  # the limit with swap must never be the lower one
     return [(path, "-1" if memory_bytes is None else str(memory_bytes)) for path in files]
 
 
 def _soft_memory_writes(group: RunCgroup, soft_bytes: int) -> list[Write]:
-    """Writes that set the soft limit of a group's memory [bytes]: above it the kernel takes pages back.
+    """Writes that set the soft limit of a group's memory [bytes], above which the kernel reclaims pages.
 
-    v1 does so only when the host itself is short of memory, which `missing` then says.
+    v1 does so only when the host is short of memory; `missing` then has a message.
     """
     directory = group.paths.get("memory")
     if directory is None:
@@ -435,14 +434,14 @@ def soft_limit(directory: Path, soft_bytes: int | None) -> list[Write]:
 
 
 def _tree(directory: Path) -> list[Path]:
-    """The groups under a group, itself included, parents first."""
+    """Groups under a group and the group itself, parents first."""
     if not directory.is_dir():
         return []
     return [Path(top) for top, _, _ in os.walk(directory)]
 
 
 def members(directories: Iterable[Path]) -> set[int]:
-    """Pids in any of these groups or the groups inside them."""
+    """Pids in these groups and their child groups."""
     pids: set[int] = set()
     for directory in directories:
         for group in _tree(directory):
@@ -453,11 +452,11 @@ def members(directories: Iterable[Path]) -> set[int]:
 
 
 def kill_members(directories: list[str]) -> list[int]:
-    """Kills all members of groups of ours (SIGKILL) and waits; gives the pids that stay."""
+    """Kill all members of our groups (SIGKILL) and wait; returns the remaining pids."""
     groups = [Path(d) for d in directories if os.path.basename(d).startswith("penstock-")]
     until = time.monotonic() + _EMPTY_WITHIN_S
     for group in groups:
-        with contextlib.suppress(OSError):  # all at once where the kernel can (v2, from 5.14 on)
+        with contextlib.suppress(OSError):  # all at once if the kernel supports it (v2, since 5.14)
             (group / "cgroup.kill").write_text("1")
     pause_s = 0.0005
     while remaining := members(groups):
@@ -472,9 +471,9 @@ def kill_members(directories: list[str]) -> list[int]:
 
 
 def remove_groups(directories: list[str]) -> bool:
-    """Removes empty groups of ours, inner groups first; False if there was none.
+    """Remove our empty groups, child groups first; False if there was none.
 
-    Raises PenstockError if one stays busy.
+    Raises PenstockError if one remains busy.
     """
     groups = [Path(d) for d in directories if os.path.basename(d).startswith("penstock-")]
     removed = False
@@ -494,10 +493,10 @@ def _rmdir(directory: Path) -> None:
             return
         except FileNotFoundError:
             return
-        except OSError as error:  # busy for a moment after the last member has gone
+        except OSError as error:  # busy for a moment after the last member's exit
             if time.monotonic() > until:
                 raise PenstockError(f"{directory} cannot be removed: {error.strerror}") from error
-            for pid in members([directory]):  # a process that was on its way in
+            for pid in members([directory]):  # a process that was just entering
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(pause_s)

@@ -1,12 +1,11 @@
-"""Announcements of this user's processes, for a live page: one private file each in the runtime directory.
+"""Announcements of this user's processes, for a live page: a private file each in the runtime directory.
 
     with Announcement("study", "wal-depth", out="/data/out") as announcement:
         announcement.say(phase="workload")
 
-Beside it lies a log of events, one JSON object per line, so that a watcher misses nothing that lasts shorter
-than the time between two of its looks. Both files go with their process, or with `forget_dead` after a crash;
-a log stays a little longer while somebody watches, for the last events. That they cannot be written disturbs
-nothing.
+A log of events with one JSON object per line accompanies it, so that a watcher misses no event between two
+reads. Both files are removed with their process, or by `forget_dead` after a crash; while there is a watcher,
+a log stays a little longer, for the last events. Write errors are ignored.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from penstock.host.processes.processes import Identity, start_ticks
 from penstock.state import closed, runtime_dir
 
 _PATTERN = "live-*.json"
-#: what is read of others
+#: limits on reading other processes' files
 _MOST_BYTES = 1 << 20
 _MOST_FILES = 200
-#: bytes of one log; what happens after that is in no event
+#: size limit of one log [bytes]; later events are dropped
 _MOST_LOGGED = 8 << 20
-#: a log of a process that has closed it is removed when it is older [s]
+#: age at which a closed log is removed [s]
 _LINGERS_S = 60.0
 _WATCHERS = "watch-*"
 
 
 class Announcement:
-    """Says what this process is at, until it is closed; any thread may say more."""
+    """Announce the current activity of this process until it is closed; thread-safe."""
 
     def __init__(self, kind: str, name: str, **facts: Any) -> None:
         self._lock = threading.Lock()
@@ -67,13 +66,13 @@ class Announcement:
             os.write(self._log, line)
 
     def say(self, **facts: Any) -> None:
-        """Says these anew."""
+        """Update these facts."""
         with self._lock:
             self._facts.update(facts)
             self._write()
 
     def add(self, key: str, item: Any, most: int = 100) -> None:
-        """Adds to a list, of which the last so many are kept; an event, too."""
+        """Append to a list, of which the last `most` items are retained; logs an event, too."""
         with self._lock:
             self._note(key, {"item": item, "utc_ns": time.time_ns()})
             self._facts[key] = [*self._facts.get(key, []), item][-most:]
@@ -89,7 +88,7 @@ class Announcement:
             draft.rename(self._path)
 
     def close(self) -> None:
-        """Takes it back."""
+        """Withdraw the announcement."""
         with self._lock:
             if self._log is not None:
                 self._note("closed", {"utc_ns": time.time_ns()})
@@ -120,7 +119,7 @@ class _Log:
         self._rest = b""
 
     def read(self) -> list[dict[str, Any]]:
-        """Events since the last time, each with `id`, `kind` and `name` of what announced it."""
+        """Events since the last call, each with `id`, `kind` and `name` of its announcement."""
         *lines, self._rest = (self._rest + self._file.read(_MOST_BYTES)).split(b"\n")
         events = []
         for line in lines:
@@ -139,20 +138,20 @@ class _Log:
 
 
 class Announced:
-    """Announcements of other processes: files are read again only where they have changed."""
+    """Announcements of other processes; only changed files are read again."""
 
     def __init__(self) -> None:
         self._by_path: dict[Path, tuple[tuple[int, int], dict[str, Any]]] = {}
         self._logs: dict[Path, _Log] = {}
-        #: logs that are through, or were there before anybody watched and are not of a living process
+        #: logs that are finished, or that a dead process left before the first watcher
         self._read: set[Path] = set()
         self._mark: Path | None = None
 
     def events(self) -> list[dict[str, Any]]:
-        """Events that others logged since the last look, in order of time; at the first only of those that
-        run.
+        """Events of other processes since the last call, in order of time; at the first call only of those
+        that run.
 
-        From the first look to `close` the logs of processes that end stay until they were read.
+        From the first call to `close`, logs of processes that end stay until they are read.
         """
         place = runtime_dir()
         first = self._mark is None
@@ -184,7 +183,7 @@ class Announced:
         return sorted(logged, key=lambda event: int(event.get("utc_ns") or 0))
 
     def close(self) -> None:
-        """Nobody watches any more."""
+        """Stop watching."""
         for log in self._logs.values():
             log.close()
         self._logs = {}
@@ -197,7 +196,7 @@ class Announced:
         self._read = set()
 
     def look(self) -> list[dict[str, Any]]:
-        """Announcements of living processes, the oldest first; each with an `id`."""
+        """Announcements of live processes, oldest first; each with an `id`."""
         by_path: dict[Path, tuple[tuple[int, int], dict[str, Any]]] = {}
         for path in sorted(runtime_dir().glob(_PATTERN))[:_MOST_FILES]:
             with contextlib.suppress(OSError, ValueError):
@@ -225,7 +224,7 @@ def _owner(announced: dict[str, Any]) -> Identity | None:
 
 
 def watched() -> bool:
-    """True while a living process reads the logs."""
+    """True while a live process reads the logs."""
     for path in runtime_dir().glob(_WATCHERS):
         with contextlib.suppress(ValueError):
             _, pid, start, _ = path.name.split("-", 3)

@@ -1,4 +1,4 @@
-"""Directories of ours: made with a marker inside, removed only with it, never through a mount."""
+"""Directories of ours: created with a marker, removed only with it, never through a mount."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from penstock.host.storage.mounts import mounts_below
 
 
 def marker(token: str) -> str:
-    """Name of the empty file by which a directory says that it is ours."""
+    """Name of the empty file that marks a directory as ours."""
     return f".penstock-{token}"
 
 
 def draft_path(target: str, token: str) -> Path:
-    """Path at which a directory is prepared before it gets its name, so that it never lacks its marker."""
+    """Temporary path of a new directory, so that it never exists without its marker."""
     return Path(f"{target}{marker(token)}")
 
 
 def make_directory(
     path: str | os.PathLike[str], journal: Journal, run: str | None = None, mode: int = 0o700
 ) -> Entry:
-    """Makes a directory that `undo` may remove with all that is in it; gives its journal entry.
+    """Create a directory that `undo` may remove with its contents; returns its journal entry.
 
-    Others are kept out unless `mode` says otherwise.
-    Raises PenstockError if something is there already.
+    Other users have no access unless `mode` permits it. Raises PenstockError if the path exists.
     """
     target, token = os.path.abspath(path), new_token()
     if os.path.lexists(target):
@@ -47,15 +46,15 @@ def make_directory(
 
 
 def remove_directory(entry: Entry, journal: Journal) -> None:
-    """Removes a directory made by `make_directory` and closes its entry."""
+    """Remove a directory of `make_directory` and close its entry."""
     take_directory(entry)
     journal.undone(entry)
 
 
 def take_directory(entry: Entry) -> bool:
-    """Removes the directory of an entry if it bears its marker; False if there is nothing of ours.
+    """Remove the directory of an entry if it has its marker; False if there is none of ours.
 
-    Raises PenstockError if something is mounted in it: what is mounted is not to be deleted.
+    Raises PenstockError if something is mounted in it, so that mounted files are never deleted.
     """
     target = Path(entry.target)
     removed = False
@@ -67,7 +66,7 @@ def take_directory(entry: Entry) -> bool:
         if below:
             raise PenstockError(f"{below[-1].point} is still mounted, so {path} is left")
         if ours:
-            # under a name that says whose it is: its marker may be the first thing to go
+            # under a name that identifies the owner: the marker may be deleted first
             doomed = draft_path(entry.target, entry.token)
             if path != doomed:
                 path.rename(doomed)

@@ -1,16 +1,14 @@
-"""The undo journal: what is about to be done to the host is written down, and synced, before it is done.
+"""Undo journal: write-ahead log of changes to the host.
 
 One JSON object per line, append only. A change is planned (`plan`, synced to disk), made, and confirmed
-(`done`); when it is taken back it is closed (`undone`). An entry names boot and owner (pid and start time)
-and a token that the object itself carries, so that `undo` never takes what is not ours. A
-torn last line, left by a crash in the middle of a write, is ignored. When nothing is left open the file is
-emptied.
+(`done`); once reversed it is closed (`undone`). An entry has boot, owner (pid and start time) and a token
+that the object itself carries, so that `undo` never removes foreign objects. An incomplete last line, left by
+a crash during a write, is ignored. A journal without open entries is emptied.
 
-What cannot be written down is not done: `plan` and `alter` raise JournalFailure, and leave no trace, where
-the file system is full or takes no writes. Both keep room for the lines that follow, so that what was planned
-can be taken back, and be said to be, on a full file system. Should that fail all the same (a file system that
-was made read-only since), what is taken back stays taken back; its entry stays open, which does no harm, and
-`unclosed` says so.
+A change that cannot be recorded is not made: on a full or read-only file system `plan` and `alter` raise
+JournalFailure and leave no trace. Both reserve space for the following lines, so that planned changes can be
+reversed and closed on a full file system. If closing fails all the same (the file system has become
+read-only), the change stays reversed and its entry open, which is harmless; `unclosed` reports it.
 """
 
 from __future__ import annotations
@@ -49,29 +47,29 @@ Kind = Literal[
 ]
 KINDS: tuple[str, ...] = get_args(Kind)
 
-#: a journal with nothing open is emptied once it is larger [bytes]
+#: size above which a journal without open entries is emptied [bytes]
 _PRUNE_BYTES = 64 * 1024
-#: room is kept, and asked for, in blocks [bytes]
+#: space is reserved in blocks [bytes]
 _BLOCK_BYTES = 4096
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE of fallocate(2)
 _libc = ctypes.CDLL(None, use_errno=True)
 
-#: values of an object of ours, by file (or what else names one): before, and as asked for
+#: values of an object of ours, by file or other name: before, and requested
 Values = Mapping[str, tuple[Any, Any]]
 
 
 class JournalFailure(PenstockError):  # noqa: N818 - reads as what it is
-    """The journal cannot be written or read; what was to be planned has not been done."""
+    """The journal cannot be written or read; the planned change has not been made."""
 
 
 def new_token() -> str:
-    """A fresh token: 12 hexadecimal digits that no other object on the host carries."""
+    """A new token: 12 hexadecimal digits, unique on the host."""
     return secrets.token_hex(6)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One change to the host: planned, perhaps done."""
+    """One change to the host: planned, possibly made."""
 
     id: str
     kind: str
@@ -83,13 +81,13 @@ class Entry:
     new: Any = None
     completed: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
-    #: values set on it since: before the first change, and requested by the last one
+    #: values set on it: before the first change, and requested by the last one
     values: dict[str, tuple[Any, Any]] = field(default_factory=dict)
-    #: values that the kernel had after a change (any of several, where we change it from time to time)
+    #: values in the kernel after a change (any of several, if we change it periodically)
     read_back: dict[str, list[str]] = field(default_factory=dict)
 
 
-#: the first entry of this process that could not be closed
+#: first entry of this process that could not be closed
 _unclosed: list[JournalFailure] = []
 
 
@@ -105,10 +103,10 @@ def unclosed() -> PenstockError | None:
 
 
 class Journal:
-    """The journal at `path` (default: `journal.jsonl` of the state directory), safe to share.
+    """Journal at `path` (default: `journal.jsonl` of the state directory), safe for concurrent use.
 
-    `owner` is the process that answers for the changes, by default this one: while it lives, `undo` by
-    others leaves its changes alone. A command that leaves a daemon behind names the daemon.
+    `owner` is the process responsible for the changes, by default this one: while it lives, `undo` of other
+    processes leaves its changes alone. A command that starts a persistent daemon makes the daemon the owner.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, owner_pid: int | None = None):
@@ -116,12 +114,12 @@ class Journal:
         with self._failing():
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._owner_pid = owner_pid
-        #: entries that were planned here and not taken back: while there are any it is not empty
+        #: open entries of this object: the journal is not emptied while there are any
         self._open = 0
 
     @property
     def owner(self) -> Identity:
-        """The process that answers for what is planned here (asked anew: we may have forked)."""
+        """Process responsible for changes planned here (recomputed: we may have forked)."""
         if self._owner_pid is None:
             return Identity.own()
         return Identity.of(self._owner_pid) or Identity("", self._owner_pid, 0)
@@ -136,16 +134,16 @@ class Journal:
         old: Any = None,
         new: Any = None,
     ) -> Entry:
-        """Writes down and syncs a change that is about to be made; `old` and `new` as JSON values.
+        """Record and sync an intended change; `old` and `new` as JSON values.
 
-        Raises JournalFailure where that is not possible: the change must not be made then.
+        Raises JournalFailure if that fails: the change must not be made then.
         """
         if kind not in KINDS:
             raise ValueError(f"no such kind of change: {kind}")
         entry = Entry(
             id=secrets.token_hex(8),
             kind=kind,
-            # mountinfo names mount points without symbolic links
+            # mountinfo has mount points without symbolic links
             target=os.path.realpath(target)
             if kind in ("mount", "tracefs", "netns")
             else os.fspath(target),
@@ -172,10 +170,10 @@ class Journal:
         return entry
 
     def alter(self, altered: Iterable[tuple[Entry, Values]], *, synced: bool = True) -> None:
-        """Writes down values that are about to be set on objects of ours, all of them or none.
+        """Record values that are about to be set on objects of ours: all of them or none.
 
-        `synced`: to the disk; not needed for what a reboot takes away, where it must not wait.
-        Raises JournalFailure where that is not possible: nothing must be set then.
+        `synced`: to the disk; unnecessary for values that a reboot resets, where the change must not wait.
+        Raises JournalFailure if that fails: no value must be set then.
         """
         now = time.time_ns()
         records = [
@@ -187,8 +185,8 @@ class Journal:
             self._append(records, announces=True, synced=synced)
 
     def read_back(self, seen: Iterable[tuple[Entry, Mapping[str, list[str]]]]) -> None:
-        """Record the kernel's values after `alter` (any of several, where we change it from time to time):
-        `undo` treats other values as set by somebody else.
+        """Record the kernel's values after `alter` (any of several, if we change it periodically): `undo`
+        treats other values as foreign changes.
         """
         records = [
             {"event": "found", "id": entry.id, "values": values} for entry, values in seen if values
@@ -197,18 +195,18 @@ class Journal:
             self._append(records)
 
     def done(self, entry: Entry, **facts: Any) -> None:
-        """Says that the change was made; `facts` are what is known only now (a pid, an inode)."""
+        """Confirm that the change was made; `facts` are available only now (a pid, an inode)."""
         self._append([{"event": "done", "id": entry.id, "facts": facts}])
 
     def hand_over(self, entry: Entry, pid: int) -> None:
-        """Makes the running process `pid` the owner of the change (a daemon that outlives us)."""
+        """Make the running process `pid` the owner of the change (a daemon that outlives us)."""
         owner = Identity.of(pid)
         if owner is None:
             raise ProcessLookupError(f"process {pid} is not running")
         self._append([{"event": "owner", "id": entry.id, **_owner_fields(owner)}])
 
     def undone(self, entry: Entry) -> None:
-        """Closes an entry: the change was taken back, or is no longer ours. See `unclosed`."""
+        """Close an entry: the change was reversed, or is no longer ours. See `unclosed`."""
         self._open -= 1
         try:
             with self._locked() as fd:
@@ -231,20 +229,20 @@ class Journal:
         old: Any = None,
         new: Any = None,
     ) -> Iterator[Entry]:
-        """`with` around the change: planned before, done after; if it fails, left to `undo`."""
+        """Context of a change: planned before, done after; a failed one is left to `undo`."""
         entry = self.plan(kind, target, run=run, token=token, old=old, new=new)
         yield entry
         self.done(entry)
 
     def open_entries(self) -> list[Entry]:
-        """The changes that were planned and not taken back, oldest first."""
+        """Planned changes that were not reversed, oldest first."""
         if not self.path.exists():
             return []
         with self._locked(writes=False) as fd:
             return _open_entries(self._read(fd))
 
     def prune(self) -> None:
-        """Empties the journal if nothing in it is open."""
+        """Empty the journal if it has no open entry."""
         if not self.path.exists():
             return
         with contextlib.suppress(JournalFailure), self._locked() as fd:
@@ -253,7 +251,7 @@ class Journal:
 
     @contextlib.contextmanager
     def undoing(self) -> Iterator[None]:
-        """Held by one `undo` at a time. Nothing is written for it: it must be possible on a full disk."""
+        """Lock for one `undo` at a time. Writes nothing: it must work on a full disk."""
         with self._failing():
             lock = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -310,21 +308,21 @@ class Journal:
                 if synced:
                     os.fsync(fd)
         except JournalFailure:
-            if os.fstat(fd).st_size > size:  # what there is of it must not be taken for done
+            if os.fstat(fd).st_size > size:  # an incomplete record must not count as written
                 os.ftruncate(fd, size)
             raise
 
     def _make_room(self, fd: int, end: int) -> None:
-        """Keeps as much room again as the journal then holds: what follows a line is no longer than it.
+        """Reserve as much space as the journal uses: the closing lines are no longer than the planning ones.
 
-        And sees that there is some beside it: a full file system is full at once, not some lines later.
+        Also check for free space, so that a full file system is reported now and not some lines later.
         """
         _allocate(fd, 2 * end + _BLOCK_BYTES)
         try:
             trial = os.open(self.path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except OSError as error:
             if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT):
-                return  # a file system without such files
+                return  # the file system does not support such files
             raise
         try:
             _allocate(trial, _BLOCK_BYTES)
@@ -337,7 +335,7 @@ class Journal:
 
 
 def _allocate(fd: int, end: int) -> None:
-    """Has blocks up to `end` kept for a file, beyond its size as well; where the file system can."""
+    """Reserve blocks up to `end` for a file, beyond its size as well, if the file system supports it."""
     if _libc.fallocate(fd, _KEEP_SIZE, ctypes.c_long(0), ctypes.c_long(end)) != 0:
         code = ctypes.get_errno()
         if code not in (errno.EOPNOTSUPP, errno.ENOSYS):
@@ -375,7 +373,7 @@ def _open_entries(raw: bytes) -> list[Entry]:
             elif event == "undone":
                 del entries[key]
         except (ValueError, KeyError, TypeError):
-            continue  # a torn line: the change it would have announced was not made
+            continue  # an incomplete line: its change was not made
     return list(entries.values())
 
 
@@ -388,9 +386,7 @@ def _owner_fields(owner: Identity) -> dict[str, Any]:
 
 
 def _set(entry: Entry, values: dict[str, list[Any]]) -> Entry:
-    """The entry with the values requested now and those before the first change; earlier readings are
-    dropped.
-    """
+    """Entry with newly requested values and the values before the first change; drops earlier readings."""
     merged = dict(entry.values)
     for name, (old, new) in values.items():
         merged[name] = (merged[name][0] if name in merged else old, new)

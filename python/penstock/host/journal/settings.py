@@ -1,4 +1,4 @@
-"""Settings of the kernel that penstock has changed, and how they are restored."""
+"""Kernel settings that penstock has changed, and their restoration."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.host.journal.journal import Entry, Journal
 
 
 def text_of(path: Path) -> str:
-    """Content of a file without surrounding white space; empty if it cannot be read."""
+    """Content of a file without surrounding white space; empty if unreadable."""
     try:
         return path.read_text().strip()
     except OSError:
@@ -17,14 +17,14 @@ def text_of(path: Path) -> str:
 
 
 def changed_since(now: str, ours: object, before: object) -> str:
-    """Note on a setting that somebody else has changed after us."""
+    """Note on a setting that was changed by another program after us."""
     return f"somebody set it to {now!r} since; penstock had set {ours!r}, before that it was {before!r}"
 
 
 def restore(entry: Entry) -> tuple[str, str]:
-    """Gives a setting its earlier value; the outcome (`undone`, `gone` or `left`) and a note.
+    """Restore the earlier value of a setting; returns the outcome (`undone`, `gone` or `left`) and a note.
 
-    A setting that somebody else has changed since stays as it is.
+    A setting that another program has changed since stays.
     """
     path = Path(entry.target)
     if not path.exists():
@@ -41,7 +41,7 @@ def restore(entry: Entry) -> tuple[str, str]:
 
 
 def restore_own(entry: Entry, journal: Journal) -> None:
-    """Restores a setting of this process and closes its entry, which stays open where that fails."""
+    """Restore a setting of this process and close its entry, which stays open on failure."""
     try:
         restore(entry)
     except (OSError, PenstockError):
@@ -50,7 +50,8 @@ def restore_own(entry: Entry, journal: Journal) -> None:
 
 
 def _take_switches(path: Path, added: list[str]) -> tuple[str, str]:
-    """Takes back controllers added to a cgroup.subtree_control, unless another group of ours needs them."""
+    """Remove controllers that we added to a cgroup.subtree_control, unless another group of ours needs
+    them."""
     on = set(path.read_text().split())
     ours = [c for c in added if c in on]
     if not ours:

@@ -1,4 +1,4 @@
-"""Putting the host back: what the journal of a dead owner still holds is reversed, and nothing else."""
+"""Restoration of the host: reverses the open journal entries of dead owners."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ from penstock.host.storage import loop
 from penstock.host.storage.mounts import mounts_at, unmount
 from penstock.state import runtime_dir
 
-#: what ends with a boot; directories and files stay
+#: kinds of changes that a reboot removes; directories and files stay
 _OF_THE_BOOT = set(KINDS) - {"directory", "file", "command"}
 
-#: clusters whose command died first, by their living supervisors; then processes, then a study's own command,
-#: while what it was made on is still there, then what they hold; directories only when nothing is mounted in
-#: them any more
+#: clusters whose command died, by their live supervisors; processes; a study's own command while its objects
+#: exist; objects of processes; directories, once nothing is mounted in them
 _ORDER = (
     "cluster",
     "process",
@@ -45,9 +44,9 @@ _ORDER = (
     "directory",
 )
 
-#: longest that a supervisor may take to take a cluster down [s]
+#: longest time for a supervisor to stop a cluster [s]
 _CLUSTER_DOWN_S = 300.0
-#: and to end after its last one
+#: and to end after its last cluster
 _SUPERVISOR_ENDS_S = 10.0
 
 
@@ -64,11 +63,11 @@ class Undone:
 
 
 def undo(journal: Journal, *, own: bool = False, everything: bool = False) -> list[Undone]:
-    """Reverses the open changes of dead owners, and gives what became of each.
+    """Reverse the open changes of dead owners; returns the results.
 
-    `own` adds those of this process; `everything` adds what daemons keep up on purpose (such as disks put
-    up without a study). Changes of living owners are not touched otherwise; values that somebody else has
-    changed are reported and stay. A second call does nothing.
+    `own` adds those of this process; `everything` adds persistent objects of daemons (such as disks outside a
+    study). Other changes of live owners stay; values that other programs have changed are reported and stay.
+    Idempotent.
     """
     with journal.undoing():
         opened = journal.open_entries()
@@ -88,12 +87,12 @@ def undo(journal: Journal, *, own: bool = False, everything: bool = False) -> li
 
 
 def put_back(entry: Entry, journal: Journal) -> Undone:
-    """Reverses one change of this process now (the ordinary end of what it made)."""
+    """Reverse one change of this process now (its normal end)."""
     return _reverse(entry, journal)
 
 
 def forget(journal: Journal, which: str) -> Undone:
-    """Closes the entry `which` of a dead owner and takes nothing back; BadInput where there is none."""
+    """Close the entry `which` of a dead owner without reversing it; BadInput if there is none."""
     with journal.undoing():
         for entry in journal.open_entries():
             if entry.id == which and not entry.owner.alive:
@@ -115,7 +114,7 @@ def _may_take(entry: Entry, own: bool, everything: bool) -> bool:
 
 
 def processes_name(pid: int) -> str:
-    """The command name of a process (proc_pid_comm(5)), empty if it is gone."""
+    """Command name of a process (proc_pid_comm(5)), empty if it is gone."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
@@ -143,7 +142,7 @@ def _reverse(entry: Entry, journal: Journal) -> Undone:
 
 
 def _foreign(entry: Entry) -> list[Undone]:
-    """Settings of an object of ours that somebody else has changed since we set them."""
+    """Settings of an object of ours that other programs have changed since."""
     rows = []
     for name, ours in entry.read_back.items():
         now = text_of(Path(name))
@@ -155,7 +154,7 @@ def _foreign(entry: Entry) -> list[Undone]:
 
 
 def _foreign_setting(entry: Entry) -> list[Undone]:
-    """The same of a setting of the host whose owner lives."""
+    """Foreign changes of a setting of the host whose owner is alive."""
     if entry.kind != "setting" or not entry.completed or isinstance(entry.new, list):
         return []
     now = text_of(Path(entry.target))
@@ -169,7 +168,7 @@ def _process(entry: Entry) -> tuple[str, str]:
     running = {i for pid in processes.with_token(entry.token) if (i := Identity.of(pid))}
     if entry.facts.get("pid"):
         daemon = Identity(entry.owner.boot_id, int(entry.facts["pid"]), int(entry.facts["start"]))
-        # a foreign owner's boot is this one here; the daemon's own identity is what was recorded
+        # the owner's boot is the current one; pid and start are the daemon's own
         if daemon.alive:
             running.add(daemon)
     staying = processes.end(sorted(running, key=lambda i: i.pid))
@@ -221,7 +220,7 @@ def _netns(entry: Entry) -> tuple[str, str]:
 
 
 def _recording(entry: Entry) -> tuple[str, str]:
-    """The log of an emulated disk, and its way past the page cache."""
+    """Stop the request log of an emulated disk, and its bypass of the page cache."""
     about = entry.new
     server = Identity(entry.owner.boot_id, int(about["pid"]), int(about["start"]))
     if not server.alive:
@@ -238,11 +237,11 @@ def _recording(entry: Entry) -> tuple[str, str]:
 
 
 def _cluster(entry: Entry) -> tuple[str, str]:
-    """Nodes, with the store on them, that were to outlive a command which died before they were complete."""
+    """Stop persistent nodes, and the store on them, whose command died before they were complete."""
     about = entry.new
     supervisor = Identity(entry.owner.boot_id, int(about["pid"]), int(about["start"]))
     if not supervisor.alive:
-        return "gone", ""  # what it made is in entries of its own
+        return "gone", ""  # its objects have separate entries
     daemon = connect("nodes", supervisor.pid, about["socket"])
     try:
         try:
@@ -250,15 +249,15 @@ def _cluster(entry: Entry) -> tuple[str, str]:
         except PenstockError:
             if not daemon.gone(_SUPERVISOR_ENDS_S):
                 raise
-            return "gone", ""  # it was just ending, as it does once it has nothing to hold
+            return "gone", ""  # it was just ending, as it does once it is idle
         if listed:
-            with contextlib.suppress(BadInput):  # it takes them down by itself meanwhile
+            with contextlib.suppress(BadInput):  # it may stop them itself meanwhile
                 daemon.call("down", _CLUSTER_DOWN_S, cluster=entry.target)
         remaining = daemon.call("ping")["clusters"]
         if entry.target in remaining:
             raise PenstockError(f"the nodes of {entry.target} are not taken down yet")
         if not remaining:
-            with contextlib.suppress(PenstockError):  # it may end before its answer is out
+            with contextlib.suppress(PenstockError):  # it may end before it answers
                 daemon.call("shutdown")
             daemon.gone(_SUPERVISOR_ENDS_S)
         return ("undone", "") if listed else ("gone", "")
@@ -300,7 +299,7 @@ _REVERSALS: dict[str, Callable[[Entry], tuple[str, str]]] = {
     "file": _file,
     "directory": _directory,
 }
-#: those that need to know what else is open
+#: kinds that depend on other open entries
 _BY_JOURNAL: dict[str, Callable[[Entry, Journal], tuple[str, str]]] = {
     "command": run_planned,
     "neighbours": release,

@@ -1,4 +1,4 @@
-"""Throughput between two programs of one host, over 127.0.0.1, by a short transfer."""
+"""Throughput between two programs on this host over 127.0.0.1, from a short transfer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from scipy.stats import t as student
 
-#: bytes of one repetition's pieces; the time of one repetition; those thrown away at the start
+#: chunk size [bytes], duration of a repetition [s], number of discarded first repetitions
 _PIECE_BYTES, _REPETITION_S, _WARM = 1 << 20, 0.05, 2
 
 
@@ -36,7 +36,7 @@ def interval(values: list[float]) -> Measured:
 
 def loopback_throughput(budget_s: float = 3.0, fewest: int = 10) -> Measured:
     """Bytes per second over a TCP connection to 127.0.0.1: repetitions of 50 ms until the 95 % interval is
-    within 5 % of the mean or `budget_s` is over, at least `fewest`. OSError if there is no such interface."""
+    within 5 % of the mean or `budget_s` is over, at least `fewest`. OSError without such an interface."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         sender = socket.create_connection(server.getsockname())
         receiver, _ = server.accept()
@@ -79,4 +79,4 @@ def _send(sender: socket.socket, stop: threading.Event) -> None:
         while not stop.is_set():
             sender.sendall(piece)
     except OSError:
-        return  # the other end has enough
+        return  # the other end closed the connection

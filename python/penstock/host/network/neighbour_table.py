@@ -1,8 +1,8 @@
-"""The kernel's table of neighbours (arp(7)): one for all network namespaces of a host, 1,024 entries large.
+"""The kernel's neighbour table (arp(7)): one for all network namespaces of a host, 1,024 entries by default.
 
-A hundred nodes that all talk to each other need ten thousand. Without room for a neighbour no packet leaves
-for it, and the kernel's log alone says so. The two limits, above which the kernel drops entries and above
-which it makes none, are raised by what a cluster needs, and lowered by as much when it goes.
+A hundred nodes that all communicate need ten thousand. Packets to a neighbour without an entry are dropped,
+and only the kernel's log reports it. The two limits, above which the kernel drops entries and above which it
+creates none, are raised by the needs of a cluster, and lowered by the same amount when it stops.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from penstock.host.processes.processes import boot_id
 
 _LIMITS = Path("/proc/sys/net/ipv4/neigh/default")
 _NAMES = ("gc_thresh3", "gc_thresh2")
-#: what the table has room for as it is, beside what the host itself needs
+#: entries that are available by default, apart from those of the host
 ENOUGH = 256
 
 
 def needed(nodes: Iterable[int]) -> int:
-    """Entries if all talk to all; `nodes`: how many are on each network. Each knows the others and the host,
-    which knows each."""
+    """Entries if all nodes communicate; `nodes`: number of nodes on each network. Each needs the others and
+    the host, which needs each."""
     return sum(count * (count + 1) for count in nodes)
 
 
 def lacks_room(entries: int) -> bool:
-    """True if N entries are too many and we cannot raise the limits (those of a container)."""
+    """True if N entries are too many and we cannot raise the limits (in a container)."""
     return entries > ENOUGH and not all(os.access(_LIMITS / name, os.W_OK) for name in _NAMES)
 
 
 def reserve(entries: int, journal: Journal, run: str | None = None) -> list[Entry]:
-    """Makes room for so many entries more, where that is ours to do; gives what is to be released."""
+    """Raise the limits by N entries, if necessary and permitted; returns the entries to release."""
     if entries <= ENOUGH or lacks_room(entries):
         return []
     reserved: list[Entry] = []
@@ -60,9 +60,9 @@ def reserve(entries: int, journal: Journal, run: str | None = None) -> list[Entr
 
 
 def release(entry: Entry, journal: Journal) -> tuple[str, str]:
-    """Takes back what one reserved, and says what became of it; what others reserved stays.
+    """Lower the limits by one reservation; returns the outcome. Other reservations stay.
 
-    It counts for nobody from then on, though its entry is closed only later.
+    It no longer counts from then on, though its entry is closed later.
     """
     path = Path(entry.target)
     if not path.exists():
@@ -100,7 +100,7 @@ def _write(path: Path, value: int) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """One at a time reads a limit and sets it."""
+    """Lock a limit for reading and setting."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)

@@ -1,8 +1,7 @@
 """Route netlink (rtnetlink(7)) in any network namespace, from any thread.
 
-Messages about links and addresses are written and read by pyroute2's own classes. Its sockets are not
-used: each brings an event loop that is bound to one thread and a process of its own to enter a namespace,
-and hundreds are kept open here.
+pyroute2's classes encode and decode messages about links and addresses. Its sockets are not used: each has an
+event loop bound to one thread and a separate process to enter a namespace, and hundreds are open here.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ _SOL_NETLINK, _CAP_ACK, _EXT_ACK = 270, 10, 11
 _HEADER = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
 _UP = 1
-#: the group of links that are made here
+#: group of links created here
 GROUP = 88
-#: requests sent before answers are read: their acknowledgements fit into a socket's buffer
+#: requests sent before answers are read; their acknowledgements fit into a socket's buffer
 _BATCH = 64
 
 
@@ -50,7 +49,7 @@ class NetlinkError(PenstockError):
 
 @dataclass(frozen=True)
 class Request:
-    """One message: its type, flags beside 'request', what follows the header, and what it is for."""
+    """One message: type, flags in addition to 'request', body, and its purpose."""
 
     kind: int
     flags: int
@@ -65,7 +64,7 @@ def attribute(kind: int, content: bytes) -> bytes:
 
 
 def attributes(raw: bytes) -> dict[int, bytes]:
-    """The attributes of a message or of another attribute."""
+    """Attributes of a message or of another attribute."""
     by_kind, at = {}, 0
     while at + _ATTRIBUTE.size <= len(raw):
         size, kind = _ATTRIBUTE.unpack_from(raw, at)
@@ -94,13 +93,13 @@ class Netlink:
         self.close()
 
     def tell(self, request: Request) -> None:
-        """Has one change made. Raises NetlinkError with the kernel's words."""
+        """Send a change. Raises NetlinkError with the kernel's message."""
         error = self.tell_all([request])[0]
         if error is not None:
             raise error
 
     def tell_all(self, requests: Sequence[Request]) -> list[NetlinkError | None]:
-        """Has changes made in their order; gives what the kernel said of each, None where it is done."""
+        """Send changes in order; returns the kernel's errors, None for success."""
         with self._lock:
             errors: list[NetlinkError | None] = []
             for start in range(0, len(requests), _BATCH):
@@ -120,9 +119,9 @@ class Netlink:
         return [by_number[n] for n in range(first, first + len(requests))]
 
     def request(self, request: Request) -> list[bytes]:
-        """Request one object, or all of them with DUMP; the body of each answer.
+        """Request one object, or all of them with DUMP; returns the body of each answer.
 
-        With ACK the answer may be that there is nothing to tell.
+        With ACK the answer may be empty.
         """
         with self._lock:
             self._socket.send(self._framed(request, request.flags))
@@ -164,12 +163,12 @@ class Netlink:
         return [(index_of(body), _text(attributes(body[16:])[3])) for body in answers]
 
     def link_index(self, name: str) -> int:
-        """A link's index. Raises NetlinkError where there is none of that name."""
+        """Index of a link. Raises NetlinkError if there is none of that name."""
         body = _link_body(0, [["IFLA_IFNAME", name]])
         return index_of(self.request(Request(RTM_GETLINK, 0, body, f"link {name}"))[0])
 
     def counters(self, index: int) -> dict[str, int]:
-        """Packets and bytes that a link has received and sent since it was made."""
+        """Packets and bytes that a link has received and sent since its creation."""
         answer = self.request(Request(RTM_GETLINK, 0, _link_body(index), f"link {index}"))[0]
         values = struct.unpack_from("=8Q", attributes(answer[16:])[23])
         names = (
@@ -178,12 +177,12 @@ class Netlink:
         return dict(zip(names.split(), values, strict=True))
 
     def delete_link(self, index: int) -> None:
-        """Deletes a link; one that is gone or cannot be deleted is left."""
+        """Delete a link; errors are ignored."""
         with contextlib.suppress(NetlinkError):
             self.tell(Request(RTM_DELLINK, 0, _link_body(index), f"deleting link {index}"))
 
     def delete_group(self, group: int) -> None:
-        """Deletes all links of a group at once: one after the other, each waits for a grace period of RCU."""
+        """Delete all links of a group at once; one by one, each would wait for an RCU grace period."""
         with contextlib.suppress(NetlinkError):
             body = _link_body(0, [["IFLA_GROUP", group]])
             self.tell(Request(RTM_DELLINK, 0, body, f"deleting links of group {group}"))
@@ -198,7 +197,7 @@ def new_link(
     attrs: Sequence[Any] = (),
     data: Sequence[Any] = (),
 ) -> Request:
-    """Makes a link of a kind ('bridge', 'veth', …), with pyroute2's names of attributes; `index` 0: any."""
+    """Request for a link of a kind ('bridge', 'veth', …), with pyroute2's attribute names; `index` 0: any."""
     info: list[Any] = [["IFLA_INFO_KIND", kind]]
     if data:
         info.append(["IFLA_INFO_DATA", {"attrs": list(data)}])
@@ -215,12 +214,12 @@ def new_link(
 def set_link(
     index: int, what: str, *, up: bool | None = None, attrs: Sequence[Any] = ()
 ) -> Request:
-    """Changes a link: `up` or down, and attributes."""
+    """Request that changes a link: `up` or down, and attributes."""
     return Request(RTM_NEWLINK, 0, _link_body(index, attrs, up), what)
 
 
 def add_address(index: int, address: str, prefix: int) -> Request:
-    """Gives a link an IPv4 address."""
+    """Request that adds an IPv4 address to a link."""
     message = ifaddrmsg()
     message["index"], message["family"], message["prefixlen"] = index, socket.AF_INET, prefix
     message["attrs"] = [["IFA_LOCAL", address], ["IFA_ADDRESS", address]]
@@ -228,7 +227,7 @@ def add_address(index: int, address: str, prefix: int) -> Request:
 
 
 def index_of(body: bytes) -> int:
-    """The index in an answer about a link."""
+    """Index in an answer about a link."""
     return int(struct.unpack_from("=i", body, 4)[0])
 
 

@@ -1,4 +1,4 @@
-"""Work in a network namespace: threads that enter one."""
+"""Threads that enter a network namespace."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def call(what: str, status: int) -> None:
 
 
 def inside(where: str | os.PathLike[str] | int | None, act: Callable[[], T]) -> T:
-    """Runs `act` in the network namespace of a path, a process (its pid) or, with None, in ours.
+    """Run `act` in the network namespace of a path, a process (its pid) or, with None, in ours.
 
-    Sockets that it opens stay in that namespace. Raises PenstockError where it cannot be entered.
+    Its sockets stay in that namespace. Raises PenstockError if it cannot be entered.
     """
     if where is None:
         return act()
@@ -47,7 +47,7 @@ def inside(where: str | os.PathLike[str] | int | None, act: Callable[[], T]) -> 
 
 
 def apart(act: Callable[[], T]) -> T:
-    """Runs `act` in a network namespace of its own, which goes with the last socket opened there."""
+    """Run `act` in a new network namespace, which is removed with the last socket opened there."""
 
     def entered() -> T:
         call("unshare(CLONE_NEWNET)", LIBC.unshare(CLONE_NEWNET))

@@ -1,4 +1,4 @@
-"""Network namespaces that are pinned at a path of the runtime directory, and what removes them."""
+"""Network namespaces that are pinned at a path of the runtime directory, and their removal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MS_BIND = 4096
 
 
 def pin_namespace(journal: Journal, run: str | None = None) -> Entry:
-    """Makes a network namespace and pins it at a path of the runtime directory (the entry's target)."""
+    """Create a network namespace and pin it at a path of the runtime directory (the entry's target)."""
     token = new_token()
     path = runtime_dir() / f"netns-{token}"
     entry = journal.plan("netns", path, run=run, token=token)
@@ -45,7 +45,7 @@ def pin_namespace(journal: Journal, run: str | None = None) -> Entry:
 
 
 def take_namespace(entry: Entry) -> bool:
-    """Takes a pinned namespace away with every link in it and ours outside; False if nothing was there."""
+    """Remove a pinned namespace with every link in it and ours outside; False if there was none."""
     path = Path(entry.target)
     if entry.token not in path.name:
         return False
@@ -58,7 +58,7 @@ def take_namespace(entry: Entry) -> bool:
     while stack := mounts_at(path):
         if stack[-1].fstype != "nsfs":
             raise PenstockError(f"{stack[-1].source} was mounted over {path}")
-        # links first: a copy of the mount in another mount namespace may keep this one alive
+        # links first: a copy of the mount in another mount namespace may keep this one
         with contextlib.suppress(PenstockError), Netlink(path) as there:
             there.delete_group(GROUP)
         unmount(path)

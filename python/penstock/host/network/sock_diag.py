@@ -1,7 +1,7 @@
 """Owner of the other end of a TCP connection on this host, by the kernel's socket monitoring interface.
 
-One lookup by addresses and ports costs the same however many connections there are; /proc/net/tcp is read in
-full for each. See sock_diag(7).
+A lookup by addresses and ports takes constant time; /proc/net/tcp would be read in full each time. See
+sock_diag(7).
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _ALL = 0xFFFFFFFF
 _HEADER = struct.Struct("=IHHII")
 _REQUEST = struct.Struct("=BBBBI")
 _PORTS = struct.Struct("!HH")
-#: interface, and the two halves of the cookie that matches any socket
+#: interface, and the two halves of a cookie that matches any socket
 _ANY = struct.pack("=III", 0, _ALL, _ALL)
 _OWNER = struct.Struct("=II")
-#: of the user id in the answer: header, 4 bytes of states, 48 of addresses, timer, two queues
+#: offset of the user id in the answer: header, 4 bytes of states, 48 of addresses, timer, two queues
 _OWNER_AT = _HEADER.size + 4 + 48 + 12
 
 
 def owner(near: End, far: End) -> int | None:
     """User id of the socket at `near` that is connected to `far`; None if there is none or it was closed.
 
-    Raises OSError if the kernel does not answer such requests.
+    Raises OSError if the kernel does not support such requests.
     """
     ends = [plain_address(address) for address, _ in (near, far)]
     if ends[0].version != ends[1].version:
@@ -59,7 +59,7 @@ def owner(near: End, far: End) -> int | None:
 
 def owners(peer: End, own: End) -> set[int] | None:
     """User ids of the socket at the other end of our connection `own`: one, or none if it is not of this
-    host or was closed. None if the kernel does not tell.
+    host or was closed. None if the kernel does not report it.
 
     A kernel without the interface answers as if there were no socket, so our own end is looked up, too.
     """

@@ -1,4 +1,4 @@
-"""Rights and devices of a virtual node on the host: the same list for every runtime."""
+"""Rights and devices of a virtual node on the host, identical for every runtime."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from penstock.errors import PenstockError
 from penstock.spec.privileges import CAPABILITIES
 
-#: what a node is, as docs/emulation.md and `penstock doctor` say it
+#: description of a node for docs/emulation.md and `penstock doctor`
 ISOLATES = (
     "A node has its own root, processes, network, IPC, host name and control groups, and only the "
     "capabilities, devices and system calls of a list, to which `privileges` adds by name: root inside "
@@ -24,12 +24,12 @@ DOES_NOT_ISOLATE = (
     "host's root file system holds, and what it writes to shared directories it writes as the host's root."
 )
 
-#: what programs of an ordinary server need as root; IPC_LOCK, because data systems lock their memory
+#: capabilities that ordinary servers need as root; IPC_LOCK, because data systems lock their memory
 _OF_SERVERS = frozenset(
     """CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID SETPCAP NET_BIND_SERVICE NET_RAW IPC_LOCK
     SYS_CHROOT AUDIT_WRITE SETFCAP""".split()
 )
-#: of these only what is the node's own can be seen: not the kernel's memory, keys and log
+#: paths that would expose the host's state, such as the kernel's memory, keys and log
 MASKED = tuple(
     """/proc/acpi /proc/asound /proc/kcore /proc/keys /proc/kmsg /proc/latency_stats /proc/sched_debug
     /proc/scsi /proc/timer_list /proc/timer_stats /sys/devices/virtual/powercap /sys/firmware""".split()
@@ -39,7 +39,7 @@ READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-tri
 
 @dataclass(frozen=True)
 class Device:
-    """A device that a node has: path, `c` or `b`, numbers."""
+    """A device of a node: path, `c` or `b`, numbers."""
 
     path: str
     kind: str
@@ -48,11 +48,11 @@ class Device:
 
     @property
     def rule(self) -> str:
-        """As the control group of devices takes it."""
+        """Rule for the control group of devices."""
         return f"{self.kind} {self.major}:{self.minor} rw"
 
 
-#: of every node
+#: devices of every node
 DEVICES = (
     Device("/dev/null", "c", 1, 3),
     Device("/dev/zero", "c", 1, 5),
@@ -61,7 +61,7 @@ DEVICES = (
     Device("/dev/urandom", "c", 1, 9),
     Device("/dev/tty", "c", 5, 0),
 )
-#: terminals of the node's own
+#: terminals of the node itself
 _TERMINALS = ("c 5:2 rw", "c 136:* rw")
 
 
@@ -74,7 +74,7 @@ class Isolation:
 
     @property
     def bits(self) -> int:
-        """The capabilities by their numbers."""
+        """Bit mask of the capabilities."""
         return sum(1 << CAPABILITIES.index(name) for name in self.capabilities)
 
     @property
@@ -114,7 +114,7 @@ def device_at(path: str) -> Device:
 
 
 def _own_capabilities() -> int:
-    """Our own capabilities, as bits: a node cannot have what its maker lacks."""
+    """Our own capabilities as bits: a node cannot have more."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):
             return int(line.split()[1], 16)

@@ -1,4 +1,4 @@
-"""The system calls of namespaces and mounts that Python lacks (unshare(2), mount(2), pivot_root(2), …)."""
+"""System calls for namespaces and mounts that Python lacks (unshare(2), mount(2), pivot_root(2), …)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLONE_NEWUTS = 0x04000000
 CLONE_NEWIPC = 0x08000000
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
-#: what a virtual node has of its own
+#: private namespaces of a virtual node
 OF_A_NODE = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | CLONE_NEWNET
 
 MS_RDONLY = 1
@@ -40,7 +40,7 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 #: pivot_root(2) has no wrapper in the C library
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217}
-#: these have one number everywhere
+#: these have the same number on all architectures
 _OPEN_TREE, _MOVE_MOUNT = 428, 429
 _OPEN_TREE_CLONE = 1
 _MOVE_MOUNT_F_EMPTY_PATH = 4
@@ -59,12 +59,12 @@ def _check(result: int, what: str) -> None:
 
 
 def unshare(flags: int) -> None:
-    """Gives this process namespaces of its own. Raises OSError."""
+    """Move this process into new namespaces. Raises OSError."""
     _check(_libc.unshare(flags), "namespaces")
 
 
 def mount(source: str, target: str, fstype: str = "", flags: int = 0, options: str = "") -> None:
-    """mount(2). Raises OSError that names the target."""
+    """mount(2). Raises OSError with the target."""
     arguments = [os.fsencode(word) or None for word in (source, target, fstype, options)]
     result = _libc.mount(
         arguments[0], arguments[1], arguments[2], ctypes.c_ulong(flags), arguments[3]
@@ -73,19 +73,19 @@ def mount(source: str, target: str, fstype: str = "", flags: int = 0, options: s
 
 
 def bind(source: str, target: str, flags: int = 0) -> None:
-    """Makes `source` appear at `target` as well, with flags of its own. Raises OSError."""
+    """Bind-mount `source` at `target`, with separate flags. Raises OSError."""
     mount(source, target, flags=MS_BIND)
     if flags:
         mount("", target, flags=MS_BIND | MS_REMOUNT | flags)
 
 
 def umount(target: str, *, detach: bool = False) -> None:
-    """umount2(2). Raises OSError that names the target."""
+    """umount2(2). Raises OSError with the target."""
     _check(_libc.umount2(os.fsencode(target), MNT_DETACH if detach else 0), f"unmount of {target}")
 
 
 def pivot_into(root: str) -> None:
-    """Makes `root` the root of this mount namespace and of all in it, and lets go of the old one."""
+    """Make `root` the root of this mount namespace and of its processes, and detach the old one."""
     number = _PIVOT_ROOT.get(platform.machine())
     if number is None:
         raise OSError(f"pivot_root: not known for {platform.machine()}")
@@ -96,9 +96,10 @@ def pivot_into(root: str) -> None:
 
 
 def bind_into(pid: int, binds: Sequence[tuple[str, str]]) -> None:
-    """Puts mounts of this namespace (first) where the process `pid` sees them (second), outer ones first.
+    """Move mounts of this namespace (first) to paths in the namespace of process `pid` (second), outer ones
+    first.
 
-    What was mounted at the first of these places goes, with all that was mounted in it. Raises OSError.
+    An existing mount at the first of these paths is removed, with all mounts in it. Raises OSError.
     """
     with contextlib.ExitStack() as stack:
         trees = []
@@ -108,7 +109,7 @@ def bind_into(pid: int, binds: Sequence[tuple[str, str]]) -> None:
         there = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         stack.callback(os.close, there)
 
-        def enter() -> None:  # with a working directory of its own, as another namespace asks
+        def enter() -> None:  # with a separate working directory, as another namespace requires
             unshare(CLONE_FS)
             _check(_libc.setns(there, CLONE_NEWNS), f"mounts of process {pid}")
             with contextlib.suppress(FileNotFoundError):
@@ -122,14 +123,14 @@ def bind_into(pid: int, binds: Sequence[tuple[str, str]]) -> None:
 
 
 def in_a_thread(act: Callable[[], T]) -> T:
-    """A namespace belongs to a thread: what enters one does so in a thread that ends at once."""
+    """Run `act` in a short-lived thread, because a namespace belongs to a thread."""
     answer: list[T] = []
     trouble: list[BaseException] = []
 
     def run() -> None:
         try:
             answer.append(act())
-        except BaseException as error:  # handed to the caller, whatever it is
+        except BaseException as error:  # passed to the caller
             trouble.append(error)
 
     thread = threading.Thread(target=run)
@@ -141,7 +142,7 @@ def in_a_thread(act: Callable[[], T]) -> T:
 
 
 def _tree(source: str) -> int:
-    """A copy of the mount at `source` that is nowhere yet (open_tree(2), Linux 5.2)."""
+    """A detached copy of the mount at `source` (open_tree(2), Linux 5.2)."""
     flags = ctypes.c_uint(_OPEN_TREE_CLONE | os.O_CLOEXEC)
     path = os.fsencode(source)
     fd = int(_libc.syscall(ctypes.c_long(_OPEN_TREE), ctypes.c_int(_AT_FDCWD), path, flags))
@@ -157,13 +158,13 @@ def _place(tree: int, target: str) -> None:
 
 
 def set_hostname(name: str) -> None:
-    """The name of this UTS namespace."""
+    """Set the host name of this UTS namespace."""
     raw = os.fsencode(name)
     _check(_libc.sethostname(raw, len(raw)), f"host name {name}")
 
 
 def loopback_up() -> None:
-    """Switches `lo` of this network namespace on."""
+    """Bring up `lo` of this network namespace."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as ask:
         request = struct.pack("16sh14x", b"lo", 0)
         (flags,) = struct.unpack_from("h", fcntl.ioctl(ask, _SIOCGIFFLAGS, request), 16)
@@ -171,10 +172,10 @@ def loopback_up() -> None:
 
 
 def name_process(name: str) -> None:
-    """The name under which ps(1) shows this process; at most 15 bytes."""
+    """Set the name of this process in ps(1); at most 15 bytes."""
     _libc.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 def adopt_orphans() -> None:
-    """Orphans among this process's descendants become its children."""
+    """Make orphans among this process's descendants its children."""
     _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "subreaper")

@@ -1,7 +1,7 @@
-"""Control groups of virtual nodes: processor time, processors, memory, frozen or not; v1, v2 and hybrid.
+"""Control groups of virtual nodes: processor time, processors, memory, freezing; v1, v2 and hybrid.
 
-As a run's groups they lie directly under each hierarchy, named `penstock-<cluster>-<node>-<token>`; those of
-many nodes are one entry of the journal.
+Like a run's groups they are directly under each hierarchy, named `penstock-<cluster>-<node>-<token>`; those
+of many nodes share one journal entry.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from penstock.host.journal.journal import Entry, Journal, new_token
 from penstock.host.journal.settings import restore_own, text_of
 from penstock.host.storage.mounts import mounts
 
-#: over which processor time is dealt out [µs]: short, so that a slow processor does not become one that
-#: works and pauses; long enough that the scheduler's own slices do not matter
+#: period of the processor quota [µs]: short, so that a slow processor does not alternate between work and
+#: pause; long enough that the scheduler's time slices do not matter
 PERIOD_US = 20_000
 _LEAST_QUOTA_US = 1_000
 _LONGEST_PERIOD_US = 1_000_000
@@ -45,9 +45,9 @@ _FROZEN_WITHIN_S = 2.0
 
 @dataclass
 class NodeGroup(RunCgroup):
-    """The control group of one node: a run's group that also deals out the processors."""
+    """Control group of one node: a run's group that also limits the processors."""
 
-    #: pressing lowers the hard limit for a moment, which nobody else may see or undo
+    #: reclaim lowers the hard limit for a moment, which no other thread may see or undo
     _memory: threading.RLock = field(
         default_factory=threading.RLock, init=False, repr=False, compare=False
     )
@@ -57,14 +57,14 @@ class NodeGroup(RunCgroup):
         self._journal, self._entry = journal, entry
 
     def entrances(self) -> tuple[str, ...]:
-        """Files into which a process of one thread writes 0 to enter: the kernel need not stop all others."""
+        """Files to which a single-threaded process writes 0 to enter, without stopping other processes."""
         return tuple(
             str(d / ("tasks" if (d / "tasks").exists() else "cgroup.procs"))
             for d in self.directories
         )
 
     def set_cpus(self, cpus: float | None) -> None:
-        """Limits processor time to `cpus` processors' worth; None: no limit. Raises PenstockError."""
+        """Limit processor time to `cpus` processors; None: no limit. Raises PenstockError."""
         self.set_files(self.cpu_writes(cpus))
 
     def cpu_writes(self, cpus: float | None) -> list[Write]:
@@ -85,7 +85,7 @@ class NodeGroup(RunCgroup):
         return [*between, (quota, str(quota_us))]
 
     def cpus(self) -> float | None:
-        """The limit that is in force [processors], read back; None: none."""
+        """Limit in force [processors], read back; None: none."""
         group = self.paths.get("cpu")
         if group is None:
             return None
@@ -96,7 +96,7 @@ class NodeGroup(RunCgroup):
         return None if quota_us < 0 else quota_us / _number(group / "cpu.cfs_period_us")
 
     def set_cpuset(self, processors: Iterable[int] | None) -> None:
-        """Confines it to these processors; None: all. Raises PenstockError where the kernel refuses."""
+        """Restrict it to these processors; None: all. Raises PenstockError if the kernel refuses."""
         self.set_files(self.cpuset_writes(processors))
 
     def cpuset_writes(self, processors: Iterable[int] | None) -> list[Write]:
@@ -107,14 +107,14 @@ class NodeGroup(RunCgroup):
         processor_list = (
             "" if processors is None else ",".join(str(p) for p in sorted(set(processors)))
         )
-        if not processor_list:  # a group with processes may not be without processors
+        if not processor_list:  # a group with processes must have processors
             unified = (group / "cgroup.controllers").exists()
             source = "cpuset.cpus.effective" if unified else "cpuset.cpus"
             processor_list = (group.parent / source).read_text().strip()
         return [(group / "cpuset.cpus", processor_list)]
 
     def cpuset(self) -> tuple[int, ...]:
-        """The processors that it may use, read back."""
+        """Processors that it may use, read back."""
         group = self.paths.get("cpuset")
         if group is None:
             return tuple(sorted(os.sched_getaffinity(0)))
@@ -124,9 +124,9 @@ class NodeGroup(RunCgroup):
         return parse_cpuset(own)
 
     def set_memory(self, hard_bytes: int | None, soft_bytes: int | None) -> None:
-        """Limits memory, page cache included; beyond `hard` the kernel kills, `soft` only presses.
+        """Limit memory, page cache included; above `hard` the kernel kills, above `soft` it reclaims.
 
-        Raises PenstockError where the kernel refuses, as it does a limit below what cannot be dropped.
+        Raises PenstockError if the kernel refuses, as for a limit below the unreclaimable memory.
         """
         with self._memory:
             self.set_files(self.memory_writes(hard_bytes, soft_bytes))
@@ -140,12 +140,12 @@ class NodeGroup(RunCgroup):
             return [*hard_limit(group, hard_bytes), *soft_limit(group, soft_bytes)]
 
     def write(self, writes: Sequence[Write]) -> None:
-        """Writes files that the journal has been told of. Raises PenstockError where the kernel refuses."""
+        """Make writes that are in the journal. Raises PenstockError if the kernel refuses."""
         with self._memory:
             write_files(writes)
 
     def _accepted(self, path: Path) -> list[str]:
-        """Pressing sets the hard limit to the soft one for a moment."""
+        """Values of a file; reclaim sets the hard limit to the soft one for a moment."""
         with self._memory:
             accepted = super()._accepted(path)
             if path.name == "memory.limit_in_bytes":
@@ -153,7 +153,7 @@ class NodeGroup(RunCgroup):
         return accepted
 
     def device_writes(self, rules: Iterable[str]) -> list[Write]:
-        """Writes that let the node's processes open these devices and no others (v1 alone)."""
+        """Writes that allow the node's processes these devices only (v1)."""
         group = self.paths.get("devices")
         if group is None:
             return []
@@ -173,9 +173,9 @@ class NodeGroup(RunCgroup):
         return _limit(hard), _limit(soft)
 
     def press(self) -> bool:
-        """Brings memory down to the soft limit as far as it can be dropped (v1 alone: v2 does so itself).
+        """Reclaim memory down to the soft limit (v1 only: v2 does so itself).
 
-        The limit is lowered for a moment while nothing can be killed. True if there was something to do.
+        The hard limit is lowered for a moment while nothing can be killed. True if memory was above it.
         """
         group = self.paths.get("memory")
         if group is None or not (group / "memory.limit_in_bytes").exists():
@@ -190,7 +190,7 @@ class NodeGroup(RunCgroup):
         with contextlib.suppress(OSError):
             (group / "memory.oom_control").write_text("1")
         try:
-            with contextlib.suppress(OSError):  # what is still needed cannot be dropped
+            with contextlib.suppress(OSError):  # memory in use cannot be reclaimed
                 (group / "memory.limit_in_bytes").write_text(str(soft))
         finally:
             with contextlib.suppress(OSError):
@@ -200,9 +200,9 @@ class NodeGroup(RunCgroup):
         return True
 
     def freeze(self, frozen: bool) -> None:
-        """Stops all its processes where they are, or lets them go on. Raises PenstockError.
+        """Freeze or thaw all its processes. Raises PenstockError.
 
-        Who asks for it tells the journal (`freeze_writes`): to let them go on must always be possible.
+        The caller records it in the journal (`freeze_writes`): thawing must always be possible.
         """
         unified = self.paths.get("unified")
         if unified is None or not (unified / "cgroup.freeze").exists():
@@ -231,7 +231,7 @@ class NodeGroup(RunCgroup):
         return False
 
     def throttled_ns(self) -> int:
-        """For how long the limit of processor time held it back since it was made."""
+        """Time for which the processor limit throttled it since its creation."""
         group = self.paths.get("cpu")
         if group is None:
             return 0
@@ -249,7 +249,7 @@ class NodeGroup(RunCgroup):
 
 
 def parse_cpuset(text: str) -> tuple[int, ...]:
-    """Processors of a list such as `0-2,5`; ValueError if it is none."""
+    """Processors of a list such as `0-2,5`; ValueError if malformed."""
     processors: set[int] = set()
     for part in filter(None, (p.strip() for p in text.split(","))):
         first, _, last = part.partition("-")
@@ -262,17 +262,17 @@ def parse_cpuset(text: str) -> tuple[int, ...]:
 
 @dataclass
 class NodeGroups:
-    """The groups of a cluster's nodes, and the entries of the journal that stand for them."""
+    """Groups of a cluster's nodes, and their journal entries."""
 
     groups: dict[str, NodeGroup]
     journal: Journal
     entry: Entry
     settings: list[Entry]
-    #: the group above them all in the unified hierarchy, where there is one
+    #: parent of all groups in the unified hierarchy, if any
     above: Path | None = None
 
     def remove(self) -> None:
-        """Kills what is left in them and removes them. Raises PenstockError if something stays."""
+        """Kill remaining members and remove the groups. Raises PenstockError if one remains."""
         for group in self.groups.values():
             group.kill()
         for group in self.groups.values():
@@ -287,10 +287,10 @@ class NodeGroups:
 def create_node_groups(
     cluster: str, nodes: Iterable[str], journal: Journal, *, everywhere: bool = False
 ) -> NodeGroups:
-    """Makes a group for each node, without limits; what the host lacks is named in `missing` of each.
+    """Create a group for each node, without limits; `missing` of each lists features that the host lacks.
 
-    `everywhere`: in every hierarchy, also those that penstock has no use for but an OCI runtime has.
-    Raises PenstockError where there are no control groups, or the kernel refuses.
+    `everywhere`: in every hierarchy, also those that only an OCI runtime uses. Raises PenstockError without
+    control groups, or if the kernel refuses.
     """
     host = hierarchies()
     parents, switched, missing = _parents(host, _NODE_CONTROLLERS)
@@ -309,7 +309,7 @@ def create_node_groups(
     token = new_token()
     above = _above(cluster, token, host, parents)
     if above is not None:
-        # a runtime goes to the root of the hierarchy first; the unified group is entered last
+        # a runtime enters the root of the hierarchy first; the unified group is entered last
         first = {"also unified": parents["unified"]} if everywhere else {}
         parents = {**first, **parents, "unified": above}
     groups: dict[str, NodeGroup] = {}
@@ -341,8 +341,9 @@ def create_node_groups(
 
 
 def _above(cluster: str, token: str, host: Hierarchies, parents: dict[str, Path]) -> Path | None:
-    """The group of the whole cluster in a unified hierarchy without controllers of ours (a hybrid host): it
-    costs nothing, and the tracer knows all nodes by it. None elsewhere: all would weigh as one node."""
+    """Parent group of the cluster in a unified hierarchy without controllers of ours (a hybrid host): it
+    costs nothing, and identifies all nodes for the tracer. None on other hosts: all nodes would weigh as
+    one."""
     unified = parents.get("unified")
     if unified is None or any(p == unified for c, p in parents.items() if c != "unified"):
         return None
@@ -351,7 +352,7 @@ def _above(cluster: str, token: str, host: Hierarchies, parents: dict[str, Path]
 
 
 def _prepare_cpuset(group: Path | None) -> None:
-    """A v1 group takes no process before it has processors and memory nodes."""
+    """Give a v1 group processors and memory nodes, without which it accepts no process."""
     if group is None or (group / "cgroup.controllers").exists():
         return
     for name in ("cpuset.cpus", "cpuset.mems"):

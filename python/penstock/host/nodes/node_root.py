@@ -1,6 +1,6 @@
-"""The root file system of a virtual node: an overlay with what every Linux program expects in it.
+"""Root file system of a virtual node: an overlay with the directories and devices that Linux programs expect.
 
-All of it is mounted in the node's own mount namespace, so that it goes with the node's last process.
+All of it is mounted in the node's own mount namespace, and is removed with the node's last process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LINKS = (
 
 @dataclass(frozen=True)
 class Bind:
-    """A directory (or file) of the host as the node sees it."""
+    """A directory (or file) of the host, mounted in the node."""
 
     source: str
     target: str
@@ -32,10 +32,10 @@ class Bind:
 
 @dataclass(frozen=True)
 class NodeRoot:
-    """Source and directories of a node's root.
+    """Sources and directories of a node's root.
 
-    `lower`: the image, or `/`; `changes`, `work`: directories of the overlay, of the node alone; `at`: an
-    empty directory; `tmp`: its /tmp; `hosts`: the file that is its /etc/hosts.
+    `lower`: the image, or `/`; `changes`, `work`: private directories of the overlay; `at`: an empty
+    directory; `tmp`: its /tmp; `hosts`: its /etc/hosts.
     """
 
     lower: str
@@ -48,7 +48,7 @@ class NodeRoot:
 
 
 def assemble(root: NodeRoot, devices: Iterable[Device], token: str) -> None:
-    """Mounts the root at `root.at` with all that belongs into it but what processes show. Raises OSError."""
+    """Mount the root at `root.at`, except /proc and control groups. Raises OSError."""
     _overlay(root, token)
     inside = root.at
     _directory(inside, "/proc")
@@ -68,7 +68,7 @@ def assemble(root: NodeRoot, devices: Iterable[Device], token: str) -> None:
 
 
 def mount_proc(inside: str) -> None:
-    """Mounts /proc of this process's pid namespace in a root, less what is the host's. Raises OSError."""
+    """Mount /proc of this process's pid namespace in a root, without the host's parts. Raises OSError."""
     mount("proc", f"{inside}/proc", "proc", _PLAIN)
     for path in READ_ONLY:
         if os.path.exists(at := f"{inside}{path}"):
@@ -81,7 +81,7 @@ def mount_proc(inside: str) -> None:
 
 
 def mount_groups(inside: str) -> None:
-    """Mounts the control groups of this process's namespace in a root, to be read. Raises OSError."""
+    """Mount the control groups of this process's namespace in a root, read only. Raises OSError."""
     top = "/sys/fs/cgroup"
     hierarchies = [
         m for m in mounts() if m.fstype in ("cgroup", "cgroup2") and m.point.startswith(top)
@@ -96,7 +96,7 @@ def mount_groups(inside: str) -> None:
 
 
 def _overlay(root: NodeRoot, token: str) -> None:
-    """By descriptors, so that no character of a path can be taken for a separator of options."""
+    """Mount the overlay by descriptors, so that no character of a path is taken for an option separator."""
     descriptors = [os.open(path, os.O_PATH) for path in (root.lower, root.changes, root.work)]
     try:
         lower, upper, work = (f"/proc/self/fd/{fd}" for fd in descriptors)
@@ -129,7 +129,7 @@ def _devices(inside: str, devices: Iterable[Device]) -> None:
 
 
 def _directory(inside: str, path: str) -> str:
-    """A directory of the new root, made if the image lacks it; symbolic links stay inside the root."""
+    """A directory of the new root, created if the image lacks it; symbolic links stay inside the root."""
     at = _within(inside, path)
     os.makedirs(at, exist_ok=True)
     return at
@@ -144,7 +144,7 @@ def _file(inside: str, path: str) -> str:
 
 
 def _within(inside: str, path: str, depth: int = 0) -> str:
-    """`path` of the new root as a path of ours: links in it are followed as the node would follow them."""
+    """Path on the host of `path` in the new root; links are resolved as the node would resolve them."""
     if depth > 40:
         raise OSError(f"{path}: too many symbolic links in the image")
     at = inside

@@ -1,4 +1,4 @@
-"""Runtimes that make virtual nodes: a row of `penstock.plugins.NODE_RUNTIMES` each."""
+"""Runtimes of virtual nodes: a row of `penstock.plugins.NODE_RUNTIMES` each."""
 
 from __future__ import annotations
 
@@ -12,32 +12,33 @@ from penstock.plugins import NODE_RUNTIMES
 
 
 class NodeRuntime(Protocol):
-    """Makes the nodes of one cluster; `all_groups`: it enters a group of each node in every hierarchy of
-    control groups, and says itself which devices a node may use."""
+    """Create the nodes of one cluster; `all_groups`: it enters a group of each node in every hierarchy of
+    control groups, and controls the devices of a node itself."""
 
     all_groups: bool
 
     def __init__(self, home: Path, journal: Journal, run: str, spawner: Spawner) -> None:
-        """`home`: the cluster's directory; `run`: whose changes of the host these are, in the journal."""
+        """`home`: the cluster's directory; `run`: the run that owns the changes of the host in the
+        journal."""
 
     @staticmethod
     def missing() -> str:
-        """The part that the host lacks for it, as text; empty if nothing."""
+        """Requirement that the host lacks, as text; empty if none."""
 
     def make(self, births: dict[str, Birth]) -> dict[str, int | str]:
-        """Gives each node its first process, which waits for ever: its pid or, in words, what went wrong."""
+        """Create each node's first process, which waits forever; returns its pid or an error message."""
 
     def forget(self, name: str) -> None:
-        """The node's processes are gone: so goes what was made of the host for them, if anything was."""
+        """Remove the host's resources of a node whose processes are gone."""
 
     def forget_all(self) -> None:
-        """All nodes are gone."""
+        """Remove the host's resources of all nodes."""
 
 
 def runtime_of(requested: str) -> str:
-    """The name of the requested runtime; for `auto` the first that lacks nothing here.
+    """Name of the requested runtime; for `auto` the first that works on this host.
 
-    BadInput for one that is none, or that lacks something.
+    BadInput for one that is unknown or lacks a requirement.
     """
     if requested != "auto":
         if what := NODE_RUNTIMES.load(requested).missing():

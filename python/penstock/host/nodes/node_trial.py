@@ -25,14 +25,14 @@ _KINDS = {
 
 
 def lacking_namespaces() -> list[str]:
-    """The namespaces that this process may not make, in words; empty if all are there."""
+    """Namespaces that this process may not create, with errors; empty if none."""
     return [
         f"{name}: {error}" for name, flag in _KINDS.items() if (error := _tried(_unshare(flag)))
     ]
 
 
 def overlay_trouble(journal: Journal) -> str:
-    """Why no overlay with its changes in the state directory can be mounted; empty if one can."""
+    """Reason why no overlay with its changes in the state directory can be mounted; empty if one can."""
     directory = make_directory(state_dir() / f"probe-{os.getpid()}", journal)
     place = Path(directory.target)
     try:
@@ -51,7 +51,7 @@ def overlay_trouble(journal: Journal) -> str:
 
 
 def veth_trouble() -> str:
-    """Why no pair of interfaces can be made; empty if one can."""
+    """Reason why no pair of interfaces can be created; empty if one can."""
     tool, apart = shutil.which("ip"), shutil.which("unshare")
     if tool is None or apart is None:
         return "no ip to try with"
@@ -61,19 +61,19 @@ def veth_trouble() -> str:
 
 
 def missing_controllers() -> list[str]:
-    """The controllers that a node's limits need and that are not there."""
+    """Missing controllers that a node's limits need."""
     host = hierarchies()
     there = {*host.v1, *host.v2}
     return [name for name in ("cpu", "cpuset", "memory", "pids") if name not in there]
 
 
 def enter_trouble() -> str:
-    """Why no command can be run in a node; empty if one can."""
+    """Reason why no command can run in a node; empty if one can."""
     return "" if os.access(ENTER, os.X_OK) else f"{ENTER} is not there"
 
 
 def freezer_trouble() -> str:
-    """Why nodes cannot be frozen; empty if they can."""
+    """Reason why nodes cannot be frozen; empty if they can."""
     unified = hierarchies().unified
     if unified is None:
         return "no cgroup v2 hierarchy is mounted"

@@ -1,8 +1,8 @@
-"""Makes virtual nodes by an OCI runtime (runc), from the same description as `spawner`.
+"""Virtual nodes by an OCI runtime (runc), from the same description as `spawner`.
 
-The runtime gets a bundle per node: `config.json` and a root that is mounted here, on the host, because its
-format has no overlay for the root itself. It joins the control groups that are there already and never
-deletes them: what a node is held to outlives its processes.
+The runtime gets a bundle per node: `config.json` and a root that is mounted on the host, because its format
+has no overlay for the root itself. It joins existing control groups and never deletes them: a node's limits
+outlive its processes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from penstock.host.storage.mounts import unmount
 
 _TOGETHER = 4
 _STARTS_WITHIN_S = 30.0
-#: while it waits for one child it buries all: the orphans of a node become its own
+#: while it waits for one child it reaps all: it adopts the orphans of a node
 _FIRST = ["/bin/sh", "-c", "while :; do sleep 86400; done"]
 
 
 class RuncRuntime:
-    """The nodes of one cluster that runc makes. `home` holds bundles and the runtime's own state."""
+    """Nodes of one cluster, created by runc. `home` has bundles and the runtime's own state."""
 
     all_groups = True
 
@@ -45,13 +45,13 @@ class RuncRuntime:
 
     @staticmethod
     def missing() -> str:
-        """runc itself."""
+        """Requirement that the host lacks: runc."""
         if shutil.which("runc") is None:
             return "runc (Debian package runc) is not installed"
         return ""
 
     def make(self, births: dict[str, Birth]) -> dict[str, int | str]:
-        """Makes these nodes, some at a time; gives a pid or, in words, what went wrong, for each."""
+        """Create these nodes, some at a time; returns a pid or an error message for each."""
         with ThreadPoolExecutor(_TOGETHER) as pool:
             futures = {key: pool.submit(self._make, birth) for key, birth in births.items()}
         answers: dict[str, int | str] = {}
@@ -103,7 +103,7 @@ class RuncRuntime:
         return pid
 
     def forget(self, name: str) -> None:
-        """The node's processes are gone: so may be its root, and what the runtime remembers of it."""
+        """Remove the root of a node whose processes are gone, and the runtime's record of it."""
         entry = self._mounted.pop(name, None)
         if entry is not None:
             unmount(entry.target)
@@ -112,13 +112,13 @@ class RuncRuntime:
             shutil.rmtree(self._home / "runc" / name)
 
     def forget_all(self) -> None:
-        """All nodes are gone."""
+        """Remove the roots and records of all nodes."""
         for name in list(self._mounted):
             self.forget(name)
 
 
 def configuration(birth: Birth, root: Path) -> dict[str, Any]:
-    """A node as the OCI runtime specification (1.0) has it."""
+    """A node in the format of the OCI runtime specification (1.0)."""
     isolation = birth.isolation
     caps = [f"CAP_{name}" for name in isolation.capabilities]
     group = os.path.basename(os.path.dirname(birth.groups[0])) if birth.groups else None
@@ -149,7 +149,7 @@ def configuration(birth: Birth, root: Path) -> dict[str, Any]:
                     "fileMode": 0o666,
                 }
                 for d in isolation.devices
-                if d not in DEVICES  # which the format knows
+                if d not in DEVICES  # which the format includes
             ],
             "resources": {
                 "devices": [
@@ -199,5 +199,5 @@ def _mounts(root: NodeRoot) -> list[dict[str, Any]]:
 
 
 def _plain(path: str) -> str:
-    """A path as an option of an overlay, whose separators are `,` and `:`."""
+    """Escape a path for an option of an overlay, whose separators are `,` and `:`."""
     return path.replace("\\", "\\\\").replace(",", "\\,").replace(":", "\\:")

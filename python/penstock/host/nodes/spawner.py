@@ -1,12 +1,11 @@
-"""Makes virtual nodes: a small process that forks, so that its large parent need not.
+"""Creation of virtual nodes: a small process that forks, so that its large parent need not.
 
-The supervisor starts it before it loads anything large, and asks it for nodes over a socket (one JSON
-object per packet; an answer for each, in the order of completion). It ends when the supervisor does; the
-nodes it made do not.
+The supervisor starts it before it loads large modules, and requests nodes over a socket (one JSON object per
+packet; an answer for each, in the order of completion). It ends with the supervisor; its nodes do not.
 
-A node is a first process (`penstock-enter`, which waits for ever) in namespaces of its own. It ignores
-SIGCHLD, so that the kernel itself buries the orphans it inherits. It is loaded from the host before the
-node's root becomes its root, so that an image need not hold it.
+A node is a first process (`penstock-enter`, which waits forever) in new namespaces. It ignores SIGCHLD, so
+that the kernel reaps the orphans that it adopts. It is loaded from the host before the node's root becomes
+its root, so an image need not contain it.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ if TYPE_CHECKING:
     from penstock.host.journal.journal import Journal
 
 _PACKET = 1 << 18
-#: makes a process one of a node's (crates/enter)
+#: program that enters a node (crates/enter)
 ENTER = str(Path(__file__).parents[1] / "penstock-enter")
-#: of a node's first process, and of commands that are given none
+#: PATH of a node's first process, and of commands without one
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
 class Birth:
     """Specification of a new node: `groups` are the files by which a process enters its control groups,
-    `filter` is that of its system calls.
+    `filter` is its system call filter.
     """
 
     hostname: str
@@ -53,7 +52,7 @@ class Birth:
 
 
 class Spawner:
-    """Our end: asks for nodes and gets the pid of each first process."""
+    """Client end: requests nodes and receives the pid of each first process."""
 
     def __init__(self, sock: socket.socket, pid: int) -> None:
         self._socket = sock
@@ -61,7 +60,7 @@ class Spawner:
         self.pid = pid
 
     def make(self, births: dict[str, Birth]) -> dict[str, int | str]:
-        """Makes these nodes, some at a time; gives a pid or, in words, what went wrong, for each."""
+        """Create these nodes, some at a time; returns a pid or an error message for each."""
         with self._lock:
             return self._make(births)
 
@@ -95,7 +94,7 @@ class Spawner:
 
 
 class NamespacesRuntime:
-    """The nodes of one cluster that the small process makes; they leave nothing on the host."""
+    """Nodes of one cluster, created by the small process; they leave nothing on the host."""
 
     all_groups = False
 
@@ -104,22 +103,22 @@ class NamespacesRuntime:
 
     @staticmethod
     def missing() -> str:
-        """Nothing but what every node needs."""
+        """Nothing beyond the requirements of all nodes."""
         return ""
 
     def make(self, births: dict[str, Birth]) -> dict[str, int | str]:
-        """Asks it for all of them."""
+        """Request all of them from the small process."""
         return self._spawner.make(births)
 
     def forget(self, name: str) -> None:
-        """Namespaces go with their processes."""
+        """Nothing to do: namespaces end with their processes."""
 
     def forget_all(self) -> None:
-        """The same."""
+        """Nothing to do."""
 
 
 def start() -> Spawner:
-    """Forks it; to be called while this process is still small and has one thread."""
+    """Fork the small process; call it while this process is small and single-threaded."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (ours, theirs):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * _PACKET)
@@ -146,7 +145,7 @@ def _serve(sock: socket.socket) -> None:
     builders: dict[int, str] = {}
     while True:
         for fd, _ in poller.poll():
-            if fd in builders:  # it has answered, or died and never will
+            if fd in builders:  # it has answered, or died
                 poller.unregister(fd)
                 key, answered = builders.pop(fd), os.read(fd, 1)
                 os.close(fd)
@@ -164,7 +163,7 @@ def _serve(sock: socket.socket) -> None:
 
 
 def _build(sock: socket.socket, request: dict[str, Any]) -> int:
-    """Forks what builds one node and answers; gives a pipe that it writes to when it has."""
+    """Fork a builder of one node, which answers; returns a pipe that it writes to afterwards."""
     says, done = os.pipe()
     if os.fork():
         os.close(done)
@@ -199,7 +198,7 @@ def _birth(request: dict[str, Any]) -> Birth:
 
 
 def _bear(birth: Birth) -> int:
-    """Becomes the node's surroundings, leaves its first process in them; gives its pid."""
+    """Create the node's namespaces and its first process; returns its pid."""
     namespaces.unshare(namespaces.OF_A_NODE)
     namespaces.mount("", "/", flags=namespaces.MS_REC | namespaces.MS_PRIVATE)
     namespaces.set_hostname(birth.hostname)
@@ -226,7 +225,7 @@ def _bear(birth: Birth) -> int:
 
 
 def _write_protect(program: str) -> None:
-    """The node's root sees its first process's program, which is the host's, by /proc/1/exe."""
+    """Make the first process's program, which belongs to the host, read-only in /proc/1/exe of the node."""
     mount = mount_of(program)
     if mount is not None:
         flags = namespaces.MS_BIND | namespaces.MS_REMOUNT | namespaces.MS_RDONLY
@@ -234,12 +233,10 @@ def _write_protect(program: str) -> None:
 
 
 def _first_process(birth: Birth, says: int) -> None:
-    """Mounts /proc, which shows the processes of the one who mounts it, and waits for ever."""
+    """Mount /proc, which shows the mounting process's pid namespace, and wait forever."""
     try:
         mount_proc(birth.root.at)
-        _enter(
-            birth.groups
-        )  # last: what is built here is not at the node's expense, nor at its speed
+        _enter(birth.groups)  # last: the node's limits do not apply to its construction
         namespaces.unshare(namespaces.CLONE_NEWCGROUP)
         mount_groups(birth.root.at)
         os.setsid()

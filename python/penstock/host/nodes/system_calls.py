@@ -1,7 +1,7 @@
-"""The system calls of a virtual node: a list of what passes, for seccomp(2).
+"""System call filter of a virtual node: a list of allowed calls, for seccomp(2).
 
-What is not known here does not exist for the node (ENOSYS), so that programs fall back on older calls;
-what is known and not let is refused (EPERM).
+Calls unknown to this module do not exist for the node (ENOSYS), so that programs fall back on older ones;
+known but forbidden calls are refused (EPERM).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 
-#: of processes, memory, files, sockets, signals, time: what a program does with its own
+#: processes, memory, files, sockets, signals, time: calls on a program's own resources
 _ALLOWED = """
 read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 open openat openat2 creat close
 close_range lseek dup dup2 dup3 pipe pipe2 fcntl ioctl flock select pselect6 poll ppoll epoll_create
@@ -55,7 +55,7 @@ timer_settime timer_gettime timer_getoverrun timer_delete uname sysinfo getrando
 riscv_hwprobe
 """.split()
 
-#: what passes for who has the capability
+#: calls allowed with a capability
 _BY_CAPABILITY = {
     "BPF": ["bpf"],
     "DAC_READ_SEARCH": ["open_by_handle_at"],
@@ -74,16 +74,16 @@ _BY_CAPABILITY = {
     "SYS_TTY_CONFIG": ["vhangup"],
     "SYSLOG": ["syslog"],
 }
-#: for nobody: kernel keys have no namespace, faults handled by a program hold up the kernel
+#: never allowed: kernel keys have no namespace, page faults handled by a program block the kernel
 _NEVER = ["add_key", "keyctl", "request_key", "userfaultfd"]
-#: glibc takes clone(2) where there is none; its flags lie in memory, where a filter cannot look
+#: glibc falls back on clone(2); the flags of clone3 are in memory, which a filter cannot read
 _ABSENT = {"clone3"}
 
 _NAMESPACES = 0x7E020000  # CLONE_NEW… in the flags of clone(2)
 _FLAGS_OF_CLONE = 1 if platform.machine().startswith("s390") else 0
-#: families of sockets that reach the host around the network: AF_ALG, AF_VSOCK
+#: socket families that bypass the network namespace: AF_ALG, AF_VSOCK
 _FAMILIES = ((38, "LT"), (39, "EQ"), (40, "GT"))
-#: persona of Linux, and what is asked without a change (personality(2))
+#: Linux personas, and the query without a change (personality(2))
 _PERSONAS = (0x0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
 
 _LIBRARY = "libseccomp.so.2"
@@ -91,7 +91,7 @@ _ALLOW = 0x7FFF0000
 _OPERATORS = {"LT": 2, "EQ": 4, "GT": 6, "MASKED_EQ": 7}
 _OPTIMIZE, _BINARY_TREE = 8, 2
 
-#: names of calls, 0 or the error they end with, and the condition on an argument: (number, operator, a, b)
+#: names of calls, 0 or their error, and the condition on an argument: (number, operator, a, b)
 Rule = tuple[list[str], int, tuple[int, str, int, int] | None]
 
 
@@ -113,7 +113,7 @@ def rules(capabilities: Iterable[str]) -> Iterator[Rule]:
 
 
 def oci(capabilities: Iterable[str]) -> dict[str, Any]:
-    """The same as the OCI runtime specification has it."""
+    """Rules in the format of the OCI runtime specification."""
 
     def one(names: list[str], error: int, condition: tuple[int, str, int, int] | None) -> Any:
         rule: dict[str, Any] = {"names": names, "action": "SCMP_ACT_ALLOW"}
@@ -152,7 +152,7 @@ def missing() -> str:
 
 
 def compiled(capabilities: Iterable[str]) -> bytes:
-    """The same as a filter of this machine's kernel (BPF). Raises PenstockError without libseccomp."""
+    """Filter as a BPF program for this machine's kernel. Raises PenstockError without libseccomp."""
     if lacking := missing():
         raise PenstockError(lacking)
     library = ctypes.CDLL(_LIBRARY)
@@ -165,7 +165,7 @@ def compiled(capabilities: Iterable[str]) -> bytes:
             for name in names:
                 number = library.seccomp_syscall_resolve_name(name.encode())
                 if number < 0:
-                    continue  # of another machine, or newer than the library
+                    continue  # of another architecture, or newer than the library
                 conditions = (_Condition * 1)()
                 if condition is not None:
                     argument, operator, a, b = condition

@@ -1,4 +1,4 @@
-"""Trial of the kernel's support of BPF programs: loads and attaches empty ones (bpf(2), for a moment)."""
+"""Trial of the kernel's support of BPF programs: loads and attaches empty ones (bpf(2))."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TRACE_RAW_TP, _TRACE_FENTRY = 23, 24
 _TYPEDEF, _FUNC = 8, 12
 #: r0 = 0; exit
 _PROGRAM = bytes.fromhex("b7000000000000009500000000000000")
-#: bytes after a type's three words: of its own, per member (Documentation/bpf/btf.rst)
+#: bytes after a type's three words: fixed, per member (Documentation/bpf/btf.rst)
 _TAIL = {1: (4, 0), 3: (12, 0), 4: (0, 12), 5: (0, 12), 6: (0, 8), 13: (0, 8), 14: (4, 0)} | {
     15: (0, 12),
     17: (4, 0),
@@ -41,7 +41,7 @@ def trials() -> dict[str, tuple[Verdict, str]]:
 
 
 def _bpf(command: int, attribute: bytes) -> int:
-    """The call's result; negative: minus the error number."""
+    """Result of the call; negative: minus the error number."""
     number = _SYSTEM_CALLS.get(platform.machine())
     if number is None:
         return -errno.ENOTSUP
@@ -111,7 +111,7 @@ def _refused(step: str, error: int) -> tuple[Verdict, str]:
 
 
 def _type_ids(types: set[tuple[str, int]]) -> dict[str, int]:
-    """BTF ids of named types of a kind in the running kernel; those not found are left out."""
+    """BTF ids of named types of a kind in the running kernel; unknown ones are omitted."""
     try:
         raw = _BTF.read_bytes()
     except OSError:

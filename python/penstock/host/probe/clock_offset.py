@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from penstock.errors import BadInput
 
-#: series of the offset of a sender's clock from the store's, and of its bound
+#: series of the offset of a sender's clock from the store's, and of its error bound
 CLOCK, CLOCK_BOUND = "clock_offset_seconds", "clock_offset_bound_seconds"
-#: exchanges of which the quickest counts
+#: number of exchanges, of which the one with the shortest round trip is used
 LEAST_EXCHANGES = 8
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One question for the time there: our clock before and after, theirs between, and its bound [ns]."""
+    """One time request: our clock before and after, the remote clock between, and its bound [ns]."""
 
     sent_ns: int
     there_ns: int
@@ -26,9 +26,9 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Offset:
-    """Offset of a clock from ours, with the bound of its error [ns]; number of exchanges.
+    """Offset of a clock from ours, with its error bound [ns]; number of exchanges.
 
-    The bound holds whatever share of a round trip either way took.
+    The bound holds for any asymmetry of the round trip.
     """
 
     offset_ns: int
@@ -40,12 +40,13 @@ class Offset:
         return abs(self.offset_ns) + self.bound_ns > interval_ns / 2
 
     def drift(self, later: Offset) -> int:
-        """The least that it went astray until later [ns]; 0 where the bounds allow that it did not."""
+        """Lower bound of the drift until `later` [ns]; 0 if the bounds permit none."""
         return max(0, abs(later.offset_ns - self.offset_ns) - self.bound_ns - later.bound_ns)
 
 
 def offset_of(exchanges: Iterable[Exchange]) -> Offset:
-    """By the exchange of the shortest round trip (Cristian, Probabilistic clock synchronization, 1989).
+    """Offset from the exchange with the shortest round trip (Cristian, Probabilistic clock synchronization,
+    1989).
 
     BadInput for fewer than eight.
     """
@@ -63,7 +64,7 @@ def offset_of(exchanges: Iterable[Exchange]) -> Offset:
 
 
 def measure(ask: Callable[[], int], exchanges: int = LEAST_EXCHANGES) -> Offset:
-    """Asks for the time there (UTC ns) again and again, by a clock of ours that takes no step meanwhile."""
+    """Request the remote time (UTC ns) repeatedly, measured by a local clock without steps."""
     begin = time.time_ns() - time.monotonic_ns()
     samples = []
     for _ in range(exchanges):

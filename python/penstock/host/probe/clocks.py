@@ -1,4 +1,4 @@
-"""The clocks of a host, read together."""
+"""Simultaneous readings of a host's clocks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _TRIES = 5
 def clock_row(point: str) -> dict[str, int | str]:
     """One row of the `clocks` table: monotonic, real and boot time [ns] of one instant.
 
-    The three are read between two readings of the monotonic clock; the closest of five tries is kept and
-    half its width is the bound on how far apart they are. `offset_ns` is to the conductor, which is here.
+    The three are read between two readings of the monotonic clock; of five tries the closest is used, and
+    half its width bounds their distance. `offset_ns` is to the conductor, which runs here.
     """
     best: tuple[int, int, int, int] | None = None
     for _ in range(_TRIES):

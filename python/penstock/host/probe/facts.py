@@ -1,4 +1,4 @@
-"""Facts of this host that a result depends on, for a run's manifest."""
+"""Facts of this host that affect results, for a run's manifest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _text(path: str | Path) -> str:
 
 
 def _chosen(path: str | Path) -> str:
-    """The bracketed word of a kernel choice such as `always [madvise] never`."""
+    """The bracketed value of a kernel setting such as `always [madvise] never`."""
     text = _text(path)
     return text[text.index("[") + 1 : text.index("]")] if "[" in text and "]" in text else text
 
@@ -34,7 +34,7 @@ def host_id() -> str:
 
 
 def lockdown() -> str:
-    """The kernel's lockdown mode: 'none', 'integrity', 'confidentiality', or '' where it is not told."""
+    """Lockdown mode of the kernel: 'none', 'integrity', 'confidentiality', or '' if unavailable."""
     return _chosen("/sys/kernel/security/lockdown")
 
 

@@ -14,15 +14,15 @@ from penstock.host.network.loopback import Measured, interval
 
 @dataclass(frozen=True)
 class Meter:
-    """A meter: energy counters in microjoules with the value at which each starts again, or one sensor in
-    microwatts. `what` says which part of the host it sees."""
+    """A meter: energy counters in microjoules with the values at which they wrap around, or one sensor in
+    microwatts. `what`: the part of the host that it measures."""
 
     what: str
     counters: tuple[tuple[Path, int], ...] = ()
     sensor: Path | None = None
 
     def watts(self, seconds: float) -> float:
-        """Mean power over the next `seconds`. OSError if the meter can no longer be read."""
+        """Mean power over the next `seconds`. OSError if the meter is no longer readable."""
         if self.sensor is not None:
             readings = []
             for _ in range(5):
@@ -36,17 +36,17 @@ class Meter:
         return self.joules(before, self.counts()) / elapsed
 
     def counts(self) -> list[int]:
-        """The counters as they are [µJ]; none of a sensor. OSError if they can no longer be read."""
+        """Current counters [µJ]; none of a sensor. OSError if they are no longer readable."""
         return [int(path.read_text()) for path, _ in self.counters]
 
     def joules(self, before: list[int], after: list[int]) -> float:
-        """Energy between two `counts`, less than one turn of a counter apart."""
+        """Energy between two `counts`, less than one wrap-around apart."""
         turns = (most for _, most in self.counters)
         return sum((b - a) % t for a, b, t in zip(before, after, turns, strict=True)) * 1e-6
 
 
 def find_meter(sys: Path = Path("/sys")) -> tuple[Meter | None, str]:
-    """The meter of this host, or None and what was looked for in vain."""
+    """Meter of this host, or None and the places searched."""
     counters = []
     unreadable = ""
     for zone in sorted((sys / "class/powercap").glob("intel-rapl:*")):
@@ -80,7 +80,7 @@ def find_meter(sys: Path = Path("/sys")) -> tuple[Meter | None, str]:
 
 
 def measure(meter: Meter, repetitions: int = 5, seconds: float = 0.4) -> tuple[Measured, Measured]:
-    """(idle, all processors busy) in watts. OSError if the meter can no longer be read."""
+    """(idle, all processors busy) in watts. OSError if the meter is no longer readable."""
     idle = interval([meter.watts(seconds) for _ in range(repetitions)])
     stop = multiprocessing.get_context("spawn").Event()
     cores = len(os.sched_getaffinity(0))

@@ -1,7 +1,7 @@
 """Features of this host, by trial: supported, unsupported, or unknown.
 
-Each probe gives one of three verdicts, the part that is missing, the remedy and the kernel that has it.
-Nothing outlives a probe; what it mounts or makes for a moment goes through the journal.
+Each probe returns one of three verdicts, the missing part, the remedy and the kernel that supports it.
+A probe leaves nothing behind; temporary mounts and objects are journalled.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Feature:
-    """One thing a host may offer: `remedy` says what to do where it is not supported."""
+    """One feature of a host; `remedy`: what to do if it is unsupported."""
 
     group: str
     name: str
@@ -57,7 +57,7 @@ Probe = Callable[[Journal], Iterator[Feature]]
 
 
 def probe_host(journal: Journal | None = None) -> list[Feature]:
-    """Every feature of the host. A probe that fails itself gives 'unknown', never an exception."""
+    """All features of the host. A probe that fails returns 'unknown', never an exception."""
     features: list[Feature] = []
     log = journal or Journal()
     for probe in PROBES:
@@ -222,7 +222,7 @@ def _bpf(_: Journal) -> Iterator[Feature]:
 
 
 def _traced() -> Iterator[Feature]:
-    """Calls that the tracer sees here and their hooks, from loading its programs for a moment."""
+    """System calls that the tracer can observe here, and their hooks, from a trial load of its programs."""
     try:
         native = importlib.import_module("penstock._native")
         hooks = json.loads(native.trace_hooks("trace"))
@@ -294,7 +294,7 @@ def _io_uring() -> Feature:
 
 
 def _relay() -> Feature:
-    """The relay, which carries frames between nodes where the kernel cannot delay or lose them."""
+    """The relay, which carries frames between nodes if the kernel cannot delay or drop them."""
     use = "delay and loss on links where the kernel has no netem"
     if hasattr(importlib.import_module("penstock._native"), "relay_main"):
         return Feature("nodes", "relay", "supported", "in user space", "", use)
@@ -302,7 +302,7 @@ def _relay() -> Feature:
 
 
 def _disciplines() -> Iterator[Feature]:
-    """Queueing disciplines, tried in a network namespace of their own."""
+    """Queueing disciplines, tried in a separate network namespace."""
     tc, unshare = shutil.which("tc"), shutil.which("unshare")
     for kind, options, use in (
         ("netem", ["netem", "delay", "1ms"], "delay and loss on links"),
@@ -391,7 +391,7 @@ def _tools(_: Journal) -> Iterator[Feature]:
 
 
 def _debian_postgres(tool: str) -> str | None:
-    """Debian keeps PostgreSQL's programs out of the PATH."""
+    """Path of a PostgreSQL program on Debian, which installs them outside PATH."""
     if tool not in ("pgbench", "psql"):
         return None
     paths = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{tool}"))
@@ -400,7 +400,7 @@ def _debian_postgres(tool: str) -> str | None:
 
 def _version(path: str, tool: str) -> str:
     if tool == "chromium":
-        return ""  # starts a browser to say so
+        return ""  # it would start a browser to print its version
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         output = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=5)
         match = re.search(r"\d+(\.\d+)+", output.stdout + output.stderr)
@@ -431,7 +431,7 @@ def _space(_: Journal) -> Iterator[Feature]:
     )
 
 
-#: what is probed, in the order it is shown
+#: probes in the order of their output
 PROBES: tuple[Probe, ...] = (
     _rights,
     _fuse,

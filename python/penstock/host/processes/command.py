@@ -1,8 +1,8 @@
-"""A command that reverses changes of other commands: in the journal before any of those runs.
+"""A command that reverses changes of other commands; in the journal before any of those runs.
 
-What a study's own commands change nobody but the study can put back. So its `undo` is written down whole
-(line, environment, directory, user, time-out) and is run by whoever puts the host back, once, or again after
-it failed. The journal says what is run, so a command is run from none that others may write to.
+Only a study can reverse the changes of its own commands. So its `undo` is recorded completely (line,
+environment, directory, user, time-out) and run when the host is restored, once, or again after a failure. As
+the journal determines the command, a journal that other users may write to is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.state import runtime_dir
 
 @dataclass(frozen=True)
 class Command:
-    """A line for /bin/sh with all that it needs; `env` is added to the environment of who runs it."""
+    """A line for /bin/sh with its settings; `env` is added to the environment of the caller."""
 
     line: str
     env: dict[str, str]
@@ -35,7 +35,7 @@ class Command:
 
     @classmethod
     def read(cls, value: Any) -> Command:
-        """Out of a journal; PenstockError for what is none."""
+        """Parse a journal record; PenstockError if it is malformed."""
         try:
             command = cls(**value)
         except TypeError as error:
@@ -56,10 +56,10 @@ class Command:
 def plan_command(
     journal: Journal, name: str, command: Command, before: Entry | None = None
 ) -> Entry:
-    """Record that `command` reverses the next changes; in place of the command of `before`.
+    """Record that `command` reverses the next changes; replaces the command of `before`.
 
-    Raises JournalFailure if that fails, PenstockError where others may write to the journal: make no change
-    that it would reverse then.
+    Raises JournalFailure if that fails, PenstockError if others may write to the journal: make no change
+    then.
     """
     refuse_shared(journal)
     fields = asdict(command)
@@ -71,9 +71,9 @@ def plan_command(
 
 
 def run_planned(entry: Entry, journal: Journal) -> tuple[str, str]:
-    """Runs the command of an entry to its end or its time-out; outcome and note.
+    """Run the command of an entry to its end or its time-out; returns outcome and note.
 
-    Raises PenstockError with the last line of its output if it fails; it is then still to be run.
+    Raises PenstockError with the last line of its output if it fails; it then remains to be run.
     """
     refuse_shared(journal)
     command = Command.read(entry.values.get("command", (None, entry.new))[1])
@@ -101,7 +101,7 @@ def run_planned(entry: Entry, journal: Journal) -> tuple[str, str]:
 
 
 def _group(journal: Journal) -> contextlib.AbstractContextManager[RunCgroup | None]:
-    """A control group for a command; none where the journal cannot take one more line."""
+    """A control group for a command; none if the journal cannot be written."""
     try:
         return create_run_cgroup("undo", None, journal)
     except JournalFailure:
@@ -110,7 +110,7 @@ def _group(journal: Journal) -> contextlib.AbstractContextManager[RunCgroup | No
 
 @contextlib.contextmanager
 def _directory(path: str, journal: Journal) -> Iterator[str]:
-    """The directory of a command; an empty one where that went with its campaign."""
+    """Directory of a command; an empty one if it was removed with its campaign."""
     if os.path.isdir(path):
         yield path
         return
@@ -122,7 +122,7 @@ def _directory(path: str, journal: Journal) -> Iterator[str]:
 
 
 def refuse_shared(journal: Journal) -> None:
-    """PenstockError where somebody else may write to the journal or put another in its place."""
+    """PenstockError if others may write to the journal or replace it."""
     for path in (journal.path.parent, journal.path):
         try:
             status = path.lstat()

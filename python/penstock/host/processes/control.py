@@ -1,4 +1,4 @@
-"""Control sockets of daemons that are written in Python; those in Rust have the same in `penstock-daemon`."""
+"""Control sockets of daemons written in Python; `penstock-daemon` has the equivalent for Rust."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 
-#: longest request [bytes]: any platform fits, a flood does not
+#: longest request [bytes]: enough for any platform, but bounded
 LONGEST_REQUEST = 16 << 20
 _PEER = struct.Struct("3i")
 
@@ -22,7 +22,7 @@ _PEER = struct.Struct("3i")
 def listen(path: Path) -> socket.socket:
     """A listening socket at `path` to which only our own user can connect.
 
-    Raises PenstockError where others could replace it.
+    Raises PenstockError if others could replace it.
     """
     above = path.parent.stat()
     if above.st_uid not in (0, os.geteuid()) or above.st_mode & 0o022:
@@ -31,7 +31,7 @@ def listen(path: Path) -> socket.socket:
             f"{above.st_mode & 0o7777:o}; expected one of our own that nobody else may write to"
         )
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    os.fchmod(listener.fileno(), 0o600)  # which the name gets when it is bound
+    os.fchmod(listener.fileno(), 0o600)  # the path gets this mode by bind
     listener.bind(str(path))
     os.chmod(path, 0o600)
     listener.listen(64)
@@ -39,21 +39,21 @@ def listen(path: Path) -> socket.socket:
 
 
 def may_ask(connection: socket.socket) -> bool:
-    """True if root or our own user is at the other end (SO_PEERCRED, unix(7))."""
+    """True if the peer is root or our own user (SO_PEERCRED, unix(7))."""
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
     _, uid, _ = _PEER.unpack(peer)
     return uid in (0, os.geteuid())
 
 
 def lines(connection: socket.socket) -> Iterator[bytes]:
-    """Requests, one per line, until the other end leaves or sends one that is too long."""
+    """Requests, one per line, until the peer disconnects or sends one that is too long."""
     with connection.makefile("rb") as stream:
         while (line := stream.readline(LONGEST_REQUEST + 1)).endswith(b"\n"):
             yield line
 
 
 def usual_answer(command: Any, ending: threading.Event) -> dict[str, Any]:
-    """Answer to the commands that every such process has, `ping` and `shutdown`; an error to others."""
+    """Answer the commands common to all daemons, `ping` and `shutdown`; others with an error."""
     if command == "ping":
         return {"ok": True, "pid": os.getpid()}
     if command == "shutdown":
@@ -65,9 +65,9 @@ def usual_answer(command: Any, ending: threading.Event) -> dict[str, Any]:
 def answering(
     listener: socket.socket, answer: Callable[[Mapping[str, Any]], Mapping[str, Any]]
 ) -> threading.Thread:
-    """Answers requests at a socket, each connection in a thread of its own, until the socket is closed.
+    """Answer requests at a socket, each connection in a separate thread, until the socket is closed.
 
-    A request is an object with `cmd`, and what else it says; `answer` gives `ok`, and `error` where not.
+    A request is an object with `cmd` and its arguments; `answer` returns `ok`, and `error` on failure.
     """
 
     def accept() -> None:

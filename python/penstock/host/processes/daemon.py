@@ -1,8 +1,7 @@
-"""Long-lived parts (disk, tracer, sampler; nodes): started, asked and stopped from here.
+"""Daemons (disk, tracer, sampler; nodes): start, requests, stop.
 
-As a module it is also the entry point of those that are native:
-`python -m penstock.host.processes.daemon KIND CONFIG.json`. One in Python has a module of its own for that,
-which begins with `begun`.
+This module is also the entry point of native daemons: `python -m penstock.host.processes.daemon KIND
+CONFIG.json`. A daemon in Python has its own entry module, which starts with `begun`.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _PR_SET_NAME = 15
 
 
 class Daemon:
-    """A running daemon: its pid, its control socket, and the journal entry that stands for it."""
+    """A running daemon: its pid, control socket and journal entry."""
 
     def __init__(
         self,
@@ -60,16 +59,16 @@ class Daemon:
 
     @property
     def alive(self) -> bool:
-        """True if it still runs."""
+        """True if it is running."""
         if self._child is not None:
             return self._child.poll() is None
         return Identity.of(self.pid) is not None
 
     def call(self, cmd: str, timeout_s: float = 60.0, **arguments: Any) -> dict[str, Any]:
-        """Send a request to the daemon; its answer, without the `ok`.
+        """Send a request to the daemon; returns its answer, without the `ok`.
 
-        Raises Refused with the daemon's message (BadInput where it says so), PenstockError with the end of
-        its log if it has died.
+        Raises Refused with the daemon's message (BadInput if the daemon marks it so), PenstockError with the
+        end of its log if it has died.
         """
         line = json.dumps({"cmd": cmd, **arguments}).encode() + b"\n"
         try:
@@ -91,9 +90,9 @@ class Daemon:
         return dict(answer)
 
     def fault(self, wait_s: float = 2.0) -> str:
-        """Why it serves nobody, in words: it has died, or does not answer within `wait_s`; '' if it serves.
+        """Reason why it does not serve: it has died, or does not answer within `wait_s`; '' if it serves.
 
-        Asked over a connection of its own, so that a request under way need not end first.
+        Uses a separate connection, so that it need not wait for a pending request.
         """
         asks = Daemon(self.kind, self.pid, self.socket_path)
         try:
@@ -105,7 +104,7 @@ class Daemon:
         return ""
 
     def stop(self, grace_s: float = 10.0) -> None:
-        """Asks it to shut down, then insists; closes its journal entry."""
+        """Request a shutdown, then force it; closes its journal entry."""
         if self.alive:
             with contextlib.suppress(PenstockError):
                 self.call("shutdown", timeout_s=grace_s)
@@ -137,7 +136,7 @@ class Daemon:
         self.stop()
 
     def gone(self, wait_s: float) -> bool:
-        """True if it has ended, or does so within `wait_s`."""
+        """True if it has ended, or ends within `wait_s`."""
         until = time.monotonic() + wait_s
         pause_s = 0.001
         while self.alive:
@@ -158,7 +157,7 @@ class Daemon:
         return line
 
     def hang_up(self) -> None:
-        """Closes our connection; the next call makes a new one."""
+        """Close our connection; the next call opens a new one."""
         if self._connection is not None:
             self._connection.close()
         self._connection, self._received = None, b""
@@ -183,12 +182,11 @@ def start_daemon(
     run: str | None = None,
     module: str = "penstock.host.processes.daemon",
 ) -> Daemon:
-    """Starts a daemon and returns when it is ready; `config` gets `socket`, `owner_pid` if it lacks them.
+    """Start a daemon and return when it is ready; adds default `socket` and `owner_pid` to `config`.
 
-    With `outlive_owner` true in `config` the daemon answers for itself in the journal and stays when this
-    process ends. Its output goes to `log_path` (default: in the runtime directory); `module` is its entry
-    point.
-    Raises PenstockError with the end of its log if it does not get ready.
+    With `outlive_owner` true in `config` the daemon owns itself in the journal and stays when this process
+    ends. Its output goes to `log_path` (default: in the runtime directory); `module` is its entry point.
+    Raises PenstockError with the end of its log if it does not become ready.
     """
     if kind not in KINDS:
         raise ValueError(f"no such daemon: {kind}")
@@ -255,9 +253,9 @@ def start_daemon(
 
 
 def stop_entirely(daemon: Daemon, journal: Journal) -> None:
-    """Ends a daemon that another command started, or sees to what a dead one left of its files.
+    """Stop a daemon that another command started, or clean up the files of a dead one.
 
-    Closes the journal entries of its process; what it held is for `undo`.
+    Closes the journal entries of its process; `undo` reverses its other changes.
     """
     entries = [e for e in journal.open_entries() if e.facts.get("pid") == daemon.pid]
     daemon.stop()
@@ -270,7 +268,7 @@ def stop_entirely(daemon: Daemon, journal: Journal) -> None:
 
 
 def leave_no_trace() -> None:
-    """Closes the journal entry of this daemon and removes its files, where nobody else will."""
+    """Close the journal entry of this daemon and remove its files, if no other process will."""
     token, journal, me = os.environ.get(TOKEN_VARIABLE, ""), Journal(), Identity.own()
     for entry in journal.open_entries():
         if entry.kind == "process" and entry.token == token and entry.owner == me:
@@ -280,7 +278,7 @@ def leave_no_trace() -> None:
 
 
 def _await_ready(daemon: Daemon, reads: int) -> None:
-    """Until it says so on the pipe, or its socket answers a ping."""
+    """Wait until it reports readiness on the pipe, or its socket answers a ping."""
     until = time.monotonic() + _READY_WITHIN_S
     closed = False
     while time.monotonic() < until:
@@ -322,7 +320,8 @@ def _log_tail(path: Path | None, lines: int = 3) -> str:
 
 
 def begun(argv: list[str]) -> tuple[str, dict[str, Any]]:
-    """Kind and settings from a daemon's arguments, KIND CONFIG.json [--ready-fd N]; names its process."""
+    """Parse a daemon's arguments, KIND CONFIG.json [--ready-fd N], to kind and settings; names its
+    process."""
     kind, config_path, *rest = argv
     config = json.loads(Path(config_path).read_text())
     if rest[:1] == ["--ready-fd"]:
@@ -332,7 +331,7 @@ def begun(argv: list[str]) -> tuple[str, dict[str, Any]]:
 
 
 def say_ready(ready_fd: int | None) -> None:
-    """Tells who started this daemon that it answers; who found that out by its socket listens no more."""
+    """Report readiness to the parent, which may have stopped listening after it connected to the socket."""
     if ready_fd is None:
         return
     try:
@@ -344,7 +343,7 @@ def say_ready(ready_fd: int | None) -> None:
 
 
 def run_daemon(argv: list[str], serve: Callable[[dict[str, Any]], None]) -> int:
-    """Entry point of a daemon whose threads may hang: serves by its settings, and ends without them."""
+    """Entry point of a daemon whose threads may hang: serve, and end without waiting for them."""
     kind, config = begun(argv)
     os.umask(0o077)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

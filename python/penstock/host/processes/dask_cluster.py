@@ -1,7 +1,7 @@
-"""Connections to Dask clusters, on this machine and elsewhere.
+"""Connections to local and remote Dask clusters.
 
-The connection to a scheduler elsewhere is TLS where Dask's own configuration names certificates
-(`distributed.comm.tls`); `local` starts workers on this machine with temporary certificates.
+Remote connections use TLS if Dask's own configuration has certificates (`distributed.comm.tls`); `local`
+starts workers on this machine with temporary certificates.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.errors import BadInput
 #: Dask's protocols that encrypt
 _ENCRYPTED = frozenset({"tls", "wss"})
 
-#: the HTTP servers of Dask's schedulers and workers do not authenticate: they get no pages
+#: routes of the HTTP servers of Dask's schedulers and workers: none, as they do not authenticate
 NO_PAGES: dict[str, list[str]] = {
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
@@ -27,7 +27,7 @@ NO_PAGES: dict[str, list[str]] = {
 def connected(address: str, *, insecure: bool = False) -> Iterator[Any]:
     """A Dask client of the scheduler at `address`, or of workers on this machine (`local`).
 
-    BadInput if there is no scheduler, or if it is to be reached without TLS and not `insecure`.
+    BadInput if there is no scheduler, or for a connection without TLS unless `insecure`.
     """
     distributed: Any = importlib.import_module("distributed")
     if address == "local":

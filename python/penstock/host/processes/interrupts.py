@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP while a command is watched."""
+"""Ctrl-C, SIGTERM and SIGHUP while a command runs."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from typing import Any, Self
 
 
 class Interrupts:
-    """SIGINT, SIGTERM and SIGHUP while a command is watched: passed on first, then insisted on.
+    """Handler of SIGINT, SIGTERM and SIGHUP while a command runs: forwards them first, then forces the end.
 
-    `pids` gives the processes that are to get them; `name` is that of the last signal that came. A signal
-    that is ignored (as nohup(1) has it) stays so.
+    `pids` returns the recipients; `name` is that of the last signal. An ignored signal (as with nohup(1))
+    stays ignored.
     """
 
     def __init__(self, pids: Callable[[], list[int]] | None = None):
         self.name: str | None = None
         self._pids = pids
-        # not a threading.Event: a handler that sets one may find its lock taken by the wait it interrupts
+        # not a threading.Event: a handler that sets it may interrupt a wait that owns its lock
         self._came = -1
         self._before: dict[int, Any] = {}
 
     def wait(self, until: float | None) -> bool:
-        """True if a signal came, within 0.2 s or until `until` (time.monotonic)."""
+        """True if a signal arrives within 0.2 s or before `until` (time.monotonic)."""
         pause_s = 0.2 if until is None else max(0.0, min(0.2, until - time.monotonic()))
         return bool(select.select([self._came], [], [], pause_s)[0])
 
     def pass_on(self) -> None:
-        """To processes that there were not yet when it came."""
+        """Forward the signal to processes that did not exist when it arrived."""
         if self.name is not None:
             self._send(signal.Signals[self.name])
 
@@ -64,7 +64,7 @@ class Interrupts:
 
 
 def in_sessions_of_children() -> list[int]:
-    """Processes in the sessions that children of ours lead: a launched command and what it started."""
+    """Processes in the sessions led by our children: launched commands and their descendants."""
     processes = _processes()
     return in_sessions(
         pid for pid, (parent, own) in processes.items() if (parent, own) == (os.getpid(), pid)
@@ -78,7 +78,7 @@ def in_sessions(leaders: Iterable[int]) -> list[int]:
 
 
 def _processes() -> dict[int, tuple[int, int]]:
-    """Parent and session of each."""
+    """Parent and session by pid."""
     by_pid: dict[int, tuple[int, int]] = {}
     for entry in os.listdir("/proc"):
         with contextlib.suppress(OSError, ValueError, IndexError):

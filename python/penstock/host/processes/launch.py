@@ -1,4 +1,4 @@
-"""Running a command in a control group: entered before it starts, timed, bounded, never left behind."""
+"""Commands in a control group: entered before the start, with time-outs, never left behind."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from penstock.host.cgroups.cgroup import RunCgroup
 from penstock.host.journal.journal import new_token
 from penstock.state import runtime_dir
 
-#: how long a command that is stopped may take to end by itself [s]
+#: grace period of a stopped command [s]
 STOPPED_WITHIN_S = 3.0
 
-#: the last line of a command's log: its greatest length, and the bytes of the log that are searched
+#: last line of a command's log: maximum length, and number of bytes searched
 LAST_LINE_LENGTH, _TAIL_BYTES = 200, 4096
 
-#: $1: where to say what failed, $2: how many groups; enters each, then becomes the command
+#: $1: file for the failure, $2: number of groups; enters each, then executes the command
 _ENTER = (
     't=$1; n=$2; shift 2; while [ "$n" -gt 0 ]; do '
     '{ echo $$ >"$1"; } 2>/dev/null || { echo "$1" >"$t"; exit 125; }; '
@@ -38,7 +38,7 @@ _ENTER = (
 class ResourceUse:
     """Resources used by a command and the processes it waited for (getrusage(2)).
 
-    `max_resident_bytes` is that of the largest process, and never below the size of the one that started it.
+    `max_resident_bytes` is that of the largest process, at least the size of the process that started it.
     """
 
     user_s: float
@@ -53,13 +53,13 @@ class ResourceUse:
 
 
 class Stop:
-    """By which another thread ends commands that are being run, once and for all of them."""
+    """Request of another thread to end running commands; permanent, for all of them."""
 
     def __init__(self) -> None:
         self._reads, self._writes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def ask(self) -> None:
-        """Ends them: SIGTERM, and SIGKILL to what is still there after a while."""
+        """End them: SIGTERM, and SIGKILL after a grace period."""
         with contextlib.suppress(BlockingIOError):
             os.write(self._writes, b"!")
 
@@ -68,7 +68,7 @@ class Stop:
         return self._reads
 
     def close(self) -> None:
-        """Nothing waits for it any more, and nobody asks."""
+        """Release the descriptors, once nothing uses them."""
         os.close(self._reads)
         os.close(self._writes)
 
@@ -110,13 +110,13 @@ def launch(
     stop: Stop | None = None,
     started: Callable[[int], object] | None = None,
 ) -> Finished:
-    """Runs a command (a list, or a line for /bin/sh) to its end inside a control group.
+    """Run a command (a list, or a line for /bin/sh) to its end inside a control group.
 
-    It has a session of its own and enters the group before it becomes the command; as `user` if given.
-    After `timeout_s` the whole group is killed, where `stop` is asked it is ended. `stdout` and `stderr` are
-    paths, open files or None (as ours); `env` replaces the environment, `extra_env` adds to it; `started` is
-    told the pid, which leads the session. A KeyboardInterrupt kills the group and goes on. Raises
-    PenstockError if the command is not there or the group cannot be entered.
+    It has its own session and enters the group before the command is executed; as `user` if given. After
+    `timeout_s` the entire group is killed; a request of `stop` ends it. `stdout` and `stderr` are paths, open
+    files or None (inherited); `env` replaces the environment, `extra_env` adds to it; `started` is called
+    with the pid, which leads the session. A KeyboardInterrupt kills the group and propagates. Raises
+    PenstockError if the command does not exist or the group cannot be entered.
     """
     argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
     environment = dict(os.environ if env is None else env) | dict(extra_env or {})
@@ -165,7 +165,7 @@ def _opened(
 
 
 def _as_user(user: str | None, environment: dict[str, str]) -> list[str]:
-    """The words that go before a command to drop to `user`; sets HOME, USER and LOGNAME."""
+    """Prefix of a command line to switch to `user`; sets HOME, USER and LOGNAME."""
     if user is None:
         return []
     try:
@@ -234,7 +234,7 @@ def _await(
 
 
 def _exits(pidfd: int, timeout_s: float | None, stop: Stop | None = None) -> bool:
-    """True if it ended before its time was over, and before it was to be stopped."""
+    """True if it ended before its time-out and before a stop."""
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)
     if stop is not None:
@@ -253,7 +253,7 @@ def _stop_requested(stop: Stop) -> bool:
 
 
 def _terminate(child: subprocess.Popen[bytes], cgroup: RunCgroup | None, pidfd: int) -> None:
-    """SIGTERM to all of it, once to each process, and some time to end."""
+    """Send SIGTERM once to each of its processes, and wait for a grace period."""
     pids = cgroup.pids() if cgroup is not None else ()
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGTERM)
@@ -273,7 +273,7 @@ def _kill(child: subprocess.Popen[bytes], cgroup: RunCgroup | None) -> None:
 
 
 def last_line_of(log: IO[bytes]) -> str:
-    """The last line with text of a command's log, at most 200 characters."""
+    """Last line with text of a command's log, at most 200 characters."""
     log.seek(max(0, os.fstat(log.fileno()).st_size - _TAIL_BYTES))
     lines = log.read(_TAIL_BYTES).decode(errors="replace").splitlines()
     lines_with_text = [line.strip() for line in lines if line.strip()]
@@ -281,7 +281,7 @@ def last_line_of(log: IO[bytes]) -> str:
 
 
 def last_line(log: Path) -> str:
-    """The same of a log by its path; nothing of one that is not there."""
+    """Last line of a log by its path; empty if it does not exist."""
     try:
         with open(log, "rb") as file:
             return last_line_of(file)

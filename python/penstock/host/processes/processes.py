@@ -1,4 +1,4 @@
-"""Processes of this host, named so that a reused pid is never taken for the one it was."""
+"""Processes of this host, identified so that a reused pid is detected."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pathlib import Path
 from penstock.errors import printable
 from penstock.host.storage.mounts import parse_mountinfo
 
-#: environment variable by which a process of ours is recognised, with all that it starts
+#: environment variable that identifies our processes and their descendants
 TOKEN_VARIABLE = "PENSTOCK_RUN_TOKEN"
-#: how long processes are waited for into which programs are being loaded [s]
+#: longest wait for processes in execve(2) [s]
 _LOADING_S = 2.0
-#: how old a process may be for which now is the moment of its call [s]
+#: age of a process up to which its start counts as the time of the command [s]
 _JUST_S = 10.0
 #: include/linux/sched.h
 _PF_EXITING, _PF_KTHREAD = 0x4, 0x200000
@@ -26,7 +26,7 @@ _PF_EXITING, _PF_KTHREAD = 0x4, 0x200000
 
 @cache
 def boot_id() -> str:
-    """The kernel's name of this boot; empty where it gives none."""
+    """Boot id of the kernel; empty if unavailable."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -34,13 +34,13 @@ def boot_id() -> str:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When process `pid` started [clock ticks since boot], None if it is not there or is a zombie."""
+    """Start time of process `pid` [clock ticks since boot], None if it does not exist or is a zombie."""
     fields = _stat(pid)
     return None if fields is None else int(fields[19])
 
 
 def _stat(pid: int) -> list[bytes] | None:
-    """proc_pid_stat(5) from the third field on, None if the process is not there or is a zombie."""
+    """proc_pid_stat(5) from the third field on, None if the process does not exist or is a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
@@ -50,9 +50,9 @@ def _stat(pid: int) -> list[bytes] | None:
 
 
 def called_ns() -> int | None:
-    """When this process started [ns since 1970], to 10 ms; None if that is more than 10 s ago.
+    """Start time of this process [ns since 1970], to 10 ms; None if more than 10 s ago.
 
-    A command takes a second to import its libraries; who calls it means the moment of the call.
+    A command takes a second to import its libraries; the user means the time of the call.
     """
     ticks = start_ticks(os.getpid())
     if ticks is None:
@@ -63,7 +63,7 @@ def called_ns() -> int | None:
 
 @dataclass(frozen=True)
 class Identity:
-    """A process that cannot be mistaken for another: boot, pid and start time [clock ticks]."""
+    """Unique identity of a process: boot, pid and start time [clock ticks]."""
 
     boot_id: str
     pid: int
@@ -71,25 +71,25 @@ class Identity:
 
     @classmethod
     def of(cls, pid: int) -> Identity | None:
-        """The identity of a running process, None if there is none of that pid."""
+        """Identity of a running process, None if there is none of that pid."""
         start = start_ticks(pid)
         return None if start is None else cls(boot_id(), pid, start)
 
     @classmethod
     def own(cls) -> Identity:
-        """The identity of this process."""
+        """Identity of this process."""
         identity = cls.of(os.getpid())
         assert identity is not None
         return identity
 
     @property
     def alive(self) -> bool:
-        """True if that very process runs (a zombie does not)."""
+        """True if that process runs (a zombie does not)."""
         return self.boot_id == boot_id() and start_ticks(self.pid) == self.start
 
 
 def with_token(token: str) -> list[int]:
-    """Pids of the processes whose environment carries `token` (those that we may look into)."""
+    """Pids of the processes whose environment has `token` (those that we may inspect)."""
     variable = f"{TOKEN_VARIABLE}={token}".encode()
     until = time.monotonic() + _LOADING_S
     pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
@@ -97,8 +97,8 @@ def with_token(token: str) -> list[int]:
 
 
 def _environment(pid: int, until: float) -> list[bytes]:
-    """A process's environment, empty if we may not see it. One that a program is just being loaded into has
-    none for a moment, which is waited out `until` then."""
+    """Environment of a process, empty if inaccessible. A process in execve(2) has none for a moment; wait for
+    it `until` then."""
     empty = 0
     while True:
         try:
@@ -116,9 +116,9 @@ def _environment(pid: int, until: float) -> list[bytes]:
 
 
 def end(identities: list[Identity], grace_s: float = 2.0) -> list[Identity]:
-    """Ends processes: SIGTERM, `grace_s` to leave, SIGKILL, two seconds to go. Gives those that stay.
+    """End processes: SIGTERM, `grace_s`, SIGKILL, two seconds. Returns those that remain.
 
-    Each is held by a pidfd taken before its identity is checked, so a reused pid is never signalled.
+    A pidfd is opened before the identity is checked, so a reused pid is never signalled.
     """
     by_fd: dict[int, Identity] = {}
     for identity in identities:
@@ -159,10 +159,10 @@ def _await_exit(by_fd: dict[int, Identity], wait_s: float) -> None:
 
 
 def users_of(directory: str | os.PathLike[str]) -> list[tuple[int, str]]:
-    """Other processes (pid, name) with files of `directory`'s file system open or mapped, or at work in it.
+    """Other processes (pid, name) that have files of `directory`'s file system open or mapped, or work in it.
 
-    No file is looked at but those of /proc: another file system that does not answer holds nobody up. A name
-    has escapes for what cannot be printed.
+    Only files of /proc are accessed, so that unresponsive file systems do not block. Unprintable characters
+    of a name are escaped.
     """
     where = os.path.realpath(directory)
     number = os.stat(where).st_dev
@@ -199,6 +199,6 @@ def _uses(process: Path, where: str, device: tuple[int, int], mounts: frozenset[
             if facts.get("mnt_id", "").strip() in mounts:
                 return True
     mapped = "{:02x}:{:02x}".format(*device)
-    # a name's own line feeds are escaped there; other ends of line are not
+    # line feeds in a name are escaped there; other line separators are not
     rows = (line.split() for line in _text(process / "maps").split("\n") if line)
     return any(row[3] == mapped for row in rows)

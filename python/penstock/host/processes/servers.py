@@ -1,7 +1,7 @@
-"""Servers that this user runs on this host, and the tokens that this user's own clients send to them.
+"""Servers of this user on this host, and the tokens for this user's own clients.
 
-A server writes a file that only its owner may read. A client of the same user reads it, so that nobody
-handles a token; a request gets nothing for coming from this host.
+A server writes a file that only its owner may read. A client of the same user reads it, so that no token must
+be entered; a request from this host has no privileges by that.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _PORTS = {"http": 80, "https": 443}
 class LocalServer:
     """A running server: the address it is bound to, and its tokens.
 
-    `token` opens everything that it serves, `experiments_token` the experiments that its user may see.
-    `cert` is the path of its certificate, None where it serves without TLS.
+    `token` permits everything, `experiments_token` the experiments that its user may see. `cert` is the path
+    of its certificate, None without TLS.
     """
 
     url: str
@@ -46,7 +46,7 @@ class LocalServer:
     def is_at(self, url: str) -> bool:
         """True if the URL leads to this server.
 
-        Send the token to `self.url` alone: another user may listen at another address of the same name.
+        Send the token to `self.url` only: another user may listen at another address of the same name.
         """
         try:
             parts = urlsplit(url)
@@ -70,7 +70,7 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def plain_address(text: str) -> _Address:
-    """An address; one of IPv4 that is written as IPv6 is the former."""
+    """Parse an address; an IPv4-mapped IPv6 address becomes IPv4."""
     address = ipaddress.ip_address(text.partition("%")[0])
     return getattr(address, "ipv4_mapped", None) or address
 
@@ -89,7 +89,7 @@ def _is_local(address: _Address) -> bool:
 
 
 def running_servers() -> list[LocalServer]:
-    """The servers of this user that run. Raises PenstockError where the directory is another user's."""
+    """Running servers of this user. Raises PenstockError if the directory is another user's."""
     servers = []
     for path in sorted(runtime_dir().glob(_PATTERN)):
         try:
@@ -102,17 +102,17 @@ def running_servers() -> list[LocalServer]:
 
 
 def server_at(url: str) -> LocalServer | None:
-    """The server of this user at a URL; None where another, or nobody, listens there."""
+    """Server of this user at a URL; None if there is none or another server."""
     try:
         servers = running_servers()
     except (PenstockError, OSError):
-        return None  # no directory of our own, so no server
+        return None  # without our own directory there is no server
     return next((server for server in servers if server.is_at(url)), None)
 
 
 @contextlib.contextmanager
 def announced(server: LocalServer) -> Iterator[tuple[Path, Path]]:
-    """While it runs: a file for clients of the same user, and a header for curl (`-H @FILE`)."""
+    """Context with a file for clients of the same user, and a header file for curl (`-H @FILE`)."""
     home = runtime_dir()
     path, header = home / f"serve-{os.getpid()}.json", home / f"serve-{server.port}.header"
     line = f"Authorization: Bearer {server.experiments_token}\n"
@@ -128,7 +128,7 @@ def announced(server: LocalServer) -> Iterator[tuple[Path, Path]]:
 
 
 def _write(path: Path, text: str) -> None:
-    """A file that only its owner may read, made whole or not at all."""
+    """Write atomically a file that only its owner may read."""
     draft = path.with_name(f".{path.name}.new")
     draft.unlink(missing_ok=True)
     with open(draft, "x", opener=closed) as file:
@@ -137,7 +137,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def trust_in(cert: str) -> ssl.SSLContext:
-    """Trust in the server that has this very certificate, whatever names it is for."""
+    """TLS context that trusts only this certificate, for any host name."""
     import ssl
 
     try:

@@ -16,9 +16,9 @@ _SYS = Path("/sys/dev/block")
 
 @dataclass(frozen=True)
 class BlockDevice:
-    """A whole block device: number, kernel name, and the devices below it if it is stacked (loop, dm, md).
+    """A complete block device: number, kernel name, and the devices below it if it is stacked (loop, dm, md).
 
-    Limits go on this one only: a request to a stacked device is charged there and again below.
+    Limits apply to this one only: a request to a stacked device is charged there and again below.
     """
 
     number: tuple[int, int]
@@ -27,17 +27,17 @@ class BlockDevice:
 
     @property
     def text(self) -> str:
-        """MAJOR:MINOR, as control groups want it."""
+        """MAJOR:MINOR, as in control group files."""
         return f"{self.number[0]}:{self.number[1]}"
 
     @property
     def queue(self) -> Path:
-        """The directory of its queue's settings."""
+        """Directory of its queue settings."""
         return Path("/sys/block") / self.name / "queue"
 
 
 def device_of(path: str | os.PathLike[str]) -> BlockDevice:
-    """The whole device under `path`, found once. Raises BadInput where there is none (tmpfs, FUSE, …)."""
+    """Complete device of `path`, cached. Raises BadInput if there is none (tmpfs, FUSE, …)."""
     where = os.path.realpath(path)
     try:
         status = os.stat(where)
@@ -47,7 +47,7 @@ def device_of(path: str | os.PathLike[str]) -> BlockDevice:
         return _device_of_number(status.st_rdev, path)
     if os.major(status.st_dev) != 0:
         return _device_of_number(status.st_dev, path)
-    # file systems of several devices (btrfs) and layers (overlay) carry a number of their own
+    # file systems of several devices (btrfs) and layers (overlay) have synthetic numbers
     mount = mount_of(where)
     if mount is not None:
         if mount.source.startswith("/dev/") and os.path.exists(mount.source):
@@ -103,7 +103,7 @@ def _device_of_number(rdev: int, path: str | os.PathLike[str]) -> BlockDevice:
 
 
 def disk_name(major: int, minor: int) -> str:
-    """Name of a block device in /sys/block, `major:minor` where it is gone."""
+    """Name of a block device in /sys/block, `major:minor` if it is gone."""
     try:
         return Path(os.readlink(f"/sys/dev/block/{major}:{minor}")).name
     except OSError:

@@ -1,4 +1,4 @@
-"""Devices, hierarchies, programs and rights that this host lacks for our back ends of disks."""
+"""Devices, hierarchies, programs and rights that this host lacks for the back ends of disks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.host.cgroups.cgroup import Hierarchies, hierarchies
 
 
 def no_fuse() -> str:
-    """Why the disk server cannot be used; empty if it can."""
+    """Reason why the disk server cannot be used; empty if it can."""
     device = Path("/dev/fuse")
     if not device.exists():
         return "there is no /dev/fuse"
@@ -23,7 +23,7 @@ def no_fuse() -> str:
 
 
 def no_cgroup2(host: Hierarchies | None = None) -> str:
-    """The reason why `io.max` cannot be used; empty if it can. `host`: the hierarchies, else read here."""
+    """Reason why `io.max` cannot be used; empty if it can. `host`: the hierarchies, else read here."""
     mounted = host or hierarchies()
     if mounted.unified is None:
         return "no cgroup v2 hierarchy is mounted"
@@ -36,7 +36,7 @@ def no_cgroup2(host: Hierarchies | None = None) -> str:
 
 
 def no_cgroup1(host: Hierarchies | None = None) -> str:
-    """The reason why the blkio throttle cannot be used; empty if it can."""
+    """Reason why the blkio throttle cannot be used; empty if it can."""
     mounted = host or hierarchies()
     blkio = mounted.v1.get("blkio")
     if blkio is None:

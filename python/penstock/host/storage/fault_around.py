@@ -1,4 +1,4 @@
-"""Number of pages that the kernel maps around a page fault, and its limit to one page during a run."""
+"""Number of pages that the kernel maps around a page fault, limited to one during a run."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @contextlib.contextmanager
 def single_page_faults(journal: Journal, debugfs: Path | None = None) -> Iterator[None]:
-    """Within it every fault of a mapped file maps one page, on the whole machine; put back afterwards.
+    """Context in which every fault of a mapped file maps one page, on the entire machine; restored
+    afterwards.
 
-    `debugfs` is where that file system is mounted (default: found, else mounted for the while). Raises
-    PenstockError with the reason where the kernel does not allow it.
+    `debugfs` is its mount point (default: detected, else mounted temporarily). Raises PenstockError with the
+    reason if the kernel does not permit it.
     """
     with _debugfs(journal) if debugfs is None else contextlib.nullcontext(debugfs) as base:
         path = base / _SETTING

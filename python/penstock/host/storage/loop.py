@@ -1,7 +1,7 @@
-"""Loop devices of ours: each says so in its own file name field, so that `undo` takes no other.
+"""Loop devices of ours, marked in their file name field, so that `undo` removes no other.
 
-The device clears itself when its last user goes (LO_FLAGS_AUTOCLEAR), so that unmounting its file system is
-all it takes. See loop(4).
+A device clears itself after its last use (LO_FLAGS_AUTOCLEAR), so that unmounting its file system suffices.
+See loop(4).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TRIES = 64
 
 @dataclass
 class LoopDevice:
-    """A loop device that holds a file; `fd` keeps it until something else uses it."""
+    """A loop device for a file; `fd` keeps it until something else uses it."""
 
     path: Path
     number: tuple[int, int]
@@ -39,7 +39,7 @@ class LoopDevice:
     entry: Entry
 
     def release(self) -> None:
-        """Lets go of it: it stays as long as something else, such as a mount, uses it."""
+        """Close our descriptor: the device stays while something else, such as a mount, uses it."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -56,9 +56,9 @@ def attach(
     *,
     run: str | None = None,
 ) -> LoopDevice:
-    """Sets a free loop device up over a file, past the host's page cache where the file system allows.
+    """Attach a free loop device to a file, bypassing the host's page cache if the file system permits.
 
-    Raises PenstockError if the kernel has none or refuses.
+    Raises PenstockError if there is none or the kernel refuses.
     """
     token = new_token()
     target = os.path.realpath(image)
@@ -79,7 +79,7 @@ def attach(
             except OSError as error:
                 os.close(device)
                 device = -1
-                if error.errno == 16:  # EBUSY: another took it in between
+                if error.errno == 16:  # EBUSY: another process took it
                     continue
                 raise
             rdev = os.fstat(device).st_rdev
@@ -100,14 +100,14 @@ def attach(
 
 
 def detach(device: LoopDevice, journal: Journal) -> None:
-    """Clears the device (when its last user goes) and closes its journal entry."""
+    """Clear the device (after its last use) and close its journal entry."""
     device.release()
     take(device.entry)
     journal.undone(device.entry)
 
 
 def holders(image: str | os.PathLike[str]) -> list[str]:
-    """Names of the loop devices that hold a file now."""
+    """Names of the loop devices that use a file now."""
     target = os.path.realpath(image)
     names = []
     for path in Path("/sys/block").glob("loop*/loop/backing_file"):
@@ -118,9 +118,9 @@ def holders(image: str | os.PathLike[str]) -> list[str]:
 
 
 def take(entry: Entry) -> bool:
-    """Clears the loop devices that bear an entry's token; False if there is none.
+    """Clear the loop devices with an entry's token; False if there is none.
 
-    Devices that the kernel made for us are removed again, where nobody uses them.
+    Devices that the kernel created for us are removed if unused.
     """
     cleared = False
     for path in _of(entry.token):
@@ -135,7 +135,7 @@ def take(entry: Entry) -> bool:
 
 
 def _configure(device: int, backing: int, token: str) -> None:
-    """Past the page cache of the host, in blocks of 512 B, or of 4096 B over a device that has no smaller."""
+    """Bypass the host's page cache, with blocks of 512 B, or of 4096 B if the device has no smaller ones."""
     direct = _AUTOCLEAR | _DIRECT_IO
     for flags, block_bytes in ((direct, 512), (direct, 4096), (_AUTOCLEAR, 512)):
         info = _INFO.pack(0, 0, 0, 0, 0, 0, 0, 0, flags, mark(token), b"", b"", 0, 0)

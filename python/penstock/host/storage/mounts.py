@@ -1,4 +1,4 @@
-"""Mounts of this host: reading /proc/self/mountinfo, unmounting."""
+"""Mounts of this host: /proc/self/mountinfo, unmounting."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _plain(field: str) -> str:
 
 
 def parse_mountinfo(text: str) -> list[Mount]:
-    """The mounts of a mountinfo text, in its order (a later one covers an earlier one at a point)."""
+    """Mounts of a mountinfo text, in order (a later one covers an earlier one at the same point)."""
     mounts = []
     for line in text.splitlines():
         head, separator, tail = line.partition(" - ")
@@ -57,25 +57,25 @@ def parse_mountinfo(text: str) -> list[Mount]:
 
 
 def mounts() -> list[Mount]:
-    """The mounts this process sees."""
+    """Mounts that this process sees."""
     raw = Path("/proc/self/mountinfo").read_bytes()
     return parse_mountinfo(raw.decode("utf-8", "surrogateescape"))
 
 
 def mounts_at(point: str | os.PathLike[str]) -> list[Mount]:
-    """The mounts stacked at `point`, the visible one last."""
+    """Mounts stacked at `point`, the visible one last."""
     at = os.path.abspath(point)
     return [m for m in mounts() if m.point == at]
 
 
 def mounts_below(directory: str | os.PathLike[str]) -> list[Mount]:
-    """The mounts at or under `directory`."""
+    """Mounts at or under `directory`."""
     top = os.path.abspath(directory)
     return [m for m in mounts() if m.point == top or m.point.startswith(top.rstrip("/") + "/")]
 
 
 def mount_of(path: str | os.PathLike[str]) -> Mount | None:
-    """The mount that `path` is on, by device number and longest mount point; None if none fits."""
+    """Mount of `path`, by device number and longest mount point; None if none matches."""
     real = os.path.realpath(path)
     best = None
     for mount in mounts():
@@ -86,7 +86,7 @@ def mount_of(path: str | os.PathLike[str]) -> Mount | None:
 
 
 def unmount(point: str | os.PathLike[str]) -> str:
-    """Unmounts what is visible at `point`: 'unmounted', or 'detached' if it was busy (lazily).
+    """Unmount the visible mount at `point`: 'unmounted', or 'detached' if it was busy (lazily).
 
     Raises OSError if neither the system call nor, without root, fusermount3 succeeds.
     """

@@ -1,7 +1,6 @@
-"""Opens of files on a mount that wait until they are let go (fanotify(7), FAN_OPEN_PERM).
+"""Opens of files on a mount that block until permitted (fanotify(7), FAN_OPEN_PERM).
 
-Whoever opens a file waits. Where the process that holds the opens ends, however it does, the kernel lets
-them go.
+The kernel permits pending opens when the process that blocks them ends in any way.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class PendingOpen:
-    """One open that waits: `fd` is the file, read only, without a further open; `pid` who opens it."""
+    """One pending open: `fd` is the file, read only, without a further open; `pid` of the opening process."""
 
     def __init__(self, opens: PendingOpens, fd: int, pid: int) -> None:
         self.fd = fd
@@ -40,20 +39,20 @@ class PendingOpen:
         self._let = False
 
     def let(self) -> None:
-        """Lets it go; a second time is nothing. The file stays at hand until `close`."""
+        """Permit it; idempotent. `fd` stays open until `close`."""
         with self._once:
             if not self._let:
                 self._let = True
                 self._opens.allow(self.fd)
 
     def close(self) -> None:
-        """Lets it go and gives the file back."""
+        """Permit it and close the file."""
         self.let()
         os.close(self.fd)
 
 
 class PendingOpens:
-    """The opens of regular files on some mounts. Needs CAP_SYS_ADMIN on the host; PenstockError without."""
+    """Opens of regular files on some mounts. Needs CAP_SYS_ADMIN on the host; PenstockError without."""
 
     def __init__(self) -> None:
         flags = os.O_RDONLY | os.O_LARGEFILE | os.O_CLOEXEC
@@ -65,7 +64,7 @@ class PendingOpens:
         self._ended, self._end = os.pipe2(os.O_CLOEXEC)
 
     def watch(self, path: str) -> None:
-        """Adds the mount that has `path`, which may lie in another namespace (`/proc/PID/root/…`)."""
+        """Add the mount of `path`, which may be in another namespace (`/proc/PID/root/…`)."""
         done = _libc.fanotify_mark(
             self._group,
             ctypes.c_uint(_MARK_ADD | _MARK_MOUNT),
@@ -78,11 +77,11 @@ class PendingOpens:
             raise PenstockError(f"{path}: its opens cannot be intercepted (fanotify_mark): {why}")
 
     def __iter__(self) -> Iterator[PendingOpen]:
-        """Opens that wait, until `close`. Each must be let go."""
+        """Pending opens, until `close`. Each must be permitted."""
         while True:
             ready, _, _ = select.select([self._group, self._ended], [], [])
             if self._ended in ready:
-                with self._open:  # nobody answers to a number that is another file's by then
+                with self._open:  # no answer must use a descriptor number that was reused
                     os.close(self._group)
                     self._group = -1
                 os.close(self._ended)
@@ -95,11 +94,11 @@ class PendingOpens:
                     yield PendingOpen(self, fd, pid)
 
     def allow(self, fd: int) -> None:
-        """Lets the open go that came with `fd`; nothing where all were."""
+        """Permit the open with `fd`; ignored if all were permitted."""
         with self._open, contextlib.suppress(OSError):
             if self._group >= 0:
                 os.write(self._group, _ANSWER.pack(fd, _ALLOW))
 
     def close(self) -> None:
-        """Ends the iteration; what still waits is let go by the kernel."""
+        """End the iteration; the kernel permits pending opens."""
         os.close(self._end)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_CACHESTAT = 451  # every architecture, Linux 6.5
+_CACHESTAT = 451  # all architectures, Linux 6.5
 _PROT_READ, _MAP_SHARED = 1, 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -35,7 +35,7 @@ class _Cachestat(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Residency:
-    """Page-cache contents of a tree: files, pages in all and pages in the cache."""
+    """Page-cache contents of a tree: files, total pages, cached pages."""
 
     files: int
     pages: int
@@ -48,14 +48,14 @@ class Residency:
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes in the page cache, whole pages."""
+        """Bytes in the page cache, in complete pages."""
         return self.resident_pages * _PAGE_BYTES
 
 
 def residency(path: str | os.PathLike[str]) -> Residency:
     """Page-cache residency of a file, or of all regular files under a directory (links not followed).
 
-    By cachestat(2), before Linux 6.5 by mincore(2), which tells the truth only of files that are ours.
+    By cachestat(2), before Linux 6.5 by mincore(2), which is correct only for files that we own.
     """
     files = pages = resident = 0
     for _, fd, size in _opened_files(Path(path)):
@@ -66,7 +66,7 @@ def residency(path: str | os.PathLike[str]) -> Residency:
 
 
 def drop_file_cache(path: str | os.PathLike[str]) -> Residency:
-    """Writes back and drops every file of a tree from the page cache; gives what stayed."""
+    """Write back and evict every file of a tree from the page cache; returns the remaining pages."""
     for name, fd, _ in _opened_files(Path(path)):
         try:
             os.fsync(fd)
@@ -78,9 +78,9 @@ def drop_file_cache(path: str | os.PathLike[str]) -> Residency:
 
 
 def drop_caches() -> bool:
-    """Writes everything back and drops the host's clean page cache, dentries and inodes (root).
+    """Write everything back and drop the host's clean page cache, dentries and inodes (root).
 
-    False where that is not allowed. It changes the speed of everything on the host for a while, nothing else.
+    False if not permitted. Slows the entire host for a while; no other effect.
     """
     os.sync()
     try:
@@ -119,7 +119,7 @@ def _regular_files(path: Path) -> Iterator[Path]:
 
 
 def resident_pages_of(fd: int, size_bytes: int) -> int:
-    """Pages of an open file that are in the page cache. Raises OSError if the kernel does not say."""
+    """Pages of an open file that are in the page cache. Raises OSError if the kernel does not report it."""
     if size_bytes == 0:
         return 0
     counts = _Cachestat()
