@@ -16,9 +16,9 @@ from penstock.host.journal.journal import Journal
 
 @dataclass(frozen=True)
 class Watched:
-    """Targets of observers: the group whose members are traced (None: no tracing), groups by name for the
-    monitor (a node's `net` is its table of interfaces), counter pages and devices of the emulated disks
-    by disk_id, capacities of nodes' links by `NODE INTERFACE` [bytes/s].
+    """Targets of observers: the traced group (None: no tracing), groups by name for the monitor (a node's
+    `net` is its table of interfaces), counter pages and devices of the emulated disks by disk_id, capacities
+    of nodes' links by `NODE INTERFACE` [bytes/s].
     """
 
     scope: RunCgroup | int | None
@@ -31,8 +31,8 @@ class Watched:
 
 @dataclass
 class Seen:
-    """Records of one observer of a run: small tables by name, its receipt, the number of losses, the file
-    of a table that it wrote into the bundle itself, and its entries of the manifest.
+    """Records of one observer of a run: small tables by name, its receipt, the number of losses, the file of
+    a table that it wrote into the bundle, and its entries of the manifest.
     """
 
     tables: dict[str, pa.Table] = field(default_factory=dict)
@@ -43,40 +43,40 @@ class Seen:
 
 
 class Observer(Protocol):
-    """Watches runs one after the other: `start` and `finish` for each run of a study, then `stop`.
+    """Observes runs one after the other: `start` and `finish` for each run of a study, then `stop`.
 
-    It says nothing to the host that the journal was not told of, and what it keeps per event lies in a file.
-    Three methods may be there or not: `live()` (`followed`), `environment()` (`command_environment`), and a
-    static `mistakes(settings)`, all that is wrong with the settings of a study as (path below them, found,
-    expected).
+    It records changes of the host in the journal first, and spools records of events to a file. Three methods
+    are optional: `live()` (see `followed`), `environment()` (see `command_environment`), and a static
+    `mistakes(settings)`, which returns errors in a study's settings as (path below them, actual value,
+    expected value).
     """
 
     def __init__(self, journal: Journal, home: Path, settings: Mapping[str, Any]) -> None:
-        """`home` is a private directory; `settings` is what the study says of it. BadInput for wrong ones."""
+        """`home` is a private directory; `settings` are the study's. BadInput for invalid ones."""
 
     def start(self, watched: Watched, out_dir: Path | None) -> None:
-        """A run begins; what is spooled lies in `out_dir` (None, where no run of a study: where it likes)."""
+        """Start of a run; spools to `out_dir` (None outside a study: any place)."""
 
     def finish(self, bundle: Bundle | None, run: tuple[int, int] | None) -> Seen:
-        """The run has ended. `run`: begin and end of the program [CLOCK_MONOTONIC ns]. A run of a study has a
+        """End of a run. `run`: start and end of the program [CLOCK_MONOTONIC ns]. A run of a study has a
         bundle."""
 
     def stop(self) -> None:
-        """Ends what it started; also where it was never begun."""
+        """End everything it started, if anything."""
 
 
 def followed(observer: Observer) -> dict[str, Any]:
-    """Source of an observer's recording while it goes on, from its `live()`: JSON values.
+    """Live source of an observer's recording, from its `live()`: JSON values.
 
-    Empty where it has no such method, or no live source.
+    Empty without such a method or source.
     """
     live = getattr(observer, "live", None)
     return dict(live()) if live is not None else {}
 
 
 def command_environment(observer: Observer) -> dict[str, str]:
-    """Variables of the watched command from the observer's `environment()` between `start` and `finish`.
-    Empty where it has no such method.
+    """Variables for the observed command from the observer's `environment()` between `start` and `finish`.
+    Empty without such a method.
     """
     environment = getattr(observer, "environment", None)
     return dict(environment()) if environment is not None else {}

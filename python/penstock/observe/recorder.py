@@ -21,9 +21,8 @@ from penstock.plugins import OBSERVERS
 
 @dataclass
 class Observation:
-    """Records of the observers of one recording: small tables, receipts and losses by observer, the file
-    of a table that was written into the bundle, entries of the manifest, clocks at its beginning and
-    end.
+    """Records of the observers of one recording: small tables, receipts and losses by observer, the file of a
+    table that was written into the bundle, entries of the manifest, clocks at its start and end.
     """
 
     observed: dict[str, pa.Table] = field(default_factory=dict)
@@ -41,20 +40,20 @@ class Observation:
         return read_accesses(self.events_path, columns)
 
 
-#: of clocks by which alone everything was timed
+#: clock row of a recording with a single clock
 OWN_CLOCK: dict[str, int | str] = {"offset_ns": 0, "offset_bound_ns": 0}
 
 
 class Recorder:
-    """Observers that are started once, and record one thing after the other:
+    """Observers that are started once and record several commands:
 
         with Recorder({"trace": observer}) as recorder:
             recorder.start(watched, out_dir)
             …
             seen = recorder.finish(bundle, run)
 
-    What is armed last ends first. Leaving the block ends the observers, whatever they were doing; where we
-    are killed in it, `penstock undo` puts right what they told the journal of.
+    Observers end in reverse order. Leaving the block ends them in any state; after a kill, `penstock undo`
+    reverses their changes by the journal.
     """
 
     def __init__(self, observers: Mapping[str, Observer]) -> None:
@@ -77,7 +76,7 @@ class Recorder:
         return recorder
 
     def start(self, watched: Watched, out_dir: Path | None) -> None:
-        """Arms them; what they spool lies in `out_dir` (None: where each has a place of its own)."""
+        """Start the observers; they spool to `out_dir` (None: each to its default)."""
         self._clocks = []
         for name, observer in self._all.items():
             observer.start(watched, out_dir)
@@ -85,16 +84,16 @@ class Recorder:
         self._clocks.append(clock_row("start"))
 
     def live(self) -> dict[str, dict[str, Any]]:
-        """Live sources of the recordings of armed observers, by observer."""
+        """Live sources of the recordings of active observers, by observer."""
         sources = {name: followed(self._all[name]) for name in self._on}
         return {name: where for name, where in sources.items() if where}
 
     def environment(self) -> dict[str, str]:
-        """Variables for the command, from the armed observers."""
+        """Variables for the command, from the active observers."""
         return {k: v for name in self._on for k, v in command_environment(self._all[name]).items()}
 
     def finish(self, bundle: Bundle | None, run: tuple[int, int] | None) -> Observation:
-        """Ends the recording, of those that are armed; `run`: begin and end of the program [ns]."""
+        """End the recording of the active observers; `run`: start and end of the program [ns]."""
         if self._clocks:
             self._clocks.append(clock_row("end"))
         observation = Observation(clocks=self._clocks)
@@ -110,7 +109,7 @@ class Recorder:
         return observation
 
     def stop(self) -> None:
-        """Ends the observers."""
+        """End the observers."""
         with contextlib.ExitStack() as stack:
             while self._all:
                 stack.callback(self._all.popitem()[1].stop)
@@ -126,10 +125,9 @@ class Recorder:
 def new_bundle(
     journal: Journal, output: Path | None, argv: Sequence[str]
 ) -> Iterator[Bundle | None]:
-    """The bundle of a command to be written, if one was requested; it is removed where the block
-    raises.
+    """The bundle of a command, if requested; removed if the block raises.
 
-    Where we are killed `undo` removes what had been written: it is no bundle yet. BadInput where none can be.
+    After a kill, `undo` removes the incomplete bundle. BadInput if it cannot be created.
     """
     if output is None:
         yield None
@@ -163,8 +161,8 @@ def finish_bundle(
     run: tuple[int, int],
     facts: Mapping[str, Any],
 ) -> Path:
-    """Writes what was seen of one command of this host, which ended with a status, and gives the bundle its
-    name. `facts`: what else the manifest says."""
+    """Write the records of one command of this host with its exit status, and give the bundle its name.
+    `facts`: further entries of the manifest."""
     for name, table in seen.observed.items():
         bundle.write_table(name, table)
     bundle.write_table("clocks", pa.Table.from_pylist(seen.clocks))

@@ -1,4 +1,4 @@
-"""Alert rules over a monitor's samples: the same evaluator during a run and over its tables."""
+"""Alert rules over a monitor's samples; one evaluator for live runs and for recorded tables."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from penstock.spec.alert import METRICS, Rule
 from penstock.text import measured
 
 ALERTS_SCHEMA = TABLES["alerts"].arrow
-#: a hole between samples over so many intervals ends a stretch: nobody knows what was in it
+#: gap between samples, in intervals, that ends a stretch, as values in it are unknown
 _LONGEST_GAP = 5
-#: stretches of a rule that are told
+#: maximum number of reported stretches per rule
 MOST_STRETCHES = 1000
-#: how often a run is looked at [s], however long the interval of its samples
+#: minimum and maximum time between evaluations of a live run [s]
 _LOOK_EVERY_S = (0.05, 0.5)
 _COMPARE = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le}
 
 
 @dataclass
 class Stretch:
-    """Samples in a row in which a rule's comparison held for as long as it asks, of one entity [ns]."""
+    """Consecutive samples of one entity for which a rule holds for its duration [ns]."""
 
     rule: Rule
     entity: str
@@ -54,11 +54,11 @@ class Stretch:
 
     @property
     def shown(self) -> str:
-        """The worst value, with its unit."""
+        """Worst value, with its unit."""
         return measured(self.worst, self.rule.unit)
 
     def row(self) -> dict[str, Any]:
-        """A row of `alerts`."""
+        """Row of `alerts`."""
         return {
             "rule": self.rule.text,
             "action": self.rule.action,
@@ -76,9 +76,7 @@ class Stretch:
 
 @dataclass
 class _State:
-    """State of one rule and entity: since when it holds, the last sample, the worst value since, the alert
-    fired.
-    """
+    """State of one rule and entity: start of the current stretch, last sample, worst value, fired alert."""
 
     since_ns: int | None = None
     last_ns: int | None = None
@@ -87,10 +85,10 @@ class _State:
 
 
 class Evaluator:
-    """Feeds values to rules, in any number of portions: what fires does not depend on how they are cut.
+    """Evaluate rules over values in any number of portions; the results do not depend on the partition.
 
-    A rule fires with the first sample that comes `lasting_s` or more after the first of those in a row that
-    held. An empty value, or a hole of more than five intervals, ends a row.
+    A rule fires at the first sample that is `lasting_s` or more after the first of consecutive samples for
+    which it holds. An empty value, or a gap of more than five intervals, ends the sequence.
     """
 
     def __init__(self, rules: Sequence[Rule], interval_ns: int) -> None:
@@ -101,7 +99,7 @@ class Evaluator:
         self.stretches: list[Stretch] = []
 
     def feed(self, samples: Iterable[Values]) -> list[Stretch]:
-        """The stretches that begin to fire with these values."""
+        """Stretches that start to fire with these values."""
         fired = []
         for one in samples:
             for number, rule in enumerate(self.rules):
@@ -115,10 +113,10 @@ class Evaluator:
         return fired
 
     def _of_one(self, rule: Rule, one: Values, state: _State) -> list[Stretch]:
-        """Stretches of samples that hold, from their borders: vectorised over the samples."""
+        """Stretches of samples for which the rule holds, from their bounds; vectorised over the samples."""
         t, values = one.t_ns, one.values
         holds = _COMPARE[rule.comparison](values, rule.threshold)
-        if state.last_ns is not None:  # the last sample of before goes in front
+        if state.last_ns is not None:  # prepend the previous sample
             t = np.concatenate([[state.last_ns], t])
             values = np.concatenate([[state.worst], values])
             holds = np.concatenate([[state.since_ns is not None], holds])
@@ -168,7 +166,7 @@ def _worst(rule: Rule, values: Array) -> float:
 
 
 def recorded_values(samples: pa.Table | None, utilisation: pa.Table | None) -> list[Values]:
-    """The values of a run's tables, as the follower gave them while it went on."""
+    """Values of a run's tables, as the follower returned them during the run."""
     values: list[Values] = []
     for table, kind in ((utilisation, "kind"), (samples, "source")):
         if table is None or not table.num_rows:
@@ -198,8 +196,8 @@ def judged(
     utilisation: pa.Table | None,
     seen: Iterable[Stretch] = (),
 ) -> Evaluator:
-    """The rules over a run's tables, and what was `seen` of them while it went on: the latter says what ended
-    the run, and what only finer samples of the beginning had."""
+    """Evaluate rules over a run's tables, and merge alerts `seen` during the run: only these include the
+    abort, and finer samples of the start."""
     evaluator = Evaluator(rules, interval_ns)
     evaluator.feed(recorded_values(samples, utilisation))
     for live in seen:
@@ -218,7 +216,7 @@ def judged(
 
 
 def of_bundle(rules: Sequence[Rule], path: Path) -> Evaluator:
-    """The rules over the tables of a bundle. Raises BadInput where nothing was monitored in it."""
+    """Evaluate rules over the tables of a bundle. Raises BadInput if it has no monitoring data."""
     receipts = check_manifest(path / "manifest.json").get("receipts") or {}
     receipt = receipts.get("monitor")
     if not isinstance(receipt, dict) or not (path / "samples.parquet").exists():
@@ -238,9 +236,9 @@ def of_bundle(rules: Sequence[Rule], path: Path) -> Evaluator:
 
 
 class AlertWatch:
-    """Evaluates rules over a spool while it grows; `abort` is called once, by the first rule that aborts.
+    """Evaluate rules over a growing spool; `abort` is called once, by the first rule that aborts.
 
-    A spool that cannot be read is no alert: what went wrong is in `trouble`.
+    An unreadable spool is no alert: the error is in `trouble`.
     """
 
     def __init__(
@@ -265,11 +263,11 @@ class AlertWatch:
 
     @property
     def stretches(self) -> list[Stretch]:
-        """Alerts fired during the run; read it after `end`."""
+        """Alerts fired during the run; valid after `end`."""
         return self._evaluator.stretches
 
     def end(self) -> None:
-        """Looks no more."""
+        """Stop evaluating."""
         self._over.set()
         self._thread.join()
 
@@ -278,7 +276,7 @@ class AlertWatch:
         while not self._over.wait(self._every_s):
             try:
                 fired = self._evaluator.feed(self._follower.look())
-            except Exception as error:  # the run goes on without its alerts, and says so
+            except Exception as error:  # the run continues without alerts and reports that
                 self.trouble = f"alerts ended: {error}"
                 return
             for stretch in fired:

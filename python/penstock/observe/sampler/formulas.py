@@ -1,6 +1,6 @@
-"""The formulas of utilisation: shares of time and of capacity from differences of counters.
+"""Formulas of utilisation: shares of time and capacity from differences of counters.
 
-They are the classical ones of the counters' kernel documentation.
+Source: the kernel documentation of the counters.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
-#: states of a processor, guest time left out because it is in `user` and `nice` already
+#: states of a processor, without guest time, which is included in `user` and `nice`
 STATES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 IDLE_STATES = ("idle", "iowait")
 
@@ -20,8 +20,8 @@ IDLE_STATES = ("idle", "iowait")
 def cpu_percent(delta: Mapping[str, Array | float]) -> Array:
     """Share of processor time that was busy [%]: 100 x d(busy)/d(all).
 
-    `delta` holds the differences of the eight states in any one unit; all is their sum and busy is all
-    without idle and iowait. Not a number where no time passed.
+    `delta` has the differences of the eight states in any one unit; all is their sum, busy is all without
+    idle and iowait. NaN where no time passed.
     """
     total = np.sum([np.asarray(delta[s], dtype=float) for s in STATES], axis=0)
     idle = np.sum([np.asarray(delta[s], dtype=float) for s in IDLE_STATES], axis=0)
@@ -33,8 +33,8 @@ def disk_percent(
 ) -> Array:
     """Share of time a disk was busy [%]: 100 x d(iotime)/(d(cputime)/cpus), both in milliseconds.
 
-    `delta_cpu_ticks` is summed over the processors, in ticks of which there are `hz` in a second. On devices
-    that serve several requests at once it means busy, not saturated.
+    `delta_cpu_ticks` is summed over the processors, in ticks of 1/`hz` s. On devices that serve several
+    requests at once it means busy, not saturated.
     """
     elapsed_ms = np.asarray(delta_cpu_ticks, dtype=float) * 1000.0 / hz / cpus
     return percent_of(np.asarray(delta_io_ms, dtype=float), elapsed_ms)

@@ -1,4 +1,4 @@
-"""Block latency among the monitor's samples: buckets that begin late, and quantiles of each interval."""
+"""Block latency from the monitor's samples: missing first buckets, and quantiles of each interval."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SOURCE = "block_latency"
 OPERATIONS = ("read", "write", "flush", "discard")
-#: values of each interval: requests counted in buckets, the sum of their times, quantiles
+#: values of each interval: counter of requests in buckets, sum of their times, quantiles
 _COUNTERS: tuple[tuple[str, str, str, tuple[float, ...]], ...] = (
     ("requests", "time", "", (0.5, 0.99)),
     ("queued", "queue_time", "queue_", (0.99,)),
@@ -28,9 +28,9 @@ _COUNTERS: tuple[tuple[str, str, str, tuple[float, ...]], ...] = (
 
 
 def with_beginnings(samples: pa.Table) -> pa.Table:
-    """The samples with a 0 of each counter of block latency at the sample before its first one.
+    """Samples with a 0 for each counter of block latency, at the sample before its first one.
 
-    Counters of 0 are left out by the sampler; without that a difference would lack the first requests.
+    The sampler omits counters of 0; without them a difference would lack the first requests.
     """
     latency_rows = samples.filter(
         pc.and_(pc.equal(samples["source"], SOURCE), samples["cumulative"])
@@ -60,9 +60,9 @@ class Latency:
 
 
 def latencies(samples: pd.DataFrame) -> Iterator[Latency]:
-    """Quantiles and means of each interval in which requests ended, by device and operation.
+    """Quantiles and means of each interval with completed requests, by device and operation.
 
-    `OP_p50`, `OP_p99` and `OP_mean` on the device, `OP_queue_p99` and `OP_queue_mean` before that.
+    `OP_p50`, `OP_p99` and `OP_mean` in the device, `OP_queue_p99` and `OP_queue_mean` in the queue before it.
     """
     frame = samples[samples["source"].astype(str) == SOURCE].astype({"metric": str, "entity": str})
     if frame.empty:
@@ -79,11 +79,11 @@ def latencies(samples: pd.DataFrame) -> Iterator[Latency]:
 def latencies_of(
     numbers: Mapping[str, Mapping[str, int]], t_ns: npt.NDArray[np.int64], wide: Array
 ) -> Iterator[Latency]:
-    """The same of samples as columns (times × series), whose numbers are told by metric and entity."""
+    """Latencies from samples as columns (times × series); `numbers`: columns by metric and entity."""
     always = numbers.get("lost", {}).get("all")
     if always is None:
         return
-    # a bucket that is not told had no request
+    # an absent bucket had no request
     there = np.isfinite(wide[:, always])
     t_ns, wide = t_ns[there], np.nan_to_num(wide[there])
     if len(t_ns) < 2:
@@ -104,7 +104,7 @@ def latencies_of(
                 reset: npt.NDArray[np.bool_] = np.any(counts < 0, axis=0)
                 use = (counts.sum(axis=0) > 0) | reset
                 for which, values in results.items():
-                    # the sum of times makes the mean alone
+                    # the sum of times affects only the mean
                     back = reset | (spent_s < 0) if which == "mean" else reset
                     values = np.where(back, np.nan, values)[use]
                     yield Latency(device, f"{operation}_{of}{which}", now[use], values, back[use])

@@ -1,4 +1,4 @@
-"""The monitor: samples around a run, utilisations from them."""
+"""The monitor: samples around a run, and utilisations from them."""
 
 from __future__ import annotations
 
@@ -23,28 +23,27 @@ from penstock.observe.sampler.latency import with_beginnings
 from penstock.observe.sampler.samples import read_samples
 from penstock.spec.application import Application
 
-#: the shortest and the default interval of a study [ns]
+#: minimum and default interval of a study [ns]
 SHORTEST_INTERVAL_NS = 10_000_000
 DEFAULT_INTERVAL_NS = 1_000_000_000
-#: as the sampler has it: samples lie no further apart than that while a recording begins, so long [ns]
+#: start of a recording, as in the sampler: maximum interval, and duration [ns]
 CLOSE_NS, BEGINNING_NS = 100_000_000, 10_000_000_000
 
 
 @dataclass(frozen=True)
 class MonitorResult:
-    """Tables `samples` and `utilisation`, and the receipt: what was due, made, late, and what it cost."""
+    """Tables `samples` and `utilisation`, and the receipt: samples due, taken, late, and the overhead."""
 
     tables: dict[str, pa.Table]
     receipt: dict[str, Any]
 
 
 class Monitor:
-    """Samples the host, a run's group and its emulated disks; one sampler serves many runs.
+    """Sampler of the host, a run's group and its emulated disks; one daemon serves many runs.
 
-    The sampler is started with the first `start` (or `open`) and ends with `close`.
-    With `block_latency` it needs the privileges of a tracer. `application`: the processes, files and commands
-    that are sampled, too; these commands are run where this process is.
-    Raises BadInput for an interval below 10 ms.
+    The daemon starts with the first `start` (or `open`) and ends with `close`. With `block_latency` it needs
+    the privileges of a tracer. `application`: further processes, files and commands to sample; the commands
+    run in the place of this process. Raises BadInput for an interval below 10 ms.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Monitor:
         self._begun_ns = 0
 
     def open(self) -> Monitor:
-        """Starts the sampler without recording. PenstockError where it cannot do what is asked for."""
+        """Start the daemon without recording. PenstockError if a request is unsupported."""
         if self._daemon is None or not self._daemon.alive:
             config = {"interval_ns": self.interval_ns, "block_latency": self.block_latency}
             self._daemon = start_daemon("sampler", config, self._journal, self._log)
@@ -84,7 +83,7 @@ class Monitor:
         nodes: Mapping[str, Mapping[str, Path]] | None = None,
         links: Mapping[str, float] | None = None,
     ) -> None:
-        """Begins to record a run; `disks` maps emulated disks to their statistics pages, `nodes` the names of
+        """Start recording a run; `disks` maps emulated disks to their statistics pages, `nodes` the names of
         virtual nodes to the directories of their groups, `links` interfaces of nodes to their capacities."""
         self._links = dict(links or {})
         self.open()
@@ -112,18 +111,18 @@ class Monitor:
             "tree": None if groups else os.getpid(),
             "files": application.files,
             "metrics": application.metrics,
-            # a run of which no sample tells would be for nothing
+            # an interval longer than the run would yield no sample
             "metric_interval_ns": max(round(application.metric_interval_s * 1e9), self.interval_ns),
             "directory": os.getcwd(),
         }
 
     def live(self) -> dict[str, Any]:
-        """File of its samples while it records, and their interval."""
+        """File of the current samples, and their interval."""
         spool = None if self._spool is None else str(self._spool.absolute())
         return {"spool": spool, "interval_ns": self.interval_ns}
 
     def stop(self) -> MonitorResult:
-        """Ends the recording; gives its tables and receipt, and removes the spool."""
+        """End the recording; returns its tables and receipt, and removes the spool."""
         if self._daemon is None or self._spool is None:
             raise PenstockError("the monitor was not started")
         try:
@@ -132,7 +131,7 @@ class Monitor:
         except PenstockError:
             if self._daemon.alive:
                 raise
-            # it was killed: what it had written is there, the rest of the run is missing
+            # it was killed: its samples so far are in the spool, the rest of the run is missing
             taken = read_samples(self._spool)
             receipt = _of_the_dead(taken, self._begun_ns, self.interval_ns)
             self._daemon.stop()
@@ -141,7 +140,7 @@ class Monitor:
         samples = with_beginnings(samples)
         links = {**link_capacities(), **self._links}
         from penstock.observe.sampler.utilisation import (
-            utilisation,  # pandas: not before the first run ended
+            utilisation,  # pandas: not before the end of the first run
         )
 
         tables = {"samples": samples, "utilisation": utilisation(samples, link_bps=links)}
@@ -158,7 +157,7 @@ class Monitor:
         return MonitorResult(tables, receipt)
 
     def drop(self) -> None:
-        """Ends the recording, if there is one, without a table of it."""
+        """End the recording, if any, without a table."""
         if self._daemon is None or self._spool is None:
             return
         spool, self._spool = self._spool, None
@@ -181,9 +180,9 @@ class Monitor:
 
 
 def _of_use(samples: pa.Table, receipt: Mapping[str, Any]) -> tuple[pa.Table, int]:
-    """The samples that tell of a recording, evenly spaced, and their interval [ns].
+    """Evenly spaced samples of a recording, and their interval [ns].
 
-    One that ended in its beginning keeps all; a longer one the first of each interval that it asked for.
+    One that ended within its start phase keeps all; a longer one the first of each requested interval.
     """
     start_ns, interval_ns = int(receipt["start_ns"]), int(receipt["interval_ns"])
     if int(receipt["end_ns"]) - start_ns <= int(receipt["beginning_ns"]):
@@ -197,7 +196,7 @@ def _of_use(samples: pa.Table, receipt: Mapping[str, Any]) -> tuple[pa.Table, in
 
 
 def _of_the_dead(samples: pa.Table, begun_ns: int, interval_ns: int) -> dict[str, Any]:
-    """The receipt of a sampler that was killed, from what it had written; its own cost nobody knows."""
+    """Receipt of a sampler that was killed, from its spool; its overhead is unknown."""
     own = samples.filter(pc.equal(samples["source"], "sampler"))
     own = own.filter(pc.equal(own["metric"], "lateness"))
     times = own["t_ns"].to_numpy()
@@ -236,7 +235,7 @@ def _complete(receipt: Mapping[str, Any], samples: pa.Table) -> str:
 
 
 def link_capacities() -> dict[str, float]:
-    """Capacity of each interface that tells its speed [bytes/s]."""
+    """Capacity of each interface with a known speed [bytes/s]."""
     capacities: dict[str, float] = {}
     for interface in Path("/sys/class/net").glob("*"):
         try:
@@ -249,8 +248,8 @@ def link_capacities() -> dict[str, float]:
 
 
 class MonitorObserver:
-    """The monitor around the runs of a study. Settings: `interval_s`, `block_latency` (false), and what
-    `Application` has."""
+    """Monitor of the runs of a study. Settings: `interval_s`, `block_latency` (false), and those of
+    `Application`."""
 
     def __init__(self, journal: Journal, home: Path | None, settings: Mapping[str, Any]) -> None:
         interval_ns = round(float(settings["interval_s"]) * 1e9)
@@ -260,7 +259,7 @@ class MonitorObserver:
         self._monitor = Monitor(journal, home, interval_ns, latency, application).open()
 
     def start(self, watched: Watched, out_dir: Path | None) -> None:
-        """Begins to sample a run's groups, its emulated disks and the host."""
+        """Start sampling a run's groups, its emulated disks and the host."""
         assert out_dir is not None
         self._monitor.start(
             watched.group, watched.pages, out_dir, nodes=watched.nodes, links=watched.links

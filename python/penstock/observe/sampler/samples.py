@@ -21,9 +21,9 @@ SAMPLES_SCHEMA = TABLES["samples"].arrow
 
 
 def read_samples(spool: str | os.PathLike[str]) -> pa.Table:
-    """The `samples` table of a spool file and the `.series` file beside it; a torn tail is dropped.
+    """The `samples` table of a spool and its `.series` file; an incomplete tail is dropped.
 
-    Raises PenstockError if a record names a series that the `.series` file does not, or that file is damaged.
+    Raises PenstockError for a series that is missing in the `.series` file, or if that file is damaged.
     """
     path = Path(spool)
     count = path.stat().st_size // SAMPLE_DTYPE.itemsize
@@ -56,7 +56,7 @@ def _series(path: Path) -> list[dict[str, object]]:
         try:
             named = json.loads(line)
         except ValueError:
-            continue  # empty, or torn by a crash
+            continue  # empty, or incomplete after a crash
         if not isinstance(named, dict) or not named.keys() >= _NAMED:
             raise PenstockError(f"{path}: line {len(names) + 1} names no series")
         if named["series"] != len(names):

@@ -1,7 +1,7 @@
-"""A sampler's spool while it grows: values since the last look, as `utilisation` and gauges.
+"""A sampler's spool while it grows: values since the last call, as `utilisation` and gauges.
 
-The formulas are those of `utilisation.py`, over all entities and all new samples at once, so that a look
-costs as much as what is new. What was not sampled is empty (not a number).
+The formulas are those of `utilisation.py`, over all entities and all new samples at once, so that a call
+takes time proportional to the new data. Values that were not sampled are NaN.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from penstock.observe.sampler.samples import SAMPLE_DTYPE
 from penstock.spec.alert import METRICS
 
 Ints = npt.NDArray[np.int64]
-#: read at once; a look goes on until all is read
+#: bytes per read; a call reads until the end
 _PIECE_BYTES = 2 << 20
-#: times × series of one piece: a spool of samples is far from that
+#: limit of times × series of one piece, far above that of a valid spool
 _MOST_CELLS = 20_000_000
 _RATES = (
     ("read_bytes", "read_rate"),
@@ -41,7 +41,7 @@ _RATES = (
     ("reads", "read_operations"),
     ("writes", "write_operations"),
 )
-#: sources that nothing is computed of; some of their records are of a sample that was followed already
+#: sources without derived values; some of their records belong to samples that were read already
 _IGNORED = ("process",)
 _PER_SECOND = {"ns": 1e9, "us": 1e6, "s": 1.0}
 
@@ -68,20 +68,20 @@ class Named:
 
 
 class Growing:
-    """Records that a sampler appends to `spool`, piece by piece; the spool may not be there yet.
+    """Records that a sampler appends to `spool`, piece by piece; the spool need not exist yet.
 
-    Raises PenstockError for a spool that is damaged.
+    Raises PenstockError for a damaged spool.
     """
 
     def __init__(self, spool: Path) -> None:
         self.spool = spool
-        #: those that the pieces so far were of, by their numbers
+        #: series read so far, by number
         self.series: list[Named] = []
         self._read = 0
         self._names_read = 0
 
     def piece(self) -> npt.NDArray[Any]:
-        """The next records, of whole samples; empty where there is nothing new."""
+        """Next records, in complete samples; empty if there are none."""
         try:
             with open(self.spool, "rb") as file:
                 file.seek(self._read)
@@ -91,7 +91,7 @@ class Growing:
         records = np.frombuffer(
             piece[: len(piece) // SAMPLE_DTYPE.itemsize * SAMPLE_DTYPE.itemsize], SAMPLE_DTYPE
         )
-        if len(piece) == _PIECE_BYTES:  # the last sample goes on in the next piece
+        if len(piece) == _PIECE_BYTES:  # the last sample continues in the next piece
             first = int(np.argmax(records["t_ns"]))
             records = records[: first or len(records)]
         self._read += records.nbytes
@@ -102,7 +102,7 @@ class Growing:
         return records
 
     def _names(self) -> None:
-        """Names of series that are new; they are written before their first value is."""
+        """Read the names of new series, which are written before their first values."""
         with open(f"{self.spool}.series", "rb") as file:
             file.seek(self._names_read)
             lines = file.read().splitlines(keepends=True)
@@ -124,7 +124,7 @@ class Growing:
 
 
 class Follower:
-    """Computes of what a sampler appends to `spool`; the spool may not be there yet."""
+    """Compute values from a growing `spool`, which need not exist yet."""
 
     def __init__(self, spool: Path, link_bps: Mapping[str, float] | None = None) -> None:
         self.growing = Growing(spool)
@@ -133,9 +133,9 @@ class Follower:
         #: columns of series, by source, then metric, then entity
         self._number: dict[str, dict[str, dict[str, int]]] = {}
         self._unit: dict[int, str] = {}
-        #: those that are no counters and have a name of their own: metric, entity, number
+        #: series that are no counters but metrics themselves: metric, entity, number
         self._plain: list[tuple[str, str, int]] = []
-        #: of each series its column; -1 of those that nothing is computed of
+        #: column of each series; -1 if nothing is derived from it
         self._column: list[int] = []
         self._columns = 0
         self._last_t = np.zeros(0, np.int64)
@@ -144,7 +144,7 @@ class Follower:
     def look(self) -> list[Values]:
         """New values, by metric and entity; empty if there are none.
 
-        Raises PenstockError for a spool that is damaged.
+        Raises PenstockError for a damaged spool.
         """
         fresh: list[Values] = []
         while len(records := self.growing.piece()):
@@ -154,11 +154,11 @@ class Follower:
         return fresh
 
     def utilisation(self, records: npt.NDArray[Any]) -> list[Values]:
-        """Utilisation from some of the records of `growing`, in their order, without gauges."""
+        """Utilisation from a part of the records of `growing`, in order, without gauges."""
         return self._computed(*self._wide(records))
 
     def _name(self) -> None:
-        """Gives columns to series that are new."""
+        """Assign columns to new series."""
         for one in self.growing.series[len(self._column) :]:
             if one.source in _IGNORED:
                 self._column.append(-1)
@@ -173,7 +173,8 @@ class Follower:
             self._columns += 1
 
     def _wide(self, records: npt.NDArray[Any]) -> tuple[Ints, Array, int]:
-        """Times and values (times × series), with the last of before in front, and how many that are."""
+        """Times and values (times × series), preceded by the previous sample, and its number of rows (0 or
+        1)."""
         self._name()
         columns = np.array(self._column, np.int64)[records["series"].astype(np.int64)]
         records, columns = records[columns >= 0], columns[columns >= 0]
@@ -192,7 +193,7 @@ class Follower:
         return times, wide, len(before)
 
     def _computed(self, times: Ints, wide: Array, seen: int) -> list[Values]:
-        with np.errstate(all="ignore"):  # what cannot be computed is empty
+        with np.errstate(all="ignore"):  # undefined values become NaN
             return self._of_intervals(times, wide, seen)
 
     def _of_intervals(self, times: Ints, wide: Array, seen: int) -> list[Values]:
@@ -223,9 +224,9 @@ class Follower:
     def _counters(
         self, source: str, counters: tuple[str, ...], wide: Array
     ) -> tuple[list[str], dict[str, Array]]:
-        """Entities that have the first of the counters, and differences of each (times × entities).
+        """Entities with the first of the counters, and differences of each (times × entities).
 
-        Where one of the counters went backwards all are empty.
+        All are NaN where one of the counters went backwards.
         """
         metrics = self._number.get(source, {})
         entities = list(metrics.get(counters[0], {}))
@@ -241,7 +242,7 @@ class Follower:
         return entities, delta
 
     def _processors(self, wide: Array, put: Any) -> Array | None:
-        """Gives the ticks of all processors together, by time."""
+        """Return the ticks of all processors together, by time."""
         numbers = sorted(
             {n for s in STATES for n in self._number.get("cpu", {}).get(s, {}).values()}
         )

@@ -1,8 +1,8 @@
 """Utilisations from counters: processors, disks and their latency, network, emulated disks, the run's group.
 
-The formulas are the classical ones of the counters' kernel documentation; a counter that goes backwards
-gives an empty value and a reset mark to what is computed from it, never a negative or a clamped one; the
-entity's other counters keep their values.
+Source of the formulas: the kernel documentation of the counters. A counter that goes backwards yields an
+empty value and a reset mark for results that depend on it, never a negative or clamped one; the entity's
+other counters keep their values.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.observe.sampler.formulas import (
 from penstock.observe.sampler.latency import SOURCE as BLOCK_LATENCY
 from penstock.observe.sampler.latency import latencies
 
-#: sources that come to no utilisation, some of them with many rows
+#: sources without utilisation, some of them with many rows
 _NO_USE = ["process", "file", "command", "sampler"]
 UTILISATION_SCHEMA = TABLES["utilisation"].arrow
 
@@ -44,9 +44,9 @@ def utilisation(
 ) -> pa.Table:
     """The `utilisation` table of a `samples` table: one row per interval, stamped at its end.
 
-    `hz` (default: this host's) turns processor seconds back into ticks, `cpus` defaults to the processors in
-    the samples, `link_bps` gives interfaces' capacities in bytes per second; without one an interface gets
-    rates only. Values are null across a counter of theirs that went backwards, and `reset` marks it.
+    `hz` (default: this host's) converts processor seconds to ticks, `cpus` defaults to the processors in the
+    samples, `link_bps` has the interfaces' capacities in bytes per second; without one an interface gets
+    rates only. Values are null where a counter went backwards, and `reset` marks it.
     """
     rows: list[pa.Table] = []
     if samples.num_rows:
@@ -81,13 +81,13 @@ class _Sampled:
         return sorted(e for s, e in self._of if s == source)
 
     def unit(self, source: str, entity: str, metric: str) -> str | None:
-        """Unit of one metric, None where it was not sampled."""
+        """Unit of one metric, None if it was not sampled."""
         rows = self._of[source, entity]
         units = rows.loc[rows["metric"] == metric, "unit"]
         return str(units.iloc[0]) if len(units) else None
 
     def wide(self, source: str, entity: str) -> pd.DataFrame:
-        """The metrics of one entity as columns, by time."""
+        """Metrics of one entity as columns, by time."""
         if (source, entity) not in self._of:
             return pd.DataFrame(index=pd.Index([], name="t_ns"))
         rows = self._of[source, entity].drop_duplicates(["t_ns", "metric"], keep="last")
@@ -96,8 +96,8 @@ class _Sampled:
 
 @dataclass(frozen=True)
 class _Growth:
-    """Differences of consecutive samples, and where a counter went backwards: empty there, for that
-    counter."""
+    """Differences of consecutive samples, and positions where a counter went backwards, at which its
+    difference is empty."""
 
     delta: pd.DataFrame
     _back: pd.DataFrame
@@ -108,7 +108,7 @@ class _Growth:
         return self.delta.index
 
     def of(self, *counters: str) -> tuple[Array, ...]:
-        """The growth of each of these counters."""
+        """Growth of each of these counters."""
         return tuple(self.delta[c].to_numpy() for c in counters)
 
     def reset(self, *counters: str) -> npt.NDArray[np.bool_]:
@@ -149,7 +149,7 @@ def _rows(
 
 
 def _in_ticks(seconds: pd.DataFrame, hz: float) -> pd.DataFrame:
-    """Whole ticks again: differences of seconds carry rounding errors that ticks do not."""
+    """Integer ticks: differences of seconds have rounding errors that ticks do not have."""
     return (seconds * hz).round()
 
 
@@ -159,7 +159,7 @@ def _cpu(sampled: _Sampled, hz: float) -> list[pa.Table]:
         wide = sampled.wide("cpu", entity)
         if set(STATES) <= set(wide.columns):
             grown = _growth(_in_ticks(wide[list(STATES)], hz), STATES)
-            # all states are in both: the whole of the time is their sum
+            # all states are present: their sum is the total time
             reset = grown.reset(*STATES)
             busy = cpu_percent(dict(zip(STATES, grown.of(*STATES), strict=True)))
             rows.append(_rows(grown.times, "cpu", entity, "busy", busy, reset))
@@ -171,7 +171,7 @@ def _cpu(sampled: _Sampled, hz: float) -> list[pa.Table]:
 
 
 def _pressure(sampled: _Sampled) -> list[pa.Table]:
-    """Share of time in which some task of the host waited for a processor, where the kernel counts it."""
+    """Share of time in which some task of the host waited for a processor, if the kernel counts it."""
     wide = sampled.wide("psi", "host")
     if "cpu_some" not in wide.columns:
         return []
@@ -269,7 +269,7 @@ def _emulated(sampled: _Sampled) -> list[pa.Table]:
 
 
 def _group(sampled: _Sampled, cpus: int) -> list[pa.Table]:
-    """The groups of the run, or of its nodes: their processor time against that of all processors."""
+    """Processor time of the groups of the run, or of its nodes, relative to all processors."""
     rows = []
     for entity in sampled.entities("cgroup"):
         unit = sampled.unit("cgroup", entity, "cpu_time")

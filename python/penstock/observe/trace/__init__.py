@@ -1,6 +1,6 @@
-"""Around the I/O tracer: what it recorded as tables, verdicts, and one sentence to act on."""
+"""The I/O tracer: its records as tables, verdicts, and one sentence of advice."""
 
-#: how much the kernel keeps: records of the order, every event, sums
+#: recording in the kernel: records of the order, every event, sums
 MODES = ("pattern", "trace", "count")
-#: room for events in the kernel, of all processors together
+#: size of the kernel's event buffers, all processors together [bytes]
 RING_BYTES = 64 << 20

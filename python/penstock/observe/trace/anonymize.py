@@ -1,7 +1,7 @@
-"""Names taken out of a trace before it is given away: each component of a path becomes a keyed hash.
+"""Anonymised traces: each component of a path becomes a keyed hash.
 
-The same component has the same hash everywhere, so that directories, renames and endings of equal names stay
-visible; without the key nobody can test a guess (HMAC-SHA-256, RFC 2104).
+Equal components have equal hashes, so that directories, renames and common suffixes remain visible; without
+the key, guesses cannot be verified (HMAC-SHA-256, RFC 2104).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HEX = "path_hex"
 
 
 class Anonymizer:
-    """Hashes with the key in a file. Raises BadInput where it cannot be read or has fewer than 16 bytes."""
+    """Hashes with the key in a file. Raises BadInput if it is unreadable or has fewer than 16 bytes."""
 
     def __init__(self, key_file: Path):
         try:
@@ -46,7 +46,7 @@ class Anonymizer:
         return b"/".join(self.component(part) if part else b"" for part in path.split(b"/"))
 
     def text(self, path: str | None) -> str | None:
-        """The same of text."""
+        """Hash all components of a path in text form."""
         return path and self.path(path.encode("utf-8", "surrogatepass")).decode()
 
     def table(self, table: pa.Table) -> pa.Table:
@@ -65,13 +65,13 @@ class Anonymizer:
         return table
 
     def sentence(self, text: str, paths: Mapping[int, str | None]) -> str:
-        """A sentence with the paths in it hashed."""
+        """A sentence with hashed paths."""
         for path in sorted((p for p in paths.values() if p), key=len, reverse=True):
             text = text.replace(path, self.text(path) or "")
         return text
 
     def result(self, result: TraceResult) -> TraceResult:
-        """All that a traced run left, without a name."""
+        """Result of a traced run without names."""
         files = result.tables["files"]
         paths = dict(
             zip(files.column("file_id").to_pylist(), files.column("path").to_pylist(), strict=True)

@@ -1,4 +1,4 @@
-"""Replay of a trace: its calls by fio on scratch files, traced again, and the likeness of the two."""
+"""Replay of a trace: its calls by fio on scratch files, traced again, and the similarity of both traces."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from penstock.observe.trace.capture.session import Session, Traced, trace_comman
 
 SPEEDS = ("original", "max")
 
-#: threads that fio runs as jobs of one call
+#: maximum number of threads that fio runs as jobs of one call
 _MOST_THREADS = 512
-#: part of the free space that scratch files may take
+#: share of the free space that scratch files may use
 _SPACE = 0.8
 _PIECE = 8 << 20
 _RING_BYTES = 64 << 20
@@ -33,7 +33,7 @@ _RING_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Replayed:
-    """The result: operations replayed and left out (why: how many), likeness, times of both [s]."""
+    """Result: operations replayed and omitted (by reason), similarity, times of both [s]."""
 
     operations: int
     omitted: dict[str, int]
@@ -62,10 +62,10 @@ class Replayed:
 
 
 def replay(bundle: Path, on: Path, speed: str = "original", output: Path | None = None) -> Replayed:
-    """Replays a trace bundle in a scratch directory under `on` and compares; `output` keeps the new bundle.
+    """Replay a trace bundle in a scratch directory under `on` and compare; `output` stores the new bundle.
 
-    Raises BadInput for a bundle without calls to replay or a directory without room, PenstockError where
-    fio is missing or fails.
+    Raises BadInput for a bundle without calls to replay or a directory without space, PenstockError if fio is
+    missing or fails.
     """
     if speed not in SPEEDS:
         raise BadInput(f"--speed: found {speed!r}; expected {' or '.join(SPEEDS)}")
@@ -118,9 +118,9 @@ def replay(bundle: Path, on: Path, speed: str = "original", output: Path | None 
 def requests_of(
     rows: TraceTables, files: Mapping[int, int | None] | None = None, *, replayable: bool = False
 ) -> Requests:
-    """Reads and writes of a bundle for the distance; `files` gives those wanted and, of each, a new number.
+    """Reads and writes of a bundle for the distance; `files` maps the selected ones to new numbers.
 
-    Page faults are no requests where `replayable`, since fio makes none.
+    Page faults are excluded if `replayable`, since fio has none.
     """
     ways = np.full(256, 2, np.int64)
     for op, (number, way) in rows.operations.items():
@@ -148,7 +148,7 @@ def requests_of(
 
 
 def _why(report: Path, traced: Traced) -> str:
-    """The line in which fio says what went wrong."""
+    """Error message of fio."""
     lines = report.read_text(errors="replace").splitlines() if report.exists() else []
     errors = [line.strip() for line in lines if "error" in line]
     return errors[0] if errors else f"it ended with status {traced.exit_status}"
@@ -167,7 +167,7 @@ def _scratch(on: Path) -> Iterator[Path]:
 
 
 def _lay_out(rows: TraceTables, folder: Path, ends: dict[int, int], read: set[int]) -> list[str]:
-    """Makes the scratch files, of random bytes, out of the page cache; gives what is to be said of it."""
+    """Create the scratch files of random bytes, outside the page cache; returns notes."""
     table = rows.table("files", ["file_id", "size_bytes"]).to_pylist()
     first_sizes = {row["file_id"]: max(row["size_bytes"] or 0, 0) for row in table}
     sizes = {number: max(end, first_sizes.get(number, end)) for number, end in ends.items()}
@@ -182,8 +182,8 @@ def _lay_out(rows: TraceTables, folder: Path, ends: dict[int, int], read: set[in
     grown = 0
     for number, size in sizes.items():
         path = folder / scratch_name(number)
-        # what was empty at first and is only written was made by the program: it grows again. What is read
-        # must be there, since another thread of the replay may not have written it yet
+        # a file that was empty at first and is only written was created by the program: it grows again. Data
+        # that are read must exist, since another thread of the replay may not have written them yet
         empty = first_sizes.get(number) == 0 and number not in read
         grown += empty and size > 0
         with path.open("wb") as file:
@@ -200,5 +200,5 @@ def _lay_out(rows: TraceTables, folder: Path, ends: dict[int, int], read: set[in
 
 
 def distance_of(a: TraceTables, b: TraceTables) -> Distance:
-    """The distance of two bundles, all files and page faults included."""
+    """Distance of two bundles, all files and page faults included."""
     return distance(requests_of(a), requests_of(b))

@@ -1,4 +1,4 @@
-"""Announcements of the tracer in JSON lines: files and their names, threads with their programs, marks."""
+"""Messages of the tracer in JSON lines: files and their names, threads with their programs, marks."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ _SCHEMA = pa.schema(
         ("unlinked", pa.bool_()),
     ]
 )
-#: a line with the longest path, twice over, in hexadecimal digits is far shorter
+#: longer than any line, even one with two longest paths in hexadecimal digits
 _BLOCK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A line that the traced program wrote to $PENSTOCK_MARKS, and when [ns, CLOCK_MONOTONIC]."""
+    """A line that the traced program wrote to $PENSTOCK_MARKS, with its time [ns, CLOCK_MONOTONIC]."""
 
     name: str
     t_ns: int
 
 
 def announcements(source: Path | pa.Table) -> pa.Table:
-    """A row per line, null in what the line does not say; a torn last line is left out.
+    """A row per line, null for absent fields; an incomplete last line is dropped.
 
-    Given what it gave before, gives that. Raises PenstockError for what are no such lines.
+    Its own result is returned unchanged. Raises PenstockError for malformed lines.
     """
     if isinstance(source, pa.Table):
         return source
@@ -68,12 +68,12 @@ def announcements(source: Path | pa.Table) -> pa.Table:
 
 
 def those_with(table: pa.Table, column: str) -> pa.Table:
-    """The rows that say it."""
+    """Rows in which a column is set."""
     return table.filter(pc.is_valid(table[column]))
 
 
 def threads_table(source: Path | pa.Table) -> pa.Table:
-    """Table `threads` (docs/formats.md): a row per thread and program it ran, in order of time."""
+    """Table `threads` (docs/formats.md): a row per thread and executed program, in order of time."""
     records = those_with(announcements(source), "program_hex").sort_by("first_ns")
     programs = pa.array(map(text_of, records["program_hex"].to_pylist()), pa.string())
     columns = [records["tid"], records["pid"], programs, records["first_ns"], records["started_ns"]]
@@ -81,7 +81,7 @@ def threads_table(source: Path | pa.Table) -> pa.Table:
 
 
 def thread_starts(threads: pa.Table) -> list[tuple[int, int]]:
-    """Number and start [ns] of each thread of a table `threads` that says when it began."""
+    """Number and start [ns] of each thread of a table `threads` with start times."""
     if "started_ns" not in threads.column_names:
         return []
     begun = threads.filter(pc.is_valid(threads["started_ns"]))
@@ -89,7 +89,7 @@ def thread_starts(threads: pa.Table) -> list[tuple[int, int]]:
 
 
 def marks_of(source: Path | pa.Table) -> list[Mark]:
-    """The marks in order of time, each line of one write a mark of its own."""
+    """Marks in order of time; each line of a write is a separate mark."""
     records = those_with(announcements(source), "mark_hex").select(["mark_hex", "t_ns"])
     marks = [
         Mark(name.strip(), row["t_ns"])
@@ -101,14 +101,14 @@ def marks_of(source: Path | pa.Table) -> list[Mark]:
 
 
 def text_of(digits: str) -> str:
-    """Bytes in hexadecimal digits as text; what is not UTF-8 becomes `\\udcXX`."""
+    """Bytes in hexadecimal digits as text; bytes that are not UTF-8 become `\\udcXX`."""
     return os.fsdecode(bytes.fromhex(digits)).encode("utf-8", "backslashreplace").decode()
 
 
 def phases_of(marks: list[Mark], start_ns: int, end_ns: int) -> list[dict[str, Any]]:
-    """Rows of the table `phases`: the whole as `workload`, then one from each mark to the next.
+    """Rows of the table `phases`: the complete run as `workload`, then one from each mark to the next.
 
-    What lies before the first mark is the phase `start`. A name that comes again gets a number: `load#2`.
+    The time before the first mark is the phase `start`. A repeated name gets a number: `load#2`.
     """
     rows = [{"phase_id": "workload", "start_ns": start_ns, "end_ns": end_ns}]
     if not marks:

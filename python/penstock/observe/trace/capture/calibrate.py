@@ -15,7 +15,7 @@ from penstock.observe.observer import Observer, Watched
 from penstock.observe.recorder import Recorder
 from penstock.observe.trace.capture.overhead import Paired, paired_runs
 
-#: share of the time without tracing that is to be told from none
+#: smallest overhead to be detected, as a share of the time without tracing
 LIMIT = 0.008
 
 
@@ -28,10 +28,10 @@ def calibrate(
     out_dir: Path | None = None,
     limit: float = LIMIT,
 ) -> Paired:
-    """Runs a command 2 `pairs` times, its output thrown away; `load` gives the tracer, or another observer.
+    """Run a command 2 `pairs` times, its output discarded; `load` returns the tracer, or another observer.
 
-    Without tracing no program is loaded at all. `out_dir` is where the observer spools, for one that has no
-    place of its own. Raises PenstockError where the command fails.
+    Without tracing no BPF program is loaded. `out_dir` is the spool directory, for an observer without a
+    default. Raises PenstockError if the command fails.
     """
     completed = 0
 

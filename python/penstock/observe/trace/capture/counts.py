@@ -1,4 +1,4 @@
-"""Mode `count`: operations, bytes and errors per file and direction, and nothing else."""
+"""Mode `count`: operations, bytes and errors per file and direction."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Row = dict[str, Any]
 
 
 def read_counts(spool: Path) -> list[Row]:
-    """Rows as `verdicts` gives them, one per file and direction; their class is `counted`, times are 0.
+    """Rows as those of `verdicts`, one per file and direction; their class is `counted`, times are 0.
 
-    Raises PenstockError for a record that counts nothing, or neither reads nor writes.
+    Raises PenstockError for a record without calls, or neither of reads nor writes.
     """
     counts = np.fromfile(spool, COUNTER, count=spool.stat().st_size // COUNTER.itemsize)
     wrong = (counts["direction"] > 1) | (counts["calls"] == 0)
@@ -54,7 +54,7 @@ def _row(
         "requests": calls - errors,
         "bytes": done_bytes,
         **dict.fromkeys(nothing),
-        "median_size_bytes": requested_bytes / calls,  # the mean: sizes are not kept apart
+        "median_size_bytes": requested_bytes / calls,  # the mean: sizes are not recorded separately
         "evidence": {"asked_bytes": requested_bytes},
     }
     return {
@@ -72,7 +72,7 @@ def _row(
 
 
 def closing_of_counts(rows: list[Row], paths: Mapping[int, str | None], lost: int = 0) -> str:
-    """One sentence: which file most calls went to."""
+    """One sentence: the file with most calls."""
     warning = f" {lost} operations were lost: they are in no count." if lost else ""
     if not rows:
         return "It neither read nor wrote regular files." + warning

@@ -36,10 +36,10 @@ EVENT = np.dtype(
     ]
 )
 
-#: number of each operation by its name, as in `op`
+#: number of each operation by its name in `op`
 NUMBERS: dict[str, int] = {name: number for number, name, _ in _native.trace_operations()}
 
-#: of `direction`; an operation's is its number // 32
+#: values of `direction`; an operation's is its number // 32
 DIRECTIONS = ["read", "write", "sync", "meta"]
 FIRST_WRITE = 32
 FIRST_SYNC = 64
@@ -63,7 +63,7 @@ _NAMED = pa.dictionary(pa.int8(), pa.string())
 #: columns of `io_events`, without the keys that a bundle adds
 SCHEMA = TABLES["io_events"].arrow_with({"op": _NAMED, "direction": _NAMED})
 
-#: how the columns lie in Parquet (docs/adr/0009): steps for what grows, values by number for what repeats
+#: Parquet encodings of the columns (docs/adr/0009): deltas for growing values, dictionaries for repeated ones
 ENCODINGS = {
     "t_ns": "DELTA_BINARY_PACKED",
     "seq": "DELTA_BINARY_PACKED",
@@ -72,10 +72,10 @@ ENCODINGS = {
 
 
 class SpoolReader:
-    """A spool in order of time, read in parts of bounded size; a torn last record is left out.
+    """A spool in order of time, read in parts of bounded size; an incomplete last record is dropped.
 
-    `judge` (a `_native.Judge`) sees every event on the way. `cgroups` gives the group behind each slot,
-    `named` the files of calls that name theirs: (time [ns], thread, file_id).
+    `judge` (a `_native.Judge`) receives every event. `cgroups` has the group of each slot, `named` the files
+    of calls by name: (time [ns], thread, file_id).
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class SpoolReader:
 
     @property
     def events(self) -> int:
-        """Whole records in the spool."""
+        """Number of complete records in the spool."""
         return int(self._reader.events)
 
     def tables(self) -> Iterator[pa.Table]:
@@ -100,7 +100,7 @@ class SpoolReader:
             yield _table(*part)
 
     def judge_only(self) -> None:
-        """Reads everything for the judge alone."""
+        """Read everything for the judge only."""
         while self._reader.next_part(self._judge, False) is not None:
             pass
 
@@ -121,8 +121,8 @@ def _table(rows: int, columns: Mapping[str, bytes]) -> pa.Table:
 
 
 def keep_events(reader: SpoolReader, bundle: Bundle | None) -> Path | None:
-    """Has the events of a spool judged and, where there is a bundle, kept there as table `io_events`; gives
-    the table's file."""
+    """Evaluate the events of a spool and, with a bundle, store them there as table `io_events`; returns the
+    table's file."""
     if bundle is None:
         reader.judge_only()
         return None
@@ -132,7 +132,7 @@ def keep_events(reader: SpoolReader, bundle: Bundle | None) -> Path | None:
 
 
 def write_events(reader: SpoolReader, writer: TableWriter) -> int:
-    """Writes a spool as table `io_events`, one part after the other. Gives the number of events."""
+    """Write a spool as table `io_events`, part by part; returns the number of events."""
     rows = 0
     for table in reader.tables():
         writer.write(table)
@@ -144,9 +144,9 @@ _FILES = TABLES["files"].arrow
 
 
 def files_table(source: Path | pa.Table, disks: Mapping[tuple[int, int], str]) -> pa.Table:
-    """Table `files` from the daemon's JSON lines; `disks` maps (major, minor) to the emulated disk there.
+    """Table `files` from the daemon's JSON lines; `disks` maps (major, minor) to emulated disks.
 
-    A name that is not UTF-8 has its odd bytes written as `\\udcXX`; one that nobody could give is null.
+    Bytes of a name that are not UTF-8 become `\\udcXX`; an unknown name is null.
     """
     records = those_with(announcements(source), "file_id")
     number = records["file_id"].to_numpy()

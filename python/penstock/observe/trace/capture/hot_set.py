@@ -1,4 +1,4 @@
-"""Files whose events were not stored: their counters, and the decisions of the choice."""
+"""Files whose events were not stored: their counters, and the selection decisions."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from penstock.archive.schemas import TABLES
 from penstock.observe.trace.verdicts.patterns import Row, judge_spool
 from penstock.text import percent
 
-#: what files are compared by
+#: criteria of the selection
 MEASURES = ("requests", "bytes")
-#: `basis` of a verdict that rests on counters because the file was not chosen
+#: `basis` of a verdict from counters, as the file was not selected
 COUNTERS = "counters"
 
 DECISIONS = TABLES["decisions"].arrow
 
 
 def beside(spool: Path) -> tuple[Path, Path]:
-    """Paths of the daemon's streams of files not chosen, and of its decisions."""
+    """Paths of the daemon's counters of unselected files, and of its decisions."""
     return spool.with_suffix(".streams"), spool.with_suffix(".decisions")
 
 
 def read_decisions(spool: Path) -> pa.Table:
-    """Table `decisions` (docs/formats.md); a torn last line is left out."""
+    """Table `decisions` (docs/formats.md); an incomplete last line is dropped."""
     text = beside(spool)[1].read_text(encoding="ascii")
     rows = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
     return pa.Table.from_pylist(rows, DECISIONS)
@@ -36,13 +36,13 @@ def read_decisions(spool: Path) -> pa.Table:
 def judge_counters(
     spool: Path, threads: Sequence[tuple[int, int]] = ()
 ) -> tuple[list[Row], pa.Table]:
-    """Verdicts, with basis `counters`, on what was counted instead of recorded; table `epochs` of it."""
+    """Verdicts with basis `counters` on counted, unrecorded operations; and their table `epochs`."""
     rows, epochs = judge_spool(beside(spool)[0], threads)
     return [row | {"basis": COUNTERS} for row in rows if row["calls"]], epochs
 
 
 def counter_totals(rows: list[Row]) -> dict[str, int]:
-    """For the receipt, from the verdicts: {counted_files, counted, counted_bytes}."""
+    """Entries of the receipt from the verdicts: {counted_files, counted, counted_bytes}."""
     counted = [row for row in rows if row["basis"] == COUNTERS and row["phase"] is None]
     return {
         "counted_files": len({row["file_id"] for row in counted}),

@@ -1,8 +1,9 @@
 """Names of the traced files during the trace, and rare operations on them.
 
-The kernel side knows a file by its inode and gives its path once, at first use. Of a later rename, link or
-unlink it has only the texts of the call and the directories that these start from. This module turns texts
-into paths and paths into files, and adds the file to the events of such calls, which come without one.
+The kernel programs identify a file by its inode and report its path once, at first use. For a later rename,
+link or unlink they report only the arguments of the call and the directories that these are relative to. This
+module resolves arguments to paths and paths to files, and adds the file to the events of such calls, which
+lack one.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _OF_NAMES = (
 
 @dataclass
 class Names:
-    """The history of names; made by `read_names`."""
+    """History of names, built by `read_names`."""
 
     _rows: list[tuple[int, int, str, bytes]] = field(default_factory=list)
     _sums: pa.Table = field(default_factory=TABLES["operations"].arrow.empty_table)
@@ -37,7 +38,7 @@ class Names:
     _bearer: dict[bytes, int] = field(default_factory=dict)
     #: paths that could not be opened, with time [ns] and thread of each attempt
     _not_opened: dict[bytes, list[tuple[int, int]]] = field(default_factory=dict)
-    #: names in each directory that leads to a file known; made when a directory's are asked for
+    #: names in each directory on the path of a known file; built at first use
     _inside: dict[bytes, set[bytes]] | None = None
 
     def table(self) -> pa.Table:
@@ -56,7 +57,7 @@ class Names:
         return self._sums.sort_by([("file_id", "ascending"), ("op", "ascending")])
 
     def flushes(self) -> list[dict[str, Any]]:
-        """Rows of direction `sync` beside the verdicts: calls and time [ns] of flushes per file."""
+        """Rows of direction `sync` in addition to the verdicts: calls and time [ns] of flushes per file."""
         sums: dict[int, dict[str, Any]] = {}
         flushing = [op for op, n in NUMBERS.items() if n // 32 == DIRECTIONS.index("sync")]
         flushes = self._sums.filter(pc.is_in(self._sums["op"], pa.array(flushing)))
@@ -73,9 +74,7 @@ class Names:
         return int(pc.sum(self._sums["time_ns"]).as_py() or 0) - int(flushed)
 
     def numbers(self) -> list[tuple[int, int, int]]:
-        """Time [ns], thread and number of the file of calls that name a file, whose events come without
-        one.
-        """
+        """Time [ns], thread and file number of calls by name, whose events lack the file."""
         return [(t_ns, tid, number) for (t_ns, tid), number in self._files.items()]
 
     def not_opened(self, first: int) -> pa.Table:
@@ -115,7 +114,7 @@ class Names:
         number = self._bearer.pop(path, None)
         while self._inside is not None and number is not None and path not in self._bearer:
             if self._inside.get(path):
-                break  # a directory that still leads to others
+                break  # other names remain in the directory
             self._inside.pop(path, None)
             path, below = os.path.dirname(path), path
             self._inside.get(path, set()).discard(below)
@@ -124,7 +123,7 @@ class Names:
         return number
 
     def _list(self, path: bytes) -> None:
-        """Into its directory, and that into the one above."""
+        """Add a path to its directory, and that to its parent."""
         assert self._inside is not None
         while path not in (b"", b"/"):
             above = os.path.dirname(path)
@@ -173,7 +172,7 @@ class Names:
             self._bear(old + path[len(new) :], number, "rename", call.t_ns)
 
     def _below(self, path: bytes) -> list[tuple[bytes, int]]:
-        """The file of that name; or, were it a directory, the files in it."""
+        """File of that name; or, if it is a directory, the files in it."""
         if path in self._bearer:
             return [(path, self._bearer[path])]
         if self._inside is None:
@@ -200,7 +199,7 @@ class Names:
 
 @dataclass
 class _Naming:
-    """A call that names files: its texts and the directories they start from, old (0) and new (1)."""
+    """A call by names: its arguments and the directories they are relative to, old (0) and new (1)."""
 
     op: str
     t_ns: int
@@ -213,12 +212,12 @@ class _Naming:
     directories: dict[int, bytes] = field(default_factory=dict)
 
     def complete(self) -> bool:
-        """True if every piece has come."""
+        """True if all parts have arrived."""
         names = 1 if self.op in {"open", "unlink", "truncate"} else 2
         return len(self.texts) == names == len(self.directories)
 
     def path(self, which: int, by_path: dict[bytes, int]) -> bytes | None:
-        """The absolute path; where no file is known by its plain form, symbolic links are followed now."""
+        """Absolute path; if its plain form is unknown, symbolic links are resolved now."""
         if which not in self.texts or which not in self.directories:
             return None
         text = self.texts[which].lstrip(b"/")
@@ -231,7 +230,7 @@ class _Naming:
 
 
 def read_names(source: Path | pa.Table) -> Names:
-    """The history in the daemon's JSON lines, or in the announcements read from them."""
+    """History from the daemon's JSON lines, or from announcements read from them."""
     records = announcements(source)
     sums = those_with(records, "operation").rename_columns(
         [
@@ -262,7 +261,7 @@ def read_names(source: Path | pa.Table) -> Names:
 def _add_piece(
     row: dict[str, Any], open_calls: dict[tuple[int, int], _Naming], names: Names
 ) -> None:
-    """Pieces of calls on several processors come mixed; a call counts when its last piece is there."""
+    """Add a part of a call; parts of calls on several processors are interleaved."""
     key = (row["t_ns"], row["tid"])
     call = open_calls.get(key)
     if call is None:

@@ -1,4 +1,4 @@
-"""The tracer as an observer of runs, with the layers under the calls on request."""
+"""The tracer as an observer of runs, optionally with the layers below the calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class TraceObserver:
-    """The tracer around the runs of a study. Settings: `mode`."""
+    """Tracer of the runs of a study. Settings: `mode`."""
 
     def __init__(self, journal: Journal, home: Path, settings: Mapping[str, Any]) -> None:
         self._begin(Tracer(journal, home, str(settings["mode"])))
@@ -35,7 +35,7 @@ class TraceObserver:
         self.tracer = tracer
         self._layers = layers
         self._salvage = salvage
-        #: what only this recording has (`Tracer.arm`)
+        #: target of this recording (`Tracer.arm`)
         self.target = dict(target or {})
         self._result: TraceResult | None = None
 
@@ -48,9 +48,7 @@ class TraceObserver:
         target: Mapping[str, Any] | None = None,
         salvage: bool = False,
     ) -> TraceObserver:
-        """An observer with programs that are loaded already; `target` and `salvage` as of `Tracer.arm` and
-        `disarm`.
-        """
+        """An observer with loaded programs; `target` and `salvage` as of `Tracer.arm` and `disarm`."""
         observer = cls.__new__(cls)
         observer._begin(tracer, layers, target, salvage)
         return observer
@@ -62,7 +60,7 @@ class TraceObserver:
         return self._result
 
     def start(self, watched: Watched, out_dir: Path | None) -> None:
-        """Records what the members of the run's group do. PenstockError where nodes have no group above."""
+        """Record the activity of the run's group. PenstockError if nodes have no common parent group."""
         scope = watched.scope
         if scope is None or scope == 0:
             raise PenstockError(
@@ -85,7 +83,7 @@ class TraceObserver:
         }
 
     def finish(self, bundle: Bundle | None, run: tuple[int, int] | None) -> Seen:
-        """The events into `bundle`; verdicts, files and the closing sentence."""
+        """Write the events to `bundle`; returns verdicts, files and the closing sentence."""
         if self._layers is not None:
             self._layers.halt(salvage=self._salvage)
         traced = self.tracer.disarm(bundle, run=run, salvage=self._salvage)

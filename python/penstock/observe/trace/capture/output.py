@@ -1,4 +1,4 @@
-"""A traced command's stdout on its way: to ours, and into a file of the bundle as well."""
+"""Stdout of a traced command: passed to ours, and copied to a file of the bundle."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _ORPHANS_WITHIN_S = 2.0
 
 @dataclass(frozen=True)
 class PassThrough:
-    """Stdout that goes nowhere else: to `sink`, None for ours."""
+    """Stdout without a copy: to `sink`, None for ours."""
 
     sink: int | None
     unwritten: str | None = None
 
 
 class Output:
-    """Copies what comes through `sink` to the file descriptor `onward` and into the file `log`.
+    """Copy the data of `sink` to the file descriptor `onward` and to the file `log`.
 
-    A log that cannot be written is given up, and `unwritten` says why; the command notices nothing of it.
+    If the log cannot be written, the copy ends, and `unwritten` has the reason; the command is not affected.
     """
 
     def __init__(self, log: Path, onward: int):
@@ -44,7 +44,8 @@ class Output:
     def finish(self, *, orphans: bool) -> None:
         """Wait until all output is passed on; with orphaned children, 2 s for their output.
 
-        What had come by then is waited for however slow the reader is, but for a KeyboardInterrupt.
+        Output that has arrived by then is waited for however slow the reader is, except after a
+        KeyboardInterrupt.
         """
         os.close(self.sink)
         with contextlib.suppress(KeyboardInterrupt):
@@ -57,7 +58,7 @@ class Output:
         """Bytes in the pipe."""
         try:
             raw = fcntl.ioctl(self._source, termios.FIONREAD, bytes(4))
-        except OSError:  # closed: the copier is done
+        except OSError:  # closed: the copying thread is done
             return 0
         return int(struct.unpack("i", raw)[0])
 
@@ -90,7 +91,7 @@ class Output:
             self._log = None
 
     def _pass_on(self, chunk: bytes) -> None:
-        """All of it, also to a reader that is slow or a file that does not block; none if it is gone."""
+        """Write all of it, also to a slow reader or a non-blocking file; nothing if the reader is gone."""
         unsent = memoryview(chunk)
         while unsent and self._onward is not None:
             try:
@@ -105,7 +106,7 @@ class Output:
 
 @contextlib.contextmanager
 def copied(log: Path, onward: int, orphans: Callable[[], bool]) -> Iterator[Output]:
-    """An Output while a command runs; `orphans` tells afterwards if children of it still run."""
+    """An Output while a command runs; `orphans` reports afterwards if children of it still run."""
     output = Output(log, onward)
     try:
         yield output

@@ -1,12 +1,11 @@
-"""Cost of tracing: the kernel's account of our programs, the cost of the hooks beside it, paired runs.
+"""Overhead of tracing: the kernel's run times of our programs, the cost of the hooks, paired runs.
 
-The estimate in every receipt is the run time that the kernel measured of each program, in windows of the
-recording (crates/probe/src/meter.rs), and for every run that the target caused two costs that no account
-of programs holds: the way to the program (the tracepoint, the system call's slow path, the event of a fault),
-and what the program leaves behind (memory that it takes out of the processor's caches, branches that it makes
-mispredicted). Both are found on this machine by loops: while programs come and go that find nothing to do
-for them, and while the loops are what is traced. That is done on first use and when asked for again; the file
-`trace-cost.json` in the state directory keeps it.
+The estimate in every receipt is the run time of each program as measured by the kernel in windows of the
+recording (crates/probe/src/meter.rs), plus two costs per run that the target caused, which this account does
+not include: entering the program (the tracepoint, the system call's slow path, the page-fault event), and its
+after-effects (evicted processor cache lines, mispredicted branches). Both are measured on this machine with
+loops: while programs that ignore them are loaded and unloaded, and while the loops themselves are traced.
+This happens at first use and on request; the file `trace-cost.json` in the state directory stores the result.
 """
 
 from __future__ import annotations
@@ -32,15 +31,17 @@ from penstock.host.processes.daemon import Daemon, start_daemon
 from penstock.writing import write_atomic
 
 _RECORD = "trace-cost.json"
-ROUNDS = 6  # the range of six differences holds their median with 1 - 2 / 2**6 = 97 %
+ROUNDS = (
+    6  # the range of six differences contains their median with probability 1 - 2 / 2**6 = 97 %
+)
 _INTERVAL_S = 0.08
-_QUICK = 0.1  # of the blocks of an interval: what else the machine does only makes them slower
+_QUICK = 0.1  # quantile of the blocks of an interval: other load only makes them slower
 
 #: of the development machine (bench/trace_overhead.py), hooks included
 _ELSEWHERE_NS = {"count": 130.0, "pattern": 200.0, "trace": 300.0}
 
-#: calls that do nothing, and faults of a mapped file's pages, in turns; says for every block of each when it
-#: ended and what one took [ns]; ends with the process that began it
+#: alternates between calls that do nothing and faults of a mapped file's pages; reports the end and the time
+#: per operation of every block [ns]; ends with its parent
 _LOOP = """
 import mmap, os, resource, sys, time
 fd, out = os.open(sys.argv[1], os.O_RDONLY), sys.stdout
@@ -66,12 +67,12 @@ _FILE_BYTES = 8 * 65536
 
 @dataclass(frozen=True)
 class RunCost:
-    """Cost of one run of a program beyond its work for the target [ns].
+    """Cost of one run of a program in addition to its work for the target [ns].
 
-    `hook` is what a run makes a task slower that is not traced, `low` and `high` its range over the rounds;
-    `account` is what it takes longer still while the kernel keeps its account; `idle` is what that says of
-    such a run, its own clock readings included. `left` is what a run for a traced task makes that slower
-    beyond all of this and the run's own time.
+    `hook` is the delay of an untraced task per run, `low` and `high` its range over the rounds; `account` is
+    the further delay while the kernel measures run times; `idle` is the measured run time of such a run,
+    including the clock readings. `left` is the delay of a traced task per run in addition to all these and
+    the run's own time.
     """
 
     hook: float
@@ -84,7 +85,7 @@ class RunCost:
 
 @dataclass(frozen=True)
 class Cost:
-    """The costs of a run of a program of system calls, and of the others."""
+    """Costs of a run of a system-call program, and of the other programs."""
 
     calls: RunCost
     others: RunCost
@@ -93,7 +94,7 @@ class Cost:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Cost:
-        """From its JSON form; raises TypeError or KeyError where it is none."""
+        """Parse its JSON form; raises TypeError or KeyError if malformed."""
         groups = {name: RunCost(**document[name]) for name in GROUPS}
         return cls(**{**document, **groups})
 
@@ -109,7 +110,7 @@ def _of_another_machine(why: str) -> Cost:
 
 
 def recorded_cost(mode: str, state_dir: Path) -> Cost | None:
-    """Cost of a program run in a mode as an earlier call of `cost_of` recorded it on this kernel."""
+    """Recorded cost of a program run in a mode, from an earlier `cost_of` on this kernel."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         return Cost.read(json.loads((state_dir / _RECORD).read_text())[_key(mode)])
     return None
@@ -118,9 +119,9 @@ def recorded_cost(mode: str, state_dir: Path) -> Cost | None:
 def cost_of(
     mode: str, journal: Journal, state_dir: Path, *, again: bool = False, skippable: bool = False
 ) -> Cost:
-    """Cost of a program run in a mode, read from `state_dir`; measured first (some seconds) if it is missing.
+    """Cost of a program run in a mode, read from `state_dir`; measured first (some seconds) if missing.
 
-    `again` measures in any case. On a busy host, and with `skippable` after Ctrl-C, the values are those of
+    `again` always measures. On a busy host, and with `skippable` after Ctrl-C, the values are those of
     another machine. Raises PenstockError if the programs cannot be loaded.
     """
     if not again and (recorded := recorded_cost(mode, state_dir)) is not None:
@@ -193,7 +194,7 @@ def _measured(mode: str, journal: Journal) -> Cost:
 
 
 class BusyError(PenstockError):
-    """The loop hardly ran."""
+    """The loop got too little processor time."""
 
 
 _Span = tuple[int, int]
@@ -201,8 +202,8 @@ _Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class _Round:
-    """Intervals without the programs, with them armed for nobody, and with the kernel's account of them; the
-    same armed for the loop; the receipts of both."""
+    """Intervals without the programs, with them armed for an empty group, and with the kernel's run time
+    measurement; the same armed for the loop; the receipts of both."""
 
     off: _Span
     armed: _Span
@@ -217,7 +218,7 @@ def _two_rounds(
 ) -> tuple[_Round, _Round]:
     """Two rounds in the order off, on, on, off with programs that are loaded once.
 
-    Each is armed for a group that has no member, and for that of the loop.
+    Each is armed for an empty group, and for the loop's group.
     """
 
     def on(daemon: Daemon, group: int) -> tuple[_Span, _Span, dict[str, Any]]:
@@ -226,7 +227,7 @@ def _two_rounds(
             "spool": str(place / "spool"),
             "files": str(place / "names"),
         }
-        daemon.call("arm", **target)  # while the target does nothing, the first window lasts
+        daemon.call("arm", **target)  # while the target is idle, the first window continues
         accounted = _let_pass()
         receipt = daemon.call("disarm")
         daemon.call("arm", **target, target={"unmetered": True})
@@ -258,7 +259,7 @@ def _run_cost(
     group: str,
     runs: int,
 ) -> RunCost:
-    """Medians over the rounds, and the range of the first, of loops whose turn meets `runs` programs."""
+    """Medians over the rounds, and the range of `hook`, of loops whose iteration runs `runs` programs."""
     if not runs:
         return RunCost(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     quick = partial(_quick, blocks[group])
@@ -276,14 +277,14 @@ def _run_cost(
 
 
 def _body(measured: _Round, group: str, idle: float) -> float:
-    """Time of a run's work for the loop by the kernel's account [ns]."""
+    """Run time spent on the loop, by the kernel's measurement [ns]."""
     sums = (measured.receipt_traced.get("metering") or {}).get(group) or {}
     own = sums.get("own") or 0.0
     return max(sums["time_ns"] - sums["runs"] * idle, 0.0) / own if own else 0.0
 
 
 def _idle(sums: Mapping[str, Any]) -> float:
-    """Mean run time by the kernel's account."""
+    """Mean run time, by the kernel's measurement."""
     return float(sums["time_ns"] / max(sums["runs"], 1))
 
 
@@ -297,7 +298,7 @@ def _quick(blocks: Sequence[tuple[int, float]], span: _Span) -> float:
 
 @dataclass(frozen=True)
 class Paired:
-    """A command with and without tracing, in pairs: seconds, and the share by which it took longer."""
+    """A command with and without tracing, in pairs: seconds, and relative overhead."""
 
     without_s: list[float]
     with_s: list[float]
@@ -308,7 +309,7 @@ class Paired:
 
     @property
     def verdict(self) -> str:
-        """`above` the limit where all of the interval is, `within` where it is and no wider than the limit.
+        """`above` if the interval is above the limit, `within` if it is below and no wider than the limit.
 
         Else `undecided`.
         """
@@ -318,17 +319,17 @@ class Paired:
         return "within" if narrow and self.high <= self.limit else "undecided"
 
     def as_document(self) -> dict[str, Any]:
-        """For receipts: shares of the time without tracing."""
+        """Entry of receipts: shares of the time without tracing."""
         return asdict(self) | {"verdict": self.verdict, "pairs": len(self.with_s)}
 
 
 def paired_runs(
     without: Callable[[], float], traced: Callable[[], float], pairs: int, limit: float
 ) -> Paired:
-    """Runs both, each giving its seconds, in pairs of alternating order (AB, BA, AB, …).
+    """Run both, each returning its seconds, in pairs of alternating order (AB, BA, AB, …).
 
-    The share is the median of the pairs' differences over the median time without; its 95 % interval is
-    by order statistics, infinitely wide below six pairs. `limit` is a share.
+    The overhead is the median of the pairs' differences over the median time without; its 95 % interval is by
+    order statistics, infinite below six pairs. `limit` is a share.
     """
     off, on = [], []
     for number in range(pairs):
@@ -357,7 +358,7 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 @dataclass(frozen=True)
 class Added:
-    """Nanoseconds that tracing took from the target, with the interval of windows and hooks."""
+    """Time that tracing took from the target [ns], with its interval over windows and hooks."""
 
     ns: float
     low: float
@@ -368,11 +369,11 @@ class Added:
 
 
 def added_by_programs(metering: Mapping[str, Any], cost: Cost) -> Added | None:
-    """Time that the programs took from the target, by the windows of a receipt; None where there was none.
+    """Time that the programs took from the target, from the windows of a receipt; None without windows.
 
-    The kernel's time of all runs less that of so many idle ones is what was done for the target; for the runs
-    that it caused the way to the programs and what they leave behind is added, and where the account was on
-    what that took. The interval holds the change from window to window and the range of the hooks' cost.
+    The kernel's time of all runs minus that of as many idle ones is the work for the target; each run for the
+    target adds the cost of the hooks and after-effects and, while the kernel measured run times, the cost of
+    that. The interval includes the variation between windows and the range of the hooks' cost.
     """
     if not metering["windows"]:
         return None
@@ -390,10 +391,10 @@ def added_by_programs(metering: Mapping[str, Any], cost: Cost) -> Added | None:
 def estimate(
     receipt: dict[str, Any], cost: Cost, wall_ns: int, cpu_ns: int | None = None
 ) -> dict[str, Any]:
-    """The receipt's words on what tracing added to the target, and the reader's share.
+    """Entries of the receipt on the overhead for the target, and the reader's share of processor time.
 
-    `added_share` is of the target's time without tracing: of the wall time, or of its processor time `cpu_ns`
-    where it had more than one processor's.
+    `added_share` is relative to the target's time without tracing: its wall time, or its processor time
+    `cpu_ns` if that is longer.
     """
     wall_ns = max(wall_ns, 1)
     calls = receipt["kept"] + receipt["lost"]
@@ -414,7 +415,7 @@ def estimate(
 
 
 def shares(added: Added, calls: int, busy_ns: int) -> dict[str, Any]:
-    """Added time as in receipts: in all, per operation, and as a share of the time without it."""
+    """Entries of receipts: total overhead, per operation, and as a share of the time without it."""
 
     def share(ns: float) -> float:
         return ns / max(busy_ns - ns, busy_ns / 100)

@@ -1,4 +1,4 @@
-"""Salvage of a tracer that ended early: its spool, and a receipt that names what is missing."""
+"""Salvage of a tracer that ended early: its spool, and a receipt with the missing parts."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ import numpy as np
 
 from penstock.observe.trace.capture.events import EVENT
 
-#: events at the end of the spool among which the last one is
+#: number of events at the end of the spool that include the latest one
 _LATEST = 1 << 18
-#: the kernel's hook by which a page-cache miss is seen
+#: kernel hook of page-cache misses
 _ADDED = "mm_filemap_add_to_page_cache"
 
 
 def salvaged_receipt(
     spool: Path, mode: str, group: int, started_ns: int, reason: str
 ) -> dict[str, Any]:
-    """A receipt for what lies in the spool; `incomplete` says why it is not the daemon's own.
+    """A receipt for the records in the spool; `incomplete` has the reason why it is not the daemon's.
 
-    `group` is the number of the traced control group, `started_ns` when it was armed (time.monotonic_ns).
-    In mode trace the events are there up to the last visit of the rings; in the others only epochs that
-    were handed over.
+    `group` is the number of the traced control group, `started_ns` the time of arming (time.monotonic_ns). In
+    mode trace the spool has the events up to the last read of the rings; in the others only completed epochs.
     """
     count = spool.stat().st_size // EVENT.itemsize if mode == "trace" and spool.exists() else 0
     ended_ns = time.monotonic_ns()
@@ -57,14 +56,14 @@ def salvaged_receipt(
 
 
 def _last_ns(spool: Path, events: int) -> int:
-    """When the last of the spooled events ended."""
+    """End of the last spooled event."""
     first = max(0, events - _LATEST)
     records = np.fromfile(spool, EVENT, count=events - first, offset=first * EVENT.itemsize)
     return int((records["t_ns"] + records["latency_ns"]).max())
 
 
 def what_is_missing(receipt: dict[str, Any]) -> str:
-    """A sentence for the summary and the manifest, empty where all is there."""
+    """A sentence for the summary and the manifest, empty if nothing is missing."""
     sentences = []
     if receipt.get("incomplete"):
         sentences.append(f"The trace is incomplete: {receipt['incomplete']}.")
@@ -88,7 +87,7 @@ def what_is_missing(receipt: dict[str, Any]) -> str:
 
 
 def what_layers_miss(layers: Mapping[str, Any]) -> str:
-    """The same for the layers under the calls, from their own receipt."""
+    """The sentence for the layers below the calls, from their own receipt."""
     sentences = []
     if layers.get("incomplete"):
         sentences.append(f"What lay under the calls is incomplete: {layers['incomplete']}.")
@@ -106,5 +105,5 @@ def what_layers_miss(layers: Mapping[str, Any]) -> str:
 
 
 def misses_unseen(layers: Mapping[str, Any]) -> bool:
-    """True if no page that came into the page cache was seen, so that none counts as missed."""
+    """True if additions to the page cache were not observed, so that no miss was counted."""
     return _ADDED in (layers.get("missing") or {})

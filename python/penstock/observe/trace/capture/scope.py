@@ -1,6 +1,6 @@
-"""Scope of a trace: as options of the user, and as settings of the programs in the kernel.
+"""Scope of a trace: options of the user, and settings of the kernel programs.
 
-Kinds combine by AND, several of one kind by OR. Files and directories are given as an anchor (an existing
+Kinds combine by AND, several of one kind by OR. Files and directories become an anchor (an existing
 directory, by device and inode) and the names below it, so that files created later match too.
 """
 
@@ -21,7 +21,7 @@ from penstock.host.storage.mounts import mounts
 _TAIL_BYTES = 256
 _ENDING_BYTES = 24
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
-#: v1 controllers by which a process is looked for, those that containers are given first
+#: v1 controllers for finding a process's group, those of containers first
 _BY_PREFERENCE = ("memory", "pids", "blkio", "devices", "freezer", "cpu", "cpuacct", "cpuset")
 
 Place = dict[str, int]
@@ -29,7 +29,7 @@ Place = dict[str, int]
 
 @dataclass(frozen=True)
 class Group:
-    """A control group that is there: its number, its directory, and its v1 controller (None: unified).
+    """An existing control group: its number, directory, and v1 controller (None: unified).
 
     `level` is its depth in a v1 hierarchy, None in the unified one.
     """
@@ -42,7 +42,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Scope:
-    """Everything that says what is traced; the default is all files of the command."""
+    """Filters of a trace; the default is all files of the command."""
 
     processes: tuple[int, ...] = ()
     group: Group | None = None
@@ -52,16 +52,16 @@ class Scope:
     endings: tuple[str, ...] = ()
     only: str | None = None
     options: dict[str, Any] = field(default_factory=dict, compare=False)
-    #: when each of the processes started [clock ticks since boot]; of one that is ending None
+    #: start of each of the processes [clock ticks since boot]; None for one that is ending
     starts: dict[int, int | None] = field(default_factory=dict, compare=False)
 
     @property
     def by_file(self) -> bool:
-        """True if it names files in any way."""
+        """True if it has any filter by file."""
         return bool(self.paths or self.directories or self.numbers or self.endings)
 
     def check_processes(self) -> None:
-        """Raise PenstockError if a process has ended since, and another one has its number."""
+        """Raise PenstockError if a process has ended and its number was reused."""
         for process, start in self.starts.items():
             now = start_ticks(process)
             if start is not None and now not in (None, start):
@@ -71,7 +71,7 @@ class Scope:
                 )
 
     def for_programs(self, observers: Sequence[int] = ()) -> dict[str, Any]:
-        """The `scope` of the tracer daemon's configuration. Raises BadInput for a path that cannot be met."""
+        """The `scope` of the tracer daemon's configuration. Raises BadInput for a path that cannot match."""
         return {
             "by_process": bool(self.processes),
             "controller": self.group.controller if self.group else None,
@@ -94,7 +94,7 @@ def read_scope(
     endings: Iterable[str] = (),
     only: str | None = None,
 ) -> Scope:
-    """A scope from the options of the command line. Raises BadInput naming the option."""
+    """A scope from the options of the command line. Raises BadInput with the option."""
     processes, files, inodes = tuple(processes), tuple(files), tuple(inodes)
     directories, endings = tuple(directories), tuple(endings)
     options = {
@@ -174,9 +174,9 @@ def _place(device: int, inode: int) -> Place:
 
 
 def place_of(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """(device, inode) as the kernel has them; stat(2) may show others (btrfs, overlayfs).
+    """(device, inode) in the kernel; stat(2) may report others (btrfs, overlayfs).
 
-    The device is that of the mount, major << 20 | minor. Raises OSError if it is not there.
+    The device is that of the mount, major << 20 | minor. Raises OSError if the path does not exist.
     """
     handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
@@ -196,7 +196,7 @@ def place_of(path: str | os.PathLike[str]) -> tuple[int, int]:
 
 
 def _anchored(option: str, path: Path) -> dict[str, Any]:
-    """A path as an anchor that is there and the names below it."""
+    """A path as an existing anchor and the names below it."""
     real = Path(os.path.realpath(path))
     anchor, below = real, b""
     if option == "--file" or not real.is_dir():
@@ -222,7 +222,7 @@ def _anchored(option: str, path: Path) -> dict[str, Any]:
 def find_group(text: str, host: Hierarchies | None = None) -> Group:
     """A control group by its directory (unified or v1), by a process in it, or by a container's id.
 
-    Raises BadInput with what is possible instead.
+    Raises BadInput with the alternatives.
     """
     host = host or hierarchies()
     if "/" in text or Path(text).is_dir():
@@ -254,7 +254,7 @@ def _group_at(directory: Path, host: Hierarchies) -> Group:
 
 
 def _group_of_process(process: int, host: Hierarchies) -> Group:
-    """The innermost group that a process is in, the unified hierarchy first."""
+    """Innermost group of a process, preferably in the unified hierarchy."""
     member: dict[str, str] = {}
     for line in Path(f"/proc/{process}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -270,7 +270,7 @@ def _group_of_process(process: int, host: Hierarchies) -> Group:
 
 
 def _group_of_container(name: str, host: Hierarchies) -> Group:
-    """The group that a container runtime named after the container's id or name."""
+    """Group that a container runtime named after the container's id or name."""
     for top in dict.fromkeys([host.unified, *(host.v1.get(c) for c in _BY_PREFERENCE)]):
         if top is None:
             continue

@@ -1,4 +1,4 @@
-"""One traced command, group or process tree, from its scope to its bundle."""
+"""One traced command, group or process tree, from scope to bundle."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ _NULL = os.makedev(1, 3)
 
 @dataclass(frozen=True)
 class Session:
-    """Options of a trace: mode, ring size [bytes], planted loss, path of the bundle, stdout kept free, scope.
+    """Options of a trace: mode, ring size [bytes], planted loss, path of the bundle, stdout reserved, scope.
 
-    Without the features in `require` nothing is started. With `calibrate` the command runs that number of
-    times with and without tracing before; with a `key_file` all names are hashed.
-    `live`: True shows progress while it runs, None on a terminal only, False never.
-    With `layers` the layers under the calls are traced, too; with `mmap_exact` no page is mapped around a
-    fault. `hot` (hot.MEASURES) keeps only the events of the files that are used most by it.
+    The features in `require` must be available. With `calibrate` the command runs that number of times with
+    and without tracing before; with a `key_file` all names are hashed. `live`: True shows progress during the
+    run, None on a terminal only, False never. With `layers` the layers below the calls are traced, too; with
+    `mmap_exact` no page is mapped around a fault. `hot` (hot.MEASURES) stores only the events of the most
+    used files by it.
     """
 
     mode: str
@@ -80,11 +80,11 @@ class Session:
 
 @dataclass(frozen=True)
 class Traced:
-    """A completed trace: of a command or none, its end, the records.
+    """A completed trace: its command if any, its end, the records.
 
-    `interrupted` names the signal that ended it early; `outlived` counts the command's processes that were
-    still there when it ended, and were ended with it. `unwritten` says why there is no bundle though one
-    was requested. The command of an `anonymous` trace is shown to nobody.
+    `interrupted` is the signal that ended it early; `outlived` counts the command's processes that were still
+    running at its end and were killed. `unwritten` is the reason why a requested bundle is missing. The
+    command of an `anonymous` trace is not disclosed.
     """
 
     argv: list[str]
@@ -105,8 +105,8 @@ class Traced:
         return (self.end_ns - self.start_ns) / 1e9
 
     def opened(self) -> TracedRun:
-        """Its bundle, if there is one, else its tables in memory (what needs every event is not told)."""
-        from penstock.analyse.traces.traced_run import TracedRun  # after the run: it loads much
+        """Its bundle, if any, else its tables in memory (without results that need every event)."""
+        from penstock.analyse.traces.traced_run import TracedRun  # after the run: slow to import
 
         if self.bundle is not None:
             return TracedRun(self.bundle)
@@ -116,10 +116,10 @@ class Traced:
 
 
 def trace_command(argv: list[str], session: Session) -> Traced:
-    """Runs a command in a control group of its own, armed before it begins.
+    """Run a command in a new control group, armed before it starts.
 
-    Ctrl-C goes on to the command, a second one ends it; both leave a report.
-    Raises PenstockError if tracing is not possible here.
+    Ctrl-C is passed to the command, a second one ends it; both yield a report. Raises PenstockError if
+    tracing is not possible here.
     """
     journal = Journal()
     paired = _paired(argv, session, session.scope.for_programs())
@@ -191,7 +191,7 @@ def _paired(argv: list[str], session: Session, scope: dict[str, Any]) -> Paired 
 
 
 def trace_running(seconds: float | None, session: Session) -> Traced:
-    """Traces what runs already: the scope's processes, its control group, or whoever uses its files.
+    """Trace running processes: the scope's processes, its control group, or all users of its files.
 
     For `seconds`, until Ctrl-C, or until the processes or the group are gone.
     """
@@ -251,7 +251,7 @@ def _root_group() -> int:
 
 
 def _announced(argv: list[str], session: Session, recorder: Recorder) -> Announcement:
-    """Tells a live page of it; of what is anonymous neither command nor names."""
+    """Announce the trace to live pages; an anonymous one without command and names."""
     anonymous = session.key_file is not None
     name = Path(argv[0]).name if argv and not anonymous else "what runs already"
     return Announcement(
@@ -274,9 +274,9 @@ def _place(path: Path) -> dict[str, int]:
 
 @contextlib.contextmanager
 def _node_of_marks(journal: Journal) -> Iterator[Path]:
-    """A null device that anyone may write to: what is written is seen as it is written, and kept nowhere.
+    """A null device that anyone may write to: marks are observed at write(2) and stored nowhere.
 
-    In a file system of its own, because that of the runtime directory need not have devices.
+    In a separate file system, because that of the runtime directory may forbid devices.
     """
     place = make_directory(passable_runtime_dir() / f"marks-{new_token()}", journal, mode=0o711)
     entry = journal.plan("mount", place.target)
@@ -310,7 +310,7 @@ def _observer(
     layers: bool = False,
     target: dict[str, Any] | None = None,
 ) -> TraceObserver:
-    """The programs, loaded: the tracer, and with `layers` what watches under the calls."""
+    """Observer with loaded programs: the tracer, and with `layers` those below the calls."""
     with contextlib.ExitStack() as stack:
         tracer = stack.enter_context(_tracer(journal, session, scope))
         below = _layers(journal) if layers else None
@@ -392,7 +392,7 @@ def _finish(
 
 
 def _written(bundle: Bundle, traced: Traced, session: Session, seen: Observation) -> Traced:
-    """With its bundle finished."""
+    """The trace with its bundle finished."""
     result, run = traced.result, (traced.start_ns, traced.end_ns)
     lost = result.receipt["lost"]
     missing = what_is_missing(result.receipt)
@@ -425,7 +425,7 @@ def _lost_below(receipt: dict[str, Any]) -> dict[str, int]:
 
 
 def _write_page(bundle: Path) -> None:
-    """The bundle's page. What was traced is kept whether or not it can be drawn."""
+    """Write the bundle's page; errors do not affect the bundle."""
     from penstock.analyse.traces.traced_run import TracedRun
     from penstock.report.trace.page import write_trace_report
 

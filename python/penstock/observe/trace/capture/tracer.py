@@ -42,9 +42,9 @@ from penstock.observe.trace.verdicts.patterns import judge_spool, patterns_table
 
 _native: Any = importlib.import_module("penstock._native")
 
-#: a daemon that hangs up is ending
+#: longest time from hanging up to the end of a daemon [s]
 _ENDS_WITHIN_S = 2.0
-#: kinds of hook, the one preferred first; `auto` takes the first that the kernel lets us use
+#: kinds of hook, preferred ones first; `auto` uses the first that the kernel permits
 HOOKS = ("auto", "fentry", "tp_btf", "raw_tp", "tracepoint")
 
 
@@ -52,10 +52,10 @@ HOOKS = ("auto", "fentry", "tp_btf", "raw_tp", "tracepoint")
 class TraceResult:
     """Result of tracing one run: tables `files`, `patterns`, in memory; `io_events` in a file; the receipt.
 
-    `verdicts` are the rows behind `patterns`, one per file, direction and basis; `closing` is the
-    sentence. `events` is how many `io_events` there are and `events_path` where: nowhere in mode
-    pattern, or without a bundle. `marks` is what the program wrote to $PENSTOCK_MARKS, `flushes` are rows of
-    direction `sync` beside the verdicts.
+    `verdicts` are the rows of `patterns`, one per file, direction and basis; `closing` is the sentence.
+    `events` is the number of `io_events` and `events_path` their file: None in mode pattern, or without a
+    bundle. `marks` are the lines that the program wrote to $PENSTOCK_MARKS, `flushes` rows of direction
+    `sync` in addition to the verdicts.
     """
 
     tables: dict[str, pa.Table]
@@ -70,17 +70,17 @@ class TraceResult:
 
 
 class Tracer:
-    """Loads the BPF programs once; armed and disarmed for each run.
+    """BPF programs, loaded once; armed and disarmed for each run.
 
-    `mode` is `trace` (every call is recorded), `pattern` (counters of steps and sizes) or `count` (calls
-    and bytes). `ring_bytes` is for all CPUs together. `hooks` is the only kind of hook to use (HOOKS);
-    without the features in `require` it does not begin. `drop_every` plants losses and `deny` refusals,
-    for tests; `hot` (mode trace) has the daemon keep events of the most used files only: `by` (hot.MEASURES),
-    `share`, `first_s`, `first_requests`, `every_s`, each with a default. `streams` (mode pattern, for tests)
-    is how many sequences are counted in the kernel; calls of others come one by one (0: 65,536). `scope` is
-    what is traced of the group (`Scope.for_programs`), all by default. With `cost_later` what tracing costs
-    on this host is measured, where it is not recorded yet, when the only recording has ended, not before it.
-    Raises PenstockError if the kernel refuses.
+    `mode` is `trace` (every call is recorded), `pattern` (counters of steps and sizes) or `count` (calls and
+    bytes). `ring_bytes` is for all CPUs together. `hooks` is the only permitted kind of hook (HOOKS); the
+    features in `require` must be available. `drop_every` plants losses and `deny` refusals, for tests; `hot`
+    (mode trace) stores events of the most used files only: `by` (hot.MEASURES), `share`, `first_s`,
+    `first_requests`, `every_s`, each with a default. `streams` (mode pattern, for tests) is the number of
+    sequences counted in the kernel; calls of others are reported individually (0: 65,536). `scope` filters
+    the group's activity (`Scope.for_programs`), default: all. With `cost_later` the overhead of tracing on
+    this host, if not yet recorded, is measured after the only recording instead of before. Raises
+    PenstockError if the kernel refuses.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Tracer:
 
     @property
     def alive(self) -> bool:
-        """True if the daemon still runs."""
+        """True if the daemon is running."""
         return self._daemon.alive
 
     def arm(
@@ -136,10 +136,10 @@ class Tracer:
         disks: Mapping[tuple[int, int], str] | None = None,
         target: Mapping[str, Any] | None = None,
     ) -> None:
-        """Records from now on what the group's members do, and those of groups inside it.
+        """Start recording the group's members, and those of child groups.
 
-        `disks` maps the device (major, minor) of an emulated disk's mount to its disk_id. The spool lies in
-        `out_dir` (default: the state directory) until `disarm`. `target` is what only this recording has:
+        `disks` maps the device (major, minor) of an emulated disk's mount to its disk_id. The spool is in
+        `out_dir` (default: the state directory) until `disarm`. `target` is specific to this recording:
         `processes` (roots of trees), `level` (of a v1 group), `marks` (device, inode of the file of marks).
         """
         number = cgroup if isinstance(cgroup, int) else cgroup.cgroup_id
@@ -176,13 +176,13 @@ class Tracer:
         run: tuple[int, int] | None = None,
         salvage: bool = False,
     ) -> TraceResult:
-        """Stops recording; tables, verdicts and the receipt of what was recorded.
+        """Stop recording; returns tables, verdicts and the receipt.
 
-        The events go into `bundle` as table `io_events`, part by part: memory does not grow with them.
-        `phases` (name: first and last time [ns]) are judged by themselves too; default: those marked.
-        `run`: begin and end of the program [ns], of which shares are told; default: since `arm`.
-        With `salvage` a daemon that has died leaves what it had spooled (receipt: `incomplete`), and a bundle
-        that cannot be written is done without (receipt: `unwritten`).
+        The events go to `bundle` as table `io_events`, part by part, in constant memory. `phases` (name:
+        first and last time [ns]) are evaluated separately, too; default: those marked. `run`: start and end
+        of the program [ns], the base of shares; default: since `arm`. With `salvage`, the spool of a dead
+        daemon is used (receipt: `incomplete`), and a bundle that cannot be written is omitted (receipt:
+        `unwritten`).
         """
         if self._where is None:
             raise PenstockError("the tracer is not armed")
@@ -219,7 +219,7 @@ class Tracer:
             return salvaged_receipt(spool, self.mode, self._group, self._started_ns, reason)
 
     def _cost_now(self) -> Cost:
-        """Cost of tracing; measured once the programs are unloaded, if that was put off."""
+        """Overhead of tracing; measured after unloading the programs, if it was deferred."""
         if self._cost is None:
             cost = recorded_cost(self.mode, self._state_dir)
             if cost is None:
@@ -229,14 +229,14 @@ class Tracer:
         return self._cost
 
     def stop(self) -> None:
-        """Ends the daemon; nothing stays loaded, nor what was spooled and not asked for."""
+        """End the daemon, and remove loaded programs and unread spools."""
         try:
             self._daemon.stop()
         finally:
             self._forget()
 
     def beside(self) -> Source:
-        """Source of the recording while it goes on, for another thread."""
+        """Live source of the recording, for another thread."""
         daemon = connect("tracer", self.pid, self._daemon.socket_path)
         events, files, sample = map(self._spooled, ("events", "files", "sample"))
         return Source(daemon, self.mode, events, files, sample)
@@ -336,7 +336,7 @@ class Tracer:
 
 @contextlib.contextmanager
 def _without_collector() -> Iterator[None]:
-    """Python's cycle collector off: it would go through the rows of 100,000 files again and again."""
+    """Disable Python's cycle collector, which would traverse the rows of 100,000 files repeatedly."""
     was_on = gc.isenabled()
     gc.disable()
     try:

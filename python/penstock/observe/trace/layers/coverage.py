@@ -22,9 +22,9 @@ Pages = npt.NDArray[np.int64]
 
 
 def present_pages(names: Path, *, before: bool = False) -> dict[tuple[int, int], Pages]:
-    """Pages that each process had of each file when it or the trace ended, from the daemon's JSON lines.
+    """Pages of each file mapped by each process at its end or the trace's, from the daemon's JSON lines.
 
-    With `before` those that were there when tracing began. Keys are (file_id, pid).
+    With `before`: at the start of tracing. Keys are (file_id, pid).
     """
     by_key: dict[tuple[int, int], list[Pages]] = {}
     with names.open(encoding="ascii") as lines:
@@ -43,9 +43,9 @@ def present_pages(names: Path, *, before: bool = False) -> dict[tuple[int, int],
 
 
 class SeenPages:
-    """Pages of each file that faults of each process were about, or mapped around.
+    """Pages of each file that each process's faults mapped, including those mapped around a fault.
 
-    The faults are sorted once: of thousands of short processes that map a library each has its own.
+    The faults are sorted once, as there may be thousands of short processes that map the same library.
     """
 
     def __init__(self, events: pa.Table) -> None:
@@ -74,8 +74,8 @@ class SeenPages:
 def mapped_table(names: Path, events: Path, lost: int = 0) -> pa.Table:
     """Table `mapped`: for each process and file the coverage, pages seen of those present at its end.
 
-    A mapping that was undone before the process ended is not in it. With `lost` (pieces that found no room,
-    of any file) what was present is a lower bound, and the coverage null.
+    Mappings removed before the process ended are not included. With `lost` records (of any file) the pages
+    present are a lower bound, and the coverage is null.
     """
     present, before = present_pages(names), present_pages(names, before=True)
     if not present:
@@ -101,7 +101,7 @@ def mapped_table(names: Path, events: Path, lost: int = 0) -> pa.Table:
 
 
 def mapped_before(names: Path) -> dict[int, int]:
-    """Bytes of each file that processes had mapped when tracing began: they leave no fault."""
+    """Bytes of each file that were mapped when tracing started, and cause no faults."""
     mapped: dict[int, int] = {}
     for (file_id, _), pages in present_pages(names, before=True).items():
         mapped[file_id] = mapped.get(file_id, 0) + _PAGE * len(pages)

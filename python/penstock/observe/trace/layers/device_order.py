@@ -1,4 +1,4 @@
-"""Verdicts in the order of requests at a device, and the reasons why they differ from those of the calls."""
+"""Verdicts on the order of requests at a device, and reasons for differences from the order of calls."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from penstock.observe.trace.verdicts.patterns import Row, verdicts
 _native: Any = importlib.import_module("penstock._native")
 
 _IN_ORDER = frozenset({"consecutive", "sequential", "interleaved", "reverse", "strided"})
-_SAVED = 0.9  # the device got less than this share of the bytes that were asked for
+_SAVED = 0.9  # the device transferred less than this share of the requested bytes
 
 
 def judge_device(requests: pa.Table, number_of: Mapping[str, int]) -> list[Row]:
-    """Rows as `verdicts` gives, with `basis` `device`, from the table `device_requests`.
+    """Rows as those of `verdicts`, with `basis` `device`, from the table `device_requests`.
 
-    The file of a request is its `file_id`, or where there is none the number that `number_of` gives its
-    `file`; requests on no known file are left out, and so are flushes.
+    The file of a request is its `file_id` or, without one, `number_of` of its `file`; requests on unknown
+    files and flushes are omitted.
     """
     count = requests.num_rows
     names = requests.column_names
@@ -57,10 +57,10 @@ def judge_device(requests: pa.Table, number_of: Mapping[str, int]) -> list[Row]:
 
 
 def explain(device: Row, calls: Row | None) -> dict[str, Any]:
-    """Why the device's order is not the program's: `reason`, where it differs, and the ratios for it.
+    """Reason why the device's order differs from the program's, if it does: `reason`, and its ratios.
 
-    `readahead` and `merge`: fewer, larger requests in order; `cache`: part of the bytes never came;
-    `reorder`: orderly calls that arrive without order, or the other way round.
+    `readahead` and `merge`: fewer, larger requests in order; `cache`: part of the bytes never reached the
+    device; `reorder`: ordered calls that arrive out of order, or vice versa.
     """
     if calls is None:
         return {}

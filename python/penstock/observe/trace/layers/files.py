@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.archive.schemas import TABLES
 from penstock.host.storage.residency import resident_pages_of
 
-#: no more files than this are opened at the end of a run, those named first
+#: maximum number of files opened at the end of a run, those named first
 MOST_FILES = 10_000
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -32,7 +32,7 @@ EXTENTS = TABLES["extents"].arrow
 
 
 def opened(files: pa.Table) -> Iterator[tuple[dict[str, Any], int]]:
-    """Each file of a `files` table that is still what it was, opened for reading; its row and descriptor."""
+    """Each unchanged file of a `files` table, opened for reading; its row and descriptor."""
     for row in files.slice(0, MOST_FILES).to_pylist():
         if not row["path"]:
             continue
@@ -50,9 +50,9 @@ def opened(files: pa.Table) -> Iterator[tuple[dict[str, Any], int]]:
 
 
 def residency_table(files: pa.Table) -> pa.Table:
-    """Table `residency`: pages in memory when the run first met the file, and now.
+    """Table `residency`: pages in memory at the run's first use of the file, and now.
 
-    The start is there if `files` says it (column `resident_pages`, of the file when it was first seen).
+    The start is included if `files` has a column `resident_pages`, of the first use.
     """
     rows = []
     if "resident_pages" in files.column_names:
@@ -84,7 +84,8 @@ def residency_table(files: pa.Table) -> pa.Table:
 
 
 def extents_table(files: pa.Table) -> pa.Table:
-    """Table `extents`: pieces of each file on its device; files whose system does not say are left out."""
+    """Table `extents`: pieces of each file on its device; files on file systems without FIEMAP are
+    omitted."""
     rows = []
     for row, fd in opened(files):
         pieces = extents_of(fd)
@@ -94,7 +95,8 @@ def extents_table(files: pa.Table) -> pa.Table:
 
 
 def extents_of(fd: int) -> list[tuple[int, int, int]]:
-    """(offset in the file, place on the device, length) [bytes] of each extent, in order; [] if not told."""
+    """(offset in the file, offset on the device, length) [bytes] of each extent, in order; [] if
+    unavailable."""
     extents: list[tuple[int, int, int]] = []
     start = 0
     while True:
@@ -122,8 +124,8 @@ def extents_of(fd: int) -> list[tuple[int, int, int]]:
 def layout(pieces: list[tuple[int, int, int]]) -> dict[str, Any]:
     """Count, contiguous share, mapped and largest bytes of a file's extents.
 
-    The contiguous share is that of the 4 KiB blocks (but the first) that lie right behind the block before
-    them in the file. Extents that touch, in the file and on the device, are one piece.
+    The contiguous share is that of 4 KiB blocks (except the first) that directly follow the file's preceding
+    block on the device. Extents that are adjacent in the file and on the device are one piece.
     """
     merged: list[list[int]] = []
     for logical, physical, length in pieces:

@@ -1,14 +1,14 @@
-"""The records of the layers joined with the traced operations.
+"""Join of the layers' records with the traced operations.
 
-How it is made, and what it cannot see, is told in docs/adr/0011. In short:
+docs/adr/0011 describes the method and its limits. In short:
 
-- A page that came into the cache while a thread was in a read of that file belongs to that read: missed if
-  the read asked for it, read ahead if not. The first later read that asks for a page read ahead is a
-  readahead hit. All other pages were in the cache.
-- A block read belongs to the call of the thread that began it; a direct one to the call that began at the
-  offset noted with it. A call that waits for a page that is still under way waits for the request that
-  carries it (`inferred`).
-- A block write of cached pages is charged to whoever made those pages dirty, whoever submits it.
+- A page that entered the cache while a thread was reading that file belongs to that read: missed if the read
+  requested it, read ahead otherwise. The first later read of a page read ahead is a readahead hit. All other
+  pages were in the cache.
+- A block read belongs to the current call of the thread that issued it; a direct one to the call that started
+  at the recorded offset. A call that waits for a page in flight waits for the request that transfers it
+  (`inferred`).
+- A block write of cached pages is charged to the process that dirtied the pages, whoever submits it.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ REQUEST, ADDED, DIRTIED = 1, 2, 3
 BY_NOTHING, BY_PAGE_CACHE, BY_DIRECT, BY_METADATA = range(4)
 _SOURCES = ["none", "page cache", "direct", "file system"]
 _PAGE = 4096
-#: of one request; the kernel counts them in 32 bits
+#: maximum size of a request; the kernel counts in 32 bits
 _MOST_BYTES = 1 << 32
 _MOST_OFFSET = (1 << 63) - (1 << 33)
 _DIRECT, _ASYNC = 1, 64
 _FAULTS = ("fault_read", "fault_write")
 
-#: with more operations than this the table `cache_use` is left out
+#: number of operations above which the table `cache_use` is omitted
 MOST_EVENTS = 20_000_000
 
 Records = npt.NDArray[np.void]
@@ -70,9 +70,9 @@ class Joined:
 
 
 def join(records: Records, files: pa.Table, events: Path | None) -> Joined:
-    """Joins a spool's records with the files and operations of a run (`io_events`, a Parquet file).
+    """Join a spool's records with the files and operations of a run (`io_events`, a Parquet file).
 
-    Raises PenstockError for a record that the kernel cannot have made.
+    Raises PenstockError for a record that the kernel cannot have produced.
     """
     wrong = (records["size_bytes"] > _MOST_BYTES) | (records["offset_bytes"] > _MOST_OFFSET)
     if wrong.any():
@@ -111,11 +111,11 @@ def join(records: Records, files: pa.Table, events: Path | None) -> Joined:
 
 
 def _frame(records: Records, files: pa.Table) -> pd.DataFrame:
-    """The records as a frame, with the number of each one's file (-1: none of the run's)."""
+    """Records as a frame, with the number of each one's file (-1: none of the run's)."""
     names = [name for name in RECORD.names or () if name != "pad"]
     frame = pd.DataFrame({name: records[name].astype(np.int64) for name in names})
     frame = frame.sort_values("t_ns", kind="stable", ignore_index=True)
-    # before they become a frame: null among them would make numbers of 64 bits inexact
+    # before conversion to a frame: nulls would make 64-bit numbers inexact
     files = files.filter(pc.is_valid(files["inode"]))
     file_keys = files.select(
         ["file_id", "dev_major", "dev_minor", "inode", "generation"]
@@ -151,7 +151,7 @@ def _operations(events: Path) -> pd.DataFrame:
 
 
 def _under_way(records: pd.DataFrame, calls: pd.DataFrame, by: list[str]) -> npt.NDArray[np.int64]:
-    """For each record the call that was under way when it began and agrees in `by`; -1: none."""
+    """For each record the call in progress at its start that matches in `by`; -1: none."""
     if records.empty or calls.empty:
         return np.full(len(records), -1, np.int64)
     merged = pd.merge_asof(
@@ -187,7 +187,7 @@ def _cache_use(calls: pd.DataFrame, added: pd.DataFrame, requests: pd.DataFrame)
     added = added[added["file_id"] >= 0].copy()
     added["first_page"] = added["offset_bytes"] // _PAGE
     added["last_page"] = (added["offset_bytes"] + added["size_bytes"]) // _PAGE - 1
-    # pages that come in during a write of their file are new, or overwritten: not read, so not ahead either
+    # pages added during a write of their file are new or overwritten: neither read nor read ahead
     writing = _under_way(added, calls[~calls["read"] & ~calls["fault"]], ["tid", "file_id"]) >= 0
     added = added[~writing]
     arrived = _pages(added, "first_page", "last_page", ["t_ns", "tid", "file_id"])
@@ -250,7 +250,7 @@ def _serve(
     begin: npt.NDArray[np.int64],
     served: npt.NDArray[np.int64],
 ) -> None:
-    """Count requests to their calls; a call waits for the requests of its own range."""
+    """Count requests for their calls; a call waits for the requests of its own range."""
     matched = of_call >= 0
     subset, of_call = requests[matched], of_call[matched]
     np.add.at(served, of_call, 1)
@@ -270,7 +270,7 @@ def _wait_for_others(
     served: npt.NDArray[np.int64],
     inferred: npt.NDArray[np.bool_],
 ) -> None:
-    """Calls for a page read ahead whose request had not ended: they waited for that request."""
+    """Calls for a page read ahead whose request was in flight: they waited for that request."""
     reads = requests[
         (requests["op"] == 0) & (requests["how"] == BY_PAGE_CACHE) & (requests["file_id"] >= 0)
     ].copy()
@@ -299,7 +299,7 @@ def _wait_for_others(
 
 
 def _writers(requests: pd.DataFrame, dirtied: pd.DataFrame) -> pd.DataFrame:
-    """Pages of block writes (`each`: bytes of one) with the process that had made them dirty."""
+    """Pages of block writes (`each`: bytes of one) with the process that dirtied them."""
     writes = requests[(requests["op"] == 1) & (requests["how"] == BY_PAGE_CACHE)].copy()
     writes["request"] = writes.index
     for frame in (writes, dirtied := dirtied.copy()):
@@ -333,7 +333,7 @@ def _writeback_table(writers: pd.DataFrame, dirtied: pd.DataFrame) -> pa.Table:
 def _requests_table(
     requests: pd.DataFrame, writers: pd.DataFrame, paths: dict[int, str | None]
 ) -> pd.DataFrame:
-    """Rows of `device_requests`; block writes carry the process that dirtied their pages."""
+    """Rows of `device_requests`; block writes have the process that dirtied their pages."""
     owner = writers.groupby("request").agg(
         pid=("pid", "first"),
         tid=("tid", "first"),

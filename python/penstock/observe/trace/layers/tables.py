@@ -1,8 +1,8 @@
-"""Layers under the calls of a run: page cache, block requests, write-back, and the files' own layout.
+"""Layers below the calls of a run: page cache, block requests, write-back, and layout of the files.
 
-A daemon of its own watches the page cache and the block layer while a control group is traced; afterwards
-its records are joined with the traced operations (`layers_join`), and the files are asked for their
-residency and extents (`layers_files`).
+A separate daemon observes the page cache and the block layer while a control group is traced; afterwards its
+records are joined with the traced operations (`layers_join`), and residency and extents of the files are read
+(`layers_files`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from penstock.observe.trace.show.closing_sentence import (
 )
 from penstock.observe.trace.verdicts.patterns import patterns_table
 
-#: added ns of a program's run, by name (kernel.bpf_stats_enabled on the development machine)
+#: added ns per run of a program, by name (kernel.bpf_stats_enabled on the development machine)
 NOMINAL_NS = {
     "layer_added": 300,
     "layer_dirtied": 300,
@@ -51,18 +51,18 @@ NOMINAL_NS = {
     "layer_issued": 90,
     "layer_completed": 700,
 }
-#: what the kernel's account takes of each run for itself
+#: overhead of the kernel's run time measurement per run [ns]
 _ACCOUNT_NS = 60
-#: of a block device's `stat` file: the fields that count requests and sectors, by direction
+#: fields of a block device's `stat` file that count requests and sectors, by direction
 _STAT_FIELDS = {"read": (0, 2), "write": (4, 6)}
-#: in place of what a daemon would have told that has died or failed
+#: receipt of a daemon that died or failed
 _SALVAGED: dict[str, Any] = {
     **dict.fromkeys(("seen", "kept", "lost", "unfinished", "cpu_ns"), 0),
     "missing": {},
     "devices": [],
     "bpf": [],
 }
-_ENDS_WITHIN_S = 2.0  # a daemon that hangs up is ending
+_ENDS_WITHIN_S = 2.0  # from hanging up to the end of a daemon
 #: requests and bytes of each block device, by direction
 DeviceCounters = dict[str, dict[str, tuple[int, int]]]
 _DIRECTIONS = {0: "read", 1: "write", 7: "write", 9: "write"}
@@ -77,7 +77,7 @@ class LayersResult:
 
 
 class Layers:
-    """Loads the programs once; armed and disarmed around each run.
+    """BPF programs of the layers, loaded once; armed and disarmed around each run.
 
     `drop_every` plants losses, for tests. Raises PenstockError if the kernel refuses.
     """
@@ -93,7 +93,7 @@ class Layers:
         self._counters: list[DeviceCounters] = []
 
     def arm(self, cgroup_id: int, out_dir: Path | None = None) -> None:
-        """Records from now on what lies under the operations of a control group (its number)."""
+        """Start recording below the operations of a control group (its number)."""
         base = Path(out_dir) if out_dir is not None else self._spool_dir
         token = new_token()
         self._spool = base / f"layers-{token}"
@@ -104,9 +104,9 @@ class Layers:
         self._counters.append(device_counters())
 
     def halt(self, *, salvage: bool = False) -> None:
-        """Stops recording. `disarm` does so too; here it can be done before tables are made.
+        """Stop recording. `disarm` does so too; this permits it before tables are built.
 
-        With `salvage` a daemon that has died or failed leaves what it had spooled (receipt: `incomplete`).
+        With `salvage`, the spool of a daemon that died or failed is used (receipt: `incomplete`).
         """
         if self._spool is None:
             raise PenstockError("the layers are not armed")
@@ -123,7 +123,7 @@ class Layers:
             self._counters.append(device_counters())
 
     def disarm(self, files: pa.Table, events: Path | None = None) -> LayersResult:
-        """Stops recording and joins with the run's `files` and, in mode trace, its `io_events` (a path)."""
+        """Stop recording and join with the run's `files` and, in mode trace, its `io_events` (a path)."""
         self.halt()
         assert self._spool is not None
         assert self._receipt is not None
@@ -144,7 +144,7 @@ class Layers:
         return LayersResult(tables, self._summary(self._receipt, joined))
 
     def stop(self) -> None:
-        """Ends the daemon; nothing stays loaded, nor what was spooled and not asked for."""
+        """End the daemon, and remove loaded programs and unread spools."""
         try:
             self._daemon.stop()
         finally:
@@ -168,11 +168,11 @@ class Layers:
         estimated = sum(NOMINAL_NS[name] * count for name, count in calls.items())
         metering = receipt.get("metering") or {}
         measured = bool(metering.get("windows"))
-        # of every run, beyond the two readings of the clock that the account itself is
+        # per run, without the two clock readings of the measurement
         others = metering.get("others") or {"time_ns": 0, "runs": 0}
         ns = max(others["time_ns"] - others["runs"] * _ACCOUNT_NS, 0.0)
         devices = conservation(receipt["devices"], self._counters, joined.attributed_bytes)
-        # Some kernels do not run programs above some tasks; requests in progress at the end are no loss.
+        # Some kernels skip programs in some tasks; requests in progress at the end are no loss.
         unseen = min(receipt["unfinished"], sum(row["unseen_requests"] for row in devices))
         return {
             "seen": receipt["seen"] + unseen,
@@ -191,14 +191,14 @@ class Layers:
 
 
 def _unwritten(receipt: dict[str, Any]) -> str | None:
-    """Why not all of the records are there though the daemon is."""
+    """Reason why records are missing though the daemon is alive."""
     if not receipt.get("spool_failure"):
         return None
     return f"{receipt['lost_unspooled']:,} records could not be written: {receipt['spool_failure']}"
 
 
 def estimated_calls(receipt: dict[str, Any]) -> dict[str, int]:
-    """Least number of runs of each program, from its records and requests of devices."""
+    """Lower bound of the number of runs of each program, from its records and requests of devices."""
     requests = sum(row["requests"] for row in receipt["devices"])
     return {
         "layer_added": receipt["seen"],
@@ -227,12 +227,12 @@ def conservation(
     counters: Sequence[DeviceCounters],
     attributed: dict[tuple[str, str], int],
 ) -> list[dict[str, Any]]:
-    """Per device and direction: bytes by its counters, bytes in its requests, of those attributed and not.
+    """Per device and direction: bytes by its counters, bytes of its requests, attributed and not.
 
     `counters` were read before and after the start of the recording, then before and after its end. A request
     that completed between two readings may be recorded or not: the device's bytes are `device_bytes` to
     `device_bytes_max`. `difference_share` is the distance from that range (0: nothing is missing).
-    `unseen_requests` is the least number of requests whose completion was not recorded.
+    `unseen_requests` is a lower bound of the number of requests whose completion was not recorded.
     """
     seen: dict[tuple[str, str], tuple[int, int]] = {}
     for row in requests:
@@ -272,9 +272,7 @@ def conservation(
 def served_under(
     tables: Mapping[str, pa.Table], events: Path, layers: dict[str, Any], only: int | None = None
 ) -> list[Served]:
-    """The layers that served the calls of each file (or of `only`), from tables that are not in a bundle
-    yet.
-    """
+    """Layers that served the calls of each file (or of `only`), from tables that are not yet in a bundle."""
     present = {
         name: tables[name] for name in ("cache_use", "files", "device_requests") if name in tables
     }
@@ -283,7 +281,7 @@ def served_under(
 
 
 def with_layers(result: TraceResult, layers: Layers | None) -> TraceResult:
-    """A trace's result with the tables of the layers, verdicts in device order, and their receipt."""
+    """Result of a trace with the tables of the layers, verdicts in device order, and their receipt."""
     if layers is None:
         return result
     under = layers.disarm(result.tables["files"], result.events_path)
@@ -303,7 +301,7 @@ def with_layers(result: TraceResult, layers: Layers | None) -> TraceResult:
 
 
 def _with_cost_below(receipt: dict[str, Any], layers: dict[str, Any]) -> dict[str, Any]:
-    """The tracer's receipt with what the programs under the calls took, too."""
+    """Receipt of the tracer, including the overhead of the programs below the calls."""
     below = float(layers["added_ns"])
     low, high = receipt["added_ns_interval"]
     added = Added(receipt["added_ns"], low, high) + Added(below, below, below)
@@ -316,7 +314,7 @@ def _closing(
     layers: dict[str, Any],
     device: Sequence[Mapping[str, Any]],
 ) -> str:
-    """The closing sentence, with the layers that served the most costly calls.
+    """Closing sentence, with the layers that served the most costly calls.
 
     `device` are the verdicts on the order at devices.
     """

@@ -1,7 +1,7 @@
-"""Traces that the tracer did not make: another tool's, or a disk's request log, as an ordinary bundle.
+"""Imported traces: of another tool, or a disk's request log, as an ordinary bundle.
 
-Whatever the source, it comes as a spool of the tracer's records; from there it is judged and stored as a
-traced command is. What the source cannot know stands in the manifest under `source`.
+Any source is converted to a spool of the tracer's records, which is evaluated and stored like a traced
+command. Information that the source lacks is listed in the manifest under `source`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ImportedTrace:
 
 
 def write_recording(bundle: Bundle | None, recording: Recording, wall_ns: int = 0) -> ImportedTrace:
-    """Judges a recording and fills the bundle, if there is one; who finishes it says where it lies."""
+    """Evaluate a recording and fill the bundle, if any; the caller that finishes it reports its path."""
     judge = _native.Judge([])
     reader = SpoolReader(recording.spool, {}, judge)
     events = reader.events
@@ -166,7 +166,7 @@ _PAST = {"read": "read", "write": "written"}
 
 @contextlib.contextmanager
 def new_bundle(output: Path, manifest: dict[str, Any]) -> Iterator[Bundle]:
-    """A bundle where nothing is yet: BadInput where something is, PenstockError where nothing can be."""
+    """A bundle at a new path: BadInput if the path exists, PenstockError if it cannot be created."""
     if output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
     try:

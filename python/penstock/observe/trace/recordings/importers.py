@@ -1,4 +1,4 @@
-"""Bundles of traces of other tools, read by the rows of `penstock.plugins.TRACE_IMPORTERS`."""
+"""Bundles from traces of other tools, read by the rows of `penstock.plugins.TRACE_IMPORTERS`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from penstock.observe.trace.recordings.bundle import ImportedTrace, new_bundle, 
 from penstock.observe.trace.recordings.recording import Recording
 from penstock.plugins import TRACE_IMPORTERS
 
-#: bytes of a file's beginning by which its format is told
+#: bytes at the start of a file that identify its format
 _HEAD_BYTES = 1 << 16
 
 
 class Importer(Protocol):
-    """Reads the traces of one format; `what` is said of it where no importer knows a file."""
+    """Reader of the traces of one format; `what` describes it where no importer accepts a file."""
 
     what: str
 
@@ -26,21 +26,21 @@ class Importer(Protocol):
         """True if a file of this format begins with `head`, its first 64 KiB."""
 
     def parts(self, path: Path) -> list[Path]:
-        """The files that a name which is no file stands for; none where it stands for nothing."""
+        """Files that a name which is no file stands for; empty if none."""
 
     def read(self, paths: Sequence[Path], folder: Path) -> Recording:
-        """The recording, whose spool lies in `folder`; BadInput with file and line of a mistake."""
+        """The recording, with its spool in `folder`; BadInput with file and line of a mistake."""
 
 
 def import_trace(paths: Sequence[Path], output: Path, form: str | None = None) -> ImportedTrace:
-    """Makes a bundle of another tool's trace at `output`; `form`: its format, else found by how it begins.
+    """Create a bundle at `output` from another tool's trace; `form`: its format, default: detected.
 
-    Raises BadInput where a file cannot be read or is not what it should be; nothing is left then.
+    Raises BadInput if a file is unreadable or malformed, and leaves nothing behind.
     """
     if form is not None and form not in TRACE_IMPORTERS:
         raise BadInput(f"--format: found {form!r}; expected {TRACE_IMPORTERS.choices()}")
     files = [file for path in paths for file in _files_of(path)]
-    # one file per processor: a processor that recorded nothing leaves an empty one
+    # one file per processor: a processor without records leaves an empty one
     empty = [path for path in files if path.stat().st_size == 0]
     files = [path for path in files if path not in empty] or files
     kinds = {form or _format_of(path) for path in files}
@@ -67,7 +67,7 @@ def _importers() -> dict[str, Importer]:
 
 
 def _files_of(path: Path) -> list[Path]:
-    """The file itself, or the files that are called so by the first format that has such names."""
+    """The file itself, or the files that the first format with such a name stands for."""
     if path.is_file():
         return [path]
     for importer in _importers().values():
@@ -77,7 +77,7 @@ def _files_of(path: Path) -> list[Path]:
 
 
 def _format_of(path: Path) -> str:
-    """The format of a file by how it begins."""
+    """Format of a file, detected from its start."""
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)

@@ -1,4 +1,4 @@
-"""A recording that the tracer did not make, before it is judged: a spool of its records, and names."""
+"""An imported recording before evaluation: a spool of tracer records, and names."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from penstock.observe.trace.capture.events import EVENT, NUMBERS
 
 Row = dict[str, Any]
 
-#: of what a call has besides its time, file and operation
+#: fields of a call besides its time, file and operation
 _FIELDS = ("offset_bytes", "size_bytes", "latency_ns", "tid")
 
 
 @dataclass
 class Recording:
-    """A spool with its names, `basis` being `calls` or `device`.
+    """A spool with its names; `basis` is `calls` or `device`.
 
     `files` and `threads` are rows of those tables; `counts` has seen, kept, filtered, lost; `source` has
-    `format`, and in `not_known` a line for each thing that such a source cannot know.
+    `format`, and in `not_known` a line for each kind of information that the source lacks.
     """
 
     spool: Path
@@ -38,7 +38,7 @@ class Recording:
     def of_calls(
         cls, folder: Path, calls: Iterable[Row], source: dict[str, Any], *, lost: int = 0
     ) -> Recording:
-        """A recording of calls, in any order, whose spool lies in `folder`.
+        """A recording of calls, in any order, with its spool in `folder`.
 
         Each has `t_ns`, `op` (as in `io_events`: `read`, `pwrite64`, `fsync`, …) and `file`, a path;
         `offset_bytes`, `size_bytes` (0 for a flush), `latency_ns` and `tid`, or 0. KeyError for another `op`.

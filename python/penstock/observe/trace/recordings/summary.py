@@ -1,4 +1,4 @@
-"""A judged recording of another source for the terminal and as JSON."""
+"""Terminal and JSON output of an evaluated recording of another source."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def as_document(judged: ImportedTrace) -> dict[str, Any]:
 
 
 def show(judged: ImportedTrace) -> None:
-    """Prints the verdicts. Tables are cut only for a terminal."""
+    """Print the verdicts. Tables are truncated only on a terminal."""
     fit = width()
     console = Console(width=fit or WIDEST)
     paths = {row["file_id"]: row["path"] for row in judged.files}

@@ -1,4 +1,4 @@
-"""The closing sentence: the operations that took most time, and the advice."""
+"""Closing sentence: the operations that took most time, and the advice."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from penstock.analyse.traces.served import Served, quick_ns
 from penstock.text import FAULTS, basis_text, duration, of_run, percent, size
 
 _LITTLE = 0.05
-#: part of the time from which on devices or flushes matter
+#: share of the time above which devices or flushes matter
 _MUCH = 0.2
-#: bytes read by those of the files up to which they were read once, and from which they were read again
+#: bytes read over size of the files: read once below the first, read repeatedly above the second
 _ONCE, _AGAIN = 1.05, 2.0
 _ORDERLY = {"consecutive", "sequential", "interleaved", "reverse", "strided"}
 
@@ -34,7 +34,7 @@ _ADVICE = {
 def of_paths(
     rows: Iterable[Mapping[str, Any]], paths: Mapping[int, str | None]
 ) -> list[dict[str, Any]]:
-    """Rows of verdicts and flushes, one per path, direction and basis; `files` is how many files it was.
+    """Rows of verdicts and flushes, one per path, direction and basis; `files` is the number of files.
 
     Calls, bytes, errors and time are those of all its files (`file_ids`), the verdict that of the one with
     most calls.
@@ -53,14 +53,14 @@ def of_paths(
 
 
 def named(row: Mapping[str, Any], path: str | None) -> str:
-    """The path of a row, with how many files it was: `t.db-journal × 50 files`."""
+    """Path of a row, with its number of files: `t.db-journal × 50 files`."""
     again = row.get("files", 1)
     return (path or f"file {row['file_id']}") + (f" × {again} files" if again > 1 else "")
 
 
 def subject(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of `of_paths` that the sentence is about: those used alike that have most time, or the only
-    one of them that matters."""
+    """Rows of `of_paths` for the sentence: those of equal use with most time, or the only one of them that
+    matters."""
 
     def alike(row: Mapping[str, Any]) -> tuple[Any, ...]:
         kind = None if row["direction"] == "sync" else row["together"]["class"]
@@ -71,10 +71,10 @@ def subject(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Below:
-    """Layers below the calls that a sentence is about.
+    """Layers below the calls of a sentence.
 
-    `served` says what served them. Of page faults `requests` is how many requests reached a device, `order`
-    their class, and `nbytes` what they read.
+    `served`: the layers that served them. For page faults, `requests` is the number of requests that reached
+    a device, `order` their class, and `nbytes` the bytes they read.
     """
 
     served: Served | None = None
@@ -97,10 +97,10 @@ def closing_sentence(
 ) -> str:
     """One sentence with advice, from the verdicts' rows and the run's wall time [ns].
 
-    Rows of direction `sync` (flushes; without a verdict) count as time too, `others_ns` is that of all
-    other calls on files (open, unlink, …). `served` (or `below`) says, where layers were watched, what
-    served the calls of `subject(rows)`; `before` the bytes of files that were mapped before tracing began.
-    `sizes` [bytes] are those of the files.
+    Rows of direction `sync` (flushes; without a verdict) count as time too, `others_ns` is that of all other
+    calls on files (open, unlink, …). `served` (or `below`), if layers were traced, has those that served the
+    calls of `subject(rows)`; `before` the bytes of files that were mapped before tracing started. `sizes`
+    [bytes] are those of the files.
     """
     warning = _already_mapped(before or {}, paths)
     warning += f" {lost} events were lost: shares and verdicts are of the others." if lost else ""
@@ -167,7 +167,7 @@ def _of_set(
     wall_ns: int,
     sizes: Mapping[int, int],
 ) -> str:
-    """Files that are used alike, of which none has most of the time."""
+    """Sentence on files of equal use, none of which has most of the time."""
     files = file_set(rows, paths)
     word = _NOUNS.get(files.direction, files.direction)
     if rows[0].get("basis") == FAULTS:
@@ -239,8 +239,8 @@ def _advice(
 
 
 def _of_mapped(top: Mapping[str, Any], below: Below, flushed_ns: int) -> str:
-    """Advice on page faults: by the layer that served them and by the order of the requests at the device,
-    which the order of the faults does not show.
+    """Advice on page faults, by the layer that served them and by the order of requests at the device, which
+    the order of the faults does not show.
     """
     nbytes = top["done_bytes"] / max(top["calls"], 1)
     populate = "map the pages at once (MAP_POPULATE, madvise, larger pages)"
@@ -269,14 +269,14 @@ def _of_mapped(top: Mapping[str, Any], below: Below, flushed_ns: int) -> str:
 
 
 def sizes_of(files: pa.Table) -> dict[int, int]:
-    """Size of each file of a table `files` that says it [bytes]."""
+    """Size of each file of a table `files` with sizes [bytes]."""
     with_size = files.filter(pc.is_valid(files["size_bytes"]))
     numbers, sizes = (with_size[name].to_pylist() for name in ("file_id", "size_bytes"))
     return dict(zip(numbers, sizes, strict=True))
 
 
 def already_mapped(receipt: Mapping[str, Any]) -> dict[int, int]:
-    """Bytes of files that were mapped when tracing began, of a receipt."""
+    """Bytes of files that were mapped when tracing started, from a receipt."""
     return {
         int(number): nbytes for number, nbytes in receipt.get("already_mapped_bytes", {}).items()
     }
@@ -294,12 +294,12 @@ def _already_mapped(before: Mapping[int, int], paths: Mapping[int, str | None]) 
 
 
 def _not_the_disk(top: Mapping[str, Any], flushed_ns: int) -> str:
-    """Addition where memory serves the calls: none if flushes take much time beside them."""
+    """Addition if memory serves the calls: empty if flushes take much time in comparison."""
     return ", not a faster disk" if flushed_ns < _MUCH * top["time_ns"] else ""
 
 
 def _of_memory(top: Mapping[str, Any], served: Served | None, flushed_ns: int) -> str | None:
-    """Advice where the calls of a row do not wait for a device; None where they do."""
+    """Advice for calls of a row that do not wait for a device; None if they do."""
     nbytes = top["done_bytes"] / max(top["calls"], 1)
     small = nbytes < 65536
     fewer = "fewer, larger calls would help" if small else "reading or writing less would help"

@@ -1,4 +1,4 @@
-"""A comparison of two traces for the terminal."""
+"""Terminal output of a comparison of two traces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.observe.trace.show.table import tail
 from penstock.text import duration, labelled, size, wrapped
 
 _SHOWN = 10
-#: of the time on files: a file with less on either side is not shown, unless it matters
+#: share of the time on files below which a file is hidden on either side, unless it matters
 _LITTLE = 0.01
 _MARK = "* differs by at least a twentieth of the time on files"
 _BY = {

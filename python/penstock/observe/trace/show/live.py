@@ -1,7 +1,7 @@
-"""Progress of a trace while it runs: on stderr, once a second, with a first verdict early on.
+"""Progress of a running trace: on stderr, once a second, with an early first verdict.
 
-On a terminal a table, or one line drawn again where the command writes to the terminal, too; elsewhere plain
-lines. Nothing that goes wrong here disturbs the trace.
+On a terminal a table, or one updated line if the command writes to the terminal, too; elsewhere plain lines.
+Errors here do not affect the trace.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from penstock.observe.trace.verdicts.patterns import judge_events, judge_spool, 
 from penstock.text import size as size_text
 
 _EVERY_S = 1.0
-_LOOKS_EVERY_S = 0.25  # until the first verdict
+_LOOKS_EVERY_S = 0.25  # interval until the first verdict
 _FIRST_AFTER_S, _FIRST_REQUESTS = 1.0, 10_000
 _FILES = 3
-_LOOKED = 10  # of a page
-_EVENTS = 20_000  # the latest, judged in mode trace
-_JUDGED = 32  # calls that a verdict needs
+_LOOKED = 10  # rows of a page
+_EVENTS = 20_000  # latest events, evaluated in mode trace
+_JUDGED = 32  # minimum number of calls for a verdict
 _NAMES = 1 << 16
 _PATH = 40
 
@@ -41,9 +41,8 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Source:
-    """Sources of the progress: a connection of our own to the tracer, its spool and names, a file for
-    samples.
-    """
+    """Sources of the progress: a separate connection to the tracer, its spool and names, a file for
+    samples."""
 
     daemon: Daemon
     mode: str
@@ -58,8 +57,8 @@ def live_summary(
 ) -> Iterator[None]:
     """Show the records so far, until the block is left.
 
-    `shown`: True everywhere, False nowhere, None where stderr is a terminal. `quiet`: stdout is not the
-    command's, whose output goes to stderr instead. Unless `named`, files are told by number.
+    `shown`: True always, False never, None if stderr is a terminal. `quiet`: the command's output goes to
+    stderr instead of stdout. Unless `named`, files are shown by number.
     """
     if shown is False or (shown is None and not sys.stderr.isatty()):
         yield
@@ -73,7 +72,7 @@ def live_summary(
 
 
 class Look:
-    """Looks at a tracer that another process armed, as its `Source` was told (`TraceObserver.live`)."""
+    """View of a tracer of another process, from its live source (`TraceObserver.live`)."""
 
     def __init__(self, facts: Mapping[str, Any], sample: Path, *, named: bool = True) -> None:
         daemon = connect("tracer", int(facts["pid"]), str(facts["socket"]))
@@ -82,7 +81,7 @@ class Look:
         self._names = _Names(places[1], named)
 
     def look(self) -> tuple[Row, list[Row]]:
-        """Counts so far, and the first files with their verdicts. PenstockError where it does not answer."""
+        """Counts so far, and the first files with their verdicts. PenstockError if it does not respond."""
         sample = self._source.sample
         status = self._source.daemon.call(
             "status", timeout_s=2.0, top=4 * _FILES, sample=str(sample)
@@ -93,13 +92,13 @@ class Look:
             raise PenstockError(f"{error.filename}: {error.strerror}") from error
 
     def close(self) -> None:
-        """Leaves it."""
+        """Disconnect from the tracer."""
         self._source.daemon.hang_up()
         self._source.sample.unlink(missing_ok=True)
 
 
 class _Teller:
-    """The thread that asks and writes."""
+    """Thread that requests and writes the progress."""
 
     def __init__(self, source: Source, output: _Plain, names: _Names):
         self._source = source
@@ -116,7 +115,7 @@ class _Teller:
         self._thread.join(timeout=5.0)
 
     def _run(self) -> None:
-        # whatever happens here is nothing to the trace, which goes on
+        # errors here must not affect the trace
         with contextlib.suppress(Exception):
             try:
                 self._tell()
@@ -169,7 +168,7 @@ def summary(status: Row, before: tuple[float, Row], now: float, elapsed_s: float
 
 
 def first_verdict(rows: list[Row], elapsed_s: float) -> str | None:
-    """One line about the file with most time of those that can be judged; None while there is none."""
+    """One line about the file with most time of those with a verdict; None while there is none."""
     for row in rows:
         verdict = row["verdict"]
         if verdict is not None and verdict["class"] not in ("insufficient", "counted"):
@@ -183,9 +182,9 @@ def first_verdict(rows: list[Row], elapsed_s: float) -> str | None:
 def verdict_rows(
     status: Row, verdicts: dict[tuple[int, str], Row], names: _Names, most: int = _FILES
 ) -> list[Row]:
-    """The first files of an answer, with path and the verdict on their latest requests, None without one.
+    """First files of an answer, with path and the verdict on their latest requests, None without one.
 
-    Files with too few calls to judge are left out where there are others.
+    Files with too few calls for a verdict are omitted if there are others.
     """
     rows = [row for row in status["top"] if row["calls"] >= _JUDGED] or status["top"][:1]
     paths = names.read()
@@ -206,13 +205,13 @@ def _verdicts(source: Source) -> dict[tuple[int, str], Row]:
         judged = judge_events(_latest_events(source.spool))
     else:
         return {}
-    # calls before faults, where a file has both
+    # calls before faults, if a file has both
     judged.sort(key=lambda row: row["basis"] == "calls")
     return {(row["file_id"], row["direction"]): row["together"] for row in judged}
 
 
 def _latest_events(spool: Path) -> Any:
-    """The last events of the spool, by their start; those of the end of a write under way are left out."""
+    """Last events of the spool, by start time, without an incomplete one."""
     with open(spool, "rb") as file:
         count = file.seek(0, 2) // EVENT.itemsize
         file.seek(max(0, count - _EVENTS) * EVENT.itemsize)
@@ -222,7 +221,7 @@ def _latest_events(spool: Path) -> Any:
 
 
 class _Names:
-    """Paths by number of file, as they are announced: what is new is read each time."""
+    """Paths by number of file, read incrementally."""
 
     def __init__(self, path: Path, named: bool):
         self._path = path
@@ -231,7 +230,7 @@ class _Names:
         self._by_number: dict[int, str] = {}
 
     def read(self) -> dict[int, str]:
-        """The paths known by now."""
+        """Paths read so far."""
         if self._named and len(self._by_number) < _NAMES:
             with open(self._path, "rb") as lines:
                 lines.seek(self._read)
@@ -275,23 +274,23 @@ class _Plain:
         self._stream = stream
 
     def line(self, text: str) -> None:
-        """A line that stays."""
+        """Write a permanent line."""
         print(f"penstock: {text}", file=self._stream, flush=True)
 
     def show(self, counts: str, rows: list[Row]) -> None:
         self.line("; ".join([counts, *map(_row_text, rows)]))
 
     def close(self) -> None:
-        """Leaves the place as it was found."""
+        """Restore the terminal."""
 
 
 class _OneLine(_Plain):
-    """One line, drawn again in its place, for a terminal that the command may write to."""
+    """One line, updated in place, for a terminal that the command may write to."""
 
     _CLEAR = "\r\x1b[K"
 
     def _clear(self) -> None:
-        # past what escapes the text of others
+        # bypass the escaping of control characters
         getattr(self._stream, "rich_proxied_file", self._stream).write(self._CLEAR)
 
     def line(self, text: str) -> None:
@@ -311,7 +310,7 @@ class _OneLine(_Plain):
 
 
 class _Table(_Plain):
-    """A table in its place, for a terminal that is ours alone."""
+    """A table, updated in place, for a terminal without other output."""
 
     def __init__(self, stream: TextIO):
         from rich.live import Live

@@ -1,4 +1,4 @@
-"""A traced command for a terminal and as JSON."""
+"""Terminal and JSON output of a traced command."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def as_document(traced: Traced, findings: Sequence[Finding] = ()) -> dict[str, A
 
 
 def file_rows(traced: Traced) -> list[dict[str, Any]]:
-    """One row per path, the one with most time first; `files` is how many files it was."""
+    """One row per path, most time first; `files` is the number of files."""
     first_of = first_of_path(dict(_paths(traced)))
     counts = Counter(first_of.values())
     files = {row["file_id"]: row for row in traced.result.tables["files"].to_pylist()}
@@ -112,7 +112,7 @@ def file_rows(traced: Traced) -> list[dict[str, Any]]:
         row["written_bytes" if writing else "read_bytes"] += judged["done_bytes"]
         row[f"{direction}_time_ns"] += judged["time_ns"]
         row["errors"] += judged["errors"]
-        # several verdicts differ in basis: the one on most calls speaks for the file
+        # verdicts may differ in basis: the one on most calls is shown
         if judged["calls"] >= most.get((number, direction), 0):
             most[number, direction] = judged["calls"]
             row[f"{direction}_pattern"] = judged["together"]["class"]
@@ -126,7 +126,7 @@ def file_rows(traced: Traced) -> list[dict[str, Any]]:
 
 
 def _further_names(traced: Traced) -> dict[int, list[str]]:
-    """Links by which files were opened or that were made, beside the path of their first use."""
+    """Links by which files were opened or created, other than the path of their first use."""
     names: dict[int, list[str]] = {}
     table = traced.result.tables.get("file_names")
     for row in table.to_pylist() if table is not None else []:
@@ -144,7 +144,8 @@ def _evidence(judged: dict[str, Any]) -> dict[str, Any]:
 
 
 def show(traced: Traced, findings: Sequence[Finding] = ()) -> None:
-    """Prints the answer, its points and the table of files on stdout. Tables are cut only for a terminal."""
+    """Print the answer, its points and the table of files on stdout. Tables are truncated only on a
+    terminal."""
     fit = width()
     console = Console(width=fit or WIDEST)
     columns = fit or COLUMNS

@@ -1,4 +1,4 @@
-"""The table of a trace's files for a terminal: a row per file and direction, the most time first."""
+"""Table of a trace's files for a terminal: a row per file and direction, most time first."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from penstock.text import size as size_text
 
 #: widest output on a terminal [characters]
 WIDEST = 100
-#: rows that are shown, at most
+#: maximum number of rows
 SHOWN = 12
-#: calls that a verdict needs
+#: minimum number of calls for a verdict
 _JUDGED = 32
-#: share of all time from which a row is shown whatever its calls
+#: share of all time above which a row is always shown
 _MUCH = 0.01
-#: characters of a path, however narrow the terminal is
+#: minimum length of a path on a narrow terminal [characters]
 _LEAST_NAME = 20
-#: width of a console that cuts nothing [characters]
+#: width of a console without truncation [characters]
 _NO_END = 10_000
-#: characters between two columns
+#: space between columns [characters]
 _BETWEEN = 2
 
 
 def width() -> int | None:
-    """Characters of a line on the terminal; None if stdout is none, where nothing is cut."""
+    """Width of the terminal [characters]; None if stdout is no terminal, where nothing is truncated."""
     return min(Console().width, WIDEST) if sys.stdout.isatty() else None
 
 
 def by_time(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The rows with most time first, then those with most bytes."""
+    """Rows with most time first, then those with most bytes."""
     return sorted(rows, key=lambda row: (-row["time_ns"], -row.get("done_bytes", 0)))
 
 
@@ -56,7 +56,7 @@ def file_table(
     size: str = "per call",
     fit: int | None = None,
 ) -> Table:
-    """`fit`: the width of the table, for which paths lose their beginning; None: they are complete."""
+    """`fit`: width of the table, to which paths are shortened at the start; None: paths are complete."""
     lines: list[tuple[str, ...]] = []
     joint: set[tuple[int, str | None]] = set()
     for row in rows:
@@ -111,17 +111,17 @@ def file_table(
 
 
 def print_table(table: Table) -> None:
-    """Prints a table whose paths fit the terminal; where there is none, its lines are as long as they are."""
+    """Print a table whose paths fit the terminal; without a terminal lines are not limited."""
     Console(width=width() or _NO_END).print(table)
 
 
 def tail(text: str, most: int) -> str:
-    """The end of a text that is longer than `most`, the part that tells paths apart."""
+    """End of a text that is longer than `most`, the part that distinguishes paths."""
     return text if len(text) <= most else "…" + text[1 - most :]
 
 
 def _time(row: Mapping[str, Any]) -> str:
-    """The time of a row's calls; a dash if none of them was timed."""
+    """Time of a row's calls; a dash if none was timed."""
     return duration(row["time_ns"]) if row["time_ns"] or not row["calls"] else "–"
 
 

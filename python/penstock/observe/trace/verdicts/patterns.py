@@ -26,12 +26,13 @@ Row = dict[str, Any]
 
 
 def judge_events(events: Events) -> list[Row]:
-    """One row per file, direction and basis: all threads' verdict, and each one's under `threads`.
+    """One row per file, direction and basis: the verdict on all threads, and on each one under `threads`.
 
-    Where a file is both read and written, `both` is the verdict on reads and writes together.
+    For a file that is both read and written, `both` is the verdict on reads and writes together.
 
-    `events` (records as in the spool) are in order of time. Calls that failed or did nothing are counted but
-    not judged; page faults on mapped files are judged apart, with `basis` `faults`.
+    `events` (records as in the spool) are in order of time. Calls that failed or transferred nothing are
+    counted but excluded from the verdict; page faults on mapped files are evaluated separately, with `basis`
+    `faults`.
     """
     judge = _native.Judge()
     done = events["done_bytes"].astype(np.int64)
@@ -48,15 +49,15 @@ def judge_events(events: Events) -> list[Row]:
 
 
 def verdicts(judge: Any) -> list[Row]:
-    """The rows of a `_native.Judge` that has seen all events."""
+    """Rows of a `_native.Judge` that has received all events."""
     return _with_only_thread(json.loads(judge.verdicts()))
 
 
 def judge_spool(spool: Path, threads: Sequence[tuple[int, int]] = ()) -> tuple[list[Row], pa.Table]:
-    """Rows as `verdicts` gives, and table `epochs`, from the spool of mode `pattern`.
+    """Rows as those of `verdicts`, and table `epochs`, from the spool of mode `pattern`.
 
-    Times are those of the sampled calls, scaled up. Beside it may lie, ending in `.singles`, the calls of
-    sequences that were too many for the kernel. `threads` as of `thread_starts`.
+    Times are those of the sampled calls, scaled up. An optional `.singles` file has the calls of sequences in
+    excess of the kernel's limit. `threads` as of `thread_starts`.
     """
     path = spool.with_suffix(".singles")
     singles = path if path.exists() else None
@@ -78,7 +79,7 @@ def judge_spool(spool: Path, threads: Sequence[tuple[int, int]] = ()) -> tuple[l
 
 
 def _with_only_thread(rows: list[Row]) -> list[Row]:
-    """Rows in which the verdict of an only thread is that of all threads."""
+    """Rows in which the verdict of a single thread is that of all threads."""
     for row in rows:
         tid = row.pop("only_tid", None)
         if tid is not None:
@@ -91,7 +92,7 @@ def patterns_table(
 ) -> pa.Table:
     """Table `patterns` (docs/formats.md): a row for all threads together (tid null), then one per thread.
 
-    `phases` are the names of those that the judge was given, in their order.
+    `phases` are the names of the judge's phases, in order.
     """
     columns: dict[str, list[Any]] = {field: [] for field in _SCHEMA.names}
     evidence: list[str] = []
@@ -117,9 +118,7 @@ def patterns_table(
         named["evidence"] = len(evidence) - 1
         _append(columns, named | joint | summed | {"sentence": text}, together)
         for verdict in row["threads"]:
-            if (
-                verdict["evidence"] is not together["evidence"]
-            ):  # of one thread alone it is the same
+            if verdict["evidence"] is not together["evidence"]:  # identical for a single thread
                 named["evidence"], text = len(evidence), sentence(verdict)
                 evidence.append(json.dumps(verdict["evidence"]))
             _append(columns, named | {"tid": verdict["tid"], "sentence": text}, verdict)
@@ -137,7 +136,7 @@ def _append(columns: dict[str, list[Any]], named: Row, verdict: Row) -> None:
 
 
 def sentence(verdict: Row) -> str:
-    """The verdict in words, with the number it rests on."""
+    """The verdict as text, with the number it rests on."""
     kind, n = verdict["class"], verdict["requests"]
     if kind == "insufficient":
         return f"{counted(n, 'request')} {'is' if n == 1 else 'are'} too few to classify (32 are needed)"
@@ -181,7 +180,7 @@ _GOES_ON = {
 
 
 def _streams(k: int, streams: Sequence[Mapping[str, Any]]) -> str:
-    """Continuation of interleaved streams; the share of each kind where there are several."""
+    """Continuation for interleaved streams; the share of each kind if there are several."""
     shares: dict[str, float] = {}
     for stream in streams:
         shares[stream["kind"]] = shares.get(stream["kind"], 0.0) + stream["share"]
@@ -198,7 +197,7 @@ def _streams(k: int, streams: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _law(spread: Mapping[str, Any]) -> str:
-    """The zipf exponent with its interval, where one was fitted."""
+    """The zipf exponent with its interval, if one was fitted."""
     exponent, half = spread.get("zipf_exponent"), spread.get("zipf_half_width")
     if not exponent or not half:
         return ""

@@ -1,7 +1,8 @@
-"""A bundle judged again from its tables alone: no privilege, and memory that does not grow with the events.
+"""Verdicts recomputed from a bundle's tables: without privileges, in memory independent of the number of
+events.
 
-The row groups of `io_events` are shared out among threads, each a stretch of the recording; what these
-counted is put together in the order of time. PyArrow decodes, Rust counts, both without Python's lock.
+The row groups of `io_events` are distributed among threads, each a stretch of the recording; the counts are
+merged in order of time. PyArrow decodes, Rust counts, both without the GIL.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from penstock.observe.trace.verdicts.patterns import Row, patterns_table, verdic
 
 _native: Any = importlib.import_module("penstock._native")
 
-#: in the order in which the judge takes them, but for the last two
+#: in the order of the judge's arguments, except the last two
 _COLUMNS = "t_ns file_id offset_bytes done_bytes errno latency_ns tid op flags".split()
 
-#: decoded at a time: what stays in the processor's cache
+#: rows decoded at a time, sized for the processor's cache
 _BATCH_ROWS = 65_536
 
-#: number of an operation that this version does not know: not judged
+#: number of an operation unknown to this version: excluded from verdicts
 _UNKNOWN = 255
 
 
 def judge_run(run: TraceTables, threads: int = 2) -> list[Row]:
-    """Rows as `verdicts` gives, with `phase` the number of the row in `phases_of(run)`.
+    """Rows as those of `verdicts`, with `phase` the number of the row in `phases_of(run)`.
 
-    Raises BadInput if the run has no events, or their file is torn or of another kind.
+    Raises BadInput if the run has no events, or their file is damaged or of another kind.
     """
     phases = [(start, end) for _, start, end in phases_of(run)]
     starts = thread_starts(run.table("threads")) if run.has("threads", "tid") else []
@@ -57,10 +58,9 @@ def judge_run(run: TraceTables, threads: int = 2) -> list[Row]:
 
 
 def rejudged_patterns(run: TraceTables, threads: int = 2) -> tuple[pa.Table, list[Row]]:
-    """Table `patterns` and its rows for whole files: calls, faults, and the device's order where it is known.
+    """Table `patterns` and its rows for entire files: calls, faults, and the device's order if available.
 
-    Records of another source keep that source's basis. Raises BadInput if the run has no events that
-    can be read.
+    Records of another source have that source's basis. Raises BadInput if the run has no readable events.
     """
     rows = judge_run(run, threads)
     basis = (run.manifest.get("source") or {}).get("basis")
@@ -77,7 +77,7 @@ def rejudged_patterns(run: TraceTables, threads: int = 2) -> tuple[pa.Table, lis
 
 
 def phases_of(run: TraceTables) -> list[tuple[str, int, int]]:
-    """Name, start and end [ns] of the phases that are more than the whole workload."""
+    """Name, start and end [ns] of the phases other than the complete workload."""
     workloads = [span for span in run.spans if span.name == "workload"]
     return [
         (span.name, span.start_ns, span.end_ns)
@@ -102,7 +102,7 @@ def _judge(
 
 
 def _of_counters(run: TraceTables) -> list[pa.Table]:
-    """Verdicts on files that were not chosen (`--hot`) stand: what they rest on is not in `io_events`."""
+    """Verdicts on unselected files (`--hot`) stay: their data are not in `io_events`."""
     if not run.has("patterns", "basis") or not run.has("decisions"):
         return []
     before = patterns_as_now(run.table("patterns"))
@@ -110,12 +110,12 @@ def _of_counters(run: TraceTables) -> list[pa.Table]:
 
 
 def _by_ending(requests: pa.Table, paths: dict[int, str | None]) -> dict[str, int]:
-    """Numbers of files that a disk's log names relative to its mount: the only paths with that ending."""
+    """Numbers of files that a disk's log names relative to its mount: the only paths with that suffix."""
     if "file" not in requests.column_names:
         return {}
     names = requests["file"].cast(pa.string()).unique().drop_null().to_pylist()
     by_last: dict[str, set[int]] = {str(name).split("/")[-1]: set() for name in names}
-    # by the last component: of a million paths none is compared with every name
+    # by the last component, to avoid comparing a million paths with every name
     for number, path in paths.items():
         if path and (last := path.split("/")[-1]) in by_last:
             by_last[last].add(number)
