@@ -1,7 +1,7 @@
 """Analysis after the runs: tables over all of them, effects, predictions, findings, the report.
 
-Everything is made from the bundles and the frozen study and plan alone, so it can be made again at any time.
-Modules are loaded where they are used: figures and statistics take a second that a refused run need not wait.
+Everything is computed from the bundles and the frozen study and plan, so it can be repeated at any time.
+Imports are local: figures and statistics take a second to load, which a refused run avoids.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 class Analysis:
     """Result of the analysis of a study.
 
-    Steps of the analysis (`penstock.plugins.ANALYSIS_STEPS`) get it and write tables to `out`, from its
+    Steps of the analysis (`penstock.plugins.ANALYSIS_STEPS`) receive it and write tables to `out`, from its
     `runs`, `study`, `plan` and `tables`.
 
     `conclusion` is the answer, `plot` and `ranked` the plot and the table of treatments for a terminal.
-    `notes` names the parts that failed, with the reason, and the runs whose verdict has changed since
-    they ended.
+    `notes` has the parts that failed, with the reason, and the runs whose verdict has changed since their
+    end.
     """
 
     out: Path
@@ -66,7 +66,7 @@ class Analysis:
 
     @cached_property
     def tables(self) -> Outcome:
-        """The tables of the study as they are when this is first used."""
+        """Tables of the study as of the first use."""
         from penstock.analyse.outcome import Outcome
 
         return Outcome.read(self.out)
@@ -78,13 +78,13 @@ class Analysis:
 
     @property
     def answer(self) -> list[str]:
-        """The answer in sentences, the conclusion first; empty where no response was measured."""
+        """The answer in sentences, the conclusion first; empty without a measured response."""
         return [] if self.conclusion is None else self.conclusion.sentences
 
     def lines(self, out: Path | None = None, study: Path | None = None) -> list[str]:
         """Answer, plot, ranked table and the number of valid runs, for a terminal.
 
-        `out` and `study` take the places of OUT and STUDY in the commands of the answer.
+        `out` and `study` replace OUT and STUDY in the commands of the answer.
         """
         answer = [] if self.conclusion is None else self.conclusion.lines(out=out, study=study)
         parts = [answer, self.plot, self.ranked]
@@ -114,11 +114,11 @@ def analyse(
     full: bool = True,
     report: bool = True,
 ) -> Analysis:
-    """Makes the tables over all runs and, if `full`, effects, means, predictions, findings and (if `report`)
+    """Compute the tables of all runs and, if `full`, effects, means, predictions, findings and (if `report`)
     the report.
 
-    A part that cannot be made (too few valid runs, say) is left out and noted.
-    Raises BadInput if `out` is not the directory of a study.
+    A part that is impossible (such as for too few valid runs) is omitted and noted. Raises BadInput if `out`
+    is not the directory of a study.
     """
     study, plan = frozen_study(out)
     factors = [f.name for f in plan.factors]
@@ -175,7 +175,7 @@ def _tell_catalogues(out: Path, rejudged: list[Bundle], result: Analysis) -> Non
 
 
 def _on_certificates(judged: list[RejudgedCertificates]) -> list[str]:
-    """Notes on certificates that older rules made."""
+    """Notes on certificates by older rules."""
     rejudged = sum(each.rejudged for each in judged)
     changed = [each.changed for each in judged if each.changed]
     notes = [each.unchanged for each in judged if each.unchanged]
@@ -188,7 +188,7 @@ def _on_certificates(judged: list[RejudgedCertificates]) -> list[str]:
 
 
 def _used_now(stored: list[Bundle], now: list[Bundle]) -> list[str]:
-    """Runs that are used although their manifests say that they are invalid."""
+    """Runs that are used although their manifests mark them invalid."""
     names = [
         str(b.manifest["run_id"])
         for a, b in zip(stored, now, strict=True)
@@ -201,9 +201,9 @@ def _used_now(stored: list[Bundle], now: list[Bundle]) -> list[str]:
 
 
 def remeasured(bundle: Bundle, study: Study) -> Bundle:
-    """The bundle with its responses as the study now asks for them, read from what the program left.
+    """The bundle with its responses as the study now defines them, parsed from the program's files.
 
-    Only where they differ from those in its manifest: a response was added, or its unit changed.
+    Only if they differ from those in its manifest: a response was added, or its unit changed.
     """
     manifest = bundle.manifest
     have = {n: r.get("unit") for n, r in manifest["responses"].items()}
@@ -274,7 +274,7 @@ def _findings(result: Analysis) -> None:
 def _report(result: Analysis) -> None:
     from penstock.report.html import write_report
 
-    # sections of the page name what the findings lack
+    # sections of the page list what the findings lack
     findings = None if result.outcome is None else result.findings
     result.report = write_report(result.outcome or result.out, findings)
 

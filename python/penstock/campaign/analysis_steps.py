@@ -1,6 +1,6 @@
-"""Steps of the analysis of a study: each writes tables over all runs, in the order of the table.
+"""Steps of the analysis of a study: each writes tables of all runs, in the order of the table.
 
-A step gets the analysis and writes into its `out`. PenstockError where its tables cannot be made.
+A step receives the analysis and writes to its `out`. PenstockError if its tables cannot be computed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def effects(analysis: Analysis) -> None:
 
 
 def write_frame(out: Path, name: str, frames: list[pd.DataFrame]) -> None:
-    """Writes a table of the study; removes it where there is no row."""
+    """Write a table of the study; remove it if there are no rows."""
     path = out / f"{name}.parquet"
     path.unlink(missing_ok=True)
     if frames:
@@ -62,7 +62,7 @@ def write_frame(out: Path, name: str, frames: list[pd.DataFrame]) -> None:
 
 
 def surface(analysis: Analysis) -> None:
-    """Surfaces of the responses and where they are best."""
+    """Response surfaces and their optima."""
     from penstock.analyse.surface.optimum import seeks_optimum, tables
 
     results = (
@@ -82,7 +82,7 @@ def means(analysis: Analysis) -> None:
 
 
 def ledger(analysis: Analysis) -> None:
-    """Costs and gains of the runs of a study that went on."""
+    """Costs and gains of the runs of a sequential study."""
     from penstock.analyse.sequential.ledger import ledger as ledger_of
 
     path = analysis.out / "ledger.parquet"
@@ -94,7 +94,7 @@ def ledger(analysis: Analysis) -> None:
 
 
 def predictions(analysis: Analysis) -> None:
-    """Predictions of the treatments from the traces of others."""
+    """Predictions of the treatments from traces of other treatments."""
     from penstock.study_prediction.predict import predict_study
 
     study = analysis.study

@@ -1,4 +1,4 @@
-"""A study goes on: one more stage of runs, in the same directory and the same tables."""
+"""Continuation of a study: one more stage of runs, in the same directory and the same tables."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def augmented(
     keep_going: bool = False,
     report: bool = True,
 ) -> CampaignResult:
-    """Makes the runs of one more stage of the study in `out`, and the analysis of all.
+    """Make the runs of one more stage of the study in `out`, and the analysis of all.
 
-    `kind` is one of `design.augment.KINDS`. BadInput if `out` holds no study, one whose runs are not all
-    made, or one that the step does not fit.
+    `kind` is one of `design.augment.KINDS`. BadInput if `out` has no study, one with missing runs, or one to
+    which the stage does not apply.
     """
     stage = next_stage(out, kind, interleaved=interleaved)
     return run_loaded(
@@ -48,7 +48,7 @@ def augmented(
 
 
 def next_stage(out: Path, kind: str, *, interleaved: bool = False) -> Stage:
-    """The stage that `kind` adds to the study in `out`. BadInput as `augmented`."""
+    """The stage that `kind` adds to the study in `out`. BadInput as for `augmented`."""
     if not out.is_dir() or read_campaign(out) is None:
         raise BadInput(f"{out}: found no campaign.json; expected the directory of a study (its -o)")
     study = opened(out)
@@ -74,7 +74,7 @@ def next_stage(out: Path, kind: str, *, interleaved: bool = False) -> Stage:
 
 
 def opened(out: Path, response: str | None = None, most: int | None = None) -> Open:
-    """The effects that the study in `out` cannot separate. BadInput where its design cannot be augmented."""
+    """Effects that the study in `out` cannot separate. BadInput if its design cannot be augmented."""
     try:
         return Open.of(Outcome.read(out), response, most)
     except BadInput:

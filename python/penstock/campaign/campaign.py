@@ -1,4 +1,4 @@
-"""A campaign: the runs of a study that are still to be made, then the analysis of all."""
+"""A campaign: the remaining runs of a study, then the analysis of all."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class CampaignResult:
-    """Result of a campaign. `interrupted`: it was stopped and can be resumed; `failed`: the reason why it
-    stopped by itself, to be mended first; `limited`: the limit of the study that ended it.
+    """Result of a campaign. `interrupted`: it was stopped and can be resumed; `failed`: the fault that
+    stopped it, to be fixed before it is resumed; `limited`: the limit of the study that ended it.
     """
 
     out: Path
@@ -82,12 +82,12 @@ class CampaignResult:
 
     @property
     def valid_runs(self) -> int:
-        """Runs that the analysis uses, earlier ones included."""
+        """Number of runs that the analysis uses, earlier ones included."""
         return self.analysis.valid_runs if self.analysis is not None else 0
 
     @property
     def runs(self) -> int:
-        """Runs that have a bundle, earlier ones included."""
+        """Number of runs with a bundle, earlier ones included."""
         return len(self.analysis.runs) if self.analysis is not None else 0
 
     def to_json(self) -> dict[str, Any]:
@@ -145,24 +145,24 @@ def run_loaded(
     add: Stage | None = None,
     repeat: str = "",
 ) -> CampaignResult:
-    """Makes the runs of a study that are still to be made, their tables, and if `full` all analysis.
+    """Make the remaining runs of a study, their tables, and if `full` the complete analysis.
 
     The analysis includes the page if `report`.
 
-    A resumed campaign makes what is missing, and once more each run that the host spoilt; with `repeat`
+    A resumed campaign makes missing runs, and repeats each run that the host disturbed; with `repeat`
     "degraded" also each degraded run, with `add` the runs of one more stage.
 
-    `out` is by default `./NAME`; `overrides` are those that the study was loaded with. Raises BadInput for a
-    study that cannot be run or a directory that holds something else; PenstockError when the host refuses or
-    the disk would fill. Unless `keep_going`, a workload that fails by itself before any run of its treatment
-    was finished stops the campaign (`failed`), and a resumed one makes that run again. A KeyboardInterrupt or
-    SIGTERM ends the run at hand; finished runs are stored, and the result says `interrupted`.
+    `out` is by default `./NAME`; `overrides` are those of the loaded study. Raises BadInput for a study that
+    cannot be run or a directory with other contents; PenstockError if the host refuses or the disk would
+    become full. Unless `keep_going`, a workload that fails before its treatment has a finished run stops the
+    campaign (`failed`), and a resumed one repeats that run. A KeyboardInterrupt or SIGTERM ends the current
+    run; finished runs are stored, and the result is `interrupted`.
     """
     began = time.monotonic()
     out = (out or Path(study.name)).resolve()
     before = _look(out, study, resume)
     if study.hosts is not None:
-        CONDUCTORS.load("hosts")  # ends early without the part
+        CONDUCTORS.load("hosts")  # fails early without the part
     journal = Journal()
     frozen = before.time_scales if before is not None else None
     study, notes = with_time_scales(study, frozen, lambda: host_floor(journal))
@@ -173,7 +173,9 @@ def run_loaded(
     with _locked(out), contextlib.ExitStack() as stack:
         bundles = attempts(out)
         prior = _prior_attempts(bundles, study.retry)
-        stale: dict[str, int] = {}  # runs of the study as it was, with their last attempt
+        stale: dict[
+            str, int
+        ] = {}  # runs of an earlier version of the study, with their last attempt
         facts = requested
         if before is not None:
             valid = {i for i, m in prior.items() if m.outcome.valid}
@@ -268,7 +270,7 @@ def run_loaded(
                 _tell(catalogues, out, facts, state, [])
         if not still_to_make(plan.rows, _prior_attempts(attempts(out), study.retry)):
             work_directory.clear(out, work_directory.work_directory(out))
-        from penstock.campaign.analysis import analyse  # pandas takes a third of a second
+        from penstock.campaign.analysis import analyse  # pandas takes a third of a second to import
 
         full = full and not result.interrupted and not result.failed
         announcement.note("phase", run_id="", phase="analysing")
@@ -295,7 +297,7 @@ def _make(
     used: Used,
     announcement: Announcement,
 ) -> None:
-    """Makes the runs; on an interrupt, or where it stops by itself, the result says so."""
+    """Make the runs; sets `interrupted` or `failed` of the result when stopped."""
     out = result.out
     (out / "runs").mkdir(exist_ok=True)
     place = work_directory.work_directory(out)
@@ -337,12 +339,12 @@ def _make(
         result.failed = str(failed)
 
 
-#: runs in a row that the host spoilt, after which a campaign waits for a quieter one
+#: number of consecutive disturbed runs after which a campaign stops
 SPOILT_IN_A_ROW = 12
 
 
 class _FailedError(Exception):
-    """A fault to be mended before the campaign can go on."""
+    """A fault to be fixed before the campaign can continue."""
 
 
 class _LimitError(Exception):
@@ -350,10 +352,10 @@ class _LimitError(Exception):
 
 
 class _Telling:
-    """Passes on what happens to the progress display and to the catalogues.
+    """Forward events to the progress display and to the catalogues.
 
-    `finished`: the treatments that have a finished run; one that has none stops the campaign when its
-    workload fails, and so do many runs in a row that the host spoilt. None: nothing does.
+    `finished`: treatments with a finished run; a failed workload of any other stops the campaign, as do many
+    consecutive runs that the host disturbed. None: nothing does.
     """
 
     def __init__(
@@ -391,7 +393,7 @@ class _Telling:
         self._tell()
 
     def phase(self, run: PlannedRun, phase_id: str) -> None:
-        """A phase of a run begins."""
+        """Record the start of a phase of a run."""
         now = self._now[run.run_id]
         now["phase"] = phase_id
         facts = {key: now[key] for key in ("run_id", "attempt", "levels", "phase")}
@@ -399,7 +401,7 @@ class _Telling:
         self._tell()
 
     def _tell(self) -> None:
-        """Says anew what is made, and how far the study is."""
+        """Announce the current run and the progress of the study."""
         ended = self._result.outcomes
         self._announcement.say(
             runs=list(self._now.values()),
@@ -446,7 +448,7 @@ class _Telling:
 
 
 def _finished_treatments(plan: Plan, prior: Mapping[str, PriorAttempts]) -> set[str]:
-    """The treatments that have a finished run."""
+    """Treatments with a finished run."""
     return {
         row.treatment_id
         for row in plan.rows
@@ -457,7 +459,7 @@ def _finished_treatments(plan: Plan, prior: Mapping[str, PriorAttempts]) -> set[
 def _never_finished(
     plan: Plan, prior: Mapping[str, PriorAttempts], finished: set[str]
 ) -> dict[str, int]:
-    """The failed runs of the other treatments, with their last attempt."""
+    """Failed runs of the other treatments, with their last attempt."""
     return {
         row.run_id: prior[row.run_id].outcome.attempt
         for row in plan.rows
@@ -466,7 +468,7 @@ def _never_finished(
 
 
 def _described(study: Study, treatments: dict[str, ResolvedRun]) -> dict[str, dict[str, Any]]:
-    """Description of each treatment, as far as it alters a run: a resumed campaign compares it."""
+    """Description of each treatment's effect on a run, which a resumed campaign compares."""
     common = {
         "settle": study.settle.model_dump(mode="json"),
         "observers": study.observers.model_dump(
@@ -506,7 +508,7 @@ def _described(study: Study, treatments: dict[str, ResolvedRun]) -> dict[str, di
 
 
 def _plain(guest: GuestSpec) -> dict[str, Any]:
-    """A guest as plain values, its files by their names alone."""
+    """A guest as plain values, its files by name."""
     values = asdict(guest)
     return {**json.loads(json.dumps(values, default=str)), "files": [n for n, _ in guest.files]}
 
@@ -518,7 +520,7 @@ def _storage(disk: ResolvedDisk) -> dict[str, Any]:
 
 
 def _look(out: Path, study: Study, resume: bool) -> Campaign | None:
-    """The campaign that `out` holds. Raises BadInput if it is not ours to write into."""
+    """Campaign in `out`. Raises BadInput if it is not ours to write into."""
     if out.is_dir():
         before = read_campaign(out)
         if before is None and any(p.name != ".lock" for p in out.iterdir()):
@@ -538,13 +540,13 @@ def _look(out: Path, study: Study, resume: bool) -> Campaign | None:
 
 
 def _continued(before: Campaign, requested: Campaign) -> Campaign:
-    """The campaign goes on under the name it began with."""
+    """The requested campaign with the id and time scales of the earlier one."""
     scales = requested.time_scales or before.time_scales
     return Campaign(**{**vars(requested), "study_id": before.study_id, "time_scales": scales})
 
 
 def _prior_attempts(bundles: list[Bundle], retry: Retry) -> dict[str, PriorAttempts]:
-    """The last attempt at each run on disk, and the number of attempts."""
+    """Last attempt at each run on disk, and the number of attempts."""
     prior: dict[str, PriorAttempts] = {}
     for bundle in bundles:
         m = bundle.manifest
@@ -581,9 +583,9 @@ def _catalogues(out: Path) -> Iterator[list[Catalogue]]:
 
 @contextlib.contextmanager
 def _locked(out: Path) -> Iterator[None]:
-    """One conductor per directory; one that comes to nothing leaves no directory.
+    """Lock for one conductor per directory; a new directory is removed if nothing is written.
 
-    Raises PenstockError if another is at work there.
+    Raises PenstockError if another conductor is running there.
     """
     out.mkdir(parents=True, exist_ok=True)
     fd = os.open(out / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -606,13 +608,13 @@ def _locked(out: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _beside_others(out: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Warns of another study that is at work on this host meanwhile."""
+    """Warn if another study is running on this host."""
     path = state_dir() / "study.lock"
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with contextlib.suppress(OSError):  # a full disk: then it is not named
+            with contextlib.suppress(OSError):  # on a full disk it has no name
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, f"{out} (process {os.getpid()})".encode(), 0)
         except BlockingIOError:
@@ -628,7 +630,7 @@ def _beside_others(out: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _interrupts() -> Iterator[None]:
-    """SIGTERM and SIGHUP end like Ctrl-C; only the first counts: putting back is not cut short."""
+    """Treat SIGTERM and SIGHUP like Ctrl-C; only the first counts, so that restoration is not interrupted."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,10 +1,9 @@
-"""The order of effects of a campaign, and nothing else: what is done to a host is behind `Executor`.
+"""Order of effects of a campaign; `Executor` has the actions on the host.
 
-A round is a block of the plan. Every run of it is made once; then those that are invalid are made again, as
-often as the study says beforehand of their reason (once, unless it says otherwise, for one that may pass).
-Degraded runs are used; they are made again only where the study or a resumed campaign asks for it.
-What is on disk already is not made again, unless a resumed campaign says by `once_more` that what the host
-spoilt may be tried anew.
+A round is a block of the plan. Each of its runs is made once; then invalid ones are repeated as often as the
+study declares in advance for their reason (by default once for a transient one). Degraded runs are used; they
+are repeated only if the study or a resumed campaign requests it. Runs on disk are not repeated, unless a
+resumed campaign permits by `once_more` to repeat those that the host disturbed.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
-#: phases whose time is the user's: what the conductor needs beyond them is its own
+#: phases of the user's work; all other time of the conductor is overhead
 USERS_PHASES = frozenset({"change", "hooks", "prepare", "rest", "services", "workload"})
 
 
 class Run(Protocol):
-    """A planned run as the conductor needs it (`design.plan.PlannedRun`)."""
+    """A planned run, as used by the conductor (`design.plan.PlannedRun`)."""
 
     @property
     def run_id(self) -> str:
@@ -29,7 +28,7 @@ class Run(Protocol):
 
     @property
     def block(self) -> int:
-        """The round it belongs to."""
+        """Round of the run."""
 
 
 R = TypeVar("R", bound=Run)
@@ -38,9 +37,8 @@ R_contra = TypeVar("R_contra", bound=Run, contravariant=True)
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of one attempt; `repeatable` if it is invalid for a reason that may pass, `again`: number of
-    times that the study has such a run repeated (once where the study says nothing and the reason may
-    pass).
+    """Outcome of one attempt; `repeatable` if it is invalid for a transient reason, `again`: number of
+    repetitions that the study permits (default: one for a transient reason).
     """
 
     run_id: str
@@ -79,17 +77,17 @@ class Phase:
 
 @dataclass
 class Attempt(Generic[R]):
-    """One attempt at a run, with the phases it has been through."""
+    """One attempt at a run, with its phases so far."""
 
     run: R
     number: int
     phases: list[Phase] = field(default_factory=list)
-    #: is told of each phase that begins
+    #: called with each phase that starts
     on_phase: Callable[[str], None] = lambda _: None
 
     @contextlib.contextmanager
     def phase(self, phase_id: str) -> Iterator[None]:
-        """Times what is done inside."""
+        """Time the enclosed block."""
         self.on_phase(phase_id)
         start_ns = time.monotonic_ns()
         try:
@@ -99,7 +97,7 @@ class Attempt(Generic[R]):
 
     @property
     def own_s(self) -> float:
-        """Time spent so far that is neither workload, preparation nor declared rest."""
+        """Time so far outside workload, preparation and declared rest."""
         return sum(p.duration_s for p in self.phases if p.phase_id not in USERS_PHASES)
 
 
@@ -107,56 +105,56 @@ class Executor(Protocol[R]):
     """Actions of a campaign. `open` first and `close` last, once; between them, for every attempt:
 
     `prepare`, `attach`, `settle`, `arm`, `launch`, `disarm`, `detach`, `collect`, each once and in this
-    order. Each times itself by `attempt.phase`. When one raises, those of `disarm` and `detach` that have
-    not begun are still called, then `discard`, and not `collect`; they must accept that what they take
-    back was never made. `room` is called before every attempt and raises if it must not begin.
+    order. Each is timed by `attempt.phase`. If one raises, those of `disarm` and `detach` that have not
+    started are still called, then `discard`, and not `collect`; they must accept that there is nothing to
+    reverse. `room` is called before every attempt and raises if it must not start.
     """
 
     def open(self) -> None:
-        """Starts what serves all runs."""
+        """Start the services of all runs."""
 
     def room(self, attempt: Attempt[R]) -> None:
-        """Raises if there is no room for this attempt."""
+        """Raises if there is no free space for this attempt."""
 
     def prepare(self, attempt: Attempt[R]) -> None:
-        """The data that the run works on."""
+        """Provide the data of the run."""
 
     def attach(self, attempt: Attempt[R]) -> None:
-        """Control group and disks."""
+        """Create control group and disks."""
 
     def settle(self, attempt: Attempt[R]) -> None:
-        """Brings the host to the declared state and checks it."""
+        """Bring the host to the declared state and check it."""
 
     def arm(self, attempt: Attempt[R]) -> None:
-        """Starts the observers."""
+        """Start the observers."""
 
     def launch(self, attempt: Attempt[R]) -> None:
-        """Runs the workload to its end."""
+        """Run the workload to its end."""
 
     def disarm(self, attempt: Attempt[R]) -> None:
-        """Stops the observers."""
+        """Stop the observers."""
 
     def detach(self, attempt: Attempt[R]) -> None:
-        """Takes back what `attach` made."""
+        """Reverse `attach`."""
 
     def collect(self, attempt: Attempt[R]) -> Outcome:
-        """Leaves a finished bundle, and says what became of the run."""
+        """Finish the bundle; returns the outcome of the run."""
 
     def discard(self, attempt: Attempt[R]) -> None:
-        """Drops an attempt that did not get as far as `collect`."""
+        """Drop an attempt that did not reach `collect`."""
 
     def close(self) -> None:
-        """Stops what `open` started."""
+        """Stop the services of `open`."""
 
 
 class Listener(Protocol[R_contra]):
-    """Is told what happens, to show it."""
+    """Receiver of events, for display."""
 
     def begun(self, run: R_contra, attempt: int) -> None:
-        """An attempt begins."""
+        """An attempt starts."""
 
     def phase(self, run: R_contra, phase_id: str) -> None:
-        """A phase of it begins, where it is made by this process."""
+        """One of its phases starts, if made by this process."""
 
     def ended(self, run: R_contra, outcome: Outcome) -> None:
         """An attempt has ended."""
@@ -171,12 +169,12 @@ class PriorAttempts:
 
 
 def rounds(runs: Sequence[R]) -> list[list[R]]:
-    """The runs in order, split where the block changes."""
+    """Runs in order, split where the block changes."""
     return [list(group) for _, group in itertools.groupby(runs, key=lambda r: r.block)]
 
 
 def still_to_make(runs: Sequence[R], prior: Mapping[str, PriorAttempts]) -> list[R]:
-    """The runs that have no bundle, and those that would be made once more."""
+    """Runs without a bundle, and those to be repeated."""
     return [r for r in runs if r.run_id not in prior or must_repeat(prior[r.run_id])]
 
 
@@ -187,10 +185,10 @@ def conduct(
     executor: Executor[R],
     listener: Listener[R],
 ) -> list[Outcome]:
-    """Makes what is still to be made of a plan, in its order; gives the outcomes of this call.
+    """Make the remaining runs of a plan in order; returns the outcomes of this call.
 
-    `prior` has the runs that are on disk, `interrupted` the number of the attempt during which an earlier
-    conductor was stopped, by run. Raises what the executor raises, with the host put back.
+    `prior` has the runs on disk, `interrupted` the number of the attempt during which an earlier conductor
+    was stopped, by run. Exceptions of the executor propagate after the host is restored.
     """
     if not still_to_make(runs, prior):
         return []
@@ -226,9 +224,9 @@ def must_repeat(prior: PriorAttempts) -> bool:
 def once_more(
     prior: Mapping[str, PriorAttempts], degraded: bool = False
 ) -> dict[str, PriorAttempts]:
-    """The attempts as a resumed campaign counts them: a run that the host spoilt counts as made once.
+    """Attempts as counted by a resumed campaign: a run that the host disturbed counts as one attempt.
 
-    With `degraded`, each degraded run is made once more.
+    With `degraded`, each degraded run is repeated once more.
     """
 
     def counted(m: PriorAttempts) -> PriorAttempts:
@@ -249,7 +247,7 @@ def _make(executor: Executor[R], listener: Listener[R], attempt: Attempt[R]) -> 
 
 
 def make_one(executor: Executor[R], attempt: Attempt[R]) -> Outcome:
-    """Makes one attempt, from `prepare` to `collect`; raises what the executor raises, with all put back."""
+    """Make one attempt, from `prepare` to `collect`; exceptions propagate after everything is restored."""
     undo = [executor.disarm, executor.detach]
     try:
         executor.prepare(attempt)
@@ -261,7 +259,7 @@ def make_one(executor: Executor[R], attempt: Attempt[R]) -> Outcome:
             undo.pop(0)(attempt)
         outcome = executor.collect(attempt)
     except BaseException:
-        with contextlib.ExitStack() as stack:  # all of them, whatever one of them raises
+        with contextlib.ExitStack() as stack:  # run all of them, even if one raises
             stack.callback(executor.discard, attempt)
             for step in reversed(undo):
                 stack.callback(step, attempt)

@@ -1,4 +1,4 @@
-"""The executor that does it: on this host, through `host/`, with emulated disks and observers."""
+"""Executor on this host, through `host/`, with emulated disks and observers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from penstock.study.resolve import ResolvedRun
 
 
 class HostExecutor:
-    """Makes the runs of one study on this host."""
+    """Make the runs of one study on this host."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class HostExecutor:
         self._finished_bytes = finished_bytes
         self._say = say
         self._preparation = Preparation(journal, work_dir, say)
-        #: our directories: of the daemons, and of the disks' mount points
+        #: directories of the daemons and of the disks' mount points
         self._directories: list[Entry] = []
         self._stages: Stages | None = None
         self._changes = Changes(study.factors, plan_rows or to_make)
@@ -88,7 +88,7 @@ class HostExecutor:
         self._now: AttemptWork | None = None
 
     def open(self) -> None:
-        """The disk server and the observers' daemons, once for all runs."""
+        """Start the disk server and the observers' daemons, once for all runs."""
         self._facts = host_facts(self._out)
         if self._host_name is not None:
             self._facts["host_id"] = self._host_name
@@ -101,7 +101,7 @@ class HostExecutor:
         self._recorder = Recorder.of_names(self._journal, home, observers)
 
     def close(self) -> None:
-        """Stops the daemons and removes the directories we made, whatever of them was made."""
+        """Stop the daemons and remove our directories, in any state."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._preparation.remove)
             while self._directories:
@@ -114,7 +114,7 @@ class HostExecutor:
                 self._recorder = None
 
     def room(self, attempt: Attempt[PlannedRun]) -> None:
-        """Refuses a run while what is still to be made would fill the file system."""
+        """Refuse a run if the remaining ones would fill the file system."""
         disk_space.forecast(
             self._study,
             self._treatments,
@@ -126,7 +126,7 @@ class HostExecutor:
         )
 
     def prepare(self, attempt: Attempt[PlannedRun]) -> None:
-        """The data: prepared once per kind, copied where the command changes it."""
+        """Provide the data: prepared once per kind, copied if the command changes them."""
         run = attempt.run
         resolved = self._treatments[run.treatment_id]
         final = self._out / "runs" / run.run_id
@@ -138,7 +138,7 @@ class HostExecutor:
         own(run_dir, resolved.user)
         step = self._changes.step(run)
         work = self._now = AttemptWork(run.run_id, resolved, bundle, run_dir, step)
-        self._changes.lost()  # until the run is at its end
+        self._changes.lost()  # counted as lost until the end of the run
         bundle.manifest["actions"] = list(step.actions)
         with attempt.phase("change"):
             self._change(resolved, step)
@@ -146,7 +146,7 @@ class HostExecutor:
             self._preparation.give(work)
 
     def _change(self, resolved: ResolvedRun, step: Step) -> None:
-        """Carry out the actions that changes of factors need: prepare data again, start the stage again."""
+        """Carry out the actions that changes of factors require: prepare data again, restart the stage."""
         assert self._stages is not None
         if "reformat" in step.actions and step.changed:
             self._preparation.forget(resolved)
@@ -156,12 +156,12 @@ class HostExecutor:
         self._stages.of(resolved).change(resolved, step.actions)
 
     def _undo(self) -> None:
-        """The study's `undo`, on this host, where any run was begun."""
+        """Run the study's `undo` on this host, if any run was started."""
         if trouble := self._undo_hook.pay():
             self._say(f"warning: {trouble}")
 
     def attach(self, attempt: Attempt[PlannedRun]) -> None:
-        """The place of the run: a control group or virtual nodes, and disks."""
+        """Create the place of the run: a control group or virtual nodes, and disks."""
         work = self._at_hand()
         with attempt.phase("attach"):
             assert self._stages is not None
@@ -175,7 +175,7 @@ class HostExecutor:
                 work.verdict = hook_fault(work, "verify")
 
     def settle(self, attempt: Attempt[PlannedRun]) -> None:
-        """Written back and cold (or warm) as declared, and proven so; then the declared rest."""
+        """Write back, drop or warm caches as declared, verify that; then rest as declared."""
         work, spec = self._at_hand(), self._study.settle
         with attempt.phase("settle"):
             plain = any(not d.emulated for d in work.resolved.disks)
@@ -195,7 +195,7 @@ class HostExecutor:
                 time.sleep(spec.idle_s)
 
     def arm(self, attempt: Attempt[PlannedRun]) -> None:
-        """Counters to zero, observers on."""
+        """Reset counters and start the observers."""
         work = self._at_hand()
         with attempt.phase("arm"):
             assert self._recorder is not None
@@ -212,14 +212,14 @@ class HostExecutor:
                 run_alerts.watch(self._study.alerts, work, where["monitor"], self._announcement)
 
     def launch(self, attempt: Attempt[PlannedRun]) -> None:
-        """The command, in its control group, to its end or its time-out; then the `after` command."""
+        """Run the command in its control group to its end or its time-out; then the `after` command."""
         work = self._at_hand()
         assert work.stage is not None
         work.bundle.manifest["command"] = work.resolved.command
         work.finished = work.stage.run(work.line(work.resolved.command), attempt.phase)
 
     def disarm(self, attempt: Attempt[PlannedRun]) -> None:
-        """Observers off; what they and the disks counted is read."""
+        """Stop the observers and read their counters and those of the disks."""
         work = self._now
         if work is None:
             return
@@ -246,7 +246,7 @@ class HostExecutor:
                     self._say(f"{attempt.run.run_id}: never fired, it waited for {text}")
 
     def detach(self, attempt: Attempt[PlannedRun]) -> None:
-        """The `after` command, then disks, control group and the run's own copy go."""
+        """Run the `after` command, then remove disks, control group and the run's own copy."""
         work = self._now
         if work is None:
             return
@@ -263,13 +263,13 @@ class HostExecutor:
                 work.after = work.stage.after(work.line(work.resolved.after, "after"))
 
     def collect(self, attempt: Attempt[PlannedRun]) -> Outcome:
-        """Tables, judgement, responses, manifest; the bundle gets its name."""
+        """Write tables, judgement, responses, manifest; give the bundle its name."""
         work = self._at_hand()
         bundle, finished = work.bundle, work.finished
         assert finished is not None
         with attempt.phase("collect"):
             doubts = write_tables(work)
-            # those that have ended: a response may be of what was recorded in one of them
+            # phases that have ended: a response may refer to the records of one of them
             bundle.write_table("phases", phases_table(attempt.phases))
             altered = self._preparation.altered(work)
             judgement = judgement_of(work, finished, self._study, doubts, altered)
@@ -307,7 +307,7 @@ class HostExecutor:
         )
 
     def discard(self, attempt: Attempt[PlannedRun]) -> None:
-        """Leaves a mark of the interrupted attempt and drops the rest of it."""
+        """Mark the attempt as interrupted and drop the rest of it."""
         if self._now is not None:
             shutil.rmtree(self._now.bundle.path, ignore_errors=True)
             note_interrupted(self._out, attempt.run.run_id, attempt.number)

@@ -1,8 +1,8 @@
-"""Files that a campaign freezes when it begins, and that a resumed one must find unchanged.
+"""Files that a campaign freezes at its start, and that must be unchanged when it is resumed.
 
-`study.yaml` is the study as it was run (with `--set` and `--quick` worked in), `plan.json` the plan, and
-`campaign.json` every treatment as resolved. A resumed campaign may add runs; it is refused where it would
-alter runs that are already made (DESIGN §7).
+`study.yaml` is the study as run (with `--set` and `--quick` applied), `plan.json` the plan, and
+`campaign.json` every resolved treatment. A resumed campaign may add runs, but is refused if it would change
+completed ones (DESIGN §7).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CAMPAIGN_SCHEMA = "penstock/campaign/1"
 
 @dataclass(frozen=True)
 class Campaign:
-    """The frozen facts of a campaign: `OUT/campaign.json`."""
+    """Frozen facts of a campaign: `OUT/campaign.json`."""
 
     study_id: str
     study_hash: str
@@ -36,22 +36,22 @@ class Campaign:
     overrides: list[str]
     treatments: dict[str, dict[str, Any]]
     runs: dict[str, str]
-    #: what `auto` came to when the study was begun (`TimeScales`); None: nothing was left to us
+    #: values of `auto` at the start of the study (`TimeScales`); None: there was no `auto`
     time_scales: dict[str, Any] | None = None
-    #: what was added to the plan of the study (`design.stages.Stage`)
+    #: additions to the plan of the study (`design.stages.Stage`)
     stages: list[dict[str, Any]] = field(default_factory=list)
     schema: str = CAMPAIGN_SCHEMA
     penstock: str = version()
 
     def to_json(self) -> str:
-        """As it is written."""
+        """Content of the file."""
         return to_json(vars(self), indent=1).decode() + "\n"
 
 
 def campaign(
     study: Study, plan: Plan, treatments: dict[str, dict[str, Any]], overrides: list[str]
 ) -> Campaign:
-    """The facts of a study and its plan; `treatments` says what each treatment is, resolved."""
+    """Facts of a study and its plan; `treatments` has the resolved treatments."""
     return Campaign(
         study_id=study.study_id,
         study_hash=study.hash,
@@ -70,7 +70,7 @@ def campaign(
 def read_campaign(out: Path) -> Campaign | None:
     """The campaign of an OUT directory, None if there is none.
 
-    Raises BadInput if its `campaign.json` is not one that this penstock knows.
+    Raises BadInput if its `campaign.json` is unknown to this version.
     """
     path = out / "campaign.json"
     try:
@@ -87,7 +87,7 @@ def read_campaign(out: Path) -> Campaign | None:
 
 
 def freeze(out: Path, study: Study, plan: Plan, facts: Campaign) -> None:
-    """Writes the study, its profiles that are files, the plan, and (last) the campaign."""
+    """Write the study, its profile files, the plan, and (last) the campaign."""
     out.mkdir(parents=True, exist_ok=True)
     _write(out / "study.yaml", as_run(study, facts.overrides))
     for name, profile in study.profiles.items():
@@ -100,8 +100,8 @@ def freeze(out: Path, study: Study, plan: Plan, facts: Campaign) -> None:
 
 
 def as_run(study: Study, overrides: list[str]) -> str:
-    """The text of the study as it is run: the file itself, or what `--set`, `--quick` and the numbers for
-    `time_scale: auto` made of it."""
+    """Text of the study as run: the file itself, or the result of `--set`, `--quick` and the numbers for
+    `time_scale: auto`."""
     options = [f"--set {o}" for o in overrides] + (["--quick"] if study.quick else [])
     if study.time_scales is not None:
         scales = study.time_scales
@@ -116,7 +116,7 @@ def as_run(study: Study, overrides: list[str]) -> str:
 def altered(
     before: Campaign, now: Campaign, completed: set[str], valid: set[str], out: Path
 ) -> set[str]:
-    """The runs among `completed` that are other runs now. They must be made again.
+    """Runs among `completed` that have changed and must be repeated.
 
     Raises BadInput, with the differences, if one of them is among `valid`.
     """

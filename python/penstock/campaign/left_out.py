@@ -1,7 +1,7 @@
-"""Runs that somebody left out of the analysis for a technical reason, on record beside the results.
+"""Runs that the user excluded from the analysis for a technical reason, recorded with the results.
 
-Nothing is removed: `left_out.json` of OUT names each run with its reason, the bundle stays as it is, and the
-findings tell what the effects are with it.
+Nothing is removed: `left_out.json` of OUT has each run with its reason, the bundle is unchanged, and the
+findings report the effects with the run included.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LONGEST = 500
 
 
 def excluded_runs(out: Path) -> dict[str, str]:
-    """Reasons by run. BadInput for a file of another form."""
+    """Reasons by run. BadInput for a malformed file."""
     path = out / FILE
     if not path.exists():
         return {}
@@ -31,8 +31,8 @@ def excluded_runs(out: Path) -> dict[str, str]:
 
 
 def put_on_record(out: Path, exclude: list[str], back: list[str], run_ids: set[str]) -> None:
-    """Add `RUN=REASON` of `exclude` and remove the runs of `back`. BadInput for an unknown run or a missing
-    reason; nothing is written then.
+    """Add `RUN=REASON` of `exclude` and remove the runs of `back`. BadInput, without any change, for an
+    unknown run or a missing reason.
     """
     excluded = excluded_runs(out)
     for text in exclude:
@@ -57,7 +57,7 @@ def put_on_record(out: Path, exclude: list[str], back: list[str], run_ids: set[s
 
 
 def without(bundle: Bundle, reasons: dict[str, str]) -> Bundle:
-    """The bundle as it is analysed: not valid where it is left out."""
+    """The bundle as analysed: invalid if excluded."""
     reason = reasons.get(str(bundle.manifest["run_id"]))
     if reason is None or not bundle.manifest["valid"]:
         return bundle

@@ -1,4 +1,4 @@
-"""Resources that a study has used of its `limits`, over all resumptions."""
+"""Use of a study's `limits`, over all resumptions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE = "used.json"
 
 @dataclass
 class Used:
-    """Runs, seconds at work and joules so far; written after each run. Begins to count when it is made."""
+    """Runs, seconds of work and joules so far; written after each run. Counts from its creation."""
 
     out: Path
     limits: Limits
@@ -33,13 +33,11 @@ class Used:
 
     @classmethod
     def of(cls, out: Path, limits: Limits) -> Used:
-        """Resources that earlier conductors used in `out`. BadInput for a limit of energy without a
-        counter.
-        """
+        """Resources used by earlier conductors in `out`. BadInput for a limit of energy without a counter."""
         used = cls(out, limits)
         if limits.energy_j is not None:
             from penstock.host.probe.meter import (
-                find_meter,  # statistics take half a second to import
+                find_meter,  # imports statistics, which takes half a second
             )
 
             meter, missing = find_meter()
@@ -65,7 +63,7 @@ class Used:
         return self.limits != Limits()
 
     def ran(self) -> None:
-        """One more run was made."""
+        """Count one more run."""
         now = time.monotonic()
         self.runs += 1
         self.time_s += now - self._since
@@ -77,7 +75,7 @@ class Used:
         self.write()
 
     def reached(self) -> str:
-        """The limit that is reached, in words; empty while none is."""
+        """Message on the limit that is reached; empty if none is."""
         limits = self.limits
         if limits.runs is not None and self.runs >= limits.runs:
             return f"{self.runs} of {limits.runs} runs"
@@ -88,7 +86,7 @@ class Used:
         return ""
 
     def write(self) -> None:
-        """Leaves it in OUT, with the limit that is reached."""
+        """Write the usage to OUT, with the limit that is reached."""
         usage = {
             "runs": self.runs,
             "time_s": round(self.time_s, 3),

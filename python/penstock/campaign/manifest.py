@@ -1,4 +1,4 @@
-"""The manifest of a run's bundle: what was planned when it began, what became of it when it ended."""
+"""Manifest of a run's bundle: plan at the start, results at the end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def planned(
     study_id: str,
     host: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Entries known before the run; `host`: the facts of it."""
+    """Entries available before the run; `host`: facts of the host."""
     run = attempt.run
     return {
         "host": host,
@@ -56,7 +56,7 @@ def ended(
     responses: Mapping[str, Measured],
     own_s: float,
 ) -> dict[str, Any]:
-    """Entries known after it; `own_s`: the conductor's own time."""
+    """Entries available after the run; `own_s`: the conductor's own time."""
     seen = work.observation
     return {
         "exit_status": finished.exit_status,
@@ -87,7 +87,7 @@ def ended(
 
 
 def draw_seed(seed: int, run_id: str, number: int) -> int:
-    """Seed of the disks' draws in one attempt: another for every run, the same whenever it is asked."""
+    """Seed of the disks' random draws in one attempt: distinct for every run, reproducible."""
     text = f"{seed}/{run_id}/{number}".encode()
     return int.from_bytes(hashlib.sha256(text).digest()[:6], "big")
 

@@ -1,4 +1,4 @@
-"""Progress while runs are made: a bar on a terminal, plain lines elsewhere; always on stderr."""
+"""Progress of the runs: a bar on a terminal, plain lines elsewhere; always on stderr."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RunProgress:
-    """Shows each run as it begins and ends, and the time left from the runs made so far."""
+    """Show the start and end of each run, and the remaining time by the runs made so far."""
 
     def __init__(self, to_make: int, estimated_s: float, quiet: bool = False) -> None:
         self._to_make = to_make
@@ -47,24 +47,24 @@ class RunProgress:
 
     @property
     def remaining_runs(self) -> int:
-        """Number of runs still to be made."""
+        """Number of remaining runs."""
         return max(0, self._to_make - self._ended)
 
     def remaining_s(self) -> int:
-        """Time left [s]."""
+        """Remaining time [s]."""
         per_run_s = self._per_run_s
         if self._ended:
             per_run_s = (time.monotonic() - self._began) / self._ended
         return round(per_run_s * max(0, self._to_make - self._ended))
 
     def remaining_text(self) -> str:
-        """Time left in words."""
+        """Remaining time as text."""
         seconds = self.remaining_s()
         minutes, rest = divmod(seconds, 60)
         return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d} left" if seconds else ""
 
     def say(self, line: str) -> None:
-        """A line of its own, above the bar."""
+        """Print a separate line above the bar."""
         if self._quiet:
             return
         if self._bar is not None:
@@ -79,7 +79,7 @@ class RunProgress:
             self._bar.update(self._task, description=f"{run.run_id}{attempts} {treatment}"[:64])
 
     def ended(self, run: PlannedRun, outcome: Outcome) -> None:
-        """A run has ended."""
+        """Show the end of a run."""
         self._ended += 1
         if outcome.attempt <= outcome.repeats:
             self._to_make += 1

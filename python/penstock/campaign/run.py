@@ -1,4 +1,4 @@
-"""`penstock run`: from a study file to its report, or from where an earlier conductor was stopped."""
+"""`penstock run`: from a study file to its report, or from the point where an earlier conductor stopped."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def run_study(
     interleaved: bool = False,
     repeat: str = "",
 ) -> CampaignResult:
-    """Makes the runs of a study file that are still to be made, and then its analysis and report.
+    """Make the remaining runs of a study file, and then its analysis and report.
 
-    As `run_loaded`, or with `augment` what a step adds to a study (`campaign/augment.py`); raises BadInput
-    for a file that is no study, too.
+    As `run_loaded`, or with `augment` the additional stage of a study (`campaign/augment.py`); also raises
+    BadInput for a file that is no study.
     """
     study = load_study(study_path, list(overrides), quick)
     if augment:

@@ -1,7 +1,7 @@
-"""A sequential study: its stages one after another, each chosen by what the earlier ones gave.
+"""A sequential study: consecutive stages, each chosen by the results of the earlier ones.
 
-A stage is frozen before its first run, and the choice is a function of the frozen plan and the runs: a study
-that was killed goes on as it would have gone on.
+A stage is frozen before its first run, and the choice is a function of the frozen plan and the runs, so a
+killed study continues as it would have without the kill.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def run_sequential(
     report: bool = True,
     repeat: str = "",
 ) -> CampaignResult:
-    """Makes all stages that are still to be made, then the analysis of all. Raises as `run_loaded`."""
+    """Make all remaining stages, then the analysis of all. Raises as `run_loaded`."""
     began = time.monotonic()
     outcomes = []
     stage: Stage | None = None

@@ -1,6 +1,5 @@
-"""Time scales of a study's emulated disks, whether this host can emulate them, and uses that a profile
-rules out.
-"""
+"""Time scales of a study's emulated disks, their feasibility on this host, and uses that a profile
+excludes."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from penstock.study.time_scales import AutoScales, auto_scales, decided
 
 
 def _nearest(study: Study, auto: AutoScales, floor: HostLimits) -> dict[str, float]:
-    """The nearest honest time scale of each profile of these disks, on top of what it is slowed already."""
+    """Nearest sustainable time scale of each profile of these disks, relative to its current one."""
     scales = {}
     for name in (*auto.together, *auto.own):
         profile = StorageProfile.from_dict(profile_of(study, name))
@@ -34,12 +33,10 @@ def _nearest(study: Study, auto: AutoScales, floor: HostLimits) -> dict[str, flo
 def with_time_scales(
     study: Study, frozen: Mapping[str, Any] | None, floor: Callable[[], HostLimits]
 ) -> tuple[Study, list[str]]:
-    """The study with a number for each `auto`, and what to say of it: the nearest honest time scale of each
-    profile that says it of its own, of those that say it together the largest, as what is compared must share
-    one.
+    """The study with a number for each `auto`, and messages: the nearest sustainable time scale of each
+    profile with its own `auto`; the largest of those with a common one, as compared disks must share it.
 
-    Numbers that are `frozen` with a campaign stay, whatever this host can do; `floor` is asked for what they
-    lack alone.
+    Numbers `frozen` with a campaign stay, whatever this host can do; `floor` is called only for missing ones.
     """
     auto = auto_scales(study)
     if auto.nothing:
@@ -62,7 +59,7 @@ def with_time_scales(
 
 
 def as_planned(study: Study) -> tuple[Study, list[str]]:
-    """As `with_time_scales`, by the floor that is kept; nothing is measured, without one nothing decided."""
+    """As `with_time_scales`, by the stored floor; without one `auto` is left open. Measures nothing."""
     floor = stored_floor()
     if auto_scales(study).nothing:
         return study, []
@@ -75,7 +72,7 @@ def as_planned(study: Study) -> tuple[Study, list[str]]:
 
 
 def speeds_of(study: Study, treatments: Iterable[ResolvedRun]) -> DiskSpeeds:
-    """At which speed the disks of treatments run."""
+    """Speeds of the disks of treatments."""
     rows = [
         (
             run.treatment,
@@ -91,14 +88,14 @@ def speeds_of(study: Study, treatments: Iterable[ResolvedRun]) -> DiskSpeeds:
 
 
 def profiles_of(treatments: Iterable[ResolvedRun]) -> list[StorageProfile]:
-    """The profiles of all emulated disks, each at its time scale, once."""
+    """Profiles of all emulated disks, each at its time scale, once."""
     disks = [d for run in treatments for d in run.disks if d.emulated]
     profiles = {(d.profile_name, d.time_scale): d.profile for d in disks}
     return [StorageProfile.from_dict(profile) for profile in profiles.values()]
 
 
 def what_run_says(treatments: Iterable[ResolvedRun]) -> list[str]:
-    """Refusals and warnings of `penstock run` about the disks' profiles. Nothing is measured."""
+    """Refusals and warnings of `penstock run` about the disks' profiles. Measures nothing."""
     profiles = profiles_of(treatments)
     warnings = ruled_out_text(profiles)
     floor = stored_floor()
@@ -119,7 +116,7 @@ def what_run_says(treatments: Iterable[ResolvedRun]) -> list[str]:
 
 
 def ruled_out_text(profiles: Iterable[StorageProfile]) -> list[str]:
-    """One text for each profile that says for what it is not to be used."""
+    """A message for each profile that excludes some uses."""
     by_name = {p.name: ruled_out(p.to_dict()) for p in profiles}
     return [
         f"profile {name} is not to be used for {'; '.join(what)}"

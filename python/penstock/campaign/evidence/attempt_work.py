@@ -36,24 +36,24 @@ class AttemptWork:
     stage: Stage | None = None
     used: Used = field(default_factory=Used)
     settled: Settled | None = None
-    #: of each disk's device, what the run found it to be
+    #: initial state of each disk's device
     devices: dict[str, State] = field(default_factory=dict)
     discarded: dict[str, int] = field(default_factory=dict)
-    #: what `verify` found wrong, and what was still to be written back
+    #: faults reported by `verify`, and remaining write-back
     verdict: str = ""
     undrained: str = ""
     finished: Finished | None = None
     after: Finished | None = None
     observation: RunObservation = field(default_factory=RunObservation)
-    #: variables that the observers add to the command's environment
+    #: environment variables of the command from the observers
     environment: Mapping[str, str] = field(default_factory=dict)
     stop: Stop | None = None
     watch: AlertWatch | None = None
-    #: the alert that ended it, in words
+    #: message of the alert that ended it
     alert: str = ""
 
     def line(self, command: str, prefix: str = "") -> CommandLine:
-        """A command of this run; one beside the workload leaves its output under a `prefix`."""
+        """A command of this run; one other than the workload writes its output under a `prefix`."""
         place = self.bundle.path
         names = (f"{prefix}.txt", f"{prefix}.err.txt") if prefix else ("stdout.txt", "stderr.txt")
         out, err = names

@@ -1,4 +1,4 @@
-"""Results of a run that ended: its tables, the judgement on it, its responses."""
+"""Results of a completed run: its tables, validity and responses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from penstock.workload.responses import measure
 
 
 def write_tables(work: AttemptWork) -> list[str]:
-    """Writes what was observed into the bundle; what witnesses have against the disks' logs, in words."""
+    """Write the records to the bundle; returns contradictions between independent sources and the disks'
+    logs."""
     bundle = work.bundle
     tables = work.observation.tables()
     witnessed = confirmation(work.observation, work.mounts, work.resolved)
@@ -73,7 +74,7 @@ def judgement_of(
 def responses_of(
     work: AttemptWork, finished: Finished, study: Study, judgement: Judgement
 ) -> tuple[dict[str, Measured], Judgement]:
-    """Responses that the program reported or that were recorded; a run without one of them is not valid."""
+    """Responses that were reported or recorded; a run without one of them is invalid."""
     if judgement.state != "finished":
         return {}, judgement
     try:
@@ -98,8 +99,9 @@ def responses_of(
 
 
 def grade(bundle: Bundle, study: Study, judgement: Judgement) -> Judgement:
-    """The judgement with the bounds of the run's delays (`validity.graded`), and the manifest with both."""
-    from penstock.analyse.fidelity.validity import (  # pandas: not before a run has ended
+    """Judgement including the bounds of the run's delays (`validity.graded`); updates the manifest with
+    both."""
+    from penstock.analyse.fidelity.validity import (  # pandas: not before the end of a run
         DEGRADED,
         graded,
     )
@@ -116,7 +118,7 @@ def grade(bundle: Bundle, study: Study, judgement: Judgement) -> Judgement:
 
 
 def less_delayed(before: Bundle, now: Bundle) -> bool:
-    """True if an earlier attempt is used rather than this one: it was degraded, this one no less."""
+    """True if an earlier attempt is used instead: it was degraded, and this one no less."""
 
     def share(manifest: dict[str, Any]) -> float:
         delay = manifest.get("delay")

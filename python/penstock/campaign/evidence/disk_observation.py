@@ -30,8 +30,8 @@ def observation_of(
 ) -> DiskObservation:
     """Tables and certificates of a run's disks.
 
-    `changes`: what was changed in the run on disks and else, with `resource` and `name`; `by_node`: they have
-    a `node`, and the tables get a column `node_id`. The rest as of `Recorded.certificate`.
+    `changes`: changes of disks and other resources during the run, with `resource` and `name`; `by_node`:
+    they have a `node`, and the tables get a column `node_id`. Other arguments as of `Recorded.certificate`.
     """
     parts: dict[str, list[pa.Table]] = {}
     faults: list[str] = []
@@ -55,7 +55,7 @@ def observation_of(
 
 
 def faults_of(certificate: pa.Table) -> list[str]:
-    """One text per disk whose certificate is not valid, with the first reason."""
+    """One message per disk with an invalid certificate, with the first reason."""
     first: dict[str, str] = {}
     for row in certificate.to_pylist():
         if not row["valid"]:
@@ -64,7 +64,7 @@ def faults_of(certificate: pa.Table) -> list[str]:
 
 
 def _counters_table(disk_id: str, stats: Mapping[str, Any]) -> pa.Table:
-    """The numbers among a disk's counters as rows of `disk_stats`, what belongs together as `a.b`."""
+    """Numeric counters of a disk as rows of `disk_stats`, nested ones as `a.b`."""
     numbers = dict(_numbers(stats))
     return pa.table(
         {
@@ -84,12 +84,12 @@ def _numbers(stats: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, 
 
 
 def _of_node(table: pa.Table, node: str) -> pa.Table:
-    """A table with the node that its rows belong to."""
+    """A table with the node of its rows."""
     return table.append_column("node_id", pa.array([node] * table.num_rows, pa.string()))
 
 
 def _events(changes: Sequence[Mapping[str, Any]], *, by_node: bool) -> pa.Table:
-    """The table `events`, one node below the other."""
+    """The table `events`, node by node."""
     rows = [(str(c["resource"]), str(c.get("name") or ""), c) for c in changes]
     if not by_node:
         return events_table(rows)

@@ -1,4 +1,4 @@
-"""Attempts that were begun and not finished: what a bundle that is being written says of them."""
+"""Attempts that were interrupted, from the marks in incomplete bundles."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from pathlib import Path
 
 from penstock.archive.bundle import Bundle, partial_path
 
-#: says in a bundle that is being written which attempt it is of
+#: file of an incomplete bundle with the number of its attempt
 _ATTEMPT_FILE = "attempt"
 
 
 def note_begun(bundle: Bundle, number: int) -> None:
-    """Notes which attempt the bundle is of, until `note_done`."""
+    """Write the number of the bundle's attempt, until `note_done`."""
     (bundle.path / _ATTEMPT_FILE).write_text(f"{number}\n")
 
 
 def note_done(bundle: Bundle) -> None:
-    """The attempt came to its end."""
+    """Mark the attempt as completed."""
     (bundle.path / _ATTEMPT_FILE).unlink()
 
 
 def note_interrupted(out: Path, run_id: str, number: int) -> None:
-    """Notes that an attempt was begun and not finished: the next one is `number` + 1."""
+    """Record an interrupted attempt: the next one is `number` + 1."""
     place = partial_path(out / "runs" / run_id)
     place.mkdir(parents=True, exist_ok=True)
     (place / _ATTEMPT_FILE).write_text(f"{number}\n")
 
 
 def interrupted_attempts(out: Path) -> dict[str, int]:
-    """The number of the attempt that was begun and not finished, by run."""
+    """Number of the interrupted attempt, by run."""
     attempts = {}
     for note in (out / "runs").glob(f".*.partial/{_ATTEMPT_FILE}"):
         run_id = note.parent.name.removeprefix(".").removesuffix(".partial")

@@ -6,58 +6,58 @@ from dataclasses import dataclass
 
 from penstock.host.processes.launch import Finished
 
-#: a run is complete when the monitor took this share of its samples, or lacks no more than one
+#: a run is complete if the monitor took this share of its samples, or missed at most one
 COMPLETE_SHARE = 0.99
-#: a shell's status where there is no such command
+#: exit status of a shell for an unknown command
 _NO_SUCH_COMMAND = 127
 _PRIVATE = (
     "it ran on virtual nodes, which have a /tmp and a /run of their own: keep the program elsewhere"
 )
-#: share of a run's events that may be faults whose mapping could not be looked up
+#: maximum share of a run's events that may be faults whose mapping could not be looked up
 UNPLACED_SHARE = 0.001
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Evidence on a run besides its responses. Empty texts: nothing is wrong there."""
+    """Evidence on a run besides its responses. Empty texts: no fault."""
 
     finished: Finished
     timeout_s: float | None
     last_line: str
     oom_kills: int
     node_faults: tuple[str, ...]
-    #: in what it did not begin as was declared: page cache, write-back, levels
+    #: deviations of the initial state from the declared one: page cache, write-back, levels
     state_faults: tuple[str, ...]
     data_altered: bool
     fidelity_faults: tuple[str, ...]
     lost_events: int
     recorded_events: int
-    #: of the lost ones, faults that came while another thread changed the mappings (docs/trace.md)
+    #: lost events that are faults during a change of mappings by another thread (docs/trace.md)
     unplaced_faults: int
     missed_samples: int
     expected_samples: int
-    #: the alert that ended it
+    #: message of the alert that ended it
     alert: str = ""
-    #: run on virtual nodes, whose /tmp and /run are their own
+    #: run on virtual nodes, which have private /tmp and /run
     on_nodes: bool = False
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """State, validity and reason; `repeatable` if what is wrong may pass; `causes` as `spec.study.Retry`
-    names them."""
+    """State, validity and reason; `repeatable` if the reason is transient; `causes` as named in
+    `spec.study.Retry`."""
 
     state: str
     valid: bool
     reason: str
     repeatable: bool
     causes: tuple[str, ...] = ()
-    #: used, with a bound on what delayed it
+    #: valid, with a bound on its delay
     degraded: bool = False
 
 
 def judge(evidence: Evidence) -> Judgement:
-    """The judgement on a run: first how it ended, then whether it was the run that was asked for."""
+    """Judgement on a run: first on its end, then on its conformance to the request."""
     ended = _ending(evidence)
     if ended is not None:
         return ended
@@ -80,7 +80,7 @@ def judge(evidence: Evidence) -> Judgement:
 
 
 def _ending(evidence: Evidence) -> Judgement | None:
-    """The judgement on a workload that did not end well, None if it did."""
+    """Judgement on a workload that failed, None if it succeeded."""
     finished = evidence.finished
     if evidence.alert:
         return Judgement("aborted", False, f"alert: {evidence.alert}", False)
@@ -92,7 +92,7 @@ def _ending(evidence: Evidence) -> Judgement | None:
         if evidence.node_faults:
             reason = "; ".join(evidence.node_faults)
             return Judgement("failed", False, reason, False, ("failed",))
-        if evidence.oom_kills:  # the program went on without one of its processes
+        if evidence.oom_kills:  # the program continued without one of its processes
             kills = evidence.oom_kills
             reason = f"out of the memory of its group ({kills} processes killed)"
             return Judgement("failed", False, reason, False, ("failed",))

@@ -17,10 +17,10 @@ class RunObservation(Observation):
     disks: DiskObservation = field(default_factory=DiskObservation)
 
     def tables(self) -> dict[str, pa.Table]:
-        """All tables by name, those that are small."""
+        """All small tables by name."""
         return {**self.observed, **self.disks.tables}
 
     @property
     def fidelity_faults(self) -> tuple[str, ...]:
-        """Why the disks did not do what was asked, one text per disk that did not."""
+        """Deviations of disks from their specifications, one message per disk."""
         return self.disks.faults

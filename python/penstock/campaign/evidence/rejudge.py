@@ -1,6 +1,6 @@
-"""Certificates of recorded runs, judged again by the rules of today from what their bundles hold.
+"""Certificates of recorded runs, recomputed by current rules from their bundles.
 
-The bundles stay as they are: the analysis uses the new verdicts.
+The bundles are not changed: the analysis uses the new verdicts.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _NEEDED = ("device_requests", "disk_stats")
 
 @dataclass(frozen=True)
 class RejudgedCertificates:
-    """A run by the rules of today: its validity (`bundle`), its `fidelity`, second by second its `windows`
-    (where it was judged again).
+    """A run by current rules: its validity (`bundle`), its `fidelity` and its `windows` of one second (if
+    recomputed).
 
-    `changed`: the verdicts that are others now, in words. `kept`: why it could not be judged again.
+    `changed`: message on changed verdicts. `kept`: reason why it could not be recomputed.
     """
 
     bundle: Bundle
@@ -44,7 +44,7 @@ class RejudgedCertificates:
 
 
 def rejudged_certificates(bundle: Bundle) -> RejudgedCertificates:
-    """The run as it is where its certificates are by the rules of today, or cannot be made again."""
+    """Recompute the certificates of a run; unchanged if they are current, or data for it are missing."""
     if "fidelity" not in bundle.tables:
         return RejudgedCertificates(bundle, None)
     old = undictionaried(bundle.table("fidelity"))
@@ -83,7 +83,7 @@ def _rules(fidelity: pa.Table) -> int:
 
 
 def _lacking(bundle: Bundle, fidelity: pa.Table) -> str:
-    """The first part that a bundle lacks for its certificates to be made again, as a message."""
+    """The first part that a bundle lacks for recomputing its certificates, as a message."""
     for disk_id in dict.fromkeys(fidelity["disk_id"].to_pylist()):
         if (backend := _backend(bundle, disk_id)) not in DISK_BACKENDS:
             return f"the back end {backend} of {disk_id} is not installed here"
@@ -106,12 +106,12 @@ def _disk(bundle: Bundle, disk_id: str) -> Mapping[str, Any]:
 
 
 def _backend(bundle: Bundle, disk_id: str) -> str:
-    """Back end of the disk: on this host itself always the model."""
+    """Back end of the disk; on the host itself always the model."""
     return str(_disk(bundle, disk_id).get("backend", "fuse"))
 
 
 def _is_counted(bundle: Bundle, disk_id: str) -> bool:
-    """True if the kernel throttled the disk: its counters are judged then, not a log."""
+    """True if the kernel throttled the disk: it is then evaluated by counters, not by a log."""
     if "throttle_counters" not in bundle.tables or "backend" not in _disk(bundle, disk_id):
         return False
     counters = _of_disk(bundle.table("throttle_counters"), disk_id)
@@ -145,7 +145,7 @@ def _recorded(bundle: Bundle, disk_id: str, before: pa.Table) -> Recorded:
 
 
 def _nested(numbers: Iterable[tuple[str, float]]) -> dict[str, Any]:
-    """Counters as the server tells them: what is named `a.b` is `b` of `a`."""
+    """Counters in the server's nested form: `a.b` becomes `b` of `a`."""
     stats: dict[str, Any] = {}
     for name, value in numbers:
         *groups, last = name.split(".")
@@ -157,7 +157,7 @@ def _nested(numbers: Iterable[tuple[str, float]]) -> dict[str, Any]:
 
 
 def _lateness_taken_off(device_requests: pa.Table, before: pa.Table) -> float:
-    """The calibrated lateness of a disk whose counters do not tell it: the certificate's mean time does."""
+    """Calibrated lateness of a disk whose counters lack it, from the certificate's mean time."""
     rows = {row["metric"]: row for row in before.to_pylist()}
     judged_ns = rows.get("time", {}).get("delivered")
     if judged_ns is None:
@@ -175,7 +175,7 @@ def _lateness_taken_off(device_requests: pa.Table, before: pa.Table) -> float:
 
 
 def _events(bundle: Bundle, disk_id: str) -> list[dict[str, Any]]:
-    """Changes of a disk since it was started: on a node also those before this run."""
+    """Changes of a disk since it was started: on a node including those before this run."""
     before = list(_disk(bundle, disk_id).get("changed_before", ()))
     if "events" not in bundle.tables:
         return before
@@ -192,14 +192,14 @@ def _of_disk(table: pa.Table, disk_id: str) -> pa.Table:
 
 
 def _keyed(table: pa.Table, before: pa.Table) -> pa.Table:
-    """The rows with the bundle's keys, which those before them had."""
+    """Rows with the bundle's keys, copied from the earlier rows."""
     keys = [k.name for k in BUNDLE_KEYS if k.name in before.column_names]
     constant = [pa.repeat(before[name][0], table.num_rows) for name in keys]
     return pa.table([*constant, *table.columns], names=[*keys, *table.column_names])
 
 
 def _with_validity(bundle: Bundle, before: pa.Table, fidelity: pa.Table) -> Bundle:
-    """The bundle with the validity that follows from the certificates: its other faults remain."""
+    """The bundle with the validity that follows from the certificates: other faults remain."""
     manifest: Mapping[str, Any] = bundle.manifest
     if manifest["state"] != "finished":
         return bundle

@@ -1,4 +1,4 @@
-"""The study's alert rules in one run: watched while it goes on, held against its tables when it ended."""
+"""The study's alert rules in one run: evaluated live, and over its tables at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def watch(
     monitor: Mapping[str, Any],
     announcement: Announcement | None,
 ) -> None:
-    """Evaluates them while the run goes on; `monitor`: where it leaves its samples, and how often."""
+    """Evaluate rules during the run; `monitor`: file and interval of its samples."""
 
     def announce(stretch: Stretch) -> None:
         if announcement is not None:
@@ -33,9 +33,8 @@ def watch(
 
 
 def judge_alerts(rules: Sequence[Rule], work: AttemptWork, say: Callable[[str], None]) -> None:
-    """Add the table `alerts`, from the run's tables and the alerts seen during it, and note the alert that
-    ended the run.
-    """
+    """Add the table `alerts`, from the run's tables and its live alerts, and record the alert that ended the
+    run."""
     if work.watch is None:
         return
     seen = work.observation.observed

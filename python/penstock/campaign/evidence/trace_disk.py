@@ -1,8 +1,8 @@
-"""Without privilege: the requests of a command as an emulated disk logged them.
+"""Tracing without privileges: the requests of a command, as logged by an emulated disk.
 
-The log is in device order: what the page cache let through (misses, readahead, write-back). With `exact`
-files are opened past the page cache, so that the disk sees every read and write as the program made it
-(split where larger than one request of the mount).
+The log is in device order, below the page cache (misses, readahead, write-back). With `exact`, opened files
+bypass the page cache, so that the disk receives every read and write of the program (split if larger than the
+mount's maximum request).
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _EXACT = [
 def trace_on_disk(
     argv: list[str], mount: Path, output: Path | None, *, exact: bool, quiet: bool
 ) -> tuple[int, ImportedTrace]:
-    """Runs the command while the disk logs its requests; returns its exit status and the trace.
+    """Run the command while the disk logs its requests; returns its exit status and the trace.
 
-    Raises BadInput where no disk of `penstock disk up` is at `mount`.
+    Raises BadInput if no disk of `penstock disk up` is at `mount`.
     """
     journal = Journal()
     with _folder(journal) as folder:
@@ -88,9 +88,9 @@ def trace_on_disk(
 
 
 class DiskLog:
-    """The requests of a disk of `penstock disk up` as it logged them, as an observer.
+    """Observer that records the request log of a disk of `penstock disk up`.
 
-    Settings: `mount` (where the disk is), `exact` (past the page cache). Everything lies in `home` meanwhile.
+    Settings: `mount` (of the disk), `exact` (bypass the page cache). Temporary files are in `home`.
     """
 
     def __init__(self, journal: Journal, home: Path, settings: Mapping[str, Any]) -> None:
@@ -101,24 +101,24 @@ class DiskLog:
         self._logging = contextlib.ExitStack()
         self._recorded: persistent.Recording | None = None
         self._recording: Recording | None = None
-        #: when all that was dirty had been written back
+        #: end of the write-back of all dirty pages
         self.synced_ns = 0
 
     @property
     def recording(self) -> Recording:
-        """The log, to be judged; its spool lies in `home`."""
+        """The log, to be evaluated; its spool is in `home`."""
         assert self._recording is not None
         return self._recording
 
     def start(self, watched: Watched, out_dir: Path | None) -> None:
-        """The log begins. Raises BadInput where there is no disk, or another command records there."""
+        """Start the log. Raises BadInput if there is no disk, or another command records it."""
         log = self._home / "log"
         self._recorded = self._logging.enter_context(
             persistent.recording(self._mount, log, exact=self._exact, journal=self._journal)
         )
 
     def finish(self, bundle: Bundle | None, run: tuple[int, int] | None) -> Seen:
-        """Write back what is dirty, then end the log: the table `device_requests`."""
+        """Write back dirty pages, then end the log; returns the table `device_requests`."""
         assert self._recorded is not None
         subprocess.run(["sync", "-f", str(self._mount)], check=False)
         self.synced_ns = time.monotonic_ns()
@@ -143,13 +143,13 @@ class DiskLog:
         return Seen({"device_requests": requests}, source, counts["lost"])
 
     def stop(self) -> None:
-        """Ends the log where it still goes on."""
+        """End the log if it is active."""
         self._logging.close()
 
 
 @contextlib.contextmanager
 def _folder(journal: Journal) -> Iterator[Path]:
-    """For the log while it is being written, for nobody else to read."""
+    """Private directory for the log during the recording."""
     entry = make_directory(Path(tempfile.gettempdir(), f"penstock-disk-log-{new_token()}"), journal)
     folder = Path(entry.target)
     folder.chmod(0o700)
@@ -160,7 +160,7 @@ def _folder(journal: Journal) -> Iterator[Path]:
 
 
 def _spool(log: Path, spool: Path) -> dict[str, int]:
-    """The log's records as those of the tracer, in order of arrival; gives the counts."""
+    """Convert the log's records to the tracer's, in order of arrival; returns the counts."""
     count = log.stat().st_size // DISK_REQUEST_DTYPE.itemsize
     if count == 0:
         spool.write_bytes(b"")
@@ -186,7 +186,7 @@ def _spool(log: Path, spool: Path) -> dict[str, int]:
 def _files(
     names: Path, spool: Path, mount: Path, disk: dict[str, Any], disk_id: str
 ) -> list[dict[str, Any]]:
-    """Rows of `files`: what the log names, with the disk's device and the size now."""
+    """Rows of `files`: the files in the log, with the disk's device and the current size."""
     device = disk.get("dev") or disk.get("device") or (None, None)
     rows = []
     unnamed = set(np.unique(np.fromfile(spool, EVENT)["file_id"]).tolist())

@@ -1,4 +1,4 @@
-"""Further witnesses of a disk's fidelity, beside its own log: the tracer, and fio's own numbers."""
+"""Independent sources of a disk's fidelity in addition to its own log: the tracer, and fio's own numbers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from penstock.workload.parsers.fio_report import read_report
 def confirmation(
     seen: RunObservation, mounts: dict[str, Path], resolved: ResolvedRun
 ) -> pa.Table | None:
-    """The table `confirmation` of a run, one disk below the other; None where a witness is missing.
+    """The table `confirmation` of a run, disk by disk; None if a source is missing.
 
-    Also None unless the command is known to read and write directly: only then is one call one request,
-    else the page cache lies between the witnesses. `mounts`: where each disk was mounted.
+    Also None unless the command is known to use direct I/O: only then does a call correspond to a request,
+    without the page cache between the sources. `mounts`: mount point of each disk.
     """
     from penstock.analyse.fidelity.second_source import (
-        confirm,  # pandas: not before the first run has ended
+        confirm,  # pandas: not before the end of the first run
     )
 
     tables = seen.tables()
@@ -48,10 +48,10 @@ def confirmation(
 def own_numbers(
     seen: RunObservation, resolved: ResolvedRun, run_dir: Path, stdout: str
 ) -> pa.Table | None:
-    """The table `second_source` of a run of fio: its own numbers beside the disks'.
+    """The table `second_source` of a run of fio: its own numbers and the disks'.
 
-    None unless fio left its report. Where it is not known to read and write directly, the page cache may lie
-    in between: only what passed it one by one is compared.
+    None without a report of fio. Unless direct I/O is known to be used, the page cache may be in between:
+    then only requests that pass it individually are compared.
     """
     requests = seen.tables().get("device_requests")
     if requests is None or resolved.parser != "fio":
@@ -65,11 +65,11 @@ def own_numbers(
     try:
         return confirm_fio(report, served_by_log(requests), direct=asks_directly(resolved))
     except (AttributeError, LookupError, TypeError, ValueError):
-        return None  # no report of fio's: its parser says so
+        return None  # not a report of fio: its parser reports that
 
 
 def doubted(confirmed: pa.Table | None, witness: str) -> list[str]:
-    """Objections of a witness's table to the disks' logs, as messages."""
+    """Contradictions of an independent source to the disks' logs, as messages."""
     from penstock.analyse.fidelity.second_source import doubts
 
     return [] if confirmed is None else doubts(confirmed.to_pylist(), witness)
@@ -85,7 +85,7 @@ def asks_directly(resolved: ResolvedRun) -> bool:
 
 
 def _events_of(events: pa.Table, files: pa.Table, disk_id: str, mount: Path) -> pa.Table:
-    """The events on a disk's files, with `path` relative to the mount."""
+    """Events on a disk's files, with `path` relative to the mount."""
     prefix = f"{str(mount).rstrip('/')}/"
     own_files = files.filter(pc.equal(files["disk_id"].cast(pa.string()), disk_id))
     paths = {

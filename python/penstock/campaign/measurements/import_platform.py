@@ -1,4 +1,4 @@
-"""This host as a platform file: what the kernel tells, what a few seconds measure, and the rest assumed."""
+"""This host as a platform file: values from the kernel, values measured in a few seconds, assumed values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Link:
-    """One network interface that is up; `speed_bps` (bytes per second) is None where nobody knows."""
+    """One network interface that is up; `speed_bps` (bytes per second) is None if unknown."""
 
     name: str
     speed_bps: float | None
@@ -35,7 +35,7 @@ class Link:
 
 
 def links(sys: Path = Path("/sys")) -> list[Link]:
-    """Interfaces of real or virtual hardware that are up, the fastest first."""
+    """Interfaces of real or virtual hardware that are up, fastest first."""
     interfaces = []
     for folder in sorted((sys / "class/net").glob("*")):
         if not (folder / "device").exists() or _read(folder / "operstate") == "down":
@@ -47,7 +47,7 @@ def links(sys: Path = Path("/sys")) -> list[Link]:
 
 
 def frequencies_hz(sys: Path = Path("/sys")) -> list[float]:
-    """Frequencies of the first processor that can be chosen, rising; empty where the kernel does not say."""
+    """Selectable frequencies of the first processor, ascending; empty if unavailable."""
     folder = sys / "devices/system/cpu/cpu0/cpufreq"
     texts = _read(folder / "scaling_available_frequencies").split()
     texts = texts or [_read(folder / f"cpuinfo_{end}_freq") for end in ("min", "max")]
@@ -55,7 +55,7 @@ def frequencies_hz(sys: Path = Path("/sys")) -> list[float]:
 
 
 def launch_time(repetitions: int = 30) -> Measured:
-    """Seconds that starting a program which does nothing takes, and its end."""
+    """Time to start and end a program that does nothing [s]."""
     times = []
     for _ in range(repetitions):
         start = time.perf_counter()
@@ -74,9 +74,9 @@ def import_host(
 ) -> Platform:
     """This host as a platform of one host; its data are under `directory`.
 
-    `profile` is the fitted profile of its storage (a file, or the name of a ready one), referred to from
-    `base_dir`. Every value that was not measured is listed as assumed. BadInput for a profile or a
-    directory that is not there.
+    `profile` is the fitted profile of its storage (a file, or the name of a built-in one), relative to
+    `base_dir`. Every value that was not measured is listed as assumed. BadInput for a missing profile or
+    directory.
     """
     if not directory.is_dir():
         raise BadInput(f"no directory {directory}; the one where the data will be is expected")
@@ -143,7 +143,7 @@ def import_host(
 
 
 def _loopback(budget_s: float) -> Measured | str:
-    """The measured throughput, or the reason why nothing could be measured."""
+    """Measured throughput, or the reason why it could not be measured."""
     try:
         return loopback_throughput(budget_s)
     except OSError as error:
@@ -152,7 +152,7 @@ def _loopback(budget_s: float) -> Measured | str:
 
 @dataclass(frozen=True)
 class _Estimates:
-    """Writes what was measured as the file says it."""
+    """Measured values in the form of the file."""
 
     host: str
     kernel: str
@@ -222,7 +222,7 @@ def _storage(
 def _power(
     sys: Path, estimate: _Estimates, assumed: list[dict[str, Any]], note: Note
 ) -> tuple[dict[str, Any] | None, str]:
-    """The power part of the file, and what it is from; without a meter None, and why."""
+    """Power section of the file, and its source; without a meter None, and the reason."""
     meter, why = find_meter(sys)
     if meter is None:
         return None, f"none: {why}"

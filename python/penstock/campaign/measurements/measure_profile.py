@@ -1,4 +1,4 @@
-"""The measurement of a directory's device as a study: one factor, each of whose levels is one fio cell."""
+"""Measurement of a directory's device as a study: one factor, each of whose levels is one fio cell."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from penstock.spec.template import doubled
 from penstock.study.load import read_study
 from penstock.workload.parsers.fio_report import report_of
 
-#: name of the study, and of the results' directory where none is asked for
+#: name of the study, and default of the results' directory
 STUDY_NAME = "profile"
-#: where each run leaves fio's json+ report, in its `{run_dir}`
+#: file of fio's json+ report in each run's `{run_dir}`
 _REPORT = "fio.json"
 
 
 @dataclass(frozen=True)
 class Grid:
     """Grid of the measurement: file size, seconds per cell, block sizes at depth 1, depths, concurrent
-    jobs.
-    """
+    jobs."""
 
     file_bytes: int
     cell_s: float
@@ -52,9 +51,9 @@ FULL = Grid(512 << 20, 3.0, (4096, 16384, 65536, 262144, 1048576), (2, 4, 8, 16,
 
 
 def profile_study(directory: Path, grid: Grid, seed: int = 1) -> Study:
-    """The study that measures `directory`: direct I/O on one file, the cells in a shuffled order.
+    """Study that measures `directory`: direct I/O on one file, the cells in random order.
 
-    The file is laid out once and removed at the end; that a cell overwrites it alters no other cell.
+    The file is created once and removed at the end; overwriting it in one cell does not affect others.
     """
     place = doubled(str(directory.resolve()))
     fixed = (
@@ -96,7 +95,7 @@ def profile_study(directory: Path, grid: Grid, seed: int = 1) -> Study:
 
 
 def measurements(out: Path, runs: pd.DataFrame) -> Measurements:
-    """The cells of the valid runs of `out`, in the order of the grid, from what fio left in their bundles.
+    """Cells of the valid runs of `out` in grid order, from fio's reports in their bundles.
 
     Raises BadInput if there is none.
     """
@@ -115,7 +114,7 @@ def _name(cell: dict[str, Any]) -> str:
 
 
 def _options(cell: dict[str, Any], grid: Grid) -> str:
-    """A cell as fio options; sequential jobs side by side each have a part of the file."""
+    """fio options of a cell; concurrent sequential jobs each have a part of the file."""
     jobs = int(cell.get("numjobs", 1))
     own = dict(cell)
     if jobs > 1 and not str(cell["rw"]).startswith("rand"):

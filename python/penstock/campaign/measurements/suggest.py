@@ -1,4 +1,4 @@
-"""Factors and levels worth trying, from archived studies on like hosts, with the rows that say so."""
+"""Promising factors and levels from archived studies on similar hosts, with the evidence."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from penstock.errors import BadInput
 from penstock.host.probe.facts import host_facts
 from penstock.text import counted, listed, term_text
 
-#: memory of like hosts differs by at most this factor
+#: maximum ratio of memory sizes of similar hosts
 _WITHIN = 1.25
-#: an effect is evidence from here on after Holm
+#: significance level of an effect, after Holm
 _SIGNIFICANT = 0.05
-#: studies that are read, the latest first
+#: maximum number of studies read, latest first
 _MOST_STUDIES = 500
 
 
 @dataclass
 class Suggestion:
-    """A factor with the levels that were tried, its share of the variation [%] where it mattered most, and
-    `evidence`: rows of effects tables. `studies` had it, `mattered` of them with an effect."""
+    """A factor with the levels that were tried, its largest share of the variation [%], and `evidence`: rows
+    of effects tables. `studies` had it; in `mattered` of them it had an effect."""
 
     factor: str
     levels: list[str]
@@ -44,10 +44,10 @@ class Suggestion:
 def suggestions(
     exclude: Sequence[str] = (), here: dict[str, Any] | None = None, index: Path | None = None
 ) -> list[Suggestion]:
-    """The factors of archived studies on like hosts, those with most of a response's variation first.
+    """Factors of archived studies on similar hosts, by descending share of a response's variation.
 
-    Factors of `exclude` are left out; `here` are the facts of the host asked for (this one); `index` is the
-    catalogue (the user's). Studies whose directory is gone are passed over.
+    Factors of `exclude` are omitted; `here` are the facts of the host in question (this one); `index` is the
+    catalogue (the user's). Studies whose directory is gone are skipped.
     """
     here = here or host_facts()
     path = index or index_path()
@@ -64,7 +64,7 @@ def suggestions(
 
 
 def like(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """True if two hosts are alike: the same processor and series of kernels, memory within a quarter."""
+    """True if two hosts are similar: same processor and kernel series, memory within a quarter."""
     if not one or one.get("cpu_model") != other.get("cpu_model"):
         return False
     if _series(one.get("kernel")) != _series(other.get("kernel")):
@@ -74,7 +74,7 @@ def like(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def suggest_text(suggested: list[Suggestion]) -> str:
-    """The suggestions for a terminal."""
+    """Suggestions for a terminal."""
     if not suggested:
         return (
             "No archived study of a host like this one has effects (`penstock ls` has the archive)."
@@ -109,7 +109,7 @@ def _series(kernel: Any) -> str:
 
 
 def _host_of(out: Path) -> dict[str, Any]:
-    """The facts of the host that made the first run."""
+    """Facts of the host of the first run."""
     for manifest in sorted((out / "runs").glob("*/manifest.json"))[:1]:
         try:
             host = json.loads(manifest.read_text()).get("host")

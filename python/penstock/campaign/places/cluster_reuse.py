@@ -1,4 +1,4 @@
-"""The changes that turn a running cluster into another one by setting values, if it is possible."""
+"""Changes that turn a running cluster into another one without a restart, if possible."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from penstock.spec.cluster import ClusterSpec, DiskSpec, Limits, LinkSpec, NodeS
 
 
 def changes_between(old: ClusterSpec, new: ClusterSpec) -> list[Change] | None:
-    """The changes that make `old` into `new`; None where something differs that is put up, not set.
+    """Changes that make `old` into `new`; None if a difference requires a restart.
 
-    A cluster with a schedule is put up anew: where its events have left it is not where it begins.
+    A cluster with a schedule is always restarted: its events have changed its initial state.
     """
     if old.events or new.events or replace(_shape(old), name="") != replace(_shape(new), name=""):
         return None
@@ -23,7 +23,7 @@ def changes_between(old: ClusterSpec, new: ClusterSpec) -> list[Change] | None:
 
 
 def _shape(spec: ClusterSpec) -> ClusterSpec:
-    """The parts that cannot be set: nodes, images, disks and the places of their files, networks."""
+    """Parts that cannot be changed live: nodes, images, disks and their file locations, networks."""
     return replace(spec, nodes=tuple(_node_shape(n) for n in spec.nodes))
 
 

@@ -1,4 +1,4 @@
-"""Runs on the host itself: a control group, and disks that the study's one disk server serves."""
+"""Runs on the host itself: a control group, and disks of the study's disk server."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from penstock.study.resolve import ResolvedDisk, ResolvedRun
 
 
 class HostStage(Stage):
-    """One plain node is the host: what it runs is there as everybody's programs are."""
+    """The host as a single plain node; its programs run like any others."""
 
     by_node = False
 
     def __init__(self, site: Site) -> None:
         super().__init__()
         self._journal = site.journal
-        # a plain node's disks have a profile, which no other back end has: there is nothing to look for
+        # a plain node's disks have a profile, which only one back end supports: no probing
         self._live = LiveDisks(site.home, site.journal, lacking={})
         self._points = MountPoints(site.journal, site.mounts)
         self._cgroup: RunCgroup | None = None
@@ -36,16 +36,16 @@ class HostStage(Stage):
 
     @classmethod
     def takes(cls, resolved: ResolvedRun) -> bool:
-        """True for a treatment without a guest and without nodes of its own."""
+        """True for a treatment without a guest and without virtual nodes."""
         return resolved.guest is None and resolved.cluster is None
 
     def change(self, resolved: ResolvedRun, actions: Sequence[str]) -> None:
-        """Nothing: each run has a group and mounts of its own."""
+        """Nothing: each run has its own group and mounts."""
 
     def attach(
         self, run_id: str, resolved: ResolvedRun, backing: dict[str, Path], seed: int, shared: Path
     ) -> None:
-        """The run's control group and its disks."""
+        """Create the run's control group and its disks."""
         self._resolved = resolved
         memory = resolved.memory_bytes
         self._cgroup = create_run_cgroup(run_id, memory, self._journal, run=run_id)
@@ -69,12 +69,12 @@ class HostStage(Stage):
         command_line: CommandLine,
         phase: Callable[[str], contextlib.AbstractContextManager[None]],
     ) -> Finished:
-        """The command in the group."""
+        """Run the command in the group."""
         with phase("workload"):
             return self._launch(command_line)
 
     def after(self, command_line: CommandLine) -> Finished:
-        """The command that comes after, in the group."""
+        """Run the subsequent command in the group."""
         return self._launch(command_line)
 
     def _launch(self, command_line: CommandLine) -> Finished:
@@ -114,11 +114,11 @@ class HostStage(Stage):
         return self._live.end(changes)
 
     def _of_run(self, changes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """All: the disks were put up for it; they are called by their whole names."""
+        """All changes, as the disks were started for this run; with full names."""
         return [{**c, "name": f"{c['node']}.{c['name']}"} for c in changes]
 
     def detach(self) -> None:
-        """Disks and group go."""
+        """Remove disks and group."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._points.remove)
             stack.callback(self._live.down)
@@ -127,24 +127,24 @@ class HostStage(Stage):
                 self._cgroup = None
 
     def stop(self) -> None:
-        """Ends the disk server."""
+        """End the disk server."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._live.stop)
             self.detach()
 
 
 class MountPoints:
-    """Mount points of a run's disks: as the study declares, else in a directory of the run's own."""
+    """Mount points of a run's disks: as the study declares, else in a private directory of the run."""
 
     def __init__(self, journal: Journal, root: Path) -> None:
         self._journal = journal
         self._root = root
-        #: of those that the study names
+        #: entries of mount points that the study names
         self._declared: list[Entry] = []
         self._own: list[Path] = []
 
     def make(self, run_id: str, disk: ResolvedDisk) -> Path:
-        """The mount point of a disk, which is there now."""
+        """Create the mount point of a disk."""
         if disk.mount is None:
             mount = self._root / run_id / disk.disk_id
             mount.mkdir(parents=True)
@@ -156,7 +156,7 @@ class MountPoints:
         return mount
 
     def remove(self) -> None:
-        """Removes those that `make` made, where nothing is mounted any more."""
+        """Remove the mount points of `make` that are unused."""
         while self._own:
             mount = self._own.pop()
             for path in (mount, mount.parent):

@@ -1,4 +1,4 @@
-"""Runs on virtual nodes: a cluster for each run, or one for several where its values are only set anew."""
+"""Runs on virtual nodes: a cluster for each run, or a shared one that is changed between runs."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, NodeSpec
 from penstock.spec.template import Filling
 from penstock.study.resolve import ResolvedRun
 
-#: the phase whose mark a schedule of a study counts from, unless an event names another
+#: phase whose mark starts the schedule of a study, unless an event names another
 RUN = "run"
 
 
 class ClusterService(Protocol):
-    """A service that was put up over the nodes of a run: a row of `penstock.plugins.CLUSTER_SERVICES`."""
+    """A service on the nodes of a run: a row of `penstock.plugins.CLUSTER_SERVICES`."""
 
     cluster: Cluster
 
@@ -44,11 +44,11 @@ class ClusterService(Protocol):
         """Its state as JSON values."""
 
     def stop(self) -> None:
-        """Ends it; the nodes stay."""
+        """Stop it; the nodes remain."""
 
 
 class NodesStage(Stage):
-    """One cluster at a time, held by a supervisor that ends with this process."""
+    """One cluster at a time, owned by a supervisor that ends with this process."""
 
     def __init__(self, site: Site) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class NodesStage(Stage):
         self._resolved: ResolvedRun | None = None
         self._services: Services | None = None
         self._store: ClusterService | None = None
-        #: processes of its daemons
+        #: processes of the store's daemons
         self._of_store: set[int] = set()
         self._before: dict[str, Used] = {}
         self._faults: list[str] = []
@@ -70,14 +70,14 @@ class NodesStage(Stage):
         return resolved.cluster is not None and resolved.guest is None
 
     def change(self, resolved: ResolvedRun, actions: Sequence[str]) -> None:
-        """Any action takes the cluster down: disks are mounted and services started with a new one."""
+        """Stop the cluster for any action: disks are mounted and services started with a new one."""
         if actions:
             self._take_down()
 
     def attach(
         self, run_id: str, resolved: ResolvedRun, backing: dict[str, Path], seed: int, shared: Path
     ) -> None:
-        """Puts the cluster up, or sets the one that is up where only values differ."""
+        """Start the cluster, or change the running one if possible."""
         assert resolved.cluster is not None
         self._resolved = resolved
         self._faults = []
@@ -113,12 +113,12 @@ class NodesStage(Stage):
         }
 
     def _up(self, spec: ClusterSpec, resolved: ResolvedRun, run_id: str) -> Cluster:
-        """The nodes, with the store over them where the run has one."""
+        """Start the nodes, with the store on them if the run has one."""
         bare = replace(spec, events=())
         if resolved.store is None:
             return Cluster.up(bare, self._journal, outlive=False, run=run_id)
         store = resolved.store
-        # strict: a factor that the engine passes over would have no effect, and nobody would know why
+        # strict: a factor that the engine ignores would have no effect, for no visible reason
         up = CLUSTER_SERVICES.load("store").up
         service: ClusterService = up(bare, store.spec, store.roles, outlive=False, strict=True)
         self._store = service
@@ -127,9 +127,9 @@ class NodesStage(Stage):
     def _placed(
         self, spec: ClusterSpec, backing: Mapping[str, Path], seed: int, shared: Path
     ) -> ClusterSpec:
-        """The cluster with its disks' files at hand, and its schedule counted from the run's beginning.
+        """The cluster with its disks' files in place, and a schedule relative to the start of the run.
 
-        Its events are handed over apart: they wait for the mark of their phase.
+        Its events are submitted separately: they wait for the mark of their phase.
         """
         places = tuple((str(p), str(p)) for p in dict.fromkeys((shared, self._study_dir)))
         nodes = tuple(
@@ -143,11 +143,11 @@ class NodesStage(Stage):
         return replace(spec, name=f"study-{new_token()}", nodes=nodes)
 
     def _set_anew(self, spec: ClusterSpec, resolved: ResolvedRun) -> bool:
-        """True if the running cluster was changed into this one; only where runs leave no traces."""
+        """True if the running cluster was changed into this one; only if runs leave no data behind."""
         if self._cluster is None or self._spec is None or resolved.mutates is True:
             return False
         if self._store is not None or resolved.store is not None:
-            return False  # what a run wrote into a store is not the next one's
+            return False  # a run must not see the data that an earlier one wrote to the store
         changes = changes_between(self._spec, spec)
         if changes is None:
             return False
@@ -168,7 +168,7 @@ class NodesStage(Stage):
         return self._resolved
 
     def watched(self) -> Watched:
-        """All nodes: the group above them for the tracer, each node's own for the monitor."""
+        """All nodes: their parent group for the tracer, each node's own for the monitor."""
         cluster = self._running()
         nodes = cluster.nodes
         disks = [d for n in nodes.values() for d in n.disks.values()]
@@ -191,7 +191,7 @@ class NodesStage(Stage):
         command_line: CommandLine,
         phase: Callable[[str], contextlib.AbstractContextManager[None]],
     ) -> Finished:
-        """Services up, then the command where it is to run, then services down."""
+        """Start the services, run the command in its place, stop the services."""
         cluster = self._running()
         self._services = Services(command_line.stdout.parent)
         try:
@@ -201,7 +201,7 @@ class NodesStage(Stage):
                     if fault:
                         self._faults.append(fault)
                         for output in (command_line.stdout, command_line.stderr):
-                            output.touch()  # a command that never began said nothing
+                            output.touch()  # output of a command that never started
                         return _not_begun()
             on = self._on(self._now().on)
             cluster.mark(RUN)
@@ -216,7 +216,7 @@ class NodesStage(Stage):
                 self._services.stop()
 
     def after(self, command_line: CommandLine) -> Finished:
-        """The command that comes after, where the measured one ran."""
+        """Run the subsequent command on the nodes of the measured one."""
         return self._everywhere(self._on(self._now().on), command_line)
 
     def _start_services(self, command_line: CommandLine) -> str:
@@ -243,7 +243,7 @@ class NodesStage(Stage):
         return [n for name, n in nodes.items() if any(fnmatch.fnmatch(name, p) for p in patterns)]
 
     def _filling(self, node: RunningNode, run_dir: Path) -> Filling:
-        """The places as that node sees them; a disk without its node's name is its own."""
+        """Paths as that node sees them; a disk without a node's name is its own."""
         assert self._resolved is not None
         every = (d for n in self._running().nodes.values() for d in n.disks.values())
         places = {d.disk_id: d.mount for d in every}
@@ -251,7 +251,7 @@ class NodesStage(Stage):
         return self._resolved.filling(places, run_dir, node.name)
 
     def _everywhere(self, nodes: list[RunningNode], command_line: CommandLine) -> Finished:
-        """The command on these nodes at once; its end is that of the last, its status the highest."""
+        """Run the command on these nodes at once; ends with the last one, with the highest status."""
         if len(nodes) == 1:
             return self._in(nodes[0], command_line, command_line.stdout, command_line.stderr)
         parts = [
@@ -301,7 +301,7 @@ class NodesStage(Stage):
         return finished
 
     def _kill(self, nodes: list[RunningNode]) -> None:
-        """Ends what runs on the nodes, but for their first processes, services and the store's daemons."""
+        """Kill the processes on the nodes, except first processes, services and the store's daemons."""
         spared = {n.pid for n in nodes} | _trees(self._services)
         spared |= {p for one in self._of_store for p in (one, *descendants(one))}
         for node in nodes:
@@ -310,14 +310,13 @@ class NodesStage(Stage):
                     os.kill(pid, signal.SIGKILL)
 
     def _standing(self) -> set[int]:
-        """Processes that run on the nodes before a run's own programs do, without the nodes' first
-        processes.
-        """
+        """Processes on the nodes before the start of a run's own programs, without the nodes' first
+        processes."""
         nodes = self._running().nodes.values()
         return {p for n in nodes for p in members(n.cgroup.directories)} - {n.pid for n in nodes}
 
     def used(self) -> Used:
-        """The most memory that a node had, processor time of all; killed processes and dead nodes."""
+        """Largest peak memory of a node, total processor time; killed processes and dead nodes."""
         if self._cluster is None:
             return Used()
         self._cluster.refresh()
@@ -368,7 +367,7 @@ class NodesStage(Stage):
         return recorded
 
     def detach(self) -> None:
-        """End what still runs on the nodes; the cluster stays only where the next run may use it."""
+        """Kill remaining processes on the nodes; keep the cluster only if the next run may use it."""
         self._before = {}
         if self._cluster is None:
             return
@@ -387,7 +386,7 @@ class NodesStage(Stage):
             cluster.down()
 
     def stop(self) -> None:
-        """Takes the cluster down."""
+        """Stop the cluster."""
         if self._services is not None:
             self._services.stop()
         self._take_down()
@@ -401,7 +400,7 @@ def _joined(target: Path, parts: list[Path]) -> None:
 
 
 def _from_run(event: Event) -> Event:
-    """An event that names no phase counts from the mark of the run."""
+    """The event; without a phase of its own it counts from the mark of the run."""
     when = event.when
     if when.phase is not None or when.condition is not None:
         return event
@@ -413,7 +412,8 @@ def _node_of(spec: ClusterSpec, name: str) -> NodeSpec:
 
 
 def _capacities(spec: ClusterSpec) -> dict[str, float]:
-    """Capacities of the nodes' interfaces, by `NODE INTERFACE`; of two directions the wider [bytes/s]."""
+    """Capacities of the nodes' interfaces, by `NODE INTERFACE`; the larger of the two directions
+    [bytes/s]."""
     capacities = {}
     for node in spec.nodes:
         for number, link in enumerate(node.links):
@@ -442,7 +442,7 @@ def _trees(services: Services | None) -> set[int]:
 
 
 def _not_begun() -> Finished:
-    """The end of a command that was never begun: what it needs was not there."""
+    """End of a command that was never started because a requirement was missing."""
     from penstock.host.processes.launch import ResourceUse
 
     now = time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""Disks that are plain host directories: their data lies in a directory of ours inside them."""
+"""Disks that are plain host directories: their data are in a directory of ours inside them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PlainDirectories:
         self._directories: dict[Path, Entry] = {}
 
     def place(self, directory: Path) -> Path:
-        """Our directory in `directory`, made when first asked for."""
+        """Our directory in `directory`, created at first use."""
         if directory not in self._directories:
             target = directory / f".penstock-study-{new_token()}"
             self._directories[directory] = make_directory(target, self._journal, mode=0o755)
@@ -36,7 +36,7 @@ class PlainDirectories:
 
 
 def refuse_unusable(disks: Iterable[ResolvedDisk]) -> None:
-    """Raises BadInput if a disk's plain directory is not there or cannot be written to."""
+    """Raises BadInput if a disk's plain directory is missing or not writable."""
     for disk in disks:
         if disk.directory is None:
             continue

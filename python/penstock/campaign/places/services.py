@@ -1,4 +1,4 @@
-"""Commands that must be up on nodes before the measured one, and are ended by pid after it."""
+"""Commands that must run on nodes before the measured one, and are stopped after it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Up:
 
 
 class Services:
-    """The services of one run. `logs` gets the output of each as service-NAME.NODE.txt."""
+    """Services of one run. `logs` gets the output of each as service-NAME.NODE.txt."""
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
@@ -50,7 +50,8 @@ class Services:
         env: Mapping[str, str],
         test: str | None = None,
     ) -> None:
-        """Starts one service on one node; `command`, and the `test` of its being ready, are filled in."""
+        """Start one service on one node; placeholders of `command` and of the readiness `test` are
+        substituted."""
         log = self._logs / f"service-{service.name}.{node.name}.txt"
         line = f"exec {command}" if _simple(command) else command
         argv = node.enter(["/bin/sh", "-c", line], env=env, user=service.user)
@@ -61,7 +62,7 @@ class Services:
         self._up.append(_Up(service, node, process, log, test))
 
     def await_ready(self, service: Service) -> None:
-        """Waits until the service is ready on all its nodes. Raises PenstockError with its last words."""
+        """Wait until the service is ready on all its nodes. Raises PenstockError with its last output."""
         until = time.monotonic() + service.within_s
         for up in [u for u in self._up if u.service is service]:
             while not _ready(up):
@@ -82,11 +83,11 @@ class Services:
         )
 
     def pids(self) -> set[int]:
-        """The processes of all services."""
+        """Processes of all services."""
         return {p for u in self._up for p in (u.process.pid, *descendants(u.process.pid))}
 
     def stop(self) -> None:
-        """Ends them, the last first: the service's signal to its first process, then SIGKILL to the rest."""
+        """Stop them in reverse order: the service's signal to its first process, then SIGKILL to the rest."""
         while self._up:
             up = self._up.pop()
             number = getattr(signal, f"SIG{up.service.stop}", signal.SIGTERM)
@@ -104,7 +105,7 @@ class Services:
 
 
 def _simple(command: str) -> bool:
-    """True if a line is one command, which may replace the shell and so gets the signal itself."""
+    """True if a line is a single command, which can replace the shell and so receives signals directly."""
     return re.search(r"[;&|<>()`$\n\"'\\]|^\s*(cd|exec|export|\w+=)", command) is None
 
 
@@ -141,7 +142,7 @@ def _children(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes below one, the lowest first."""
+    """All descendants of a process, deepest first."""
     pids = []
     for child in _children(pid):
         pids += [*descendants(child), child]

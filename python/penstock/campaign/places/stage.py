@@ -1,4 +1,4 @@
-"""The place of a run: common parts of the host (`host_stage.py`) and of nodes (`nodes_stage.py`)."""
+"""Place of a run: common parts of the host (`host_stage.py`) and of nodes (`nodes_stage.py`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.study.resolve import ResolvedRun
 
 @dataclass(frozen=True)
 class CommandLine:
-    """A command to be run: its text with disks and `{node}` filled in by the stage, and its surroundings."""
+    """A command to run, in which the stage substitutes disks and `{node}`, and its environment."""
 
     command: str
     stdout: Path
@@ -33,16 +33,15 @@ class CommandLine:
     user: str | None
     directory: str | None
     env: Mapping[str, str]
-    #: what may end it before it ends
+    #: request to end it early
     stop: Stop | None = None
 
 
 @dataclass
 class Used:
-    """Resources that a run used: peak of memory (of the node that had most), processor time, processes
-    killed.
+    """Resources used by a run: peak memory (the maximum over nodes), processor time, killed processes.
 
-    `cpu_waited_ns`: time in which some task of it waited for a processor, the nodes' added up.
+    `cpu_waited_ns`: time in which some task of it waited for a processor, summed over nodes.
     """
 
     peak_memory_bytes: int | None = None
@@ -74,7 +73,7 @@ class Disks(Protocol):
 
 @dataclass(frozen=True)
 class Site:
-    """Directories of a campaign on this host: of its daemons, of its mount points, of the study file."""
+    """Directories of a campaign on this host: of its daemons, mount points and study file."""
 
     journal: Journal
     home: Path
@@ -83,7 +82,7 @@ class Site:
 
 
 class Stage(ABC):
-    """One stage serves all runs of a study that are made on its kind of place.
+    """Place of all runs of a study of one kind.
 
     For each run: `change`, `attach`, then `begin`, `run`, `used`, `end`, then `after` and `detach`. `stop` is
     last.
@@ -92,33 +91,34 @@ class Stage(ABC):
     @classmethod
     @abstractmethod
     def takes(cls, resolved: ResolvedRun) -> bool:
-        """True if runs of this kind take place here."""
+        """True if this stage supports runs of this kind."""
 
-    #: whether what it records is told by node
+    #: true if its records are by node
     by_node = True
 
     def __init__(self) -> None:
-        #: on the host, where each disk's files can be read
+        #: directory on the host with each disk's files
         self.mounts: dict[str, Path] = {}
-        #: what the choice of the place was, for the manifest
+        #: description of the place, for the manifest
         self.about: dict[str, Any] = {}
         self._spool: Path | None = None
         self._began_ns = 0
 
     @abstractmethod
     def change(self, resolved: ResolvedRun, actions: Sequence[str]) -> None:
-        """Takes down what is up and would be used again, where an action that a change of factors makes
-        necessary asks for it; `actions` has the strongest first."""
+        """Stop what would be reused, if one of the `actions` that a change of factors requires demands it;
+        strongest first."""
 
     @abstractmethod
     def attach(
         self, run_id: str, resolved: ResolvedRun, backing: dict[str, Path], seed: int, shared: Path
     ) -> None:
-        """The place of a run with its disks over their backing directories; `shared` is seen there too."""
+        """Create the place of a run, with its disks over their backing directories; `shared` is visible
+        there."""
 
     @abstractmethod
     def watched(self) -> Watched:
-        """The groups, nodes and disks that observers watch."""
+        """Groups, nodes and disks for the observers."""
 
     @abstractmethod
     def run(
@@ -126,7 +126,7 @@ class Stage(ABC):
         command_line: CommandLine,
         phase: Callable[[str], contextlib.AbstractContextManager[None]],
     ) -> Finished:
-        """Runs the command to its end or its time-out, timed by `phase('workload')`."""
+        """Run the command to its end or its time-out, timed by `phase('workload')`."""
 
     @abstractmethod
     def used(self) -> Used:
@@ -134,19 +134,19 @@ class Stage(ABC):
 
     @abstractmethod
     def after(self, command_line: CommandLine) -> Finished:
-        """Runs the command that comes after."""
+        """Run the subsequent command."""
 
     @abstractmethod
     def detach(self) -> None:
-        """Takes back what `attach` made, unless the next run can use it."""
+        """Reverse `attach`, unless the next run can use the result."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Takes back everything."""
+        """Reverse everything."""
 
     @abstractmethod
     def _disks(self) -> Disks | None:
-        """The service of the disks; None where no disk is up."""
+        """Service of the disks; None if no disk is up."""
 
     @abstractmethod
     def _recorded(
@@ -155,7 +155,7 @@ class Stage(ABC):
         """Records of the disks in the run; `changes`: all changes since the disks were started."""
 
     def begin(self, spool: Path) -> dict[str, State]:
-        """Disks count from zero, and record in `spool`; the state of each device that the run finds."""
+        """Start disk counters and records in `spool`; returns the initial state of each device."""
         disks = self._disks()
         assert disks is not None
         self._spool, self._began_ns = spool, time.monotonic_ns()
@@ -164,7 +164,7 @@ class Stage(ABC):
         return {i: states[i] if i in states else others[i] for i in self.mounts}
 
     def end(self, utilisation: pa.Table | None, run_cpu_ns: int | None) -> DiskObservation:
-        """Counters and logs of the disks, the changes in the run, and the fidelity of the disks."""
+        """Counters and logs of the disks, changes during the run, and fidelity of the disks."""
         disks = self._disks()
         if disks is None or self._spool is None:
             return DiskObservation()

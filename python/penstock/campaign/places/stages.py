@@ -1,4 +1,4 @@
-"""The places in which runs of a study take place: one of each kind, put up when first needed."""
+"""Places of a study's runs: one of each kind, started at first use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Stages:
         return self._up[kind]
 
     def take_down(self, resolved: ResolvedRun) -> None:
-        """Stops the stage for runs of this kind, so that the next one gets a new one."""
+        """Stop the stage for runs of this kind, so that the next one starts a new one."""
         kind = _kind(resolved)
         if kind in self._up:
             self._up.pop(kind).stop()
@@ -38,7 +38,7 @@ class Stages:
 
 
 def _kind(resolved: ResolvedRun) -> str:
-    """The first place that takes a run, those of other packages before ours."""
+    """First place that supports a run, those of other packages before ours."""
     names = [*(name for name in RUN_PLACES if name not in RUN_PLACES.own), *RUN_PLACES.own]
     for name in names:
         if RUN_PLACES.load(name).takes(resolved):

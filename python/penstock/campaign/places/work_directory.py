@@ -1,4 +1,4 @@
-"""Work directory of a campaign: the place of prepared data, which the workload's user must reach."""
+"""Work directory of a campaign: location of prepared data, accessible to the workload's user."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from penstock.state import passable_state_dir
 
 
 def work_directory(out: Path) -> Path:
-    """The campaign's work directory, made if absent: OUT/work, or beside the state directory.
+    """Work directory of the campaign, created if absent: OUT/work, or next to the state directory.
 
-    The second where other users may not pass through to OUT: programs that drop to a user of their own
-    (databases) could not be prepared there.
+    The latter if other users cannot traverse OUT, as programs that switch users (databases) could not be
+    prepared there.
     """
     if os.geteuid() != 0 or passable(out):
         place = out / "work"
@@ -25,7 +25,7 @@ def work_directory(out: Path) -> Path:
     above = passable_state_dir() / "work"
     if (recorded := _recorded(out, above)) is not None:
         return recorded
-    # the path contains a random token: only users who get it from us can pass through
+    # the path contains a random token, so only users who get it from us can traverse it
     place = above / new_token()
     for directory in (above, place):
         directory.mkdir(mode=0o711, exist_ok=True)
@@ -36,7 +36,7 @@ def work_directory(out: Path) -> Path:
 
 
 def _recorded(out: Path, above: Path) -> Path | None:
-    """The work directory that OUT has there already."""
+    """Existing work directory of OUT."""
     try:
         place = Path((out / ".work").read_text().strip())
         mark = (place / WORK_MARK).read_text().strip()
@@ -46,13 +46,13 @@ def _recorded(out: Path, above: Path) -> Path | None:
 
 
 def passable(path: Path) -> bool:
-    """True if every user may pass through `path` and all directories above it."""
+    """True if every user may traverse `path` and all its parent directories."""
     real = path.resolve()
     search_bit = stat.S_IXOTH
     return all(p.stat().st_mode & search_bit for p in (real, *real.parents))
 
 
 def clear(out: Path, place: Path) -> None:
-    """Removes the work directory of a campaign that needs it no more."""
+    """Remove the work directory of a completed campaign."""
     shutil.rmtree(place, ignore_errors=True)
     (out / ".work").unlink(missing_ok=True)

@@ -1,8 +1,8 @@
-"""The state that the devices of a run start from: no requests in flight, credits as stated, space discarded.
+"""Initial state of a run's devices: no requests in flight, declared credits, discarded space.
 
-An emulated disk forgets what was served when a run begins: what is in flight then came from somewhere else.
-Of a device of the kernel only the requests in flight can be seen (/sys/block/*/inflight); what a drive does
-by itself (garbage collection, a cache that is written out) cannot.
+An emulated disk resets its state at the start of a run: requests in flight then come from other programs. Of
+a kernel device only the requests in flight are visible (/sys/block/*/inflight), not a drive's internal
+activity (garbage collection, flushing its cache).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any
 from penstock.errors import BadInput, PenstockError
 from penstock.host.storage.blockdev import BlockDevice, device_of
 
-#: how long a run waits for the requests of others on a kernel device
+#: longest wait for other programs' requests on a kernel device [s]
 QUIET_WITHIN_S = 0.5
 _LOOK_EVERY_S = 0.01
-#: linux/fs.h: start, length and least length of a piece [bytes]; the length comes back as what was discarded
+#: linux/fs.h: start, length and minimum length of a range [bytes]; returns the discarded length
 _FITRIM = 0xC0185879
 _RANGE = struct.Struct("QQQ")
 
@@ -30,9 +30,9 @@ State = dict[str, Any]
 
 
 def of_devices(places: Mapping[str, Path], within_s: float = QUIET_WITHIN_S) -> dict[str, State]:
-    """Requests in flight on each disk's whole kernel device, once there are none or time is up.
+    """Requests in flight on each disk's underlying kernel device, once there are none or time is up.
 
-    A device is read once, even if several disks lie on it.
+    A device is read once, even if several disks are on it.
     """
     seen: dict[BlockDevice, State] = {}
     states: dict[str, State] = {}
@@ -44,7 +44,7 @@ def of_devices(places: Mapping[str, Path], within_s: float = QUIET_WITHIN_S) -> 
             continue
         if device not in seen:
             seen[device] = _at_rest(device, within_s)
-        states[disk_id] = dict(seen[device])  # each has its own: more is noted in it
+        states[disk_id] = dict(seen[device])  # a copy for each disk, which is extended later
     return states
 
 
@@ -63,7 +63,7 @@ def _at_rest(device: BlockDevice, within_s: float) -> State:
 
 def discard(places: Mapping[str, Path]) -> dict[str, int]:
     """Discard free space of these directories' file systems (FITRIM, as fstrim(8)), each once;
-    bytes by disk. PenstockError where one cannot discard."""
+    returns bytes by disk. PenstockError if one does not support it."""
     done: dict[int, int] = {}
     discarded = {}
     for disk_id, path in places.items():

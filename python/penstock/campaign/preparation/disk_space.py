@@ -1,4 +1,4 @@
-"""Space that a campaign needs on the file systems it writes to, and the check that it is free."""
+"""Space that a campaign needs on the file systems it writes to, and the check for it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from penstock.errors import PenstockError
 from penstock.spec.study import Study
 from penstock.study.resolve import ResolvedRun
 
-#: a bundle's size before any is finished [bytes]: a traced run of some hundred thousand events
+#: estimated size of the first bundle [bytes]: a traced run of some hundred thousand events
 FIRST_BUNDLE_BYTES = 32 << 20
-#: the same where no single event or request is recorded
+#: estimate without records of single events or requests
 FIRST_PLAIN_BUNDLE_BYTES = 1 << 20
 
-#: left free in any case: this share of the file system, or this many bytes if that is less
+#: reserve: this share of the file system, or this many bytes if that is less
 RESERVE_SHARE = 0.02
 RESERVE_BYTES = 1 << 30
 
@@ -27,7 +27,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes that are still to be written: prepared data, one run's own copy, bundles."""
+    """Bytes still to be written: prepared data, one run's own copy, bundles."""
 
     prepared_bytes: int
     copy_bytes: int
@@ -47,20 +47,20 @@ class Need:
 def bundles_need(
     runs: int, finished_bytes: list[int], first_bytes: int = FIRST_BUNDLE_BYTES
 ) -> int:
-    """Bytes that `runs` more bundles take: each as the largest so far, with a tenth for safety."""
+    """Bytes of `runs` more bundles: each the largest so far, plus a tenth."""
     one = max(finished_bytes) * 1.1 if finished_bytes else first_bytes
     return int(runs * one)
 
 
 def free_bytes(path: Path) -> tuple[int, int]:
-    """Free bytes for us and the reserve to leave, of the file system of `path`."""
+    """Free bytes for us and the reserve, of the file system of `path`."""
     space = os.statvfs(path)
     reserve = min(int(space.f_blocks * space.f_frsize * RESERVE_SHARE), RESERVE_BYTES)
     return space.f_bavail * space.f_frsize, reserve
 
 
 def by_file_system(needs: Iterable[tuple[Path, Need]]) -> list[tuple[Path, Need]]:
-    """The needs of each file system summed up, under the path that was first named on it."""
+    """Sum of the needs by file system, under its first path."""
     by_device: dict[int, tuple[Path, Need]] = {}
     for path, need in needs:
         place, so_far = by_device.get(path.stat().st_dev, (path, Need(0, 0, 0)))
@@ -76,7 +76,7 @@ def by_file_system(needs: Iterable[tuple[Path, Need]]) -> list[tuple[Path, Need]
 
 
 def check(path: Path, need: Need, runs: int) -> None:
-    """Raises PenstockError, with the numbers, if what `runs` more runs need would fill the file system."""
+    """Raises PenstockError, with the numbers, if `runs` more runs would fill the file system."""
     free, reserve = free_bytes(path)
     if need.total_bytes + reserve > free:
         raise PenstockError(

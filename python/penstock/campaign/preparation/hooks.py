@@ -1,4 +1,4 @@
-"""The study's own commands before a run: what changes of factors ask for, `apply`, `verify`."""
+"""The study's own commands before a run: those required by changes of factors, `apply`, `verify`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.host.processes.launch import last_line
 
 
 def run_hooks(work: AttemptWork, names: Sequence[str]) -> None:
-    """Runs those of the study's hooks; PenstockError with the last words of one that fails."""
+    """Run these hooks of the study; PenstockError with the last output of one that fails."""
     for name in names:
         fault = hook_fault(work, name)
         if fault:
@@ -18,7 +18,7 @@ def run_hooks(work: AttemptWork, names: Sequence[str]) -> None:
 
 
 def hook_fault(work: AttemptWork, name: str) -> str:
-    """Runs a hook: what is wrong with its end; empty where there is none or it went well."""
+    """Run a hook; returns its failure, empty if it succeeds or does not exist."""
     command = work.resolved.hooks.get(name)
     if command is None:
         return ""

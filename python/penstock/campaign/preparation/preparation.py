@@ -1,4 +1,4 @@
-"""The data of runs: made once per kind by the prepare command, and copied where a command changes it."""
+"""Data of runs: created once per kind by the prepare command, and copied if a command changes them."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from penstock.study.resolve import ResolvedNode, ResolvedRun
 
 
 class Preparation:
-    """Gives each run the directories that its disks show, with the data that it works on."""
+    """Provide the directories of each run's disks, with its data."""
 
     def __init__(self, journal: Journal, work_dir: Path, say: Callable[[str], None]) -> None:
         self._journal = journal
         self._work_dir = work_dir
         self._say = say
         self._plain = PlainDirectories(journal)
-        #: what is prepared, by kind
+        #: prepared data, by kind
         self.data = PreparedData(work_dir / "prepared")
 
     def forget(self, resolved: ResolvedRun) -> None:
-        """The data of runs of this kind is made again."""
+        """Invalidate the data of runs of this kind."""
         self.data.forget(data_key(resolved))
 
     def give(self, work: AttemptWork) -> None:
-        """Prepared data, or a copy of its own, as the run's `backing`; PenstockError with the last words of a
-        prepare command that fails."""
+        """Provide prepared data, or a private copy, as the run's `backing`; PenstockError with the last
+        output of a prepare command that fails."""
         resolved = work.resolved
         names = [d.disk_id for d in resolved.disks]
         if not names and resolved.prepare is None:
@@ -64,7 +64,7 @@ class Preparation:
             work.backing[name] = copy
 
     def take_back(self, work: AttemptWork) -> None:
-        """Removes the run's own copy."""
+        """Remove the run's private copy."""
         with contextlib.ExitStack() as stack:
             if work.copied is not None:
                 stack.callback(remove_directory, work.copied, self._journal)
@@ -82,11 +82,11 @@ class Preparation:
         )
 
     def remove(self) -> None:
-        """Removes our directories in plain ones; what lies in the work directory stays for other runs."""
+        """Remove our directories in plain ones; data in the work directory stay for other runs."""
         self._plain.remove()
 
     def _maker(self, run_id: str, resolved: ResolvedRun) -> Callable[[dict[str, Path]], None]:
-        """Runs the prepare command on the backing directories."""
+        """Function that runs the prepare command on the backing directories."""
 
         def make(disks: dict[str, Path]) -> None:
             for path in disks.values():
@@ -113,7 +113,7 @@ class Preparation:
         places = {**disks, **own_disks}
         filling = resolved.filling(places, scratch, node.name)
         command, env = filling.line(resolved.prepare), filling.texts(resolved.env)
-        log = self._work_dir / "prepare.log"  # not on a disk that this may fill
+        log = self._work_dir / "prepare.log"  # not on a disk that the command may fill
         with create_run_cgroup("prepare", None, self._journal, run=run_id) as cgroup:
             finished = launch(
                 command,
@@ -133,8 +133,8 @@ class Preparation:
 
 
 def nodes_to_prepare(resolved: ResolvedRun) -> list[ResolvedNode]:
-    """For which nodes the data are prepared: once, or once for each node where a disk that several nodes have
-    is named without its node (or `{node}` is)."""
+    """Nodes for which data are prepared: one, or each node if a disk that several nodes have is used without
+    its node's name (or `{node}` is used)."""
     names = set(names_in(resolved.prepare or ""))
     several = {d.name for d in resolved.disks if sum(o.name == d.name for o in resolved.disks) > 1}
     bare = names & several
@@ -144,6 +144,6 @@ def nodes_to_prepare(resolved: ResolvedRun) -> list[ResolvedNode]:
 
 
 def own(path: Path, user: str | None) -> None:
-    """Makes it the user's, where we may."""
+    """Change the owner to the user, if permitted."""
     if user is not None and os.geteuid() == 0:
         shutil.chown(path, user)

@@ -1,7 +1,7 @@
-"""Prepared data: made once per resolved prepare command, reused between treatments as it is or as a copy.
+"""Prepared data: created once per resolved prepare command, shared by treatments directly or as a copy.
 
-A directory under `work/prepared/` is named by the hash of what makes it and holds one directory per disk. The
-file `complete` is written last: without it the data is of an interrupted preparation and is made again.
+A directory under `work/prepared/` is named by the hash of its inputs and has one directory per disk. The file
+`complete` is written last: without it the data are of an interrupted preparation and are created again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COMPLETE = "complete"
 
 @dataclass(frozen=True)
 class PreparedSet:
-    """Prepared data of one kind: the directory of each disk, their size [bytes] and what is in them."""
+    """Prepared data of one kind: directory of each disk, total size [bytes] and signature."""
 
     key: str
     disks: dict[str, Path]
@@ -36,7 +36,7 @@ class PreparedSet:
 def preparation_key(
     command: str | None, disks: list[str], env: Mapping[str, str], user: str | None
 ) -> str:
-    """Name of prepared data: a hash of the command (its disks' places left open) and its environment."""
+    """Name of prepared data: a hash of the command (without its disks' paths) and its environment."""
     text = json.dumps([command, sorted(disks), sorted(env.items()), user])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -48,7 +48,7 @@ def data_key(resolved: ResolvedRun) -> str:
 
 
 class PreparedData:
-    """The prepared data of a study under `root`."""
+    """Prepared data of a study under `root`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -61,10 +61,10 @@ class PreparedData:
         make: Callable[[dict[str, Path]], None],
         elsewhere: Mapping[str, Path] | None = None,
     ) -> PreparedSet:
-        """The data of that key; `make` fills the disks' directories if it is not there yet.
+        """Data of that key; `make` fills the disks' directories if they do not exist.
 
-        A disk's directory is made under `root`, or under the directory that `elsewhere` has for it.
-        Raises what `make` raises, with nothing left that would pass for prepared.
+        A disk's directory is created under `root`, or under its directory in `elsewhere`. Exceptions of
+        `make` propagate, leaving nothing that would count as prepared.
         """
         if key in self._by_key:
             return self._by_key[key]
@@ -73,7 +73,7 @@ class PreparedData:
             above = {disk: (elsewhere or {}).get(disk, self.root) for disk in disks}
             paths = {disk: above[disk] / key / disk for disk in disks}
             shutil.rmtree(place, ignore_errors=True)
-            for path in paths.values():  # one that is elsewhere may hold what was made before
+            for path in paths.values():  # a directory outside `root` may have older data
                 shutil.rmtree(path, ignore_errors=True)
                 path.mkdir(parents=True)
                 path.chmod(0o755)
@@ -94,8 +94,8 @@ class PreparedData:
         return self._by_key[key]
 
     def forget_if_altered(self, prepared: PreparedSet, contents: bool = False) -> bool:
-        """True if the data have changed since they were prepared; then they are prepared again when next
-        needed.
+        """True if the data have changed since they were prepared; then they are prepared again at the next
+        use.
 
         With `contents`, only names and sizes of the files count.
         """
@@ -106,17 +106,17 @@ class PreparedData:
         return True
 
     def forget(self, key: str) -> None:
-        """Prepare that data again, in fresh directories, when next needed."""
+        """Prepare that data again, in new directories, at the next use."""
         (self.root / key / _COMPLETE).unlink(missing_ok=True)
         self._by_key.pop(key, None)
 
     @property
     def sizes_bytes(self) -> list[int]:
-        """Sizes of what was made or found so far."""
+        """Sizes of the data used so far."""
         return [p.size_bytes for p in self._by_key.values()]
 
     def has(self, key: str) -> bool:
-        """True if that data is there, complete."""
+        """True if that data exist completely."""
         try:
             record = json.loads((self.root / key / _COMPLETE).read_text())
         except (OSError, ValueError):
@@ -125,7 +125,7 @@ class PreparedData:
 
 
 def signature(directories: Iterable[Path], times: bool = True) -> str:
-    """A hash of names and sizes of all files, and of the `times` when they were last written to."""
+    """Hash of names and sizes of all files, and of their modification `times`."""
     digest = hashlib.sha256()
     for directory in directories:
         for top, folders, files in os.walk(directory):
@@ -140,7 +140,7 @@ def signature(directories: Iterable[Path], times: bool = True) -> str:
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """A copy with all attributes, sharing blocks where the file system can (cp --reflink=auto).
+    """Copy with all attributes, sharing blocks if the file system supports it (cp --reflink=auto).
 
     Raises PenstockError with cp's message.
     """

@@ -1,4 +1,4 @@
-"""The state that a run starts from: written back, cold (or warm) as declared, and proven so."""
+"""Initial state of a run: written back, cold (or warm) as declared, and verified."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from penstock.host.storage.residency import drop_file_cache, residency
 
-#: how long a run waits for write-back
+#: longest wait for write-back [s]
 DRAINED_WITHIN_S = 30.0
 _LOOK_EVERY_S = 0.02
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -19,14 +19,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Settled:
-    """Share of each disk's pages in the page cache, and what is wrong with it ('' if nothing)."""
+    """Share of each disk's pages in the page cache, and the deviation from the declared state ('' if
+    none)."""
 
     resident_share: dict[str, float]
     fault: str
 
 
 def sync_file_systems(paths: Iterable[Path]) -> None:
-    """Writes back the file systems of these paths, and no others (syncfs(2))."""
+    """Write back the file systems of these paths only (syncfs(2))."""
     done = set()
     for path in paths:
         fd = os.open(path, os.O_RDONLY)
@@ -45,8 +46,8 @@ def undrained(
     within_s: float = DRAINED_WITHIN_S,
     dirty: Callable[[], int] | None = None,
 ) -> str:
-    """Waits until no more than `limit_bytes` of this host are still to be written back; what is wrong if that
-    does not come to pass ('' if it does). `dirty` gives the bytes (default: the kernel's own count)."""
+    """Wait until at most `limit_bytes` of this host remain to be written back; returns a message on time-out,
+    else ''. `dirty` returns the bytes (default: the kernel's count)."""
     count = dirty or dirty_bytes
     until = time.monotonic() + within_s
     while (unwritten := count()) > limit_bytes:
@@ -60,7 +61,7 @@ def undrained(
 
 
 def dirty_bytes() -> int:
-    """Bytes of the host's page cache that are dirty or being written (proc_meminfo(5))."""
+    """Bytes of the host's page cache that are dirty or under write-back (proc_meminfo(5))."""
     counts = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     return sum(int(counts[name].split()[0]) * 1024 for name in ("Dirty", "Writeback"))
 
@@ -80,9 +81,9 @@ def settle_caches(
     at_most: float | None,
     at_least: float | None,
 ) -> Settled:
-    """Brings the page cache over each mount to the declared share, and measures what it came to.
+    """Bring the page cache of each mount to the declared share, and measure the result.
 
-    A mount that was just made has an empty cache; files are dropped only where that is not so.
+    A new mount has an empty cache; files are dropped only from others.
     """
     shares: dict[str, float] = {}
     faults = []

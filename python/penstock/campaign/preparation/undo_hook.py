@@ -1,4 +1,4 @@
-"""The study's `undo`: owed from before its first run on, paid after the last, or by `penstock undo`."""
+"""The study's `undo`: journalled before its first run, run after the last, or by `penstock undo`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.study.resolve import ResolvedRun
 
 
 class UndoHook:
-    """Has the journal know `hooks.undo`, of the levels set last, while there is anything to put right."""
+    """Journal entry of `hooks.undo`, for the levels set last, while there are changes to reverse."""
 
     def __init__(self, journal: Journal, study: str, work_dir: Path) -> None:
         self._journal = journal
@@ -21,7 +21,7 @@ class UndoHook:
         self._entry: Entry | None = None
 
     def owe(self, resolved: ResolvedRun) -> None:
-        """Before anything of this run's levels is brought about. Raises as `plan_command`."""
+        """Record it before any of this run's levels are set. Raises as `plan_command`."""
         line = resolved.hooks.get("undo")
         if line is None:
             return
@@ -29,7 +29,7 @@ class UndoHook:
         defined = {*filling.values}
         command = Command(
             filling.line(line),
-            # the disks that others name may be gone when it runs
+            # disks in other variables may be gone when it runs
             filling.texts(
                 {n: t for n, t in resolved.env.items() if defined.issuperset(names_in(t))}
             ),
@@ -42,7 +42,7 @@ class UndoHook:
         )
 
     def pay(self) -> str:
-        """Runs it where anything was begun; what went wrong in words, else empty."""
+        """Run it if any run was started; returns an error message, else empty."""
         entry, self._entry = self._entry, None
         if entry is None:
             return ""
