@@ -1,7 +1,7 @@
-"""The accuracy of a fitted profile, and advice for a program's requests.
+"""Accuracy of a fitted profile, and advice for a program's requests.
 
-A fit is judged cell by cell: the rate that the simulator makes of the profile over the rate measured, once
-with the cell in the fit, once with a fit to all others. Advice stays within what was measured.
+A fit is evaluated by cell: the simulated rate of the profile over the measured rate, once with the cell in
+the fit, once with a fit to all others. Advice stays within the measured range.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from penstock.profile.fit import profile_of, simulated_cell
 from penstock.profile.model import StorageProfile
 from penstock.text import size
 
-#: from here on a fitted rate is off
+#: deviation of a fitted rate above which it counts as inaccurate
 OFF = 0.10
-#: rates are alike up to this ratio, and reach a limit from this share of it on
+#: ratio up to which rates count as equal, and share of a limit at which it counts as reached
 _ALIKE = 1.1
 _REACHED = 0.9
 
-#: a fitted median or 99th percentile is off from here on
+#: the same limit for a fitted median or 99th percentile
 TAIL_OFF = 0.15
 OMITTED, NOT_FITTED = "left out of the fit", "not in the fit"
 
 
 @dataclass(frozen=True)
 class JudgedCell:
-    """A cell with its rate by the fit, and by a fit without it, over the measured one.
+    """A cell with its fitted rate, with and without the cell in the fit, over the measured one.
 
-    `fitted` is None where it took no part in the fit, `held_out` where the other cells do not give what it
-    takes; `p50` and `p99` (fitted over measured) where only rates are known.
+    `fitted` is None if the cell is not in the fit, `held_out` if the other cells are insufficient; `p50` and
+    `p99` (fitted over measured) if only rates are known.
     """
 
     cell: Cell
@@ -60,7 +60,7 @@ class JudgedCell:
 def judged(
     profile: StorageProfile, measured: Measurements, judge: list[Cell], one_by_one: bool = True
 ) -> list[JudgedCell]:
-    """Each cell of the fit, omitted once, and then the cells that are not in the fit."""
+    """Each cell of the fit, with a fit that omits it, and then the cells that are not in the fit."""
     rows = []
     for n, cell in enumerate(measured.cells):
         held_out = None
@@ -115,7 +115,7 @@ def not_to_be_used(rows: list[JudgedCell], off: float = OFF) -> list[str]:
 
 
 def verdict(rows: list[JudgedCell], off: float = OFF) -> str:
-    """One sentence on the whole fit: within what it is, with the cells in it and without them."""
+    """One sentence on the fit: its largest deviation, with each cell in the fit and without it."""
 
     def most(ratios: list[float]) -> float:
         return max(map(_apart, ratios), default=0.0)
@@ -183,7 +183,7 @@ def _powers(first: int, last: int) -> list[int]:
 
 
 def _from(values: list[int], holds: Callable[[int], bool]) -> int | None:
-    """The first value from which on it holds for all, None if it does not for the last."""
+    """First value from which the condition holds for all later ones, None if it does not for the last."""
     first = None
     for value in reversed(values):
         if not holds(value):

@@ -17,10 +17,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Cell:
-    """One fio job: `depth` requests under way in `streams` threads; latencies as a weighted sample.
+    """One fio job: `depth` requests in flight in `streams` threads; latencies as a weighted sample.
 
-    `latency_ns` rises, `weight` counts how often each value occurred; `rate_iops` is of all threads together.
-    `reported_mean_s` is the mean if it was reported apart from the sample.
+    `latency_ns` is ascending, `weight` counts the occurrences of each value; `rate_iops` is the total of all
+    threads. `reported_mean_s` is the mean if reported separately from the sample.
     """
 
     op: str
@@ -53,13 +53,13 @@ class Cell:
 
     @property
     def requests(self) -> int:
-        """The number of latencies."""
+        """Number of latencies."""
         return int(self.weight.sum())
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """Cells of reads and writes, and the latencies of fsync (a cell of op 'flush') if they were measured."""
+    """Cells of reads and writes, and the latencies of fsync (a cell of op 'flush') if measured."""
 
     cells: list[Cell]
     flush: Cell | None

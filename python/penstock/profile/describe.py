@@ -1,4 +1,4 @@
-"""Storage profiles as text: times, limits, origin, and the range in which they do not hold."""
+"""Storage profiles as text: times, limits, origin, and range of validity."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS = [(op, sequential) for op in ("read", "write") for sequential in (True, 
 
 
 def row(profile: StorageProfile, floor: HostLimits | None) -> dict[str, Any]:
-    """A line of the list: mean times of small random requests [s], ceilings, the honest time scale here."""
+    """A line of the list: mean times of small random requests [s], ceilings, sustainable time scale here."""
     read, write = (profile.moments(op, False, SMALL_BYTES) for op in ("read", "write"))
     stream = profile.moments("read", True, LARGE_BYTES)
     return {
@@ -35,7 +35,7 @@ def row(profile: StorageProfile, floor: HostLimits | None) -> dict[str, Any]:
 
 
 def details(profile: StorageProfile, floor: HostLimits | None) -> dict[str, Any]:
-    """All of it: `row`, and `times` by kind and size [s, requests per second], `source`, `not_to_be_used`."""
+    """All data: `row`, and `times` by kind and size [s, requests per second], `source`, `not_to_be_used`."""
     values = profile.to_dict()
     times = []
     for op, sequential in _KINDS:
@@ -63,7 +63,7 @@ def details(profile: StorageProfile, floor: HostLimits | None) -> dict[str, Any]
 
 
 def list_lines(rows: list[dict[str, Any]]) -> list[str]:
-    """The list as text."""
+    """List as text."""
     width = max(len(r["name"]) for r in rows)
     lines = [
         f"{'':<{width}}  {'read':>8} {'write':>8} {'flush':>8} {'reads/s':>9} {'stream':>12}  here",

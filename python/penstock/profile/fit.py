@@ -1,8 +1,8 @@
 """A storage profile from measurements of a device.
 
-Depth 1 gives the overhead and the rate of each class (mean latency against block size is a line), depth gives
-the servers (rate times service time is the number of busy servers), what remains of the rate at depth gives
-the interface's caps, sequential jobs side by side give the streams that the device tells apart.
+Depth 1 yields the overhead and the rate of each class (mean latency against block size is a line), depth the
+number of servers (rate times service time is the number of busy servers), the remaining deviation at depth
+the caps of the interface, and concurrent sequential jobs the number of streams that the device detects.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from penstock.errors import BadInput
 from penstock.profile.cells import Cell, Measurements
 from penstock.profile.model import SCHEMA_ID, StorageProfile, native
 
-#: probabilities at which the overhead is written down
+#: probabilities at which the overhead is tabulated
 _P = np.array(
     [0.001, 0.005, 0.01, 0.025, 0.05]
     + [i / 20 for i in range(2, 19)]
     + [0.95, 0.975, 0.99, 0.995, 0.999]
 )
-#: a cap of the interface is believed if the servers alone would be this much faster
+#: a cap of the interface is assumed if the servers alone would be faster by this ratio
 _CAPPED = 1.08
-#: reads at random over reads in order: such a gap at the smallest size, and closed again at a larger one
+#: cost of random over sequential reads: minimum at the smallest size, and maximum at larger ones, for
+#: readahead
 _GAP = 1.3
 _CLOSED = 1.1
 
@@ -46,19 +47,19 @@ class FitError:
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted profile and how well it fits, cell by cell."""
+    """A fitted profile and its errors, cell by cell."""
 
     profile: StorageProfile
     errors: list[FitError]
 
     @property
     def worst_rate_error(self) -> float:
-        """Largest deviation of a rate, as a share."""
+        """Largest relative deviation of a rate."""
         return max(abs(e.rate_ratio - 1) for e in self.errors)
 
 
 def fit_profile(measured: Measurements, name: str, source: list[dict[str, str]]) -> Fit:
-    """The profile that explains the cells, and how well; BadInput as from `profile_of`."""
+    """Profile that explains the cells, and its errors; BadInput as from `profile_of`."""
     profile = profile_of(measured, name, source)
     return Fit(profile, [fit_error(profile, cell) for cell in measured.cells])
 
@@ -69,9 +70,9 @@ def profile_of(
     source: list[dict[str, str]],
     description: str = "Fitted from fio.",
 ) -> StorageProfile:
-    """The profile that explains the cells; BadInput if depth-1 cells of reads or writes are missing.
+    """Profile that explains the cells; BadInput if depth-1 cells of reads or writes are missing.
 
-    A direction that was not measured takes the costs of the other one, and its source says so.
+    An unmeasured direction uses the costs of the other one, which its source mentions.
     """
     source = list(source)
     directions = {}
@@ -110,7 +111,7 @@ def profile_of(
 
 
 def simulated_cell(profile: StorageProfile, cell: Cell, seed: int = 1) -> dict[str, Any]:
-    """The simulation of a cell's requests: the result for its direction."""
+    """Simulate a cell's requests; returns the result for its direction."""
     per_thread = max(1, cell.depth // cell.streams)
     mean_s = profile.moments(cell.op, cell.sequential, cell.block_bytes).mean
     file_bytes = max(1 << 30, cell.block_bytes * 1024)
@@ -137,7 +138,7 @@ def simulated_cell(profile: StorageProfile, cell: Cell, seed: int = 1) -> dict[s
 
 
 def fit_error(profile: StorageProfile, cell: Cell) -> FitError:
-    """The deviation of the profile from a measured cell."""
+    """Deviation of the profile from a measured cell."""
     fitted = simulated_cell(profile, cell)
     p50, p99 = cell.quantiles_s(np.array([0.5, 0.99]))
     (_, q50), (_, q99) = fitted["latency_ns"]
@@ -164,7 +165,7 @@ def _class(cells: list[Cell], sequential: bool, source: list[dict[str, str]]) ->
     sizes = np.array([c.block_bytes for c in own], dtype=float)
     means = np.array([c.mean_s for c in own])
     overhead_s, per_byte_s = _line(sizes, means, np.array([c.requests for c in own]))
-    if len(np.unique(sizes)) == 1:  # what the size costs, the other class may tell
+    if len(np.unique(sizes)) == 1:  # the cost per byte may be known from the other class
         others = [c for c in cells if c.depth == 1 and c.sequential != sequential]
         slope = _line(*_sizes_and_means(others))[1] if others else 0.0
         if 0 < slope * sizes[0] < means.mean():
@@ -192,10 +193,11 @@ def _sizes_and_means(cells: list[Cell]) -> tuple[NDArray[Any], NDArray[Any], NDA
 
 
 def _pages(cells: list[Cell], directions: dict[str, Any]) -> dict[str, Any]:
-    """The field `readahead` where one client's reads show it, and then the reads' two classes are made one.
+    """The field `readahead` if reads at queue depth 1 show it; the two classes of reads are then merged.
 
-    A device that fetches whole pages ahead of streams costs small reads in order less than others, and from
-    one page on none at all: overhead + size / rate, and a fetch for reads at random or of a page or more.
+    On a device that prefetches entire pages of streams, small sequential reads cost less than others, and
+    from one page on the same: overhead + size / rate, plus a fetch for random reads and for those of at least
+    a page.
     """
     reads = [c for c in cells if c.op == "read" and c.depth == 1]
     means = {(c.sequential, c.block_bytes): c.mean_s for c in reads}
@@ -206,7 +208,7 @@ def _pages(cells: list[Cell], directions: dict[str, Any]) -> dict[str, Any]:
     sizes, mean_s, _ = _sizes_and_means(reads)
     at_random = np.array([not c.sequential for c in reads])
     page = min(closed)
-    # between the last size with a gap and the first without the page cannot be told: a power of two, if any
+    # the page is between the last size with a gap and the first without: a power of two, if any
     power = 1 << (page.bit_length() - 1)
     page = power if power > max(s for s in gap if s < page) else page
     pays = (at_random | (sizes >= page)).astype(float)
@@ -231,7 +233,7 @@ def _constant(seconds: float) -> dict[str, Any]:
 
 
 def _cost_s(classes: dict[str, Any], sequential: bool, size: int) -> float:
-    """Mean service time of a class as it was fitted."""
+    """Mean service time of a fitted class."""
     of = classes["sequential" if sequential else "random"]
     overhead = of["overhead"]
     mean_s = overhead.get("value_s")
@@ -248,7 +250,7 @@ def _line(sizes: NDArray[Any], means_s: NDArray[Any], counts: NDArray[Any]) -> t
     weight = np.sqrt(counts) / means_s
     matrix = np.column_stack([np.ones_like(sizes), sizes]) * weight[:, None]
     (intercept, slope), *_ = np.linalg.lstsq(matrix, means_s * weight, rcond=None)
-    if intercept < 0:  # all cost is by size
+    if intercept < 0:  # all cost is proportional to size
         slope = float(np.average(means_s / sizes, weights=counts))
         return 0.0, slope
     if slope * sizes.max() < 0.01 * means_s.max():
@@ -257,7 +259,7 @@ def _line(sizes: NDArray[Any], means_s: NDArray[Any], counts: NDArray[Any]) -> t
 
 
 def _quantiles(drawn_s: NDArray[Any], mean_s: float) -> dict[str, Any]:
-    """An empirical distribution through the quantiles at `_P`, moved so that its mean is `mean_s`."""
+    """An empirical distribution through the quantiles at `_P`, shifted to the mean `mean_s`."""
     p = np.concatenate([[0.0], _P, [1.0]])
     first = max(0.0, 2 * drawn_s[0] - drawn_s[1])
     last = drawn_s[-1] + (drawn_s[-1] - drawn_s[-2])
@@ -291,14 +293,14 @@ def _streams_separate(cell: Cell, streams: int) -> bool:
 
 
 def _servers(cells: list[Cell], profile: StorageProfile) -> int:
-    """The most servers ever seen busy (sequential cells count only where the streams are told apart)."""
+    """Maximum number of busy servers (sequential cells count only if their streams are detected)."""
     streams = int(profile.to_dict()["sequential_streams"])
     busy = [_busy(c, profile) for c in cells if c.depth > 1 and _streams_separate(c, streams)]
     return max(1, round(max(busy, default=1.0)))
 
 
 def _streams(cells: list[Cell], profile: StorageProfile) -> int:
-    """Most sequential jobs side by side that the device still served as streams."""
+    """Maximum number of concurrent sequential jobs that the device served as streams."""
     side_by_side = sorted(
         (c for c in cells if c.sequential and c.streams > 1), key=lambda c: c.streams
     )
@@ -307,10 +309,10 @@ def _streams(cells: list[Cell], profile: StorageProfile) -> int:
         stream_s = profile.moments(cell.op, True, cell.block_bytes).mean
         random_s = profile.moments(cell.op, False, cell.block_bytes).mean
         alone = cell.rate_iops / cell.streams
-        if random_s < 1.3 * stream_s:  # no difference to see
+        if random_s < 1.3 * stream_s:  # no measurable difference
             most = max(most, cell.streams)
             continue
-        # one server or many: served as random ones, they could not reach more than streams / random_s
+        # served as random requests, they could not exceed streams / random_s with any number of servers
         most_as_random = _random_rate(cells, cell) or cell.streams / random_s
         if cell.rate_iops > 1.3 * most_as_random or alone * random_s > 1.3:
             most = max(most, cell.streams)
@@ -329,7 +331,7 @@ def _random_rate(cells: list[Cell], like: Cell) -> float | None:
 
 
 def _interface(cells: list[Cell], profile: StorageProfile) -> dict[str, float]:
-    """Caps on bytes and on requests of all servers together, where the servers alone would be faster."""
+    """Caps on bytes and requests of all servers together, if the servers alone would be faster."""
     streams = int(profile.to_dict()["sequential_streams"])
     deep = [c for c in cells if c.depth > 1 and _streams_separate(c, streams)]
     small = min((c.block_bytes for c in cells), default=0)

@@ -1,4 +1,4 @@
-"""The speed of a host compared with a profile, and the time scale at which the host can emulate it."""
+"""Speed of a host compared with a profile, and the time scale at which the host can emulate it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from penstock.profile.model import StorageProfile
 
 SMALL_BYTES = 4096
 LARGE_BYTES = 1 << 20
-#: time scales that are offered, in each decade
+#: proposed time scales, in each decade
 _NICE = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 
 
 class HostLimits(Protocol):
-    """The limits of the host's disk path, measured with a disk of no service time."""
+    """Limits of the host's disk path, measured with a disk without service time."""
 
     def of(self, profile: StorageProfile) -> HostLimits:
-        """The limits of the path that the profile's disk would use."""
+        """Limits of the path that the profile's disk would use."""
 
     @property
     def service_floor_ns(self) -> float:
-        """Shortest mean service time that can be kept, nanoseconds."""
+        """Shortest sustainable mean service time, nanoseconds."""
 
     @property
     def read_bps(self) -> float:
@@ -35,27 +35,27 @@ class HostLimits(Protocol):
 
     @property
     def iops(self) -> float:
-        """Small requests per second that a disk can answer."""
+        """Small requests per second of one disk."""
 
     @property
     def loop_service_ns(self) -> float:
-        """Shortest service time at which a program that always waits gets what was promised, nanoseconds."""
+        """Shortest service time at which a closed-loop program gets the nominal rate, nanoseconds."""
 
     @property
     def loaded_iops(self) -> float:
-        """Small requests per second that several of them get."""
+        """Small requests per second of several closed-loop programs."""
 
     @property
     def flushed_iops(self) -> float:
-        """Small writes per second, each flushed, that several of them get."""
+        """Small writes per second, each flushed, of several such programs."""
 
 
 def demands(
     profile: StorageProfile, floor: HostLimits, *, loaded: bool = False
 ) -> list[tuple[float, str]]:
-    """Demands of the profile over limits of the host: (ratio, text), the largest ratio first.
+    """Demands of the profile over limits of the host: (ratio, text), largest ratio first.
 
-    `loaded`: what it can do while programs keep the disk fully busy, whose own processor time counts.
+    `loaded`: limits while programs keep the disk fully busy, including their own processor time.
     """
     ratios = []
     floor = floor.of(profile)
@@ -63,7 +63,7 @@ def demands(
         kind = f"{'sequential' if sequential else 'random'} {op}s"
         shortest_ns, needs = floor.service_floor_ns, "the host needs"
         iops, reached = floor.iops, "the host reaches"
-        # small ones in sequence are the page cache's, which joins them
+        # small sequential requests are merged by the page cache
         if loaded and not sequential:
             got = "and where programs wait for each this host needs"
             shortest_ns, needs = max((shortest_ns, needs), (floor.loop_service_ns, got))
@@ -98,7 +98,7 @@ def demands(
 
 
 def _flushed(profile: StorageProfile, floor: HostLimits) -> tuple[float, str]:
-    """The same of programs that flush each write: two requests, and the way through the page cache."""
+    """The demand of programs that flush each write: two requests, and the path through the page cache."""
     write = profile.moments("write", False, SMALL_BYTES)
     both_s = write.mean + profile.moments("flush", False, 0).mean
     most = min(write.capacity_iops, profile.servers / both_s)
@@ -107,14 +107,14 @@ def _flushed(profile: StorageProfile, floor: HostLimits) -> tuple[float, str]:
 
 
 def nearest_honest_time_scale(profile: StorageProfile, host_floor: HostLimits) -> float:
-    """The smallest round time scale (of the device as it is) at which programs get what was asked for, even
-    where they keep the disk fully busy."""
+    """Smallest round time scale (relative to the device) at which programs get the nominal rates, even if
+    they keep the disk fully busy."""
     hardest, _ = demands(profile, host_floor, loaded=True)[0]
     return _round_up(max(1.0, hardest) * profile.time_scale)
 
 
 def check_honourable(profile: StorageProfile, host_floor: HostLimits) -> None:
-    """Raises BadInput, naming the nearest honest time scale, if the profile is faster than the host."""
+    """Raises BadInput, with the nearest sustainable time scale, if the profile is faster than the host."""
     hardest, text = demands(profile, host_floor)[0]
     if hardest > 1.0:
         nearest = nearest_honest_time_scale(profile, host_floor)
@@ -125,7 +125,8 @@ def check_honourable(profile: StorageProfile, host_floor: HostLimits) -> None:
 
 
 def too_fast_when_loaded(profile: StorageProfile, host_floor: HostLimits) -> str:
-    """Why programs that keep the disk fully busy do not get what was asked for; empty if they do."""
+    """Reason why programs that keep the disk fully busy get less than the nominal rates; empty if they do
+    not."""
     hardest, text = demands(profile, host_floor, loaded=True)[0]
     if hardest <= 1.0:
         return ""

@@ -1,4 +1,4 @@
-"""The similarity of two profiles."""
+"""Similarity of two profiles."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _ratio(b: float, a: float) -> float:
 
 
 def _distance(qa: np.ndarray[Any, Any], qb: np.ndarray[Any, Any]) -> float:
-    """Largest difference of the step functions through the quantiles, between values 0.1 % apart or more."""
+    """Largest difference of the step functions through the quantiles, between values at least 0.1 % apart."""
     places = np.sort(np.concatenate([qa, qb]))
     wide = places[1:] > places[:-1] * 1.001
     middles = ((places[1:] + places[:-1]) / 2)[wide]

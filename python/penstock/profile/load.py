@@ -11,13 +11,13 @@ from penstock.profile.model import StorageProfile
 
 
 def ready_names() -> list[str]:
-    """Names of the profiles that come with penstock."""
+    """Names of the built-in profiles."""
     folder = resources.files("penstock.profile") / "ready"
     return sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".json"))
 
 
 def load_profile(name_or_path: str, base_dir: Path | None = None) -> StorageProfile:
-    """The ready profile of that name, or the JSON file at that path (relative to `base_dir`).
+    """The built-in profile of that name, or the JSON file at that path (relative to `base_dir`).
 
     Raises BadInput, with the line in the file, if there is none or it is not a profile.
     """

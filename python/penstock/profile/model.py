@@ -1,4 +1,4 @@
-"""A storage profile in Python: its JSON, checked, and the moments of its service times."""
+"""A validated storage profile in Python: its JSON, and the moments of its service times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.errors import BadInput, Mistake
 
 SCHEMA_ID = "penstock/storage-profile/1"
 
-#: how a profile's source says what it does not meet
+#: entry of a profile's source for uses that it excludes
 NOT_MET = "not to be used: the fit does not meet what was measured"
 
 #: the compiled part, the only implementation of the model
@@ -33,13 +33,13 @@ class Moments:
 
 @dataclass(frozen=True)
 class StorageProfile:
-    """A checked profile; `json` is its text as the disk server and the simulator take it."""
+    """A validated profile; `json` is the input of the disk server and the simulator."""
 
     json: str
 
     @classmethod
     def from_json(cls, text: str, where: str = "profile") -> StorageProfile:
-        """Checks `text`; BadInput with the line in `where` if it is not a profile."""
+        """Validate `text`; BadInput with the line in `where` if it is not a profile."""
         try:
             return cls(native.profile_check(text))
         except ValueError as error:
@@ -70,12 +70,12 @@ class StorageProfile:
 
     @property
     def time_scale(self) -> float:
-        """By how much its times were multiplied already; 1 for the device as it is."""
+        """Factor by which its times have been multiplied; 1 for the device itself."""
         return float(self.to_dict()["time_scale"])
 
     @property
     def servers(self) -> int:
-        """The number of requests that it serves at the same time."""
+        """Number of requests served at the same time."""
         return int(self.to_dict()["servers"])
 
     def moments(self, op: str, sequential: bool, size_bytes: int) -> Moments:
@@ -90,7 +90,7 @@ class StorageProfile:
         return quantiles
 
     def scaled(self, time_scale: float) -> StorageProfile:
-        """The device `time_scale` times slower: times multiplied, rates divided; BadInput if not above 0."""
+        """The device slowed by `time_scale`: times multiplied, rates divided; BadInput if not above 0."""
         if not time_scale > 0:
             raise BadInput(f"time_scale {time_scale}: a number above 0 is expected")
         if time_scale == 1:
@@ -99,7 +99,7 @@ class StorageProfile:
 
 
 def scaled(profile: StorageProfile, time_scale: float) -> StorageProfile:
-    """The device `time_scale` times slower; its own `time_scale` field says by how much in all."""
+    """The device slowed by `time_scale`; its own `time_scale` field is the total factor."""
     return profile.scaled(time_scale)
 
 
@@ -110,7 +110,7 @@ def _plain(expected: str) -> str:
 
 
 def _line_of(text: str, message: str) -> tuple[int, int]:
-    """Line and column of the field that a message names; (1, 1) if the text does not have it."""
+    """Line and column of the field in a message; (1, 1) if the text does not have it."""
     path = message.split(" ", 1)[0]
     at = 0
     for step in path.replace("]", "").replace("[", ".").split("."):
@@ -125,5 +125,5 @@ def _line_of(text: str, message: str) -> tuple[int, int]:
 
 
 def ruled_out(profile: Mapping[str, Any]) -> list[str]:
-    """For what a profile says in its `source` that it is not to be used."""
+    """Uses that a profile's `source` excludes."""
     return [str(row["what"]) for row in profile.get("source") or [] if row.get("where") == NOT_MET]

@@ -1,16 +1,16 @@
-"""A table of sizes and rates, such as a data sheet or a paper prints, as the cells of a measurement.
+"""A table of sizes and rates, such as in a data sheet or a paper, as the cells of a measurement.
 
-CSV with a head line, or YAML with `cells`, a list of mappings of the same names:
+CSV with a header line, or YAML with `cells`, a list of mappings of the same names:
 
     operation, pattern, size, rate, jobs, depth, mean, p50, p95, p99, p99.9, use
 
 `operation` is read, write or flush, `pattern` sequential or random, `size` a size (`4KiB`, `4 kB`, bytes),
-`rate` a rate of bytes (`136 MB/s`) or of requests (`9800 IOPS`), latencies are durations (`80us`). A unit for
-all of a column may stand in its name: `rate [MB/s]`. `jobs` (1) go on side by side with `depth` (1) requests
-each. Rows whose `use` is `judge` take no part in the fit. In YAML, `name` and `source` of the table may stand
-beside `cells`.
+`rate` a rate of bytes (`136 MB/s`) or of requests (`9800 IOPS`), latencies are durations (`80us`). A name may
+include the unit of its column: `rate [MB/s]`. `jobs` (1) run concurrently with `depth` (1) requests each.
+Rows whose `use` is `judge` are excluded from the fit. YAML may have `name` and `source` of the table next to
+`cells`.
 
-Where a row gives no mean latency, it is that of a closed loop: requests under way over their rate (Little).
+A missing mean latency is computed for a closed loop: requests in flight over their rate (Little).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HEAD = re.compile(r"\s*([\w.]+)\s*(?:\[\s*([^\]]+?)\s*\])?\s*")
 
 @dataclass(frozen=True)
 class RateTable:
-    """The cells to fit, those that only judge the fit, and where they are from."""
+    """Cells to fit, cells for validation only, and their source."""
 
     name: str
     source: str
@@ -48,14 +48,14 @@ class RateTable:
 
 @dataclass(frozen=True)
 class _Row:
-    """Values as texts by their name, and the place of each in the file."""
+    """Values as texts by name, with their positions in the file."""
 
     values: dict[str, str]
     place: Callable[[str], tuple[int, int]]
 
 
 def read_table(path: Path) -> RateTable:
-    """The table in a file. Raises BadInput with every mistake and its place."""
+    """Table in a file. Raises BadInput with every mistake and its position."""
     raw = read_input(path, WHAT)
     csv_like = path.suffix.lower() in (".csv", ".tsv", ".txt")
     head, rows = _csv(raw, path) if csv_like else _yaml(raw, path)
@@ -213,7 +213,7 @@ def _cell(values: dict[str, str], mistake: Callable[[str, str, str], None]) -> C
 
 
 def _iops(text: str, size: int) -> float:
-    """Requests per second of a rate; ValueError if it is none."""
+    """Requests per second of a rate; ValueError if malformed."""
     value, unit = parse_quantity(text)
     if unit.dimension == "size/time":
         return value * unit.factor / max(size, 1)
@@ -231,7 +231,7 @@ def _sampled(
     iops: float,
     times: dict[str, float],
 ) -> Cell:
-    """A cell whose sample has the quantiles given, with straight lines between them."""
+    """A cell whose sample has the given quantiles, with linear interpolation."""
     mean_s = times.get("mean") or (depth / iops if iops else times.get("p50", 0.0))
     points = sorted((_QUANTILES[name], value) for name, value in times.items() if name != "mean")
     sample = np.array([mean_s])
