@@ -16,7 +16,7 @@ class FullError(Exception):
 
 
 class Room:
-    """The budget of all bodies being received; for one event loop."""
+    """Budget of all bodies being received; for one event loop."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:
         self.most = most
@@ -24,7 +24,7 @@ class Room:
         self.used = 0
 
     def share(self) -> Share:
-        """The share of one request, from its first byte until it is answered."""
+        """Share of one request, from its first byte until its response."""
         return Share(self)
 
 
@@ -45,7 +45,7 @@ class Share:
         self._size = 0
 
     def expect(self, size: int) -> None:
-        """Raises FullError if the body cannot have `size` bytes in all at present."""
+        """Raises FullError if a body of `size` bytes in total is impossible at present."""
         self._more(size - self._size)
 
     def grow(self, size: int) -> None:

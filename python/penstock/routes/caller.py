@@ -1,4 +1,4 @@
-"""The caller of a request, and the limit of its body, as a route sees them."""
+"""Caller of a request, and limit of its body, for routes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Caller:
 
 
 def caller_of(request: Request) -> Caller:
-    """The caller that the server authenticated."""
+    """Caller that the server authenticated."""
     caller: Caller = request.scope[CALLER_KEY]
     return caller
 
 
 def set_body_limit(scope: Scope, most_bytes: int) -> None:
-    """Set the limit of a request's body. To be called before the body is read."""
+    """Set the limit of a request's body. Call it before the body is read."""
     scope[BODY_LIMIT_KEY] = most_bytes

@@ -9,6 +9,6 @@ MOST_CONNECTIONS = 512
 
 
 def most_connections() -> int:
-    """Connections that one port accepts, by the number of files that this process may open."""
+    """Maximum number of connections of one port, by this process's limit of open files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(8, min(MOST_CONNECTIONS, soft // 4))

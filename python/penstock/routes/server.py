@@ -1,4 +1,4 @@
-"""The HTTP server as its routes see it, with the lists in which they register."""
+"""Interface of the HTTP server for routes, with the lists in which they register."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ExperimentSource(Protocol):
     """Experiments for the live page."""
 
     def documents(self) -> list[Document]:
-        """The running experiments."""
+        """Running experiments."""
 
     def find(self, name: str, reader: str | None) -> tuple[str, str, int]:
         """Owner, name and repeat of an experiment. Raises PenstockError if `reader` cannot read it."""
@@ -26,7 +26,7 @@ class ExperimentSource(Protocol):
 
 @dataclass(kw_only=True)
 class Server:
-    """The server, as routes of all parts see it. They append to its lists before the first request.
+    """The server, for routes of all parts, which append to its lists before the first request.
 
     `config` is the file of `serve --config`. `store` and `targets` replace the experiments of this user and
     the servers of `config`.
@@ -40,7 +40,7 @@ class Server:
     limit: ConcurrencyLimit = field(default_factory=ConcurrencyLimit)
     #: regular expressions of paths that accept tokens of users
     user_paths: list[str] = field(default_factory=list)
-    #: of paths whose POST requests only read
+    #: paths whose POST requests only read
     read_only_posts: list[str] = field(default_factory=list)
     #: prefixes of paths of data: an invalid request is answered by 400, that of a page by 404
     data_prefixes: list[str] = field(default_factory=list)
@@ -50,5 +50,5 @@ class Server:
     experiments: ExperimentSource | None = None
 
     def running_experiments(self) -> list[Document]:
-        """The running experiments; none if no route registered any."""
+        """Running experiments; none if no route registered any."""
         return [] if self.experiments is None else self.experiments.documents()

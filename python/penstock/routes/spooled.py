@@ -35,13 +35,13 @@ class SpooledResponse:
 
 
 class ConcurrencyLimit:
-    """Runs memory-intensive actions, at most `CONCURRENT` at a time, and releases free memory after each."""
+    """Run memory-intensive actions, at most `CONCURRENT` at a time, and release free memory after each."""
 
     def __init__(self) -> None:
         self._semaphore = asyncio.Semaphore(CONCURRENT)
 
     async def run(self, action: Callable[[], T]) -> T:
-        """Run `action` in a thread; its result."""
+        """Run `action` in a thread; returns its result."""
         async with self._semaphore:
             try:
                 return await run_in_threadpool(action)
@@ -49,7 +49,7 @@ class ConcurrencyLimit:
                 release_free_memory()
 
     async def respond(self, create: Callable[[], SpooledResponse]) -> StreamingResponse:
-        """The response, once it is complete. Raises PenstockError if the disk is full."""
+        """Response, once it is complete. Raises PenstockError if the disk is full."""
 
         def write_file() -> tuple[SpooledResponse, IO[bytes], int]:
             response = create()

@@ -1,4 +1,4 @@
-"""Values that are computed now and then, at a limited cost."""
+"""Periodically computed values with limited cost."""
 
 from __future__ import annotations
 
