@@ -24,7 +24,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.plugins import COMMANDS, verbs_of_parts
 from penstock.terminal import escaped_output, say
 
-#: libraries that only some verbs need, and the extra of the package that brings them
+#: optional libraries of some verbs, and the extra of the package that installs them
 EXTRAS = {
     "pg8000": "monitor",
     "cramjam": "monitor",
@@ -42,12 +42,12 @@ EXTRAS = {
     "cryptography": "serve,hosts",
 }
 
-#: what Typer raises for options and arguments that it cannot use (it has no public name)
+#: base class of Typer's usage errors (it has no public name)
 _UsageError: Any = typer.BadParameter.__base__
 
 _HELP = "One experiment platform for the storage and I/O performance of data systems."
 
-#: the verbs of the core in groups, each with its line of the help page, as a user meets them
+#: core verbs by group, in the order of the help page, each with its line
 CORE = {
     "Run a study": {
         "doctor": "Check which features this host supports, and how to enable the others.",
@@ -82,7 +82,7 @@ CORE = {
     },
 }
 
-#: the verbs of the core and of parts in groups
+#: verbs of the core and of parts, by group
 GROUPS = {group: rows | verbs_of_parts(group) for group, rows in CORE.items()}
 
 #: the line of each verb
@@ -94,7 +94,7 @@ class _Group(TyperGroup):
 
     def get_help_option(self, ctx: Any) -> Any:
         option: Any = super().get_help_option(ctx)
-        option.default = False  # a truth value is not checked, which would load Pydantic
+        option.default = False  # Boolean defaults skip a check that would load Pydantic
         return option
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -140,14 +140,14 @@ def added() -> list[str]:
 
 def _build() -> typer.Typer:
     _completion_classes.completion_init()
-    # our help has no markup that Rich, which is slow to load, would have to take out
+    # our help has no markup for Rich to remove, which is slow to load
     _completion_classes._sanitize_help_text = lambda text: text
     root = typer.Typer(
         name="penstock",
         cls=_Verbs,
         help=_HELP,
         no_args_is_help=True,
-        add_completion=False,  # as options of ours, below: their default is a truth value
+        add_completion=False,  # added below as options with Boolean defaults
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -206,7 +206,7 @@ def _main() -> NoReturn:
         sys.exit(status if isinstance(status, int) else 0)
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
-            error.show()  # nothing was asked for: the help page
+            error.show()  # no arguments: print the help page
         else:
             _report(BadInput(_in_one_line(error)))
         sys.exit(error.exit_code)
@@ -222,7 +222,7 @@ def _main() -> NoReturn:
         if not _interrupted(error):
             raise
         _stopped()
-    except BrokenPipeError:  # whoever read us has enough
+    except BrokenPipeError:  # the reader has closed the pipe
         _forget_output()
         sys.exit(1)
     except OSError as error:
@@ -246,7 +246,7 @@ def _must_be_closed() -> None:
     """Raises PenstockError for entries of the undo journal that could not be closed."""
     journal = sys.modules.get(
         "penstock.host.journal.journal"
-    )  # a verb that changes no host does without
+    )  # not imported by verbs that change no host
     error = journal.unclosed() if journal is not None else None
     if error is not None:
         raise error
@@ -264,8 +264,8 @@ def _interrupted(error: BaseException | None) -> bool:
 def _stopped() -> NoReturn:
     """The user's Ctrl-C: one line, and the status that shells expect of it."""
     say("stopped")
-    # an interrupt inside exec(text), as dataclasses are made, leaves a mark at which
-    # `python -m` ends by the signal instead of by our status; the next exec(text) clears it
+    # an interrupt inside exec(text), as in the creation of dataclasses, leaves a flag that makes
+    # `python -m` end by the signal instead of our status; the next exec(text) clears it
     exec("pass")
     sys.exit(130)
 

@@ -11,7 +11,7 @@ import typer
 from penstock.errors import BadInput, PenstockError
 from penstock.terminal import say
 
-#: penstock's own failure, where the status is otherwise that of a command (as of timeout(1) and env(1))
+#: penstock's own failure, for verbs that return the status of a command (as timeout(1) and env(1))
 OWN_STATUS = 125
 
 

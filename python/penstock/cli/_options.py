@@ -6,7 +6,7 @@ import typer
 
 JSON = typer.Option(False, "--json", help="The result as JSON.")
 QUIET = typer.Option(False, "--quiet", "-q", help="No progress on stderr.")
-#: of a platform file
+#: changes of a platform file
 CHANGES = typer.Option([], "--set", help="Change a value of the file: a.b=c.")
 SIZE_MODEL = typer.Option(
     None,

@@ -264,7 +264,7 @@ def _show(disks: list[dict[str, Any]]) -> None:
 
     numbers = ("reads", "writes", "read MiB", "written MiB", "busy %", "late %")
     table = plain_table(("mount", "profile"), numbers)
-    table.columns[1].no_wrap = True  # a long path is folded instead
+    table.columns[1].no_wrap = True  # long paths are folded instead
     for disk in disks:
         s = disk["stats"]
         up_ns = max(1, s["t_ns"] - s["since_ns"])

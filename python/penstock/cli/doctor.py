@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.host.probe.probe import Feature
 
 _MARKS = {"supported": "yes", "unsupported": "no", "unknown": "?"}
-#: what a user comes for, and the features of which it needs all (of those with a `|`, one)
+#: purposes, and the features that each needs (of those with a `|`, one)
 _PURPOSES = {
     "emulated disks": ("fuse",),
     "disks throttled by the kernel": ("back end cgroup1|back end cgroup2",),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.archive.packing import ArchiveFormat
 
 
-#: of a message, where the part is missing
+#: end of a message if the part is missing
 _NO_ARCHIVE = "; no archive format is installed"
 
 

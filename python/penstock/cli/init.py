@@ -33,7 +33,7 @@ def command(
     if path.exists() and not force:
         raise BadInput(f"{path} is there already; expected another -o, or --force to write over it")
     text = draft(argv, name, str(path))
-    read_study(text.encode(), path)  # what is written is a study
+    read_study(text.encode(), path)  # check that the text is a valid study
     try:
         path.write_text(text)
     except OSError as error:

@@ -206,7 +206,7 @@ def _of_series(
     if choice.derive:
         recorded = _derived(recorded, choice.derive)
         globs = globs or [expression.partition("=")[0].strip() for expression in choice.derive]
-    # what is across is not to be chosen as well
+    # the series on the horizontal axis need not be selected
     recorded = recorded.chosen([*globs, *across_too])
     if choice.step is not None or choice.value is not None:
         from penstock.archive.series.grid import on_grid
@@ -318,7 +318,7 @@ def _read(
             one = series_tables.of_csv(content, source, x)
         elif _holds_runs(source):
             chosen = select_named(source)
-            # an experiment has sequences among its points
+            # experiments have sequences among their points
             plain = kind != "sequence" or (chosen.runs[:1] and _has_points(chosen.runs[0]))
             table_name = table or (None if plain else "io_events")
             one = read_series.of_selection(chosen, table_name, align, partial=partial, drawn=drawn)

@@ -24,7 +24,7 @@ _NO_SUCH_COMMAND = 127
 _WHAT, _HOW, _OUT = "What is traced (kinds combine by AND)", "How", "Results"
 
 
-#: options that mean something with --disk; the log of a disk knows nothing of the others
+#: options valid with --disk; the log of a disk supports no others
 _WITH_DISK = {"argv", "disk", "exact", "output", "as_json"}
 
 
@@ -247,7 +247,7 @@ def command(
         traced = trace_command(argv, session) if argv else trace_running(seconds, session)
     try:
         findings = traced.opened().findings
-    except OSError as error:  # no room for what they spill
+    except OSError as error:  # no space for temporary files
         findings = []
         say(f"no findings: {error}")
     if as_json:
