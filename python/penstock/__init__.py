@@ -26,7 +26,7 @@ _API = (
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when asked for: all of it takes longer than a command line may."""
+    """Lazy import: all names together take longer than a command line may."""
     if name == "__version__":
         from penstock.version import version
 

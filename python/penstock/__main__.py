@@ -1,4 +1,4 @@
-"""`python -m penstock` is the command line."""
+"""Entry point of `python -m penstock`: the command line."""
 
 from penstock.cli import main
 

@@ -1,4 +1,4 @@
-"""penstock from Python: what the command line does, with tables as DataFrames.
+"""Python interface: the functions of the command line, with tables as DataFrames.
 
     import penstock
 
@@ -8,13 +8,13 @@
     print(*campaign.answer, sep="\\n")
     campaign.effects, campaign.runs       # DataFrames; columns as in docs/formats.md
 
-    penstock.Campaign("out").findings     # of a study that was run before
+    penstock.Campaign("out").findings     # of a completed study
     penstock.trace(["sqlite3", "t.db", "vacuum"], "bundle").patterns
     penstock.predict_workflow("flow.json", "platform.yaml").makespan_s
     with penstock.experiment("x") as x: x.record("queue", 3)
     with penstock.Disk("hdd-7200", "files", "mnt", time_scale=2): ...
 
-Errors are `penstock.errors.BadInput` for what can be mended in a file or an argument, else PenstockError.
+Errors are `penstock.errors.BadInput` for errors in a file or an argument, else PenstockError.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ PathLike = str | Path
 
 
 class Study:
-    """A study file, checked."""
+    """A validated study file."""
 
     def __init__(self, checked: CheckedStudy, overrides: Sequence[str] = ()) -> None:
-        #: the checked study: factors, design, platform, workload, responses
+        #: the validated study: factors, design, platform, workload, responses
         self.checked = checked
         self._overrides = list(overrides)
 
@@ -48,7 +48,7 @@ class Study:
     def load(cls, path: PathLike, overrides: Sequence[str] = (), *, quick: bool = False) -> Study:
         """The study in `path`; `overrides` such as `design.replicates=3`, `quick` as `--quick`.
 
-        Raises BadInput with file, line, what was found and what was expected.
+        Raises BadInput with file, line, actual and expected value.
         """
         from penstock.study.load import load_study
 
@@ -56,23 +56,23 @@ class Study:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the study."""
         return self.checked.name
 
     @property
     def question(self) -> str:
-        """The question of the study."""
+        """Question of the study."""
         return self.checked.question
 
     @cached_property
     def design(self) -> Plan:
-        """The plan with all that it knows: aliases, power, cautions, estimated time."""
+        """Complete plan: aliases, power, cautions, estimated time."""
         from penstock.design.plan import make_plan
 
         return make_plan(self.checked)
 
     def plan(self) -> pd.DataFrame:
-        """The runs in their order: a row each, with a column for each factor."""
+        """Runs in order: a row each, with a column for each factor."""
         import pandas as pd
 
         rows = []
@@ -89,10 +89,10 @@ class Study:
         quiet: bool = False,
         keep_going: bool = False,
     ) -> Campaign:
-        """Makes the runs that are still to be made, then analysis and report, in `out` (`./NAME`).
+        """Make the remaining runs, then analysis and report, in `out` (`./NAME`).
 
-        Needs root for emulated disks and observers. As `penstock run`: raises BadInput for what cannot be
-        run, PenstockError where the host refuses; what was stopped says so in `campaign.result`.
+        Needs root for emulated disks and observers. As `penstock run`: raises BadInput for invalid requests,
+        PenstockError if the host refuses; `campaign.result` tells if the study was stopped.
         """
         from penstock.campaign.campaign import run_loaded
 
@@ -110,23 +110,23 @@ class Study:
 def run(
     study: PathLike, out: PathLike | None = None, overrides: Sequence[str] = (), **options: Any
 ) -> Campaign:
-    """Loads a study and runs it; `quick`, and the options of `Study.run`."""
+    """Load a study and run it; `quick`, and the options of `Study.run`."""
     quick = bool(options.pop("quick", False))
     return Study.load(study, overrides, quick=quick).run(out, **options)
 
 
 class Campaign:
-    """A study that was run: what lies in its directory.
+    """Results of a study in its directory.
 
-    Tables are DataFrames whose columns `docs/formats.md` describes; one that was not made is empty. Raises
-    BadInput for a directory that holds no study's results.
+    Tables are DataFrames whose columns `docs/formats.md` describes; missing ones are empty. Raises BadInput
+    for a directory without a study's results.
     """
 
     def __init__(self, out: PathLike, result: CampaignResult | None = None) -> None:
         from penstock.campaign.frozen import read_campaign
 
         self.out = Path(out)
-        #: what `run` came to; None of a campaign that was opened
+        #: result of `run`; None if the campaign was opened
         self.result = result
         if read_campaign(self.out) is None:
             raise BadInput(
@@ -155,12 +155,12 @@ class Campaign:
 
     @cached_property
     def predictions(self) -> pd.DataFrame:
-        """Every treatment as predicted from the trace of one."""
+        """Predictions of every treatment from the trace of another one."""
         return self._table("predictions")
 
     @cached_property
     def findings(self) -> pd.DataFrame:
-        """Statements with code, severity, evidence and what to do."""
+        """Statements with code, severity, evidence and remedy."""
         return self._table("findings")
 
     @property
@@ -174,18 +174,18 @@ class Campaign:
 
     @property
     def report(self) -> Path:
-        """The page."""
+        """Path of the page."""
         return self.out / "report.html"
 
     def analyse(self) -> Campaign:
-        """Computes tables, answer and report anew from the runs' bundles; gives what it is then."""
+        """Recompute tables, answer and report from the runs' bundles; returns the campaign."""
         from penstock.campaign.analysis import analyse
 
         analyse(self.out)
         return Campaign(self.out)
 
     def trace(self, run_id: str) -> Trace:
-        """The trace of a run that was traced."""
+        """Trace of a traced run."""
         return Trace(self.out / "runs" / run_id)
 
     def _table(self, name: str) -> pd.DataFrame:
@@ -202,27 +202,27 @@ class Trace:
         from penstock.archive.bundle import Bundle
 
         self.path = Path(bundle)
-        #: what the run was: command, host, receipts, times
+        #: manifest of the run: command, host, receipts, times
         self.manifest: dict[str, Any] = Bundle.open(self.path).manifest
 
     @cached_property
     def files(self) -> pd.DataFrame:
-        """The files that were used."""
+        """Files that were used."""
         return _read(self.path / "files.parquet")
 
     @cached_property
     def patterns(self) -> pd.DataFrame:
-        """In which order each file was read and written, by whom, and what it took."""
+        """Order of accesses to each file, by thread, and the time they took."""
         return _read(self.path / "patterns.parquet")
 
     @cached_property
     def events(self) -> pd.DataFrame:
-        """Every call, of mode `trace`: many rows."""
+        """Every call, in mode `trace`: many rows."""
         return _read(self.path / "io_events.parquet")
 
     @property
     def closing(self) -> str:
-        """The last sentence of the trace: where the time of reads and writes went."""
+        """Closing sentence of the trace: the operations that took most time."""
         return str(self.manifest.get("closing", ""))
 
     @cached_property
@@ -244,9 +244,9 @@ def trace(
     mode: Literal["count", "pattern", "trace"] = "pattern",
     quiet: bool = False,
 ) -> Trace:
-    """Runs a command under the tracer; the bundle is left at `output`, which is not there yet. Needs root.
+    """Run a command under the tracer; writes the bundle to `output`, a new path. Needs root.
 
-    With `quiet` the command's stdout goes to stderr. Raises PenstockError where tracing is not possible.
+    With `quiet` the command's stdout goes to stderr. Raises PenstockError if tracing is not possible.
     """
     from penstock.observe.trace import RING_BYTES
     from penstock.observe.trace.capture.session import Session, trace_command
@@ -260,9 +260,9 @@ def trace(
 
 
 class Disk:
-    """An emulated disk for the length of a `with`: files in `backing`, seen at `mount`. Needs FUSE.
+    """An emulated disk as a context manager: files in `backing`, visible at `mount`. Needs FUSE.
 
-    `profile` is the name of a ready one, a file, or `none`; `changes` as of `penstock disk set`.
+    `profile` is the name of a built-in one, a file, or `none`; `changes` as of `penstock disk set`.
     """
 
     def __init__(self, profile: str, backing: PathLike, mount: PathLike, **options: Any) -> None:
@@ -284,13 +284,13 @@ class Disk:
         persistent.down(self.mount)
 
     def set(self, **patch: Any) -> dict[str, Any]:
-        """Changes it while it is used."""
+        """Change the disk while it is in use."""
         from penstock.emulate.disks import persistent
 
         return persistent.change(self.mount, patch)
 
     def stats(self) -> dict[str, Any]:
-        """Its counters."""
+        """Counters of the disk."""
         from penstock.emulate.disks import persistent
 
         (disk,) = persistent.status(self.mount)
@@ -304,7 +304,7 @@ def _read(path: Path) -> pd.DataFrame:
 
 
 def __getattr__(name: str) -> Any:
-    """A function that a part adds."""
+    """Functions of parts."""
     from penstock.plugins import API
 
     return API.attribute(__name__, name)

@@ -1,4 +1,4 @@
-"""A client of `penstock serve`: what is emulated on a host, from Python, on that host or another.
+"""Client of `penstock serve`: clusters and disks of a local or remote host, from Python.
 
 with Client.local() as client:
     cluster = client.put_up(Path("platform.yaml"))
@@ -23,15 +23,15 @@ from penstock.errors import BadInput, PenstockError
 from penstock.host.processes.servers import running_servers, server_at, trust_in
 
 NodeState = Literal["up", "down", "frozen", "running"]
-#: a request may take as long as putting up a thousand nodes [s]
+#: longest request, such as the start of a thousand nodes [s]
 _PATIENCE_S = 900.0
 _PREFIX = "/api/v1"
 
 
 class Client:
-    """One server. `url` as it prints it, `token` likewise. Closed at the end of a `with`.
+    """Connection to one server, with the `url` and `token` that it prints. A context manager.
 
-    `tls`: whom to trust, other than the authorities that this host does.
+    `tls`: trusted certificates other than the authorities of this host.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Client:
 
     @classmethod
     def local(cls) -> Client:
-        """The server that this user runs on this host. Raises BadInput where there is none, or several."""
+        """Server of this user on this host. Raises BadInput if there is none, or several."""
         servers = running_servers()
         if len(servers) != 1:
             urls = ", ".join(server.url for server in servers) or "none"
@@ -72,9 +72,9 @@ class Client:
         self.close()
 
     def request(self, method: str, path: str, **options: Any) -> Any:
-        """One request below /api/v1, its answer as JSON values.
+        """Send a request below /api/v1; returns the JSON values of the response.
 
-        Raises BadInput where the request is wrong (400, 404, 409, 422), PenstockError where it failed.
+        Raises BadInput for an invalid request (400, 404, 409, 422), PenstockError if it failed.
         """
         try:
             answer = self._http.request(method, f"{_PREFIX}{path}", **options)
@@ -83,19 +83,19 @@ class Client:
         return _content(answer)
 
     def version(self) -> dict[str, Any]:
-        """The version of the server."""
+        """Version of the server."""
         return dict(self.request("GET", ""))
 
     def host(self) -> dict[str, Any]:
-        """The host: processors, memory, what its networks can have."""
+        """The host: processors, memory, features of its networks."""
         return dict(self.request("GET", "/host"))
 
     def state(self) -> dict[str, Any]:
-        """Everything that is up, with counters."""
+        """All clusters and disks, with counters."""
         return dict(self.request("GET", "/state"))
 
     def live(self, interval_s: float = 1.0) -> Iterator[dict[str, Any]]:
-        """The same again and again, until the caller has enough."""
+        """`state` at regular intervals, until the caller closes the iterator."""
         with self._http.stream(
             "GET", f"{_PREFIX}/live", params={"interval_s": interval_s}
         ) as answer:
@@ -114,7 +114,7 @@ class Client:
         return list(self.request("GET", "/clusters"))
 
     def cluster(self, name: str) -> RemoteCluster:
-        """One of them. Raises BadInput where there is none of that name."""
+        """A cluster. Raises BadInput if there is none of that name."""
         self.request("GET", f"/clusters/{_part(name)}")
         return RemoteCluster(self, name)
 
@@ -128,7 +128,7 @@ class Client:
         runtime: str | None = None,
         ssh: bool = False,
     ) -> RemoteCluster:
-        """Puts a cluster up: of a platform file (its path, text or content), or of a saved specification."""
+        """Start a cluster from a platform file (its path, text or content), or from a saved specification."""
         body: dict[str, Any] = {"set": list(overrides), "ssh": ssh}
         if isinstance(platform, Path):
             try:
@@ -147,7 +147,7 @@ class Client:
         return RemoteCluster(self, answer["cluster"])
 
     def begin(self, method: str, path: str, **options: Any) -> Job:
-        """A request that goes on after its answer."""
+        """Send a request that continues after its response."""
         headers = {**options.pop("headers", {}), "Prefer": "respond-async"}
         return Job(self, int(self.request(method, path, headers=headers, **options)["job"]))
 
@@ -158,7 +158,7 @@ class Client:
     def put_disk_up(
         self, profile: str, backing: Path | str, mount: Path | str, *, time_scale: float = 1.0
     ) -> dict[str, Any]:
-        """Puts one up on the server's host."""
+        """Start a disk on the server's host."""
         body = {
             "profile": profile,
             "backing": str(backing),
@@ -168,15 +168,15 @@ class Client:
         return dict(self.request("POST", "/disks", json=body))
 
     def set_disk(self, disk: str, **patch: Any) -> dict[str, Any]:
-        """Changes one now: limits, features, faults."""
+        """Change a disk now: limits, features, faults."""
         return dict(self.request("PATCH", f"/disks/{_part(disk)}", json={"patch": patch}))
 
     def take_disk_down(self, disk: str) -> dict[str, Any]:
-        """Takes one down; its files stay."""
+        """Stop a disk; its files stay."""
         return dict(self.request("DELETE", f"/disks/{_part(disk)}"))
 
     def journal(self) -> list[dict[str, Any]]:
-        """Changes to the host that are not taken back yet."""
+        """Changes to the host that are not yet reversed."""
         return list(self.request("GET", "/journal")["entries"])
 
 
@@ -191,52 +191,52 @@ class RemoteCluster:
         return self.client.request(method, f"/clusters/{_part(self.name)}{path}", **options)
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Its nodes: state, addresses, disks."""
+        """Nodes: state, addresses, disks."""
         return list(self._ask("GET", "/nodes"))
 
     def status(self) -> dict[str, Any]:
-        """The state of its nodes."""
+        """Status of its nodes."""
         return dict(self._ask("GET", "/status"))
 
     def platform(self) -> dict[str, Any]:
-        """Its specification, for `Client.put_up(spec=…)`."""
+        """Specification, for `Client.put_up(spec=…)`."""
         return dict(self._ask("GET", "/platform"))
 
     def networks(self) -> list[dict[str, Any]]:
-        """Its networks: subnet, who carries them, delays between nodes, what the relay counts."""
+        """Networks: subnet, carrier, delays between nodes, counters of the relay."""
         return list(self._ask("GET", "/networks"))
 
     def set_delays(self, network: str, delays: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
-        """Changes one-way delays [s] from node to node, both ways unless the other is given too."""
+        """Change one-way delays [s] from node to node; both ways unless both are given."""
         by_node = {a: dict(to) for a, to in delays.items()}
         return dict(self._ask("PATCH", f"/networks/{_part(network)}", json={"delays": by_node}))
 
     def certificate(self, length_s: float = 4.0) -> dict[str, Any]:
-        """Watches its disks for so long; of each `valid`, `reason`, and the rows that say so."""
+        """Observe its disks for `length_s`; returns `valid`, `reason`, and the evidence for each."""
         return dict(self._ask("POST", "/certificate", json={"seconds": length_s}))
 
     def change(self, changes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Changes `{nodes, resource, name?, patch}`, all checked before the first; gives what was found."""
+        """Make changes `{nodes, resource, name?, patch}`, all checked first; returns the values read back."""
         return list(self._ask("PATCH", "", json={"changes": list(changes)})["applied"])
 
     def set_link(self, node: str, network: str, **patch: Any) -> dict[str, Any]:
-        """Changes a link: out_bps, in_bps, delay, loss, …; None takes a limit away."""
+        """Change a link: out_bps, in_bps, delay, loss, …; None removes a limit."""
         return dict(self._ask("PATCH", f"/nodes/{_part(node)}/links/{_part(network)}", json=patch))
 
     def set_disk(self, node: str, disk: str, **patch: Any) -> dict[str, Any]:
-        """Changes a disk: limits, profile, slow, faults, …"""
+        """Change a disk: limits, profile, slow, faults, …"""
         return dict(self._ask("PATCH", f"/nodes/{_part(node)}/disks/{_part(disk)}", json=patch))
 
     def set_cpu(self, node: str, **patch: Any) -> dict[str, Any]:
-        """Changes processors: cpus, cpuset, ratio."""
+        """Change processors: cpus, cpuset, ratio."""
         return dict(self._ask("PATCH", f"/nodes/{_part(node)}/cpu", json=patch))
 
     def set_memory(self, node: str, **patch: Any) -> dict[str, Any]:
-        """Changes memory [bytes]: hard, soft."""
+        """Change memory [bytes]: hard, soft."""
         return dict(self._ask("PATCH", f"/nodes/{_part(node)}/memory", json=patch))
 
     def set_state(self, node: str, state: NodeState) -> dict[str, Any]:
-        """Starts, stops, freezes or thaws a node."""
+        """Start, stop, freeze or thaw a node."""
         return dict(self._ask("PUT", f"/nodes/{_part(node)}/state", json={"state": state}))
 
     def exec(
@@ -249,17 +249,17 @@ class RemoteCluster:
         user: str | None = None,
         timeout_s: float | None = 60.0,
     ) -> list[dict[str, Any]]:
-        """Runs a command in nodes at once: exit_status, stdout, stderr, seconds of each."""
+        """Run a command in nodes at once: exit_status, stdout, stderr, seconds of each."""
         body: dict[str, Any] = {"nodes": list(nodes), "argv": list(argv), "timeout_s": timeout_s}
         body |= {"env": dict(env or {}), "cwd": cwd, "user": user}
         return list(self._ask("POST", "/exec", json=body)["results"])
 
     def read_file(self, node: str, path: str) -> bytes:
-        """A file of a node."""
+        """Read a file of a node."""
         return bytes(self._ask("GET", f"/nodes/{_part(node)}/files/{_path(path)}"))
 
     def write_file(self, node: str, path: str, content: bytes) -> None:
-        """Writes a file of a node."""
+        """Write a file of a node."""
         self._ask(
             "PUT",
             f"/nodes/{_part(node)}/files/{_path(path)}",
@@ -268,35 +268,35 @@ class RemoteCluster:
         )
 
     def schedule(self, events: Sequence[Mapping[str, Any]]) -> int:
-        """Schedules changes; gives the time they count from [ns]."""
+        """Schedule changes; returns the time they count from [ns]."""
         return int(self._ask("POST", "/events", json={"events": list(events)})["start_ns"])
 
     def events(self) -> list[dict[str, Any]]:
-        """The events and their state."""
+        """Events and their state."""
         return list(self._ask("GET", "/events"))
 
     def mark(self, phase: str) -> int:
-        """A phase begins; gives how many events waited for it."""
+        """Mark the start of a phase; returns the number of events that waited for it."""
         return int(self._ask("POST", "/marks", json={"phase": phase})["events"])
 
     def down(self) -> None:
-        """Takes it down."""
+        """Stop the cluster."""
         self._ask("DELETE", "")
 
 
 class Job:
-    """A request that goes on."""
+    """A request that continues after its response."""
 
     def __init__(self, client: Client, number: int) -> None:
         self._client = client
         self.number = number
 
     def state(self, wait_s: float = 0.0) -> dict[str, Any]:
-        """Its state, after waiting at most `wait_s` seconds (at most 60) for its end."""
+        """State, after waiting at most `wait_s` seconds (at most 60) for its end."""
         return dict(self._client.request("GET", f"/jobs/{self.number}", params={"wait_s": wait_s}))
 
     def result(self) -> Any:
-        """Its result, when it has ended. Raises as the request itself would."""
+        """Result, once it has ended. Raises as the request itself would."""
         while (job := self.state(30.0))["state"] == "running":
             pass
         if job["state"] == "failed":
@@ -314,7 +314,7 @@ def _content(answer: httpx.Response) -> Any:
         detail = answer.json()["detail"]
     except (ValueError, KeyError, TypeError):
         detail = answer.text[:500]
-    if isinstance(detail, list):  # what FastAPI says of a body that does not fit
+    if isinstance(detail, list):  # FastAPI's errors for an invalid body
         detail = "; ".join(f"{'.'.join(map(str, d['loc']))}: {d['msg']}" for d in detail)
     wrong = BadInput if answer.status_code in (400, 404, 409, 422) else PenstockError
     raise wrong(f"{detail} ({answer.status_code})")
@@ -331,8 +331,8 @@ def _path(text: str) -> str:
 def download(url: str, most_bytes: int) -> tuple[bytes, Mapping[str, str]]:
     """The body of at most `most_bytes` at an address, and the headers of the response.
 
-    A server of this user on this host gets its token, and one that $PENSTOCK_SERVER names $PENSTOCK_TOKEN.
-    Raises PenstockError where there is no answer, BadInput where it is no success, or longer.
+    A server of this user on this host gets its token, and the one of $PENSTOCK_SERVER gets $PENSTOCK_TOKEN.
+    Raises PenstockError without a response, BadInput for an error status or a longer body.
     """
     parts: list[bytes] = []
     total = 0
@@ -358,7 +358,7 @@ def download(url: str, most_bytes: int) -> tuple[bytes, Mapping[str, str]]:
 
 
 def _authorized(url: str) -> tuple[str, dict[str, str], ssl.SSLContext | bool]:
-    """The address to use, the headers with a token where we have one, and whom to trust."""
+    """The address to use, headers with a token if there is one, and the TLS trust settings."""
     named, token = (
         os.environ.get("PENSTOCK_SERVER", "").rstrip("/"),
         os.environ.get("PENSTOCK_TOKEN"),

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-#: characters that a terminal acts upon instead of showing them: controls but line feed and tab, separators of
-#: lines, changes of direction; and halves of surrogate pairs, which cannot be written
+#: characters that terminals interpret: controls except line feed and tab, line separators, bidirectional
+#: controls; and surrogates, which cannot be encoded
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def escaped(text: str) -> str:
-    """The text with escapes for control characters of terminals; line breaks stay.
+    """The text with terminal control characters escaped; line breaks stay.
 
-    Escapes are those of JSON from U+007F on, where JSON itself leaves characters as they are.
+    Escapes are those of JSON also from U+007F on, where JSON itself needs none.
     """
     return _CONTROLS.sub(_escape, text)
 
@@ -41,7 +41,7 @@ class PenstockError(Exception):
 
 
 class Refused(PenstockError):  # noqa: N818 - reads as what it is
-    """A request that the present state does not allow: a node is frozen, a daemon refuses. Exit status 1."""
+    """A request that the current state forbids: a node is frozen, a daemon refuses. Exit status 1."""
 
 
 class Away(PenstockError):  # noqa: N818 - reads as what it is

@@ -1,8 +1,7 @@
-"""Numbers in texts: with decimal points or commas, and with groups of digits, never guessed which.
+"""Numbers in text with decimal points or commas and digit groups; ambiguous ones are refused.
 
-`1,234.5`, `1.234,5`, `1 234,5`, `1'234.5` and `143,2` have one meaning each. `1,234` has two; the decimal
-mark must then be given. A point alone is a decimal point, unless other numbers of the same text have decimal
-commas.
+`1,234.5`, `1.234,5`, `1 234,5`, `1'234.5` and `143,2` are unambiguous. `1,234` is not; its decimal mark must
+be given. A single point is a decimal point, unless other numbers of the same text have decimal commas.
 """
 
 from __future__ import annotations
@@ -11,24 +10,24 @@ import re
 from collections.abc import Iterable
 
 MARKS = (".", ",")
-#: a number with an exponent, as programs print it; `nan` and `inf` are no numbers
+#: a number with an exponent, as programs print it; excludes `nan` and `inf`
 _PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-#: marks that group digits and are no decimal marks: spaces, the apostrophe of Switzerland, the underscore
+#: separators of digit groups other than decimal marks: spaces, Swiss apostrophe, underscore
 _SPACES = " \u00a0\u2009\u202f'\u2019_"
-#: what may be thousands as well as thousandths
+#: three digits after a single mark: thousands or a fraction
 _OF_TWO_MEANINGS = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}")
 
 
 def decimal_mark(texts: Iterable[str]) -> str:
-    """The decimal mark that one of the numbers shows; empty if none does, or if they show both."""
+    """Decimal mark that the numbers determine; empty if none or both."""
     shown = {mark for mark in map(_mark, texts) if mark}
     return shown.pop() if len(shown) == 1 else ""
 
 
 def number(text: str, mark: str = "", others: Iterable[str] = ()) -> float:
-    """The number that `text` is, with the decimal mark `mark`, else with that which it or `others` show.
+    """The number `text`, with the decimal mark `mark`, else with the one that it or `others` determine.
 
-    ValueError, which says what is expected, for what is no number, or one of two meanings.
+    ValueError, with the expected form, for malformed or ambiguous numbers.
     """
     stripped = text.strip()
     shown = mark or _mark(stripped) or decimal_mark(others)
@@ -56,18 +55,18 @@ def plain_number(text: str) -> float:
 
 
 def _mark(text: str) -> str:
-    """The decimal mark that a number has for certain; empty for one that shows none."""
+    """Decimal mark that a number determines; empty if none."""
     text = text.strip()
     marks = [c for c in text if c in MARKS]
-    if len(set(marks)) == 2:  # the last one is decimal, if it is the only one of its kind
+    if len(set(marks)) == 2:  # the last one is decimal, if it is unique
         return marks[-1] if marks.count(marks[-1]) == 1 else ""
-    if len(marks) > 1:  # groups of digits alone
+    if len(marks) > 1:  # only digit groups
         return "." if marks[0] == "," else ","
     return marks[0] if marks and not _OF_TWO_MEANINGS.fullmatch(text) else ""
 
 
 def _without_groups(text: str, separator: str) -> str:
-    """The number without the marks that group its digits; as it is, where they do not group them by three."""
+    """The number without group separators; unchanged if they do not form groups of three."""
     for mark in (separator, *_SPACES):
         if mark in text:
             grouped = rf"[+-]?\d{{1,3}}(?:{re.escape(mark)}\d{{3}})+(?:[.,]\d*)?(?:[eE][+-]?\d+)?"

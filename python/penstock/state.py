@@ -1,7 +1,7 @@
-"""Directories of penstock: state, which outlives a command, and runtime, which does not outlive a boot.
+"""Directories of penstock: persistent state, and runtime files that do not survive a reboot.
 
-Both are closed to other users. What another user's program must reach (the disks of a run, data
-prepared for it) lies in a directory beside them that can be passed through and not listed.
+Both are closed to other users. Data for another user's programs (the disks of a run, prepared data) are in a
+directory next to them that can be traversed but not listed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.errors import PenstockError
 
 
 def state_dir() -> Path:
-    """The state directory, made if absent: $PENSTOCK_STATE, /var/lib/penstock as root, else ~/.local.
+    """State directory, created if absent: $PENSTOCK_STATE, /var/lib/penstock as root, else ~/.local.
 
     Raises PenstockError if it belongs to another user.
     """
@@ -23,7 +23,7 @@ def state_dir() -> Path:
 
 
 def runtime_dir() -> Path:
-    """The directory of sockets and statistics pages: $PENSTOCK_RUNTIME, /run/penstock as root, else XDG.
+    """Directory of sockets and statistics pages: $PENSTOCK_RUNTIME, /run/penstock as root, else XDG.
 
     Raises PenstockError if it belongs to another user.
     """
@@ -31,17 +31,17 @@ def runtime_dir() -> Path:
 
 
 def passable_state_dir() -> Path:
-    """Beside the state directory, for data that a program of another user works on."""
+    """Directory next to the state directory, for data of another user's programs."""
     return _passable(_state_path())
 
 
 def passable_runtime_dir() -> Path:
-    """Beside the runtime directory, for mount points that a program of another user works on."""
+    """Directory next to the runtime directory, for mount points of another user's programs."""
     return _passable(_runtime_path())
 
 
 def closed(path: str, flags: int) -> int:
-    """An opener for `open`: what it makes is closed to other users, and a link is not followed."""
+    """An opener for `open` that makes new files private and refuses symbolic links."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class _Escaping:
-    """A text stream that escapes what a terminal would act upon; all else is that of `stream`."""
+    """A text stream that escapes terminal control characters; otherwise like `stream`."""
 
     def __init__(self, stream: TextIO) -> None:
-        #: where Rich writes, whose own control sequences are meant (`console.Console` escapes the text)
+        #: stream for Rich's own control sequences (`console.Console` escapes the text)
         self.rich_proxied_file = stream
 
     def write(self, text: str) -> int:
@@ -40,7 +40,7 @@ def _escaping(stream: Any) -> Any:
 
 @contextlib.contextmanager
 def escaped_output() -> Iterator[None]:
-    """All that is printed meanwhile is escaped: text of input files cannot control the terminal."""
+    """Escape all output meanwhile, so that text of input files cannot control the terminal."""
     before: tuple[Any, Any] = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _escaping(sys.stdout), _escaping(sys.stderr)
     try:
@@ -55,7 +55,7 @@ def say(text: str) -> None:
 
 
 def plain_table(texts: Iterable[str], numbers: Iterable[str] = ()) -> Table:
-    """A table without lines: columns of texts, then columns of numbers, which are aligned at the right."""
+    """A table without rules: text columns, then right-aligned number columns."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -67,7 +67,7 @@ def plain_table(texts: Iterable[str], numbers: Iterable[str] = ()) -> Table:
 
 
 def show(*tables: Table) -> None:
-    """Prints those that have rows, with a line between them."""
+    """Print non-empty tables, separated by an empty line."""
     from penstock.console import Console
 
     console = Console(width=COLUMNS)
@@ -84,7 +84,8 @@ def mib(nbytes: float) -> str:
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Any]:
-    """A bar on stderr, called with what is done, how many are done, of how many; None without a terminal."""
+    """A bar on stderr, called with current step, number of completed steps, total; None without a
+    terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
     from penstock.console import Console, TextColumn

@@ -1,7 +1,7 @@
-"""Checks of rows that other packages add to the tables of `penstock.plugins`, one for each table.
+"""Conformance checks for rows that other packages add to the tables of `penstock.plugins`.
 
-A check uses a row as penstock does, and raises AssertionError if the row does not keep to its protocol. Call
-it in the tests of your package. The rows of penstock pass it, too:
+A check uses a row as penstock does, and raises AssertionError if the row violates its protocol. Call it in
+the tests of your package. The rows of penstock pass them, too:
 
     from penstock import testing
     testing.check_parser(my_parser, stdout="ops 12\\n", gives={"ops"})
@@ -56,7 +56,7 @@ from penstock.spec.units import convert
 from penstock.workload.measured import JobSpec, Measured, ParserModule
 from penstock.workload.metrics import COLUMNS, HEAD_BYTES
 
-#: any file that a program may leave, and that no parser may take for its report
+#: files that no parser may accept as its report
 _NOT_A_REPORT = ("", "\0\xff\n", "{", "nan inf -1 1e999\n" * 3)
 
 
@@ -68,7 +68,7 @@ def check_parser(
     run_dir: Path | None = None,
     gives: Collection[str] = (),
 ) -> dict[str, Measured]:
-    """A parser on what its program prints; `gives`: responses that it has to find. Gives what it found."""
+    """Check a parser on a program's output; `gives`: responses that it must find. Returns all it finds."""
     assert parser.RESPONSES, "it names no response"
     for unit in parser.RESPONSES.values():
         convert(1.0, unit, unit)
@@ -76,7 +76,7 @@ def check_parser(
         where = run_dir or Path(scratch)
         parsed: dict[str, Measured] = parser.parse(where, stdout, stderr, 1.0)
         for name, measured in parsed.items():
-            if name == "wall_s":  # comes with every parser
+            if name == "wall_s":  # common to all parsers
                 continue
             assert name in parser.RESPONSES, f"{name} is not in RESPONSES"
             convert(measured.value, measured.unit, parser.RESPONSES[name])
@@ -93,8 +93,8 @@ def check_parser(
 
 
 def check_design(kind: Any, options: Mapping[str, Any] | None = None) -> None:
-    """A kind of design on factors of two, three and mixed levels: refused with a reason, or levels that there
-    are, the same by seed, and as it claims."""
+    """Check a kind of design on factors of two, three and mixed levels: it refuses with a reason, or returns
+    valid levels, reproducible by seed, with the properties it claims."""
     assert kind.WHAT, "it does not say what it is"
     assert set(options or {}) <= set(kind.OPTIONS), "it does not name its options"
     every = [[2], [2] * 3, [2] * 11, [3, 2], [3] * 4, [4, 3, 2, 2]]
@@ -124,7 +124,7 @@ def _factor(place: int, levels: int) -> Factor:
 
 
 def check_metric_reader(reader: Any, path: Path) -> None:
-    """A reader of metrics: it knows this file, gives samples in UTC, and refuses what is no such report."""
+    """Check a reader of metrics: it accepts this file, returns samples in UTC, and refuses other files."""
     assert str(reader.WHAT), "WHAT: expected what is said where no reader knows a file"
     assert reader.matches(path, path.read_bytes()[:HEAD_BYTES]), f"{path}: it does not know its own"
     metrics = reader.read(path, {})
@@ -177,7 +177,7 @@ def check_platform_format(read: Callable[[Path, bytes], Foreign], path: Path) ->
 
 
 def check_figure(kind: Any, recorded: RecordedSeries) -> None:
-    """A kind of figures: it draws these series alike twice, with labels on its axes; it says what it is."""
+    """Check a kind of figures: it draws these series reproducibly, labels its axes and has a description."""
     assert str(kind.WHAT), "WHAT: expected a line of help"
     assert set(kind.AXES) <= {"time", "index", "value"}, f"AXES: found {kind.AXES}"
     drawn = []
@@ -192,7 +192,7 @@ def check_figure(kind: Any, recorded: RecordedSeries) -> None:
 
 
 def check_response_kind(kind: Any, expression: str, text: str, number: float) -> None:
-    """A kind of response: finds the number in the text, and says where there is none."""
+    """Check a kind of response: it finds the number in the text, and reports where there is none."""
     assert kind.WHAT, "it does not say what it takes"
     assert not kind.expected(expression), f"{expression!r}: {kind.expected(expression)}"
     assert kind.number(expression, text, "stdout") == number
@@ -205,7 +205,7 @@ def check_response_kind(kind: Any, expression: str, text: str, number: float) ->
 
 
 def check_importer(importer: Importer, files: Sequence[Path], events: int) -> Recording:
-    """An importer on the files of one trace: it knows them and nothing else, and reads all their events."""
+    """Check an importer on the files of one trace: it accepts only them, and reads all their events."""
     assert importer.what, "it does not say what it reads"
     assert any(importer.matches(path.read_bytes()[: 1 << 16]) for path in files), "not known"
     for text in _NOT_A_REPORT:
@@ -230,7 +230,8 @@ def check_importer(importer: Importer, files: Sequence[Path], events: int) -> Re
 
 
 def check_exporter(export: Any, bundle: Path) -> dict[str, Any]:
-    """An exporter on a bundle of `penstock trace --mode trace -o`: writes what it names, and all events."""
+    """Check an exporter on a bundle of `penstock trace --mode trace -o`: it writes the files it returns, and
+    all events."""
     rows = TraceTables(bundle)
     with tempfile.TemporaryDirectory() as scratch:
         written: dict[str, Any] = export(rows, Path(scratch) / "out", 1 << 30)
@@ -246,12 +247,12 @@ def check_exporter(export: Any, bundle: Path) -> dict[str, Any]:
 
 
 def check_study_finding(rule: Any, outs: Sequence[Path]) -> list[Finding]:
-    """A finding of studies on their OUT directories, as `check_finding`."""
+    """Check a finding of studies on their OUT directories, as `check_finding`."""
     return _checked([f for out in outs for f in rule(Outcome.read(out))])
 
 
 def check_analysis_step(step: Any, out: Path) -> None:
-    """A step of an analysis on an OUT directory: it writes tables and removes none."""
+    """Check a step of an analysis on an OUT directory: it writes tables and removes none."""
     before = {path.name for path in out.glob("*.parquet")}
     analysis = analyse(out, full=False)
     step(analysis)
@@ -262,7 +263,7 @@ def check_analysis_step(step: Any, out: Path) -> None:
 
 
 def check_finding(rule: Any, bundles: Sequence[Path]) -> list[Finding]:
-    """A finding of traces on bundles: sentences with a code, a severity and what carries them."""
+    """Check a finding of traces on bundles: it returns sentences with code, severity and evidence."""
     return _checked([f for bundle in bundles for f in rule(TracedRun(bundle))])
 
 
@@ -276,7 +277,7 @@ def _checked(findings: list[Finding]) -> list[Finding]:
 
 
 def check_observer(make: Any, settings: Mapping[str, Any], group: RunCgroup | None = None) -> None:
-    """An observer around two runs, the second without a program: tables that Parquet takes, and a receipt."""
+    """Check an observer around two runs, the second without a program: Parquet tables, and a receipt."""
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch)
         journal = Journal(place / "journal.jsonl")
@@ -285,7 +286,7 @@ def check_observer(make: Any, settings: Mapping[str, Any], group: RunCgroup | No
             for n, run in enumerate(((1, 2), None)):
                 bundle = Bundle.create(place / f"r{n}", {"run_id": f"r{n}"})
                 observer.start(Watched(group, group), bundle.path)
-                json.dumps(followed(observer))  # where it can be looked at: JSON values
+                json.dumps(followed(observer))  # a live source, if any, is JSON values
                 seen = observer.finish(bundle, run)
                 for name, table in seen.tables.items():
                     assert isinstance(table, pa.Table), f"{name} is no table"
@@ -298,7 +299,7 @@ def check_observer(make: Any, settings: Mapping[str, Any], group: RunCgroup | No
 
 
 def check_backend(make: type[Backend], disk: DiskSpec | None = None) -> None:
-    """A back end with one disk: what is written is there and stays, and the host is as it was. Needs root."""
+    """Check a back end with one disk: written data persist, and the host is restored. Needs root."""
     disk = disk or DiskSpec("d")
     assert not make.missing(), make.missing()
     assert not make.refusal(disk), make.refusal(disk)
@@ -348,8 +349,8 @@ def check_backend(make: type[Backend], disk: DiskSpec | None = None) -> None:
 
 
 def check_runtime(name: str) -> None:
-    """A runtime, by its name in the table, with two nodes: each has a name, processes and files of its own,
-    comes back after it was stopped, and nothing is left of it on the host. Needs root."""
+    """Check a runtime, by its name in the table, with two nodes: each has its own name, processes and files,
+    can be restarted, and leaves nothing on the host. Needs root."""
     runtime = NODE_RUNTIMES.load(name)
     assert not runtime.missing(), runtime.missing()
     journal = Journal()
@@ -373,7 +374,7 @@ def check_runtime(name: str) -> None:
 
 
 def _output_of(cluster: Cluster, node: str, command: str) -> str:
-    """The output of a shell command in a node."""
+    """Output of a shell command in a node."""
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "out"
         cluster.exec(node, ["/bin/sh", "-c", command], stdout=out)
@@ -381,5 +382,5 @@ def _output_of(cluster: Cluster, node: str, command: str) -> str:
 
 
 def __getattr__(name: str) -> Any:
-    """A check that a part adds."""
+    """Checks of parts."""
     return CHECKS.attribute(__name__, name)

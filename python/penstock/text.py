@@ -1,4 +1,4 @@
-"""Numbers, names and lists in words: sizes, times, shares, counts."""
+"""Numbers, names and lists as text: sizes, times, shares, counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-#: units that have smaller and larger ones, by kind, the smallest first, each with its size in the kind's own
+#: units with prefixes, by kind, smallest first, each with its size in the kind's base unit
 _UNITS: tuple[dict[str, float], ...] = (
     {"ps": 1e-12, "ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0},
     {u: 1024.0**i for i, u in enumerate(("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"))},
@@ -20,20 +20,20 @@ _UNITS: tuple[dict[str, float], ...] = (
     {u: 1000.0**i for i, u in enumerate(("mHz", "Hz", "kHz", "MHz", "GHz"), -1)},
     {u: 1000.0**i for i, u in enumerate(("nV", "µV", "mV", "V", "kV"), -3)},
 )
-#: other words for units
+#: alternative spellings of units
 _SPELT = {"us": "µs", "μs": "µs", "sec": "s", "bytes": "B"}
-#: a unit that was asked for stays where numbers are in this range; small ones that counters have up to 1000
+#: range of numbers in which a requested unit is retained; small units of counters up to 1000
 _STAYS = (0.1, 10_000.0)
 _COUNTERS = ("ps", "ns", "µs", "B")
-#: numbers beside these are powers of ten
+#: numbers outside this range are in exponential notation
 _SMALLEST, _LARGEST = 1e-4, 1e15
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A number to so many significant digits: `0.0123`, `4.80`, `1,230`, `2.10e−7`; `–` of none."""
+    """A number with `digits` significant digits: `0.0123`, `4.80`, `1,230`, `2.10e−7`; `–` if not finite."""
     if not math.isfinite(value):
         return "–"
-    rounded = _rounded(value, digits) or 0.0  # of −0 as well
+    rounded = _rounded(value, digits) or 0.0  # also replaces −0
     size = abs(rounded)
     if size and not _SMALLEST <= size < _LARGEST:
         mantissa, _, power = f"{rounded:.{digits - 1}e}".partition("e")
@@ -44,9 +44,9 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def fitting(values: Iterable[float], unit: str) -> tuple[float, str]:
-    """A factor and the unit in which so many times the largest of the values is easily read.
+    """Factor and unit that make the largest of the values easy to read.
 
-    That is the unit itself from 0.1 to 10,000; else one with another prefix, where there is: 2.1e-7 s in ns.
+    The unit stays from 0.1 to 10,000; outside, its prefix is changed if possible: 2.1e-7 s in ns.
     """
     most = max((abs(v) for v in values if math.isfinite(v)), default=0.0)
     base, slash, per = unit.partition("/")
@@ -63,12 +63,12 @@ def fitting(values: Iterable[float], unit: str) -> tuple[float, str]:
 
 
 def quantity(value: float, unit: str = "") -> str:
-    """A number to three digits with its unit: `41.2 MiB/s`, `18,400/s`, `210 ns`."""
+    """A number with three digits and its unit: `41.2 MiB/s`, `18,400/s`, `210 ns`."""
     return quantities([value], unit)
 
 
 def quantities(values: Sequence[float], unit: str = "", between: str = " to ") -> str:
-    """Numbers to three digits with one unit for all: `1.20 to 4.81 s`."""
+    """Numbers with three digits and a common unit: `1.20 to 4.81 s`."""
     if not any(math.isfinite(v) for v in values):
         return "–"
     factor, unit = fitting(values, unit)
@@ -79,7 +79,7 @@ def quantities(values: Sequence[float], unit: str = "", between: str = " to ") -
 
 
 def estimate(value: float, low: float, high: float, unit: str = "") -> str:
-    """A value with its interval: `889/s (873–905)`; the value alone without one."""
+    """A value with its interval: `889/s (873–905)`; without an interval only the value."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return quantity(value, unit)
     scale, unit = fitting([value], unit)
@@ -89,13 +89,13 @@ def estimate(value: float, low: float, high: float, unit: str = "") -> str:
 
 
 def span(low: str, high: str) -> str:
-    """Two ends of a range: `29–35`; `−3 to 2`; one where they read the same."""
+    """Bounds of a range: `29–35`; `−3 to 2`; a single one if their texts are equal."""
     between = " to " if "−" in low + high else "–"
     return between.join(dict.fromkeys((low, high)))
 
 
 def _engineering(value: float, unit: str) -> str:
-    """To three digits without zeros at the end, from 1 to 999 where there is a unit for it."""
+    """Three digits without trailing zeros, from 1 to 999 if there is a unit for it."""
     kind = next(k for k in _UNITS if unit in k)
     of_unit = value * kind[unit]
     fits = [u for u, f in kind.items() if abs(of_unit) >= f * (0.9995 if f <= 1 else 0.976)]
@@ -104,7 +104,7 @@ def _engineering(value: float, unit: str) -> str:
 
 
 def short(value: float, digits: int = 3) -> str:
-    """As `number`, without zeros at the end: `4.8`."""
+    """As `number`, without trailing zeros: `4.8`."""
     text = number(value, digits)
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
@@ -126,7 +126,7 @@ def duration(ns: float) -> str:
     return _engineering(float(ns), "ns")
 
 
-#: speeds that have a sign of their own
+#: speeds with a symbol
 _SPEEDS = {1.5: "⅔", 2.0: "½", 3.0: "⅓", 4.0: "¼", 8.0: "⅛"}
 
 
@@ -140,22 +140,22 @@ def speed(time_scale: float) -> str:
 
 
 def at_speed(name: str, time_scale: float) -> str:
-    """A disk, profile or level with its speed: `sata-ssd at ¼ speed`; at full speed the name alone."""
+    """A disk, profile or level with its speed: `sata-ssd at ¼ speed`; at full speed only the name."""
     return name if time_scale == 1 else f"{name} at {speed(time_scale)}"
 
 
 def percent(share: float) -> str:
-    """A share as whole percent. Time of several threads may be more than all: see `waited`."""
+    """A share in percent, rounded. Time of several threads may exceed 100 %: see `waited`."""
     return "less than 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
 
 
 def waited(share: float) -> str:
-    """Time that threads spend per time: `65 %`; of several side by side `the time of 2.65 threads`."""
+    """Thread time per time: `65 %`; above 100 % `the time of 2.65 threads`."""
     return percent(share) if share <= 1 else f"the time of {share:.3g} threads"
 
 
 def of_run(share: float) -> str:
-    """The same of the run: `65 % of the run`, `the time of 2.65 threads`."""
+    """`waited` for a run: `65 % of the run`, `the time of 2.65 threads`."""
     return f"{waited(share)}{' of the run' * (share <= 1)}"
 
 
@@ -165,7 +165,7 @@ def tenths(share: float) -> str:
 
 
 def phase(row: Mapping[str, Any]) -> str:
-    """The class of a phase, with its number of streams or its strides if it has them."""
+    """Class of a phase, with its number of streams or its strides if any."""
     if row.get("k"):
         return f"{row['class']} ({row['k']})"
     if row.get("strides_bytes"):
@@ -183,7 +183,7 @@ def basis_text(basis: str) -> str:
 
 
 def times(ratio: float) -> str:
-    """A ratio in words of two digits: `320×`, `12×`, `1.1×`, `0.0058×`."""
+    """A ratio with two digits: `320×`, `12×`, `1.1×`, `0.0058×`."""
     if not math.isfinite(ratio):
         return "?×"
     if ratio < 0.0995:
@@ -211,7 +211,7 @@ def percents(low: float, high: float) -> str:
 
 
 def up_to(ratio: float) -> str:
-    """The largest difference that an interval allows, by its ratio: `up to 42 %`; empty without one."""
+    """Largest difference within an interval, by its ratio: `up to 42 %`; empty without one."""
     if not math.isfinite(ratio):
         return ""
     return f"up to {difference(ratio) if ratio < 2 else f'a factor of {factor(ratio)}'}"
@@ -231,20 +231,20 @@ def listed(items: Sequence[str], last: str = "and") -> str:
 
 
 def term_text(term: str) -> str:
-    """A term for readers: `disk × pattern`, `jobs²`."""
+    """A term as text: `disk × pattern`, `jobs²`."""
     if factor := square_of(term):
         return f"{term_text(factor)}²"
     return str(term).replace(":", " × ").replace("_", " ")
 
 
 def square_of(term: str) -> str:
-    """The factor whose square a term is (`jobs` of `jobs:jobs`), else empty."""
+    """Factor whose square a term is (`jobs` of `jobs:jobs`), else empty."""
     first, _, second = str(term).partition(":")
     return first if first == second else ""
 
 
 def named_unit(name: str, unit: str) -> str:
-    """`bandwidth (MiB/s)`: a name with its unit, where it has one."""
+    """A name with its unit, if any: `bandwidth (MiB/s)`."""
     return name if unit in ("", "1") else f"{name} ({unit})"
 
 
@@ -254,7 +254,7 @@ def counted(number: float, what: str, several: str | None = None) -> str:
 
 
 def first_reason(reason: str) -> str:
-    """The first of several reasons, and how many more there are: `it took too long (and 2 more)`."""
+    """First of several reasons, and the number of others: `it took too long (and 2 more)`."""
     reasons = list(dict.fromkeys(part.strip() for part in reason.split(";")))
     more = len(reasons) - 1
     return f"{reasons[0]} (and {more} more)" if more else reasons[0]
@@ -269,7 +269,7 @@ def like(name: str, names: Sequence[str], most: int = 3) -> list[str]:
 
 
 def shortened(name: str, most: int = 60) -> str:
-    """A name for a table or a sentence: what is longer than `most` characters loses its middle."""
+    """A name for a table or a sentence: longer ones lose their middle."""
     if len(name) <= most:
         return name
     return f"{name[: most // 2]}…{name[-(most - most // 2 - 1) :]}"
@@ -290,7 +290,7 @@ def outside_text(points: int, by_ns: int | None) -> str:
 
 
 def _about(ns: int) -> str:
-    """A time to two digits: `1 h`, `2.5 min`."""
+    """A time with two digits: `1 h`, `2.5 min`."""
     for unit, name in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if ns >= 0.95 * unit * 1e9:
             number = ns / 1e9 / unit
@@ -298,16 +298,16 @@ def _about(ns: int) -> str:
     return duration(ns)
 
 
-#: words of the first sentence of an answer, at most
+#: maximum number of words of the first sentence of an answer
 HEADLINE = 30
 
 
 def concise(*texts: str, most: int = HEADLINE) -> str:
-    """The first of several texts, the fullest first, with at most so many words; else the last."""
+    """First of several texts, fullest first, with at most `most` words; else the last."""
     return next((t for t in texts if len(t.split()) <= most), texts[-1])
 
 
-#: columns of a terminal
+#: width of a terminal
 COLUMNS = 100
 _NUMBER_UNIT = re.compile(r"(\d) (?=[%A-Za-zµ])")
 
@@ -331,7 +331,7 @@ def labelled(label: str, text: str, width: int = COLUMNS) -> list[str]:
 
 
 def wrapped(text: str, width: int = COLUMNS, lead: str = "") -> list[str]:
-    """Lines of a text after `lead`; a number stays with its unit."""
+    """Lines of a text after `lead`; a number and its unit are not separated."""
     joined = _NUMBER_UNIT.sub("\\1\u00a0", text)
     lines = textwrap.wrap(
         joined,

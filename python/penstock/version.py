@@ -7,7 +7,7 @@ from functools import cache
 
 @cache
 def version() -> str:
-    """As it was installed; reading it takes a moment, so it is read when it is asked for."""
+    """Installed version, read on demand because that takes a moment."""
     from importlib.metadata import version as installed
 
     return installed("penstock")

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all; whatever goes wrong, nothing half-made stays behind."""
+"""Atomic writes: files are written completely or not at all, and failures leave nothing behind."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pathlib import Path
 
 from penstock.errors import BadInput, PenstockError
 
-#: characters that a draft has of its file's name: a token and an extension
+#: length of a draft's suffix from its file's name: a token and an extension
 _NAMED_BY = 24
 
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """A draft beside `path` that replaces it at the end of the block; removed if the block fails.
+    """A draft next to `path` that replaces it at the end of the block; removed if the block fails.
 
-    A link stays a link, its target is replaced; a device or a pipe is written directly. BadInput for a
-    directory or a missing one, PenstockError naming the file if it cannot be written.
-    The draft has the end of the file's name: `penstock undo` needs the token in it.
+    A link stays, its target is replaced; a device or a pipe is written directly. BadInput for a directory or
+    a missing one, PenstockError with the file if it cannot be written. The draft's name ends with that of the
+    file: `penstock undo` needs the token in it.
     """
     check_target(path)
     place = Path(os.path.realpath(path))
@@ -30,7 +30,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
             yield path
         return
     with _write_errors(path):
-        # a name of any length stays within the file system's limit
+        # names of any length stay within the file system's limit
         prefix = f".penstock-{place.name[-_NAMED_BY:]}-"
         handle, name = tempfile.mkstemp(dir=place.parent, prefix=prefix)
         os.close(handle)
