@@ -1,1 +1,1 @@
-"""campaign."""
+"""Campaigns: execution of studies and their analysis."""

@@ -138,7 +138,7 @@ class HostExecutor:
         own(run_dir, resolved.user)
         step = self._changes.step(run)
         work = self._now = AttemptWork(run.run_id, resolved, bundle, run_dir, step)
-        self._changes.lost()  # counted as lost until the end of the run
+        self._changes.lost()  # its state is unknown until the run is complete
         bundle.manifest["actions"] = list(step.actions)
         with attempt.phase("change"):
             self._change(resolved, step)

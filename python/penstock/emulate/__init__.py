@@ -1,1 +1,1 @@
-"""emulate."""
+"""Emulation of disks, networks and clusters of virtual nodes."""

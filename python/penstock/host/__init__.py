@@ -1,1 +1,1 @@
-"""The only door to the host: the undo journal, control groups, mounts, processes, probing."""
+"""All access to the host: the undo journal, control groups, mounts, processes, probing."""

@@ -1,1 +1,1 @@
-"""Observers: each watches one run and leaves tables (`monitor` samples, `trace` I/O events and patterns)."""
+"""Observers of runs, which yield tables (`monitor` samples, `trace` I/O events and patterns)."""

@@ -1,4 +1,4 @@
-"""Storage profiles: devices as numbers. Ready ones, files, slowing down, and what a host can honour."""
+"""Storage profiles: models of devices. Built-in ones, files, time scales, and the limits of a host."""
 
 from penstock.profile.honour import (
     HostLimits,

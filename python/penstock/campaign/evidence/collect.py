@@ -141,7 +141,7 @@ def phases_table(phases: Sequence[Phase]) -> pa.Table:
 
 
 def _state_faults(work: AttemptWork, study: Study) -> list[str]:
-    """Differences between the state that the run started in and the state that the study declares."""
+    """Differences between the initial state of the run and the declared one."""
     settled = work.settled.fault if work.settled else ""
     at_most = study.settle.in_flight_at_most
     devices = [] if at_most is None else device_faults(work.devices, at_most)

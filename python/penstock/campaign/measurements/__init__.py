@@ -1,1 +1,1 @@
-"""Measurements that are studies: of devices, hosts and programs."""
+"""Measurements of devices, hosts and programs as studies."""

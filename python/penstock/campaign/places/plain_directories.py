@@ -28,7 +28,7 @@ class PlainDirectories:
         return Path(self._directories[directory].target)
 
     def remove(self) -> None:
-        """Removes them with all data in them."""
+        """Remove them with all data in them."""
         with contextlib.ExitStack() as stack:
             while self._directories:
                 _, entry = self._directories.popitem()

@@ -31,7 +31,7 @@ class Stages:
             self._up.pop(kind).stop()
 
     def stop(self) -> None:
-        """Stops all of them."""
+        """Stop all stages."""
         with contextlib.ExitStack() as stack:
             while self._up:
                 stack.callback(self._up.popitem()[1].stop)

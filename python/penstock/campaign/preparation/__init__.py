@@ -1,1 +1,1 @@
-"""State that a run starts from: data, caches, devices, commands of the study."""
+"""Initial state of a run: data, caches, devices, commands of the study."""

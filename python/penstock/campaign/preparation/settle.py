@@ -67,7 +67,7 @@ def dirty_bytes() -> int:
 
 
 def warm(path: Path) -> None:
-    """Reads every file of a tree into the page cache."""
+    """Read every file of a tree into the page cache."""
     for top, _, names in os.walk(path):
         for name in names:
             with open(os.path.join(top, name), "rb", buffering=0) as file:

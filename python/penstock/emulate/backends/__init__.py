@@ -4,7 +4,7 @@
 |---|---|---|
 | `fuse` | the disk server's station model | `fuse.py` |
 | `cgroup2` | a loop device's file system, throttled by `io.max` of the node's control group | `cgroup2.py` |
-| `cgroup1` | the same by the `blkio` hierarchy: direct I/O, and reads of what is not cached | `cgroup1.py` |
+| `cgroup1` | the same by the `blkio` hierarchy: direct I/O and uncached reads | `cgroup1.py` |
 """
 
 from penstock.emulate.backends.base import Applied, Backend, Group, Place, UpDisk

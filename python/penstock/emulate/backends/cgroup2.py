@@ -1,6 +1,6 @@
 """Back end `cgroup2`: `io.max` of the unified hierarchy, on all data paths.
 
-Write-back is charged to the group whose memory holds the dirty pages, if the file system supports it and the
+Write-back is charged to the group whose memory has the dirty pages, if the file system supports it and the
 group has the memory controller. A trial verifies this: when a disk with a write limit starts, a process of
 the group dirties a file, another outside the group syncs it, and the group's `io.stat` must have moved.
 """

@@ -1,1 +1,1 @@
-"""Virtual nodes: put up, entered, changed, watched and taken down, and the process that holds them."""
+"""Clusters of virtual nodes, and the supervisor process that owns them."""

@@ -40,7 +40,7 @@ _PATIENCE_S = 900.0
 
 @dataclass(frozen=True)
 class RunningDisk:
-    """A disk of a node: mounted `at` on the host and at `mount` inside; `directory` holds its files."""
+    """A disk of a node: mounted `at` on the host and at `mount` inside; `directory` has its files."""
 
     name: str
     disk_id: str

@@ -1,1 +1,1 @@
-"""Emulated disks: their server, its log of requests, how fast a host can be, disks that stand alone."""
+"""Emulated disks: server, request log, speed limits of the host, persistent disks."""

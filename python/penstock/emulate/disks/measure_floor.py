@@ -40,8 +40,7 @@ _SMALL_REQUESTS = 2000
 _FEW, _MANY = (1, 4), 16
 _LOOP_S = 0.15
 _LOOPS = 2
-#: share of a disk's rate that they must get for it to be sustainable; service times tried with few, and many
-#: [s]
+#: sustainable share of a disk's nominal rate; service times tried with few, and many [s]
 _GOT = 0.96
 _SHORT_S = (250e-6, 400e-6, 630e-6)
 _SERVICES_S = tuple(50e-6 * 1.25**n for n in range(18))

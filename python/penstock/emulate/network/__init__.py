@@ -1,4 +1,4 @@
-"""Networks between nodes: a bridge each, a link per interface, bandwidth, delay and loss that can change."""
+"""Networks between nodes: a bridge each, a link per interface, variable bandwidth, delay and loss."""
 
 from penstock.emulate.network.network import LinkChange, Network
 from penstock.emulate.network.port import Interface

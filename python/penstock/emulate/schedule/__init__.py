@@ -1,1 +1,1 @@
-"""Events of a schedule: when they are due, what they wait for, what became of them."""
+"""Events of a schedule: times, conditions, results."""

@@ -204,7 +204,7 @@ class Timeline:
             answers = [{"node": node, **what, **times, **outcome} for node in event.nodes]
         if (
             event.resource == "disk"
-        ):  # what serves the disk records its own changes, but not the refused ones
+        ):  # the disk's server records its own changes, but not the refused ones
             answers = [one for one in answers if one["error"]]
         with self._wake:
             self._fired += answers

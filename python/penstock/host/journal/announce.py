@@ -53,7 +53,7 @@ class Announcement:
         self.say()
 
     def note(self, event: str, **facts: Any) -> None:
-        """Log an event, such as the begin of a phase."""
+        """Log an event, such as the start of a phase."""
         with self._lock:
             self._note(event, {**facts, "utc_ns": time.time_ns()})
 

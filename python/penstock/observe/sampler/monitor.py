@@ -43,7 +43,7 @@ class Monitor:
 
     The daemon starts with the first `start` (or `open`) and ends with `close`. With `block_latency` it needs
     the privileges of a tracer. `application`: further processes, files and commands to sample; the commands
-    run in the place of this process. Raises BadInput for an interval below 10 ms.
+    run in the working directory of this process. Raises BadInput for an interval below 10 ms.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""One traced command, group or tree: from its scope to the tables of its bundle."""
+"""One traced command, group or process tree: from its scope to the tables of its bundle."""

@@ -101,7 +101,7 @@ class TraceObserver:
         )
 
     def stop(self) -> None:
-        """Ends the daemons."""
+        """End the daemons."""
         with contextlib.ExitStack() as stack:
             stack.callback(self.tracer.stop)
             if self._layers is not None:

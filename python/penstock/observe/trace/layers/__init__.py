@@ -1,1 +1,1 @@
-"""Layers under the calls: page cache, block requests, the files' layout, faults of mapped files."""
+"""Layers below the calls: page cache, block requests, layout of the files, faults of mapped files."""

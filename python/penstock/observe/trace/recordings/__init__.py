@@ -1,1 +1,1 @@
-"""Recordings that the tracer did not make, as bundles of their own."""
+"""Imported recordings of other sources as bundles."""

@@ -26,7 +26,7 @@ class Importer(Protocol):
         """True if a file of this format begins with `head`, its first 64 KiB."""
 
     def parts(self, path: Path) -> list[Path]:
-        """Files that a name which is no file stands for; empty if none."""
+        """Files of a recording by a common name that is no file; empty if none."""
 
     def read(self, paths: Sequence[Path], folder: Path) -> Recording:
         """The recording, with its spool in `folder`; BadInput with file and line of a mistake."""
@@ -67,7 +67,7 @@ def _importers() -> dict[str, Importer]:
 
 
 def _files_of(path: Path) -> list[Path]:
-    """The file itself, or the files that the first format with such a name stands for."""
+    """The file itself, or the files with that common name in the first format that has one."""
     if path.is_file():
         return [path]
     for importer in _importers().values():

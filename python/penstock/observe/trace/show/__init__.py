@@ -1,1 +1,1 @@
-"""Traces on a terminal: during the run, at its end, beside another."""
+"""Terminal output of traces: during the run, at its end, compared with another."""

@@ -1,1 +1,1 @@
-"""Verdicts on access patterns, and findings over them; made anew from a bundle's tables."""
+"""Verdicts on access patterns, and findings over them; also recomputed from a bundle's tables."""
