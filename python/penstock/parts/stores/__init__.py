@@ -1,1 +1,1 @@
-"""Live shared stores from existing engines, on virtual nodes, for the length of a study."""
+"""Shared stores from existing engines, on virtual nodes, for the duration of a study."""

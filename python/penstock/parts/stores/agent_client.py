@@ -1,4 +1,4 @@
-"""Short requests to nodes of a store, each answered by a program that stays in its node (`node_agent.py`)."""
+"""Short requests to nodes of a store, answered by a resident program in each node (`node_agent.py`)."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from penstock.errors import PenstockError
 
 _INSIDE = Path(__file__).with_name("node_agent.py")
 _PIECE = 1 << 16
-#: how often a request that waits looks whether its session was closed; longest wait for a killed program [s]
+#: poll interval of a waiting request for a closed session; longest wait for a killed program [s]
 _LOOK_EVERY_S, _END_WITHIN_S = 0.5, 5.0
-#: of JSON for the longest output that is read
+#: longest JSON reply [bytes]
 _MOST_REPLY = 256 << 20
 
 
 class Sessions:
-    """One program in each node that was asked, until this process ends or the node does."""
+    """One resident program per contacted node, until this process or the node ends."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, int], _Session] = {}
         self._lock = threading.Lock()
 
     def request(self, node: RunningNode, name: str, *arguments: Any, timeout_s: float) -> Any:
-        """The reply of `node_agent.py`. PenstockError where it fails, takes too long or the node is gone."""
+        """Reply of `node_agent.py`. PenstockError if it fails, times out or the node is gone."""
         argv = node.enter([sys.executable, "-I", "-S", "-u", "-c", _INSIDE.read_text()])
-        key = (node.name, node.start_ticks)  # a node that was started anew has others
+        key = (node.name, node.start_ticks)  # a restarted node has other start ticks
         with self._lock:
             session = self._open.get(key)
             if session is None or not session.alive:
@@ -44,14 +44,13 @@ class Sessions:
         return reply["result"]
 
     def close(self) -> None:
-        """Ends them all."""
         with self._lock:
             while self._open:
                 self._open.popitem()[1].close()
 
 
 class _Session:
-    """The program in one node; requests of several threads wait for each other."""
+    """Program in one node; requests of several threads are serialised."""
 
     def __init__(self, name: str, argv: list[str]) -> None:
         self._name = name
@@ -67,11 +66,10 @@ class _Session:
 
     @property
     def alive(self) -> bool:
-        """True if it still takes requests."""
+        """True if it still accepts requests."""
         return self._process.poll() is None
 
     def request(self, message: list[Any], timeout_s: float) -> dict[str, Any]:
-        """One request and its reply."""
         assert self._process.stdin is not None
         with self._lock:
             try:
@@ -102,7 +100,7 @@ class _Session:
         return bytes(text)
 
     def close(self) -> None:
-        """Ends it, whatever it does; one that waits in the kernel for a dead store ends with its mount."""
+        """Kill it in any state; if it waits in the kernel for a dead store, it ends with its mount."""
         assert self._process.stdin is not None
         self._closed = True
         if self.alive:

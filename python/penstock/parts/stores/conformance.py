@@ -1,8 +1,7 @@
-"""Conformance of an engine with its declared support: each parameter and hint by bytes counted on the
-nodes' disks.
+"""Conformance of an engine with its declared support: each parameter and hint by bytes on the nodes' disks.
 
-Runs on a store that is up, with at least three storage nodes that are clients too and have a disk each. What
-an engine refuses must be refused when it is asked, and change nothing.
+Needs a running store with at least three storage nodes that are clients too and have a disk each. An
+unsupported parameter or hint must be refused on request, without side effects.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from penstock.spec.store import Support
 
 FOLDER = "conformance"
 MIB = 2**20
-#: a node holds a copy where its disk took this share of it, and none where it took less than the other
+#: a node has a copy above the first share of a file's size on its disk, and none below the second
 _HOLDS, _EMPTY = 0.9, 0.25
-#: of what a disk took: the engine's own files beside the data, in shares of the data
+#: space of the engine's own files, as a share of the data
 _OVERHEAD = 0.5
 _SMALL_FILES = 1000
 _WRITERS = 4
-#: longest that copies may take to be made [s]
+#: time limit for replication [s]
 _SETTLES_WITHIN_S = 30.0
 
 
 @dataclass(frozen=True)
 class Shown:
-    """One cell of the matrix: what the engine says, whether it was so, and what was seen."""
+    """One cell of the matrix: declared support, result, and observation."""
 
     cell: str
     support: Support
@@ -45,7 +44,7 @@ class Shown:
 def conform(
     store: Store, heard: Callable[[Shown], None] | None = None, *, small_files: int = _SMALL_FILES
 ) -> list[Shown]:
-    """Every cell of a store's engine. BadInput where the store has too few nodes to tell."""
+    """Every cell of a store's engine. BadInput if the store has too few nodes."""
     if not store.mounted:
         raise BadInput(
             f"{store.name}: found no mount of {store.spec.engine}; expected one to try it by"
@@ -97,7 +96,7 @@ class _Trial:
         yield self._plain(f"{_WRITERS} writers of one directory", self._together)
 
     def _shown(self, cell: str, key: str, act: Callable[[], str]) -> Shown:
-        """A cell that the engine has or refuses: an empty text of `act` is a cell that holds."""
+        """A cell that the engine supports or refuses; `act` returns an empty string on success."""
         support = self._support[key]
         try:
             trouble = act()
@@ -133,7 +132,7 @@ class _Trial:
         )
 
     def _written(self, path: str, node: str, size: int) -> dict[str, float]:
-        """Writes a file; gives the share of its bytes that each storage node's disk took."""
+        """Write a file; share of its bytes that each storage node's disk received."""
         full_path = self._store.inside(f"{FOLDER}/{path}")
         before = self._taken_bytes()
         script = 'mkdir -p "$(dirname "$1")"; head -c "$2" /dev/urandom > "$1" && sync "$1"'
@@ -141,7 +140,7 @@ class _Trial:
         return self._settled(before, size)
 
     def _settled(self, before: dict[str, int], size: int) -> dict[str, float]:
-        """Shares, when they no longer grow: copies may be made later."""
+        """Shares after they stop growing: replication may be asynchronous."""
         shares: dict[str, float] = {}
         until = time.monotonic() + _SETTLES_WITHIN_S
         while time.monotonic() < until:
@@ -173,7 +172,7 @@ class _Trial:
         return [n for n, s in shares.items() if s >= share]
 
     def _located(self, path: str, size: int, copies: int) -> str:
-        """Fault of `locate`'s answer: it must cover the file once for every copy."""
+        """Error in the reply of `locate`, which must cover the file once per copy."""
         extents = self._store.locate(f"{FOLDER}/{path}")
         at = 0
         for extent in extents:
@@ -227,7 +226,7 @@ class _Trial:
         return self._located("hosted", 4 * MIB, 1)
 
     def _by_programs(self) -> str:
-        """On two nodes in turn, by programs that set the attribute themselves."""
+        """Tags set by programs with setxattr, on two nodes in turn."""
         for number, node in enumerate(self._both[1:3]):
             path = f"own{number}"
             full_path = self._store.inside(f"{FOLDER}/{path}")
@@ -291,7 +290,7 @@ class _Trial:
         )
 
     def _versatile(self) -> str:
-        """Four files of one store, each laid out as it says; those tags that the engine has."""
+        """Four files of one store, each with another supported layout."""
         tags_by_name = {"local": {"DP": "local"}, "copies": {"Replication": "2"}, "plain": {}}
         tags_by_name["cut"] = {"ChunkSize": "256KiB"}
         layouts = {}
@@ -352,7 +351,7 @@ class _Trial:
 
     def _together(self) -> str:
         place = self._store.inside(f"{FOLDER}/together")
-        # made beforehand: GlusterFS 10 may leave one that several clients make at once with a stale handle
+        # created beforehand: GlusterFS 10 may return a stale handle if several clients create it concurrently
         self._run(self._both[0], "mkdir", "-p", place)
         script = 'for i in 1 2 3 4 5 6 7 8 9 10; do echo $i > "$1/$2-$i"; done'
         writers = [self._both[i % len(self._both)] for i in range(_WRITERS)]
@@ -369,5 +368,5 @@ class _Trial:
 
 
 def _sync(node: RunningNode, mount: str) -> None:
-    """Sync the servers' writes to the disk."""
+    """Sync the servers' writes to disk."""
     node.run(["sync", "-f", mount], stdout=os.devnull, stderr=os.devnull)

@@ -1,4 +1,4 @@
-"""A platform file as a store to be started: nodes by role, the engine, its configuration."""
+"""A platform file as a deployment of a store: nodes by role, the engine, its configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.spec.cluster import ClusterSpec
 from penstock.spec.store import DEFAULT_ENGINE, MOUNT, Roles, StoreSpec
 from penstock.spec.units import parse_size
 
-#: keys of the section `store` that configure an engine; those of sizes
+#: keys of the section `store` that configure an engine; those with sizes
 _KEYS = ("chunk", "stripe", "replicas", "replication", "placement")
 _SIZES = ("chunk",)
 
@@ -22,9 +22,9 @@ _SIZES = ("chunk",)
 def deployment(
     platform: Platform, engine: str | None = None, keep: tuple[str, ...] = ()
 ) -> tuple[ClusterSpec, StoreSpec, Roles]:
-    """Nodes and store of a platform file; `engine` and `keep` beside it. BadInput.
+    """Nodes and store of a platform file with `engine` and `keep`. BadInput.
 
-    Where neither says an engine it is DEFAULT_ENGINE.
+    The default engine is DEFAULT_ENGINE.
     """
     section: Mapping[str, Any] = platform.plain.get("store") or {}
     name = engine or section.get("engine") or DEFAULT_ENGINE
@@ -44,9 +44,9 @@ def deployment(
 
 
 def refused_level(platform: Platform, values: Mapping[str, Any]) -> str:
-    """Why the engine that a platform names would not take other values of the platform; empty if it would.
+    """Reason why the platform's engine refuses changed values; empty if it accepts them.
 
-    `values`: dotted path → value. Only what they set is judged; a platform without an engine refuses nothing.
+    `values`: dotted path → value. Only these are checked; a platform without an engine refuses nothing.
     """
     name = (platform.plain.get("store") or {}).get("engine")
     keys = [
@@ -57,18 +57,18 @@ def refused_level(platform: Platform, values: Mapping[str, Any]) -> str:
     try:
         _, spec, roles = deployment(platform.with_values(values))
     except BadInput:
-        return ""  # no platform at all, which whoever uses it reports
+        return ""  # invalid platform: its consumer reports the error
     engine = STORE_ENGINES.load(spec.engine)()
     refusals = refused_parameters(engine, spec)
     refusal = "; ".join(refusals[key] for key in keys if key in refusals)
-    # that of a stripe or of copies depends on how many hosts there are, which may vary as well
+    # these depend on the number of hosts, which may vary as well
     if not refusal and not {"placement", "replication"}.isdisjoint(keys):
         return engine.refusal(planned(spec, roles)) or ""
     return refusal
 
 
 def roles_of(platform: Platform) -> Roles:
-    """Its hosts by role, by the names of their nodes; without a manager the first storage host is one."""
+    """Hosts by role, as node names; without a manager, the first storage host."""
 
     def of(role: str) -> tuple[str, ...]:
         return tuple(h.name for h in platform.hosts if role in h.roles)
@@ -77,7 +77,7 @@ def roles_of(platform: Platform) -> Roles:
 
 
 def _parameters(section: Mapping[str, Any], preprocess: Mapping[str, Any]) -> dict[str, Any]:
-    """Declared parameters as numbers; `all` and undeclared ones are the engine's own."""
+    """Declared parameters as numbers; the engine's defaults apply to `all` and undeclared ones."""
     parameters: dict[str, Any] = {}
     for key in _KEYS:
         value = section.get(key)

@@ -12,13 +12,13 @@ from penstock.emulate.cluster.cluster import Cluster, RunningNode
 from penstock.emulate.cluster.copying import copy
 from penstock.parts.stores.engines.engine import Site
 
-#: what each line of a listing has: bytes, time of change, path below the directory
+#: a line of a listing: bytes, modification time, path relative to the directory
 _FORMAT = "%s %T@ %P\\0"
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Bytes of a file, when it changed (text that differs after a change), SHA-256 of what it holds."""
+    """Bytes of a file, modification time (text that differs after a change), SHA-256 of its content."""
 
     size_bytes: int
     changed: str
@@ -26,57 +26,57 @@ class Facts:
 
 
 class Files(Protocol):
-    """The files of a store as one client node reaches them; paths are below `Site.mount`.
+    """The files of a store as one client node accesses them; paths are below `Site.mount`.
 
-    Raises PenstockError for what does not work. An attribute is set and read by its whole name.
+    Raises PenstockError for failed operations. Attributes are addressed by their full names.
     """
 
     def kind(self, path: str) -> tuple[str, int] | None:
-        """`file` or `directory`, and its bytes; None where there is nothing."""
+        """`file` or `directory`, and its bytes; None if absent."""
 
     def make(self, path: str) -> None:
-        """An empty file with its directory, where there is none."""
+        """Create an empty file and its directory, if absent."""
 
     def write(self, path: str, content: bytes) -> None:
-        """A file with that content, safe with the servers."""
+        """Write a file durably."""
 
     def facts(self, paths: Sequence[str]) -> list[Facts]:
-        """Facts of some files, as read here."""
+        """Facts of some files, read from this node."""
 
     def attributes(self, path: str) -> dict[str, str]:
         """Attributes of users, `user.…`."""
 
     def set_attributes(self, path: str, pairs: Mapping[str, str]) -> None:
-        """Sets some, new or not."""
+        """Set some, new or not."""
 
     def rewrite(self, path: str, draft: str) -> None:
-        """The bytes of a file into another that is empty; with owner, rights and time where it has them."""
+        """Copy the bytes of a file into an empty one; with owner, mode and time if supported."""
 
     def replace(self, draft: str, path: str) -> None:
-        """One file in the place of another."""
+        """Rename a file over another."""
 
     def remove(self, path: str) -> None:
-        """Takes a file away, if there is one."""
+        """Remove a file, if it exists."""
 
     def bring(self, source: Path, target: str) -> None:
-        """A file or directory of this host, as cp(1) has it: into `target` where that is a directory."""
+        """Copy a file or directory from this host, as cp(1) does: into `target` if that is a directory."""
 
     def fetch(self, path: str, target: Path) -> None:
-        """A file to a place of this host where nothing is."""
+        """Copy a file to a new path of this host."""
 
     def listing(self) -> dict[str, tuple[int, str]]:
-        """All files by path within the store: bytes, and when they changed (as in `Facts`)."""
+        """All files by path within the store: bytes and modification time (as in `Facts`)."""
 
 
 @runtime_checkable
 class Unmounted(Protocol):
-    """Methods of an engine beside `StoreEngine` where no node can mount it: a way to its files.
+    """Additional methods of an engine that cannot be mounted: access to its files.
 
-    `mount` then prepares a node so that its programs reach the store in the engine's own way.
+    `mount` then prepares a node so that its programs access the store in the engine's own way.
     """
 
     def files(self, site: Site, node: RunningNode) -> Files:
-        """From that client node."""
+        """Files from that client node."""
 
 
 class Mounted:
@@ -103,7 +103,7 @@ class Mounted:
         self._site.request(self._node, "make", path)
 
     def write(self, path: str, content: bytes) -> None:
-        """And sync(1)."""
+        """By open(2) and sync(1)."""
         self._shell('cat > "$1" && sync "$1"', path, what=path, stdin=content)
 
     def facts(self, paths: Sequence[str]) -> list[Facts]:

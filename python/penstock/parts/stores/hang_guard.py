@@ -1,7 +1,7 @@
-"""A store on which nothing may die: what waits for its files is ended, in place of waiting for ever.
+"""Detection of dead servers of a store: kills the processes that would wait forever for its files.
 
-Clients of a shared store wait for a server that has gone, as they should where it may come back. Where one
-copy of each chunk on one server is measured it does not.
+Clients of a shared store wait for a dead server, which is right if it may come back. It does not in
+measurements with one copy of each chunk on one server.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from penstock.host.processes.processes import start_ticks
 from penstock.parts.stores.store import Store
 
 _LOOK_EVERY_S = 0.5
-#: a process that is seen twice, so far apart, is no command that happened to run [s]
+#: interval between two observations of a process that rules out a short-lived command [s]
 _APART_S = 0.2
-#: longest that an engine may take to know that a server of its own has gone [s]
+#: longest time until an engine detects the death of its own server [s]
 _NOTICED_WITHIN_S = 30.0
 
-#: what stands for all servers, where the engine does not answer
+#: stands for all servers if the engine does not answer
 ALL = frozenset({"*"})
 
-#: of a process: node, pid, start
+#: node, pid and start of a process
 _Process = tuple[str, int, int]
 
 
 @contextlib.contextmanager
 def guarded(store: Store) -> Iterator[None]:
-    """Ends all that runs on client nodes as soon as a server has died; the block then fails with its name.
+    """Kill all processes on client nodes as soon as a server dies; the block then fails with its name.
 
-    PenstockError of the block without that is its own.
+    Other PenstockErrors of the block propagate.
     """
     lost: list[str] = []
 
@@ -57,10 +57,10 @@ def guarded(store: Store) -> Iterator[None]:
 def watched_servers(
     store: Store, died: Callable[[Sequence[str], Sequence[str]], None]
 ) -> Iterator[None]:
-    """Calls `died` with names of server processes that have ended, and the nodes where they were.
+    """Call `died` with the names of server processes that ended, and their nodes.
 
-    A process of a server's node counts where the engine misses a server after it has ended. `died` is called
-    in a thread of its own, with all that have died since the block began.
+    A process on a server's node counts if the engine misses a server after its end. `died` is called in a
+    separate thread, with all that died since the block began.
     """
     names = _running(store)
     time.sleep(_APART_S)
@@ -76,7 +76,7 @@ def watched_servers(
                 lost.update({p: standing[p] for p in gone})
                 names = [f"{node}: {comm}" for (node, _, _), comm in lost.items()]
                 died(names, list(dict.fromkeys(node for node, _, _ in lost)))
-            for process in gone:  # else it was none of the servers
+            for process in gone:  # else it was not a server
                 del standing[process]
 
     watcher = threading.Thread(target=look, daemon=True)
@@ -89,7 +89,7 @@ def watched_servers(
 
 
 def _running(store: Store) -> dict[_Process, str]:
-    """Processes of the nodes of servers, by the name of their command; the nodes' own first ones are not."""
+    """Processes on server nodes by command name, without the nodes' init processes."""
     nodes, processes = store.cluster.nodes, {}
     for name in dict.fromkeys((*store.roles.managers, *store.roles.storage)):
         for pid in members(nodes[name].cgroup.paths.values()):
@@ -103,7 +103,7 @@ def _running(store: Store) -> dict[_Process, str]:
 
 
 def servers_down(store: Store) -> frozenset[str]:
-    """Nodes whose server the engine misses; ALL where the engine does not answer."""
+    """Nodes whose server is down according to the engine; ALL if the engine does not answer."""
     status = store.status()
     if "trouble" in status:
         return ALL
@@ -111,8 +111,7 @@ def servers_down(store: Store) -> frozenset[str]:
 
 
 def _missed(store: Store, before: frozenset[str], over: threading.Event) -> bool:
-    """True once the engine misses a server that it did not miss before, as it does some time after its
-    end."""
+    """True once the engine reports another server as down, which it does some time after the server's end."""
     until = time.monotonic() + _NOTICED_WITHIN_S
     while not over.is_set() and time.monotonic() < until:
         if servers_down(store) - before:
@@ -122,7 +121,8 @@ def _missed(store: Store, before: frozenset[str], over: threading.Event) -> bool
 
 
 def _end_clients(store: Store) -> None:
-    """Kills what runs on client nodes, their mounts too: who waits for one of these cannot be killed."""
+    """Kill the processes on client nodes, and their mounts: processes that wait for a mount cannot be
+    killed."""
     nodes = store.cluster.nodes
     for name in store.roles.clients:
         for pid in members(nodes[name].cgroup.paths.values()) - {nodes[name].pid}:

@@ -1,7 +1,7 @@
 """Hints: extended attributes `user.penstock.KEY` of a file.
 
-A hint is a row of `penstock.plugins.STORE_HINTS`: a key, a check of its value, how each engine is brought to
-it where the engine does not know it itself, and what a prediction makes of it.
+A hint is a row of `penstock.plugins.STORE_HINTS`: a key, a check of its value, its mapping for engines
+without native support, and its keys in a prediction.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from penstock.plugins import STORE_HINTS
 from penstock.spec.store import PREFIX, Support
 from penstock.spec.units import parse_size
 
-#: applies a hint on one engine: (site, node, path, value, empty) → how far it is met
+#: applies a hint on one engine: (site, node, path, value, empty) → degree of support
 Mapped = Callable[..., Support]
 
 
 @dataclass(frozen=True)
 class Hint:
-    """One key. `parse` gives the value that engines get, ValueError in words of what was expected.
+    """One key. `parse` returns the engines' value, or raises ValueError with the expected ones.
 
-    `engines` maps it where an engine has no own idea of it; `model` gives the keys of a predicted file
-    (docs/workload-file.md) that stand for the value, {} where prediction knows nothing of it.
+    `engines` maps it for engines without native support; `model` gives the equivalent keys of a predicted
+    file (docs/workload-file.md), {} if predictions ignore it.
     """
 
     key: str
@@ -35,7 +35,7 @@ class Hint:
 
 
 def hint(key: str) -> Hint | None:
-    """The hint of that key; None for an attribute that nobody gives a meaning."""
+    """The hint of that key; None for an attribute without a meaning."""
     if key not in STORE_HINTS:
         return None
     loaded: Hint = STORE_HINTS.load(key)
@@ -43,7 +43,7 @@ def hint(key: str) -> Hint | None:
 
 
 def checked(key: str, text: str) -> Any:
-    """The value of a tag as engines get it; the text itself of a key without meaning. BadInput."""
+    """The engines' value of a tag; the text itself for a key without a meaning. BadInput."""
     meaning = hint(key)
     if meaning is None:
         return text
@@ -54,7 +54,7 @@ def checked(key: str, text: str) -> Any:
 
 
 def attribute(key: str) -> str:
-    """The extended attribute of a key. BadInput for one that cannot be an attribute's name."""
+    """The extended attribute of a key. BadInput for an invalid attribute name."""
     if (
         not key
         or len(key) > 100
@@ -95,8 +95,8 @@ def _flag(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Placement:
-    """Placement of a file's chunks: `local`, `collocation` with a `group`, `scatter` by `chunks`, or on
-    the node `host`.
+    """Placement of a file's chunks: `local`, `collocation` with a `group`, `scatter` by `chunks`, or on the
+    node `host`.
     """
 
     kind: str
@@ -119,7 +119,7 @@ def _placement(text: str) -> Placement:
 
 
 def _placed(value: Placement) -> dict[str, Any]:
-    """The hints of a workload's file that stand for it."""
+    """Equivalent hints of a workload file."""
     if value.kind == "collocation":
         return {"placement": "collocate", "group": value.group}
     if value.kind == "scatter":
@@ -147,7 +147,7 @@ PLACEMENT = Hint("DP", "where the file's chunks go", _placement, model=_placed)
 
 
 def chunk_bytes(tag: str | None, otherwise: int) -> int:
-    """Bytes of a file's chunk as its attribute ChunkSize says; `otherwise` where that says nothing."""
+    """Chunk size of a file from its attribute ChunkSize [bytes]; `otherwise` without a valid one."""
     try:
         return _bytes(tag or "")
     except ValueError:

@@ -14,9 +14,9 @@ from penstock.state import closed, runtime_dir
 
 @contextlib.contextmanager
 def changing(patience_s: float | None = None) -> Iterator[None]:
-    """Keeps other commands from putting up or taking down stores meanwhile.
+    """Exclude other commands that start or stop stores.
 
-    PenstockError where another one does so for more than `patience_s`.
+    PenstockError if another one holds the lock for more than `patience_s`.
     """
     with open(runtime_dir() / "stores.lock", "w", opener=closed) as lock:
         if patience_s is None:

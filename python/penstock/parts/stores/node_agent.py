@@ -1,8 +1,7 @@
-"""Agent in a node that answers short requests about files of a store, so that none starts a program of its
-own.
+"""Agent in a node that answers short requests about files of a store without starting a process for each.
 
-Started inside the node, with the standard library alone. Reads requests as JSON lines on stdin, writes one
-line for each: `{"result": …}` or `{"error": "…"}`. Ends with its stdin.
+Runs inside the node, standard library only. Reads requests as JSON lines on stdin, writes one line for each:
+`{"result": …}` or `{"error": "…"}`. Ends with its stdin.
 """
 
 import contextlib
@@ -21,7 +20,7 @@ MOST_OUTPUT = 64 << 20
 
 
 def run(argv: list[str], timeout_s: float) -> dict[str, Any]:
-    """Status (None: it took too long and was killed) and output of a command."""
+    """Status (None: killed after a timeout) and output of a command."""
     with tempfile.TemporaryFile() as out:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
@@ -38,7 +37,7 @@ def run(argv: list[str], timeout_s: float) -> dict[str, Any]:
 
 
 def kind(path: str) -> list[Any] | None:
-    """`file` or `directory`, and its bytes; None where there is nothing."""
+    """`file` or `directory`, and its bytes; None if absent."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
@@ -47,11 +46,11 @@ def kind(path: str) -> list[Any] | None:
 
 
 def make(path: str) -> None:
-    """An empty file with its directory, where there is none."""
-    if os.path.lexists(path):  # it is not opened: `--watch` holds opens of files with tags
+    """Create an empty file and its directory, if absent."""
+    if os.path.lexists(path):  # not opened: `--watch` intercepts opens of files with tags
         return
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    # MooseFS tells one of two clients that make a file at the same time that it exists
+    # MooseFS reports to one of two concurrent creators that the file exists
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
 
@@ -63,7 +62,7 @@ def attributes(path: str) -> dict[str, str]:
 
 
 def set_attributes(path: str, pairs: dict[str, str]) -> None:
-    """Sets some, new or not."""
+    """Set some, new or not."""
     for name, value in pairs.items():
         os.setxattr(path, name, value.encode())
 
@@ -74,7 +73,7 @@ REQUESTS: dict[str, Callable[..., Any]] = {
 
 
 def main() -> None:
-    """Until stdin ends."""
+    """Serve requests until stdin ends."""
     for line in sys.stdin:
         name, *arguments = json.loads(line)
         reply: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Between a store and what outlives it: copies with checksums of both sides, and what is not safe yet."""
+"""Staging between a store and persistent storage: verified copies, and files without one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from penstock.errors import BadInput, PenstockError
 from penstock.parts.stores.files import Files
 from penstock.spec.store import StoreSpec
 
-#: paths that one command line takes
+#: paths per command line
 _TOGETHER = 200
 
 
 class StagedStore(Protocol):
-    """The parts of a store that copying to and from it uses."""
+    """Parts of a store used by staging."""
 
     spec: StoreSpec
     state: dict[str, Any]
@@ -31,29 +31,28 @@ class StagedStore(Protocol):
         """The path as nodes see it."""
 
     def remember(self) -> None:
-        """Writes its state."""
+        """Save its state."""
 
 
 @dataclass(frozen=True)
 class Staged:
-    """A file that is the same on both sides: path in the store, on the backend, bytes, SHA-256."""
+    """A file that is identical on both sides: path in the store, on the backend, bytes, SHA-256."""
 
     path: str
     backend: str
     size_bytes: int
     sha256: str
-    #: of the file in the store, as it was compared
+    #: modification time of the file in the store at the comparison
     changed: str
 
     def to_dict(self) -> dict[str, Any]:
-        """In JSON values."""
         return dict(vars(self))
 
 
 def stage_in(
     store: StagedStore, source: Path, target: str, *, node: str | None = None
 ) -> list[Staged]:
-    """Copies a file or directory of this host into the store, and compares every file by its checksum.
+    """Copy a file or directory of this host into the store, and compare every file by its checksum.
 
     Into the directory `target` if it is one, else under that name. PenstockError for a file that differs.
     """
@@ -74,10 +73,10 @@ def stage_in(
 def stage_out(
     store: StagedStore, paths: Sequence[str], target: Path, *, node: str | None = None
 ) -> list[Staged]:
-    """Copies files of the store to the directory `target` of this host, and compares them by their checksum.
+    """Copy files of the store to the directory `target` of this host, and compare them by their checksum.
 
-    `paths` are patterns of paths within the store (`results/*`; a directory's are all below it); without
-    any, the store's kept files. They lie under `target` as in the store. BadInput where nothing fits.
+    `paths` are patterns of paths within the store (`results/*`; a directory includes all files below it); the
+    default is the store's protected files. Relative paths are preserved. BadInput if nothing matches.
     """
     patterns = list(paths) or list(store.spec.kept)
     if not patterns:
@@ -109,7 +108,8 @@ def stage_out(
 
 
 def unverified(store: StagedStore, discard: Sequence[str] = ()) -> list[str]:
-    """Kept files of the store that are not on the backend as they are now; without those of `discard`."""
+    """Protected files of the store without a current copy on the backend, except those that match
+    `discard`."""
     if "*" in discard:
         return []
     staged = store.state.get("staged", {})
@@ -128,19 +128,19 @@ def unverified(store: StagedStore, discard: Sequence[str] = ()) -> list[str]:
 
 
 def matches(path: str, patterns: Sequence[str]) -> bool:
-    """True if a path within the store fits one of the patterns, itself or a directory above it."""
+    """True if a path within the store, or a directory above it, matches one of the patterns."""
     above = [path, *(str(p) for p in PurePosixPath(path).parents if str(p) != ".")]
     stripped = [p.strip("/") for p in patterns]
     return any(fnmatch.fnmatchcase(one, p) for one in above for p in stripped)
 
 
 def listing(store: StagedStore, node: str | None = None) -> dict[str, tuple[int, str]]:
-    """The files of the store by path: bytes, and when they changed (text)."""
+    """Files of the store by path: bytes and modification time (text)."""
     return store.files(node).listing()
 
 
 def _compared(store: StagedStore, pairs: dict[str, Path], node: str | None) -> list[Staged]:
-    """Both sides of each pair by their checksums. PenstockError names those that differ."""
+    """Compare each pair by checksum. PenstockError names those that differ."""
     files = store.files(node)
     names, staged, differ = list(pairs), [], []
     for first in range(0, len(names), _TOGETHER):

@@ -1,4 +1,4 @@
-"""A shared store on virtual nodes: start, tags, places of its data, and a stop that loses nothing."""
+"""A shared store on virtual nodes: start, tags, locations of data, and a stop without data loss."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from penstock.spec.store import Extent, Roles, StoreSpec, Support, refused
 from penstock.writing import write_atomic
 
 Progress = Callable[[str, int, int], None]
-#: bytes that must come back from another node before a store counts as up
+#: bytes that another node must read back before a store counts as up
 _PROBE_BYTES = 256 * 1024
 _PROBE_WITHIN_S = 45.0
 
 
 class Store:
-    """A store that is up. `find` gives the one that an earlier command has put up."""
+    """A running store. `find` returns the one that an earlier command started."""
 
     def __init__(
         self, cluster: Cluster, spec: StoreSpec, roles: Roles, state: dict[str, Any]
@@ -51,7 +51,7 @@ class Store:
 
     @property
     def name(self) -> str:
-        """The cluster's, which has one store at most."""
+        """The cluster's, which has at most one store."""
         return self.cluster.name
 
     @classmethod
@@ -65,10 +65,10 @@ class Store:
         strict: bool = False,
         progress: Progress | None = None,
     ) -> Store:
-        """Puts the nodes up and the store on them, or nothing of it.
+        """Start the nodes and the store; a failure stops both.
 
-        It is up when a file that one node wrote was read on another and located. Raises BadInput for what the
-        engine cannot be, before anything is started; with `strict` also for a parameter that it refuses.
+        The store is up when a file written by one node was read on another and located. Raises BadInput for
+        unsupported values before anything is started; with `strict` also for a refused parameter.
         """
         engine = ready(spec, roles, strict=strict)
         placed = with_privileges(cluster_spec, roles, engine)
@@ -92,7 +92,7 @@ class Store:
         progress: Progress | None = None,
         outlive: bool = False,
     ) -> Store:
-        """Puts a store on nodes that are up. `check` and `with_privileges` belong before that."""
+        """Start a store on running nodes. Call `check` and `with_privileges` first."""
         store = cls(cluster, spec, roles, {"phase": "starting"})
         if outlive:
             store._keep()
@@ -121,7 +121,7 @@ class Store:
         return store
 
     def _watch(self, outlive: bool) -> None:
-        """Has tags that programs set taken up: by a process of its own, or by this one while it runs."""
+        """Apply tags set by programs: in a separate process, or in this one while it runs."""
         if outlive:
             self.state["watch"] = start_watch(self.name)
             self._keep()
@@ -149,11 +149,11 @@ class Store:
 
     @property
     def complete(self) -> bool:
-        """False where the command that put it up, or takes it down, has not come to its end."""
+        """False if the command that starts or stops it did not finish."""
         return self.state.get("phase") == "up" and self.name not in incomplete()
 
     def _keep(self) -> None:
-        """Writes down what a later command needs, among the cluster's files: it goes with them."""
+        """Save the state for later commands among the cluster's files, which are removed with it."""
         about = {"spec": asdict(self.spec), "roles": asdict(self.roles), "state": self.state}
         write_atomic(_path(self.cluster), json.dumps(about))
 
@@ -175,7 +175,7 @@ class Store:
         )
 
     def client(self, name: str | None = None) -> RunningNode:
-        """A client node; the first that runs unless named. BadInput for one that is none."""
+        """A client node (default: the first live one). BadInput if it is not a client."""
         if name is not None and name not in self.roles.clients:
             expected = ", ".join(self.roles.clients)
             raise BadInput(f"found the node {name!r}; expected a client of the store: {expected}")
@@ -187,11 +187,11 @@ class Store:
 
     @property
     def mounted(self) -> bool:
-        """True if nodes have it mounted; else its files are reached by `files` alone."""
+        """True if nodes mount it; else `files` is the only access."""
         return not isinstance(self._engine, Unmounted)
 
     def files(self, node: str | None = None) -> Files:
-        """Its files, from a client node (default: the first that runs)."""
+        """Its files, from a client node (default: the first live one)."""
         return self._files(self._site(), self.client(node))
 
     def _files(self, site: Site, node: RunningNode) -> Files:
@@ -200,7 +200,8 @@ class Store:
         return Mounted(self.cluster, site, node)
 
     def inside(self, path: str) -> str:
-        """Path of a file of the store on its nodes (`/a` and `MOUNT/a` are the same). BadInput beyond it."""
+        """Path of a file of the store on its nodes (`/a` and `MOUNT/a` are equal). BadInput for one outside
+        it."""
         mount = self.spec.mount
         below = (
             path if path == mount or path.startswith(f"{mount}/") else f"{mount}/{path.lstrip('/')}"
@@ -215,7 +216,7 @@ class Store:
         return self._engine.support()
 
     def attributes(self, path: str, node: str | None = None) -> dict[str, str]:
-        """The tags of a file by key, also those without a meaning."""
+        """Tags of a file by key, including those without a meaning."""
         files, full_path = self.files(node), self.inside(path)
         _kind(files, full_path, path)
         return own(files.attributes(full_path))
@@ -229,11 +230,11 @@ class Store:
         migrate: bool = False,
         create: bool = False,
     ) -> list[Tagged]:
-        """Sets tags of a file or directory and has the engine take them up; `node` is who will write.
+        """Set tags of a file or directory and have the engine apply them; `node` is the future writer.
 
-        A hint about where bytes lie takes effect on an empty file. On one that has data it is refused, or
-        with `migrate` the file is written again under the hint, compared by its checksum, and put in
-        its place. With `create` a file that is not there is made, empty.
+        A placement hint takes effect on an empty file. On one with data it is refused, or with `migrate` the
+        file is rewritten under the hint, compared by its checksum, and replaced. With `create` an absent file
+        is created, empty.
         """
         for key, text in tags.items():
             attribute(key)
@@ -253,7 +254,7 @@ class Store:
         return results
 
     def take_up(self, full_path: str, node: str, *, empty: bool) -> list[Tagged]:
-        """Have the engine apply the tags of a file that `node` opens, which a program set by itself."""
+        """Have the engine apply tags that a program set on a file which `node` opens."""
         site, writer = self._site(), self.client(node)
         path = full_path.removeprefix(self.spec.mount)
         results = self._tagging(site, writer).apply_existing(full_path, path, empty=empty)
@@ -264,7 +265,7 @@ class Store:
         return Tagging(self._engine, site, writer, self._files(site, writer))
 
     def locate(self, path: str, node: str | None = None) -> list[Extent]:
-        """Places of a file's bytes, in order of their offset."""
+        """Extents of a file, in order of their offset."""
         site, client, full_path = self._site(), self.client(node), self.inside(path)
         kind, _ = _kind(self._files(site, client), full_path, path)
         if kind == "directory":
@@ -272,7 +273,7 @@ class Store:
         return self._engine.locate(site, client, full_path)
 
     def mount(self, node: str) -> None:
-        """Mounts the store in one more node of the cluster, or again where a node was started anew."""
+        """Mount the store on one more node of the cluster, or again on a restarted one."""
         nodes = self.cluster.nodes
         if node not in nodes:
             raise BadInput(f"found the node {node!r}; expected one of {', '.join(nodes)}")
@@ -282,7 +283,7 @@ class Store:
         self.remember()
 
     def status(self) -> dict[str, Any]:
-        """Engine, nodes by role, which servers are up, room, support."""
+        """Engine, nodes by role, servers that are up, free space, support."""
         site = self._site()
         complete = self.complete
         status: dict[str, Any] = {
@@ -305,7 +306,7 @@ class Store:
         return status
 
     def _watch_state(self) -> dict[str, Any]:
-        """State of the watch for tags that programs set."""
+        """State of the watch for tags set by programs."""
         if self._watching is not None:
             return self._watching.report()
         if "watch" not in self.state:
@@ -313,9 +314,9 @@ class Store:
         return ask_watch(self.state["watch"])
 
     def down(self, *, discard: Sequence[str] = ()) -> None:
-        """Takes store and nodes down. PenstockError while a kept file is not verified on the backend.
+        """Stop store and nodes. PenstockError while a protected file has no verified copy on the backend.
 
-        `discard` names patterns of kept files that may be lost.
+        `discard` has patterns of protected files that may be lost.
         """
         if not self.complete:
             self.cluster.down()
@@ -333,7 +334,7 @@ class Store:
         self.cluster.down()
 
     def _end(self) -> None:
-        """Clients and servers in good order; what has died is the cluster's to remove."""
+        """Stop clients and servers cleanly; the cluster removes dead ones."""
         self._watch_no_more()
         site = self._site()
         self._sessions.close()
@@ -351,17 +352,17 @@ class Store:
             stop_watch(self.state.pop("watch"))
 
     def release(self) -> None:
-        """Gives up requests to its nodes that are under way; later ones begin anew."""
+        """Cancel pending requests to its nodes; later ones start new sessions."""
         self._sessions.close()
 
     def abandon(self) -> None:
-        """Takes store and nodes down at once: for one whose servers may have died."""
+        """Stop store and nodes immediately, even if servers have died."""
         self._watch_no_more()
         self.cluster.down()
         self._sessions.close()
 
     def stop(self) -> None:
-        """Ends the store and leaves the nodes."""
+        """Stop the store, but not the nodes."""
         self._end()
         self._forget()
 
@@ -369,16 +370,16 @@ class Store:
         _path(self.cluster).unlink(missing_ok=True)
 
     def run(self, node: RunningNode, argv: Sequence[str], *, what: str, stdin: bytes = b"") -> str:
-        """Runs a command in a node; gives what it printed. PenstockError with its last words if it fails."""
+        """Run a command in a node; its output. PenstockError with its last lines if it fails."""
         return self._site().run(node, argv, what=what, stdin=stdin)
 
     def remember(self) -> None:
-        """Writes down what has become of the store, for later commands."""
+        """Save the current state for later commands."""
         if _path(self.cluster).exists():
             self._keep()
 
     def _probe(self, site: Site) -> dict[str, Any]:
-        """Writes a file on one client, reads it on another, locates it. PenstockError where that fails."""
+        """Write a file on one client, read it on another, locate it. PenstockError if that fails."""
         writer, reader = site.clients[0], site.clients[-1]
         path = posixpath.join(site.mount, f".penstock-probe-{os.urandom(4).hex()}")
         content, files, trouble = os.urandom(_PROBE_BYTES), self._files(site, writer), ""
@@ -410,7 +411,7 @@ class Store:
 
 
 def ready(spec: StoreSpec, roles: Roles, *, strict: bool = False) -> StoreEngine:
-    """The engine of a store that can be put up here. PenstockError where it is not installed; as `check`."""
+    """Engine of a store that can be started here. PenstockError if it is not installed; as `check`."""
     engine: StoreEngine = STORE_ENGINES.load(spec.engine)()
     if lacking := engine.missing():
         raise PenstockError(f"{spec.engine}: {lacking}{_instead(spec.engine)}")
@@ -419,14 +420,14 @@ def ready(spec: StoreSpec, roles: Roles, *, strict: bool = False) -> StoreEngine
 
 
 def _instead(name: str) -> str:
-    """Engines that could be started instead, as text."""
+    """Alternative engines, as text."""
     others = [n for n in STORE_ENGINES if n not in (name, "directory")]
     there = [n for n in others if not STORE_ENGINES.load(n)().missing()]
     return f"; installed are {', '.join(there)}" if there else ""
 
 
 def check(engine: StoreEngine, spec: StoreSpec, roles: Roles, *, strict: bool = False) -> list[str]:
-    """Parameters that the engine refuses, as messages. BadInput for values that no engine could have."""
+    """Messages about refused parameters. BadInput for values that no engine supports."""
     for role, names in asdict(roles).items():
         if not names and (role != "managers"):
             word = {"storage": "storage", "clients": "client"}[role]
@@ -449,9 +450,9 @@ def check(engine: StoreEngine, spec: StoreSpec, roles: Roles, *, strict: bool = 
 
 
 def refused_parameters(engine: StoreEngine, spec: StoreSpec) -> dict[str, str]:
-    """By parameter, the message where the engine does not have it, or not with its value.
+    """Message by parameter that the engine, or its value, does not support.
 
-    `support` may have rows of one value, such as `placement random`, which go before the parameter's own.
+    Rows of `support` for one value, such as `placement random`, take precedence over the parameter's own.
     """
     support, refusals = engine.support(), dict[str, str]()
     for key, value in spec.parameters.items():
@@ -463,7 +464,7 @@ def refused_parameters(engine: StoreEngine, spec: StoreSpec) -> dict[str, str]:
 
 
 def planned(spec: StoreSpec, roles: Roles) -> Site:
-    """The site of a store whose nodes are not there yet: they have nothing but their names."""
+    """Site of a store whose nodes do not run yet: they have only names."""
 
     def of(names: tuple[str, ...]) -> tuple[RunningNode, ...]:
         group = NodeGroup("", {}, None, [], "")
@@ -474,7 +475,7 @@ def planned(spec: StoreSpec, roles: Roles) -> Site:
 
 
 def with_privileges(cluster: ClusterSpec, roles: Roles, engine: StoreEngine) -> ClusterSpec:
-    """The cluster whose nodes may what the engine's servers and clients must."""
+    """The cluster with the privileges that the engine's servers and clients require."""
 
     def needed(name: str) -> tuple[str, ...]:
         client = engine.privileges if name in roles.clients else ()
@@ -489,7 +490,7 @@ def with_privileges(cluster: ClusterSpec, roles: Roles, engine: StoreEngine) -> 
 
 
 def _kind(files: Files, full_path: str, path: str) -> tuple[str, int]:
-    """`file` or `directory`, and its bytes. BadInput where there is nothing."""
+    """`file` or `directory`, and its bytes. BadInput if absent."""
     entry = files.kind(full_path)
     if entry is None:
         raise BadInput(f"{path}: found nothing in the store; expected a file")
@@ -518,7 +519,7 @@ def _incomplete(name: str) -> str:
 
 
 def require_complete(store: Store) -> Store:
-    """The store, if it is complete; PenstockError that says what to do."""
+    """The store, if it is complete; else PenstockError with the remedy."""
     if not store.complete:
         raise PenstockError(_incomplete(store.name))
     return store
@@ -527,10 +528,10 @@ def require_complete(store: Store) -> Store:
 def up_already(
     nodes: ClusterSpec, spec: StoreSpec, roles: Roles, *, any_use: bool = False
 ) -> Store | None:
-    """The store that an earlier command put up of the same description. BadInput for another of that name.
+    """The running store of the same description. BadInput for another one of that name.
 
-    `any_use`: whichever of its files are kept, and whether it takes up hints that programs set. What an
-    earlier command could not bring to its end is taken down.
+    `any_use`: ignore protected files and the watch for tags of programs. An incomplete store of an earlier
+    command is stopped.
     """
     if nodes.name not in registered():
         return None

@@ -1,8 +1,8 @@
-"""Tags that programs set by themselves, by setfattr(1) or setxattr(2): taken up when the file is next opened.
+"""Tags set by programs with setfattr(1) or setxattr(2): applied at the file's next open.
 
-Who opens an empty file that has tags waits until the engine was told of them, so that its first byte lies
-where they say. Nothing stands between a program and the store; each open of a file costs a look at it. A
-process of ours does that as long as the store is up; the kernel lets all opens go when it ends.
+An open of an empty file with tags blocks until the engine has applied them, so that its first byte is placed
+accordingly. Data do not pass through this process; each open of a file costs a permission event. The process
+runs as long as the store is up; the kernel allows all opens when it ends.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from penstock.parts.stores.lock import changing
 from penstock.parts.stores.tags import Tagged, own, untaken
 from penstock.spec.store import Roles, StoreSpec, refused
 
-#: longest that an open waits for its file's tags; then it goes on without [s]
+#: longest wait of an open for its file's tags; it proceeds without them [s]
 _PATIENCE_S = 20.0
-#: longest that another command may keep us from the store [s]
+#: longest wait for another command's lock of the store [s]
 _LOCK_S = 5.0
-#: refusals that are remembered
+#: recorded refusals
 _MOST_REFUSED = 100
 _MOST_WAITING = 1000
 
 
 class TaggedStore(Protocol):
-    """The parts of a store that a watch of its tags uses."""
+    """Parts of a store used by the watch."""
 
     cluster: Cluster
     spec: StoreSpec
     roles: Roles
 
     def take_up(self, full_path: str, node: str, *, empty: bool) -> list[Tagged]:
-        """Takes up the tags of a file that `node` opens."""
+        """Apply the tags of a file that `node` opens."""
 
 
 @dataclass(frozen=True)
 class _Mount:
-    """A client's mount: the process whose `root` shows it, and its device."""
+    """A client's mount: a process whose `root` shows it, and its device."""
 
     pid: int
     device: int
@@ -55,9 +55,9 @@ class _Mount:
 
 
 class TagWatch:
-    """Holds the opens of files on the mounts of a store; `find` gives it as it is now.
+    """Intercepts opens of files on the mounts of a store; `find` returns its current state.
 
-    PenstockError where opens cannot be held.
+    PenstockError if opens cannot be intercepted.
     """
 
     def __init__(self, find: Callable[[], TaggedStore]) -> None:
@@ -71,14 +71,14 @@ class TagWatch:
         self._refused: deque[Tagged] = deque(maxlen=_MOST_REFUSED)
 
     def hold(self) -> None:
-        """Holds the opens of every client's mount, also of one that was made since this was asked last."""
+        """Intercept opens of every client's mount, including new ones."""
         store = self._find()
         nodes, mount = store.cluster.nodes, store.spec.mount
         for name in store.roles.clients:
             mounted, node = self._mounts.get(name), nodes[name]
             try:
                 seen = (node.pid, os.stat(_outside(node, mount)).st_dev)
-            except OSError:  # it died, or has nothing mounted
+            except OSError:  # it died, or has no mounts
                 continue
             if mounted is not None:
                 if seen == (mounted.pid, mounted.device):
@@ -91,14 +91,14 @@ class TagWatch:
             reader.start()
 
     def close(self) -> None:
-        """Lets all go."""
+        """Allow all pending opens and stop."""
         for mount in self._mounts.values():
             mount.opens.close()
         self._mounts.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def report(self) -> dict[str, Any]:
-        """JSON values: how many tags were `taken`, how many `refusals`, and the last `refused`."""
+        """JSON values: numbers of `taken` tags and `refusals`, and the last `refused`."""
         refusals = [t.to_dict() for t in list(self._refused)]
         return {"taken": self._taken, "refusals": self._refusals, "refused": refusals}
 
@@ -107,11 +107,11 @@ class TagWatch:
             try:
                 if not self._judged(name, node, pending):
                     pending.close()
-            except (OSError, RuntimeError):  # gone meanwhile, or we end
+            except (OSError, RuntimeError):  # closed meanwhile, or the watch ends
                 pending.close()
 
     def _judged(self, name: str, node: RunningNode, pending: PendingOpen) -> bool:
-        """Let an open go, or have it wait. True if the file is still needed."""
+        """Allow an open, or defer it. True if the file is still needed."""
         facts = os.fstat(pending.fd)
         if not stat.S_ISREG(facts.st_mode):
             return False
@@ -133,12 +133,12 @@ class TagWatch:
         try:
             if not untaken(_attributes(pending.fd), name, empty=empty):
                 return
-            with self._applying:  # whoever waited for the same file finds its tags taken up
+            with self._applying:  # a concurrent opener of the same file may have applied its tags
                 tags = _attributes(pending.fd)
                 if not untaken(tags, name, empty=empty):
                     return
                 self._remember(self._taken_up(name, node, pending.fd, own(tags), empty))
-        except OSError:  # the file or the store has gone
+        except OSError:  # the file or the store is gone
             pass
         finally:
             self._waiting -= 1
@@ -168,12 +168,12 @@ class TagWatch:
 
 
 def _outside(node: RunningNode, path: str) -> str:
-    """A path of a node as this host sees it."""
+    """Path on this host of a path in a node."""
     return f"/proc/{node.pid}/root{path}"
 
 
 def _same(fd: int, node: RunningNode, path: str) -> bool:
-    """True if the path is still that of the open file."""
+    """True if the path still refers to the open file."""
     try:
         there, here = os.stat(_outside(node, path), follow_symlinks=False), os.fstat(fd)
     except OSError:
@@ -191,7 +191,7 @@ def _attributes(fd: int) -> dict[str, str]:
 
 
 def _ours(pid: int) -> bool:
-    """True if a process was started by this one: a tool of the engine, which must not wait for itself."""
+    """True for a child of this process: a tool of the engine, which must not wait for its own request."""
     me = os.getpid()
     while pid > 1 and pid != me:
         try:

@@ -1,4 +1,4 @@
-"""Tags of one file: applied by the engine, on request by writing the data again, or as already set."""
+"""Tags of one file: applied by the engine, on request by rewriting the data, or as already set."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from penstock.parts.stores.files import Files
 from penstock.parts.stores.hints import attribute, checked, hint
 from penstock.spec.store import PREFIX, Support, refused
 
-#: what a file of a watched store has where its tags were taken up: a digest of them, and for which node
-#: (`*`: for the one that `penstock store tag` was told)
+#: attribute of a file in a watched store after its tags were applied: a digest of them, and the node (`*`:
+#: the `--node` of `penstock store tag`)
 TAKEN = "user.penstock_taken"
 ANY_NODE = "*"
 
@@ -33,13 +33,12 @@ class Tagged:
     support: Support
 
     def to_dict(self) -> dict[str, Any]:
-        """In JSON values."""
         return {"path": self.path, "key": self.key, "value": self.value, **self.support.to_dict()}
 
 
 @dataclass(frozen=True)
 class Tagging:
-    """Context of a tag: the node is the one that will write the file, `full_path` the file as it sees it."""
+    """Context of a tag: the node is the future writer, `full_path` the file as seen from it."""
 
     engine: StoreEngine
     site: Site
@@ -49,7 +48,7 @@ class Tagging:
     def apply(
         self, full_path: str, path: str, tags: Mapping[str, str], *, empty: bool
     ) -> list[Tagged]:
-        """Sets tags and has the engine take them up."""
+        """Set tags and have the engine apply them."""
         self.files.set_attributes(full_path, {attribute(k): v for k, v in tags.items()})
         results = [self._one(full_path, path, k, v, empty) for k, v in tags.items()]
         if self.site.spec.watched:
@@ -57,9 +56,9 @@ class Tagging:
         return results
 
     def apply_existing(self, full_path: str, path: str, *, empty: bool) -> list[Tagged]:
-        """Have the engine apply the tags that a program set on a file by itself.
+        """Have the engine apply tags that a program set on a file.
 
-        An invalid value is refused, as nobody waits for an error.
+        An invalid value is refused without an error, as no caller waits.
         """
         tags = own(self.files.attributes(full_path))
         results = []
@@ -72,7 +71,7 @@ class Tagging:
         return results
 
     def again(self, full_path: str, path: str, tags: Mapping[str, str]) -> list[Tagged]:
-        """Writes a file with data again under the tags; what is there afterwards is compared by SHA-256."""
+        """Rewrite a file with data under the tags; the result is verified by SHA-256."""
         draft = posixpath.join(posixpath.dirname(full_path), f".penstock-{os.urandom(6).hex()}")
         files = self.files
 
@@ -109,18 +108,18 @@ class Tagging:
         return Tagged(path, key, text, support)
 
     def _mark(self, full_path: str, node: str) -> None:
-        """Says on the file that its tags were taken up."""
+        """Mark the file's tags as applied."""
         tags = own(self.files.attributes(full_path))
         self.files.set_attributes(full_path, {TAKEN: f"{digest(tags)} {node}"})
 
 
 def own(attributes: Mapping[str, str]) -> dict[str, str]:
-    """The tags among a file's attributes, by key."""
+    """Tags among a file's attributes, by key."""
     return {k.removeprefix(PREFIX): v for k, v in sorted(attributes.items()) if PREFIX in k}
 
 
 def digest(tags: Mapping[str, str]) -> str:
-    """A short text that is another for other tags."""
+    """A short digest that differs for different tags."""
     text = "\0".join(f"{k}={v}" for k, v in sorted(tags.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -128,7 +127,7 @@ def digest(tags: Mapping[str, str]) -> str:
 def untaken(attributes: Mapping[str, str], node: str, *, empty: bool) -> bool:
     """True if a file that `node` opens has tags that no engine has applied.
 
-    Those of an `empty` file are told again where it was another node that opened it before.
+    Those of an `empty` file are applied again if another node opened it before.
     """
     tags = own(attributes)
     if not tags:

@@ -15,7 +15,7 @@ from penstock.spec.store import PARAMETERS, How
 
 
 def check_store_engine(engine: type[StoreEngine]) -> None:
-    """Declarations of an engine; `check_store` tries them on nodes."""
+    """Check an engine's declarations; `check_store` tests them on nodes."""
     instance = engine()
     assert instance.name, "it has no name"
     assert isinstance(instance.missing(), str), "`missing` gives what is lacking in words"
@@ -32,13 +32,13 @@ def check_store_engine(engine: type[StoreEngine]) -> None:
 
 
 def check_store(store: Store, *, small_files: int = 100) -> None:
-    """An engine on a store that is up: every cell of its matrix, by bytes on the nodes' disks."""
+    """Check an engine on a running store: every cell of its matrix, by bytes on the nodes' disks."""
     wrong = [s for s in conform(store, small_files=small_files) if not s.holds]
     assert not wrong, "; ".join(f"{s.cell} ({s.support.how}): {s.evidence}" for s in wrong)
 
 
 def check_store_hint(hint: Hint, value: str, *, wrong: str) -> None:
-    """A hint: `value` is one that it takes, `wrong` one that it refuses in words."""
+    """Check a hint: `value` is a valid value, `wrong` an invalid one."""
     parsed = hint.parse(value)
     Hints(**hint.model(parsed))
     refusal = ""

@@ -1,4 +1,4 @@
-"""Starts, asks and stops the process that watches the tags of a store."""
+"""Start, status and stop of the process that watches the tags of a store."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from penstock.host.processes.daemon import (
     stop_entirely,
 )
 
-#: what runs in the process
+#: module of the process
 _PROCESS = "penstock.parts.stores.watching"
 
 
 def start_watch(store: str) -> dict[str, Any]:
-    """Starts the process that watches a store which outlives this one; returns its address."""
+    """Start the watch of a store that outlives this process; returns its address."""
     config = {"outlive_owner": True, "store": store}
     daemon = start_daemon("tags", config, Journal(), module=_PROCESS)
     return {"pid": daemon.pid, "socket": str(daemon.socket_path)}
 
 
 def ask_watch(place: dict[str, Any]) -> dict[str, Any]:
-    """Counts of the process (`TagWatch.told`), or `trouble` where it has ended."""
+    """Counts of the process (`TagWatch.report`), or `trouble` if it has ended."""
     daemon = connect("tags", place["pid"], place["socket"])
     try:
         return daemon.call("told", timeout_s=10.0)
@@ -36,6 +36,6 @@ def ask_watch(place: dict[str, Any]) -> dict[str, Any]:
 
 
 def stop_watch(place: dict[str, Any]) -> None:
-    """Ends the process."""
+    """End the process."""
     with contextlib.suppress(PenstockError):
         stop_entirely(connect("tags", place["pid"], place["socket"]), Journal())

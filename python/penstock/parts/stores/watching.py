@@ -1,4 +1,4 @@
-"""The process that watches the tags of a store which outlives its command (`tag_watch.py`)."""
+"""Process that watches the tags of a store after its command has ended (`tag_watch.py`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOOK_EVERY_S = 0.25
 
 
 class _Daemon:
-    """The process: answers on its socket, and ends when it is told to or its store has gone."""
+    """Answers on its socket; ends on request or with its store."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self._name: str = config["store"]
@@ -32,7 +32,7 @@ class _Daemon:
         self._socket = Path(config["socket"])
 
     def serve(self, ready_fd: int | None) -> None:
-        """Until then."""
+        """Serve until it ends."""
         about = Store.find(self._name).cluster.home / "store.json"
         self._watch.hold()
         listener = listen(self._socket)

@@ -1,1 +1,1 @@
-"""The service times of a store that runs, from what programs see of it (`penstock seed`)."""
+"""Service times of a live store from application-level measurements (`penstock seed`)."""

@@ -1,4 +1,4 @@
-"""The deployment that a store is seeded on: one manager, one storage node, one client of its platform."""
+"""Deployment for seeding: one manager, one storage node and one client of the store's platform."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 from penstock.errors import BadInput
 from penstock.platform.hosts import Platform
 
-#: of a group, what makes its hosts, beside the roles
+#: keys of a group that, like the roles, do not describe its hosts
 _NOT_OF_A_HOST = ("group", "count", "roles", "except", "storage", "manager", "client", "rack")
-#: of the section `store`, what one storage node cannot be
+#: keys of the section `store` that a single storage node cannot satisfy
 _NOT_OF_ONE = ("stripe", "replicas")
-#: control messages of stores that run are some hundred bytes long
+#: control messages of real stores are some hundred bytes long
 CONTROL = "256B"
-#: what of a message is on its way at once; a large frame is counted on both links one after the other
+#: bytes of a message in flight; a large frame occupies both links one after the other
 FRAME = "16KiB"
 
 
 def seeding_platform(platform: Platform) -> Platform:
-    """Three hosts made as those of the platform, one for each role, and its store's engine."""
+    """Three hosts like those of the platform, one for each role, and its store's engine."""
     document = seeding_document(platform)
     return Platform.from_dict(document, platform.base_dir)
 
 
 def seeding_document(platform: Platform) -> dict[str, Any]:
-    """The same as plain values. Service times in it are placeholders. BadInput without one of the roles."""
+    """The same as plain values, with placeholder service times. BadInput if a role has no host."""
     plain = platform.plain
     groups = []
     for role in ("manager", "storage", "client"):
@@ -36,7 +36,7 @@ def seeding_document(platform: Platform) -> dict[str, Any]:
         if group is None:
             raise BadInput(f"{platform.name}: found no host with the role {role}; expected one")
         machine = {k: copy.deepcopy(v) for k, v in group.items() if k not in _NOT_OF_A_HOST}
-        # what the storage takes is seen where no network hides it, if tasks run there at all
+        # storage service times are measured without a network in between, if tasks run on storage nodes
         both = role == "storage" and "client" in (group.get("roles") or [])
         roles = ["storage", "client"] if both else [role]
         groups.append({"group": role, "count": 1, "roles": roles, **machine, **_placeholder(role)})

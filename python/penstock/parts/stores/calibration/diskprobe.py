@@ -1,6 +1,6 @@
-"""Times a node's disk from inside it: `DIRECTORY COUNT` prints JSON, seconds of each write and read.
+"""Time a node's disk from inside it: `DIRECTORY COUNT` prints JSON, seconds of each write and read.
 
-Each is of 1 MiB and past the page cache. The standard library alone.
+Operations are of 1 MiB and bypass the page cache. Standard library only.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ def main(directory: str, count: int) -> None:
     """Write a file of `count` pieces, read it back, remove it."""
     os.makedirs(directory, exist_ok=True)
     path = os.path.join(directory, f".probe-{os.urandom(6).hex()}")
-    block = mmap.mmap(-1, PIECE)  # aligned to a page, as O_DIRECT asks
+    block = mmap.mmap(-1, PIECE)  # O_DIRECT requires page alignment
     block.write(os.urandom(PIECE))
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_DIRECT, 0o600)
     try:

@@ -1,9 +1,9 @@
-"""Comparison of all nodes with the three on which a store is seeded: each disk and each link, timed shortly.
+"""Comparison of all nodes with the three seeded ones: brief timings of each disk and each link.
 
-Service times that were measured on one storage node are given to all of them. So every node of the platform
-is put up as it will be, without the store, and timed in rounds: a disk by what it takes to write and to read
-a piece, a link by bursts to and from the two next nodes. In a round all nodes are timed once, one after the
-other, so that what the host does in the meantime falls on all of them.
+Service times measured on one storage node are applied to all of them. Therefore every node of the platform is
+started as it will be, without the store, and timed in rounds: a disk by writes and reads of one piece, a link
+by bursts to and from the next two nodes. A round times all nodes once, one after the other, so that load on
+the host affects all of them.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from penstock.platform.hosts import Platform
 from penstock.spec.cluster import ClusterSpec
 from penstock.text import percent
 
-#: the chance that any node at all is named where all are alike
+#: family-wise probability of a false positive among identical nodes
 LEVEL = 0.01
-#: what differs by less is as well known as the seeded means are
+#: smaller differences are within the accuracy of the seeded means
 MATTERS = 0.05
-#: rounds go on until a difference of this much would be seen, if the budget allows
+#: rounds continue until a difference of this size would be detected, within the budget
 SEEN = 0.10
 FEWEST, MOST = 3, 12
 _PIECES = 6
-#: seconds that a burst is to take, and its bytes at most and where no rate is described
+#: target duration of a burst [s], its maximum size, and its size if no rate is described [bytes]
 _BURST_S, _MOST_BYTES, _BYTES = 0.15, 32 << 20, 16 << 20
 _LEAST_BYTES = 256 << 10
 
-#: seconds, or seconds per what was described, by what was timed, by node, a value for each round
+#: seconds, or seconds relative to the description, by quantity, by node, one value per round
 Timed = Mapping[str, Mapping[str, Sequence[float]]]
 
 
 @dataclass(frozen=True)
 class Unlike:
-    """A node that differs: `what` of it, how many times as long as the others', with its interval."""
+    """A node that differs: quantity, ratio of its time to the others', with its interval."""
 
     node: str
     what: str
@@ -62,18 +62,16 @@ class Unlike:
 
 @dataclass(frozen=True)
 class Homogeneity:
-    """Result of the comparison: the nodes that differ, and for each quantity the least difference it could
-    show.
-    """
+    """Result of the comparison: nodes that differ, and the smallest detectable difference of each
+    quantity."""
 
     unlike: tuple[Unlike, ...]
-    #: by what was timed, as a share
+    #: by quantity, as a fraction
     shows: Mapping[str, float]
     nodes: int
     rounds: int
 
     def to_dict(self) -> dict[str, Any]:
-        """In JSON values."""
         return {
             "level": LEVEL,
             "nodes": self.nodes,
@@ -86,7 +84,7 @@ class Homogeneity:
 
     @property
     def cautions(self) -> list[str]:
-        """In words: who differs, and what could not be told."""
+        """Messages: nodes that differ, and quantities with insufficient data."""
         blunt = [
             f"{what}: a node that differs by less than {percent(share)} would not have been seen "
             f"in {self.rounds} rounds"
@@ -97,11 +95,12 @@ class Homogeneity:
 
 
 def judged(timed: Timed) -> Homogeneity:
-    """Names the nodes that differ from the others by more than MATTERS, at LEVEL for all of them together.
+    """Nodes that differ from the others by more than MATTERS, at LEVEL for all of them together.
 
-    Of the logarithms, a node's distance in each round from the median of the others; its standard error by
-    the residuals of nodes and rounds pooled (two-way layout, one observation a cell); Student's t with
-    (nodes − 1)(rounds − 1) degrees of freedom, and Bonferroni over all nodes and things timed.
+    The statistic is a node's log distance in each round from the median of the others. Its standard error
+    comes from the pooled residuals of nodes and rounds (two-way layout, one observation per cell). The test
+    is Student's t with (nodes − 1)(rounds − 1) degrees of freedom, with Bonferroni correction over all nodes
+    and quantities.
     """
     tests = sum(len(nodes) for nodes in timed.values() if len(nodes) > 1)
     unlike: list[Unlike] = []
@@ -129,7 +128,7 @@ def judged(timed: Timed) -> Homogeneity:
 
 
 def _half_width(logs: Mapping[str, Sequence[float]], tests: int) -> float:
-    """Half of the interval of a node's distance from the median of the others."""
+    """Half width of the interval of a node's distance from the median of the others."""
     nodes, rounds = len(logs), len(next(iter(logs.values())))
     of_node = {n: statistics.fmean(v) for n, v in logs.items()}
     of_round = [statistics.fmean(v[r] for v in logs.values()) for r in range(rounds)]
@@ -140,7 +139,7 @@ def _half_width(logs: Mapping[str, Sequence[float]], tests: int) -> float:
         for r in range(rounds)
     )
     freedom = (nodes - 1) * (rounds - 1)
-    # the variance of a median of normal values is at most π/2 that of their mean, and no more than one's own
+    # the variance of a median of normal values is at most π/2 that of their mean, and at most a node's own
     others = min(1.0, math.pi / 2 / (nodes - 1))
     error = math.sqrt(squares / freedom * (1 + others) / rounds)
     return float(student.ppf(1 - LEVEL / tests / 2, freedom)) * error
@@ -153,9 +152,9 @@ def homogeneity(
     note: Callable[[str], None] = lambda _: None,
     progress: Progress | None = None,
 ) -> Homogeneity | None:
-    """Puts the platform's nodes up, times each, and takes them down; None where there is nothing to compare.
+    """Start the platform's nodes, time each, and stop them; None if there is nothing to compare.
 
-    Storage nodes by their disks, those of them that have one; all nodes by their links.
+    Storage nodes are compared by their disks, if any; all nodes by their links.
     """
     spec = checked_cluster(platform)
     storage = [h.name for h in platform.hosts if "storage" in h.roles]
@@ -175,7 +174,7 @@ def measured(
     budget_s: float = 60.0,
     note: Callable[[str], None] = lambda _: None,
 ) -> Timed:
-    """Rounds over nodes that are up, until a difference of SEEN would show, MOST are made or time is over."""
+    """Rounds over running nodes, until a difference of SEEN is detectable, after MOST rounds or a timeout."""
     nodes = cluster.nodes
     disks = [nodes[n] for n in storage if nodes[n].disks]
     linked = [n for n in nodes.values() if n.address is not None]
@@ -204,7 +203,7 @@ def _enough(timed: Timed, until: float) -> bool:
 
 
 def _disk(node: RunningNode) -> dict[str, float]:
-    """Seconds of a piece, the median of some, by write and read."""
+    """Median seconds of a piece, by write and read."""
     disk = next(iter(node.disks.values()))
     seconds = json.loads(ask(node, DISK, f"{disk.mount}/.probe", str(_PIECES)))
     return {what: statistics.median(times) for what, times in seconds.items()}
@@ -213,10 +212,10 @@ def _disk(node: RunningNode) -> dict[str, float]:
 def _links(
     nodes: Sequence[RunningNode], ports: Mapping[str, str], spec: ClusterSpec
 ) -> Iterator[tuple[str, str, float]]:
-    """Seconds of a burst out of and into each node, in shares of the time by the link's description.
+    """Seconds of a burst out of and into each node, relative to the time by the link's description.
 
-    A burst goes to each of the two next nodes and the shorter one counts, so that a slow peer is not taken
-    for a slow node.
+    The shorter burst to either of the next two nodes counts, so that a slow peer does not make a node look
+    slow.
     """
     if not ports:
         return
@@ -241,6 +240,5 @@ def _links(
 
 @contextlib.contextmanager
 def _servers(nodes: Sequence[RunningNode]) -> Iterator[dict[str, str]]:
-    """Ports of the burst servers on every node, by node."""
     with contextlib.ExitStack() as stack:
         yield {n.name: stack.enter_context(serving(n, n.address or "")) for n in nodes}

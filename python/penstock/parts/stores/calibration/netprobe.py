@@ -1,8 +1,8 @@
-"""Measures a link from inside two nodes: TCP throughput and round trips. The standard library alone.
+"""Measure a link from inside two nodes: TCP throughput and round trips. Standard library only.
 
 `serve ADDRESS` prints its port and answers until stdin ends; `ask ADDRESS PORT SECONDS` prints JSON: bytes
-per second of each repetition, seconds of each round trip. `burst ADDRESS PORT BYTES` prints the seconds
-until the other side had BYTES.
+per second of each repetition, seconds of each round trip. `burst ADDRESS PORT BYTES` prints the seconds until
+the peer has received BYTES.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ TRIPS = 50
 
 
 def serve(address: str) -> None:
-    """Swallows what comes after `B`, gives back what comes after `T`, byte by byte."""
+    """Discard the bytes after `B`; echo those after `T` one by one."""
     with socket.create_server((address, 0)) as server:
         print(server.getsockname()[1], flush=True)
         threading.Thread(target=_leave, daemon=True).start()
@@ -49,7 +49,7 @@ def _answer(peer: socket.socket) -> None:
 
 
 def ask(address: str, port: int, seconds: float) -> None:
-    """Round trips first, then repetitions; the first of each are thrown away."""
+    """Measure round trips, then throughput; the first of each are discarded."""
     with socket.create_connection((address, port)) as peer:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer.sendall(b"T")
@@ -73,7 +73,7 @@ def ask(address: str, port: int, seconds: float) -> None:
 
 
 def burst(address: str, port: int, size: int) -> None:
-    """One transfer, from the first byte sent to the other side's acknowledgement of all."""
+    """One transfer, from the first byte sent to the peer's acknowledgement of the last."""
     block = os.urandom(1 << 16)
     with socket.create_connection((address, port)) as peer:
         peer.sendall(b"B")

@@ -1,4 +1,4 @@
-"""Small programs that measure from inside of nodes: started, asked, ended."""
+"""Measurement programs inside nodes: start, query, stop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEAVE_WITHIN_S = 5.0
 
 @contextlib.contextmanager
 def serving(node: RunningNode, address: str) -> Iterator[str]:
-    """The port where the network probe answers in a node, as long as the block lasts."""
+    """Port of the network probe in a node, for the duration of the block."""
     argv = [sys.executable, "-I", "-u", "-c", NETWORK.read_text(), "serve", address]
     server = subprocess.Popen(
         node.enter(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
@@ -44,7 +44,7 @@ def serving(node: RunningNode, address: str) -> Iterator[str]:
 
 
 def ask(node: RunningNode, probe: Path, *arguments: str) -> str:
-    """Output of a probe in a node. PenstockError with its last line where it failed."""
+    """Output of a probe in a node. PenstockError with its last line if it fails."""
     done = subprocess.run(
         node.enter([sys.executable, "-I", "-c", probe.read_text(), *arguments]),
         capture_output=True,

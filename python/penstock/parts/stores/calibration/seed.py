@@ -27,13 +27,13 @@ from penstock.spec.units import parse_duration
 
 Note = Callable[[str], None]
 _LEAST_RATE = 1.0
-#: an interval of few and uneven times may reach below nothing; no operation takes less than this of its mean
+#: lower bound of an interval as a share of its mean: intervals of few, uneven times may reach below zero
 _LEAST_OF_MEAN = 0.05
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """Measurements on three nodes of a platform's kind, before a model is fitted."""
+    """Measurements on three nodes like those of a platform, before a model is fitted."""
 
     engine: str
     trials: Trials
@@ -49,9 +49,9 @@ class Seeded:
     document: dict[str, Any]
     measured: Measurements
     services: Identified
-    #: values that are not known well enough, as messages
+    #: messages about imprecise values
     cautions: list[str]
-    #: comparison of all nodes with those; None where nothing was compared
+    #: comparison of all nodes with the seeded ones; None if not measured
     alike: Homogeneity | None = None
 
 
@@ -64,12 +64,12 @@ def seed(
     note: Note = lambda _: None,
     progress: Progress | None = None,
 ) -> Seeded:
-    """Puts the platform's store up on a manager, a storage node and a client of it, measures and fits.
+    """Start the platform's store on a manager, a storage node and a client of it, measure and fit.
 
-    Application-level calls only: files written and read through the mount, a TCP stream between two nodes.
-    The 95 % interval of each mean is to be within 5 %, else `budget_s` ends it and the file says so. With
-    `compare` all nodes are timed before, and those that differ from the others are cautions.
-    Raises PenstockError where the store fails or the host is too busy to measure on.
+    Uses application-level calls only: files written and read through the mount, a TCP stream between two
+    nodes. Ends when the 95 % interval of each mean is within 5 %, or after `budget_s`, which the file
+    records. With `compare` all nodes are timed first, and those that differ become cautions. Raises
+    PenstockError if the store fails or the host is too busy.
     """
     small = seeding_platform(platform)
     ready(*deployment(small, engine)[1:])
@@ -86,7 +86,7 @@ def measure_store(
     note: Note = lambda _: None,
     progress: Progress | None = None,
 ) -> Measurements:
-    """The measurements of the store alone, as `seed` makes them."""
+    """Measurements of the store alone, as in `seed`."""
     with store_of(seeding_platform(platform), engine, progress) as store:
         nodes = store.cluster.nodes
         client, server = nodes[store.roles.clients[-1]], nodes[store.roles.storage[0]]
@@ -101,10 +101,10 @@ def measure_store(
 
 @dataclass(frozen=True)
 class NetworkValues:
-    """Network as programs see it, as parameters of the model beside the rates and latencies of the links:
-    those stay as they are, so that a seeded platform is started as the one that was measured.
+    """Network parameters of the model, in addition to the rates and latencies of the links.
 
-    `payload` is the share of the links' rate, `latency_s` is added to the links' latency.
+    Those of the links do not change, so that a seeded platform is started as the measured one. `payload` is
+    the share of the links' rate, `latency_s` is added to the links' latency.
     """
 
     payload: Interval
@@ -112,7 +112,7 @@ class NetworkValues:
     loopback_bps: Interval
 
     def plain(self) -> dict[str, Any]:
-        """The values by their path in a platform file."""
+        """Values by their path in a platform file."""
         return {
             "network.payload": self.payload.mean,
             "network.loopback": _rate(self.loopback_bps.mean),
@@ -121,7 +121,7 @@ class NetworkValues:
 
 
 def network_values(platform: Platform, seen: Measurements) -> NetworkValues:
-    """Network values between a client and a storage node beyond those of their links."""
+    """Network values between a client and a storage node, excluding those of their links."""
     small = seeding_platform(platform)
     client, server = (
         next(n for n in cluster_spec(small).nodes if n.name.startswith(group)).links[0]
@@ -138,14 +138,14 @@ def network_values(platform: Platform, seen: Measurements) -> NetworkValues:
 
 
 def _changed(of: Interval, change: Callable[[float], float]) -> Interval:
-    """An interval on another scale."""
+    """Transform an interval to another scale."""
     return replace(of, mean=change(of.mean), low=change(of.low), high=change(of.high))
 
 
 def identified(platform: Platform, seen: Measurements, alike: Homogeneity | None = None) -> Seeded:
-    """Service times with which the model of this platform takes as long, and the platform with them.
+    """Fit service times to the measurements, and insert them into the platform.
 
-    `alike`: how its nodes compare, where that was measured.
+    `alike`: comparison of its nodes, if measured.
     """
     network = network_values(platform, seen)
     with_network = seeding_platform(platform).with_values(network.plain())
@@ -185,7 +185,7 @@ def _document(
     services: Identified,
     ends: list[Identified],
 ) -> dict[str, Any]:
-    """The platform's own file with measured values in place of its own."""
+    """The platform's own file with measured values."""
     document = copy.deepcopy(platform.document)
     means, trials = seen.trials.means(), seen.trials
     about = {
@@ -216,7 +216,7 @@ def _document(
 
     def service(which: str) -> dict[str, Any]:
         services_of: list[Linear] = [getattr(s, which) for s in (services, *ends)]
-        # local ones win
+        # local operations take precedence
         of = {m.size_bytes: means[m] for m in sorted(means) if m.op == which and m.size_bytes}
         return {
             "overhead": fitted([s.overhead_s for s in services_of], of[min(of)], _time),

@@ -1,4 +1,4 @@
-"""The operations by which a store is seeded: their times, round by round, until the means are known."""
+"""Operations for seeding a store: timed in rounds until the means are precise."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from penstock.parts.stores.calibration.probes import NETWORK, ask, serving
 from penstock.parts.stores.store import Store
 from penstock.parts.stores.workflow.execute import Executed, execute
 
-#: the relative half width of a 95 % interval that is narrow enough
+#: target relative half width of a 95 % interval
 NARROW = 0.05
-#: bytes of operations, and how many of each one round has; the least shows what an operation takes by itself
+#: sizes of operations [bytes], and operations of each size per round; the smallest shows the fixed cost
 SIZES = (1024, 64 * 1024, 4 * 2**20)
 _OF_EACH = {0: 6, SIZES[0]: 4, SIZES[1]: 4, SIZES[2]: 2}
 _CHAIN = 6
 _FEWEST_ROUNDS = 3
-#: so many discarded rounds one after the other, and none before, are enough to give up
+#: consecutive discarded rounds, with none before, before giving up
 _MOST_IN_A_ROW = 5
-#: a round is dropped where the host's processors were busier than this
+#: rounds with a higher processor utilisation of the host are discarded
 BUSIEST = 0.7
 _PROBE_S = 3.0
 
 
 @dataclass
 class Trials:
-    """Seconds of operations and of what starting a task takes, and the rounds that were dropped, with why.
+    """Seconds of operations and task starts, and discarded rounds with their reasons.
 
-    `launches_s`: from the end of a task to the begin of the next; `tags_s`: what a file with hints that it
-    writes adds; `locates_s`: what asking the store where its input lies adds.
+    `launches_s`: from the end of a task to the start of the next; `tags_s`: additional time for a written
+    file with hints; `locates_s`: additional time for locating the input in the store.
     """
 
     seconds: dict[Measured, list[float]] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Trials:
 
     @property
     def converged(self) -> bool:
-        """True if each mean is known within NARROW."""
+        """True if the interval of each mean is within NARROW."""
         return all(
             len(v) > 2 and _half(v) <= NARROW * sum(v) / len(v) for v in self.seconds.values()
         )
@@ -70,9 +70,9 @@ def needed(values: list[float]) -> int:
 
 
 def measure(store: Store, budget_s: float, note: Callable[[str], None] = lambda _: None) -> Trials:
-    """Rounds of writes, reads and empty tasks, until the means are known or time is over.
+    """Rounds of writes, reads and empty tasks, until the means are precise or time is over.
 
-    From a client that stores nothing and, where the storage node is a client as well, on that node.
+    Operations run on a client that stores nothing and, if the storage node is a client too, on that node.
     """
     clients, storage = store.roles.clients, store.roles.storage
     places = {node in storage: node for node in clients}
@@ -89,7 +89,7 @@ def measure(store: Store, budget_s: float, note: Callable[[str], None] = lambda 
             groups=groups,
             by_data=by_data,
             located=False,
-            watched=False,  # `guarded` watches the servers all the time
+            watched=False,  # `guarded` already watches the servers
         )
 
     while True:
@@ -120,7 +120,7 @@ def measure(store: Store, budget_s: float, note: Callable[[str], None] = lambda 
 
 
 def _operations(places: Mapping[bool, str]) -> Workload:
-    """Writes and reads one after the other, on each place; empty files are the manager's alone."""
+    """Writes and reads one after the other, at each place; empty files involve only the manager."""
     files: list[File] = []
     tasks: list[Task] = []
     for local, node in places.items():
@@ -140,7 +140,7 @@ def _operations(places: Mapping[bool, str]) -> Workload:
 
 
 def _chain(places: Mapping[bool, str], hints: bool) -> Workload:
-    """Tasks that each read what the one before wrote, on one node; with hints on these files or without."""
+    """Tasks on one node that each read the previous one's output, with or without hints on these files."""
     node = places.get(True) or places[False]
     hint = Hints(placement="local" if True in places else "collocate", group="seeding")
     names = [f"chain.{i}" for i in range(_CHAIN)]
@@ -154,7 +154,7 @@ def _chain(places: Mapping[bool, str], hints: bool) -> Workload:
 
 
 def _take_chains(trials: Trials, chains: Mapping[bool, Executed]) -> None:
-    """Launches, and what hints and asking for places add to them."""
+    """Task start times, and the time added by hints and by locating files."""
 
     def gaps(hints: bool) -> tuple[list[float], list[float], list[float]]:
         at = {t["task"]: t for t in chains[hints].tasks.to_pylist()}
@@ -173,7 +173,7 @@ def _take_chains(trials: Trials, chains: Mapping[bool, Executed]) -> None:
 
 
 def link(asking: RunningNode, answering: RunningNode) -> tuple[Interval, Interval]:
-    """Bytes per second of a program between two nodes (or in one), and seconds of half a round trip."""
+    """Bytes per second of a program between two nodes (or within one), and half a round trip [s]."""
     address = answering.address if asking is not answering else "127.0.0.1"
     if address is None:
         raise PenstockError(f"node {answering.name} is in no network")

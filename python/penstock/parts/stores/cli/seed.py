@@ -1,4 +1,4 @@
-"""penstock seed: the service times of a real store, from what programs see of it."""
+"""penstock seed: service times of a real store from application-level measurements."""
 
 from __future__ import annotations
 

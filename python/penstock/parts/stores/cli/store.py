@@ -1,4 +1,4 @@
-"""penstock store: a real shared store on virtual nodes, for as long as it is needed."""
+"""penstock store: a real shared store on virtual nodes."""
 
 from __future__ import annotations
 
@@ -113,7 +113,9 @@ def tag(
     from penstock.parts.stores.lock import changing
 
     pairs = dict(_pair(text) for text in tags)
-    with changing():  # two at once would each forget what the other taught the engine
+    with (
+        changing()
+    ):  # concurrent commands would overwrite each other's changes to the engine's state
         results = _complete(store).tag(path, pairs, node=node, migrate=migrate, create=create)
     if as_json:
         print(json.dumps({"tags": [r.to_dict() for r in results]}))

@@ -1,4 +1,4 @@
-"""penstock workflow: run one for real, on nodes with a store."""
+"""penstock workflow: execution on nodes with a store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ app = typer.Typer(help="Run workflows on virtual nodes with a shared store.", no
 
 @app.callback()
 def _verbs() -> None:
-    """Keeps `run` a verb of its own, whatever else comes."""
+    """Make `run` a subcommand even if it is the only one."""
 
 
 @app.command()

@@ -1,6 +1,6 @@
-"""Ceph's daemons inside nodes: their configuration, how they are started, asked and ended.
+"""Ceph's daemons inside nodes: configuration, start, commands, stop.
 
-Nothing of them is on the host: a node's files are on its disk, its sockets in its own /run.
+The host is not modified: a node's files are on its disk, its sockets in its own /run.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.parts.stores.engines.engine import Site, address
 
-#: what one object may be at most (osd_max_object_size)
+#: maximum object size (osd_max_object_size)
 MOST = 2**30
-#: what a block file of an OSD is at most; it is sparse
+#: maximum size of an OSD's sparse block file
 _BLOCK = 64 * 2**30
 #: sockets and pids of a node's daemons
 _RUN = "/run/penstock-ceph"
 
-#: what all daemons and clients are told: nobody but the cluster's nodes is in its network, memory is short,
-#: and the OSDs' writes are to be counted as they come
+#: settings of all daemons and clients: the network is private to the cluster, memory is scarce, and the OSDs'
+#: writes must reach the disk without delay
 _SETTINGS = {
     "auth cluster required": "none",
     "auth service required": "none",
@@ -64,7 +64,7 @@ _SETTINGS = {
     "max_background_jobs=1",
 }
 
-#: $0: the directory of its files, $1: the cluster's id; the monitor's address is in the configuration
+#: $0: data directory, $1: cluster id; the configuration has the monitor's address
 _MONITOR = """
 umask 077 && cd "$0" &&
 ceph-authtool --create-keyring keyring --gen-key -n mon. --cap mon 'allow *' &&
@@ -73,13 +73,13 @@ ceph-authtool keyring --gen-key -n client.admin --cap mon 'allow *' --cap osd 'a
 monmaptool --create --fsid "$1" --addv a "$(sed -n 's/^mon host = //p' "$CEPH_CONF")" monmap &&
 ceph-mon --mkfs -i a --monmap monmap --keyring keyring && ceph-mon -i a
 """
-#: $0: the directory of its files, $1: its number, $2: its id, $3: what its block file is at most
+#: $0: data directory, $1: number, $2: id, $3: maximum size of the block file
 _OSD = """
 mkdir -p "$0/osd" && free=$(df --output=avail -B1 "$0" | tail -n 1) || exit 1
 size=$((free / 10 * 9)) && [ "$size" -le "$3" ] || size=$3
 ceph-osd -i "$1" --mkfs --osd-uuid "$2" --bluestore_block_size="$size" && ceph-osd -i "$1"
 """
-#: ends daemons one after the other, by their pid files; $0 and what follows are names
+#: stops daemons one after the other, by their pid files; $0 and the other arguments are names
 _STOP = """
 for name in "$0" "$@"; do
   pid=$(cat /run/penstock-ceph/"$name".pid 2>/dev/null) || continue
@@ -88,7 +88,7 @@ for name in "$0" "$@"; do
   ! kill -0 "$pid" 2>/dev/null || { echo "$name does not end"; exit 1; }
 done
 """
-#: what a node runs to ask the monitor, or the manager daemon: commands on stdin as JSON, how many at once
+#: program in a node that queries the monitor or manager daemon: JSON commands on stdin, and the concurrency
 _ASK = """
 import concurrent.futures, json, os, sys
 import rados
@@ -112,17 +112,17 @@ os._exit(0)  # librados may abort while it is torn down
 
 
 def home(site: Site, node: RunningNode) -> str:
-    """The directory of a node for Ceph's files."""
+    """A node's directory for Ceph's files."""
     return f"{site.data(node)}/ceph"
 
 
 def environment(site: Site, node: RunningNode) -> dict[str, str]:
-    """By which programs of Ceph find their configuration."""
+    """Environment variables with the location of Ceph's configuration."""
     return {"CEPH_CONF": f"{home(site, node)}/ceph.conf"}
 
 
 def shell(site: Site, node: RunningNode, script: str, what: str, *arguments: str) -> str:
-    """Run a script in a node; `arguments` are its $0, $1, … . Returns its output."""
+    """Run a script in a node with the arguments $0, $1, …; returns its output."""
     argv = ["/bin/sh", "-c", script, *arguments]
     return site.run(node, argv, what=what, env=environment(site, node))
 
@@ -130,7 +130,7 @@ def shell(site: Site, node: RunningNode, script: str, what: str, *arguments: str
 def python(
     site: Site, node: RunningNode, script: str, what: str, *arguments: str, stdin: bytes = b""
 ) -> str:
-    """Runs a script by Debian's Python, of which python3-rados is a part."""
+    """Run a script with Debian's Python, which has python3-rados."""
     argv = ["/usr/bin/python3", "-I", "-c", script, *arguments]
     return site.run(node, argv, what=what, stdin=stdin, env=environment(site, node))
 
@@ -144,16 +144,17 @@ def ask(
 ) -> list[Any]:
     """Send commands to the monitor, in one connection; the reply to each, None for an empty one.
 
-    Those at `mgr` are the manager daemon's. `file` goes with each; without `at_once` they go one by one.
+    Indices in `mgr` are commands for the manager daemon. `file` is input of each; without `at_once` they are
+    sent one by one.
     """
     requests = [{"command": c, "mgr": i in mgr, "file": file} for i, c in enumerate(commands)]
     stdin = json.dumps(requests).encode()
     output = python(site, site.managers[0], _ASK, "the monitor", str(at_once), stdin=stdin)
-    return list(json.loads(output.splitlines()[-1]))  # above it may be what librados complains of
+    return list(json.loads(output.splitlines()[-1]))  # warnings of librados may precede it
 
 
 def configure(site: Site, node: RunningNode) -> None:
-    """Writes a node's ceph.conf and makes the directories of its daemons."""
+    """Write a node's ceph.conf and create the directories of its daemons."""
     at, monitor = home(site, node), site.state["monitor"]
     own = {
         "fsid": site.state["fsid"],
@@ -182,7 +183,7 @@ def configure(site: Site, node: RunningNode) -> None:
 
 
 def start_monitor(site: Site) -> None:
-    """The monitor and the manager daemon, on the first manager node, until both answer."""
+    """Start the monitor and the manager daemon on the first manager node, and wait until both answer."""
     manager = site.managers[0]
     shell(site, manager, _MONITOR, "the monitor", home(site, manager), site.state["fsid"])
     shell(site, manager, "ceph-mgr -i a", "the manager daemon")
@@ -193,7 +194,7 @@ def start_monitor(site: Site) -> None:
 
 
 def start_osds(site: Site) -> None:
-    """An OSD on each storage node, several at once, until the monitor knows them all."""
+    """Start an OSD on each storage node in parallel, and wait until the monitor lists all of them."""
     ids = [str(uuid.uuid4()) for _ in site.storage]
     ask(site, *({"prefix": "osd new", "uuid": one} for one in ids))
 
@@ -210,5 +211,5 @@ def start_osds(site: Site) -> None:
 
 
 def stop(site: Site, node: RunningNode, *names: str) -> None:
-    """Ends daemons of a node one after the other. PenstockError for one that does not end."""
+    """Stop daemons of a node one after the other. PenstockError if one does not end."""
     shell(site, node, _STOP, "stopping", *names)

@@ -1,4 +1,4 @@
-"""Layouts of CephFS files: how they are read, changed and followed to where the bytes are.
+"""Layouts of CephFS files: read, change, and map to the nodes with the bytes.
 
 A layout is `stripe_unit`, `stripe_count`, `object_size` (bytes) and `pool` (docs.ceph.com, File layouts).
 """
@@ -15,14 +15,14 @@ from penstock.parts.stores.engines.ceph_pools import DATA
 from penstock.parts.stores.engines.engine import Site
 from penstock.spec.store import Extent
 
-#: stripe units and object sizes are multiples of it (CEPH_MIN_STRIPE_UNIT)
+#: granularity of stripe units and object sizes (CEPH_MIN_STRIPE_UNIT)
 STEP = 64 * 2**10
-#: of a file whose layout says nothing else
+#: default of a file's layout
 CHUNK = 4 * 2**20
 _NUMBERS = ("stripe_unit", "stripe_count", "object_size")
 
-#: gets (`path`) or sets (`path layout`) a layout; a directory without one has what the one above has. A file
-#: that has held data is `held`: it is refused also where the file is empty again
+#: gets (`path`) or sets (`path layout`) a layout; directories inherit it. A file that ever had data is
+#: `held`: its layout cannot change, even if the file is empty again
 _LAYOUT = """
 import errno, os, sys, time
 path, *given = sys.argv[1:]
@@ -50,8 +50,8 @@ else:
                 sys.exit(f"{path}: {error.strerror}")
             path = os.path.dirname(path)
 """
-#: extents of a file: an object's placement group is Jenkins' hash of its name (checked: the monitor says it
-#: too), and the monitor is asked once for each group
+#: extents of a file: an object's placement group is Jenkins' hash of its name (the monitor's answer is
+#: checked against it); one query per group to the monitor
 _LOCATE = """
 import json, os, sys
 import rados
@@ -112,29 +112,29 @@ os._exit(0)  # librados may abort while it is torn down
 
 
 def no_chunk(size_bytes: int) -> str:
-    """Why a chunk cannot have that size, in words; empty if it can."""
+    """Reason why that chunk size is invalid; empty if it is valid."""
     if size_bytes % STEP or not STEP <= size_bytes <= MOST:
         return f"{size_bytes} bytes; expected a multiple of 64 KiB up to {MOST // 2**20} MiB"
     return ""
 
 
 def root_layout(site: Site) -> dict[str, Any]:
-    """The layout of all that no hint concerns."""
+    """Layout of files without hints."""
     chunk = site.spec.parameters.get("chunk", CHUNK)
     width = site.spec.parameters.get("stripe", len(site.storage))
     layout = {"stripe_unit": chunk, "stripe_count": 1, "object_size": chunk, "pool": DATA}
-    if width < len(site.storage):  # few objects, so large that a file has no more of them
+    if width < len(site.storage):  # few objects, large enough for the complete file
         layout |= {"stripe_count": width, "object_size": MOST // chunk * chunk}
     return layout
 
 
 def _narrow(layout: Mapping[str, Any]) -> bool:
-    """True if a layout's objects have their greatest size, so that a file has only a few."""
+    """True if a layout's objects have the maximum size, so that a file has few of them."""
     return bool(layout["object_size"] + layout["stripe_unit"] > MOST)
 
 
 def spread(layout: dict[str, Any]) -> None:
-    """Gives each chunk an object of its own, where the root's layout has all in a few."""
+    """Give each chunk its own object, if the root's layout puts all chunks into a few."""
     if _narrow(layout):
         layout |= {"stripe_count": 1, "object_size": layout["stripe_unit"]}
 
@@ -151,7 +151,7 @@ def with_chunk(layout: dict[str, Any], size_bytes: int) -> str:
 
 
 def with_chunks_together(layout: dict[str, Any], chunks: int) -> str:
-    """Puts so many chunks in a row into one object. Why not, in words, if they are too large."""
+    """Put N consecutive chunks into one object. Returns the reason if they are too large."""
     size = chunks * layout["stripe_unit"]
     if size > MOST:
         return f"{chunks} chunks are {size} bytes; expected at most {MOST // 2**20} MiB in a row"
@@ -160,23 +160,24 @@ def with_chunks_together(layout: dict[str, Any], chunks: int) -> str:
 
 
 def layout_of(site: Site, node: RunningNode, path: str) -> dict[str, Any]:
-    """The layout of a file, or what files of a directory get."""
+    """Layout of a file, or the one that files of a directory inherit."""
     output = python(site, node, _LAYOUT, "its layout", path)
     pairs = dict(word.split("=", 1) for word in output.split())
-    # a client that has not heard of a new pool yet says its number for its name
+    # a client without the current pool map reports a new pool by its number
     named = {str(has["number"]): name for name, has in site.state["pools"].items()}
     pool = named.get(pairs["pool"], pairs["pool"])
     return {**{k: int(pairs[k]) for k in _NUMBERS}, "pool": pool}
 
 
 def set_layout(site: Site, node: RunningNode, path: str, layout: Mapping[str, Any]) -> bool:
-    """Gives a file or directory a layout; False for a file that has held data, and keeps its own."""
+    """Set the layout of a file or directory; False for a file that ever had data, whose layout cannot
+    change."""
     text = " ".join(f"{k}={v}" for k, v in layout.items())
     return python(site, node, _LAYOUT, "its layout", path, text).strip() != "held"
 
 
 def located(site: Site, node: RunningNode, path: str) -> list[Extent]:
-    """Places of a file's bytes: an extent for each part of an object that holds contiguous ones."""
+    """Extents of a file, one for each contiguous part of an object."""
     layout = layout_of(site, node, path)
     groups = site.state["pools"][layout["pool"]]["groups"]
     arguments = [path, layout["pool"], str(groups), *(str(layout[k]) for k in _NUMBERS)]

@@ -1,4 +1,4 @@
-"""Placement of copies by Ceph: CRUSH rules and pools, made when a hint first needs them."""
+"""Placement of copies by Ceph: CRUSH rules and pools, created on first use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from penstock.parts.stores.engines.ceph_daemons import ask, home
 from penstock.parts.stores.engines.engine import Site
 
-#: the only one of a store
+#: each store has exactly one
 FILE_SYSTEM = "penstock"
 METADATA, DATA = "penstock_metadata", "penstock_data"
 _POOL_WITHIN_S = 60.0
@@ -27,10 +27,9 @@ _TUNABLES = (
 
 
 def pool(site: Site, first: int | None, among: list[int], copies: int, name: str = "") -> str:
-    """The pool of a number of copies, the first on one OSD if it is named, all among some OSDs.
+    """Pool with a number of copies, the first on a named OSD if any, the others among given OSDs.
 
-    Made if it is new, one after the other: of two CRUSH maps made from the same one, the second would lose
-    the rule of the first.
+    Pools are created one at a time: two CRUSH maps derived from the same one would lose the first one's rule.
     """
     with _MAKING:
         return _pool(site, first, among, copies, name)
@@ -44,7 +43,7 @@ def _pool(site: Site, first: int | None, among: list[int], copies: int, name: st
             return existing
     rule = _rule(site, first, [n for n in among if n != first])
     name = name or f"{rule}_{copies}"
-    # a pool that is spread has some eight placement groups for each OSD
+    # about eight placement groups per OSD for a pool over several OSDs
     spread = first is None and len(among) > 1
     groups = 1 << (8 * len(among) - 1).bit_length() if spread else 4
     create = {"prefix": "osd pool create", "pool": name, "pg_num": groups, "pgp_num": groups}
@@ -67,22 +66,22 @@ def _pool(site: Site, first: int | None, among: list[int], copies: int, name: st
 
 
 def in_turn(among: list[int], copies: int, groups: int) -> list[list[int]]:
-    """For each of some placement groups its OSDs, so that each has as many as the others.
+    """OSDs of each placement group, balanced over the OSDs.
 
-    CRUSH draws them, and of a few groups it draws one OSD far more often than another.
+    CRUSH chooses randomly, which is uneven for few groups.
     """
     return [[among[(g + i) % len(among)] for i in range(copies)] for g in range(groups)]
 
 
 def _active(site: Site, number: int) -> int:
-    """Number of placement groups of a pool that serve requests."""
+    """Number of active placement groups of a pool."""
     (dump,) = ask(site, {"prefix": "pg dump", "dumpcontents": ["pgs_brief"]}, mgr=(0,))
     ours = [p for p in dump["pg_stats"] if p["pgid"].startswith(f"{number}.")]
     return sum("active" in p["state"].split("+") for p in ours)
 
 
 def _rule(site: Site, first: int | None, others: list[int]) -> str:
-    """The CRUSH rule that takes `first`, if named, and then any of the `others`; made if it is new."""
+    """CRUSH rule that takes `first`, if named, and then any of the `others`; created on first use."""
     rules: list[dict[str, Any]] = site.state["rules"]
     placement = {"first": first, "others": others}
     if placement not in rules:
@@ -100,7 +99,7 @@ def _rule(site: Site, first: int | None, others: list[int]) -> str:
 def crush_map(osds: int, rules: Sequence[Mapping[str, Any]]) -> str:
     """A CRUSH map in crushtool's syntax: a host for each OSD, and for each rule a root of its hosts.
 
-    Rules are `first`, the OSD of the first copy or None, and `others`, those of all further ones.
+    Rules have `first`, the OSD of the first copy or None, and `others`, those of all other copies.
     """
     lines = [*_TUNABLES, *(f"device {n} osd.{n}" for n in range(osds))]
     lines += ["type 0 osd", "type 1 host", "type 2 root"]
@@ -118,7 +117,7 @@ def crush_map(osds: int, rules: Sequence[Mapping[str, Any]]) -> str:
             rest = 0 if rule["first"] is None else -1
             steps += [f"take root{number}", f"chooseleaf firstn {rest} type host", "emit"]
         does = "\n".join(f"step {s}" for s in steps)
-        # the monitor tries a rule with every number of copies that it allows
+        # the monitor tests a rule with every number of copies that it allows
         most = len(rule["others"]) + (rule["first"] is not None)
         sizes = f"type replicated\nmin_size 1\nmax_size {most}"
         texts.append(f"rule rule{number} {{\nid {number}\n{sizes}\n{does}\n}}")

@@ -1,7 +1,7 @@
 """CephFS 16.2: monitor, manager daemon, metadata server, an OSD for each storage node, ceph-fuse in clients.
 
-A file is cut into objects as its layout says (docs.ceph.com, File layouts); which nodes hold an object is the
-CRUSH rule of its layout's pool. So copies and places are pools here, made when a hint first needs one.
+A file's layout divides it into objects (docs.ceph.com, File layouts); the CRUSH rule of its pool places them.
+Copies and placements are therefore pools, created by the first hint that needs them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from penstock.parts.stores.engines.engine import Site, address
 from penstock.parts.stores.engines.packages import absent, missing
 from penstock.spec.store import Extent, Support, emulated, native, refused
 
-#: least that a client's cache of objects may be, and what it is here unless the platform says [bytes]
+#: minimum and default size of a client's object cache [bytes]
 _LEAST_CACHE, _CLIENT_CACHE = 2**20, 64 * 2**20
 
 _PROGRAMS = ("ceph-mon", "ceph-mgr", "ceph-mds", "ceph-osd", "ceph-fuse", "crushtool")
@@ -79,7 +79,7 @@ _SIZES = (("used", "kb_used"), ("total", "kb"))
 
 
 class CephFS:
-    """Monitor, manager daemon and metadata server on the first manager; nothing of it on the host."""
+    """Monitor, manager daemon and metadata server on the first manager; no processes or files on the host."""
 
     name = "cephfs"
     privileges = ("SYS_ADMIN", "/dev/fuse")
@@ -93,11 +93,11 @@ class CephFS:
         return lacking
 
     def support(self) -> Mapping[str, Support]:
-        """As the documentation of file layouts and pools has it."""
+        """According to the documentation of file layouts and pools."""
         return _SUPPORT
 
     def refusal(self, site: Site) -> str:
-        """Sizes that no layout takes, and copies that are not sent as asked."""
+        """Refuse invalid sizes of a layout, and unsupported replication modes."""
         chunk = site.spec.parameters.get("chunk", CHUNK)
         if why := no_chunk(chunk):
             return f"chunk: found {why}"
@@ -107,7 +107,7 @@ class CephFS:
         return ""
 
     def up(self, site: Site) -> None:
-        """Monitor and manager daemon, OSDs, pools, file system, metadata server."""
+        """Start monitor, manager daemon, OSDs, pools, file system, metadata server."""
         manager = site.managers[0]
         site.state.update(fsid=str(uuid.uuid4()), monitor=address(manager))
         site.state.update(osds=[n.name for n in site.storage], rules=[], pools={})
@@ -117,7 +117,7 @@ class CephFS:
         start_osds(site)
         everywhere = list(range(len(site.storage)))
         copies = site.spec.parameters.get("replicas", 1)
-        # the tree of names outlives the death of any one node
+        # metadata survives the failure of any one node
         pool(site, None, everywhere, min(len(everywhere), max(2, copies)), METADATA)
         pool(site, None, everywhere, copies, DATA)
         both = {"metadata": METADATA, "data": DATA}
@@ -129,7 +129,7 @@ class CephFS:
         )
 
     def mount(self, site: Site, node: RunningNode) -> None:
-        """By ceph-fuse; the first mount gives the root its layout."""
+        """Mount with ceph-fuse; the first mount sets the root's layout."""
         configure(site, node)
         parameters = site.spec.parameters
         options = [f"--client_oc_size={max(_LEAST_CACHE, parameters.get('cache', _CLIENT_CACHE))}"]
@@ -144,13 +144,13 @@ class CephFS:
             site.state["prepared"] = True
 
     def unmount(self, site: Site, node: RunningNode) -> None:
-        """Unmount; the OSDs have all writes when ceph-fuse has ended, some time after umount(8)."""
+        """Unmount; the OSDs have all writes once ceph-fuse exits, some time after umount(8)."""
         shell(site, node, _UNMOUNT, "unmounting the store", site.mount)
 
     def tag(
         self, site: Site, node: RunningNode, path: str, key: str, value: Any, *, empty: bool
     ) -> Support:
-        """Another layout: sizes, or the pool."""
+        """Change the layout: sizes or pool."""
         support = _SUPPORT.get(f"DP {value.kind}" if key == "DP" else key)
         if support is None:
             return refused("CephFS has no equivalent")
@@ -174,7 +174,7 @@ class CephFS:
     def _with_pool(
         self, site: Site, node: RunningNode, layout: dict[str, Any], key: str, value: Any
     ) -> str:
-        """Gives a layout the pool of a hint. Why not, in words, where there can be none."""
+        """Put a layout into the pool of a hint. Returns the reason if there can be none."""
         names: list[str] = site.state["osds"]
         now = site.state["pools"][layout["pool"]]
         first, among, copies = now["first"], now["among"], now["copies"]
@@ -208,11 +208,11 @@ class CephFS:
         return ""
 
     def locate(self, site: Site, node: RunningNode, path: str) -> list[Extent]:
-        """Object by object; which OSDs hold one is what the monitor says of its placement group."""
+        """Object by object; the monitor maps placement groups to OSDs."""
         return located(site, node, path)
 
     def status(self, site: Site) -> dict[str, Any]:
-        """OSDs as the monitor knows them, with their space as they last said it."""
+        """OSDs of the monitor's map, with their last reported space."""
         dump, space = ask(site, {"prefix": "osd dump"}, {"prefix": "osd df"}, mgr=(1,))
         up = {o["osd"]: bool(o["up"]) for o in dump["osds"]}
         sizes = {n["id"]: n for n in space["nodes"]}
@@ -225,7 +225,7 @@ class CephFS:
         return {"servers": servers}
 
     def down(self, site: Site) -> None:
-        """Metadata server and OSDs first, then manager daemon and monitor."""
+        """Stop metadata server and OSDs, then manager daemon and monitor."""
         manager = site.managers[0]
         if manager.state == "running":
             stop(site, manager, "mds.a")

@@ -1,4 +1,4 @@
-"""A plain directory that all client nodes see: no server, no network; what the others are compared with."""
+"""A plain directory shared by all client nodes: no server, no network; the baseline of comparisons."""
 
 from __future__ import annotations
 
@@ -20,54 +20,53 @@ _SUPPORT["setfattr"] = emulated("tags are looked at when a file is opened (store
 
 
 class Directory:
-    """On the first disk of the first storage node, or among the cluster's files where it has none."""
+    """On the first disk of the first storage node, or in the cluster's directory without one."""
 
     name = "directory"
     privileges: tuple[str, ...] = ()
     server_privileges: tuple[str, ...] = ()
 
     def missing(self) -> str:
-        """Nothing."""
         return ""
 
     def support(self) -> Mapping[str, Support]:
-        """Tags are kept and given back, and change nothing."""
+        """Tags are stored and returned, without effect."""
         return _SUPPORT
 
     def refusal(self, site: Site) -> str:
-        """Any nodes will do."""
+        """Accepts any nodes."""
         return ""
 
     def up(self, site: Site) -> None:
-        """There is no server, only the directory."""
+        """Create the directory; there are no servers."""
         disk = next(iter(site.storage[0].disks.values()), None)
         shared = (disk.at if disk is not None else site.home) / "store"
         shared.mkdir(mode=0o755)
         site.state["shared"] = str(shared)
 
     def mount(self, site: Site, node: RunningNode) -> None:
-        """Bound into the node, where it goes with the node."""
+        """Bind-mount into the node; it ends with the node."""
         bind_into(node.pid, [(site.state["shared"], site.mount)])
 
     def unmount(self, site: Site, node: RunningNode) -> None:
-        """It goes with the node."""
+        """Nothing to do: the mount ends with the node."""
 
     def tag(
         self, site: Site, node: RunningNode, path: str, key: str, value: Any, *, empty: bool
     ) -> Support:
-        """Every hint is refused."""
+        """Refuse every hint."""
         return refused(_WHY)
 
     def locate(self, site: Site, node: RunningNode, path: str) -> list[Extent]:
-        """All of it with the node whose disk it is."""
+        """One extent, on the node that owns the disk."""
         inside = Path(path).relative_to(site.mount)
         size = (Path(site.state["shared"]) / inside).stat().st_size
         return [Extent(0, size, (site.storage[0].name,))] if size else []
 
     def status(self, site: Site) -> dict[str, Any]:
-        """The node whose disk it is."""
+        """The node that owns the disk."""
         node = site.storage[0]
         return {"servers": [{"node": node.name, "up": node.state == "running"}]}
 
     def down(self, site: Site) -> None:
-        """Its files go with the cluster."""
+        """Nothing to do: the files are removed with the cluster."""

@@ -15,14 +15,14 @@ from penstock.parts.stores.agent_client import Sessions
 from penstock.parts.stores.node_agent import MOST_OUTPUT
 from penstock.spec.store import Extent, StoreSpec, Support
 
-#: longest that one command of an engine may take [s]
+#: time limit of an engine's command [s]
 PATIENCE_S = 120.0
-#: of a command's output, what an error quotes
+#: lines of a command's output in an error message
 _LAST_LINES = 3
 
 
 def address(node: RunningNode) -> str:
-    """The node's address. PenstockError if it is in no network."""
+    """The node's address. PenstockError if it has no network."""
     if node.address is None:
         raise PenstockError(f"node {node.name} is in no network; a store needs one")
     return node.address
@@ -32,7 +32,7 @@ def address(node: RunningNode) -> str:
 class Site:
     """Site of a store: the nodes by role, and the engine's state between two commands.
 
-    `state` holds JSON values; it persists from `up` to every later call.
+    `state` has JSON values; it persists from `up` to every later call.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Site:
     managers: tuple[RunningNode, ...]
     storage: tuple[RunningNode, ...]
     clients: tuple[RunningNode, ...]
-    #: the cluster's own directory on this host
+    #: the cluster's directory on this host
     home: Path
     state: dict[str, Any] = field(default_factory=dict)
     sessions: Sessions = field(default_factory=Sessions)
@@ -51,12 +51,12 @@ class Site:
         return self.spec.mount
 
     def data(self, node: RunningNode) -> str:
-        """The directory of a node for the engine's files: on its first disk, or in the node's own root."""
+        """A node's directory for the engine's files: on its first disk, or in the node's own root."""
         disk = next(iter(node.disks.values()), None)
         return f"{disk.mount}/.store" if disk is not None else "/var/lib/penstock-store"
 
     def node_of(self, address: str) -> str:
-        """The name of the node with an address; the address itself where none has it."""
+        """Name of the node with an address; the address itself if unknown."""
         nodes = (*self.managers, *self.storage, *self.clients)
         return next((n.name for n in nodes if address in n.addresses.values()), address)
 
@@ -72,7 +72,7 @@ class Site:
     ) -> str:
         """Run a command in a node; its output. PenstockError with its last lines if it fails.
 
-        Daemons that it leaves behind may keep its output open: it goes to a file, not to a pipe.
+        The output goes to a file instead of a pipe, because daemons that it starts may keep it open.
         """
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as input_file:
             input_file.write(stdin)
@@ -86,11 +86,11 @@ class Site:
         return output
 
     def request(self, node: RunningNode, name: str, *arguments: Any) -> Any:
-        """The reply of `node_agent.py`, without the start of a program. PenstockError where it fails."""
+        """Reply of `node_agent.py`, without the start of a process. PenstockError if it fails."""
         return self.sessions.request(node, name, *arguments, timeout_s=PATIENCE_S)
 
     def ask(self, node: RunningNode, argv: Sequence[str], *, what: str) -> str:
-        """As `run`, for commands that leave no daemon: begun by a program that is in the node already."""
+        """Like `run`, for commands that leave no daemon: executed by the resident agent of the node."""
         done = self.sessions.request(node, "run", list(argv), PATIENCE_S, timeout_s=2 * PATIENCE_S)
         if done["status"] != 0:
             raise _failed(node, argv, what, done["status"], done["output"])
@@ -99,7 +99,7 @@ class Site:
         return str(done["output"])
 
     def write(self, node: RunningNode, path: str, text: str) -> None:
-        """Writes a file in a node, with its directory; closed to other users."""
+        """Write a file in a node, with its directory; not accessible to other users."""
         script = 'umask 077; mkdir -p "$(dirname "$1")" && cat > "$1"'
         argv = ["/bin/sh", "-c", script, "sh", path]
         self.run(node, argv, what=f"writing {path}", stdin=text.encode())
@@ -112,7 +112,7 @@ class Site:
         *,
         every_s: float = 0.1,
     ) -> None:
-        """Waits until `ready`. PenstockError with `what` when it does not become so."""
+        """Wait until `ready`. PenstockError with `what` after `within_s`."""
         until = time.monotonic() + within_s
         while not ready():
             if time.monotonic() > until:
@@ -123,14 +123,14 @@ class Site:
 def _failed(
     node: RunningNode, argv: Sequence[str], what: str, status: int | None, output: str
 ) -> PenstockError:
-    """The error of a command that failed; no status where it took too long."""
+    """Error of a failed command; status None for a timeout."""
     end = "took too long" if status is None else f"ended with status {status}"
     last = " | ".join(output.strip().splitlines()[-_LAST_LINES:])
     return PenstockError(f"{node.name}: {what}: {argv[0]} {end}: {last or 'it printed nothing'}")
 
 
 def _too_much() -> PenstockError:
-    """Half a listing would pass for a whole one."""
+    """Error for an oversized reply: a truncated listing could be taken for a complete one."""
     return PenstockError(f"a command printed more than {MOST_OUTPUT >> 20} MiB")
 
 
@@ -143,54 +143,53 @@ def _read(file: IO[bytes]) -> str:
 
 
 class StoreEngine(Protocol):
-    """An engine: how it is started on nodes, mounted, tagged, asked where data are, and ended.
+    """An engine: start on nodes, mount, tags, locations of data, stop.
 
-    It is made anew for each command; what it must remember is in the site's `state`. All that it starts runs
-    inside nodes, so that nothing of it outlives them; it touches nothing of the host.
+    Each command creates a new instance; persistent values are in the site's `state`. All processes run inside
+    nodes and end with them; the host is not modified.
     """
 
     name: str
-    #: what client nodes must be let beside what every node is (docs/emulation.md)
+    #: capabilities and devices of client nodes, in addition to those of every node (docs/emulation.md)
     privileges: tuple[str, ...]
     #: the same of storage and manager nodes
     server_privileges: tuple[str, ...]
 
     def missing(self) -> str:
-        """The part that this host lacks to run it, with the command that installs it; empty if nothing."""
+        """The missing dependency on this host, with the command that installs it; empty if none."""
 
     def support(self) -> Mapping[str, Support]:
         """Support of each of `spec.store.PARAMETERS`, and of each hint by its key."""
 
     def refusal(self, site: Site) -> str:
-        """The part of this deployment that the engine cannot have, with the expected values; empty if
-        nothing.
+        """The unsupported part of this deployment, with the expected values; empty if none.
 
         Called before anything is started: the nodes of `site` are not running yet.
         """
 
     def up(self, site: Site) -> None:
-        """Starts the servers, and returns when they can be mounted. Called once."""
+        """Start the servers; returns when they can be mounted. Called once."""
 
     def mount(self, site: Site, node: RunningNode) -> None:
-        """Has a client node see the store at `site.mount`."""
+        """Mount the store at `site.mount` of a client node."""
 
     def unmount(self, site: Site, node: RunningNode) -> None:
-        """Takes that back; what was written is with the servers afterwards."""
+        """Unmount; the servers have all writes afterwards."""
 
     def tag(
         self, site: Site, node: RunningNode, path: str, key: str, value: Any, *, empty: bool
     ) -> Support:
-        """Has a hint take effect on the file or directory `path` of a node, and says how far it does.
+        """Apply a hint to the file or directory `path` of a node; returns the degree of support.
 
-        `value` was checked by the hint. A hint that concerns the writer is of `node`. Where the file is not
-        `empty` and the engine cannot change what was written, it is refused.
+        `value` was checked by the hint. A hint that concerns the writer refers to `node`. Refused if the file
+        is not `empty` and the engine cannot change existing data.
         """
 
     def locate(self, site: Site, node: RunningNode, path: str) -> list[Extent]:
-        """Places of a file's bytes, in order, covering it once."""
+        """Extents of a file in order, each byte once."""
 
     def status(self, site: Site) -> dict[str, Any]:
         """JSON values: at least `servers`, a list of `node` and whether it is `up`."""
 
     def down(self, site: Site) -> None:
-        """Ends the servers in good order. Nodes that died are left out."""
+        """Stop the servers cleanly. Dead nodes are skipped."""

@@ -1,9 +1,9 @@
 """GlusterFS 10: a glusterd on every storage node, one volume over their bricks, clients by FUSE.
 
-Chunks are shards (features.shard), copies are replica sets, and both go where the hash of their names says.
-A file keeps the shard size that it was made with, and a name that ends with `@VOLUME-dht:SET` is made in that
-replica set: so a file of a layout of its own is made through a second mount for a moment, whose shard
-translator has another size, and put in the place of the empty one.
+Chunks are shards (features.shard), copies are replica sets; the hash of their names places both. A file's
+shard size is fixed at its creation, and a name that ends with `@VOLUME-dht:SET` is created in that replica
+set. A file with its own layout is therefore created through a temporary second mount, whose shard translator
+has another size, and renamed over the empty one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SMALLEST, DEFAULT, LARGEST = 4 * 2**20, 64 * 2**20, 4 * 2**40
 VOLUME = "store"
 _PROGRAMS = ("glusterd", "gluster", "glusterfs", "mount.glusterfs")
 _PACKAGES = "glusterfs-server glusterfs-client"
-#: where a client mounts the volume a second time to make one file
+#: second mount point on a client, for the creation of one file
 _SECOND = "/run/penstock-glusterfs"
 _SHARDED = "the shard size that the file is made with, of 4 MiB or more"
 _PLACED = "the whole file is made in the replica set of {}, as one chunk"
@@ -62,7 +62,7 @@ _SUPPORT = {
     "DP scatter": emulated(f"chunks that stay together are one shard: {_SHARDED}"),
 }
 
-#: asks a client for a file: its path without links, its identity, its size, its tag ChunkSize
+#: queries a client for a file: path without links, identity, size, tag ChunkSize
 _FACTS = """
 import json, os, sys
 path = os.path.realpath(sys.argv[1])
@@ -73,7 +73,7 @@ print(json.dumps({
     "chunk": next(iter(told.values()), None),
 }))
 """
-#: asks a storage node for the parts of a file on its bricks, and how large a shard is; pointers are not parts
+#: queries a storage node for the parts of a file on its bricks, and its shard size; without link files
 _PARTS = """
 import json, os, stat, sys
 name, *bricks = sys.argv[1:]
@@ -100,7 +100,7 @@ for brick in bricks:
     found.append({"brick": brick, "block": block, "parts": parts})
 print(json.dumps(found))
 """
-#: makes a draft in a replica set through the second mount, and puts it in place of an empty file in the first
+#: creates a draft in a replica set through the second mount, and renames it over an empty file in the first
 _LAY = """
 import os, secrets, sys
 first, second, below, where = sys.argv[1:]
@@ -128,7 +128,8 @@ except BaseException:
 
 @dataclass(frozen=True)
 class _Parts:
-    """A file on the bricks: bytes of a chunk (0: it is one), nodes by number of chunk, sets of the first."""
+    """A file on the bricks: bytes of a chunk (0: a single chunk), nodes by chunk number, sets of the
+    first."""
 
     chunk_bytes: int
     nodes: Mapping[int, tuple[str, ...]]
@@ -136,11 +137,11 @@ class _Parts:
 
 
 class GlusterFS:
-    """Bricks on every storage node; there is no manager, clients hash."""
+    """Bricks on every storage node; no manager: clients hash names."""
 
     name = "glusterfs"
     privileges = ("SYS_ADMIN", "/dev/fuse")
-    #: bricks keep what they know of files in attributes `trusted.*`
+    #: bricks store file metadata in attributes `trusted.*`
     server_privileges = ("SYS_ADMIN",)
 
     def missing(self) -> str:
@@ -148,11 +149,11 @@ class GlusterFS:
         return missing(_PROGRAMS, _PACKAGES)
 
     def support(self) -> Mapping[str, Support]:
-        """Support of one volume; limits of a file are reported when it is tagged."""
+        """Support of one volume; limits of a file are reported by `tag`."""
         return _SUPPORT
 
     def refusal(self, site: Site) -> str:
-        """Values that no volume has."""
+        """Refuse values that no volume supports."""
         parameters, servers = site.spec.parameters, len(site.storage)
         chunk = parameters.get("chunk", DEFAULT)
         if not SMALLEST <= chunk <= LARGEST:
@@ -167,7 +168,7 @@ class GlusterFS:
         return ""
 
     def up(self, site: Site) -> None:
-        """A glusterd everywhere, all in one pool, then the volume, until each brick is there."""
+        """Start a glusterd everywhere, in one pool, then the volume, and wait for each brick."""
         _in_each(site.storage, lambda node: self._start_server(site, node))
         first = site.storage[0]
         for node in site.storage[1:]:
@@ -219,7 +220,7 @@ class GlusterFS:
         return site.run(node, ["gluster", "--mode=script", *arguments], what="the volume")
 
     def _up(self, site: Site) -> dict[str, set[str]]:
-        """By node, the bricks that run, as the first storage node that does sees them."""
+        """Running bricks by node, as reported by the first live storage node."""
         node = next((n for n in site.storage if n.state == "running"), None)
         if node is None:
             return {}
@@ -233,7 +234,7 @@ class GlusterFS:
         return bricks
 
     def mount(self, site: Site, node: RunningNode) -> None:
-        """By mount.glusterfs(8), until it is joined with every brick of a node that runs."""
+        """With mount.glusterfs(8), until it is connected to every brick of the live nodes."""
         self._mount(site, node, site.mount)
         running = {n.name for n in site.storage if n.state == "running"}
         expected = sum(host in running for host, _ in site.state["bricks"])
@@ -253,13 +254,13 @@ class GlusterFS:
         site.run(node, ["stat", "-f", at], what="mounting the store")
 
     def unmount(self, site: Site, node: RunningNode) -> None:
-        """Unmount; the bricks have all writes when umount(8) returns."""
+        """Unmount; the bricks have all writes once umount(8) returns."""
         site.run(node, ["umount", site.mount], what="unmounting the store")
 
     def tag(
         self, site: Site, node: RunningNode, path: str, key: str, value: Any, *, empty: bool
     ) -> Support:
-        """Another file in place of the empty one, of another shard size or in a set of its own."""
+        """Replace the empty file by one with another shard size or in its own set."""
         if key == "Replication":
             copies = site.state["copies"]
             return _SUPPORT[key] if value == copies else refused(f"the volume has copies: {copies}")
@@ -283,7 +284,7 @@ class GlusterFS:
     def _layout(
         self, site: Site, node: RunningNode, key: str, value: Any, facts: Mapping[str, Any]
     ) -> tuple[int, int | None] | Support:
-        """Bytes of a chunk and the set of the first (None: where it is), or why it cannot be."""
+        """Bytes of a chunk and the set of the first (None: unchanged), or the reason of a refusal."""
         own = self._chunk(site)
         if key == "StripeWidth":
             return (
@@ -328,7 +329,7 @@ class GlusterFS:
             site.run(node, ["umount", _SECOND], what="laying out the file")
 
     def locate(self, site: Site, node: RunningNode, path: str) -> list[Extent]:
-        """As the bricks have it; a hole is on no node."""
+        """As reported by the bricks; holes are on no node."""
         facts = self._facts(site, node, path)
         size, parts = facts["size"], self._parts(site, facts["id"])
         step = parts.chunk_bytes or size
@@ -344,7 +345,7 @@ class GlusterFS:
 
     @staticmethod
     def _parts(site: Site, identity: str) -> _Parts:
-        """The chunks of a file, asked of every storage node that runs."""
+        """The chunks of a file, from every live storage node."""
         bricks: list[list[str]] = site.state["bricks"]
 
         def ask(node: RunningNode) -> list[dict[str, Any]]:
@@ -366,12 +367,12 @@ class GlusterFS:
         return _Parts(chunk, {k: tuple(v) for k, v in nodes.items()}, tuple(sorted(sets)))
 
     def status(self, site: Site) -> dict[str, Any]:
-        """Nodes whose bricks run."""
+        """Nodes with running bricks."""
         up = self._up(site)
         return {"servers": [{"node": n.name, "up": bool(up.get(n.name))} for n in site.storage]}
 
     def down(self, site: Site) -> None:
-        """The volume, then each glusterd; bricks by themselves where a node that died keeps the volume up."""
+        """Stop the volume, then each glusterd; bricks one by one if a dead node blocks the volume's stop."""
         running = [n for n in site.storage if n.state == "running"]
         all_run = len(running) == len(site.storage)
         if all_run:
@@ -384,12 +385,12 @@ class GlusterFS:
         _in_each(running, stop)
 
 
-#: ends a glusterd ($1: its directory), and its bricks ($2) with what heals them
+#: stops a glusterd ($1: its directory), its bricks ($2) and their self-heal daemon
 _STOP = (
     'kill "$(cat "$1/glusterd.pid")" || exit; [ -n "$2" ] || exit 0; '
     "cat /run/gluster/vols/*/*.pid /run/gluster/glustershd/*.pid 2>/dev/null | xargs -r kill"
 )
-#: how many bricks a mount ($1) of a volume ($2) is joined with
+#: number of bricks connected to a mount ($1) of a volume ($2)
 _JOINED = (
     'cat "$1"/.meta/graphs/active/"$2"-client-*/private 2>/dev/null | grep -c "connected = 1"; :'
 )
@@ -411,9 +412,9 @@ def _home(site: Site, node: RunningNode) -> str:
 
 
 def _bricks(site: Site, copies: int) -> list[list[str]]:
-    """Node and directory of every brick, those of a replica set one after the other.
+    """Node and directory of every brick, grouped by replica set.
 
-    Where the nodes cannot be divided into sets each node begins one and shares in those before it.
+    If the nodes cannot be divided into sets, each node starts one and shares those of the preceding nodes.
     """
     nodes = site.storage
     divisible = len(nodes) % copies == 0
@@ -434,7 +435,7 @@ def _sets(site: Site) -> list[tuple[str, ...]]:
 
 
 def _in_each(nodes: Sequence[RunningNode], act: Callable[[RunningNode], T]) -> list[T]:
-    """The same in several nodes at once. PenstockError of the first that fails."""
+    """Run a function on several nodes in parallel. PenstockError of the first failure."""
     if not nodes:
         raise PenstockError("no storage node runs")
     with ThreadPoolExecutor(len(nodes)) as pool:

@@ -1,8 +1,8 @@
-"""HDFS 3.4: a name node on the first manager, a data node on every storage node. No node can mount it.
+"""HDFS 3.4: a name node on the first manager, a data node on every storage node. It cannot be mounted.
 
-Neither of its mounts can be had here (fuse-dfs is not packaged, its NFS gateway asks for an NFS client in the
-kernel), so files are reached over HTTP (`webhdfs.py`), and by programs of the node through `hdfs dfs`.
-Chunks are blocks. Hadoop's classes are those that `tools/hadoop.sh` fetches.
+Neither of its mounts is available (fuse-dfs is not packaged, its NFS gateway needs an NFS client in the
+kernel). Files are accessed over HTTP (`webhdfs.py`), and by programs of the node through `hdfs dfs`. Chunks
+are blocks. `tools/hadoop.sh` downloads Hadoop's classes.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from penstock.parts.stores.files import Files
 from penstock.parts.stores.hints import chunk_bytes
 from penstock.spec.store import PREFIX, Extent, Support, emulated, native, refused
 
-#: what blocks may be (dfs.namenode.fs-limits.min-block-size, dfs.bytes-per-checksum), and are unless said
+#: minimum size and granularity of blocks (dfs.namenode.fs-limits.min-block-size, dfs.bytes-per-checksum), and
+#: the default
 SMALLEST, STEP, DEFAULT = 64 * 2**10, 512, 128 * 2**20
 HTTP_PORT = 9870
-#: longest that the daemons may take to start, five Java programs on few processors [s]
+#: time limit for the start of the daemons, five Java programs on few processors [s]
 _STARTS_WITHIN_S = 150.0
-#: where a node has its configuration, and the program for its users
+#: path of a node's configuration, and of the program for its users
 _CONFIGURED, _PROGRAM = "/etc/penstock-hdfs", "/usr/local/bin/hdfs"
 _MAINS = {
     "name": "org.apache.hadoop.hdfs.server.namenode.NameNode",
     "data": "org.apache.hadoop.hdfs.server.datanode.DataNode",
     "dfs": "org.apache.hadoop.fs.FsShell",
 }
-#: no compiler of the second tier and one collecting thread: many small JVMs share the processors
+#: no second-tier compiler and one GC thread: many small JVMs share the processors
 _JVM = (
     *(
         "-Xmx192m",
@@ -90,14 +91,14 @@ _SUPPORT = {
 
 
 class HDFS:
-    """Daemons of Java in the nodes; files over HTTP."""
+    """Java daemons in the nodes; files over HTTP."""
 
     name = "hdfs"
     privileges: tuple[str, ...] = ()
     server_privileges: tuple[str, ...] = ()
 
     def missing(self) -> str:
-        """Java, and Hadoop's classes where `tools/hadoop.sh` leaves them."""
+        """Java, or Hadoop's classes from `tools/hadoop.sh`."""
         if shutil.which("java") is None:
             return "no java here; `apt-get install openjdk-17-jre-headless`"
         if not (library() / "complete").exists():
@@ -105,11 +106,11 @@ class HDFS:
         return ""
 
     def support(self) -> Mapping[str, Support]:
-        """`mount` stands beside what every engine says."""
+        """The declared support, and `mount`."""
         return _SUPPORT
 
     def refusal(self, site: Site) -> str:
-        """Values that no file system of it has."""
+        """Refuse values that its file system does not support."""
         parameters = site.spec.parameters
         if trouble := _not_a_block(parameters.get("chunk", DEFAULT)):
             return f"store.chunk: {trouble}"
@@ -120,7 +121,7 @@ class HDFS:
         return ""
 
     def up(self, site: Site) -> None:
-        """All daemons at once, until the name node counts every data node."""
+        """Start all daemons in parallel, and wait until the name node lists every data node."""
         manager = site.managers[0]
         site.state["name"] = f"{manager.name}:{HTTP_PORT}"
         at = _home(site, manager, "name")
@@ -165,7 +166,7 @@ class HDFS:
             "dfs.namenode.datanode.registration.ip-hostname-check": "false",
             "dfs.namenode.safemode.extension": "0",
             "dfs.namenode.redundancy.interval.seconds": "1s",
-            # a data node counts as dead 12 s after its last word, not after ten minutes
+            # a data node counts as dead 12 s after its last heartbeat, not after ten minutes
             "dfs.heartbeat.interval": "1s",
             "dfs.namenode.heartbeat.recheck-interval": "1000",
             "dfs.client.use.datanode.hostname": "true",
@@ -178,10 +179,12 @@ class HDFS:
             f"<property><name>{escape(k)}</name><value>{escape(v)}</value></property>\n"
             for k, v in values.items()
         )
-        for part in ("core", "hdfs"):  # each comes after the defaults of its part
+        for part in ("core", "hdfs"):  # each overrides the defaults of its component
             site.write(node, f"{at}/{part}-site.xml", f"<configuration>\n{rows}</configuration>\n")
         site.write(node, f"{at}/log4j.properties", _LOG)
-        pages = [f"{at}/webapps/{page}" for page in ("hdfs", "datanode")]  # theirs are not packaged
+        pages = [
+            f"{at}/webapps/{page}" for page in ("hdfs", "datanode")
+        ]  # their web pages are not packaged
         site.run(node, ["mkdir", "-p", *pages], what=self.name)
 
     @staticmethod
@@ -191,11 +194,11 @@ class HDFS:
         site.run(node, argv, what=f"its {kind} node")
 
     def _live(self, site: Site) -> dict[str, dict[str, int]]:
-        """By node: bytes used and in all, of the data nodes that the name node hears of."""
+        """By node: used and total bytes of the live data nodes of the name node."""
         arguments = ["bean", "Hadoop:service=NameNode,name=NameNodeInfo"]
         try:
             answer = request(site, site.managers[0], *arguments)
-        except PenstockError:  # it does not listen yet
+        except PenstockError:  # not listening yet
             return {}
         nodes = json.loads((answer or {}).get("LiveNodes", "{}"))
         return {
@@ -207,7 +210,7 @@ class HDFS:
         }
 
     def mount(self, site: Site, node: RunningNode) -> None:
-        """Gives the node `hdfs dfs …`; there is no mount."""
+        """Install `hdfs dfs …` in the node; there is no mount."""
         self._configure(site, node, _CONFIGURED)
         line = " ".join(_java(_CONFIGURED, _MAINS["dfs"]))
         lib = f"{library()}/lib/*"
@@ -216,7 +219,7 @@ class HDFS:
         site.run(node, ["chmod", "755", _PROGRAM], what=self.name)
 
     def unmount(self, site: Site, node: RunningNode) -> None:
-        """Takes that away."""
+        """Remove it."""
         site.run(node, ["rm", "-rf", _PROGRAM, _CONFIGURED], what=self.name)
 
     def files(self, site: Site, node: RunningNode) -> Files:
@@ -226,7 +229,8 @@ class HDFS:
     def tag(
         self, site: Site, node: RunningNode, path: str, key: str, value: Any, *, empty: bool
     ) -> Support:
-        """Copies at any time; a block size by making the empty file again; the writer honours a group."""
+        """Copies change at any time; a block size only by recreating the empty file; groups affect the
+        writer."""
         here = HdfsFiles(site, node)
         kind = here.kind(path)
         if kind is not None and kind[0] == "directory" and _SUPPORT.get(key) is not None:
@@ -259,17 +263,17 @@ class HDFS:
 
     @staticmethod
     def _chunk(site: Site, here: HdfsFiles, path: str) -> int:
-        """Bytes of what counts as a chunk of the file: its tag's, or the store's."""
+        """Chunk size of the file [bytes]: its tag's, or the store's."""
         tag = here.attributes(path).get(f"{PREFIX}ChunkSize")
         return chunk_bytes(tag, int(site.spec.parameters.get("chunk", DEFAULT)))
 
     def locate(self, site: Site, node: RunningNode, path: str) -> list[Extent]:
-        """As the name node says it (GETFILEBLOCKLOCATIONS)."""
+        """According to the name node (GETFILEBLOCKLOCATIONS)."""
         blocks = request(site, node, "blocks", of(site, path))
         return [Extent(o, n, tuple(hosts)) for o, n, hosts in blocks or () if n]
 
     def status(self, site: Site) -> dict[str, Any]:
-        """Data nodes that the name node hears of, with their space."""
+        """Live data nodes of the name node, with their space."""
         live = self._live(site)
         up = {n.name: n.name in live and n.state == "running" for n in site.storage}
         return {
@@ -279,7 +283,7 @@ class HDFS:
         }
 
     def down(self, site: Site) -> None:
-        """Data nodes, then the name node."""
+        """Stop the data nodes, then the name node."""
         script = 'kill "$(cat "$1/pid")"'
         for node, kind in (*((n, "data") for n in site.storage), (site.managers[0], "name")):
             if node.state == "running":
@@ -288,7 +292,8 @@ class HDFS:
 
 
 def library() -> Path:
-    """Directory in which `tools/hadoop.sh` installs Hadoop: `lib`, and `complete` when all of it is there."""
+    """Directory in which `tools/hadoop.sh` installs Hadoop: `lib`, and `complete` after a full
+    installation."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / "hadoop"
 
 

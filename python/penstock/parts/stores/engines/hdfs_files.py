@@ -1,4 +1,4 @@
-"""The files of HDFS as a node reaches them: over HTTP, by `webhdfs.py` run in the node."""
+"""Files of HDFS from a node: over HTTP, by `webhdfs.py` in the node."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from penstock.parts.stores.files import Facts
 
 
 class HdfsFiles:
-    """From a node, over HTTP; what it writes goes through its own data node where it has one."""
+    """From a node, over HTTP; writes go through its own data node, if any."""
 
     def __init__(self, site: Site, node: RunningNode) -> None:
         self._site = site
         self._node = node
-        #: the data node that its writes go through; empty for any
+        #: data node for its writes; empty for any
         self.writer = node.name if node.name in {n.name for n in site.storage} else ""
 
     def _ask(self, act: str, *arguments: str, **streams: Any) -> Any:
@@ -50,7 +50,7 @@ class HdfsFiles:
             self._ask("make", self._at(path), "0", "0", self.writer)
 
     def write(self, path: str, content: bytes) -> None:
-        """CREATE and APPEND; data nodes sync what is closed."""
+        """CREATE and APPEND; data nodes sync closed files."""
         with tempfile.TemporaryFile() as source:
             source.write(content)
             source.seek(0)
@@ -60,7 +60,7 @@ class HdfsFiles:
         self._ask("put", self._at(path), self.writer, self._groups, stdin=content)
 
     def facts(self, paths: Sequence[str]) -> list[Facts]:
-        """GETFILESTATUS, and a checksum of what OPEN gives."""
+        """GETFILESTATUS, and a checksum of the data of OPEN."""
         answer = self._ask("facts", *map(self._at, paths))
         if answer is None:
             raise PenstockError(f"{paths[0]}: not in the store")
@@ -99,7 +99,7 @@ class HdfsFiles:
                     self._put(f"{place}{below}", content)
 
     def fetch(self, path: str, target: Path) -> None:
-        """OPEN, to a file beside it first."""
+        """OPEN, to a temporary file first."""
         with tempfile.NamedTemporaryFile(
             dir=target.parent, prefix=".penstock-", delete=False
         ) as out:
@@ -150,5 +150,5 @@ def request(
 
 
 def of(site: Site, path: str) -> str:
-    """The file system's own path of one that nodes see: without `site.mount`."""
+    """Path within the file system, without `site.mount`."""
     return path.removeprefix(site.mount) or "/"

@@ -1,7 +1,7 @@
-"""MooseFS 3: a master, chunk servers, clients by FUSE. Chunks are at most 64 MiB, no file is striped.
+"""MooseFS 3: a master, chunk servers, clients by FUSE. Chunks are at most 64 MiB, files are not striped.
 
-Started as its manual pages say (mfsmaster.cfg(5), mfschunkserver.cfg(5), mfsmount(8)). Each chunk server
-has a label of its own (mfsscadmin(1)), so that a storage class can name one node.
+Started according to its manual pages (mfsmaster.cfg(5), mfschunkserver.cfg(5), mfsmount(8)). Each chunk
+server has its own label (mfsscadmin(1)), so that a storage class can name one node.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.parts.stores.engines.packages import missing
 from penstock.spec.store import Extent, Support, emulated, native, refused
 
 CHUNK = 64 * 2**20
-#: a chunk server stops taking chunks when less than this is left (HDD_LEAVE_SPACE_DEFAULT)
+#: a chunk server accepts no chunks with less free space (HDD_LEAVE_SPACE_DEFAULT)
 _RESERVE = "64MiB"
 _PROGRAMS = ("mfsmaster", "mfschunkserver", "mfsmount", "mfsfileinfo", "mfscli")
 _PACKAGES = "moosefs-master moosefs-chunkserver moosefs-client moosefs-cli"
@@ -62,11 +62,11 @@ class MooseFS:
         return missing(_PROGRAMS, _PACKAGES)
 
     def support(self) -> Mapping[str, Support]:
-        """As its manual pages have it, each shown by the conformance suite."""
+        """According to its manual pages, verified by the conformance suite."""
         return _SUPPORT
 
     def refusal(self, site: Site) -> str:
-        """Values that it does not have; more nodes than labels, which are letters."""
+        """Refuse unsupported values, and more nodes than labels, which are letters."""
         most = len(string.ascii_uppercase)
         if len(site.storage) > most:
             return f"found {len(site.storage)} storage nodes; expected at most {most} (labels are letters)"
@@ -78,7 +78,7 @@ class MooseFS:
         return ""
 
     def up(self, site: Site) -> None:
-        """The master, then the chunk servers, until it knows them all."""
+        """Start the master, then the chunk servers, and wait until the master lists all of them."""
         master = site.managers[0]
         at = _home(site, master, "master")
         site.state["master"] = address(master)
@@ -121,7 +121,7 @@ class MooseFS:
         )
 
     def mount(self, site: Site, node: RunningNode) -> None:
-        """By mfsmount; the first mount makes a storage class for each node and sets the root's goal."""
+        """With mfsmount; the first mount creates a storage class for each node and sets the root's goal."""
         options = []
         parameters = site.spec.parameters
         if "cache" in parameters:
@@ -144,7 +144,7 @@ class MooseFS:
         site.run(node, argv, what=f"the storage class {name}")
 
     def unmount(self, site: Site, node: RunningNode) -> None:
-        """Unmount; the servers have all writes when umount(8) returns."""
+        """Unmount; the servers have all writes once umount(8) returns."""
         site.run(node, ["umount", site.mount], what="unmounting the store")
 
     def tag(
@@ -180,13 +180,13 @@ class MooseFS:
         return _SUPPORT[f"DP {value.kind}"]
 
     def _of_group(self, site: Site, group: str) -> str:
-        """The node of a group: the next in turn for a group that is new."""
+        """The node of a group; a new group gets the next node in turn."""
         groups: dict[str, str] = site.state.setdefault("groups", {})
         labels = list(site.state["labels"].values())
         return groups.setdefault(group, labels[len(groups) % len(labels)])
 
     def _set_class(self, site: Site, node: RunningNode, path: str, label: str, copies: int) -> None:
-        """The class of one copy at a label, the others anywhere."""
+        """Storage class with one copy at a label, the others anywhere."""
         name = f"node_{label}" + (f"_{copies}" if copies > 1 else "")
         classes: dict[str, str] = site.state["classes"]
         if name not in classes.values():
@@ -208,7 +208,7 @@ class MooseFS:
         return int(match[1] if match else name) if match or name.isdigit() else 1
 
     def locate(self, site: Site, node: RunningNode, path: str) -> list[Extent]:
-        """As mfsfileinfo(1) says it, by chunks of 64 MiB."""
+        """According to mfsfileinfo(1), by chunks of 64 MiB."""
         _, size = site.request(node, "kind", path)
         output = site.ask(node, ["mfsfileinfo", path], what="its chunks")
         if size and "chunk 0" not in output:
@@ -222,7 +222,7 @@ class MooseFS:
         return [e for e in extents if e.length_bytes > 0]
 
     def status(self, site: Site) -> dict[str, Any]:
-        """Servers that the master hears of, with their space."""
+        """Servers connected to the master, with their space."""
         servers = self._servers(site)
         return {
             "servers": [
@@ -232,7 +232,7 @@ class MooseFS:
         }
 
     def _servers(self, site: Site) -> dict[str, dict[str, int]]:
-        """By node: bytes used and in all, of the chunk servers that are connected."""
+        """By node: used and total bytes of the connected chunk servers."""
         argv = ["mfscli", "-n", "-s", "\t", "-H", site.state["master"], "-SCS"]
         output = site.run(site.managers[0], argv, what="its chunk servers")
         by_node = {}
@@ -244,7 +244,7 @@ class MooseFS:
         return by_node
 
     def down(self, site: Site) -> None:
-        """Chunk servers, then the master, as their manuals have it."""
+        """Stop the chunk servers, then the master, as their manuals require."""
         for node in site.storage:
             if node.state == "running":
                 at = _home(site, node, "server")
@@ -262,9 +262,7 @@ def _home(site: Site, node: RunningNode, part: str) -> str:
 
 
 def _own(at: str) -> dict[str, str]:
-    """Configuration of every daemon: the place of its files, and to stay root (the files of a node are
-    root's).
-    """
+    """Configuration of every daemon: its directory, and root as its user (the files of a node are root's)."""
     return {"DATA_PATH": at, "WORKING_USER": "root", "WORKING_GROUP": "root"}
 
 

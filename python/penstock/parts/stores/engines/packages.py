@@ -1,4 +1,4 @@
-"""Engines that Debian packages: whether their programs are here, and how they come."""
+"""Engines packaged by Debian: missing programs and their installation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.host.nodes.spawner import PATH
 
 
 def missing(programs: Iterable[str], packages: str) -> str:
-    """A program that a node would lack, with the command that installs all; empty if none."""
+    """A program missing for nodes, with the command that installs all; empty if none."""
     lacking = [program for program in programs if shutil.which(program, path=PATH) is None]
     return absent(lacking[0], packages) if lacking else ""
 

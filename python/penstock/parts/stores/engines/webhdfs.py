@@ -1,8 +1,8 @@
-"""HDFS over HTTP, as a program of its own for nodes: `webhdfs.py ADDRESS ACT WORDS…`.
+"""HDFS over HTTP, as a standalone program for nodes: `webhdfs.py ADDRESS ACT WORDS…`.
 
-ADDRESS is the name node's (`host:9870`); results are JSON on stdout, status 1 with a reason on stderr, 3
-where there is no such file. Data go to and come from a data node. Which one writes can be said: its own copy
-is the first then. After the WebHDFS REST API of Hadoop 3.4; the standard library alone.
+ADDRESS is the name node's (`host:9870`); results are JSON on stdout, status 1 with a reason on stderr, 3 for
+no such file. Data go to and come from a data node. The writing data node can be selected, and then has the
+first copy. After the WebHDFS REST API of Hadoop 3.4; standard library only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FLAGS = "CREATE,REPLACE"
 
 
 class AbsentError(Exception):
-    """There is no such file."""
+    """No such file."""
 
 
 class FailedError(Exception):
@@ -59,14 +59,14 @@ class Tree:
         self.address = address
 
     def ask(self, method: str, path: str, op: str, **values: str) -> Any:
-        """The answer of an operation that the name node does by itself."""
+        """The answer of a metadata operation of the name node."""
         raw = _open(self.address, method, _target(path, op, values)).read()
         return json.loads(raw) if raw else {}
 
     def _at_data(self, method: str, path: str, op: str, **values: str) -> tuple[str, str]:
-        """The data node that the name node sends one to, and the target there."""
+        """The data node to which the name node redirects, and the target there."""
         location = self.ask(method, path, op, **values, noredirect="true")["Location"]
-        # the path in it is not quoted
+        # its path is not quoted
         return urlsplit(location).netloc, f"{_ROOT}{quote(path)}?{location.rpartition('?')[2]}"
 
     def stat(self, path: str) -> dict[str, Any]:
@@ -75,16 +75,17 @@ class Tree:
         return status
 
     def make(self, path: str, block_bytes: str, copies: str, writer: str) -> None:
-        """An empty file where there is none, with its directory; 0 bytes or copies: the file system's."""
+        """Create an empty file and its directory, if absent; 0 bytes or copies: the file system's
+        defaults."""
         values = {"overwrite": "false", "createparent": "true"}
         values |= {"blocksize": block_bytes} if int(block_bytes) else {}
         values |= {"replication": copies} if int(copies) else {}
         self._send("PUT", path, "CREATE", writer, None, 0, **values)
 
     def put(self, path: str, writer: str, groups: dict[str, str], content: IO[bytes]) -> None:
-        """A file with the bytes of a regular file; one that is there keeps its block size, copies and tags.
+        """Replace the bytes of a file; an existing one retains its block size, copies and tags.
 
-        Through the data node `writer` (empty: any), or that of the group which the file's tag DP names.
+        Through the data node `writer` (empty: any), or that of the group in the file's tag DP.
         """
         try:
             status = self.stat(path)
@@ -100,7 +101,7 @@ class Tree:
             self._send("POST", path, "APPEND", writer, content, size)
 
     def remade(self, path: str, block_bytes: str, writer: str) -> None:
-        """An empty file of another block size in the place of an empty file, with its copies and tags."""
+        """Recreate an empty file with another block size, retaining its copies and tags."""
         status, tags = self.stat(path), self.attributes(path)
         draft = f"{path.rpartition('/')[0]}/.penstock-{os.urandom(6).hex()}"
         self.make(draft, block_bytes, str(status["replication"]), writer)
@@ -138,7 +139,7 @@ class Tree:
         }
 
     def set_attribute(self, path: str, name: str, value: str) -> None:
-        """Sets one, new or not."""
+        """Set one attribute, new or not."""
         coded = "0s" + base64.b64encode(value.encode()).decode()
         values = {"xattr.name": name, "xattr.value": coded, "flag": _FLAGS}
         self.ask("PUT", path, "SETXATTR", **values)
@@ -153,7 +154,7 @@ class Tree:
                 yield full_path, one
 
     def blocks(self, path: str) -> list[list[Any]]:
-        """Places of a file's bytes: each block's offset, length, and hosts."""
+        """Extents of a file: each block's offset, length, and hosts."""
         length = str(self.stat(path)["length"])
         answer = self.ask("GET", path, "GETFILEBLOCKLOCATIONS", offset="0", length=length)
         locations = answer["BlockLocations"]["BlockLocation"]
@@ -171,7 +172,7 @@ def _target(path: str, op: str, values: dict[str, str]) -> str:
 
 
 def act(tree: Tree, arguments: list[str]) -> Any:
-    """Carry out the command line; the value to be printed."""
+    """Execute the command line; returns the value to print."""
     name, *rest = arguments
     if name == "put":
         path, writer, groups = rest
@@ -202,7 +203,7 @@ def act(tree: Tree, arguments: list[str]) -> Any:
     return _PLAIN[name](tree, *rest)
 
 
-#: acts of a path and words alone
+#: acts whose arguments are a path and words
 _PLAIN: dict[str, Callable[..., Any]] = {
     "stat": Tree.stat,
     "get": Tree.attributes,
@@ -214,7 +215,7 @@ _PLAIN: dict[str, Callable[..., Any]] = {
 
 
 def _facts(tree: Tree, path: str) -> list[Any]:
-    """Bytes, time of change [ms], SHA-256."""
+    """Bytes, modification time [ms], SHA-256."""
     status, digest = tree.stat(path), hashlib.sha256()
     for piece in tree.pieces(path):
         digest.update(piece)

@@ -1,1 +1,1 @@
-"""Workflows run for real: tasks as processes on virtual nodes, their files in a shared store."""
+"""Real execution of workflows: tasks as processes on virtual nodes, files in a shared store."""

@@ -1,8 +1,8 @@
-"""Run the tasks of one client node: fork a process for each, which does the task's operations for real.
+"""Run the tasks of one client node: fork a process for each, which executes the task's operations.
 
-Started inside the node by its path, with the standard library alone. Reads tasks as JSON lines on stdin;
-writes a line for each that ends: times of CLOCK_MONOTONIC, which all nodes of a host share. A task whose
-process dies has a line too, which says how it died. At the end of stdin tasks that still run are killed.
+Started inside the node by its path, standard library only. Reads tasks as JSON lines on stdin; writes a line
+for each that ends, with times of CLOCK_MONOTONIC, which all nodes of a host share. A crashed task has a line
+with the cause. At the end of stdin, running tasks are killed.
 """
 
 import contextlib
@@ -16,19 +16,19 @@ from typing import Any
 
 BLOCK = 1 << 20
 PR_SET_PDEATHSIG = 1
-#: longest that the status of a process which has closed its pipe is awaited [s]
+#: longest wait for the status of a process that closed its pipe [s]
 REAP_WITHIN_S = 2.0
 
 
 class Child:
-    """The process of one task, and what has come of its answer so far."""
+    """Process of one task, and its partial answer."""
 
     def __init__(self, name: str, pid: int) -> None:
         self.name, self.pid, self.text = name, pid, b""
         self.begin_ns = time.monotonic_ns()
 
     def answer(self) -> bytes:
-        """Its own answer, else one that says how the process died."""
+        """Its own answer, else one with the cause of its death."""
         how = ended(self.pid)
         if self.text.endswith(b"\n"):
             return self.text
@@ -37,7 +37,7 @@ class Child:
 
 
 def main() -> None:
-    """Until stdin ends."""
+    """Run tasks until stdin ends."""
     content = os.urandom(BLOCK)
     poller, children, rest = select.poll(), dict[int, Child](), b""
     poller.register(0, select.POLLIN)
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def start(task: dict[str, Any], content: bytes) -> tuple[int, Child]:
-    """Fork the process of a task; give the pipe that its answer comes by."""
+    """Fork the process of a task; returns the pipe of its answer."""
     reads, writes = os.pipe()
     agent = os.getpid()
     pid = os.fork()
@@ -104,13 +104,13 @@ def ended(pid: int) -> str:
 
 
 def put(fd: int, text: bytes) -> None:
-    """Write all of it."""
+    """Write all bytes."""
     while text:
         text = text[os.write(fd, text) :]
 
 
 def run(task: dict[str, Any], content: bytes, done: list[tuple[int, int, int]]) -> None:
-    """The operations of one task, one after the other, each with its begin and end."""
+    """Run the operations of one task in order, and record start and end of each."""
     for number, operation in enumerate(task["operations"]):
         begin = time.monotonic_ns()
         act(operation, task["keep_cache"], content)
@@ -118,7 +118,7 @@ def run(task: dict[str, Any], content: bytes, done: list[tuple[int, int, int]]) 
 
 
 def act(operation: dict[str, Any], keep_cache: bool, content: bytes) -> None:
-    """One operation. What was written is with the store when it ends: closing flushes."""
+    """Run one operation. Closing flushes: at its end the store has all writes."""
     op, path = operation["op"], str(operation.get("path"))
     if op == "compute":
         time.sleep(operation["seconds"])
@@ -145,16 +145,16 @@ def act(operation: dict[str, Any], keep_cache: bool, content: bytes) -> None:
 
 
 def opened(path: str) -> int:
-    """A file to be written, made with its directory where it is not there."""
+    """Open a file for writing; creates it and its directory if absent."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     try:
         return os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
-    except FileExistsError:  # MooseFS says so where another client makes it at the same time
+    except FileExistsError:  # MooseFS reports this for a concurrent creation by another client
         return os.open(path, os.O_WRONLY)
 
 
 def read(fd: int, at: int, remaining: int, path: str) -> None:
-    """All the bytes asked for; a file that ends before is an error."""
+    """Read all requested bytes; a shorter file is an error."""
     while remaining:
         got = len(os.pread(fd, min(BLOCK, remaining), at))
         if not got:
@@ -163,7 +163,7 @@ def read(fd: int, at: int, remaining: int, path: str) -> None:
 
 
 def write(fd: int, at: int, remaining: int, content: bytes) -> None:
-    """Bytes that nothing can press together."""
+    """Write incompressible bytes."""
     while remaining:
         put = os.pwrite(fd, content[: min(BLOCK, remaining)], at)
         at, remaining = at + put, remaining - put

@@ -1,8 +1,8 @@
-"""Energy of a workflow that was run: by the times its hosts were busy, at the powers of the platform file.
+"""Energy of an executed workflow: busy times of its hosts, with the powers of the platform file.
 
-The emulated meter reads, once a second, how long each node's disks were busy and what went through its link;
-what tasks computed is in their operations. It draws what the model of energy (docs/platform-file.md) makes of
-these times. So it holds the times of a prediction against those of a run, and no watts: no node has a plug.
+The emulated meter reads each node's disk busy time and link traffic once a second; operations have the
+compute times. Its result is the energy model (docs/platform-file.md) applied to these times. It therefore
+compares predicted with actual times, not watts: nodes have no electricity meter.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EVERY_S = 1.0
 
 @dataclass(frozen=True)
 class Reading:
-    """Counters of one node at a time of CLOCK_MONOTONIC: nanoseconds of busy disks, bytes of its link."""
+    """Counters of one node at a time of CLOCK_MONOTONIC: disk busy nanoseconds, link bytes."""
 
     at_ns: int
     disk_ns: float
@@ -38,22 +38,22 @@ class Reading:
 
 @dataclass
 class Readings:
-    """Readings by node, and what this host's own meter counted meanwhile (None: it has none)."""
+    """Readings by node, and the concurrent reading of this host's own meter (None without one)."""
 
     nodes: dict[str, list[Reading]] = field(default_factory=dict)
-    #: of the real meter: what it sees, joules
+    #: real meter: its scope, joules
     real: tuple[str, float] | None = None
 
 
 @contextmanager
 def metered(cluster: Cluster) -> Iterator[Readings]:
-    """Reads while the block runs, at its begin and at its end too."""
+    """Read at the start and end of the block, and while it runs."""
     readings, over = Readings(), threading.Event()
     meter, _ = find_meter()
     before = meter.counts() if meter is not None else None
 
     def read() -> None:
-        with suppress(PenstockError):  # a node that dies has no further reading
+        with suppress(PenstockError):  # a dead node has no further readings
             for row in cluster.status():
                 readings.nodes.setdefault(row["name"], []).append(_reading(row))
 
@@ -92,7 +92,7 @@ def energy_of(
     nodes: ClusterSpec,
     slots: Mapping[str, int],
 ) -> Energy | None:
-    """Joules of a run by host and state. None where the platform says no power, or was not read."""
+    """Joules of a run by host and state. None without powers in the platform or without readings."""
     if not platform.power or not readings.nodes:
         return None
     rates = {n.name: n.links[0] for n in nodes.nodes if n.links}
@@ -116,10 +116,10 @@ def energy_of(
 def busy(
     readings: list[Reading], begin_ns: int, end_ns: int, out_bps: float | None, in_bps: float | None
 ) -> tuple[float, float]:
-    """Seconds between two times in which a node's disk was busy, and in which its link was.
+    """Busy seconds of a node's disk and of its link between two times.
 
-    Between readings all goes evenly. A link is busy for its bytes at its rate; both ways at once as often as
-    chance has it, 1 − (1 − out)(1 − in). A link without a rate is never busy.
+    Activity is uniform between readings. A link is busy for its bytes at its rate; directions overlap as if
+    independent, 1 − (1 − out)(1 − in). A link without a rate is never busy.
     """
     storage_s = network_s = 0.0
     for first, last in itertools.pairwise(readings):

@@ -35,7 +35,7 @@ from penstock.spec.store import Extent, refused
 
 AGENT = Path(__file__).with_name("agent.py")
 _LEAVE_WITHIN_S = 10.0
-#: tasks that are prepared and sent at the same time
+#: tasks that are prepared and sent concurrently
 _TOGETHER = 8
 
 Row = dict[str, Any]
@@ -45,8 +45,8 @@ Row = dict[str, Any]
 class Executed:
     """A run of a workflow: seconds from its first task's dispatch to the end of its last; tables of rows.
 
-    `tags` is what became of the hints; `extents` where the files lay at its end, by name; `begin_ns` when the
-    first task was dispatched (CLOCK_MONOTONIC).
+    `tags` has the results of the hints; `extents` the locations of the files at the end, by name; `begin_ns`
+    the first dispatch (CLOCK_MONOTONIC).
     """
 
     makespan_s: float
@@ -55,11 +55,11 @@ class Executed:
     tags: list[Tagged] = field(default_factory=list)
     extents: dict[str, list[Extent]] = field(default_factory=dict)
     begin_ns: int = 0
-    #: servers that died meanwhile, though every file still had a copy
+    #: servers that died during the run, without loss of a file
     died: list[str] = field(default_factory=list)
 
     def spans(self) -> dict[str, tuple[float, float]]:
-        """By stage, in the order of their begin: when its first task was ready, when its last ended [s]."""
+        """By stage, in order of start: first task ready, last task ended [s]."""
         spans: dict[str, tuple[float, float]] = {}
         for task in sorted(self.tasks.to_pylist(), key=lambda t: t["ready_s"]):
             first, last = spans.get(task["stage"], (task["ready_s"], task["end_s"]))
@@ -68,7 +68,7 @@ class Executed:
 
 
 def placement(run: Executed) -> dict[str, list[dict[str, Any]]]:
-    """Places of the files, as `penstock predict --placement` takes them."""
+    """Locations of the files, as input of `penstock predict --placement`."""
     return {
         name: [
             {
@@ -83,7 +83,7 @@ def placement(run: Executed) -> dict[str, list[dict[str, Any]]]:
 
 
 class RunFailed(PenstockError):  # noqa: N818 - reads as what it is
-    """A run that could not be brought to its end; `executed` is what it measured until then."""
+    """A run that failed; `executed` has its measurements until then."""
 
     def __init__(self, text: str, executed: Executed) -> None:
         super().__init__(text)
@@ -107,14 +107,14 @@ def execute(
     heard: Callable[[int, int], None] | None = None,
     interrupted: Callable[[Executed], None] | None = None,
 ) -> Executed:
-    """Runs it once, in a directory of its own; what earlier runs created is removed first.
+    """Run it once, in a directory of its own; files of earlier runs are removed first.
 
-    `slots`: tasks that each client node takes at once; `groups`: the group of each; `speeds`: how fast each
-    computes (default: 1); `watched`: servers of the store are watched for their end. Files that exist before
-    are written first, each by a client that is not bound to read it, and dropped from caches, as what tasks
-    write is unless `keep_cache`. RunFailed where a task fails or its process dies, where as many storage
-    servers have died as there are copies, or after `timeout_s`; tasks that still run are ended. `interrupted`
-    gets what was measured when anything else ends the run (Ctrl-C).
+    `slots`: concurrent tasks per client node; `groups`: the group of each; `speeds`: compute speed of each
+    (default: 1); `watched`: detect the death of the store's servers. Pre-existing files are written first,
+    each by a client that is not bound to read it, and dropped from caches, like the output of tasks unless
+    `keep_cache`. RunFailed if a task fails or crashes, if as many storage servers died as there are copies,
+    or after `timeout_s`; running tasks are killed. `interrupted` receives the measurements if anything else
+    ends the run (Ctrl-C).
     """
     _check(workload, slots)
     runner = _Runner(workload, store, keep_cache, speeds or {})
@@ -143,7 +143,7 @@ def execute(
 
 
 def _check(workload: Workload, slots: Mapping[str, int]) -> None:
-    """Refuses what cannot be run for real."""
+    """Refuse workloads that cannot be executed."""
     for task in workload.tasks:
         for time_of, what in (
             (task.launch, "launch"),
@@ -181,7 +181,7 @@ class _Runner:
         self._numbers = {task.name: i for i, task in enumerate(workload.tasks)}
 
     def prepare(self, until: float) -> None:
-        """A directory of its own, and the files that exist before, one client after the other."""
+        """Create the directory and the pre-existing files, one client after the other."""
         remove_earlier(self._store)
         self._folder = RunFolder(self._store, list(self._paths.values()))
         nodes = self._store.cluster.nodes
@@ -190,7 +190,7 @@ class _Runner:
         preloaded = [f for f in self._workload.files if f.preloaded]
         readers = self._readers()
         for number, file in enumerate(preloaded):
-            # a client may keep what it wrote where no advice to the kernel reaches (ceph-fuse does)
+            # a client may cache its writes despite advice to the kernel (ceph-fuse does)
             others = [n for n in self._agents if n not in readers.get(file.name, ())]
             names = others or list(self._agents)
             node = names[number % len(names)]
@@ -204,7 +204,7 @@ class _Runner:
                 drop_file_cache(disk.at)
 
     def _readers(self) -> dict[str, set[str]]:
-        """By file, the nodes on which tasks that must run there read it."""
+        """By file, nodes with tasks that must run there and read it."""
         by_file: dict[str, set[str]] = {}
         for task in self._workload.tasks:
             if task.machine is not None:
@@ -214,11 +214,11 @@ class _Runner:
         return by_file
 
     def server_died(self, lost: Sequence[str], nodes: Sequence[str]) -> None:
-        """Servers of the store have died: `lost` names them, `nodes` where they were."""
+        """Handle dead servers of the store: `lost` has their names, `nodes` their nodes."""
         self._answers.put(("", {"lost": list(lost), "nodes": list(nodes)}))
 
     def _at(self, name: str) -> str:
-        """The path in the store of one of the workload's files."""
+        """Path in the store of a file of the workload."""
         assert self._folder is not None
         return f"{self._folder.name}/{self._paths[name]}"
 
@@ -226,15 +226,15 @@ class _Runner:
         tags = tags_of(hints)
         if tags:
             done = self._store.tag(self._at(name), tags, node=node, create=True)
-            # under the workflow's own name: the directory is of this run alone
+            # under the workflow's own name: the directory belongs to this run only
             self._tags += [replace(one, path=name) for one in done]
 
     def finished(self) -> None:
-        """Every task has ended."""
+        """Wait until every task has ended."""
         self._finished = True
 
     def take_refusals(self) -> None:
-        """Hints that tasks set by themselves and the store refused. PenstockError where it takes up none."""
+        """Collect refused hints of tasks. PenstockError if the store applies none."""
         assert self._folder is not None
         watch = self._store.status().get("watch") or {"trouble": "nothing watches for them"}
         if "trouble" in watch:
@@ -248,7 +248,7 @@ class _Runner:
     def run(
         self, scheduler: Scheduler, until: float, heard: Callable[[int, int], None] | None
     ) -> None:
-        """Until every task has ended."""
+        """Schedule tasks until all have ended."""
         tasks, ended = self._workload.tasks, 0
         begin = self._begin_ns = time.monotonic_ns()
         where: dict[int, str] = {}
@@ -280,9 +280,9 @@ class _Runner:
                 heard(ended, len(tasks))
 
     def _answer(self, until: float, wakes: float | None = None) -> tuple[str, Row] | None:
-        """The next answer of a node; None when it is `wakes` (CLOCK_MONOTONIC, as `until`).
+        """The next answer of a node; None at `wakes` (CLOCK_MONOTONIC, as `until`).
 
-        PenstockError that names what failed, or died.
+        PenstockError that names the failed task or node.
         """
         while True:
             now = time.monotonic()
@@ -304,7 +304,7 @@ class _Runner:
             return node, answer
 
     def _judge_loss(self, answer: Row) -> None:
-        """Goes on where every file still has a copy and the store a manager; else PenstockError."""
+        """Continue if every file still has a copy and the store a manager; else PenstockError."""
         self._died += [one for one in answer["lost"] if one not in self._died]
         storage = {n for n in answer["nodes"] if n in self._store.roles.storage}
         copies = [h.replicas for h in self._hints.values() if h is not None and h.replicas]
@@ -316,7 +316,7 @@ class _Runner:
             )
 
     def _send(self, number: int, host: str) -> None:
-        """Hints of what it will write, then the task itself."""
+        """Apply the hints of the task's output, then send it."""
         task = self._workload.tasks[number]
         try:
             for name in self._written(task):
@@ -327,9 +327,7 @@ class _Runner:
             self._answers.put((host, {"task": task.name, "error": str(error)}))
 
     def _find(self, number: int, node: str) -> None:
-        """Locate a task's files in the store, from the node where it ran; the result is an answer of its
-        own.
-        """
+        """Locate a task's files in the store, from the node where it ran, as a separate answer."""
         task = self._workload.tasks[number]
         answer: Row = {"task": task.name, "error": ""}
         try:
@@ -343,7 +341,7 @@ class _Runner:
         return list(dict.fromkeys(names))
 
     def _line(self, task: Task, host: str, *, keep_cache: bool) -> Row:
-        """A task as the agent of a host takes it."""
+        """A task in the format of a host's agent."""
         operations = []
         for one in task.operations:
             row: Row = {"op": one.op}
@@ -364,11 +362,11 @@ class _Runner:
         }
 
     def locate(self, names: list[str], node: str | None = None) -> dict[str, list[Extent]]:
-        """Places of these files, as a client node sees them (default: the first that runs)."""
+        """Extents of these files, from a client node (default: the first live one)."""
         return {name: self._store.locate(self._at(name), node) for name in names}
 
     def result(self, extents: dict[str, list[Extent]]) -> Executed:
-        """The tables of what has ended, times in seconds from the first dispatch."""
+        """Tables of the completed tasks, times in seconds from the first dispatch."""
         tasks, operations, begin = [], [], self._begin_ns
         for answer in list(self._done):
             number = self._numbers[answer["task"]]
@@ -411,18 +409,18 @@ class _Runner:
         )
 
     def close(self) -> None:
-        """Ends what runs on the nodes."""
+        """Kill the processes on the nodes."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         for agent in self._agents.values():
             agent.close()
         if not self._finished:
-            self._store.release()  # requests to a store that does not answer are given up
+            self._store.release()  # cancel requests to a store that does not answer
         if self._folder is not None:
             self._folder.ended()
 
 
 class _Agent:
-    """The process on one node that runs its tasks."""
+    """Process on one node that runs its tasks."""
 
     def __init__(self, node: RunningNode, answers: queue.Queue[tuple[str, Row]]) -> None:
         self._node = node
@@ -437,21 +435,21 @@ class _Agent:
     def _listen(self, answers: queue.Queue[tuple[str, Row]]) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if line.endswith(b"\n"):  # else it died while it wrote
+            if line.endswith(b"\n"):  # a partial line: the agent died while writing
                 answers.put((self._node.name, json.loads(line)))
         if not self._closed:
             how = "the process that starts its tasks has died; its tasks died with it"
             answers.put((self._node.name, {"task": "", "error": how}))
 
     def send(self, line: Row) -> None:
-        """Hands a task over."""
+        """Send a task."""
         assert self._process.stdin is not None
         with self._lock:
             self._process.stdin.write((json.dumps(line) + "\n").encode())
             self._process.stdin.flush()
 
     def close(self) -> None:
-        """No task comes any more; the agent kills those that still run."""
+        """No more tasks; the agent kills those that still run."""
         self._closed = True
         assert self._process.stdin is not None
         try:

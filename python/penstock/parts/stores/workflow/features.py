@@ -1,8 +1,8 @@
-"""One table of what a prediction takes account of in a workload and a platform, and what a real run does
-with it.
+"""Features of workloads and platforms that predictions support, and their treatment in a real run.
 
-A feature is executed, or it describes the system itself (its service times), or a run refuses it by name.
-`require_executable` checks a workload and a platform against the table before anything is put up.
+A run executes a feature, or the feature describes the system itself (its service times), or the run refuses
+it by name. `require_executable` checks a workload and a platform against the table before anything is
+started.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from penstock.platform.power import chosen_state
 from penstock.spec.units import parse_duration
 
 How = Literal["executed", "describes", "refused"]
-#: uses of one feature that an error names
+#: uses of one feature in an error message
 _NAMED = 3
 
 
 @dataclass(frozen=True)
 class Feature:
-    """`what`: the key under which a workload or platform file has it; `why`: how a run executes it, what of
-    the real system it describes, or why a run refuses it."""
+    """`what`: its key in a workload or platform file; `why`: its execution in a run, the property of the real
+    system that it describes, or the reason of a refusal."""
 
     what: str
     how: How
@@ -94,7 +94,7 @@ FEATURES: dict[str, Feature] = {
 
 
 def require_executable(workload: Workload, platform: Platform) -> None:
-    """Raise BadInput that names what a prediction would take account of and a run would not do."""
+    """Raise BadInput for features that a prediction supports and a run does not."""
     uses: dict[str, list[str]] = {}
     for what, where in (*_of_tasks(workload), *_of_files(workload), *_of_platform(platform)):
         if FEATURES[what].how == "refused":
@@ -110,7 +110,7 @@ def _refusal(what: str, places: list[str]) -> str:
 
 
 def uses_set_xattr(workload: Workload) -> bool:
-    """True if a task sets hints itself, so that the store must take them up."""
+    """True if a task sets hints itself, so that the store must watch for them."""
     return any(o.op == "set_xattr" for task in workload.tasks for o in task.operations)
 
 

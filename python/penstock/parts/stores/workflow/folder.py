@@ -1,9 +1,8 @@
-"""The directory of the store in which one run of a workflow has its files, and its removal before a later
-run.
+"""Directory of a workflow run in the store, and its removal before a later run.
 
-A record among the cluster's files is written before the directory is made. Only a directory with a record is
-removed, and of it only files that the workload names: what users put into the store, or into such a
-directory, stays.
+A record among the cluster's files is written before the directory is created. Only a directory with a record
+is removed, and only the files that the workload names: users' files in the store or in such a directory
+remain.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from penstock.host.processes.processes import Identity
 from penstock.parts.stores.store import Store
 from penstock.writing import write_atomic
 
-#: before the token in the name of a directory. Each run has another: clients may keep what they know of a
-#: directory for a while (MooseFS: one second), and would miss what is new in another of its name
+#: prefix of the random part of a directory's name. Each run has another name: clients may cache metadata of a
+#: directory for a while (MooseFS: one second), and would miss new files of a reused name
 PREFIX = "workflow-"
 _REMOVE = """
 cd "$1" 2>/dev/null || exit 0
@@ -29,9 +28,9 @@ xargs -0 -r rm -f -- && find . -depth -type d -empty -delete; cd /; rmdir "$1" 2
 
 
 def paths_of(names: Iterable[str]) -> dict[str, str]:
-    """By name of a file, its path below a run's directory; names may begin with `/`.
+    """Path below a run's directory by file name; names may begin with `/`.
 
-    BadInput for a name that leads out of the directory, two names of one file, and a file below a file.
+    BadInput for a name that escapes the directory, two names of one file, and a file below a file.
     """
     paths, seen = dict[str, str](), dict[str, str]()
     for name in names:
@@ -53,10 +52,11 @@ def paths_of(names: Iterable[str]) -> dict[str, str]:
 
 
 class RunFolder:
-    """The directory of one run, named `name`; it stays after the run, until the next one begins."""
+    """Directory of one run, named `name`; it remains until the next run."""
 
     def __init__(self, store: Store, files: Sequence[str]) -> None:
-        """Records it and makes it, closed to other users. `files`: paths that the run may create in it."""
+        """Record and create it, without access for other users. `files`: paths that the run may create in
+        it."""
         token = new_token()
         self.name = f"{PREFIX}{token}"
         self._record = store.cluster.home / f"{self.name}.json"
@@ -70,13 +70,13 @@ class RunFolder:
             raise
 
     def ended(self) -> None:
-        """The run is over; the next one may remove the directory."""
+        """Mark the run as ended; the next one may remove the directory."""
         if self._record.exists():
             write_atomic(self._record, json.dumps({**self._facts, "pid": 0}))
 
 
 def remove_earlier(store: Store) -> None:
-    """Removes what earlier runs created, unless the process that runs one is alive."""
+    """Remove the files of earlier runs, unless the process of one is alive."""
     for record in sorted(store.cluster.home.glob(f"{PREFIX}*.json")):
         facts = json.loads(record.read_text())
         if facts["pid"] and Identity(facts["boot_id"], facts["pid"], facts["start"]).alive:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from penstock.parts.prediction.workloads.task import File, Hints
 from penstock.parts.prediction.workloads.workflow import Workload
 
-#: the hints that each tag stands for
+#: equivalent hints of each tag
 _HINTS_OF_TAGS = {
     "DP": ("placement", "group", "scatter", "host"),
     "Replication": ("replicas",),
@@ -19,7 +19,7 @@ _HINTS_OF_TAGS = {
 
 
 def tags_of(hints: Hints | None) -> dict[str, str]:
-    """The tags (`penstock store tag`) that stand for a file's hints."""
+    """Tags (`penstock store tag`) equivalent to a file's hints."""
     if hints is None:
         return {}
     tags = {}
@@ -29,7 +29,7 @@ def tags_of(hints: Hints | None) -> dict[str, str]:
         tags["DP"] = f"collocation {hints.group}"
     elif hints.placement == "scatter":
         tags["DP"] = f"scatter {hints.scatter}"
-    elif hints.host is not None:  # as a prediction has it, also without `placement: host`
+    elif hints.host is not None:  # as in predictions, also without `placement: host`
         tags["DP"] = f"host {hints.host}"
     if hints.replicas is not None:
         tags["Replication"] = str(hints.replicas)
@@ -64,10 +64,10 @@ def without(workload: Workload, refused: Collection[tuple[str, str]]) -> Workloa
 
 
 def derived(workload: Workload, nodes: int) -> Workload:
-    """The workload with hints from its graph, where a file has none [Costa 2014, the runtime's rules].
+    """The workload with hints from its graph for files without one [Costa 2014, the runtime's rules].
 
-    A file with one reader lies with its writer; files that one task reads many of lie together; one that
-    several tasks read has a copy for every other of them, at most four and at most `nodes`.
+    A file with one reader is placed with its writer; the inputs of a task that reads many are collocated; a
+    file with several readers gets a copy for each further one, at most four and at most `nodes`.
     """
     readers: dict[str, set[int]] = defaultdict(set)
     written: set[str] = set()

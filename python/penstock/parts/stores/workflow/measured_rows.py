@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from penstock.parts.prediction.prediction import Prediction
 
 _MIB = 2**20
-#: below it, what moves bytes is not what an operation takes
+#: below this size, bandwidth does not determine the duration
 _LEAST_BYTES = 256 * 1024
 
 
 def measured_rows(runs: Sequence[Executed]) -> pa.Table:
-    """The run, its stages, each operation by client, and what a MiB took by storage node, in seconds."""
+    """Rows for the run, its stages, each operation by client, and seconds per MiB by storage node."""
     rows = [
         {"trial": f"{trial}", "unit": "s", "window": -1, **row}
         for trial, run in enumerate(runs)
@@ -57,7 +57,7 @@ def _rows(run: Executed) -> Iterator[dict[str, Any]]:
 
 
 def _only_holder(run: Executed, operation: dict[str, Any]) -> str | None:
-    """The node that holds every byte an operation moved, if one does, and no other has a copy."""
+    """The node with the only copy of every byte of an operation, if any."""
     begin = operation["offset_bytes"]
     end = begin + operation["size_bytes"]
     nodes = {
@@ -70,9 +70,9 @@ def _only_holder(run: Executed, operation: dict[str, Any]) -> str | None:
 
 
 def differences(prediction: Prediction, runs: Sequence[Executed]) -> list[str]:
-    """Differences of runs from the prediction by more than a tenth, and the nodes that cause them.
+    """Sentences on runs that differ from the prediction by more than a tenth, and the responsible nodes.
 
-    Sentences; none where nothing differs. Two runs at least.
+    None without differences. Needs at least two runs.
     """
     from penstock.parts.conformity.comparison import SLOW, TOO_FAST, amount, evaluate_all
     from penstock.parts.conformity.diagnosis import causes, diagnose

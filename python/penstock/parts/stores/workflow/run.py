@@ -1,4 +1,4 @@
-"""`penstock workflow run`: a workflow on a store, repeated, with the prediction beside it."""
+"""`penstock workflow run`: repeated runs of a workflow on a store, with their prediction."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Result:
-    """Runs of one workflow on one store, and what was predicted of it (None where it was not asked)."""
+    """Runs of one workflow on one store, and their prediction (None if not requested)."""
 
     workload: str
     platform: str
@@ -52,12 +52,12 @@ class Result:
     runs: list[Executed]
     prediction: Prediction | None = None
     refused: list[str] = field(default_factory=list)
-    #: by the emulated meter, of each run; and by this host's own meter: what it sees, joules
+    #: of each run: by the emulated meter; by this host's own meter: its scope, joules
     energy: list[Energy] = field(default_factory=list)
     real: list[tuple[str, float]] = field(default_factory=list)
-    #: the values of the platform that would explain what differs, the best first
+    #: values of the platform that may explain the differences, best first
     suspected: list[Suspect] = field(default_factory=list)
-    #: what was measured of a run that did not come to its end, and why
+    #: measurements of a failed run, and the reason
     broken: Executed | None = None
     error: str = ""
 
@@ -67,7 +67,7 @@ class Result:
         return [run.makespan_s for run in self.runs]
 
     def stages(self) -> dict[str, list[float]]:
-        """By stage, in the order of their begin: from first begin to last end, of each run [s]."""
+        """By stage, in order of start: duration in each run [s]."""
         by_stage: dict[str, list[float]] = {}
         for run in self.runs:
             for name, (first, last) in run.spans().items():
@@ -75,7 +75,7 @@ class Result:
         return by_stage
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Lines of the table: the whole, then each stage."""
+        """Lines of the table: the complete run, then each stage."""
         lines: list[tuple[str, ...]] = [
             ("whole", "", *_spread(self.makespans_s), *self._predicted())
         ]
@@ -136,7 +136,6 @@ class Result:
         return sentences
 
     def to_dict(self) -> dict[str, Any]:
-        """In JSON values."""
         document: dict[str, Any] = {
             "workload": self.workload,
             "platform": self.platform,
@@ -166,7 +165,7 @@ class Result:
 
 
 def measured_runs(runs: Sequence[Executed]) -> dict[str, Any]:
-    """The runs as `penstock predict --measured` takes them (`penstock/measured/1`), times in seconds."""
+    """The runs as input of `penstock predict --measured` (`penstock/measured/1`), times in seconds."""
     rows = []
     for run in runs:
         rows.append(
@@ -199,11 +198,11 @@ def run_workflow(
     out: Path | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """Runs a workflow on the platform's store `repeat` times, with what is predicted of the platform.
+    """Run a workflow `repeat` times on the platform's store, and predict it.
 
-    Raises BadInput for files that make no sense, and for what a prediction takes account of and a run would
-    not do (`features.FEATURES`); PenstockError where a task, a node or the store fails. What was measured
-    until then is in `out`, also where Ctrl-C ends it.
+    Raises BadInput for invalid files, and for features that a prediction supports and a run does not
+    (`features.FEATURES`); PenstockError if a task, a node or the store fails. `out` has the measurements
+    until then, also after Ctrl-C.
     """
     workload = read_workload(workflow)
     loaded = _loaded(platform, list(changes), engine, predicted)
@@ -264,12 +263,12 @@ def run_workflow(
 
 
 def _meter(store: Store, platform: Platform) -> contextlib.AbstractContextManager[Readings]:
-    """Reads the meters of a run where the platform says what its hosts draw."""
+    """Read the meters of a run if the platform has its hosts' powers."""
     return metered(store.cluster) if platform.power else contextlib.nullcontext(Readings())
 
 
 def _servers_down(store: Store) -> list[str]:
-    """Messages about servers that are down; PenstockError where files cannot be complete."""
+    """Messages about servers that are down; PenstockError if files are incomplete."""
     down = servers_down(store)
     if not down:
         return []
@@ -287,7 +286,7 @@ def _servers_down(store: Store) -> list[str]:
 
 
 def refused_tags(runs: Sequence[Executed]) -> dict[tuple[str, str], str]:
-    """By file and key of the tag: what to say of hints that the store refused."""
+    """Messages about refused hints, by file and key of the tag."""
     return {
         (t.path, t.key): f"{t.path}: {t.key}={t.value}: {t.support.why}"
         for run in runs
@@ -297,7 +296,7 @@ def refused_tags(runs: Sequence[Executed]) -> dict[tuple[str, str], str]:
 
 
 def _as_put_up(platform: Platform, engine: str, refused: Collection[str]) -> Platform:
-    """The platform without the parameters that its store refused: with what the engine does instead."""
+    """The platform with the engine's defaults in place of refused parameters."""
     ready = ready_store(platform.file.store.like, engine)
     values = {f"store.{key}": ready[key] for key in refused if key in ready}
     nothing = {"cache": "0B", "prefetch": 0}
@@ -306,7 +305,7 @@ def _as_put_up(platform: Platform, engine: str, refused: Collection[str]) -> Pla
 
 
 def _loaded(path: Path, changes: list[str], engine: str | None, predicted: bool) -> Platform:
-    """The platform whose store says what it is made of, so that it is predicted as what is put up."""
+    """The platform with a specified store, so that the deployed one is predicted."""
     loaded = load_platform(path, changes, predicted=predicted)
     declared = (loaded.plain.get("store") or {}).get("engine")
     chosen = engine or declared or DEFAULT_ENGINE
@@ -323,9 +322,9 @@ def store_of(
     *,
     watched: bool = False,
 ) -> Iterator[Store]:
-    """The store of a platform: one that is up, which stays; else one that is put up for the block.
+    """The store of a platform: a running one, which is left running; else one for the duration of the block.
 
-    `watched`: it takes up hints that programs set. BadInput where one that is up does not.
+    `watched`: it applies hints of programs. BadInput if a running one does not.
     """
     nodes, spec, roles = deployment(platform, engine)
     chosen = STORE_ENGINES.load(spec.engine)()
@@ -345,7 +344,7 @@ def store_of(
     store = Store.up(nodes, spec, roles, outlive=False, progress=progress)
     try:
         yield store
-    except BaseException:  # whatever it was, it is not hidden by what taking down says
+    except BaseException:  # errors of the stop must not hide the original exception
         with contextlib.suppress(PenstockError):
             store.abandon()
         raise
@@ -360,10 +359,10 @@ def _prediction(workload: Workload, platform: Platform) -> Prediction:
 
 
 def keep(result: Result, out: Path) -> None:
-    """Writes result.json, measured.json, placement.json, and the tables of each run into `out`.
+    """Write result.json, measured.json, placement.json, and the tables of each run into `out`.
 
-    The tables of a run that did not come to its end are in `broken`, and result.json says why (`error`).
-    And what `penstock check` holds against each other: predicted.json and measured.parquet.
+    The tables of a failed run are in `broken`, and result.json has the reason (`error`). predicted.json and
+    measured.parquet are the input of `penstock check`.
     """
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out}: found a file; expected a directory, or nothing yet")
@@ -393,7 +392,7 @@ def keep(result: Result, out: Path) -> None:
 
 
 def _spread(values: Sequence[float]) -> tuple[str, str, str]:
-    """Mean, least and most."""
+    """Mean, minimum and maximum."""
     several = len(values) > 1
     ends = (f"{min(values):.3f}", f"{max(values):.3f}") if several else ("", "")
     return (f"{statistics.fmean(values):.3f}", *ends)

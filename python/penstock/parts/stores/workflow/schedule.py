@@ -1,4 +1,4 @@
-"""Choice of the node that runs the next task, as the simulator decides it: a queue, or where the data are."""
+"""Choice of the node that runs the next task, as in the simulator: a queue, or data locality."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from penstock.spec.store import Extent
 
 @dataclass
 class Scheduler:
-    """Ready tasks and idle slots, in order. `hosts` are names to slots, `groups` names to group.
+    """Ready tasks and idle slots, in order. `hosts` maps names to slots, `groups` names to group.
 
-    A task is ready when those that it waits for have ended, and not before its `not_before_s`; `stagger_s`
-    is the same for all tasks without predecessors. Until then it takes no slot.
-    `by_data`: a task goes to the idle host that holds most of the bytes that it reads, of those that can
-    be known (`extents`); else to the idle host that runs the fewest tasks, or with `pack` to the first. Ties
-    go to the host that stands first.
+    A task is ready when its predecessors have ended, and not before its `not_before_s`; `stagger_s` delays
+    all tasks without predecessors. Until then it takes no slot. `by_data`: a task goes to the idle host with
+    most of its input bytes, if known (`extents`); else to the idle host with the fewest tasks, or with `pack`
+    to the first. Ties go to the first host.
     """
 
     workload: Workload
@@ -33,14 +32,14 @@ class Scheduler:
     def __post_init__(self) -> None:
         tasks = self.workload.tasks
         self._idle = dict(self.hosts)
-        #: how many tasks each still waits for, and who waits for it
+        #: remaining predecessors of each task, and its successors
         self._missing = [len(d) for d in self.workload.dependencies]
         self._waiters: list[list[int]] = [[] for _ in tasks]
         for number, needed in enumerate(self.workload.dependencies):
             for one in needed:
                 self._waiters[one].append(number)
         self._ready: list[int] = []
-        #: tasks that are not to begin yet: when, and their number
+        #: delayed tasks: time, and number
         self._later: list[tuple[float, int]] = []
         self._unfinished = len(tasks)
         for number, missing in enumerate(self._missing):
@@ -54,11 +53,11 @@ class Scheduler:
 
     @property
     def wakes_s(self) -> float | None:
-        """When the next task becomes ready by itself, in seconds of the run; None if none does."""
+        """Time of the next delayed task in seconds of the run; None if there is none."""
         return self._later[0][0] if self._later else None
 
     def next(self, now_s: float = 0.0) -> list[tuple[int, str]]:
-        """Tasks that begin `now_s` seconds into the run and the host of each, in the order of the queue."""
+        """Tasks that start `now_s` seconds into the run and the host of each, in queue order."""
         while self._later and self._later[0][0] <= now_s:
             self._ready.append(heapq.heappop(self._later)[1])
         started = []
@@ -74,7 +73,7 @@ class Scheduler:
         return started
 
     def ended(self, number: int, host: str) -> None:
-        """A task has ended: its slot is free, and who waited for it may be ready."""
+        """Mark a task as ended: frees its slot, and may make its successors ready."""
         self._idle[host] += 1
         self._unfinished -= 1
         for waiter in self._waiters[number]:
@@ -102,7 +101,7 @@ class Scheduler:
 
 
 def bytes_by_node(task: Task, extents: Mapping[str, Iterable[Extent]]) -> dict[str, int]:
-    """By node: number of the bytes that a task reads there."""
+    """By node: number of a task's input bytes there."""
     by_node: dict[str, int] = {}
     for operation in task.operations:
         if operation.op != "read" or operation.file is None:

@@ -1,9 +1,9 @@
-"""The value of a platform that is wrong, or the node or link that is slow: the one change of the model
-that best explains the operations of real runs.
+"""Search for a wrong value of a platform, or a slow node or link: the change of the model that best explains
+the operations of real runs.
 
-Each run is simulated again with every task on the node where it ran and every file where it lay, so that
-only service times are left to differ. Then one value at a time is scaled until the simulated operations
-come as near as they can to those that were measured.
+Each run is simulated again with every task on its actual node and every file at its actual location, so that
+only service times can differ. Then one value at a time is scaled until the simulated operations fit the
+measured ones best.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from penstock.parts.stores.workflow.execute import Executed, placement
 from penstock.platform.hosts import Platform
 
 Network = dict[str, Any]
-#: a kind of operation: read or write, whether on the node itself, and bytes
+#: kind of operation: read or write, whether local to the node, and bytes
 Kind = tuple[str, bool, int]
 
-#: a value is looked for between its third and its threefold
+#: search range of a factor: a third to threefold
 _MOST = math.log(3)
 _NEAR = 0.01
 _COARSE = 5
-#: simulations for one value, about; and how many values are of no single node
+#: approximate simulations per value; and number of values that are not specific to a node
 _TRIES, _OF_ALL = 2 * _COARSE + 12, 3
-#: what is suspected explains at least this share of what differs, and is off by at least this factor
+#: a suspect explains at least this share of the differences, and is off by at least this factor
 EXPLAINS, OFF = 0.3, math.log(1.08)
-#: how seldom chance alone may name something, operations that are needed, and least deviation of a kind
+#: significance level, required operations, and least deviation of a kind
 CHANCE, _FEWEST, _LEAST_DEVIATION = 0.001, 8, 0.02
-#: and what is named explains at least this share there
+#: share that a significant suspect explains at least
 LEAST_SHARE = 0.1
-#: chunks that are simulated to name a suspect, at most; nodes are left out, or nobody is suspected
+#: limit of simulated chunks in a search; above it, nodes are omitted, or there is no suspect
 _MOST_CHUNKS = 2e7
-#: operations below it take what no service time says [bytes]
+#: smaller operations are dominated by costs outside the service times [bytes]
 _LEAST_BYTES = 64 * 1024
 
 
@@ -50,9 +50,9 @@ _LEAST_BYTES = 64 * 1024
 class Suspect:
     """One value of the model: `name` as in "storage.read" or "link of node-2".
 
-    With `factor` times its service time (1.25: it takes a quarter longer than the platform says) the model
-    comes nearest to the runs; `explains` is the share of the squared logarithms of measured over simulated
-    that this takes away, weighted by seconds or, where healthy runs are known, by how much these differ.
+    With `factor` times its service time (1.25: a quarter longer than in the platform) the model fits the runs
+    best; `explains` is the share of the squared log ratios, measured over simulated, that this removes,
+    weighted by seconds or, with healthy runs, by their spread.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class _Seen:
-    """One operation that was measured, and its place in the simulated run."""
+    """A measured operation, and its place in the simulated run."""
 
     kind: Kind
     task: str
@@ -74,7 +74,7 @@ class _Seen:
 
 
 class Comparison:
-    """Real runs of one workload beside its model. Several may be looked at together."""
+    """Real runs of one workload with their model. Several can be analysed together."""
 
     def __init__(self, workload: Workload, runs: Sequence[Executed]) -> None:
         self._runs = [_Run(workload, run) for run in runs]
@@ -85,11 +85,11 @@ class Comparison:
 
     @property
     def moved_bytes(self) -> int:
-        """By all operations that are compared."""
+        """Bytes moved by all compared operations."""
         return sum(run.moved_bytes for run in self._runs)
 
     def ratios(self, network: Network) -> Iterator[tuple[Kind, float, float]]:
-        """Kind, measured seconds, and the logarithm of measured over simulated, for each operation."""
+        """Kind, measured seconds, and log ratio of measured over simulated, for each operation."""
         for run in self._runs:
             yield from run.ratios(network)
 
@@ -130,15 +130,15 @@ class _Run:
 
 @dataclass(frozen=True)
 class Usual:
-    """The logarithm of measured over simulated of one kind of operation in healthy runs."""
+    """Log ratio of measured over simulated of one kind of operation in healthy runs."""
 
     mean: float
     deviation: float
 
 
 def usual(platform: Platform, healthy: Sequence[Comparison]) -> dict[Kind, Usual]:
-    """Usual deviation of the model by kind of operation, which is no reason to suspect anything; and the
-    spread of single operations around it, by which every difference is weighted.
+    """Usual deviation of the model by kind of operation, which is not suspect; and the spread of single
+    operations around it, the weight of every difference.
     """
     ratios: dict[Kind, list[float]] = defaultdict(list)
     network = platform.lower()
@@ -157,14 +157,14 @@ def suspects(
     compared: Sequence[Comparison],
     usual_ratios: Mapping[Kind, Usual] | None = None,
 ) -> list[Suspect]:
-    """Explanations of the runs, the best first: a service time or the network that differs from the
-    platform, or a node or link that is slower (a faster one is no fault).
+    """Explanations of the runs, best first: a service time or the network that differs from the platform, or
+    a node or link that is slower (a faster one is not a fault).
 
-    Empty where nothing explains enough of the differences, or where the search would take minutes.
+    Empty if none explains enough of the differences, or if the search would take minutes.
 
-    `usual_ratios` is the result of `usual` for healthy runs. With it a value is named where chance explains
-    the better fit in less than one of a thousand comparisons (F test, Bonferroni over the values); without,
-    it has to explain EXPLAINS.
+    `usual_ratios` is the result of `usual` for healthy runs. With it, a value is reported if the better fit
+    is significant at one in a thousand (F test, Bonferroni over the values); without, if it explains
+    EXPLAINS.
     """
     base = platform.lower()
 
@@ -191,8 +191,8 @@ def suspects(
         if n < _FEWEST:
             return []
         f = float(f_distribution.isf(CHANCE / len(changes), 1, n - 1))
-        # the share of the sum of squares at which F is that; operations of one run are not independent of
-        # each other, so that F alone says too much
+        # share of the sum of squares at that F; operations of one run are dependent, so F alone is too
+        # optimistic
         enough = max(LEAST_SHARE, f / (f + n - 1))
     suspected = []
     for name, scale in changes:
@@ -204,7 +204,7 @@ def suspects(
 
 
 def _lowest(of: Callable[[float], float]) -> tuple[float, float]:
-    """Minimum of a function of the logarithm of a factor, and its value there; it may have local minima."""
+    """Minimum of a function of the log factor, and its value there; local minima are possible."""
     steps = [_MOST * i / _COARSE for i in range(-_COARSE, _COARSE + 1)]
     values = [of(x) for x in steps]
     i = values.index(min(values))
@@ -215,7 +215,7 @@ def _lowest(of: Callable[[float], float]) -> tuple[float, float]:
 
 
 def _changes(base: Network) -> Iterator[tuple[str, Callable[[float], Network]]]:
-    """Every value that may be wrong, and the model with it taking a number of times as long."""
+    """Candidates for a wrong value, and the model with a multiple of its service time."""
     for which in ("read", "write"):
         yield f"storage.{which}", _scaled(base, None, (which,), link=False)
     yield "network.bandwidth", _scaled(base, None, (), link=True)
@@ -231,7 +231,7 @@ def _scaled(
 ) -> Callable[[float], Network]:
     text = json.dumps(
         base
-    )  # hosts of one group share what they are made of; each is changed by itself
+    )  # hosts of one group share their components; each is changed individually
 
     def changed(factor: float) -> Network:
         network: Network = json.loads(text)
