@@ -1,1 +1,1 @@
-"""Prediction: workloads on platforms, which configuration to choose, and learned models of storage."""
+"""Prediction: workloads on platforms, choice of a configuration, and learned models of storage."""

@@ -25,7 +25,7 @@ from penstock.platform.hosts import load_platform
 def predict_workflow(
     workflow: PathLike, platform: PathLike, overrides: Sequence[str] = (), **options: Any
 ) -> Prediction:
-    """A prediction of a workflow on a platform; `overrides` such as `hosts.nodes.count=14`.
+    """Predict a workflow on a platform; `overrides` such as `hosts.nodes.count=14`.
 
     `options`: `seeds`, `level`, `detail`, `threads` and others of `queue_network.predict.predict`.
     """
@@ -48,7 +48,7 @@ def explore(
 ) -> Exploration:
     """The best configuration: `vary` such as `hosts.app.count=2..18`, as `penstock explore --vary`.
 
-    `calibration` is a file of measured pairs; without it none are looked for.
+    `calibration` is a file of measured pairs; there is no default file.
     """
     space = make_space([parse_axis(text) for text in vary])
     question = question_of(space, SpaceFile(()), constraints, objective)
@@ -72,7 +72,7 @@ class _Silent:
     """Progress without output."""
 
     def stage(self, what: str, total: int | None) -> None:
-        """A stage begins."""
+        """Start a stage."""
 
     def advanced(self, n: int) -> None:
-        """Some more is done."""
+        """Advance by n."""

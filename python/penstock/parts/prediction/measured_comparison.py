@@ -1,4 +1,4 @@
-"""A prediction beside measured runs of the same: makespan, stages and tasks, and what hides in the sum."""
+"""Comparison of a prediction with measured runs: makespan, stages, tasks, and errors that cancel."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from penstock.parts.prediction.prediction import Prediction
 
 Row = dict[str, Any]
 
-#: errors of stages are told to cancel where their sum keeps less than this share of them …
+#: errors of stages cancel if their sum is less than this share of them …
 CANCELS = 0.5
-#: … and where they are this share of what was measured, or more
+#: … and are reported from this share of the measured time
 WORTH_TELLING = 0.05
-#: a task's prediction within this share of what was measured counts as met
+#: relative error of a task's prediction that counts as accurate
 WITHIN = 0.1
 
 
 def beside(prediction: Prediction, runs: Sequence[MeasuredRun], tasks: Sequence[Row] = ()) -> Row:
-    """Comparison of the prediction with measured runs, as in `penstock/prediction/1`; at least one run, each
-    with a makespan.
+    """Comparison of the prediction with measured runs, as in `penstock/prediction/1`; needs at least one run,
+    each with a makespan.
 
     `tasks` as `task_times` returns them. Rows of stages and tasks are matched by name.
     """
@@ -73,7 +73,7 @@ def beside(prediction: Prediction, runs: Sequence[MeasuredRun], tasks: Sequence[
 
 
 def mean_interval(values: Sequence[float], level: float) -> tuple[float, float] | None:
-    """Student's t interval of the mean, of times not below 0; None of fewer than two values."""
+    """Student's t interval of the mean, for times of at least 0; None for fewer than two values."""
     n = len(values)
     if n < 2:
         return None
@@ -83,7 +83,7 @@ def mean_interval(values: Sequence[float], level: float) -> tuple[float, float] 
 
 
 def _row(predicted: Row, measured: Sequence[float], level: float) -> Row:
-    """One quantity: what was predicted for a single run, what was measured of `measured` runs."""
+    """One quantity: prediction for a single run, and measurements of `measured` runs."""
     mean = fmean(measured)
     around = mean_interval(measured, level)
     low, high = predicted["low_s"], predicted["high_s"]
@@ -121,7 +121,7 @@ def _missing(rows: Sequence[Row], matched: Sequence[Row]) -> list[str]:
 
 
 def task_errors(rows: Sequence[Row]) -> Row | None:
-    """Statistics of |1 − predicted / measured| of tasks: mean, share within 10 %, the worst; None without
+    """Statistics of |1 − predicted / measured| of tasks: mean, share within 10 %, maximum; None without
     tasks."""
     errors = {r["name"]: abs(1 - r["ratio"]) for r in rows if r["ratio"] is not None}
     if not errors:
@@ -138,10 +138,10 @@ def task_errors(rows: Sequence[Row]) -> Row | None:
 
 
 def cancelling(stages: Sequence[Row]) -> Row | None:
-    """Stages predicted too long beside others predicted too short, where the sum hides half of that or more.
+    """Over- and underpredicted stages, if their sum conceals half of the errors or more.
 
-    An error inside of the measured mean's interval is none that is known. `gross_s` is the sum of the errors
-    without their signs, `net_s` with them; None where nothing cancels that is worth telling.
+    Errors within the measured mean's interval are ignored. `gross_s` is the sum of the absolute errors,
+    `net_s` of the signed ones; None without relevant cancellation.
     """
     significant = [r for r in stages if not _by_chance(r)]
     over = [r for r in significant if r["error_s"] > 0]
@@ -168,14 +168,14 @@ def _by_chance(row: Row) -> bool:
 
 
 def _overlap(prediction: Prediction) -> bool:
-    """True if stages run in parallel as predicted, so that the makespan is not their sum."""
+    """True if stages are predicted to run in parallel, so that the makespan is not their sum."""
     spans = sorted((s["start_s"], s["end_s"]) for s in prediction.stages)
     slack = 0.01 * prediction.makespan_s
     return any(b[0] < a[1] - slack for a, b in pairwise(spans))
 
 
 def pair_of(prediction: Prediction, measured_s: float, source: str = "") -> Pair:
-    """The pair of a prediction and the measured time of one run, with the interval as it was simulated."""
+    """Pair of a prediction and the measured time of one run, with the simulated interval."""
     ends = prediction.interval.calibration or prediction.interval
     low, high = float(ends.low), float(ends.high)
     return Pair(

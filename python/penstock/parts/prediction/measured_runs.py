@@ -1,7 +1,7 @@
-"""Runs that were really made, as what a prediction is held against: makespans, stages, tasks, repetitions.
+"""Measured runs for comparison with a prediction: makespans, stages, tasks, repetitions.
 
-Each is given by its duration (`61.3s`) or by a file: `penstock/measured/1` (JSON or YAML, several runs), a
-table of the same (CSV, Parquet), or a WfFormat instance that was executed (one run).
+Each is a duration (`61.3s`) or a file: `penstock/measured/1` (JSON or YAML, several runs), a table of the
+same (CSV, Parquet), or an executed WfFormat instance (one run).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from penstock.text import listed
 SCHEMA = "penstock/measured/1"
 KINDS = ("run", "stage", "task")
 COLUMNS = ("run", "kind", "name", "start_s", "end_s", "lasts_s")
-#: a file larger than this holds no runs of one workload
+#: larger files are not runs of one workload
 MOST_FILE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
 class Span:
-    """Duration in seconds; start and end where these were recorded."""
+    """Duration in seconds; start and end if recorded."""
 
     lasts_s: float
     start_s: float | None = None
@@ -40,7 +40,7 @@ class Span:
 
 @dataclass
 class MeasuredRun:
-    """One run: its makespan (None: not said), its stages and tasks by name; `source` says where it stands."""
+    """One run: its makespan (None: unspecified), its stages and tasks by name, and its `source`."""
 
     source: str
     makespan_s: float | None = None
@@ -51,9 +51,9 @@ class MeasuredRun:
 def measured_runs(sources: Sequence[str], workload: Workload) -> list[MeasuredRun]:
     """Every run of `sources` (durations and files), each with a makespan.
 
-    A stage or makespan that was not measured itself is that from the first start to the last end of its
-    tasks, where all of them were measured with both. BadInput for what is none, for a run without makespan,
-    and where no stage or no task has a name of the workload's.
+    An unmeasured stage or makespan lasts from the first start to the last end of its tasks, if all of them
+    have both. BadInput for invalid sources, a run without makespan, and if no stage or task name matches the
+    workload.
     """
     runs = [run for text in sources for run in _runs(text)]
     members: dict[str, list[str]] = {}
@@ -73,7 +73,7 @@ def measured_runs(sources: Sequence[str], workload: Workload) -> list[MeasuredRu
 
 
 def _completed(run: MeasuredRun, members: Mapping[str, Sequence[str]]) -> MeasuredRun:
-    """The run with the stages and the makespan that its tasks tell."""
+    """The run with stages and makespan derived from its tasks."""
     for stage, names in members.items():
         if stage not in run.stages:
             span = _around([run.tasks.get(name) for name in names])
@@ -91,7 +91,7 @@ def _completed(run: MeasuredRun, members: Mapping[str, Sequence[str]]) -> Measur
 
 
 def _around(spans: Sequence[Span | None]) -> Span | None:
-    """From the first start to the last end; None where one of the spans is not known."""
+    """From the first start to the last end; None if a span is unknown."""
     starts = [s.start_s for s in spans if s is not None and s.start_s is not None]
     ends = [s.end_s for s in spans if s is not None and s.end_s is not None]
     if not spans or len(starts) < len(spans) or len(ends) < len(spans):
@@ -118,7 +118,7 @@ def _runs(text: str) -> list[MeasuredRun]:
 
 
 def runs_of(raw: bytes, file: str) -> list[MeasuredRun]:
-    """The runs of a file's bytes; its name says which kind it is. BadInput for what is none."""
+    """Runs of a file's bytes; the file name determines the format. BadInput for invalid content."""
     if file.endswith(".csv"):
         return _table(_csv(raw, file), file)
     if file.endswith(".parquet"):
@@ -278,7 +278,7 @@ def _table(rows: Iterable[tuple[str, Mapping[str, Any]]], file: str) -> list[Mea
 
 
 def _span(row: Mapping[str, Any]) -> Span:
-    """ValueError with what was found and what was expected."""
+    """Span of a row. ValueError with the actual and the expected value."""
     start, end, lasts = (
         None if row.get(key) is None else _number(row[key])
         for key in ("start_s", "end_s", "lasts_s")
@@ -299,7 +299,7 @@ def _span(row: Mapping[str, Any]) -> Span:
 
 
 def _number(value: Any) -> float | None:
-    """A finite number of at least 0, also written as text; None if it is none."""
+    """A finite number of at least 0, also as text; None for other values."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

@@ -1,4 +1,4 @@
-"""A prediction: what it would take, with its interval, its bottleneck and whether the model applies.
+"""A prediction: duration, interval, bottleneck, and applicability of the model.
 
 `Prediction.to_dict` is the document `penstock/prediction/1`; docs/formats.md describes it.
 """
@@ -17,7 +17,7 @@ from penstock.parts.prediction.queue_network.energy import Energy
 SCHEMA = "penstock/prediction/1"
 
 Row = dict[str, Any]
-#: fields of a row that are the largest over runs, not their mean
+#: fields of a row with the maximum over runs instead of the mean
 _LARGEST = ("wait_max_s", "queue_max", "task_max_s")
 
 KINDS = {
@@ -30,13 +30,13 @@ KINDS = {
     "slots": "computing on",
 }
 
-#: the station that stands for what all messages cross without waiting
+#: station of the latency common to all messages
 LATENCY = "fabric"
 
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """The station most of the critical path is spent at.
+    """The station with most of the critical path.
 
     `critical_share` is its share of the critical path, `kind_share` that of all stations of its kind.
     """
@@ -69,7 +69,7 @@ class Bottleneck:
 
 
 def _shared(station: str) -> str:
-    """A link that several hosts share, or the latency between all of them, in words."""
+    """Text of a link that several hosts share, or of the latency between all of them."""
     if station == LATENCY:
         return "the latency of the network"
     rack, _, way = station.partition("/")
@@ -83,12 +83,12 @@ class Prediction:
     """Prediction of a workload on a platform. Times in seconds, sizes in bytes.
 
     `makespan_s` is the mean over the runs simulated at the platform's own values; rows of `stages`,
-    `stations` (ranked; predictions made by the thousand keep the first few and no hosts) and `hosts` are
-    means over the same runs. `events` counts those of all `simulations`, `wall_s` is their duration. `tasks`
-    (one of these runs: `task_seed`), `sensitivity`, `measure_next` and `frequencies` are None where they were
-    not requested, `measured` where no run was, `placement` (number of files that lie where they were found)
-    where none was given. `error` is what ended the run early (a full store), None otherwise; all else then
-    describes the run until then.
+    `stations` (ranked; bulk predictions have the first few and no hosts) and `hosts` are means over the same
+    runs. `events` counts those of all `simulations`, `wall_s` is their duration. `tasks` (of one of these
+    runs: `task_seed`), `sensitivity`, `measure_next` and `frequencies` are None unless requested, `measured`
+    without measured runs, `placement` (number of files at given locations) without a given placement. `error`
+    is the reason why the run ended early (a full store), None otherwise; the other fields then describe the
+    run until then.
     """
 
     workload: str
@@ -120,7 +120,7 @@ class Prediction:
 
     @property
     def energy_j(self) -> float | None:
-        """Joules of all hosts counted, None where the platform gives no power."""
+        """Joules of all counted hosts, None if the platform has no powers."""
         return None if self.energy is None else self.energy.total_j
 
     def to_dict(self) -> Row:
@@ -164,10 +164,10 @@ class Prediction:
 
 
 def find_bottleneck(stations: Sequence[Row]) -> Bottleneck | None:
-    """The kind of station with most of the critical path, and of that kind the station with most of it.
+    """The station with most of the critical path, among those of the kind with most of it.
 
-    Kinds come first: twenty alike in-queues with a twentieth each are one bottleneck, not none. Where no
-    critical path is known, the busiest station.
+    Kinds come first: twenty equal in-queues with a twentieth each are one bottleneck, not none. Without a
+    critical path, the busiest station.
     """
     if not stations:
         return None
@@ -191,10 +191,10 @@ def find_bottleneck(stations: Sequence[Row]) -> Bottleneck | None:
 
 
 def mean_rows(runs: Sequence[Sequence[Row]], key: str = "name") -> list[Row]:
-    """One row per name: the mean over runs of every number, the largest of what is a largest value.
+    """One row per name: means over runs, or maxima for fields with a largest value.
 
-    Rows keep the order in which they first appear; what is not a number is the first run's. A row that a run
-    lacks counts in no mean.
+    Rows are in order of first appearance; non-numeric values are the first run's. A run without the row does
+    not count in its means.
     """
     rows_by_name: dict[str, list[Row]] = {}
     for rows in runs:

@@ -1,4 +1,4 @@
-"""Predicted quantities in words: three digits and a unit that fits."""
+"""Predicted quantities as text: three significant digits and a suitable unit."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _ENERGIES = ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"), (1.0, "J"))
 
 
 def digits(value: float, count: int = 3) -> str:
-    """The number to so many digits: `0.0123`, `4.8`, `1,230`."""
+    """The number to that many significant digits: `0.0123`, `4.8`, `1,230`."""
     if not math.isfinite(value):
         return "unbounded" if value > 0 else "–"
     return short(value, count)
 
 
 def seconds(value: float, count: int = 3) -> str:
-    """`4.8 s`, `12.5 ms`, `2.25 h`, to `count` digits."""
+    """`4.8 s`, `12.5 ms`, `2.25 h`, to `count` significant digits."""
     return " ".join(_time_parts(value, count))
 
 
 def percent(share: float) -> str:
-    """`90 %`, `99.9 %`: a probability as it was asked for, never rounded up to certainty."""
+    """`90 %`, `99.9 %`: a requested probability, never rounded up to 100 %."""
     return f"{100 * share:.10g} %"
 
 
@@ -47,7 +47,7 @@ def seconds_range(low: float, high: float, between: str = " and ") -> str:
 
 
 def digits_apart(low: float, high: float) -> int:
-    """As many digits as it takes to tell the two apart, and one more; 3 to 6."""
+    """Digits that distinguish both numbers, and one more; 3 to 6."""
     apart = high - low
     if not 0 < apart < high or not math.isfinite(high):
         return 3
@@ -55,7 +55,7 @@ def digits_apart(low: float, high: float) -> int:
 
 
 def _unit(value: float) -> str:
-    # minutes and hours only where they are easier to read than seconds
+    # minutes and hours only for long times
     steps = ((172800.0, "d"), (7200.0, "h"), (600.0, "min"), *_TIMES[3:6])
     for least, unit in steps:
         if abs(value) >= least * 0.9995:
@@ -89,7 +89,7 @@ def joules(value: float) -> str:
 
 
 def money(amount: float, currency: str) -> str:
-    """`0.03 EUR`: cents, or two digits where it is less than one."""
+    """`0.03 EUR`: cents, or two significant digits below one."""
     if amount and abs(amount) < 0.01:
         return f"{digits(amount, 2)} {currency}"
     return f"{amount:,.2f} {currency}"

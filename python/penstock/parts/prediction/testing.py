@@ -8,7 +8,8 @@ from penstock.parts.prediction.workloads.workflow import Workload
 
 
 def check_format(form: Format, workload: Workload) -> str:
-    """A format of workloads: what it writes it knows and reads again as the same workload. Gives the text."""
+    """Check a format of workloads: it recognises its own output and reads it as the same workload. Returns
+    the text."""
     text = form.text(workload)
     document = document_of(text.encode(), "workload")
     assert form.matches(document.value), "it does not know what it wrote"

@@ -1,6 +1,6 @@
-"""Black-box profiles: what a storage gives to a program, measured end to end and learnt.
+"""Black-box profiles: end-to-end storage performance as seen by a program, measured and learned.
 
-`space` says what is varied, `plan` which points are measured (by `parts/prediction/learning/learn.py`),
-`estimator` learns, `intervals` says how sure, `model` keeps all of it in JSON, `tasks` turns throughput into
-the time of a program.
+`space` defines the dimensions, `plan` the points to measure (by `parts/prediction/learning/learn.py`),
+`estimator` the learners, `intervals` their uncertainty, `model` the JSON format; `tasks` converts throughput
+into the time of a program.
 """

@@ -1,8 +1,8 @@
-"""Points outside of the measured grid: the dimension, and the factor by which the interval is widened.
+"""Points outside of the measured grid: the dimension, and the factor by which the interval widens.
 
-Conformal intervals hold for points drawn like the measured ones; trees extrapolate with their edge values. So
-outside the throughput is taken to go on changing, up or down, by the largest change that was measured with
-that dimension, per doubling, between measured neighbours of the same kind of access; with requests and
+Conformal intervals hold for points exchangeable with the measured ones; trees extrapolate with their edge
+values. Outside, the throughput may therefore continue to change, up or down, by the largest change measured
+along that dimension, per doubling, between measured neighbours of the same kind of access; for requests and
 clients by a factor of two at least. [ours]
 """
 
@@ -18,10 +18,10 @@ from typing import Any
 from penstock.errors import BadInput
 from penstock.parts.prediction.black_box.space import CATEGORIES, DIMENSIONS, Point, shown_bytes
 
-#: change of the throughput's logarithm per doubling that is possible whatever was measured: a request of half
-#: the bytes may take as long, twice the clients may share what there was
+#: change of log throughput per doubling that is possible regardless of measurements: a request of half the
+#: bytes may take as long, twice the clients may share the same bandwidth
 _LEAST = {"request_bytes": math.log(2), "clients": math.log(2), "data_bytes": 0.0}
-#: of a factor that is still a number
+#: avoids overflow of a factor
 _MOST_LOG = 100.0
 _WORDS = {"request_bytes": "request", "data_bytes": "size"}
 
@@ -30,8 +30,8 @@ _WORDS = {"request_bytes": "request", "data_bytes": "size"}
 class Beyond:
     """One dimension of a point outside of the measured values `low` to `high`.
 
-    The throughput may be off by `factor` more, either way; infinite where only one value was measured, so
-    that nothing is known of how it changes.
+    The throughput may deviate by `factor` more in both directions; infinite if only one value was measured,
+    so that its trend is unknown.
     """
 
     dimension: str
@@ -53,7 +53,7 @@ class Beyond:
         return f"{name} {shown[0]} lies outside of {range_}: interval widened by ÷ {by} and × {by}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; `factor` is None where it is unbounded."""
+        """Plain values; `factor` is None if unbounded."""
         factor = self.factor if math.isfinite(self.factor) else None
         return {
             "dimension": self.dimension,
@@ -68,7 +68,7 @@ class Beyond:
 
 
 def refuse_unmeasured(points: Sequence[Point], requested: Point) -> None:
-    """BadInput for a value of a category that no measured point has: nothing lies beside it."""
+    """BadInput for a category without a measured point: it cannot be extrapolated."""
     for dimension in CATEGORIES:
         measured = sorted({str(getattr(p, dimension)) for p in points})
         value = getattr(requested, dimension)
@@ -79,7 +79,7 @@ def refuse_unmeasured(points: Sequence[Point], requested: Point) -> None:
 
 
 def beyond(points: Sequence[Point], rates: Sequence[float], requested: Point) -> list[Beyond]:
-    """Every dimension of numbers in which a point lies outside of the measured ones."""
+    """Numeric dimensions in which a point lies outside of the measured ones."""
     outside = []
     for dimension in DIMENSIONS:
         if dimension in CATEGORIES:
@@ -97,14 +97,14 @@ def beyond(points: Sequence[Point], rates: Sequence[float], requested: Point) ->
 
 
 def _place(dimension: str, value: int) -> float:
-    """Doublings: of bytes, and of the clients with the measured one."""
+    """Position in doublings: of bytes, and of all clients including the measured one."""
     return math.log2(max(1, value + 1 if dimension == "clients" else value))
 
 
 def _steepest(
     points: Sequence[Point], rates: Sequence[float], dimension: str, requested: Point
 ) -> float:
-    """Largest change of the throughput's logarithm per doubling; infinite where one value was measured."""
+    """Largest change of log throughput per doubling; infinite if only one value was measured."""
     alike = [i for i, p in enumerate(points) if _kind(p) == _kind(requested)]
     members = (
         alike if len({getattr(points[i], dimension) for i in alike}) > 1 else range(len(points))
@@ -122,7 +122,7 @@ def _steepest(
     ]
     if slopes:
         return max(slopes)
-    # no two points differ in this dimension alone: all of the difference may be its own
+    # no two points differ in this dimension only: attribute the complete difference to it
     places = [place for line in lines.values() for place, _ in line]
     logs = [log for line in lines.values() for _, log in line]
     span = max(places) - min(places)

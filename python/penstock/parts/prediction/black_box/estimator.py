@@ -1,7 +1,7 @@
-"""The learners, with scikit-learn's interface: a readable CART, and gradient boosting as its challenger.
+"""Learners with scikit-learn's interface: a readable CART, and gradient boosting for comparison.
 
-CART: Breiman, Friedman, Olshen, Stone 1984, as Mytilinis 2015 uses it. What is learnt is
-kept as plain arrays, so that a model saved as JSON predicts exactly what it predicted before.
+CART: Breiman, Friedman, Olshen, Stone 1984, as in Mytilinis 2015. Fitted models are plain arrays, so that a
+model saved as JSON gives identical predictions.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Nodes:
         )
 
     def __call__(self, x: ArrayLike) -> Floats:
-        """Values of the leaves that the rows of x (n × features) fall into."""
-        rows = np.asarray(x, dtype=np.float32)  # as scikit-learn compares
+        """Values of the leaves for the rows of x (n × features)."""
+        rows = np.asarray(x, dtype=np.float32)  # as in scikit-learn's comparisons
         at = np.zeros(len(rows), dtype=np.int64)
         while True:
             inner = np.flatnonzero(self.left[at] >= 0)
@@ -65,7 +65,7 @@ class Nodes:
 
     @classmethod
     def from_dict(cls, values: dict[str, list[Any]]) -> Nodes:
-        """The nodes of `to_dict`. KeyError or ValueError if it is none."""
+        """The nodes of `to_dict`. KeyError or ValueError for invalid values."""
         integers = {
             k: np.asarray(values[k], dtype=np.int64) for k in ("feature", "left", "right", "count")
         }
@@ -90,7 +90,7 @@ class _Learner(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     trees_: list[Nodes]
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # noqa: N803
-        """Learns from X (points × features) and y (points); ValueError for what cannot be learnt from."""
+        """Fit to X (points × features) and y (points); ValueError for unsuitable data."""
         if self.scale not in ("linear", "log"):
             raise ValueError(f"scale is {self.scale!r}; 'linear' or 'log' is expected")
         x, targets = validate_data(self, X, y, y_numeric=True)
@@ -121,7 +121,7 @@ class _Learner(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """All that was learnt, as plain values."""
+        """Fitted state as plain values."""
         check_is_fitted(self)
         return {
             "kind": type(self).__name__,
@@ -139,7 +139,7 @@ class _Learner(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class StorageRegressor(_Learner):
-    """CART of at most `max_leaves` leaves and `max_depth` levels: fits a page.
+    """CART of at most `max_leaves` leaves and `max_depth` levels: fits on a page.
 
     `scale`: 'linear' as published; 'log' splits and averages by ratio, for values over orders of magnitude.
     """
@@ -210,7 +210,7 @@ LEARNERS: dict[str, type[_Learner]] = {
 
 
 def restored(values: dict[str, Any]) -> _Learner:
-    """The learner that `to_dict` described. KeyError, TypeError or ValueError if it is none."""
+    """Learner from the values of `to_dict`. KeyError, TypeError or ValueError for invalid values."""
     kinds = {c.__name__: c for c in LEARNERS.values()}
     learner = kinds[values["kind"]](**values["parameters"])
     learner.n_features_in_ = int(values["features"])

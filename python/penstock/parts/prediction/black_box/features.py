@@ -1,4 +1,4 @@
-"""Points as numbers that a tree can split, and splits in words."""
+"""Points as numeric features of a tree, and splits as text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WORDS = {"request_bytes": "request", "data_bytes": "data", "clients": "other cl
 
 @dataclass(frozen=True)
 class Feature:
-    """One column: a number's own value, or whether a category has `value`."""
+    """One column: a number's own value, or an indicator of a category's `value`."""
 
     dimension: str
     value: str | None = None
@@ -33,7 +33,7 @@ class Feature:
         return float(value_at) if self.value is None else float(value_at == self.value)
 
     def split(self, threshold: float, other: str | None = None) -> tuple[str, str]:
-        """The two sides of `x ≤ threshold` in words; `other` is what remains of a category of two."""
+        """The two sides of `x ≤ threshold` as text; `other` is the other value of a two-valued category."""
         if self.value is not None:
             return (other or f"{self.dimension} not {self.value}"), f"{self.dimension} {self.value}"
         word = _WORDS[self.dimension]
@@ -45,7 +45,7 @@ class Feature:
 
 
 def features(space: Space) -> list[Feature]:
-    """The columns of a space: none for what has one value, one for a category of two, else one per value."""
+    """Columns of a space: none for a constant, one for a two-valued category, else one per value."""
     columns: list[Feature] = []
     for dimension in DIMENSIONS:
         values = space.values(dimension)
@@ -61,7 +61,7 @@ def features(space: Space) -> list[Feature]:
 
 
 def remaining(space: Space, feature: Feature) -> str | None:
-    """The other value of a category of two; None for a number or more values."""
+    """The other value of a two-valued category; None for a number or more values."""
     values = space.values(feature.dimension)
     if feature.value is None or len(values) != 2:
         return None
@@ -77,7 +77,8 @@ def matrix(columns: Sequence[Feature], points: Sequence[Point]) -> NDArray[np.fl
 
 
 def spread(space: Space, points: Sequence[Point]) -> NDArray[np.float64]:
-    """Points × columns with sizes as powers of two, so that ratios are distances: for choosing points."""
+    """Points × columns with sizes as powers of two, so that ratios are distances: for the choice of
+    points."""
     columns = features(space)
     values = matrix(columns, points)
     for place, column in enumerate(columns):

@@ -1,9 +1,10 @@
-"""Conformal intervals: error bounds of a learnt value, from residuals of points it was not learnt from.
+"""Conformal intervals: error bounds of a learned value, from residuals of held-out points.
 
 *Split* is `penstock.analyse.statistics.prediction_intervals.conformal_half_width`: the k-th smallest
-|residual| of points set aside; the next exchangeable point lies inside with probability of at least `level`.
-*Cross-conformal* (CV+; jackknife+ where every fold is one point): no point is set aside. Guaranteed is
-1 − 2 (1 − level) (for K folds less than that by at most sqrt(2/n)), usual is `level` itself
+|residual| of points set aside; the next exchangeable point lies inside with a probability of at least
+`level`.
+*Cross-conformal* (CV+; jackknife+ where every fold is one point): uses all points. The guaranteed coverage is
+1 − 2 (1 − level) (for K folds less by at most sqrt(2/n)), the typical one is `level` itself
 (Barber, Candès, Ramdas, Tibshirani, Ann. Statist. 49, 2021, theorems 1 and 4).
 """
 
@@ -20,13 +21,13 @@ from penstock.analyse.statistics.prediction_intervals import conformal_rank, exa
 
 Floats = NDArray[np.float64]
 
-#: up to so many points every fold is one point
+#: largest number of points for leave-one-out folds
 JACKKNIFE_MOST = 40
 FOLDS = 10
 
 
 def folds(n: int, seed: int, count: int | None = None) -> NDArray[np.int64]:
-    """The fold of each of n points, of nearly equal size, drawn from `seed`."""
+    """Fold of each of n points, of nearly equal size, random by `seed`."""
     count = (n if n <= JACKKNIFE_MOST else FOLDS) if count is None else min(count, n)
     drawn = np.random.default_rng(seed).permutation(np.arange(n) % count)
     return drawn.astype(np.int64)
@@ -53,7 +54,8 @@ class CrossConformal:
         )
 
     def interval(self, of_fold: Floats, level: float) -> tuple[Floats, Floats]:
-        """Low and high at m places; `of_fold` (folds × m): predictions of the models without each fold."""
+        """Low and high at m places; `of_fold` (folds × m): predictions of the models fitted without each
+        fold."""
         n = len(self.fold)
         k = conformal_rank(n, level)
         centre = of_fold[self.fold]
@@ -65,8 +67,8 @@ class CrossConformal:
         return np.minimum(low, high), np.maximum(low, high)
 
     def among(self, members: NDArray[np.bool_], level: float) -> CrossConformal:
-        """The same of a class of points alone, whose guarantee holds within the class (Mondrian: Vovk 2013);
-        of all points where the class is too small for an interval."""
+        """The same for one class of points, with a guarantee within the class (Mondrian: Vovk 2013); for all
+        points if the class is too small for an interval."""
         if conformal_rank(int(members.sum()), level) > members.sum():
             return self
         return CrossConformal(self.fold[members], self.residual[members])
@@ -78,7 +80,7 @@ def cross_conformal(
     y: Floats,
     fold: NDArray[np.int64],
 ) -> tuple[CrossConformal, list[Callable[[Floats], Floats]]]:
-    """Residuals out of fold, and the model of each fold; `fit` learns from the points of given indices."""
+    """Out-of-fold residuals, and the model of each fold; `fit` fits to the points of given indices."""
     models = []
     residual = np.empty(len(y))
     for number in range(int(fold.max()) + 1):

@@ -1,7 +1,7 @@
 """Model of one storage: points, learners, their errors, intervals, overlap of computing and reading; in JSON.
 
-Learners work on the logarithm of the throughput (bytes/s of one client), as it spans orders of magnitude:
-leaves are geometric means, errors are ratios.
+Learners fit the logarithm of the throughput (bytes/s of one client), which spans orders of magnitude: leaves
+are geometric means, errors are ratios.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.parts.prediction.black_box.surrogate import completed
 
 SCHEMA = "penstock/blackbox/1"
 LEVEL = 0.9
-#: fewest points that a model is made of
+#: fewest points of a model
 LEAST_POINTS = 8
 
 Floats = NDArray[np.float64]
@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Overlap:
-    """Overlap of computing and reading on this storage: ω, and the number of runs that it comes from."""
+    """Overlap of computing and reading on this storage: ω, and the number of runs behind it."""
 
     overlap: float
     runs: int
@@ -61,7 +61,7 @@ class BlackBoxModel:
 
     @property
     def columns(self) -> list[Feature]:
-        """The columns that the learners see."""
+        """Columns of the learners' input."""
         return features(self.space)
 
     def throughput(self, points: Sequence[Point], learner: str | None = None) -> Floats:
@@ -70,9 +70,9 @@ class BlackBoxModel:
         return rates
 
     def interval(self, points: Sequence[Point], level: float = LEVEL) -> tuple[Floats, Floats]:
-        """Low and high throughput [bytes/s] at each point; 0 and infinite where too few were measured.
+        """Low and high throughput [bytes/s] at each point; 0 and infinite with too few measured points.
 
-        Wider where a point lies outside of what was measured.
+        Wider for a point outside of the measured grid.
         """
         x = matrix(self.columns, points)
         of_fold = np.array([np.log(m.predict(x)) for m in self.of_fold])
@@ -87,7 +87,8 @@ class BlackBoxModel:
         return np.exp(low) / outside, np.exp(high) * outside
 
     def beyond(self, point: Point) -> list[Beyond]:
-        """Dimensions in which a point lies outside of those measured; BadInput for an unmeasured category."""
+        """Dimensions in which a point lies outside of the measured grid; BadInput for an unmeasured
+        category."""
         refuse_unmeasured(self.points, point)
         return beyond(self.points, self.throughput_bps.tolist(), point)
 
@@ -107,7 +108,7 @@ class BlackBoxModel:
         return Point(**{**defaults, **dimensions})
 
     def to_dict(self) -> dict[str, Any]:
-        """As it is saved."""
+        """Plain values of the JSON file."""
         return {
             "schema": SCHEMA,
             "storage": self.storage,
@@ -131,7 +132,7 @@ class BlackBoxModel:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str = "model") -> BlackBoxModel:
-        """The model of `to_dict`; BadInput if it is none."""
+        """The model of `to_dict`; BadInput for invalid values."""
         if not isinstance(values, Mapping) or values.get("schema") != SCHEMA:
             schema = values.get("schema") if isinstance(values, Mapping) else type(values).__name__
             raise BadInput(f"{where}: found schema {schema!r}; expected {SCHEMA!r}")
@@ -164,12 +165,12 @@ class BlackBoxModel:
             ) from None
 
     def save(self, path: Path) -> None:
-        """Writes it as JSON."""
+        """Save as JSON."""
         path.write_text(json.dumps(self.to_dict()) + "\n")
 
 
 def load_model(path: Path) -> BlackBoxModel:
-    """The model of a JSON file, or of a directory of results. BadInput if there is none."""
+    """Model of a JSON file, or of a directory of results. BadInput if absent."""
     file = path / "model.json" if path.is_dir() else path
     try:
         values = json.loads(file.read_text())
@@ -202,11 +203,11 @@ def learnt(
     seed: int = 1,
     complete: bool = True,
 ) -> BlackBoxModel:
-    """Trains both learners on the points (Algorithm 1, step 6); errors by cross-validation.
+    """Train both learners on the points (Algorithm 1, step 6); errors by cross-validation.
 
-    `complete`: on the grid that a surrogate completes from the points, else on these alone, as published.
-    Whatever is done to the points is done without the fold that is judged. Intervals are
-    of the chosen learner. Raises PenstockError with fewer than 8 points.
+    `complete`: on the grid completed by a surrogate from the points, else on these alone, as published. All
+    preprocessing of the points excludes the test fold. Intervals are of the chosen learner. Raises
+    PenstockError with fewer than 8 points.
     """
     if len(points) < LEAST_POINTS:
         raise PenstockError(f"{len(points)} points measured; a model needs at least {LEAST_POINTS}")
@@ -242,7 +243,7 @@ def learnt(
 
 
 def _class(point: Point) -> str:
-    """Class of a point for its interval: its operation, sequential or not."""
+    """Class of a point for its interval: its operation, and sequential or not."""
     return f"{point.operation} {'sequential' if point.pattern == 'sequential' else 'skewed'}"
 
 
@@ -253,7 +254,7 @@ def guarantee(model: BlackBoxModel, level: float = LEVEL) -> str:
 
 
 def retrained(model: BlackBoxModel, **options: Any) -> BlackBoxModel:
-    """The same points learnt again with other options of `learnt`."""
+    """Retrain on the same points with other options of `learnt`."""
     settings = {"chosen": model.chosen, "storage": model.storage, **options}
     again = learnt(model.space, model.points, model.throughput_bps.tolist(), **settings)
     again.overlap, again.cpu_s_per_byte = model.overlap, model.cpu_s_per_byte

@@ -14,11 +14,11 @@ from penstock.parts.prediction.black_box.surrogate import Surrogate, widest
 Storage = TypeVar("Storage")
 Model = TypeVar("Model")
 
-#: shares of the points that an adaptive choice begins with, and that each further round has
+#: share of the points in the first round of an adaptive choice, and in each further one
 FIRST_SHARE, NEXT_SHARE = 0.4, 0.2
-#: fewest points that the widths of others are judged from
+#: fewest points for estimating interval widths of others
 LEAST_MEASURED = 8
-#: least share of a value by which throughput must vary for a value to be kept
+#: smallest relative effect on throughput for which a value is retained
 TOLERANCE = 0.15
 
 
@@ -35,7 +35,7 @@ def algorithm_1(
 def balanced(points: Sequence[Point], count: int, seed: int) -> list[Point]:
     """`count` of the points such that all values, and all pairs of values, occur about equally often.
 
-    The first m of a longer choice from the same seed are the choice of m.
+    A shorter choice from the same seed is a prefix of a longer one.
     """
     order = np.random.default_rng(seed).permutation(len(points))
     codes = []
@@ -64,10 +64,10 @@ def balanced(points: Sequence[Point], count: int, seed: int) -> list[Point]:
 def thinned(
     values: Sequence[float], throughput: Sequence[float], tolerance: float = TOLERANCE
 ) -> list[float]:
-    """The values of a dimension to keep: others hardly vary from what lies between their neighbours.
+    """Values of a dimension to retain: others hardly deviate from interpolation between their neighbours.
 
-    Ends stay. Greedy: the value that is furthest (as a ratio) from the line between the kept ones around it
-    is added while it is further than `tolerance` (Mytilinis 2015; the rule is ours).
+    Both ends are retained. Greedy: the value with the largest ratio to the line between its retained
+    neighbours is added while it exceeds `tolerance` (Mytilinis 2015; the rule is ours).
     """
     at = np.log2(1 + np.asarray(values, dtype=float))
     log = np.log(np.asarray(throughput, dtype=float))
@@ -82,8 +82,8 @@ def thinned(
 
 
 def exploratory(space: Space) -> list[Point]:
-    """Points of the preliminary tests: along each dimension of many values, the others as they are first,
-    once for every operation and kind of pattern."""
+    """Points of the preliminary tests: along each dimension of many values, with the first value of the
+    others, once for every operation and kind of pattern."""
     points: dict[Point, None] = {}
     patterns = list(dict.fromkeys([space.pattern[0], space.pattern[-1]]))
     for operation, pattern in itertools.product(space.operation, patterns):
@@ -103,7 +103,7 @@ def exploratory(space: Space) -> list[Point]:
 
 
 def subspace(space: Space, measured: Mapping[Point, float], tolerance: float = TOLERANCE) -> Space:
-    """The space without values that make no significant difference in the exploratory points."""
+    """The space without values that have no significant effect in the exploratory points."""
     significant: dict[str, set[float]] = {}
     for dimension in (d for d in DIMENSIONS if d not in CATEGORIES):
         lines: dict[tuple[object, ...], list[Point]] = {}
@@ -128,9 +128,10 @@ def next_round(
     total: int,
     seed: int,
 ) -> list[Point]:
-    """The points of the next round of an adaptive choice of `total`; none when they are all known.
+    """Points of the next round of an adaptive choice of `total`; none if all are measured.
 
-    The first round is balanced; each later one has a share of the total, where least is known.
+    The first round is balanced; each later one has a share of the total, at points of the greatest
+    uncertainty.
     """
     remaining = [p for p in candidates if p not in measured]
     missing = min(total - len(measured), len(remaining))

@@ -1,4 +1,4 @@
-"""The time of a task on a learnt storage: `task_time`, and how the command line asks for it."""
+"""Time of a task on a learned storage: `task_time`, and its syntax on the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.parts.prediction.black_box.space import Point, value_of
 from penstock.parts.prediction.black_box.tasks import TaskTime, scan_s, with_computing
 from penstock.spec.units import parse_duration, parse_size
 
-#: tasks → what they are in terms of the model
+#: tasks → description in terms of the model
 KINDS = {
     "scan": "read from one end to the other (also grep, table_scan): size [request, clients]",
     "write": "write from one end to the other: size [request, clients]",
@@ -36,10 +36,10 @@ def task_time(
     """Predicted time of a task [s] with its interval.
 
     `kind` and its sizes [bytes] are those of `KINDS`. Without `cpu_s` the time is that of the storage alone:
-    a lower bound where a program computes. With `cpu_s`, the processor time of the task [s] (of the
-    slowest node in a job), computing is added; `overlap` (0…1) is by default what was measured on this
-    storage, else 0. Where it lies outside of the measured grid the interval is wider, and `beyond` says in
-    which dimension. BadInput for an unknown kind, what it does not take, and a category not measured.
+    a lower bound for a program that computes. `cpu_s`, the processor time of the task [s] (of the slowest
+    node in a job), is added; `overlap` (0…1) defaults to the one measured on this storage, else 0. Outside of
+    the measured grid the interval is wider, and `beyond` has the dimension. BadInput for an unknown kind,
+    unsupported arguments, and an unmeasured category.
     """
     which = _SAME.get(kind, kind)
     if which not in KINDS:
@@ -72,7 +72,7 @@ def task_time(
     if cpu_s is None:
         return TaskTime(io, best, worst, "lower", io, None, None, level, outside)
     omega = overlap if overlap is not None else (model.overlap.overlap if model.overlap else 0.0)
-    # copying out of the page cache is in the measured throughput already
+    # the measured throughput already includes copies from the page cache
     copied = sum(b for b, p in parts if p.operation == "read") * (model.cpu_s_per_byte or 0.0)
     computing = max(0.0, cpu_s - copied)
     times = [with_computing(t, computing, omega) for t in (io, best, worst)]
@@ -113,7 +113,7 @@ def _mapreduce(
     shared: bool = True,
     request: int | None = None,
 ) -> list[tuple[float, Point]]:
-    """`shared`: all nodes are clients of this one storage; otherwise each has one like it."""
+    """`shared`: all nodes are clients of this storage; otherwise each has its own."""
     q = min(reducers, nodes)
 
     def part(size: float, operation: str, workers: int) -> tuple[float, Point]:
@@ -152,7 +152,8 @@ def _point(
 
 
 def parse_task(text: str) -> tuple[str, dict[str, Any]]:
-    """`scan size=1GiB cpu=2s clients=1` as the arguments of `task_time`; BadInput with what is expected."""
+    """Parse `scan size=1GiB cpu=2s clients=1` to the arguments of `task_time`; BadInput with the expected
+    syntax."""
     try:
         kind, *arguments = shlex.split(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The model for the eye: the tree in lines and as JSON; tables of points and errors."""
+"""Output of the model: the tree as text and JSON; tables of points and errors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _WIDTH = 100
 
 
 def shown_rate(bps: float) -> str:
-    """A throughput in MB/s (powers of 1000), three digits."""
+    """A throughput in MB/s (powers of 1000), three significant digits."""
     mb = bps / 1e6
     return f"{mb:.0f} MB/s" if mb >= 100 else f"{mb:.3g} MB/s"
 
 
 def tree_of(model: BlackBoxModel) -> dict[str, Any]:
-    """The CART as nested values: `throughput_bps` and `n` (measured points) everywhere, at branches `if` and
-    `then`, `else_if` and `else`."""
+    """The CART as nested values: all nodes have `throughput_bps` and `n` (measured points), branches also
+    `if` and `then`, `else_if` and `else`."""
     x = matrix(model.columns, model.points).astype(np.float32)
     return _node(model, 0, x)
 
@@ -50,7 +50,7 @@ def _node(model: BlackBoxModel, number: int, x: Any) -> dict[str, Any]:
 
 
 def tree_lines(model: BlackBoxModel) -> list[str]:
-    """The CART as text: one line per condition, the leaf beside the last; at most 100 columns."""
+    """The CART as text: one line per condition, the leaf at the end of the last; at most 100 columns."""
     rows: list[tuple[str, str]] = []
 
     def walk(node: dict[str, Any], before: str) -> None:
@@ -104,7 +104,7 @@ def _widths(model: BlackBoxModel) -> str:
 
 
 def points_csv(model: BlackBoxModel) -> str:
-    """Measured points with what both learners say of them [bytes/s], as CSV."""
+    """Measured points with the predictions of both learners [bytes/s], as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*DIMENSIONS, "throughput_bps", "cart_bps", "boosting_bps"])

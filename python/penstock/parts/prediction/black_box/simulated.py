@@ -1,8 +1,8 @@
-"""A point measured on a simulated storage, in virtual time: truth to judge learners and choices of points by.
+"""A point measured on a simulated storage, in virtual time: ground truth for learners and choices of points.
 
-The station of the profile serves what a page cache lets through: sequential reads as two read-aheads of
-128 KiB under way, skewed reads as their misses (the cache is large enough for what is read), writes and
-direct access as they are.
+The station of the profile serves the requests below a page cache: sequential reads as two read-aheads of 128
+KiB in flight, skewed reads as their misses (the cache holds all data read), writes and direct access
+unchanged.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from penstock.parts.prediction.black_box.space import Point, skew
 from penstock.profile.model import StorageProfile, native
 
 READAHEAD_BYTES = 128 << 10
-#: of one request that the page cache answers, and of every byte of it [ns]: a memory's copy
+#: page cache hit: time per request, and per byte copied from memory [ns]
 HIT_NS, HIT_NS_PER_BYTE = 700.0, 0.2
 _MAX_REQUEST_BYTES = 1 << 20
 
 
 def offsets(point: Point, count: int, seed: int) -> NDArray[np.int64]:
-    """Offsets [bytes] of the first `count` requests of a skewed pattern, as fio's zones draw them."""
+    """Offsets [bytes] of the first `count` requests of a skewed pattern, as in fio's zones."""
     shares = skew(point.pattern)
     assert shares is not None
     draw = np.random.default_rng(seed)
@@ -39,7 +39,7 @@ def offsets(point: Point, count: int, seed: int) -> NDArray[np.int64]:
 def simulated_bps(
     profile: StorageProfile, point: Point, seed: int = 1, requests: int = 1000
 ) -> float:
-    """Throughput of one client [bytes/s] in the first `requests` of each client (fewer where data are)."""
+    """Throughput of one client [bytes/s] in the first `requests` of each client (fewer for little data)."""
     point_seed = zlib.crc32(f"{point.name}/{seed}".encode())
     bulk = point.pattern == "sequential"
     readahead = bulk and point.operation == "read" and point.access == "buffered"
@@ -75,7 +75,7 @@ def simulated_bps(
 
 
 def _skewed(point: Point, count: int, seed: int, copying_ns: float) -> dict[str, Any]:
-    """The requests that reach the storage; those that the cache answers are thinking before the next."""
+    """Requests that reach the storage; cache hits are think time before the next one."""
     at = offsets(point, count, seed)
     reaches = np.ones(count, dtype=bool)
     if point.operation == "read" and point.access == "buffered":

@@ -1,7 +1,7 @@
 """Dimensions of the published table I, and one point of them (Mytilinis 2015).
 
-`clients` are those *beside* the measured one, each with the same pattern on data of its own: 0 is a program
-alone on the storage. The throughput of a point is that of one client.
+`clients` excludes the measured one; each has the same pattern on its own data: 0 is a program alone on the
+storage. The throughput of a point is that of one client.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SPACE_VERSION = 1
 
 @dataclass(frozen=True)
 class Point:
-    """One combination: what the clients do, how many others there are, bytes per request and of data."""
+    """One combination: pattern of the clients, number of other clients, bytes per request and of data."""
 
     operation: str
     pattern: str
@@ -36,13 +36,13 @@ class Point:
 
     @property
     def name(self) -> str:
-        """Short and unique; a level name of the study."""
+        """Short unique name; a level name of the study."""
         size = f"{_exact(self.request_bytes)} of {_exact(self.data_bytes)}"
         return f"{self.operation} {self.pattern} {size} {self.access} +{self.clients}"
 
     @classmethod
     def from_name(cls, name: str) -> Point:
-        """The point of that name; ValueError if it names none."""
+        """Point of that name; ValueError for an invalid one."""
         operation, pattern, request, of, data, access, clients = name.split(" ")
         if of != "of":
             raise ValueError(name)
@@ -56,7 +56,7 @@ class Point:
 
 DIMENSIONS = tuple(Point.__dataclass_fields__)
 CATEGORIES = ("operation", "pattern", "access")
-#: what users write → dimension
+#: user's name → dimension
 _NAMES = {"request": "request_bytes", "size": "data_bytes", **{d: d for d in DIMENSIONS}}
 _EXPECTED = {
     "operation": "read or write",
@@ -70,7 +70,7 @@ _EXPECTED = {
 
 @dataclass(frozen=True)
 class Space:
-    """The values of each dimension; the grid is their product, less points whose request exceeds the data."""
+    """Values of each dimension; the grid is their product, without points whose request exceeds the data."""
 
     operation: tuple[str, ...] = ("read", "write")
     pattern: tuple[str, ...] = ("sequential", "skew-50-50", "skew-90-10")
@@ -99,7 +99,7 @@ class Space:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Sequence[Any]]) -> Space:
-        """The space of `to_dict`; BadInput if it is none."""
+        """The space of `to_dict`; BadInput for invalid values."""
         try:
             return cls(**{d: tuple(values[d]) for d in DIMENSIONS})
         except (KeyError, TypeError) as error:
@@ -121,7 +121,7 @@ def _exact(size: int) -> str:
 
 
 def shown_bytes(size: float) -> str:
-    """A size as people say it: `64KiB`, `1GiB`, `1.5MiB`."""
+    """A size as text: `64KiB`, `1GiB`, `1.5MiB`."""
     for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
         if size >= 1024**power:
             return f"{size / 1024**power:.4g}{unit}"
@@ -129,7 +129,7 @@ def shown_bytes(size: float) -> str:
 
 
 def skew(pattern: str) -> tuple[int, int] | None:
-    """X and Y of `skew-X-Y`; None for a sequential pattern. BadInput if it is neither."""
+    """X and Y of `skew-X-Y`; None for a sequential pattern. BadInput for others."""
     if pattern == "sequential":
         return None
     match = _SKEW.fullmatch(pattern)
@@ -139,12 +139,12 @@ def skew(pattern: str) -> tuple[int, int] | None:
 
 
 def dimension(name: str) -> str | None:
-    """The dimension that a user's name means; None if none."""
+    """Dimension of a user's name; None if unknown."""
     return _NAMES.get(name.strip())
 
 
 def value_of(dimension: str, raw: Any) -> Any:
-    """One value of a dimension, as written by a user; ValueError says what is expected."""
+    """One value of a dimension, as written by a user; ValueError with the expected values."""
     expected = _EXPECTED[dimension]
     text = str(raw).strip()
     if dimension == "operation" and text in ("read", "write"):
@@ -171,7 +171,7 @@ def value_of(dimension: str, raw: Any) -> Any:
 
 
 def with_dimensions(space: Space, texts: Sequence[str]) -> Space:
-    """The space after `--dimension NAME=v1,v2…`; BadInput with what was found and expected."""
+    """The space after `--dimension NAME=v1,v2…`; BadInput with the actual and the expected value."""
     for text in texts:
         name, equals, listed = text.partition("=")
         which = dimension(name)
@@ -196,7 +196,7 @@ def with_dimensions(space: Space, texts: Sequence[str]) -> Space:
 def read_space(path: Path) -> Space:
     """The space in a YAML or JSON file: `penstock_space: 1` and `dimensions: {name: [values]}`.
 
-    Dimensions that are not named keep their default. BadInput with every mistake and its line.
+    Other dimensions have their default. BadInput with every mistake and its line.
     """
     try:
         source = read_source(path.read_bytes(), str(path))

@@ -1,7 +1,7 @@
-"""A smooth view of a storage between measured points: a Gaussian process over the logarithm of throughput.
+"""Smooth interpolation of a storage between measured points: a Gaussian process over log throughput.
 
-It says where least is known (its variance; Rasmussen and Williams 2006, ch. 2), and completes the grid for
-the trees: a tree of few points is coarse because it cannot interpolate (figures in docs/learn.md).
+Its variance locates the greatest uncertainty (Rasmussen and Williams 2006, ch. 2), and its mean completes the
+grid for the trees: a tree of few points is coarse because it cannot interpolate (figures in docs/learn.md).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.parts.prediction.black_box.space import Point, Space
 
 Floats = NDArray[np.float64]
 
-#: more points than this are thinned to it for the surrogate's own fit (its cost is cubic)
+#: limit of points for the fit of the surrogate (its cost is cubic); more are thinned
 MOST_POINTS = 400
 
 
@@ -39,7 +39,7 @@ class Surrogate:
         ) + WhiteKernel(1e-3, (1e-5, 1.0))
         self._process = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0)
         with threadpool_limits(1), warnings.catch_warnings():
-            # a length beyond its bound says that a dimension does not matter
+            # a length scale beyond its bound means that a dimension has no effect
             warnings.simplefilter("ignore", ConvergenceWarning)
             self._process.fit(self._scaled(x[chosen]), log[chosen])
 
@@ -54,7 +54,7 @@ class Surrogate:
         return np.exp(logarithms)
 
     def covariance(self, points: Sequence[Point]) -> Floats:
-        """Covariance of the logarithms of further measurements at the points, noise on the diagonal."""
+        """Covariance of the logarithms of further measurements at the points, with noise on the diagonal."""
         with threadpool_limits(1):
             x = self._scaled(spread(self._space, points))
             _, covariance = self._process.predict(x, return_cov=True)
@@ -62,10 +62,10 @@ class Surrogate:
 
 
 def widest(covariance: Floats, count: int) -> list[int]:
-    """`count` places, each where the interval is widest once those before it are measured.
+    """`count` indices, each with the widest interval once the preceding ones are measured.
 
-    A measurement narrows the others by what it tells of them; what it comes to does not matter for that, so a
-    whole round is chosen at once without measuring the same thing twice.
+    A measurement narrows the other intervals regardless of its result, so a complete round is chosen at once
+    without redundant points.
     """
     remaining = covariance.copy()
     chosen: list[int] = []
@@ -82,7 +82,7 @@ def widest(covariance: Floats, count: int) -> list[int]:
 def completed(
     space: Space, points: Sequence[Point], throughput_bps: ArrayLike
 ) -> tuple[list[Point], Floats]:
-    """Measured points as they are, and the rest of the grid as the surrogate sees it."""
+    """Measured points, and the rest of the grid from the surrogate."""
     rates = np.asarray(throughput_bps, dtype=float)
     rest = [p for p in space.grid() if p not in set(points)]
     if not rest:

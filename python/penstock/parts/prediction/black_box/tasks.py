@@ -1,4 +1,4 @@
-"""Time of a task from throughput, computing added. Bytes, seconds, bytes per second."""
+"""Time of a task from throughput and computing time. Bytes, seconds, bytes per second."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.parts.prediction.black_box.beyond import Beyond
 
 
 def scan_s(size_bytes: float, read_bps: float) -> float:
-    """Time to read `size_bytes` from one end to the other: a scan, grep."""
+    """Time to read `size_bytes` sequentially: a scan, grep."""
     return size_bytes / read_bps
 
 
@@ -41,14 +41,14 @@ def mapreduce_s(
 
 
 def with_computing(io_s: float, cpu_s: float, overlap: float) -> float:
-    """T = T_io + T_cpu − ω min(T_io, T_cpu): ω = 0 one after the other, 1 the longer of both."""
+    """T = T_io + T_cpu − ω min(T_io, T_cpu): ω = 0 for sequential phases, 1 for full overlap."""
     return io_s + cpu_s - overlap * min(io_s, cpu_s)
 
 
 def fitted_overlap(
     io_s: Sequence[float], cpu_s: Sequence[float], measured_s: Sequence[float]
 ) -> float:
-    """ω in 0…1 with the least squared relative error; 0 if nothing both reads and computes."""
+    """ω in 0…1 with the least squared relative error; 0 without a run that both reads and computes."""
     io, cpu, measured = (np.asarray(v, dtype=float) for v in (io_s, cpu_s, measured_s))
     both = np.minimum(io, cpu) / measured
     if not np.any(both > 0):
@@ -64,7 +64,7 @@ def accuracy(predicted: float, actual: float) -> float:
 
 @dataclass(frozen=True)
 class TaskTime:
-    """Predicted time of a task [s] with its interval; `bound` is 'lower' where computing was left out."""
+    """Predicted time of a task [s] with its interval; `bound` is 'lower' if computing is excluded."""
 
     time_s: float
     low: float
@@ -78,11 +78,11 @@ class TaskTime:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Messages on dimensions outside of the measured ones."""
+        """Messages on dimensions outside of the measured grid."""
         return tuple(b.message for b in self.beyond)
 
     def to_dict(self) -> dict[str, object]:
-        """Plain values; an interval without end is null."""
+        """Plain values; an unbounded interval is null."""
         values = {
             k: (v if not isinstance(v, float) or math.isfinite(v) else None)
             for k, v in vars(self).items()

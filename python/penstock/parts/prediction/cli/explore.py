@@ -180,7 +180,7 @@ def command(
 
 
 def _accepted(space: Space, platform: Platform) -> None:
-    """Raises BadInput for levels that the store engine of the platform refuses."""
+    """Raise BadInput for levels that the store engine of the platform refuses."""
     from penstock.plugins import PLATFORM_REFUSALS
 
     refusals = [PLATFORM_REFUSALS.load(name) for name in PLATFORM_REFUSALS]
@@ -215,9 +215,7 @@ def _evaluator(
     from penstock.host.processes.dask_cluster import connected
     from penstock.parts.prediction.exploration.cluster import Clustered
 
-    Simulated(
-        workload, platform, space
-    )  # what is wrong with the input is told before anything starts
+    Simulated(workload, platform, space)  # errors in the input are reported before anything starts
     with connected(cluster, insecure=insecure) as client:
         yield Clustered(workload, platform, space, client)
 
@@ -283,7 +281,7 @@ def _table(console: Console, table: prediction_text.Table) -> None:
 
 
 class _Bar:
-    """Stages and evaluations on a terminal's stderr, with the time left."""
+    """Progress bar of stages and evaluations on a terminal's stderr, with the remaining time."""
 
     def __init__(self, quiet: bool) -> None:
         self._bar: Progress | None = None
@@ -323,6 +321,6 @@ class _Bar:
             self._task = self._bar.add_task(what, total=total)
 
     def advanced(self, n: int) -> None:
-        """`n` more are done."""
+        """Advance by n."""
         if self._bar is not None and self._task is not None:
             self._bar.advance(self._task, n)

@@ -1,4 +1,4 @@
-"""penstock learn: a storage measured from end to end, and the model that predicts from it."""
+"""penstock learn: end-to-end measurements of a storage, and a model of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""penstock predict: what a workflow would take on a platform; every treatment of a study from one trace."""
+"""penstock predict: duration of a workflow on a platform; every treatment of a study from one trace."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def command(
 
 
 def _placement(path: Path) -> str:
-    """The text of a placement; what is in it the simulator checks."""
+    """Text of a placement, which the simulator validates."""
     from penstock.spec.source import read_input
 
     raw = read_input(path, "a placement, JSON")
@@ -187,9 +187,9 @@ def _keep(
     store: Path,
     platform: Path,
 ) -> Prediction:
-    """Adds one of the measured runs to the store of pairs, beside what was predicted before it was known.
+    """Add one of the measured runs to the store of pairs, with its a priori prediction.
 
-    Repetitions of one prediction err together: more than one of them would count one error several times.
+    Repetitions of one prediction have the same error: more than one of them would count it several times.
     """
     from penstock.analyse.statistics.calibration import add_pairs
     from penstock.parts.prediction.measured_comparison import beside, pair_of
@@ -227,7 +227,7 @@ def _write(
 
 @contextlib.contextmanager
 def _progress(quiet: bool) -> Iterator[Callable[[int], None] | None]:
-    """Counts simulations on a terminal's stderr; how many there will be is not known before."""
+    """Counter of simulations on a terminal's stderr; their total is unknown in advance."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -304,7 +304,7 @@ def _table(console: Console, table: prediction_text.Table) -> None:
 
 
 def _study(study: Path, basis: list[str], as_json: bool) -> None:
-    """Every treatment of a study, beside what was measured where it was run."""
+    """Every treatment of a study, with its measurements if it was run."""
     from penstock.analyse.outcome import Outcome
     from penstock.campaign.speed import as_planned, speeds_of
     from penstock.design.plan import make_plan
@@ -345,7 +345,7 @@ def _study(study: Path, basis: list[str], as_json: bool) -> None:
 
 
 def _is_workflow(path: Path) -> bool:
-    """True if the beginning of a file shows a workflow and no study."""
+    """True if the beginning of a file indicates a workflow and not a study."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -385,5 +385,5 @@ def _show(rows: list[dict[object, object]], measured: int, speeds: DiskSpeeds) -
 
 
 def _number(value: object) -> str:
-    """Four digits; a dash for what is not known."""
+    """Four digits; a dash for unknown values."""
     return f"{value:.4g}" if isinstance(value, float) and value == value else "-"

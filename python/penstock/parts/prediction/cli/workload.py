@@ -1,4 +1,4 @@
-"""penstock workload: make, look at, convert and trace descriptions of what is to run."""
+"""penstock workload: create, show, convert and trace workload descriptions."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def _model(sizes: str | None, seed: int) -> SizeModel | None:
 
 
 def _write(workload: Workload, output: Path, to: str, as_json: bool) -> None:
-    """Writes a workload; on stdout it is the document itself."""
+    """Write a workload; the document itself goes to stdout."""
     from penstock.parts.prediction.workloads.formats.format import save, text_of
     from penstock.text import counted
 

@@ -1,1 +1,1 @@
-"""Exploration: which provisioning, split and store configuration gives the best time, cost and energy."""
+"""Exploration: provisioning, split and store configuration with the best time, cost and energy."""

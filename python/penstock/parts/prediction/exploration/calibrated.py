@@ -1,4 +1,4 @@
-"""Calibration of an exploration's predictions by measured runs: their error, and candidates that overlap."""
+"""Calibration of an exploration's predictions by measured runs: their error, and overlapping candidates."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from penstock.parts.prediction.exploration.score import Yardstick
 from penstock.parts.prediction.exploration.space.space import Candidate
 from penstock.text import counted
 
-#: points of an interval at which a loss is looked at: a utility need not rise with the time
+#: points of an interval at which a loss is evaluated: a utility need not increase with time
 _POINTS = 9
-#: candidates in a row without overlap, by their losses, after which no further one is looked at
+#: stop after this number of consecutive candidates without overlap, in order of loss
 _GIVE_UP = 200
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Measured runs as an exploration takes them.
+    """Calibration of an exploration by measured runs.
 
-    `half_width` is a share of the prediction, of the time and of what is proportional to it; None where there
-    are fewer pairs than `rank`.
+    `half_width` is relative to the predicted time, and to quantities proportional to it; None with fewer
+    pairs than `rank`.
     """
 
     pairs: int
@@ -44,7 +44,7 @@ class Calibration:
 
     @property
     def verdict(self) -> Width:
-        """`ok`, `caution` or `outside`, by how wide it is."""
+        """`ok`, `caution` or `outside`, by its width."""
         return "ok" if self.half_width is None else width_verdict(self.half_width)
 
     @property
@@ -56,7 +56,7 @@ class Calibration:
 
     @property
     def message(self) -> str:
-        """`90 % of runs within ±4.2 % of the prediction, by 12 measured runs`; what is missing instead."""
+        """`90 % of runs within ±4.2 % of the prediction, by 12 measured runs`; else the missing data."""
         if self.half_width is not None:
             half = quantities.digits(100 * self.half_width, 2)
             return (
@@ -89,7 +89,7 @@ class Calibration:
 def calibration_of(pairs: Sequence[Pair], level: float = LEVEL) -> Calibration:
     """From pairs of predicted and measured makespans: |measured − predicted| / predicted, split-conformal.
 
-    The simulated intervals of the pairs are not used: a configuration of an exploration has few seeds.
+    The pairs' simulated intervals are not used: a configuration of an exploration has few seeds.
     """
     scores, _ = conformal_scores([p.predicted for p in pairs], [p.measured for p in pairs])
     half = conformal_half_width(scores, level)
@@ -98,10 +98,10 @@ def calibration_of(pairs: Sequence[Pair], level: float = LEVEL) -> Calibration:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Candidates whose calibrated interval overlaps that of the best, the nearest first.
+    """Candidates whose calibrated interval overlaps that of the best, nearest first.
 
-    `most_lost`: what the best can be worse than one of them, a share of that one's loss (`relative`) or a
-    difference.
+    `most_lost`: greatest possible loss of the best against one of them, a share of that one's loss
+    (`relative`) or a difference.
     """
 
     candidates: tuple[Candidate, ...]
@@ -116,10 +116,10 @@ def overlapping(
     by: Yardstick,
     number: Callable[[Candidate], int],
 ) -> Overlap:
-    """The candidates that a real run may show to be better than the best.
+    """Candidates that a real run may prove better than the best.
 
-    Time, cost and energy of each are taken to be off by the same factor, any of the calibrated interval;
-    intervals of two candidates overlap where the least loss of one is not above the greatest of the best.
+    Time, cost and energy of each have a common error factor within the calibrated interval; two intervals
+    overlap if the least loss of one is at most the greatest loss of the best.
     """
     if calibration.half_width is None:
         return Overlap((), 0.0, by.relative)

@@ -1,9 +1,9 @@
-"""Candidates as networks for the simulator, put together from pieces that are lowered once.
+"""Candidates as networks for the simulator, assembled from parts that are lowered once.
 
-The numbers of a platform fall into parts that depend on different keys: its hosts and what joins them on
-hosts.*, network.*, power.* and price.*; store, protocol, scheduler, launch and preprocess on their own. Each
-part is lowered once per combination of its own axes, and hosts of a group that are alike are lowered once for
-the largest count, so a candidate costs microseconds instead of a validation of the whole platform.
+The numbers of a platform fall into parts that depend on different keys: hosts and their network on hosts.*,
+network.*, power.* and price.*; store, protocol, scheduler, launch and preprocess each on their own. Each part
+is lowered once per combination of its own axes, and identical hosts of a group are lowered once for the
+largest count, so a candidate costs microseconds instead of a validation of the complete platform.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from penstock.platform.hosts import Platform
 from penstock.platform.lower import Host, Lowering
 from penstock.platform.paths import NoPath, find
 
-#: keys that say how hosts are; every other first step of a path has a section of its own
+#: keys that describe hosts; every other first path component has its own section
 _OF_HOSTS = ("hosts", "network", "power", "price")
 _SECTIONS = ("store", "protocol", "scheduler", "launch", "preprocess")
 #: short names of axes
 SHORT = {"scheduler": "scheduler.kind"}
-#: storage hosts enough for any stripe and any number of replicas, while a section is looked at alone
+#: enough storage hosts for any stripe and number of replicas, for the check of a single section
 _PLENTY = 100_000
 
 
 @dataclass(frozen=True)
 class Hosts:
-    """The hosts of a candidate: their JSON, by name what they draw, cost and compute with at once."""
+    """Hosts of a candidate: their JSON, and by name their power, price and slots."""
 
     json: str
     hosts: tuple[Host, ...]
@@ -53,7 +53,7 @@ class _Group:
 
 
 class Composer:
-    """Puts the network of any candidate of a space together. BadInput where an axis or level does not fit."""
+    """Assembles the network of any candidate of a space. BadInput for an invalid axis or level."""
 
     def __init__(self, platform: Platform, space: Space, *, checked: bool = False) -> None:
         self.platform, self.space = platform, space
@@ -81,7 +81,7 @@ class Composer:
     def _no_part(self, axis: Axis, keys: list[str]) -> None:
         parts = ", ".join([*_OF_HOSTS, *_SECTIONS])
         actual, expected = f"'{axis.name}'", f"a key below {parts}"
-        try:  # an unknown key is told as the platform file tells it
+        try:  # the platform file reports unknown keys
             for key in keys:
                 find(self.platform.document, key)
         except NoPath as error:
@@ -92,7 +92,8 @@ class Composer:
     # ------------------------------------------------------------ levels
 
     def _check_levels(self) -> None:
-        """Every level alone must be one that the platform file knows; counts and widths are judged later."""
+        """Check each level individually against the platform file; combinations of counts and widths come
+        later."""
         mistakes: list[Mistake] = []
         enough = {f"hosts.{g}.count": _PLENTY for g in _groups_with(self.platform, "storage")}
         for axis in self.space.axes:
@@ -116,7 +117,7 @@ class Composer:
             raise BadInput(mistakes=list(dict.fromkeys(mistakes)))
 
     def _of_counts(self, axis: Axis, values: Mapping[str, Any]) -> list[Mistake]:
-        """Any count of a group that exists is a level; what it may not be combined with is skipped later."""
+        """Any count of an existing group is a valid level; invalid combinations are skipped later."""
         at = axis.position
         if 0 in values.values():
             expected = "at least 1 host in each group"
@@ -166,7 +167,7 @@ class Composer:
         return self._groups[own]
 
     def hosts(self, candidate: Candidate) -> Hosts | str:
-        """The hosts of a candidate, or why there can be none."""
+        """Hosts of a candidate, or the reason why it is infeasible."""
         key = (*self._own("hosts", candidate), *(candidate[k] for k in self._counts))
         hosts = self._hosts.get(key)
         if hosts is None:
@@ -194,7 +195,7 @@ class Composer:
         return Hosts(f"[{','.join(texts)}]", tuple(hosts), storage, managers == 1)
 
     def _section(self, name: str, candidate: Candidate) -> tuple[str, Any] | str:
-        """A section as JSON and as numbers, or why it cannot be."""
+        """A section as JSON and as numbers, or the reason why it is infeasible."""
         key = (name, self._own(name, candidate))
         if key not in self._sections:
             values = self._values(name, candidate)
@@ -212,7 +213,7 @@ class Composer:
     # ------------------------------------------------------------ candidates
 
     def reason(self, candidate: Candidate) -> str | None:
-        """Why the candidate cannot be built, None if it can."""
+        """Reason why the candidate cannot be built, None if it can."""
         hosts = self.hosts(candidate)
         if isinstance(hosts, str):
             return hosts
@@ -230,7 +231,7 @@ class Composer:
         return None
 
     def network(self, candidate: Candidate) -> str:
-        """The candidate as the JSON of "penstock/network/1". It must be one that can be built."""
+        """The candidate as the JSON of "penstock/network/1". It must be feasible."""
         hosts = self.hosts(candidate)
         assert isinstance(hosts, Hosts)
         sections = ",".join(f'"{name}":{self._section(name, candidate)[0]}' for name in _SECTIONS)
@@ -240,7 +241,7 @@ class Composer:
         )
 
     def values(self, candidate: Candidate) -> dict[str, Any]:
-        """Platform values of the candidate by dotted path, as `Platform.with_values` takes them."""
+        """Platform values of the candidate by dotted path, as input of `Platform.with_values`."""
         return {SHORT.get(k, k): v for k, v in self.space.values(candidate).items()}
 
 
@@ -251,7 +252,7 @@ def group_of_count(key: str) -> str:
 
 
 def _sliceable(platform: Platform) -> set[str]:
-    """Groups whose first n hosts are the same whatever the count: no exceptions, one rack, no manager."""
+    """Groups whose first n hosts do not depend on the count: no exceptions, one rack, no manager."""
     return {
         group["group"]
         for group in platform.plain["hosts"]
@@ -262,7 +263,7 @@ def _sliceable(platform: Platform) -> set[str]:
 
 
 def _groups_with(platform: Platform, role: str) -> Iterable[str]:
-    """Groups of that role that may have any count."""
+    """Groups of that role with a variable count."""
     free = _sliceable(platform)
     return [
         g["group"] for g in platform.plain["hosts"] if role in g["roles"] and g["group"] in free
@@ -270,7 +271,7 @@ def _groups_with(platform: Platform, role: str) -> Iterable[str]:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Replicas and stripes that any number of storage hosts allows, unless they are what is looked at."""
+    """Replicas and stripes valid for any number of storage hosts, unless they are being checked."""
     return {
         key: value
         for key, value in (("store.replicas", 1), ("store.stripe", "all"))
@@ -279,7 +280,7 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _about_counts(error: BadInput) -> bool:
-    """True if the only fault is too few storage hosts: combinations decide on that."""
+    """True if the only error is too few storage hosts, which depends on the combination."""
     return bool(error.mistakes) and all(
         m.expected.endswith("or more storage hosts") for m in error.mistakes
     )

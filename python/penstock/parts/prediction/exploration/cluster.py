@@ -12,12 +12,12 @@ from penstock.parts.prediction.exploration.space.space import Candidate, Space
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.platform.hosts import Platform
 
-#: candidates of one task, at most: small enough to share a batch among workers
+#: candidates per task, at most: small enough to distribute a batch over workers
 _SHARE = 32
 
 
 class Clustered(Simulated):
-    """As `Simulated`, with `evaluate` on the workers of a Dask client."""
+    """Like `Simulated`, with `evaluate` on the workers of a Dask client."""
 
     def __init__(self, workload: Workload, platform: Platform, space: Space, client: Any) -> None:
         super().__init__(workload, platform, space)
@@ -27,7 +27,7 @@ class Clustered(Simulated):
     def evaluate(
         self, candidates: Sequence[Candidate], seeds: Sequence[int]
     ) -> list[list[Measure]]:
-        """As `Evaluator`: the same measures as without a cluster."""
+        """See `Evaluator`: the same measures as without a cluster."""
         workers = max(1, len(self._client.scheduler_info()["workers"]))
         share = max(1, min(_SHARE, -(-len(candidates) // workers)))
         futures = [
@@ -43,7 +43,9 @@ class Clustered(Simulated):
             raise
         except PenstockError:
             raise
-        except Exception as error:  # whatever the cluster died of: what was evaluated is kept
+        except (
+            Exception
+        ) as error:  # on any failure of the cluster, completed evaluations are retained
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise PenstockError(f"the cluster failed: {reason}") from None
         return [row for part in parts for row in part]
@@ -55,7 +57,7 @@ _evaluators: dict[tuple[int, int, int], Simulated] = {}
 def _there(
     what: tuple[Workload, Platform, Space], candidates: list[Candidate], seeds: list[int]
 ) -> list[list[Measure]]:
-    """One share of a batch, on a worker; its simulator is made once."""
+    """Evaluate one share of a batch on a worker, which caches its simulator."""
     key = (id(what[0]), id(what[1]), id(what[2]))
     if key not in _evaluators:
         _evaluators.clear()

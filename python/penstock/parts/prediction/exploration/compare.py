@@ -1,10 +1,10 @@
-"""Telling candidates apart: paired differences over the same seeds, more seeds while they do not decide.
+"""Comparison of candidates: paired differences over the same seeds, with more seeds until significant.
 
 Candidates are predicted with common random numbers, so the difference of two on one seed varies less than
-either does, and its interval is Student's t over the seeds. Those that are told apart from the best are
-dropped; the rest get more seeds. With k candidates and l looks each comparison is made at
-1 - (1 - level) / (l (k - 1)), one-sided: then the candidate that is truly best is dropped with a probability
-of at most 1 - level (Bonferroni; only the k - 1 comparisons with the true best can drop it). [ours]
+either does, and its interval is Student's t over the seeds. Candidates significantly worse than the best are
+dropped; the rest get more seeds. With k candidates and l looks each comparison is made at 1 - (1 - level) /
+(l (k - 1)), one-sided: the truly best candidate is then dropped with a probability of at most 1 - level
+(Bonferroni; only the k - 1 comparisons with the true best can drop it). [ours]
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scipy.special import stdtrit
 
 from penstock.parts.prediction.exploration.space.space import Candidate
 
-#: candidates whose whole interval lies within this share of the best are as good as it
+#: candidates whose interval lies within this share of the best are equivalent to it
 INDIFFERENCE = 0.01
 
 #: losses of candidates (rows) on the first n seeds (columns)
@@ -27,10 +27,10 @@ LossesOn = Callable[[Sequence[Candidate], int], NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class Contender:
-    """A candidate beside the best: mean loss, difference relative to the best with its interval.
+    """A candidate compared with the best: mean loss, relative difference with its interval.
 
-    `verdict`: `best`; `worse` (told apart); `same` (told to lie within the indifference);
-    `undecided` (the interval holds 0 and reaches beyond the indifference).
+    `verdict`: `best`; `worse` (significant); `same` (within the indifference); `undecided` (the interval
+    contains 0 and exceeds the indifference).
     """
 
     candidate: Candidate
@@ -44,7 +44,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Selection:
-    """The best of some candidates and how the others compare with it, best first."""
+    """The best of some candidates and their comparison with it, best first."""
 
     contenders: tuple[Contender, ...]
     level: float
@@ -66,7 +66,7 @@ class Selection:
 
 
 def looks(most_seeds: int) -> list[int]:
-    """Numbers of seeds after which candidates are compared: 5, 10, 20, … up to `most_seeds`."""
+    """Numbers of seeds at which candidates are compared: 5, 10, 20, … up to `most_seeds`."""
     steps = [n for n in (5, 10, 20, 40, 80, 160, 320) if n < most_seeds]
     return [*steps, most_seeds]
 
@@ -74,9 +74,9 @@ def looks(most_seeds: int) -> list[int]:
 def interval(
     a: NDArray[np.float64], b: NDArray[np.float64], scale: float, alpha: float
 ) -> tuple[float, float, float]:
-    """Mean of (a - b) / scale over common seeds, and its interval, each side exceeded with chance `alpha`.
+    """Mean of (a - b) / scale over common seeds, and its interval, each side with error probability `alpha`.
 
-    One seed gives no interval: it is unbounded, unless the values are not random at all and equal.
+    The interval of one seed is unbounded, unless the values are equal and not random.
     """
     differences = (a - b) / scale
     mean = float(differences.mean())
@@ -100,7 +100,7 @@ def select(
     relative: bool = True,
     indifference: float = INDIFFERENCE,
 ) -> Selection:
-    """The best of the candidates, with more seeds until told apart or `most_seeds` are spent.
+    """The best of the candidates, with more seeds until significant or `most_seeds` are spent.
 
     Differences are relative to the best mean loss (`relative`), or absolute.
     """
@@ -116,7 +116,7 @@ def select(
         scale = abs(float(means[b])) if relative and means[b] and np.isfinite(means[b]) else 1.0
         contenders = {}
         for i, candidate in enumerate(alive):
-            if i != b and not np.isfinite(values[i]).all():  # it does not always end
+            if i != b and not np.isfinite(values[i]).all():  # some of its runs do not end
                 mean = low = high = np.inf
             else:
                 mean, low, high = interval(values[i], values[b], scale, alpha)

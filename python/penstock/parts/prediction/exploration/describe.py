@@ -1,4 +1,4 @@
-"""A configuration in words: `14 application + 5 storage hosts, 256 KiB chunks`."""
+"""A configuration as text: `14 application + 5 storage hosts, 256 KiB chunks`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _UNIT = re.compile(r"(\d)([A-Za-z][A-Za-z/]*)$")
 
 
 def describe(space: Space, candidate: Candidate, only: Collection[int] | None = None) -> str:
-    """The levels of a candidate in words, in the order of the axes; axes of one level are left out.
+    """The levels of a candidate as text, in the order of the axes; axes of one level are omitted.
 
-    `only`: indices of the axes to speak of.
+    `only`: indices of the axes to include.
     """
     counts: list[str] = []
     parts: list[str] = []
@@ -49,7 +49,7 @@ def _phrase(axis: Axis, level: Level, axes: Sequence[Axis]) -> str:
     label = spaced(level.label)
     kind = axis.name.rpartition(".")[2]
     if any(a is not axis and len(a.levels) > 1 and a.name.endswith(f".{kind}") for a in axes):
-        return f"{axis.name} {label}"  # the words below would be those of both
+        return f"{axis.name} {label}"  # two axes would have the same text below
     if axis.name == "store.replicas":
         return "1 replica" if label == "1" else f"{label} replicas"
     if axis.name == "store.stripe":

@@ -16,9 +16,9 @@ SCHEMA = "penstock/exploration/1"
 
 
 def document(exploration: Exploration, recommendation: Recommendation) -> dict[str, Any]:
-    """The whole exploration, without the single evaluations (those are `evaluations.parquet`).
+    """The exploration without the single evaluations (those are `evaluations.parquet`).
 
-    Numbers that are not finite (an interval without a bound) are None.
+    Non-finite numbers (an unbounded interval) are None.
     """
     plain: dict[str, Any] = _finite(_document(exploration, recommendation))
     return plain

@@ -14,10 +14,10 @@ from penstock.parts.prediction.exploration.space.space import Candidate, Space
 
 @dataclass(frozen=True)
 class LevelEffect:
-    """One level of one axis: mean and best of the quantity among the candidates that have it.
+    """One level of one axis: mean and best of the quantity among the candidates with it.
 
-    `loss` is what insisting on that level costs: its best over the best of all, minus 1 (0 at the level of
-    the best candidate). `mean` is geometric.
+    `loss` is the cost of requiring that level: its best over the best of all, minus 1 (0 at the level of the
+    best candidate). `mean` is geometric.
     """
 
     axis: str
@@ -35,10 +35,10 @@ class LevelEffect:
 
 @dataclass(frozen=True)
 class AxisEffect:
-    """One axis: its share of the variation of the quantity's logarithm, and what choosing badly costs.
+    """One axis: its share of the variation of the quantity's logarithm, and the cost of its worst level.
 
-    `share` is the main effect, sum of squares between levels over the total; `worst_loss` the largest
-    `loss` of its levels: with everything else chosen as well as can be.
+    `share` is the main effect, sum of squares between levels over the total; `worst_loss` the largest `loss`
+    of its levels, with all other axes at their best.
     """
 
     axis: str
@@ -59,10 +59,10 @@ class AxisEffect:
 def effects(
     space: Space, candidates: Sequence[Candidate], values: Sequence[float]
 ) -> list[AxisEffect]:
-    """Effects of every axis with two levels or more on a positive quantity, the strongest first.
+    """Effects of every axis with two levels or more on a positive quantity, strongest first.
 
-    The strongest is the one whose worst level costs most. Over a whole grid the shares are those of an
-    analysis of variance; over a search they describe what the search looked at.
+    The strongest is the one whose worst level costs most. Over a full grid the shares are those of an
+    analysis of variance; over a search they describe the evaluated candidates.
     """
     if not candidates:
         return []
@@ -124,7 +124,7 @@ def best_over(
 ) -> NDArray[np.float64]:
     """The best value for each pair of levels of two axes, (levels of row, levels of column).
 
-    NaN where no candidate with that pair could be built or was evaluated.
+    NaN if no candidate with that pair was feasible or evaluated.
     """
     shape = (len(space.axes[row].levels), len(space.axes[column].levels))
     table = np.full(shape, np.inf)
@@ -136,9 +136,9 @@ def best_over(
 
 
 def regret(predicted: Sequence[float], actual: Sequence[float]) -> float:
-    """actual(predicted best) / actual(best) - 1 of the same configurations; 0 is a right choice.
+    """actual(predicted best) / actual(best) - 1 of the same configurations; 0 is the optimal choice.
 
-    Ties of the prediction go to the first. Raises ValueError where there is nothing to compare.
+    Ties of the prediction go to the first. Raises ValueError without a value to compare.
     """
     if len(predicted) != len(actual) or not len(predicted):
         raise ValueError("regret needs one predicted and one actual value per configuration")

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple, Protocol
 
 from penstock.parts.prediction.exploration.space.space import Candidate
 
-#: seeds above this stand for platforms drawn from what is not certain of the platform
+#: higher seeds denote platforms sampled from the platform's uncertain values
 DRAWN = 1_000_000
 
 
 class Measure(NamedTuple):
     """One candidate predicted with one seed. `cost` and `energy_j` are None without prices or powers.
 
-    `error` is empty, or says what ended the run early (a full store); then it takes for ever.
+    `error` is empty, or has the reason why the run ended early (a full store); its time is then infinite.
     """
 
     makespan_s: float
@@ -31,21 +31,21 @@ class Measure(NamedTuple):
 class Evaluator(Protocol):
     """A predictor over the candidates of one space.
 
-    The same candidate and seed give the same measure in any batch, on any number of threads or machines,
-    and seed i means the same draws for every candidate (common random numbers). Seed DRAWN + i predicts
-    the candidate on the i-th platform drawn from what is not certain, the same for every candidate.
+    The same candidate and seed give the same measure in any batch, on any number of threads or machines, and
+    seed i means the same random numbers for every candidate (common random numbers). Seed DRAWN + i predicts
+    the candidate on the i-th platform sampled from the uncertain values, the same for every candidate.
     """
 
     def reason(self, candidate: Candidate) -> str | None:
-        """Why the candidate cannot be built (more replicas than storage hosts, …), None if it can."""
+        """Reason why the candidate cannot be built (more replicas than storage hosts, …), None if it can."""
 
     def hosts(self, candidate: Candidate) -> int:
-        """Number of hosts of a candidate that can be built."""
+        """Number of hosts of a feasible candidate."""
 
     def evaluate(
         self, candidates: Sequence[Candidate], seeds: Sequence[int]
     ) -> list[list[Measure]]:
-        """Measures by candidate and seed. Only candidates that can be built are asked for."""
+        """Measures by candidate and seed. Called only for feasible candidates."""
 
     @property
     def uncertain(self) -> bool:
@@ -54,13 +54,13 @@ class Evaluator(Protocol):
     def judge(self, candidate: Candidate) -> dict[str, Any]:
         """Applicability of the model to the candidate: `verdict` ok, caution or outside, `reasons` (texts).
 
-        Also its `interval` (low, high, level) in seconds and its `bottleneck` as text, where known.
+        Also its `interval` (low, high, level) in seconds and its `bottleneck` as text, if known.
         """
 
     @property
     def objectives(self) -> tuple[str, ...]:
-        """Columns that it can give, of makespan_s, cost and energy_j."""
+        """Available columns, of makespan_s, cost and energy_j."""
 
     @property
     def currency(self) -> str:
-        """Unit of `cost`, empty without prices."""
+        """Currency of `cost`, empty without prices."""

@@ -1,4 +1,4 @@
-"""Candidates near the best: the front, the contenders, indifferent ones, the effect of uncertainty."""
+"""Candidates near the best: the front, the contenders, equivalent ones, the effect of uncertainty."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from penstock.parts.prediction.exploration.robust import DRAWS, RIVALS, Robust, 
 from penstock.parts.prediction.exploration.score import Yardstick
 from penstock.parts.prediction.exploration.space.space import Candidate
 
-#: seeds of a first comparison; configurations by which noise is estimated
+#: seeds of a first comparison; configurations for the estimate of noise
 _FIRST_SEEDS, _NOISE = 5, 8
-#: most contenders compared; most members of a front given more seeds
+#: limits of compared contenders, and of front members with more seeds
 _CONTENDERS, _FRONT = 24, 64
-#: at least this near, and at least so many, are compared, so that there is a next best
+#: minimum margin and minimum number of compared candidates, so that there is a second best
 _LEAST_MARGIN, _LEAST = 0.02, 3
 
 Stage = Callable[[str, int | None], None]
 
 
 def twins(record: Record, candidates: Sequence[Candidate]) -> dict[Candidate, list[Candidate]]:
-    """Candidates with the very same measures on seed 1: the first of each, and the others."""
+    """Candidates with identical measures on seed 1: the first of each, and the others."""
     groups: dict[tuple[Any, ...], list[Candidate]] = {}
     for c in candidates:
         m = record.measures[c][min(record.measures[c])]
@@ -39,7 +39,8 @@ def twins(record: Record, candidates: Sequence[Candidate]) -> dict[Candidate, li
 def indifferent(
     record: Record, best: Candidate, alike: Sequence[Candidate], most_seeds: int
 ) -> list[Candidate]:
-    """Candidates of `alike` that differ from the best in one axis and are equal on each of several seeds."""
+    """Candidates of `alike` that differ from the best in one axis and have equal measures on several
+    seeds."""
     seeds = range(1, min(_FIRST_SEEDS, most_seeds) + 1)
     close = [t for t in alike if sum(a != b for a, b in zip(t, best, strict=True)) == 1]
     record.evaluate([best, *close], seeds)
@@ -60,7 +61,8 @@ def settle_front(
     most_seeds: int,
     stage: Stage,
 ) -> list[Candidate]:
-    """The front by means, its members and what noise may hide given the seeds of a first comparison."""
+    """The front by means, with its members and candidates within the noise given the seeds of a first
+    comparison."""
     seeds = range(1, min(_FIRST_SEEDS, most_seeds) + 1)
     front: list[Candidate] = []
     for _ in range(8):
@@ -81,7 +83,7 @@ def settle_front(
 
 
 def _relative_noise(record: Record, some: Sequence[Candidate], seeds: Sequence[int]) -> float:
-    """Standard deviation of the difference of two makespans on one seed, as a share."""
+    """Relative standard deviation of the difference of two makespans on one seed."""
     if len(some) < 2 or len(seeds) < 2:
         return 0.0
     record.evaluate(some, seeds)
@@ -91,7 +93,7 @@ def _relative_noise(record: Record, some: Sequence[Candidate], seeds: Sequence[i
 
 
 def _spread(values: NDArray[np.float64]) -> float:
-    """Standard deviation of the differences of rows to the first, pooled."""
+    """Pooled standard deviation of the differences of rows to the first."""
     sound = values[np.isfinite(values).all(axis=1)]
     if len(sound) < 2:
         return 0.0
@@ -106,7 +108,7 @@ def compare(
     most_seeds: int,
     level: float,
 ) -> tuple[Selection, int]:
-    """Tells the best of the candidates from what is near it; also how many near it were not compared."""
+    """Compare the best of the candidates with those near it; also the number of near ones not compared."""
     losses = {c: by.of(c) for c in candidates}
     ordered = sorted(candidates, key=lambda c: (losses[c], number(c)))
     least = losses[ordered[0]]
@@ -137,7 +139,7 @@ def robustness(
     by: Yardstick,
     stage: Stage,
 ) -> Robust | None:
-    """The best and its rivals on platforms drawn from what is not certain; None without a rival.
+    """The best and its rivals on platforms sampled from the uncertain values; None without a rival.
 
     Rivals are the next best, and the best candidate of every level of every axis.
     """

@@ -1,4 +1,4 @@
-"""The Pareto set: configurations that no other one beats in everything (Costa 2014)."""
+"""The Pareto set: configurations that no other one dominates (Costa 2014)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 def pareto(values: Sequence[Sequence[float]] | NDArray[np.float64]) -> NDArray[np.bool_]:
     """Flags of rows of an (n, k) array, all columns to be minimised, that no other row dominates.
 
-    A row dominates another when it is nowhere larger and somewhere smaller. Equal rows do not dominate
-    each other. Rows with a NaN or an infinity are never in the set and dominate nothing.
+    A row dominates another if it is smaller in a column and larger in none. Equal rows do not dominate each
+    other. Rows with a NaN or an infinity are never in the set and dominate nothing.
     """
     points = np.asarray(values, float)
     if points.ndim != 2:
@@ -21,7 +21,7 @@ def pareto(values: Sequence[Sequence[float]] | NDArray[np.float64]) -> NDArray[n
     finite = np.flatnonzero(np.isfinite(points).all(axis=1))
     if not len(finite) or points.shape[1] == 0:
         return member
-    # in lexicographic order a row can be dominated by earlier rows only
+    # in lexicographic order only earlier rows can dominate a row
     order = finite[np.lexsort(points[finite].T[::-1])]
     front = np.empty((0, points.shape[1]))
     chosen: list[int] = []
@@ -46,11 +46,11 @@ def near(
 
 
 def knee(values: Sequence[Sequence[float]] | NDArray[np.float64]) -> int:
-    """Row of an (n, k) array of positive numbers that is nearest to the ideal point.
+    """Row of an (n, k) array of positive numbers nearest to the ideal point.
 
     The ideal point has the best value of every column; the distance is Euclidean in the logarithms of the
-    ratios to it, so that 10 % more of one objective weighs as much as 10 % more of another, whatever
-    their units. Ties: the first row. [ours]
+    ratios to it, so that 10 % of one objective weighs as much as 10 % of another, in any units. Ties: the
+    first row. [ours]
     """
     points = np.asarray(values, float)
     if not len(points) or not (np.isfinite(points).all() and (points > 0).all()):

@@ -1,15 +1,15 @@
-"""The recommendation: one sentence with numbers and how sure they are, or why there is none.
+"""The recommendation: one sentence with numbers and their intervals, or the reason why there is none.
 
 Rules:
 - With an objective the best admissible configuration is recommended; without one the knee of the Pareto
-  front: the configuration nearest to the best time, cost and energy at once, in logarithms of the ratios.
-- Configurations that the same seeds do not tell apart from it by 1 % are `as good`. If one may be better by
-  more than that after all seeds, it is undecided, and up to three are named to be run.
-- If what is assumed of the platform is drawn within its range and the recommended configuration loses more
-  than 5 % in more than one draw of ten, it is undecided as well.
-- Where measured runs calibrate the predictions, nothing is decided between configurations whose calibrated
-  intervals overlap; where those have become of no use there is no recommendation.
-- Where the model does not apply (`outside`) there is none, but the reason.
+  front: the configuration nearest to the best time, cost and energy together, in logarithms of the ratios.
+- Configurations within 1 % of it on the same seeds are `as good`. If one may be better by more than that
+  after all seeds, the choice is undecided, and up to three are named to be run.
+- If assumptions on the platform are sampled within their ranges and the recommended configuration loses more
+  than 5 % in more than one draw of ten, the choice is undecided as well.
+- With predictions calibrated by measured runs, configurations with overlapping calibrated intervals remain
+  undecided; if the intervals are too wide to be useful, there is no recommendation.
+- If the model does not apply (`outside`), there is no recommendation, only the reason.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ RULE = (
 )
 #: a label of `penstock.analyse.findings.answer` and a sentence
 Point = tuple[str, str]
-#: how many runs are asked for where the simulation does not decide
+#: runs to request if the simulation is not conclusive
 _RUNS = 3
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """One metric of a configuration over that of another, with the interval over common seeds."""
+    """Ratio of one metric of two configurations, with the interval over common seeds."""
 
     metric: str
     ratio: float
@@ -71,7 +71,7 @@ class Ratio:
         return f"{ends_text[0]} to {ends_text[1]}"
 
 
-#: more, less, and twice or more of each metric
+#: comparatives of each metric: more, less, and twice or more
 _WORDS = {
     "makespan_s": ("slower", "less time", "as long"),
     "cost": ("dearer", "cheaper", "as dear"),
@@ -83,8 +83,8 @@ _WORDS = {
 class Recommendation:
     """The recommendation. `state`: `decided`, `undecided`, `none`; `text` is the sentence.
 
-    `candidate` is the recommended one (None unless decided), `run` those to be run where it is undecided, for
-    the reason `why`, `points` labels and sentences of all else, `ratios` the numbers of the sentence.
+    `candidate` is the recommended one (None unless decided), `run` those to run if undecided, for the reason
+    `why`, `points` labels and sentences of the rest, `ratios` the numbers of the sentence.
     """
 
     state: str
@@ -208,7 +208,7 @@ def _overlapping(
     best: Candidate,
     notes: list[Point],
 ) -> Recommendation:
-    """Configurations to run if predictions are off by more than these differ, by measured runs."""
+    """Configurations to run because measured prediction errors exceed their differences."""
     run = (best, *overlap.candidates)[:_RUNS]
     named = [describe(exploration.space, c) for c in run]
     count = 1 + len(overlap.candidates)
@@ -300,7 +300,7 @@ def _metrics(exploration: Exploration, last: str = "or") -> str:
 
 
 def _cheaper(exploration: Exploration, best: Candidate) -> Candidate | None:
-    """The cheapest within 5 % of the best, if it is cheaper by 10 % and time is the objective."""
+    """The cheapest within 5 % of the best time, if at least 10 % cheaper and time is the objective."""
     objective = exploration.question.objective
     if objective is None or objective.name != "time":
         return None
@@ -343,7 +343,7 @@ def _intervals(
 
 
 def _notes(exploration: Exploration) -> list[Point]:
-    """Notes on equal configurations, indifferent axes, and open points."""
+    """Notes on equivalent configurations, axes without effect, and open points."""
     selection = exploration.selection
     assert selection is not None
     notes: list[Point] = []
@@ -400,7 +400,7 @@ def _calibration_notes(exploration: Exploration, best: Candidate) -> list[Point]
 
 
 def _indifferent(exploration: Exploration, best: Candidate) -> str:
-    """Axes that make no difference at all at the best configuration."""
+    """Axes without effect at the best configuration."""
     names = []
     for k, axis in enumerate(exploration.space.axes):
         labels = [axis.levels[t[k]].label for t in exploration.indifferent if t[k] != best[k]]

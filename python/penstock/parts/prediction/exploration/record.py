@@ -1,4 +1,4 @@
-"""Evaluations: in memory, and in a directory batch by batch, so that nothing completed is lost."""
+"""Evaluations: in memory, and in a directory batch by batch, so that completed ones survive a crash."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from penstock.parts.prediction.exploration.evaluate import DRAWN, Evaluator, Mea
 from penstock.parts.prediction.exploration.space.space import Candidate, Space
 
 TABLE = "evaluations"
-#: a batch takes about this long: what a crash loses at most
+#: approximate duration of a batch, the most that a crash loses
 _BATCH_S = 1.0
 _FIRST_BATCH = 16
 _PARTS = "evaluations.parts"
 _PLAN = "explore.json"
-#: columns of which means are taken, and their places in a measure
+#: averaged columns, and their indices in a measure
 _COLUMNS = tuple(
     (name, Measure._fields.index(name))
     for name in ("makespan_s", "cost", "energy_j", "hosts", "network_bytes")
@@ -37,8 +37,8 @@ _COLUMNS = tuple(
 class Record:
     """Measures by candidate and seed; new ones are evaluated in batches of about a second.
 
-    With a directory every finished batch is a Parquet file under `evaluations.parts/`, renamed into place
-    when it is whole; `close` makes one `evaluations.parquet` of them.
+    With a directory every completed batch is a Parquet file under `evaluations.parts/`, renamed atomically;
+    `close` merges them into `evaluations.parquet`.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Record:
         self._part = 0
 
     def feasible(self, candidate: Candidate) -> bool:
-        """True if the candidate can be built; the reasons of those that cannot are counted."""
+        """True if the candidate can be built; counts the reasons of those that cannot."""
         if candidate in self.measures:
             return True
         if candidate in self.infeasible:
@@ -72,11 +72,11 @@ class Record:
         return reason is None
 
     def reasons(self) -> dict[str, int]:
-        """Number of candidates that cannot be built, by reason, most frequent first."""
+        """Number of infeasible candidates by reason, most frequent first."""
         return dict(Counter(self.infeasible.values()).most_common())
 
     def evaluate(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> None:
-        """Evaluate the missing measures of these candidates (those that can be built) on these seeds."""
+        """Evaluate the missing measures of these candidates (if feasible) on these seeds."""
         by_missing: dict[tuple[int, ...], list[Candidate]] = {}
         for candidate in dict.fromkeys(candidates):
             if self.feasible(candidate):
@@ -115,12 +115,12 @@ class Record:
         self._advanced(n)
 
     def error(self, candidate: Candidate) -> str:
-        """Error of the candidate's runs, empty if there is none."""
+        """Error of the candidate's runs, empty if none."""
         measures = self.measures[candidate].items()
         return next((m.error for s, m in measures if m.error and s <= DRAWN), "")
 
     def mean(self, candidate: Candidate) -> dict[str, float]:
-        """Means over the seeds at the platform's own values, by column; NaN for what is not there."""
+        """Means over the seeds at the platform's own values, by column; NaN for missing values."""
         measured = self.measures[candidate]
         cached = self._means.get(candidate)
         if cached is None or cached[0] != len(measured):
@@ -133,7 +133,7 @@ class Record:
         return cached[1]
 
     def values(self, candidate: Candidate, seed: int) -> dict[str, float]:
-        """The columns of one measure, and the magnitudes of the axes by their key."""
+        """Columns of one measure, and the magnitudes of the axes by key."""
         m = self.measures[candidate][seed]
         return self.magnitudes(candidate) | {
             "makespan_s": m.makespan_s,
@@ -144,7 +144,7 @@ class Record:
         }
 
     def magnitudes(self, candidate: Candidate) -> dict[str, float]:
-        """The magnitudes of the axes by key, before anything is evaluated."""
+        """Magnitudes of the axes by key, known before an evaluation."""
         values: dict[str, float] = {}
         for axis, level in zip(self.space.axes, self.space.levels(candidate), strict=True):
             if axis.name != "split" and level.magnitude is not None:
@@ -163,10 +163,10 @@ class Record:
         return _table(self.space, rows)
 
     def open(self, plan: Mapping[str, Any], resume: bool) -> int:
-        """Takes the directory: new, or with `resume` going on with what lies there.
+        """Use the directory: a new one, or with `resume` an existing exploration.
 
-        `plan` is what evaluations depend on (workload, platform, space). BadInput if the directory holds
-        an exploration and `resume` was not asked for, or another one. Returns how many evaluations were read.
+        `plan` has the inputs of evaluations (workload, platform, space). BadInput if the directory has an
+        exploration without `resume`, or another one. Returns the number of evaluations read.
         """
         if self._directory is None:
             return 0
@@ -222,7 +222,7 @@ class Record:
         return count
 
     def close(self) -> None:
-        """Writes `evaluations.parquet` and removes the parts; where there is nothing, takes all back."""
+        """Write `evaluations.parquet` and remove the parts; without evaluations, remove everything."""
         if self._directory is None:
             return
         if self.measures:
@@ -230,17 +230,17 @@ class Record:
         shutil.rmtree(self._directory / _PARTS, ignore_errors=True)
         if not self.measures:
             (self._directory / _PLAN).unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # it holds something else
+            with contextlib.suppress(OSError):  # the directory has other files
                 self._directory.rmdir()
 
 
 def candidate_id(space: Space, candidate: Candidate) -> str:
-    """`c000123`: its number in the space."""
+    """`c000123`: the candidate's number in the space."""
     return f"c{space.number(candidate):06d}"
 
 
 def _mean(values: list[Any]) -> float:
-    """Their mean, exact where all are equal; NaN if one is missing."""
+    """Mean, exact for equal values; NaN if one is missing."""
     if None in values:
         return float("nan")
     first = float(values[0])
@@ -266,7 +266,7 @@ def _table(space: Space, rows: Sequence[tuple[Candidate, int, Measure]]) -> pa.T
 
 
 def _write(table: pa.Table, path: Path) -> None:
-    """Writes a Parquet file that is there whole or not at all."""
+    """Write a Parquet file atomically."""
     hidden = path.with_name(f".{path.name}.partial")
     try:
         pq.write_table(table, hidden, compression="zstd")

@@ -18,7 +18,7 @@ from penstock.platform.hosts import Platform
 def question_of(
     space: Space, file: SpaceFile, constraints: Sequence[str], objective: str | None
 ) -> Question:
-    """The question in words of a command line, beyond those of a file of the space."""
+    """Question from command line options, which extend those of a space file."""
     keys = tuple(
         key
         for axis in space.axes

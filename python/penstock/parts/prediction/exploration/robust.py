@@ -1,4 +1,4 @@
-"""Robustness of the choice when uncertain values of the platform are drawn within their ranges."""
+"""Robustness of the choice to uncertain values of the platform, sampled within their ranges."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from penstock.parts.prediction.exploration.space.space import Candidate
 
-#: draws; a loss up to this share of the best is no reproach; share of draws that must be without reproach
+#: draws; tolerated loss relative to the best; required share of draws within the tolerance
 DRAWS, TOLERATED, ENOUGH = 19, 0.05, 0.9
-#: configurations looked at
+#: compared configurations
 RIVALS = 16
 
 
 @dataclass(frozen=True)
 class Robust:
-    """Regrets (share of the draw's best) of candidates, (candidates, draws)."""
+    """Relative regrets of candidates, (candidates, draws)."""
 
     candidates: tuple[Candidate, ...]
     regrets: NDArray[np.float64]
@@ -28,7 +28,7 @@ class Robust:
         return int(self.regrets.shape[1])
 
     def share_good(self, candidate: Candidate) -> float:
-        """Share of the draws in which the candidate is the best but for the tolerated loss."""
+        """Share of draws in which the candidate is the best within the tolerance."""
         return float((self._of(candidate) <= TOLERATED).mean())
 
     def mean_regret(self, candidate: Candidate) -> float:
@@ -40,7 +40,7 @@ class Robust:
         return float(self._of(candidate).max())
 
     def winners(self) -> list[Candidate]:
-        """Candidates that are best in some draw, those of most draws first."""
+        """Candidates that are best in some draw, most frequent first."""
         best = self.regrets.argmin(axis=0)
         counts = np.bincount(best, minlength=len(self.candidates))
         order = np.argsort(-counts, kind="stable")
@@ -54,8 +54,8 @@ class Robust:
 def robust(candidates: Sequence[Candidate], losses: NDArray[np.float64], relative: bool) -> Robust:
     """Regrets of the candidates from their losses (candidates, draws).
 
-    `relative`: over the size of the draw's best loss; else as differences (a distance in logarithms is
-    a share already).
+    `relative`: relative to the draw's best loss; else as differences (a distance in logarithms is relative
+    already).
     """
     least = losses.min(axis=0)
     scale = np.where(least != 0, np.abs(least), 1.0) if relative else np.ones_like(least)

@@ -1,4 +1,4 @@
-"""The exploration: search, front, comparison of what is near the best, recommendation."""
+"""The exploration: search, front, comparison of near-optimal candidates, recommendation."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from penstock.parts.prediction.exploration.search import ENGINES, drive, grid
 from penstock.parts.prediction.exploration.space.expression import Expression, Objective
 from penstock.parts.prediction.exploration.space.space import Candidate, Space
 
-#: the whole grid while it has no more points than this and takes no longer than this
+#: limits of points and time for an evaluation of the full grid
 GRID_POINTS, GRID_S = 100_000, 600.0
-#: configurations of a search without a budget: 2 % of the space, at least and at most
+#: configurations of a search without a budget: 2 % of the space, minimum and maximum
 SEARCH_SHARE, SEARCH_LEAST, SEARCH_MOST = 0.02, 400, 5000
-#: configurations by which the time of a grid is estimated
+#: configurations for the estimate of a grid's duration
 _PILOT = 24
 
 Losses = Callable[[list[Candidate]], list[float]]
@@ -47,28 +47,28 @@ class Progress(Protocol):
     """Progress reports of an exploration."""
 
     def stage(self, what: str, total: int | None) -> None:
-        """A new stage of `total` evaluations, None if not known."""
+        """Start a stage of `total` evaluations, None if unknown."""
 
     def advanced(self, n: int) -> None:
-        """`n` more evaluations are done."""
+        """Advance by `n` evaluations."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """Question of an exploration: an objective, or None for the Pareto set; conditions that must hold."""
+    """Question of an exploration: an objective, or None for the Pareto set; constraints."""
 
     objective: Objective | None = None
     constraints: tuple[Expression, ...] = ()
 
     def holds(self, values: dict[str, float]) -> bool:
-        """True if all conditions hold."""
+        """True if all constraints hold."""
         return all(c.holds(values) for c in self.constraints)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of the search. `most_seeds` seeds at most for what is near the best; `seed` is of the search
-    itself."""
+    """Settings of the search. `most_seeds` limits the seeds of near-optimal candidates; `seed` is for the
+    search."""
 
     engine: str = "auto"
     budget: int | None = None
@@ -81,9 +81,9 @@ class Settings:
 class Exploration:
     """Result of an exploration. Candidates are of `record.space`; `front` is sorted by time.
 
-    `selection` compares what is near the best (objective), or near the knee of the front; None where nothing
-    was admissible or the exploration was stopped. `indifferent` differ from the best in one axis and give
-    exactly the same. `calibration` is that by measured runs, `overlap` what it leaves undecided.
+    `selection` compares candidates near the best (objective), or near the knee of the front; None if none was
+    admissible or the exploration was stopped. `indifferent` differ from the best in one axis and have
+    identical results. `calibration` is that by measured runs, `overlap` the candidates it cannot separate.
     """
 
     question: Question
@@ -113,7 +113,7 @@ class Exploration:
 
     @property
     def complete(self) -> bool:
-        """True if every combination was evaluated, or is not buildable or not allowed."""
+        """True if every combination was evaluated, infeasible or not allowed."""
         return self.engine == "grid" and not self.stopped
 
     @cached_property
@@ -135,13 +135,13 @@ class _Explorer:
         self.progress = progress
         self.metrics = self.evaluator.objectives
         self.seeds = list(range(1, settings.most_seeds + 1))
-        #: conditions that need no evaluation
+        #: constraints that need no evaluation
         early = {"hosts"} | {key for axis in self.space.axes for key in (axis.name, *axis.keys)}
         self.early = [c for c in question.constraints if c.needs <= early]
         self.refused: set[Candidate] = set()
 
     def allowed(self, candidate: Candidate) -> bool:
-        """True if it can be built and breaks no condition that is known beforehand."""
+        """True if it can be built and violates no constraint known in advance."""
         if candidate in self.refused:
             return False
         if not self.record.feasible(candidate):
@@ -162,7 +162,7 @@ class _Explorer:
         return not self.record.error(candidate) and self.question.holds(self.values(candidate))
 
     def losses(self, of: Callable[[Candidate], float]) -> Losses:
-        """The losses of a batch: evaluated on the first seed; infinity for what is not admissible."""
+        """Losses of a batch: evaluated on the first seed; infinity for inadmissible candidates."""
 
         def measured(batch: list[Candidate]) -> list[float]:
             allowed = [c for c in batch if self.allowed(c)]
@@ -176,7 +176,7 @@ class _Explorer:
     # ------------------------------------------------------------ search
 
     def choose(self) -> tuple[str, str, int]:
-        """Engine, why, and how many configurations it may evaluate."""
+        """Engine, reason for it, and its budget of configurations."""
         size, budget = self.space.size, self.settings.budget
         requested = self.settings.engine
         searching = budget or min(max(SEARCH_LEAST, round(SEARCH_SHARE * size)), SEARCH_MOST)
@@ -199,7 +199,8 @@ class _Explorer:
         return "grid", f"all {size:,} configurations are cheap enough", size
 
     def estimate(self) -> float | None:
-        """Seconds for the whole grid, from a few of its points; None for a grid of hardly more."""
+        """Seconds for the full grid, from a sample of its points; None for a grid hardly larger than the
+        sample."""
         if self.space.size <= 4 * _PILOT:
             return None
         rng = np.random.default_rng([self.settings.seed, 7])
@@ -223,7 +224,7 @@ class _Explorer:
             drive(grid(self.space), self.losses(lambda _: 0.0), set(), budget)
             return
         self.progress.stage({"rrs": "random search", "ga": "genetic algorithm"}[engine], budget)
-        # what cannot be built costs nothing: an engine may look at more than the budget
+        # infeasible candidates are free: an engine may consider more than the budget
         seen: set[Candidate] = set()
         targets = self.targets()
         for i, target in enumerate(targets):
@@ -241,7 +242,7 @@ class _Explorer:
         seen: set[Candidate],
         share: int,
     ) -> None:
-        """Drives an engine until so many configurations were really evaluated."""
+        """Run an engine until it has spent its share of real evaluations."""
         before = len(self.record.measures)
         until = before + share
 
@@ -263,7 +264,7 @@ class _Explorer:
             return
 
     def targets(self) -> list[Callable[[Candidate], float]]:
-        """Quantities that the search minimises in turn: the objective; else each metric, then the knee."""
+        """Quantities to minimise in turn: the objective; else each metric, then the knee."""
         objective = self.question.objective
         if objective is not None:
             return [lambda c: objective.loss(self.values(c))]
@@ -275,7 +276,7 @@ class _Explorer:
         return single if len(single) == 1 else [*single, self.distance]
 
     def distance(self, candidate: Candidate) -> float:
-        """Distance to the best of every metric seen so far, in logarithms."""
+        """Log distance to the best of every metric seen so far."""
         for c in list(self.record.measures)[self._ideal_upto :]:
             if self.admissible(c):
                 here = point(self.record, c, self.metrics)
@@ -306,10 +307,10 @@ def explore(
     progress: Progress,
     calibration: Calibration | None = None,
 ) -> Exploration:
-    """Explores the space of `record`. Ctrl-C ends it early: what was evaluated is in the result.
+    """Explore the space of `record`. Ctrl-C ends it early with the evaluations until then.
 
-    With a `calibration` what overlaps the best is not decided (`Exploration.overlap`).
-    BadInput as `check`.
+    With a `calibration`, candidates that overlap the best remain undecided (`Exploration.overlap`). BadInput
+    as `check`.
     """
     began = time.monotonic()
     check(question, settings, record.space, record.evaluator)
@@ -329,7 +330,7 @@ def explore(
 
 
 def _conclude(explorer: _Explorer, exploration: Exploration) -> None:
-    """Front, selection, judgement, robustness of what the search evaluated."""
+    """Front, selection, applicability, robustness of the search's evaluations."""
     record, settings = explorer.record, explorer.settings
     candidates = explorer.admissible_candidates()
     if not candidates:
@@ -365,7 +366,7 @@ def _conclude(explorer: _Explorer, exploration: Exploration) -> None:
 
 
 def _summarise(explorer: _Explorer, exploration: Exploration) -> None:
-    """Front, counts: from whatever was evaluated."""
+    """Front and counts of the evaluations so far."""
     record = explorer.record
     exploration.admissible = explorer.admissible_candidates()
     for candidate in record.measures:
@@ -385,7 +386,7 @@ def _summarise(explorer: _Explorer, exploration: Exploration) -> None:
 
 
 def check(question: Question, settings: Settings, space: Space, evaluator: Evaluator) -> None:
-    """BadInput where the question asks for what the platform does not give, or the grid for too much."""
+    """BadInput for quantities that the platform lacks, or a grid that is too large."""
     if settings.engine == "grid" and settings.budget is not None and space.size > settings.budget:
         raise BadInput(
             f"the grid has {space.size:,} configurations, the budget is {settings.budget:,}; "

@@ -1,4 +1,4 @@
-"""Scores of candidates: the objective, or the distance to the best of everything at once."""
+"""Scores of candidates: the objective, or the distance to the ideal point."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from penstock.parts.prediction.exploration.space.space import Candidate
 
 Array = NDArray[np.float64]
 
-#: what is off by the same factor as a predicted time
+#: quantities with the same error factor as a predicted time
 METRICS = ("makespan_s", "cost", "energy_j")
 
 
 class Yardstick(Protocol):
-    """A loss of candidates, to be made small."""
+    """A loss of candidates, to be minimised."""
 
-    #: whether differences count as shares of the least loss, or as they are
+    #: True if differences are relative to the least loss, else absolute
     relative: bool
 
     def of(self, candidate: Candidate) -> float:
         """The loss of the means over the candidate's seeds."""
 
     def scaled(self, candidate: Candidate, factors: Array) -> Array:
-        """The losses of the means, were time, cost and energy that many times as much."""
+        """Losses of the means, with time, cost and energy multiplied by each factor."""
 
     def on_seeds(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> Array:
-        """Losses (candidates, seeds) whose means and spread over the seeds may be compared in pairs."""
+        """Losses (candidates, seeds) whose means and spread over the seeds are comparable in pairs."""
 
     def on_draws(self, candidates: Sequence[Candidate], draws: Sequence[int]) -> Array:
-        """Losses (candidates, draws), each draw on its own."""
+        """Losses (candidates, draws), for each draw separately."""
 
 
 class ByObjective:
-    """The objective itself; its mean over seeds is what is expected of a run."""
+    """The objective itself; its mean over seeds is the expected value of a run."""
 
     relative = True
 
@@ -49,7 +49,7 @@ class ByObjective:
         return self.objective.loss(self.record.mean(candidate) | self.record.magnitudes(candidate))
 
     def scaled(self, candidate: Candidate, factors: Array) -> Array:
-        """As `Yardstick`."""
+        """See `Yardstick`."""
         mean, magnitudes = self.record.mean(candidate), self.record.magnitudes(candidate)
         losses = [
             self.objective.loss(mean | {m: mean[m] * factor for m in METRICS} | magnitudes)
@@ -66,12 +66,12 @@ class ByObjective:
 
 
 class ByKnee:
-    """The distance to the ideal: the best value of each metric on the front, all at once.
+    """Distance to the ideal: the best value of each metric on the front.
 
-    Euclidean in the logarithms of the ratios to it. The ideal is taken on the same seeds (the same draw) as
-    the candidates, from those members of the front that are best in something, so what is common to all
-    cancels. A distance is not linear, so its spread over seeds is that of jackknife pseudo-values:
-    n d - (n - 1) d without the seed.
+    Euclidean in the logarithms of the ratios to it. The ideal is computed on the same seeds (the same draw)
+    as the candidates, from the front members that are best in a metric, so that common variation cancels. A
+    distance is not linear, so its spread over seeds is that of jackknife pseudo-values: n d - (n - 1) d
+    without the seed.
     """
 
     relative = False
@@ -86,7 +86,7 @@ class ByKnee:
         return float(_distance(self._mean(candidate), self._ideal))
 
     def scaled(self, candidate: Candidate, factors: Array) -> Array:
-        """As `Yardstick`."""
+        """See `Yardstick`."""
         return _distance(self._mean(candidate)[None, :] * factors[:, None], self._ideal)
 
     def on_seeds(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> Array:
@@ -99,7 +99,7 @@ class ByKnee:
         for s in range(n):
             rest = np.arange(n) != s
             without = self._far(values[:, rest].mean(axis=1), anchors[:, rest].mean(axis=1))
-            with np.errstate(invalid="ignore"):  # what does not always end
+            with np.errstate(invalid="ignore"):  # for runs that do not end
                 columns.append(n * distance - (n - 1) * without)
         return np.stack(columns, axis=1)
 
@@ -124,7 +124,7 @@ class ByKnee:
 
 
 def _distance(points: Array, ideal: Array) -> Array:
-    """Along the last axis; what is better than the ideal is at no distance from it."""
+    """Along the last axis; points better than the ideal have distance 0."""
     logs = np.maximum(np.log(points / ideal), 0.0)
     distances: Array = np.sqrt((logs**2).sum(axis=-1))
     return distances

@@ -1,9 +1,9 @@
 """Search engines over a space: exhaustive grid, recursive random search, genetic algorithm.
 
-An engine is a generator: it yields a batch of candidates and is sent their losses (what is to be made
-small; infinity for those that cannot be built or break a constraint). It never decides what an evaluation
-costs: `drive` counts each configuration once and stops at the budget. All draws come from the generator
-that is passed in, so equal seeds give equal searches on any number of threads.
+An engine is a generator: it yields a batch of candidates and receives their losses (to be minimised; infinity
+for infeasible ones and violated constraints). It does not account for the budget: `drive` counts each
+configuration once and stops at the budget. All random numbers come from the generator passed in, so equal
+seeds give equal searches on any number of threads.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from penstock.parts.prediction.exploration.space.space import Axis, Candidate, S
 Engine = Generator[list[Candidate], list[float], None]
 Losses = Callable[[list[Candidate]], list[float]]
 
-#: batches in a row that bring nothing new, after which an engine has seen what it can
+#: consecutive batches without a new candidate before an engine is stopped
 _BARREN = 60
 
 
 def drive(engine: Engine, losses: Losses, seen: set[Candidate], budget: int) -> int:
-    """Runs an engine until it ends, has spent `budget` new candidates, or finds nothing new any more.
+    """Run an engine until it ends, has spent `budget` new candidates, or finds no new ones.
 
-    `losses` gives the losses of a batch; `seen` holds the candidates that were evaluated before, which cost
-    nothing, and grows. Candidates whose loss could not be had for lack of budget are not asked for. Returns
-    how many new candidates were evaluated.
+    `losses` gives the losses of a batch; `seen` has the candidates evaluated before, which are free, and
+    grows. Losses beyond the budget are not requested. Returns the number of new candidates evaluated.
     """
     spent, barren = 0, 0
     try:
@@ -64,7 +63,7 @@ def grid(space: Space, block: int = 4096) -> Engine:
 
 
 def random_search(space: Space, rng: np.random.Generator, block: int = 8) -> Engine:
-    """Plain random sampling: what the other engines must beat."""
+    """Plain random sampling: the baseline of the other engines."""
     while True:
         yield [_anywhere(space, rng) for _ in range(block)]
 
@@ -78,15 +77,16 @@ def recursive_random(
     patience: int = 6,
     shrink: float = 0.5,
 ) -> Engine:
-    """Recursive random search after Ye and Kalyanaraman (2003), the engine that Costa 2014 names.
+    """Recursive random search after Ye and Kalyanaraman (2003), as in Costa 2014.
 
-    Exploration draws n = ln(1 - confidence) / ln(1 - promising) samples of the whole space (44 by default):
-    with that confidence one of them lies in the best `promising` share. Exploitation samples a neighbourhood
-    of the best, of `promising` of the volume; a better sample becomes its centre, `patience` samples without
-    one halve it, until it holds its centre alone. Then exploration goes on; a sample better than the mean of
-    the starting points so far is exploited at once, else the best of n.
+    Exploration draws n = ln(1 - confidence) / ln(1 - promising) samples of the complete space (44 by
+    default): with that confidence one of them lies in the best `promising` share. Exploitation samples a
+    neighbourhood of the best, of `promising` of the volume; a better sample becomes its centre,
+    `patience` samples without one halve it, until it contains only its centre. Then exploration
+    continues; a sample better than the mean of the starting points so far is exploited at once, else the
+    best of n.
 
-    Axes whose levels are ordered are neighbours level by level, the others keep their level or change it.
+    Ordered axes move by neighbouring levels; the others change to any level or none.
     """
     samples = math.ceil(math.log(1 - confidence) / math.log(1 - promising))
     batch = [_anywhere(space, rng) for _ in range(samples)]
@@ -117,8 +117,8 @@ def _exploit(
     patience: int,
     shrink: float,
 ) -> Engine:
-    """Descends into the neighbourhood of a promising sample."""
-    # within a neighbourhood, an axis is wider than one level while side x levels > 1
+    """Search the neighbourhood of a promising sample."""
+    # a neighbourhood spans more than one level of an axis while side × levels > 1
     widest = max(len(axis.levels) for axis in space.axes)
     side = volume ** (1 / len(space.axes))
     tried = {centre}
@@ -146,12 +146,12 @@ def _exploit(
 
 
 def genetic(space: Space, rng: np.random.Generator, *, population: int = 12) -> Engine:
-    """Genetic algorithm (Costa 2014): NSGA-II as Optuna has it (Deb et al. 2002), with a single loss.
+    """Genetic algorithm (Costa 2014): Optuna's NSGA-II (Deb et al. 2002) with a single loss.
 
-    Generations of `population` candidates; parents by tournament, uniform crossover. Axes whose levels are
-    ordered are numbers to it, the others categories.
+    Generations of `population` candidates; parents by tournament, uniform crossover. Ordered axes are numeric
+    parameters, the others categorical.
     """
-    import optuna  # takes a second to import
+    import optuna  # slow import (one second)
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler = optuna.samplers.NSGAIISampler(
@@ -185,7 +185,7 @@ def _anywhere(space: Space, rng: np.random.Generator) -> Candidate:
 
 
 def _near(space: Space, rng: np.random.Generator, centre: Candidate, side: float) -> Candidate:
-    """A candidate of the neighbourhood whose side is that share of each axis; never the centre itself."""
+    """A candidate of the neighbourhood, whose side is that share of each axis; never the centre itself."""
     levels = [_shifted(a, rng, i, side) for a, i in zip(space.axes, centre, strict=True)]
     if tuple(levels) == centre:
         movable = [k for k, axis in enumerate(space.axes) if len(axis.levels) > 1]
@@ -204,7 +204,7 @@ def _shifted(axis: Axis, rng: np.random.Generator, index: int, side: float) -> i
 
 
 def _step(axis: Axis, rng: np.random.Generator, index: int) -> int:
-    """Another level: a neighbour on an ordered axis, any other elsewhere. The axis has two at least."""
+    """Another level: a neighbour on an ordered axis, any other elsewhere. The axis has at least two."""
     levels = len(axis.levels)
     if axis.stepwise:
         if index in (0, levels - 1):

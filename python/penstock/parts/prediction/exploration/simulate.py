@@ -23,8 +23,8 @@ from penstock.profile.model import native
 class Simulated:
     """Predicts candidates by simulation. `threads` 0 is all cores; results do not depend on it.
 
-    Seeds up to `DRAWN` simulate the platform's own values; seed DRAWN + i the i-th platform drawn from its
-    estimates and assumptions (the same as a prediction's interval is made of), with seed i.
+    Seeds up to `DRAWN` simulate the platform's own values; seed DRAWN + i the i-th platform sampled from its
+    estimates and assumptions (as for a prediction's interval), with seed i.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Simulated:
         return bool(uncertain_values(self.platform))
 
     def _draw(self, number: int) -> Composer:
-        """The composer of the drawn platform of that number, from 1."""
+        """Composer of the sampled platform of that number, from 1."""
         if number > len(self._drawn):
             platforms = list(sampled(self.platform, number))[len(self._drawn) :]
             self._drawn += [Composer(p, self.space, checked=True) for p in platforms]
@@ -100,11 +100,11 @@ class Simulated:
         return rows
 
     def judge(self, candidate: Candidate) -> dict[str, Any]:
-        """As `Evaluator`: the candidate's full prediction."""
+        """See `Evaluator`: the candidate's full prediction."""
         platform = self.platform.with_values(self._composer.values(candidate))
         try:
             prediction = predict(self.workload, platform, threads=self.threads)
-        except PenstockError as error:  # on some seed it cannot end: its store fills up
+        except PenstockError as error:  # a run on some seed cannot end: its store fills up
             return {"verdict": "outside", "reasons": [str(error)]}
         return {
             "verdict": prediction.applies.verdict,
@@ -119,14 +119,14 @@ class _Meter:
     """Cost and energy of the outcomes of one set of hosts."""
 
     def __init__(self, hosts: Hosts) -> None:
-        self.of = hosts  # kept, so that its id stays its own
+        self.of = hosts  # the reference prevents reuse of the id
         self.count = hosts.count
         self.prices = {h.name: h.price for h in hosts.hosts if h.price is not None}
         self.powers = {h.name: h.power for h in hosts.hosts if h.power is not None}
 
     def measure(self, outcome: dict[str, Any]) -> Measure:
         error = outcome.get("error")
-        # a run that did not come to its end takes for ever
+        # an incomplete run has an infinite time
         makespan_s = math.inf if error else float(outcome["makespan_s"])
         cost = energy_j = None
         if self.prices:

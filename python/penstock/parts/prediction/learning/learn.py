@@ -1,7 +1,7 @@
-"""`penstock learn`: from a directory to a model. Rounds of points, each made by the conductor in one archive.
+"""`penstock learn`: from a directory to a model. Rounds of points, all in one archive by the conductor.
 
-Every round is the same study with more levels at its end, so a killed `learn` goes on where it was: what is
-measured decides the next points, and the same measurements decide the same.
+Every round is the same study with more levels at its end, so a killed `learn` resumes: the next points depend
+only on the measurements.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from penstock.parts.prediction.learning.measure_points import (
 )
 from penstock.writing import atomic_folder
 
-#: what a point costs besides its own time: settling, fio's start, collecting [s, a guess]
+#: overhead of a point in addition to its own time: settling, fio's start, collecting [s, a guess]
 AROUND_S = 0.7
-#: computing over reading of the runs that show how both overlap
+#: ratios of computing to reading time in the runs that measure their overlap
 COMPUTING = (0.5, 1.0, 2.0)
 _COMPUTING_REQUEST = 128 << 10
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Request to `learn`. `points`: at most as many; `cell_s`: longest time of a point."""
+    """Request to `learn`. `points`: maximum number; `cell_s`: longest time of a point."""
 
     directory: Path
     space: Space
@@ -73,12 +73,12 @@ class Learning:
 
 
 def points_in(budget_s: float, cell_s: float) -> int:
-    """Number of points that fit into a time."""
+    """Number of points within a time budget."""
     return max(LEAST_POINTS, int(budget_s / (cell_s + AROUND_S)))
 
 
 def check_ground(directory: Path, out: Path) -> None:
-    """Raises BadInput where `directory` cannot be measured, PenstockError without fio."""
+    """Raise BadInput if `directory` cannot be measured, PenstockError without fio."""
     if not directory.is_dir():
         raise BadInput(
             f"{directory}: found no directory; expected one on the storage to be measured"
@@ -94,9 +94,10 @@ def check_ground(directory: Path, out: Path) -> None:
 def learn(
     request: Wanted, out: Path, *, resume: bool, quiet: bool, say: Callable[[str], None]
 ) -> Learning:
-    """Measures and learns; writes model.json, tree.txt, tree.json, points.csv and tree.svg into `out`.
+    """Measure and learn; writes model.json, tree.txt, tree.json, points.csv and tree.svg into `out`.
 
-    Raises BadInput for what cannot be measured or resumed, PenstockError if the storage is too full or fails.
+    Raises BadInput for invalid requests or an unsuitable archive, PenstockError if the storage is too full or
+    fails.
     """
     check_ground(request.directory, out)
     planned: list[Run] = frozen_runs(out) if resume else []
@@ -143,7 +144,7 @@ def _refuse_other(planned: Sequence[Run], space: Space, out: Path) -> None:
 def _next(
     request: Wanted, planned: list[Run], results: list[Measured], say: Callable[[str], None]
 ) -> list[Run]:
-    """The runs planned so far and those of the next round; the same list when there is nothing more."""
+    """The runs planned so far and those of the next round; the same list if complete."""
     points = [r for r in planned if isinstance(r, Point)]
     rates = points_of(results)
     candidates = request.space.grid()
@@ -183,18 +184,18 @@ def _new_points(
     remaining = [p for p in candidates if p not in set(points)]
     if not request.adaptive:
         return _shuffled(balanced(remaining, total - len(points), request.seed), request.seed)
-    failed = len(points) - len(rates)  # is not made again, and counts
+    failed = len(points) - len(rates)  # failed points are not repeated, and count
     return next_round(request.space, rates, remaining, total - failed, request.seed)
 
 
 def _shuffled(points: list[Point], seed: int) -> list[Point]:
-    """In an order that lets no drift of the host look like a dimension."""
+    """Random order, so that drift of the host does not correlate with a dimension."""
     return [points[i] for i in np.random.default_rng(seed).permutation(len(points))]
 
 
 def _computing(space: Space, rates_of_points: dict[Point, float]) -> list[Run]:
-    """A scan alone, and scans that compute for a half, once and twice the time of reading; none where
-    buffered reading is not part of the space."""
+    """A scan alone, and scans that compute for half, once and twice the reading time; none if the space has
+    no buffered reads."""
     if "buffered" not in space.access or "read" not in space.operation:
         return []
     rates = [
@@ -213,7 +214,7 @@ def _computing(space: Space, rates_of_points: dict[Point, float]) -> list[Run]:
 
 
 def _scanned(space: Space) -> int:
-    """Data of the computing scans: those of the space, 128 MiB at most."""
+    """Data of the computing scans: those of the space, at most 128 MiB."""
     return min(max(space.data_bytes), 128 * MIB)
 
 
@@ -236,7 +237,7 @@ def _model(request: Wanted, results: list[Measured], result: Learning) -> BlackB
 
 
 def overlap_of(results: Sequence[Measured]) -> tuple[Overlap | None, float | None]:
-    """ω from the scans that computed, and what reading itself costs of a processor [s per byte]."""
+    """ω from the computing scans, and the processor time of reading itself [s per byte]."""
     scans = [m for m in results if isinstance(m.run, Computing)]
     plain = [m for m in scans if m.run.cpu_ns_per_byte == 0.0]  # type: ignore[union-attr]
     busy = [m for m in scans if m not in plain]
@@ -261,7 +262,7 @@ def overlap_of(results: Sequence[Measured]) -> tuple[Overlap | None, float | Non
 
 
 def write_results(model: BlackBoxModel, out: Path) -> None:
-    """The model and what is to be read of it."""
+    """Write the model and its readable forms."""
     from penstock.parts.prediction.black_box.show import points_csv, tree_lines, tree_of
     from penstock.parts.prediction.report.storage_tree import figure
 

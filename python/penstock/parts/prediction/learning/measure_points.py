@@ -1,8 +1,8 @@
-"""Points measured through the conductor: a study of one factor, each of whose levels is one point.
+"""Points measured through the conductor: a study of one factor with one level per point.
 
-fio reads and writes as programs do: cold, through the page cache, blocking calls, no advice to the kernel;
-each client has a file of its own. A point ends with its data or with its time. Writes are written back behind
-the program, at most 4 MiB at a time, and synced at the end, so that what is measured is the storage.
+fio reads and writes like typical programs: cold, through the page cache, blocking calls, no advice to the
+kernel; each client has its own file. A point ends with its data or its time. Writes are flushed behind the
+program, at most 4 MiB at a time, and synced at the end, so that the storage is measured.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from penstock.workload.parsers.json import document
 STUDY_NAME = "learn"
 _REPORT, _COMPUTED = "fio.json", "computed.json"
 _COMPUTE = "compute "
-#: written back at a time behind a writing program [bytes, requests]
+#: dirty data flushed at a time behind a writing program [bytes, requests]
 _BEHIND_BYTES, _BEHIND_REQUESTS = 4 * MIB, 64
-#: files are laid out in whole MiB
+#: sizes of files are multiples of a MiB
 _GRAIN = MIB
-#: every client is a thread with a file of its own and blocking calls
+#: every client is a thread with its own file and blocking calls
 _FIO = "fio --filename_format='client.$jobnum' --ioengine=psync --thread --group_reporting"
 
 
 @dataclass(frozen=True)
 class Computing:
-    """A sequential scan that computes `cpu_ns_per_byte`, to see how computing and reading overlap."""
+    """A sequential scan that computes `cpu_ns_per_byte`, to measure the overlap of computing and reading."""
 
     point: Point
     cpu_ns_per_byte: float
@@ -62,7 +62,7 @@ class Measured:
 
 
 def run_of(name: str) -> Run:
-    """The run of a level name; BadInput if it names none."""
+    """Run of a level name; BadInput for an unknown one."""
     try:
         if name.startswith(_COMPUTE):
             cpu, _, rest = name.removeprefix(_COMPUTE).partition(" ")
@@ -73,9 +73,10 @@ def run_of(name: str) -> Run:
 
 
 def learn_study(directory: Path, runs: Sequence[Run], cell_s: float, seed: int = 1) -> Study:
-    """The study that makes these runs in this order: `directory` must be one that can be written to.
+    """Study with these runs in this order: `directory` must be writable.
 
-    The data are laid out once, the largest that any run needs, in a directory of ours that goes at the end.
+    The data are laid out once, in the largest size of any run, in a separate directory that is removed at the
+    end.
     """
     points = [r if isinstance(r, Point) else r.point for r in runs]
     place = doubled(str(directory.resolve()))
@@ -132,7 +133,7 @@ def _command(run: Run, cell_s: float) -> str:
 
 
 def fio_options(point: Point, cell_s: float) -> str:
-    """The fio job of a point, less what all points share."""
+    """fio options of a point, without those common to all points."""
     shares = skew(point.pattern)
     arguments = [
         "--name=client",
@@ -158,9 +159,9 @@ def fio_options(point: Point, cell_s: float) -> str:
 
 
 def frozen_runs(out: Path) -> list[Run]:
-    """The runs that an earlier `learn` in `out` had planned, in order; none if it had not begun.
+    """Planned runs of an earlier `learn` in `out`, in order; none if it had not begun.
 
-    BadInput if `out` holds another study.
+    BadInput if `out` has another study.
     """
     file = out / "study.yaml"
     if not (out / "campaign.json").exists():
@@ -174,14 +175,13 @@ def frozen_runs(out: Path) -> list[Run]:
 def make_runs(
     directory: Path, out: Path, runs: Sequence[Run], cell_s: float, *, resume: bool, quiet: bool
 ) -> CampaignResult:
-    """Makes the runs that have no result yet; raises what the conductor raises."""
+    """Execute the runs without a result; raises the errors of the conductor."""
     study = learn_study(directory, runs, cell_s)
     return run_loaded(study, out, resume=resume, quiet=quiet, full=False, keep_going=True)
 
 
 def measured(out: Path, runs: pd.DataFrame) -> tuple[list[Measured], list[tuple[str, str]]]:
-    """Measurements of the valid runs of `out`, in the order of execution; and names and reasons of the
-    others."""
+    """Measurements of the valid runs of `out`, in order of execution; and names and reasons of the others."""
     results: list[Measured] = []
     skipped: list[tuple[str, str]] = []
     for row in runs.sort_values("run_order").to_dict("records"):
@@ -199,7 +199,7 @@ def measured(out: Path, runs: pd.DataFrame) -> tuple[list[Measured], list[tuple[
 def _read(run: Run, place: Path) -> Measured:
     if isinstance(run, Computing):
         times = document((place / _COMPUTED).read_text(), _COMPUTED)
-        # with waiting for a processor, so that a busy host does not look like a storage that cannot overlap
+        # includes the wait for a processor, so that a busy host does not look like a storage without overlap
         spent_s = times["computing_wall_s"] if run.cpu_ns_per_byte else 0.0
         return Measured(run, times["bytes"] / times["wall_s"], spent_s / times["bytes"])
     values = parse_fio(place, "", "", 0.0)
@@ -213,7 +213,7 @@ def _read(run: Run, place: Path) -> Measured:
 
 
 def points_of(results: Iterable[Measured]) -> dict[Point, float]:
-    """Throughput of the points among what was measured."""
+    """Measured throughput of the points."""
     return {m.run: m.throughput_bps for m in results if isinstance(m.run, Point)}
 
 

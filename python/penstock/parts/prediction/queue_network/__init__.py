@@ -1,1 +1,1 @@
-"""A workload on a platform, by the queue network: time, energy, cost, and whether the model applies."""
+"""A workload on a platform, by the queue network: time, energy, cost, and applicability of the model."""

@@ -1,6 +1,6 @@
 """Applicability of the model to a prediction: ok, caution or outside, each with its reasons.
 
-`outside` means: no recommendation is made from this prediction. A note changes no verdict.
+`outside`: there is no recommendation from this prediction. A note does not change the verdict.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from penstock.text import counted, listed
 Severity = Literal["note", "caution", "outside"]
 _VERDICTS = {"note": "ok", "caution": "caution", "outside": "outside"}
 
-#: a manager busier than this is not one the model was checked with (its queue grows without bound at 1)
+#: the model was not validated for a higher utilisation of the manager (its queue grows without bound at 1)
 MANAGER_SATURATED = 0.9
 MANAGER_BUSY = 0.7
 #: shorter tasks are sensitive to any variation of the platform (25 % error in the source, Costa 2014)
 SHORT_TASK_S = 2.0
-#: of smaller reads and writes, moving the bytes is not what they take [bytes]
+#: smaller reads and writes are not dominated by data transfer [bytes]
 SMALL_BYTES = 64 * 1024
-#: how far beyond a measured range a line through the measurements is still a guess worth giving
+#: factor beyond a measured range up to which linear extrapolation is accepted with caution
 FAR_BEYOND = 4.0
-#: a device whose random requests cost this many times its sequential ones depends on its history
+#: ratio of random to sequential service time above which a device depends on its history
 HISTORY_RATIO = 1.5
-#: hosts that a reason names
+#: hosts named in a reason
 _HOSTS_NAMED = 4
-#: fuller than this, a store no longer places as the model does
+#: above this level a store's placement differs from the model's
 NEARLY_FULL = 0.9
 
 
 @dataclass(frozen=True)
 class Reason:
-    """One reason: its stable code, how grave it is, and the sentence."""
+    """One reason: its stable code, its severity, and the sentence."""
 
     code: str
     severity: Severity
@@ -55,7 +55,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Applies:
-    """The verdict and all reasons, gravest first."""
+    """The verdict and all reasons, most severe first."""
 
     verdict: Literal["ok", "caution", "outside"]
     reasons: tuple[Reason, ...] = ()
@@ -66,7 +66,7 @@ class Applies:
 
     @classmethod
     def of(cls, reasons: Iterable[Reason]) -> Applies:
-        """The verdict that these reasons give."""
+        """Verdict of these reasons."""
         order = ("outside", "caution", "note")
         ordered = sorted(reasons, key=lambda r: order.index(r.severity))
         verdict: Any = _VERDICTS[ordered[0].severity] if ordered else "ok"
@@ -75,7 +75,7 @@ class Applies:
 
 @dataclass(frozen=True)
 class Used:
-    """A value in use and the range in which it was measured, both in the same unit."""
+    """A value in use and its measured range, both in the same unit."""
 
     name: str
     value: float
@@ -86,38 +86,38 @@ class Used:
 
 @dataclass(frozen=True)
 class Conditions:
-    """Inputs of the rules. Everything is optional: a missing value raises no reason."""
+    """Inputs of the rules. Everything is optional: missing values raise no reason."""
 
     stations: Sequence[Mapping[str, Any]] = ()
     stages: Sequence[Mapping[str, Any]] = ()
     used: Sequence[Used] = ()
     #: name of a device profile → mean random over mean sequential service time at the chunk size
     history: Mapping[str, float] = field(default_factory=dict)
-    #: name of a device profile → for what it says itself that it is not to be used
+    #: name of a device profile → uses that it excludes itself
     ruled_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
     #: operations of the workload that are not simulated → how many
     unmodelled: Mapping[str, int] = field(default_factory=dict)
-    #: reads and writes of the workload that move less than SMALL_BYTES, and how many there are in all
+    #: reads and writes of the workload that move less than SMALL_BYTES, and the number of all
     small: tuple[int, int] = (0, 0)
     #: host → (bytes stored at the end, capacity)
     stored: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    #: rates of the hosts over which the store spreads data
+    #: rates of the hosts over which the store distributes data
     spread: Sequence[Rates] = ()
     error: Mapping[str, Any] | None = None
-    #: what the reader of a generated workflow says of files that are all alike
+    #: message of a generated workflow's reader about files of uniform size
     uniform: str = ""
-    #: what else was assumed while the workload was read
+    #: other assumptions of the workload's reader
     notes: Sequence[str] = ()
     pairs: int = 0
-    #: of how many predictions the pairs are; 0: not known
+    #: number of predictions in the pairs; 0: unknown
     predictions: int = 0
-    #: half of the calibrated interval as a share of the prediction; None: not calibrated
+    #: half width of the calibrated interval relative to the prediction; None: not calibrated
     half_width: float | None = None
     own_calibration: bool = False
     level: float = 0.9
     draws: int = 0
     least_draws: int = 0
-    #: further reasons that whoever measured the platform gives (unconverged, clamped, shared network)
+    #: further reasons from the platform's measurements (unconverged, clamped, shared network)
     platform: Sequence[Reason] = ()
 
 
@@ -149,9 +149,9 @@ def _manager(c: Conditions) -> list[Reason]:
 
 
 def _short_tasks(c: Conditions) -> list[Reason]:
-    """Weighted median of the stages' mean task times: half of the tasks belong to stages that are shorter.
+    """Weighted median of the stages' mean task times: half of the tasks belong to shorter stages.
 
-    Not of tasks that are short because what they move is: that is a reason of its own.
+    Tasks with small transfers are excluded: they have a reason of their own.
     """
     if _mostly_small(c):
         return []
@@ -171,7 +171,7 @@ def _short_tasks(c: Conditions) -> list[Reason]:
 
 
 def _mostly_small(c: Conditions) -> bool:
-    """True if most reads and writes are too small for moving bytes to be what they take."""
+    """True if most reads and writes are too small to be dominated by data transfer."""
     small, of = c.small
     return 2 * small > of
 
@@ -247,7 +247,7 @@ def _capacity(c: Conditions) -> list[Reason]:
 
 
 def _unequal(c: Conditions) -> list[Reason]:
-    """One reason for links and one for storage: hosts that hold parts of the same data at other rates."""
+    """One reason for links and one for storage: hosts with parts of the same data at different rates."""
     reasons = []
     for part in ("links", "storage"):
         texts = [_slower(rates) for rates in c.spread if rates.part == part and rates.slow]

@@ -1,4 +1,4 @@
-"""Inputs of the rules of applicability, gathered from workload, platform and outcomes."""
+"""Inputs of the applicability rules, from workload, platform and outcomes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from penstock.profile.model import StorageProfile, ruled_out
 
 Row = dict[str, Any]
 
-#: how the reader of WfFormat says that files are as a generator made them
+#: the WfFormat reader's message about files of uniform size from a generator
 _ALIKE = "as large as all others of their kind"
-#: how the reader of traced runs says what a workload has no operation for
+#: the trace reader's message about operations that a workload cannot express
 _NOT_SIMULATED = re.compile(r"(\d+) (.+) are not simulated")
-#: how a fitted profile's source says which request sizes were measured
+#: a fitted profile's source with the measured request sizes
 _SIZES = re.compile(r"request sizes (\d+) to (\d+) B")
 
 
@@ -67,7 +67,7 @@ def profiles_of(network: Row) -> dict[str, Row]:
 
 
 def profiled_range(profiles: Iterable[Row], chunk_bytes: float) -> list[Used]:
-    """The chunk size beside the request sizes that fitted profiles were measured with."""
+    """The chunk size compared with the measured request sizes of fitted profiles."""
     used = []
     for profile in profiles:
         sources = " ".join(str(s.get("what", "")) for s in profile.get("source") or [])
@@ -94,7 +94,7 @@ def history(profiles: Iterable[Row], chunk_bytes: int) -> dict[str, float]:
 
 
 def stored(network: Row, hosts: Sequence[Row]) -> dict[str, tuple[float, float]]:
-    """Host → bytes stored at the end and its capacity, where that is limited."""
+    """Host → bytes stored at the end and its capacity, if limited."""
     capacity = {
         h["name"]: h["storage"].get("capacity_bytes") for h in network["hosts"] if h.get("storage")
     }
@@ -106,7 +106,7 @@ def stored(network: Row, hosts: Sequence[Row]) -> dict[str, tuple[float, float]]
 
 
 def small_operations(workload: Workload) -> tuple[int, int]:
-    """Reads and writes that move less than SMALL_BYTES, and how many there are in all."""
+    """Reads and writes that move less than SMALL_BYTES, and the number of all."""
     sizes = [
         o.size_bytes for t in workload.tasks for o in t.operations if o.op in ("read", "write")
     ]
@@ -114,6 +114,6 @@ def small_operations(workload: Workload) -> tuple[int, int]:
 
 
 def unmodelled(workload: Workload) -> dict[str, int]:
-    """Operations of a traced run that its workload leaves out → how many."""
+    """Operations of a traced run omitted from its workload → count."""
     matches = (_NOT_SIMULATED.fullmatch(note) for note in workload.notes)
     return {m.group(2): int(m.group(1)) for m in matches if m}

@@ -14,7 +14,7 @@ from penstock.platform.power import Price
 
 @dataclass(frozen=True)
 class Cost:
-    """Money for one run of `hours`; `started_hours`: (some) hosts are paid by the started hour."""
+    """Cost of one run of `hours`; `started_hours`: (some) hosts are billed by the started hour."""
 
     amount: float
     currency: str
@@ -36,10 +36,10 @@ class Cost:
 
 
 def run_cost(makespan_s: float, prices: Mapping[str, Price]) -> Cost | None:
-    """The cost of keeping every priced host (prices by host name) for the makespan; None without a price.
+    """Cost of every priced host (prices by host name) for the makespan; None without a price.
 
-    Every host that has a price is paid for, the manager too, whether or not it works. Raises BadInput where
-    prices are in several currencies.
+    Every host with a price is billed, including the manager and idle ones. Raises BadInput for prices in
+    several currencies.
     """
     if not prices:
         return None

@@ -1,4 +1,4 @@
-"""Energy of a run from the time its hosts spend in each state (equations 3.4 and 3.5 of the source).
+"""Energy of a run from the time of its hosts in each state (equations 3.4 and 3.5 of the source).
 
     E = Σ over client and storage hosts of  P_idle · T + P_app · T_app + P_sm · T_sm + P_net · T_net
 
@@ -20,7 +20,7 @@ from penstock.platform.power import Power
 
 @dataclass(frozen=True)
 class HostEnergy:
-    """Joules of one host by state; `capped_j` is what the cap at peak power took away (0 or negative)."""
+    """Joules of one host by state; `capped_j` is the reduction by the cap at peak power (0 or negative)."""
 
     host: str
     idle_j: float
@@ -31,13 +31,12 @@ class HostEnergy:
 
     @property
     def total_j(self) -> float:
-        """All states together."""
         return self.idle_j + self.app_j + self.storage_j + self.network_j + self.capped_j
 
 
 @dataclass(frozen=True)
 class Energy:
-    """Joules of a run, by host and by state; `interval`: of a single run's total."""
+    """Joules of a run, by host and by state; `interval`: of the total of a single run."""
 
     hosts: tuple[HostEnergy, ...]
     omitted: tuple[str, ...] = ()
@@ -69,8 +68,8 @@ def host_energy(
 ) -> HostEnergy:
     """Equation 3.4 for one host; seconds and joules.
 
-    States are taken as not overlapping, so a host that is in several at once draws the sum of their powers;
-    with `power.cap` the mean power stays at or below the peak.
+    States are assumed not to overlap, so a host in several of them draws the sum of their powers; with
+    `power.cap` the mean power stays at or below the peak.
     """
     energy = HostEnergy(
         host,
@@ -93,7 +92,7 @@ def run_energy(
     """Energy of one run.
 
     `hosts` are the outcome's rows (`name`, `app_s`, `storage_s`, `network_s`); `powers` by host name. Hosts
-    without one are left out, as a platform leaves out its managers.
+    without one are excluded, such as a platform's managers.
     """
     energies, missing = [], []
     for row in hosts:

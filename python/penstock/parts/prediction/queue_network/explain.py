@@ -22,9 +22,9 @@ from penstock.platform.uncertain import amount
 from penstock.spec.units import parse_frequency
 
 Row = dict[str, Any]
-#: seeds of each end of a value's range; the same as the prediction's first ones
+#: seeds for each end of a value's range; the first ones of the prediction
 SEEDS = 5
-#: a rank correlation of runs and drawn values that chance would give less often than this is one
+#: significance level of the rank correlation of runs and sampled values
 _SIGNIFICANT = 0.05
 
 
@@ -34,7 +34,7 @@ def sensitivity(
     """Rows of `sensitivity_rows`, for every estimate and assumption of the platform.
 
     `nominal` are outcomes at the platform's values with the same seeds. A value without influence on the
-    simulation (a power, a price) has no row here: it moves no makespan.
+    simulation (a power, a price) has no row: the makespan does not depend on it.
     """
     values = [v for v in uncertain_values(platform) if not v.path.startswith(("power", "price"))]
     few = list(seeds[:SEEDS])
@@ -56,7 +56,7 @@ def sensitivity(
 
 
 def _error_of_difference(times: Sequence[float], base: Sequence[float]) -> float:
-    """Standard error of the mean difference, seed by seed; 0 where there is one seed, or no end."""
+    """Standard error of the mean paired difference; 0 with one seed, or for runs that do not end."""
     differences = [a - b for a, b in zip(times, base, strict=True)]
     if len(differences) < 2 or not all(map(math.isfinite, differences)):
         return 0.0
@@ -75,7 +75,7 @@ def next_measurement(
     by_path = {v.path: v.text for v in uncertain_values(platform)}
 
     def width_without(path: str) -> float:
-        """The same draws with this one value known to be what it is now."""
+        """Interval width of the same draws with this value fixed at its current one."""
         platforms = (
             p.with_values({path: by_path[path]}).lower() for p in sampled(platform, len(seeds))
         )
@@ -83,7 +83,7 @@ def next_measurement(
         return order_statistics([makespan(o) for o in outcomes], level).width
 
     def related(path: str) -> bool:
-        """True if the makespans of the draws rise or fall with the value's draws."""
+        """True if the makespans of the draws correlate with the value's draws."""
         drawn = [_drawn(p, path) for p in sampled(platform, len(seeds))]
         return len(set(drawn)) > 2 and spearmanr(drawn, draws).pvalue < _SIGNIFICANT
 
@@ -96,9 +96,9 @@ def _drawn(platform: Platform, path: str) -> float:
 
 
 def frequencies(simulator: Simulator, platform: Platform, seeds: Sequence[int]) -> Row | None:
-    """Time, energy and cost at each frequency that the platform's power states offer.
+    """Time, energy and cost at each frequency of the platform's power states.
 
-    None where it has none. `conflict` is True where the fastest is not the one that takes least energy.
+    None without power states. `conflict` is True if the fastest does not have the least energy.
     """
     paths = _state_paths(platform)
     if not paths:
@@ -126,7 +126,7 @@ def frequencies(simulator: Simulator, platform: Platform, seeds: Sequence[int]) 
 
 
 def conflict(rows: list[Row]) -> Row:
-    """Trade-off of time against energy by the frequencies; rows as in `frequencies`."""
+    """Trade-off of time and energy among frequencies; rows as in `frequencies`."""
     fastest = min(rows, key=lambda r: (r["makespan_s"], r["energy_j"] or 0.0))
     with_energy = [r for r in rows if r["energy_j"] is not None]
     if not with_energy:
@@ -145,7 +145,7 @@ def conflict(rows: list[Row]) -> Row:
 
 
 def _state_paths(platform: Platform) -> dict[str, list[str]]:
-    """Path that chooses a frequency → the frequencies it can choose, for the platform and its groups."""
+    """Path that selects a frequency → its options, for the platform and its groups."""
     paths = {}
     file = platform.file
     if file.power is not None and file.power.states:

@@ -1,8 +1,8 @@
-"""Service times of a store from measured single operations: those with which its model takes equally long.
+"""Service times of a store from measured single operations, such that its model has the same durations.
 
-The subtraction of network and manager from a whole operation [Costa 2014, eq. 3.2] takes them as sequential.
-They overlap in a real store, so the remainder for the storage is too small, even negative. Here the measured
-deployment is simulated until it takes as long as measured.
+Subtracting network and manager from an operation's duration [Costa 2014, eq. 3.2] assumes that they are
+sequential. They overlap in a real store, so the remainder for the storage is too small, even negative. Here
+the simulation of the measured deployment is fitted to the measured durations.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from penstock.parts.prediction.workloads.task import File, Operation, Task
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.platform.hosts import Platform
 
-#: how often the simulated deployment is run where its platform draws at random
+#: seeds of the simulated deployment if its platform is random
 _SEEDS = (1, 2, 3)
-#: a service is at least this [s, s/byte]: below it, it cannot be told from none
+#: smallest service time [s, s/byte]: less is indistinguishable from none
 _LEAST = (1e-9, 1e-15)
 
 
 class Measured(NamedTuple):
-    """A kind of operation that was measured: `read` or `write` of so many bytes of a file, and from where.
+    """A measured kind of operation: `read` or `write` of N bytes of a file, and the client's place.
 
-    `local`: by a client on the storage node itself; else by one that stores nothing, over the network.
+    `local`: by a client on the storage node itself; else by one without storage, over the network.
     """
 
     op: str
@@ -49,7 +49,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Identified:
-    """Service times as the model needs them; `off`: simulated over measured, less one, by operation."""
+    """Service times in the form of the model; `off`: simulated over measured, minus one, by operation."""
 
     manager_s: float
     write: Linear
@@ -59,11 +59,11 @@ class Identified:
 
 
 def identify(deployment: Platform, measured_s: Mapping[Measured, float]) -> Identified:
-    """From mean seconds of an operation: writing an empty file, writing and reading files by their size.
+    """Fit to mean seconds of operations: writing an empty file, writing and reading files by their size.
 
-    `deployment` is what was measured on, with its network known; its service times do not count. Two sizes
-    at least tell overhead and time per byte apart. Over a network that is slower than the storage, what the
-    storage takes is hidden: operations on the storage node itself show it.
+    `deployment` is the measured one, with its network known; its service times are ignored. At least two
+    sizes are needed to separate overhead and time per byte. Over a network slower than the storage, the
+    storage's time is hidden; operations on the storage node itself show it.
     """
     none = Linear(0.0, 0.0)
     empty = Measured("write", 0)
@@ -96,7 +96,7 @@ def simulated_s(
 
 
 def with_services(deployment: Platform, manager_s: float, write: Linear, read: Linear) -> Platform:
-    """The platform with these service times on every host, and nothing else that takes time to launch."""
+    """The platform with these service times on every host, and no launch times."""
     values: dict[str, Any] = {"launch.overhead": "0s", "launch.stagger": "0s"}
     for group in deployment.document["hosts"]:
         name = group["group"]
@@ -110,7 +110,7 @@ def with_services(deployment: Platform, manager_s: float, write: Linear, read: L
 
 
 def service_text(service: Linear) -> dict[str, str]:
-    """As a platform file says it."""
+    """In the syntax of a platform file."""
     return {
         "overhead": f"{1e6 * service.overhead_s:.6g} us",
         "per_byte": f"{1e3 * service.per_byte_s * 2**20:.6g} ms/MiB",
@@ -120,7 +120,7 @@ def service_text(service: Linear) -> dict[str, str]:
 def _fit(
     deployment: Platform, manager_s: float, op: str, measured_s: Mapping[Measured, float]
 ) -> Linear:
-    """Overhead and time per byte, neither below none, of the least relative error over all of them."""
+    """Non-negative overhead and time per byte with the least relative error."""
     local = {m: s for m, s in measured_s.items() if m.local} or measured_s
     least, most = (f(local, key=lambda m: m.size_bytes) for f in (min, max))
     scale = (measured_s[least], measured_s[most] / max(1, most.size_bytes))

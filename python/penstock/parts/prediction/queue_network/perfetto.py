@@ -19,9 +19,9 @@ Row = dict[str, Any]
 
 
 def slots_of(tasks: Sequence[Row]) -> list[int]:
-    """For each task the slot of its host it occupies, from 0: no two tasks of a slot overlap.
+    """Slot of each task on its host, from 0: no two tasks of a slot overlap.
 
-    Simulated tasks do not name their slot; tasks take the lowest one that is free when they start.
+    Simulated tasks have no slot number; each gets the lowest one that is free at its start.
     """
     slots = [0] * len(tasks)
     free: dict[str, list[int]] = {}
@@ -40,9 +40,9 @@ def slots_of(tasks: Sequence[Row]) -> list[int]:
 
 
 def trace_events(tasks: Sequence[Row], hosts: Sequence[str] = ()) -> list[Row]:
-    """The events of a trace: names of processes and threads first, then slices in order of time.
+    """Events of a trace: names of processes and threads first, then slices in order of time.
 
-    `hosts` gives the order of the processes; hosts of tasks that it lacks follow.
+    `hosts` gives the order of the processes; other hosts of tasks follow.
     """
     names = list(dict.fromkeys([*hosts, *(str(t["host"]) for t in tasks)]))
     pid = {name: i for i, name in enumerate(names, 1)}
@@ -82,13 +82,13 @@ def trace_events(tasks: Sequence[Row], hosts: Sequence[str] = ()) -> list[Row]:
                     inner,
                 )
             )
-    # outer slices before inner ones that begin with them
+    # outer slices before inner ones with the same start
     slices.sort(key=lambda e: (e["ts"], -e["dur"]))
     return events + slices
 
 
 def write_trace(prediction: Prediction, path: Path) -> None:
-    """Writes the trace of a prediction made with detail; PenstockError if it was not."""
+    """Write the trace of a prediction made with detail; PenstockError without detail."""
     if prediction.tasks is None:
         raise PenstockError("the prediction was made without its tasks; ask for detail")
     hosts = [str(h["name"]) for h in prediction.hosts]
@@ -109,7 +109,7 @@ def _named(what: str, pid: int, tid: int, name: str) -> Row:
 
 
 def _slice(name: str, category: str, start_s: float, end_s: float, where: Row, args: Row) -> Row:
-    # whole nanoseconds, as the viewer keeps them: what is nested stays nested
+    # whole nanoseconds, the viewer's resolution: nesting is preserved
     start_ns, end_ns = round(start_s * 1e9), round(end_s * 1e9)
     return {
         "ph": "X",

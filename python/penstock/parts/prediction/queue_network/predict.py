@@ -40,9 +40,9 @@ from penstock.platform.hosts import Platform
 
 Row = dict[str, Any]
 
-#: runs at the platform's own values where its uncertainty has draws of its own
+#: runs at the platform's own values if its uncertainty has separate draws
 NOMINAL = 9
-#: stations that a prediction made by the thousand keeps
+#: stations in a bulk prediction
 KEPT = 8
 
 
@@ -60,14 +60,14 @@ def predict(
     done: Callable[[int], None] | None = None,
     placement: str | None = None,
 ) -> Prediction:
-    """Prediction of the workload on the platform, with an interval for one single run.
+    """Predict the workload on the platform, with an interval for one single run.
 
-    `seeds` is the number of simulated runs, or their seeds. Where the platform has estimates or assumptions,
-    each run of the interval has a platform of its own drawn from them, and further runs at the platform's own
-    values give the prediction itself. `pairs` calibrate the interval. With `detail` one run's tasks are
-    stored; with `explained` (default: as `detail`) sensitivity, what to measure next and the frequencies are
-    simulated too. `done` is called after every simulation. `placement` is where files are (`Simulator`).
-    Raises BadInput for what the simulator refuses, PenstockError naming the host where the run cannot end (a
+    `seeds` is the number of simulated runs, or their seeds. If the platform has estimates or assumptions,
+    each run of the interval has a platform sampled from them, and further runs at the platform's own values
+    give the prediction itself. `pairs` calibrate the interval. With `detail` one run's tasks are stored; with
+    `explained` (default: as `detail`) sensitivity, what to measure next and the frequencies are simulated
+    too. `done` is called after every simulation. `placement` has the locations of files (`Simulator`). Raises
+    BadInput for inputs that the simulator refuses, PenstockError naming the host if the run cannot end (a
     store that fills up).
     """
     started = time.perf_counter()
@@ -125,10 +125,10 @@ def predict_many(
     threads: int = 0,
     done: Callable[[int], None] | None = None,
 ) -> list[Prediction]:
-    """One prediction per platform, at its own values, without detail: for comparing very many.
+    """One prediction per platform, at its own values, without detail: for bulk comparisons.
 
     A run that cannot end gives a prediction with `error`, an infinite makespan and the verdict `outside`.
-    `wall_s` is each one's share of the whole.
+    `wall_s` is each one's share of the total.
     """
     started = time.perf_counter()
     listed = list(range(1, seeds + 1)) if isinstance(seeds, int) else list(seeds)
@@ -163,7 +163,7 @@ def summarise(
     pairs: Sequence[Pair] = (),
     own_calibration: bool = False,
 ) -> Prediction:
-    """A prediction from the outcomes at the platform's own values and an interval made elsewhere."""
+    """A prediction from the outcomes at the platform's own values and a given interval."""
     time_s = fmean(makespan(o) for o in outcomes)
     stations = ranked_stations(outcomes)
     stages = mean_rows([o["stages"] for o in outcomes])
@@ -214,7 +214,7 @@ def summarise(
 
 
 def _placed(workload: Workload, placement: str) -> Row:
-    """Number of the workload's files that an accepted placement names."""
+    """Number of the workload's files in an accepted placement."""
     names = {o.file for task in workload.tasks for o in task.operations if o.file is not None}
     names |= {file.name for file in workload.files}
     return {"files": len(json.loads(placement)), "of": len(names)}
@@ -251,7 +251,7 @@ def _with_intervals(
     outcomes: Sequence[Row],
     simulated: Interval,
 ) -> Prediction:
-    """Energy, cost and the ends of stages with the interval that the makespan has, from the same runs."""
+    """Energy, cost and ends of stages with intervals from the same runs as the makespan's."""
 
     def of(values: Sequence[float]) -> Interval:
         return order_statistics(values, simulated.level, simulated.sources)

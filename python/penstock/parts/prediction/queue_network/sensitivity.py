@@ -9,12 +9,12 @@ from typing import Any
 
 Row = dict[str, Any]
 
-#: less than this share of the interval's width is not worth a measurement
+#: smaller reductions of the interval's relative width do not justify a measurement
 WORTH = 0.05
 #: values whose removal from the interval is simulated, largest swing first
 TRIED = 3
 
-#: beginning of a value's path (a `*` stands for one name) → how it is measured
+#: prefix of a value's path (`*` for one name) → measurement method
 METHODS: tuple[tuple[str, str], ...] = (
     (
         "hosts.*.storage",
@@ -47,9 +47,9 @@ METHODS: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True)
 class Uncertain:
-    """A value of the platform that was not measured: its path, its value, its range, as base-unit numbers.
+    """An unmeasured value of the platform: its path, its value, its range, as base-unit numbers.
 
-    `text` is the value as the file has it.
+    `text` is the value in the file.
     """
 
     path: str
@@ -75,7 +75,8 @@ def how_to_measure(path: str) -> str:
 
 
 def elasticity(value_low: float, value_high: float, low_s: float, high_s: float) -> float | None:
-    """Per cent of makespan for a per cent of the value, over its range; None unless all are above 0."""
+    """Elasticity of the makespan over the value's range (per cent per per cent); None unless all are above
+    0."""
     numbers = (value_low, value_high, low_s, high_s)
     if min(numbers) <= 0 or value_low == value_high or math.inf in numbers:
         return None
@@ -88,11 +89,11 @@ def sensitivity_rows(
     ends: Sequence[tuple[float, float]],
     chance_s: Sequence[float] = (),
 ) -> list[Row]:
-    """One row per value, the largest change of the makespan first, those that end no run before all.
+    """One row per value, largest change of the makespan first, preceded by values for which no run ends.
 
-    `ends` are the mean makespans in seconds with the value at its low and at its high end, all else as it is
-    and the same seeds, so that the difference is the value's; infinite where the run cannot end there, which
-    the row has as None. `chance_s` is the standard error of each value's larger difference over the seeds.
+    `ends` are the mean makespans in seconds with the value at its low and at its high end, all else equal and
+    with the same seeds; infinite if the run cannot end there, None in the row. `chance_s` is the standard
+    error of each value's larger difference over the seeds.
     """
     rows: list[Row] = []
     chances = chance_s or [0.0] * len(values)
@@ -135,12 +136,12 @@ def measure_next(
     width_without: Callable[[str], float],
     related: Callable[[str], bool] = lambda _: True,
 ) -> Row:
-    """The value whose being known would narrow the interval most.
+    """The value whose measurement would narrow the interval most.
 
-    `width_s` is the interval's width now; `width_without(path)` simulates it with that value known to be what
-    it is now and the others as uncertain as before. Only the values with the largest swings are tried, and
-    none whose swing may be chance (below two standard errors) or to which `related(path)` says that the
-    simulated runs bear no relation. Where none narrows it by 5 %, `path` is None and `why` says what remains.
+    `width_s` is the interval's current width; `width_without(path)` simulates it with that value fixed at its
+    current one and the others uncertain. Only the values with the largest swings are tried, without those
+    whose swing may be chance (below two standard errors) or is unrelated to the simulated runs
+    (`related(path)`). If none narrows it by 5 %, `path` is None and `why` names the remaining uncertainty.
     """
     tried: list[tuple[float, Row]] = []
     if width_s > 0:

@@ -1,8 +1,7 @@
-"""A lowered platform as SimGrid's platform file, for a second opinion on the simulator.
+"""A lowered platform as SimGrid's platform file, for cross-validation of the simulator.
 
-SimGrid (version 3.32) shares every resource fairly where penstock serves requests one after another, and
-lets data flow where penstock forwards frames. What has no counterpart there is not dropped in silence:
-`Export.omitted` names it.
+SimGrid (version 3.32) shares every resource fairly and uses fluid flows, while penstock serves requests one
+after another and forwards frames. `Export.omitted` lists the features without a counterpart.
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ _UNLIMITED_BPS = 1e18
 
 @dataclass(frozen=True)
 class Export:
-    """`xml`: the platform file. `omitted`: what the platform has and the file cannot say, one sentence
-    each."""
+    """`xml`: the platform file. `omitted`: features that the file cannot express, one sentence each."""
 
     xml: str
     omitted: tuple[str, ...]
@@ -49,7 +47,7 @@ def platform_xml(network: Mapping[str, Any]) -> Export:
 
     One zone; per host a full-duplex pair of links, a loopback, and a disk for its storage whose rates are
     `servers / s_per_byte`. A host's speed is 1 flop/s, so that a flop is a second of computing or of the
-    manager. The fabric is the zone's backbone. Raises KeyError when a field of the format is missing.
+    manager. The fabric is the zone's backbone. Raises KeyError for a missing field.
     """
     omitted: list[str] = []
     lines = [_HEAD, '  <zone id="platform" routing="Cluster">']

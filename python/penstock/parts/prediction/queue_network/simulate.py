@@ -1,4 +1,4 @@
-"""The native simulator on one workload: many platforms, many seeds, all cores; it counts runs and events."""
+"""The native simulator on one workload: many platforms, many seeds, all cores; counts runs and events."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from penstock.profile.model import native
 
 Row = dict[str, Any]
 
-#: bytes of memory that a chunk request under way takes, and the most requests of one run (the simulator's)
+#: memory per chunk request in flight, and the simulator's limit of requests per run
 _REQUEST_BYTES, _MOST_REQUESTS = 240, 12_000_000
-#: share of the free memory that all runs at the same time may take
+#: share of the free memory for all concurrent runs
 _MEMORY = 0.5
 
-#: platforms handed to the simulator at once, so that outcomes of thousands are not held as text
+#: platforms per call of the simulator, to limit the memory of outcomes
 _BATCH = 64
 
 
 class Simulator:
-    """One workload, ready to be simulated. `events` and `simulations` count what was done so far.
+    """One workload, ready for simulation. `events` and `simulations` count completed ones.
 
     `threads` 0 stands for all cores; results do not depend on it. `done` is called after every simulation
-    with how many were made since the last call. `placement` is JSON: where files really were, or were put,
-    instead of what tags and store would choose: {file: [{"offset_bytes", "length_bytes", "hosts"}, …], …}.
-    Raises BadInput for a placement that does not fit.
+    with the number since the last call. `placement` is JSON: actual locations of files, in place of those
+    chosen by tags and store: {file: [{"offset_bytes", "length_bytes", "hosts"}, …], …}. Raises BadInput for
+    an invalid placement.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Simulator:
         return next(self.many([network], seeds))
 
     def many(self, networks: Iterable[Row], seeds: Sequence[int]) -> Iterator[list[Row]]:
-        """Per network the outcomes of all seeds, network by network."""
+        """Outcomes of all seeds, network by network."""
         batch: list[str] = []
         threads = self.threads
         for network in networks:
@@ -79,7 +79,7 @@ class Simulator:
             yield from self._batch(batch, seeds, threads)
 
     def _side_by_side(self, network: Row) -> int:
-        """Number of runs that fit into memory in parallel, if each has all its requests in flight at once."""
+        """Number of parallel runs within memory, if each has all its requests in flight at once."""
         chunk = min([int(network["store"]["chunk_bytes"]), *self._chunks])
         requests = min(_MOST_REQUESTS, self._bytes // chunk)
         if requests * _REQUEST_BYTES * self.threads < 2**28:
@@ -93,7 +93,7 @@ class Simulator:
             yield [self._read(text) for text in of_one]
 
     def paired(self, networks: Iterable[Row], seeds: Iterable[int]) -> list[Row]:
-        """The outcome of the first network with the first seed, of the second with the second, …"""
+        """Outcome of the first network with the first seed, of the second with the second, …"""
 
         def one(pair: tuple[Row, int]) -> str:
             network, seed = pair
@@ -113,12 +113,12 @@ class Simulator:
 
 
 def makespan(outcome: Row) -> float:
-    """Seconds until the last task ended; infinite where the run did not come to its end."""
+    """Seconds until the last task ended; infinite for an incomplete run."""
     return math.inf if outcome.get("error") else float(outcome["makespan_s"])
 
 
 def _refused(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Call the simulator; its refusal is a BadInput. Ctrl-C interrupts it."""
+    """Call the simulator, with its refusals as BadInput. Ctrl-C interrupts it."""
     try:
         if threading.current_thread() is threading.main_thread():
             return _interruptible(call, *arguments)
@@ -128,13 +128,13 @@ def _refused(call: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _placement(error: ValueError) -> str:
-    """Fault of a placement, empty for another error."""
+    """Error of a placement, empty for another error."""
     text = str(error)
     return text if text.startswith("placement: ") else ""
 
 
 def _interruptible(call: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a native call, made by a thread that does not keep the process from ending."""
+    """Result of a native call in a daemon thread, which does not block the exit of the process."""
     result: Future[Any] = Future()
 
     def work() -> None:

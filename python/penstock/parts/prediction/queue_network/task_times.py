@@ -28,9 +28,9 @@ def task_times(
 ) -> list[Row]:
     """Per task `name`, `predicted_s`, `low_s` and `high_s` (None: unbounded).
 
-    A task lasts from its start on a host, launching included, to its end. Seeds and drawn platforms are those
-    of `predict`, at most 39: the mean is over the runs at the platform's own values, the interval over those
-    that are drawn.
+    A task lasts from its start on a host, launching included, to its end. Seeds and sampled platforms are
+    those of `predict`, at most 39: the mean is over the runs at the platform's own values, the interval over
+    the sampled ones.
     """
     simulator = Simulator(workload, threads, done)
     listed = list(range(1, min(seeds, DRAWS) + 1))

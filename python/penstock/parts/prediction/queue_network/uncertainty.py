@@ -1,4 +1,4 @@
-"""Uncertain values of a platform, and platforms drawn from them."""
+"""Uncertain values of a platform, and platforms sampled from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.parts.prediction.queue_network.sensitivity import Uncertain
 from penstock.platform.hosts import Platform
 from penstock.platform.uncertain import amount
 
-#: keeps the draws of platforms apart from everything else that is drawn from the same seed
+#: separates the platforms' random numbers from others of the same seed
 _STREAM = 0x706C6174
 
 
@@ -40,13 +40,13 @@ def _number(value: object) -> float:
 
 
 def sampled(platform: Platform, draws: int) -> Iterator[Platform]:
-    """`draws` platforms, each with every estimate and every assumption drawn; the i-th is always the same."""
+    """`draws` platforms, each with every estimate and assumption sampled; the i-th is always the same."""
     for i in range(draws):
         yield platform.sample(np.random.default_rng([_STREAM, i]), assumptions=True)
 
 
 def measured_badly(platform: Platform) -> list[Reason]:
-    """Reasons for caution from how the platform's values were measured."""
+    """Reasons for caution from the measurement quality of the platform's values."""
     reasons = []
     rough = [e.path for e in platform.estimates if not e.converged]
     clamped = [e.path for e in platform.estimates if e.clamped]

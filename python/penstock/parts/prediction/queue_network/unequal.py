@@ -1,4 +1,4 @@
-"""Hosts that store parts of the same data at unequal rates, which the verdict of applicability considers."""
+"""Hosts with parts of the same data at unequal rates, an input of the applicability verdict."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from penstock.profile.model import StorageProfile
 
 Row = dict[str, Any]
 
-#: a host slower than the fastest by more than this is not one of a kind: the share by which a node may be off
-#: until it gets a profile of its own
+#: relative difference from the fastest host above which hosts are unequal: the tolerance for a node without a
+#: profile of its own
 UNEQUAL = 0.1
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Rate of each host that stores data, B/s by its name.
+    """Rate of each host that stores data [B/s] by name.
 
-    `part` is what differs (`links`, `storage`), `verb` what the host does (`receives`, `stores`, …).
+    `part` is the differing component (`links`, `storage`), `verb` the host's activity (`receives`, `stores`,
+    …).
     """
 
     part: str
@@ -30,7 +31,7 @@ class Rates:
 
     @property
     def slow(self) -> dict[str, float]:
-        """Hosts more than a tenth slower than the fastest, the slowest first; share of its rate."""
+        """Hosts more than a tenth slower than the fastest, slowest first; relative rate."""
         most = max(self.by_host.values(), default=0.0)
         shares = {h: rate / most for h, rate in self.by_host.items() if rate < (1 - UNEQUAL) * most}
         return dict(sorted(shares.items(), key=lambda one: one[1]))
@@ -44,10 +45,10 @@ class Rates:
 def spread_rates(
     workload: Workload, network: Row, stages: Sequence[Row], hosts: Sequence[Row]
 ) -> list[Rates]:
-    """Rates of the hosts over which a store has spread data; none where each file lies where it is used.
+    """Rates of the hosts over which a store has distributed data; none if each file is local to its users.
 
-    `stages` and `hosts` are those of the simulated runs: whatever the placement, the hosts are those that
-    hold bytes at the end, and data are spread where tasks moved bytes to or from other hosts than their own.
+    `stages` and `hosts` are those of the simulated runs: for any placement, the hosts are those with bytes at
+    the end, and data are distributed if tasks moved bytes to or from other hosts than their own.
     """
     holding = {h["name"] for h in hosts if h["stored_bytes"] > 0}
     remote = sum(float(s.get("remote_bytes", 0)) for s in stages)
@@ -76,7 +77,7 @@ def _copied(workload: Workload, network: Row) -> bool:
 
 
 def _storage_rate(op: str, chunk_bytes: float) -> Callable[[Row], float]:
-    """B/s of a storage that always has a whole chunk to serve; hosts that are alike share one object."""
+    """Rate of a storage that always has a whole chunk to serve [B/s]; identical hosts share one object."""
     by_object: dict[int, float] = {}
 
     def rate(storage: Row) -> float:

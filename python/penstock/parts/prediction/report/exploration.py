@@ -31,7 +31,7 @@ class Named:
 
 
 def write_page(exploration: Exploration, rec: Recommendation, named: Named, path: Path) -> None:
-    """Writes the page: one file that needs nothing else, for wide and narrow screens, light and dark."""
+    """Write the page: one self-contained file for wide and narrow screens, light and dark."""
     path.write_text(explained(page(exploration, rec, named)), encoding="utf-8")
 
 
@@ -73,7 +73,7 @@ def page(exploration: Exploration, rec: Recommendation, named: Named) -> str:
 
 
 def write_figures(exploration: Exploration, rec: Recommendation, folder: Path) -> list[Path]:
-    """Every figure that can be drawn as SVG and PDF in `folder`, made if absent; returns the files."""
+    """Write every available figure as SVG and PDF to `folder`, created if absent; returns the files."""
     return drawings.write({name: _drawing(exploration, rec, name) for name in FIGURES}, folder)
 
 

@@ -18,16 +18,16 @@ from penstock.parts.prediction.report.exploration_text import amount, main_metri
 from penstock.report import style
 from penstock.report.style import NotDrawn
 
-#: cells of the plane of which one configuration each is drawn, so that thousands stay a small file
+#: cells of the plane with one plotted configuration each, which limits the size of the file
 _CELLS = (150, 100)
 _LABELS = 7
-#: a range of values wider than this is drawn on a logarithmic axis: the knee is one of ratios
+#: ratio of values above which an axis is logarithmic: the knee is one of ratios
 _LOGARITHMIC = 3.0
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit in which values read well: its name and its size in base units."""
+    """A readable unit: its name and its size in base units."""
 
     name: str
     size: float
@@ -82,7 +82,7 @@ def front_figure(exploration: Exploration, chosen: Candidate | None, width: floa
         ],
     )
     members = sorted(exploration.front, key=lambda c: means[c][across])
-    # with three objectives some members lie above the line of these two
+    # with three objectives some members lie above the line in this plane
     line = [c for c in members if not any(_beats(means[o], means[c], across, up) for o in members)]
     axes.step(
         [place[c][0] for c in line],
@@ -126,7 +126,7 @@ def front_figure(exploration: Exploration, chosen: Candidate | None, width: floa
     axes.set_ylabel(f"{metric_word(up)} ({unit_y.name})")
     style.grid(axes)
     axes.margins(0.06)
-    # below and left of the front nothing lies: room for its labels
+    # the region below and left of the front is empty: place its labels there
     corner = axes.transAxes.transform((-0.34 if small else -0.17, -0.07))
     axes.set_xlim(left=axes.transData.inverted().transform(corner)[0])
     axes.set_ylim(bottom=axes.transData.inverted().transform(corner)[1])
@@ -135,7 +135,7 @@ def front_figure(exploration: Exploration, chosen: Candidate | None, width: floa
 
 
 def _one_per_cell(x: np.ndarray, y: np.ndarray) -> list[int]:
-    """Indices of the points to draw: the first in each cell of a fine net over the plane."""
+    """Indices of the points to plot: the first in each cell of a fine grid over the plane."""
     a, b = np.log(np.maximum(x, 1e-12)), np.log(np.maximum(y, 1e-12))
     keys = []
     for values, cells in ((a, _CELLS[0]), (b, _CELLS[1])):
@@ -158,7 +158,7 @@ def _label(
     chosen: Candidate | None,
     most: int,
 ) -> None:
-    """Short labels of some members of the front, ends and the chosen one first, none over another."""
+    """Short labels of some members of the front, ends and the chosen one first, without overlap."""
     order = [c for c in [chosen, *line[:1], *line[-1:]] if c is not None and c in place]
     order += (
         [line[i] for i in np.linspace(0, len(line) - 1, most).round().astype(int)] if line else []
@@ -203,13 +203,13 @@ def _tip(exploration: Exploration, candidate: Candidate, mean: dict[str, float])
 
 
 def heat_figure(exploration: Exploration, chosen: Candidate | None, width: float) -> Figure:
-    """The best over everything else, for each pair of levels of the two strongest decisions."""
+    """The best over all other axes, for each pair of levels of the two strongest decisions."""
     metric = main_metric(exploration)
     strongest = [e.axis for e in exploration.effects[metric] if len(e.levels) > 1][:2]
     if len(strongest) < 2:
         raise NotDrawn("there are not two decisions with two levels")
     names = [a.name for a in exploration.space.axes]
-    # the one with more levels lies across
+    # the one with more levels is horizontal
     column, row = sorted(
         (names.index(n) for n in strongest), key=lambda k: -len(exploration.space.axes[k].levels)
     )

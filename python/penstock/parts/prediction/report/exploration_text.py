@@ -1,4 +1,4 @@
-"""An exploration as tables of text and sentences, for the terminal and the page alike."""
+"""An exploration as tables and sentences, for both terminal and page."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _METRICS = {"makespan_s": "time", "cost": "cost", "energy_j": "energy"}
 _VERDICTS = {"best": "best", "worse": "worse", "same": "as good", "undecided": "cannot tell"}
 
 
-#: labels of points, those first that may change the choice
+#: labels of points, those that may change the choice first
 _ORDER = ("Unknown", "Model", "Cost", "No effect", "Details")
 
 
 def answer(exploration: Exploration, recommendation: Recommendation) -> Answer:
-    """The choice, or why it is open, in one sentence; then all else as points."""
+    """The choice, or the reason why it is open, in one sentence; then the rest as points."""
     text, confidence = recommendation.text, "clear" if recommendation.candidate else ""
     points: dict[str, str] = {}
     for label, sentence in recommendation.points:
@@ -36,7 +36,7 @@ def answer(exploration: Exploration, recommendation: Recommendation) -> Answer:
 
 
 def further_notes(answer: Answer, recommendation: Recommendation) -> list[str]:
-    """The notes that the answer leaves out."""
+    """Notes that are not part of the answer."""
     stated = " ".join(answer.sentences)
     return [note for note in recommendation.notes if note not in stated]
 
@@ -63,9 +63,9 @@ def amount(exploration: Exploration, metric: str, value: float) -> str:
 def front_table(
     exploration: Exploration, chosen: Candidate | None, most: int = 15, wide: bool = False
 ) -> Table:
-    """The Pareto front from the fastest on; more than `most` are thinned evenly, ends and choice kept.
+    """The Pareto front, fastest first; more than `most` are thinned evenly, ends and choice retained.
 
-    Levels that all members share are said in the title; the others have a column each if `wide` or few.
+    Levels common to all members are in the title; the others have a column each if `wide` or few.
     """
     front = exploration.front
     shown = front
@@ -133,7 +133,7 @@ def compared_table(exploration: Exploration, most: int = 8) -> Table:
 
 
 def matters_table(exploration: Exploration) -> Table:
-    """Loss by the worst level of each axis, and its share of the variation."""
+    """Loss at the worst level of each axis, and its share of the variation."""
     by_metric = exploration.effects
     names = list(dict.fromkeys(e.axis for m in exploration.metrics for e in by_metric.get(m, [])))
     axes = {a.name: a for a in exploration.space.axes}
@@ -156,7 +156,7 @@ def matters_table(exploration: Exploration) -> Table:
 
 
 def level_table(exploration: Exploration, axis: str, metric: str) -> Table:
-    """The best that each level of one axis still allows."""
+    """The best result with each level of one axis."""
     effect = next((e for e in exploration.effects[metric] if e.axis == axis), None)
     space = exploration.space
     shown = next(a for a in space.axes if a.name == axis)
@@ -176,7 +176,7 @@ def level_table(exploration: Exploration, axis: str, metric: str) -> Table:
 
 
 def level_tables(exploration: Exploration, most_levels: int = 12) -> list[Table]:
-    """Best per level of every axis on what matters most: objective's metric, else time."""
+    """Best per level of every axis for the objective's metric, else time."""
     metric = main_metric(exploration)
     tables = []
     for effect in exploration.effects[metric]:
@@ -193,7 +193,7 @@ def level_tables(exploration: Exploration, most_levels: int = 12) -> list[Table]
 
 
 def main_metric(exploration: Exploration) -> str:
-    """The metric that effects and the heat map show: the objective's, where it is one of them; else time."""
+    """Metric of effects and heat map: the objective's, if it is one of them; else time."""
     objective = exploration.question.objective
     if objective is not None and len(objective.expression.needs) == 1:
         need = next(iter(objective.expression.needs))

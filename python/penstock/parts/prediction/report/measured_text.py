@@ -1,4 +1,4 @@
-"""A prediction beside measured runs, in tables and sentences, for the terminal and the page alike."""
+"""A prediction compared with measured runs, as tables and sentences, for both terminal and page."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from penstock.text import counted, listed, shortened
 
 Row = dict[str, Any]
 
-#: tasks shown, those predicted worst first
+#: listed tasks, largest errors first
 TASKS = 12
-#: names told in a sentence
+#: names in a sentence
 _NAMES = 4
 
 
 def tables(prediction: Prediction) -> list[Table]:
-    """The run and its stages beside each other, then the tasks that were predicted worst."""
+    """Tables of the run and its stages, then of the tasks with the largest errors."""
     m = prediction.measured
     if m is None:
         return []

@@ -20,7 +20,7 @@ from penstock.version import version
 
 
 def write_page(prediction: Prediction, path: Path) -> None:
-    """Writes the page: one file that needs nothing else, for wide and narrow screens, light and dark."""
+    """Write the page: one self-contained file for wide and narrow screens, light and dark."""
     path.write_text(explained(page(prediction)), encoding="utf-8")
 
 
@@ -56,7 +56,7 @@ def page(prediction: Prediction) -> str:
 
 
 def write_figures(prediction: Prediction, folder: Path) -> list[Path]:
-    """Every figure that can be drawn as SVG and PDF in `folder`, made if absent; returns the files."""
+    """Write every available figure as SVG and PDF to `folder`, created if absent; returns the files."""
     return drawings.write({name: partial(draw, prediction, name) for name in FIGURES}, folder)
 
 

@@ -1,6 +1,6 @@
-"""Figures of a prediction: the timeline of tasks, how busy each station is, stages, sensitivity.
+"""Figures of a prediction: timeline of tasks, utilisation of stations, stages, sensitivity.
 
-Each is a function of a `Prediction` and a width in inches; `style.NotDrawn` says what is missing.
+Each is a function of a `Prediction` and a width in inches; `style.NotDrawn` names the missing data.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from penstock.report.style import NotDrawn
 
 Row = dict[str, Any]
 
-#: stages with a colour of their own; the others share one
+#: stages with their own colour; the others share one
 COLOURED = len(style.SERIES)
-#: above this many tasks the timeline is an image in the figure, without hover texts
+#: above this number of tasks the timeline is a bitmap in the figure, without hover texts
 MOST_MARKS = 4000
-#: columns of the table of stations; more hosts share one
+#: maximum columns in the table of stations; more hosts share them
 MOST_COLUMNS = 96
 
 _SHORT = {
@@ -48,7 +48,7 @@ _PARTS = (
 
 
 def coloured_stages(prediction: Prediction) -> dict[str, str]:
-    """Stage → colour: the stages with most task time get one each, in the order of the run."""
+    """Stage → colour: the stages with most task time get their own, in the order of the run."""
     heavy = sorted(prediction.stages, key=lambda s: -s["tasks"] * s["task_mean_s"])
     if len(heavy) > COLOURED:
         heavy = heavy[:COLOURED]
@@ -58,8 +58,8 @@ def coloured_stages(prediction: Prediction) -> dict[str, str]:
 
 
 def timeline(prediction: Prediction, width: float) -> Figure:
-    """Every task as a bar on its host (a row per slot) over time, coloured by stage; the critical path
-    has dark outlines and the hosts it runs on are named first."""
+    """Every task as a bar on its host (a row per slot) over time, coloured by stage; the critical path has
+    dark outlines and its hosts come first."""
     tasks = prediction.tasks
     if not tasks:
         raise NotDrawn("the prediction was made without its tasks (--detail)")
@@ -104,7 +104,7 @@ def timeline(prediction: Prediction, width: float) -> Figure:
 def _rows(
     prediction: Prediction, tasks: Sequence[Row], slots: Sequence[int]
 ) -> dict[tuple[str, int], int]:
-    """(host, slot) → row, in the platform's order of hosts; only those that ran a task."""
+    """(host, slot) → row, in the platform's order of hosts; only those with a task."""
     used = {(t["host"], s) for t, s in zip(tasks, slots, strict=True)}
     order = {h["name"]: i for i, h in enumerate(prediction.hosts)}
     ordered = sorted(used, key=lambda u: (order.get(u[0], len(order)), u[0], u[1]))
@@ -154,7 +154,7 @@ def _task_text(task: Row) -> str:
 
 
 def _host_ticks(axes: Any, rows: dict[tuple[str, int], int], height: float) -> None:
-    """A label per host, or per so many hosts as there is room for."""
+    """A label per host, or per N hosts if space is limited."""
     first: dict[str, list[int]] = {}
     for (host, _), y in rows.items():
         first.setdefault(host, []).append(y)
@@ -290,7 +290,7 @@ def stages(prediction: Prediction, width: float) -> Figure:
 
 
 def tornado(prediction: Prediction, width: float) -> Figure:
-    """Change of the makespan when one uncertain value goes to the ends of its range."""
+    """Change of the makespan with one uncertain value at the ends of its range."""
     rows = [r for r in prediction.sensitivity or [] if r["swing_s"] > 0][:14]
     if not rows:
         raise NotDrawn("no assumed value moves the makespan")
@@ -333,6 +333,6 @@ FIGURES: dict[str, Callable[[Prediction, float], Figure]] = {
 
 
 def draw(prediction: Prediction, name: str, width: float) -> Figure:
-    """One figure, settled; raises `style.NotDrawn`."""
+    """Draw one figure with final layout; raises `style.NotDrawn`."""
     with style.look():
         return style.settled(FIGURES[name](prediction, width))

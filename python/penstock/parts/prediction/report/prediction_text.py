@@ -1,4 +1,4 @@
-"""A prediction in words and tables of text, for the terminal and the page alike."""
+"""A prediction as text and tables, for both terminal and page."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from penstock.text import counted, shortened
 
 Row = dict[str, Any]
 
-#: stations that are shown
+#: stations in a table
 TOP = 8
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns, those of numbers named with a leading `#`, and rows of text."""
+    """Columns, with a leading `#` for numeric ones, and rows of text."""
 
     title: str
     columns: tuple[str, ...]
@@ -29,9 +29,9 @@ class Table:
 
 
 def answer(prediction: Prediction) -> Answer:
-    """Time with its interval and the bottleneck in one sentence; cost, model and what to measure as points.
+    """Time with its interval and the bottleneck in one sentence; cost, model and next measurement as points.
 
-    Where the model does not apply nothing is predicted; the number is a point then.
+    If the model does not apply there is no prediction; the number is a point then.
     """
     p = prediction
     grave = p.applies.reasons[0].text if p.applies.reasons else "the model does not apply"
@@ -60,13 +60,13 @@ def _time(p: Prediction) -> str:
 
 
 def _paid(p: Prediction) -> list[str]:
-    """Cost and energy, as far as they are known."""
+    """Cost and energy, if available."""
     paid = [] if p.cost is None else [quantities.money(p.cost.amount, p.cost.currency)]
     return paid if p.energy_j is None else [*paid, quantities.joules(p.energy_j)]
 
 
 def interval(prediction: Prediction) -> str:
-    """` (90 % between 4.6 and 5.1 s)`; what stands in its place where there is none."""
+    """` (90 % between 4.6 and 5.1 s)`; a replacement text without an interval."""
     i = prediction.interval
     calibrated = i.calibration is not None and i.calibration.half_width is not None
     if i.draws == 1 and not calibrated:
@@ -78,7 +78,7 @@ def interval(prediction: Prediction) -> str:
 
 
 def stage_table(prediction: Prediction) -> Table:
-    """Stages in the order of the run, with what a mean task of each does."""
+    """Stages in the order of the run, with the activities of a mean task of each."""
     rows = []
     for s in prediction.stages:
         tasks = s["tasks"] or 1
@@ -141,7 +141,7 @@ def station_table(prediction: Prediction, top: int = TOP) -> Table:
 
 
 def bytes_sentence(prediction: Prediction) -> str:
-    """Bytes read and written, how many of them on the task's own host, and what crossed the network."""
+    """Bytes read and written, the local share of them, and network traffic."""
     b = prediction.bytes
     local = b["read_local"] + b["written_local"]
     moved = b["read"] + b["written"]
@@ -154,7 +154,7 @@ def bytes_sentence(prediction: Prediction) -> str:
 
 
 def placement_sentence(prediction: Prediction) -> str:
-    """Number of files with a given placement; empty if none was given."""
+    """Number of files with a given placement; empty without one."""
     placement = prediction.placement
     if placement is None:
         return ""
@@ -164,7 +164,7 @@ def placement_sentence(prediction: Prediction) -> str:
 
 
 def measure_sentence(prediction: Prediction) -> str:
-    """The next measurement, and how much the interval would narrow."""
+    """The next measurement, and its reduction of the interval."""
     m = prediction.measure_next
     if m is None:
         return ""
@@ -180,7 +180,7 @@ def measure_sentence(prediction: Prediction) -> str:
 
 
 def sensitivity_table(prediction: Prediction, top: int = 40) -> Table:
-    """Uncertain values with what their ranges do to the makespan, the largest change first."""
+    """Uncertain values with the effect of their ranges on the makespan, largest first."""
     rows = [
         (
             str(r["path"]),
@@ -219,7 +219,7 @@ def effort(prediction: Prediction) -> str:
 
 
 def _range(low: str, high: str) -> str:
-    """`0.5 … 1.5 ms/MiB`: the unit once where both have it."""
+    """`0.5 … 1.5 ms/MiB`: the unit once if common to both."""
     number, unit = _split(low)
     return f"{number if unit and unit == _split(high)[1] else low} … {high}"
 
@@ -230,7 +230,7 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def signed(share: float | None) -> str:
-    """`+3.1 %`; of None that the run does not end."""
+    """`+3.1 %`; for None, that the run does not end."""
     if share is None:
         return "does not end"
     if abs(share) < 0.0005:

@@ -1,4 +1,4 @@
-"""The tree of a learnt storage, drawn."""
+"""The tree of a learned storage as a figure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.report import render, style
 
 
 def figure(model: BlackBoxModel) -> bytes:
-    """The CART drawn from left to right, a bar per leaf; SVG."""
+    """The CART from left to right, a bar per leaf; SVG."""
     with style.look():
         return render.published(_drawn(model), "svg")
 

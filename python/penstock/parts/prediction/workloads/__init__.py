@@ -1,1 +1,1 @@
-"""Descriptions of workloads: tasks, files, dependencies; how they are generated, read and printed."""
+"""Descriptions of workloads: tasks, files, dependencies; their generation, input and output."""

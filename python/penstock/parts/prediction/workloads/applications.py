@@ -1,7 +1,7 @@
-"""Two applications as Costa 2014 describes them: BLAST and Montage (table 3.4).
+"""Two applications as described by Costa 2014: BLAST and Montage (table 3.4).
 
-Neither sizes of BLAST's files nor any computing time is given there: those are assumed, here, before any
-comparison, and listed in docs/workload-file.md.
+The source has neither the sizes of BLAST's files nor any computing times: they were assumed before any
+comparison, and docs/workload-file.md lists them.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ def blast(
 def montage(
     images: int = IMAGES["medium"], *, optimised: bool = False, io_bps: float = 100e6
 ) -> Workload:
-    """Montage of so many images, with the stages, files per task and file sizes of the published table 3.4.
+    """Montage of N images, with the stages, files per task and file sizes of the published table 3.4.
 
-    The table's 955 images have 2,833 overlaps: each image overlaps with the next three. A task computes as
-    long as its share of input and output says if that runs at `io_bps` bytes per second (assumed).
+    The table's 955 images have 2,833 overlaps: each image overlaps with the next three. A task's computing
+    time follows from its share of input and output at `io_bps` bytes per second (assumed).
     """
     if images < 2 or not 0 < io_bps < float("inf"):
         raise BadInput("montage: at least 2 images and a rate above 0 are expected")
@@ -146,13 +146,13 @@ class _Montage:
     def fits(
         self, images: list[list[tuple[str, int]]], region: tuple[str, int]
     ) -> list[tuple[str, int]]:
-        """Differences of overlapping images and the planes through them; gives the planes' files."""
+        """Differences of overlapping images and their fitted planes; returns the planes' files."""
         planes = []
         for k, (i, j) in enumerate(_overlaps(len(images))):
             both = self.pair("difference", k, _sized(0.1, 3.0, 0.461, k))
             reads = [region, *images[i], *images[j]]
             self.task("mDiff", f"mDiff-{k}", reads, both, after=("mOverlaps",))
-            # 1,420 files for 2,833 tasks: every second one finds a plane
+            # 1,420 files for 2,833 tasks: every second one creates a plane
             plane = [self.new_file(f"plane-{k}", 3500, "collocate", "concat")] if k % 2 == 0 else []
             self.task("mFitPlane", f"mFitPlane-{k}", both, plane)
             planes += plane
@@ -189,7 +189,7 @@ class _Montage:
 
 
 def _overlaps(images: int) -> list[tuple[int, int]]:
-    """Pairs of images, as many for each image as in the table."""
+    """Pairs of images, with the number of overlaps per image from the table."""
     pairs = [(i, i + k) for i in range(images) for k in (1, 2, 3) if i + k < images]
     return pairs[: max(1, round(_LARGE_OVERLAPS / _LARGE_IMAGES * images))]
 

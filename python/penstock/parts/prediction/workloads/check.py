@@ -1,4 +1,4 @@
-"""Faults that keep a workload from being run, each with its place in the canonical description."""
+"""Errors that prevent the execution of a workload, with their paths in the canonical description."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from penstock.parts.prediction.workloads.task import Task
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.spec.source import Path
 
-#: names go into tables, files and addresses: no control characters, no halves of surrogate pairs
+#: names appear in tables, files and addresses: no control characters, no unpaired surrogates
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-#: characters of a name
+#: maximum length of a name
 MOST_NAME = 4096
-#: the longest time that a task may give, in seconds: the simulator's clock ends at some 190 years
+#: the longest time of a task, in seconds: the simulator's clock ends at some 190 years
 MOST_SECONDS = 5e9
 
 
 def unprintable(name: str) -> str:
-    """Fault of a text as a name; empty if there is none."""
+    """Error of a text as a name; empty if valid."""
     match = _UNPRINTABLE.search(name)
     if match:
         return f"the character U+{ord(match[0]):04X} in a name"
@@ -29,14 +29,14 @@ def unprintable(name: str) -> str:
 
 
 def printable(name: str) -> str:
-    """The text as a name: what cannot be printed as an escape such as `\\x0a`; cut where it is too long."""
+    """The text as a name: unprintable characters as escapes such as `\\x0a`; long ones truncated."""
     escaped = _UNPRINTABLE.sub(lambda m: m[0].encode("unicode_escape").decode(), name)
     return escaped if len(escaped) <= MOST_NAME else f"{escaped[: MOST_NAME - 1]}…"
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong, at `path` of the canonical description."""
+    """One error, at `path` of the canonical description."""
 
     path: Path
     found: str
@@ -47,10 +47,10 @@ class Problem:
 
 
 def check_workload(workload: Workload) -> None:
-    """Raises BadInput, naming the tasks, if the workload cannot be run.
+    """Raise BadInput, naming the tasks, if the workload cannot be run.
 
-    A file that no task writes and that does not exist before, a task without operations, a name used twice,
-    dependencies in a circle, reading past the end of a file, an unknown task.
+    A file that no task writes and that does not exist before, a task without operations, a duplicate name,
+    cyclic dependencies, reading past the end of a file, an unknown task.
     """
     faults = problems(workload)
     if faults:
@@ -58,7 +58,7 @@ def check_workload(workload: Workload) -> None:
 
 
 def problems(workload: Workload) -> list[Problem]:
-    """Everything that is wrong with the workload as a whole; empty if it can be run."""
+    """All errors of the workload; empty if it can be run."""
     faults: list[Problem] = []
     if not workload.tasks:
         faults.append(Problem(("tasks",), "no tasks", "at least one"))
@@ -76,7 +76,7 @@ def problems(workload: Workload) -> list[Problem]:
 
 
 def _unnamed(workload: Workload) -> list[Problem]:
-    """Names that cannot be shown."""
+    """Unprintable names."""
     named: list[tuple[Path, str]] = [(("name",), workload.name)]
     named += [(("files", i, "name"), file.name) for i, file in enumerate(workload.files)]
     for i, task in enumerate(workload.tasks):
@@ -124,7 +124,7 @@ def _of_task(i: int, task: Task, names: set[str]) -> list[Problem]:
 
 
 def _of_files(workload: Workload) -> list[Problem]:
-    """Files that are not there when they are read, and sizes that contradict each other."""
+    """Files absent when read, and contradictory sizes."""
     unknown = {f.name for f in workload.files if f.preloaded and f.size_bytes is None}
     sizes: dict[str, int] = {f.name: f.size_bytes or 0 for f in workload.files if f.preloaded}
     written: dict[str, int] = {}
@@ -189,7 +189,7 @@ def _waits_for_itself(task: Task) -> bool:
 def _circle(workload: Workload) -> list[Problem]:
     around = circle(workload.dependencies)
     if not around or (len(around) == 1 and _waits_for_itself(workload.tasks[around[0]])):
-        return []  # the latter is told at its `after`
+        return []  # reported for `after`
     names = [workload.tasks[i].name for i in around]
     shown = [*names[:4], "…", names[-1]] if len(names) > 6 else names
     text = f"tasks that wait for each other: {' → '.join([*shown, names[0]])}"

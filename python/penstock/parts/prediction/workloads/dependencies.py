@@ -1,9 +1,9 @@
-"""Dependencies among traced tasks: a reader waits for the last writers of its files, in time.
+"""Dependencies among traced tasks: a reader waits for the last preceding writers of its files.
 
-A task that reads what another one finished writing only after the task itself had begun (a driver that
-starts programs and reads their results) is cut there: its part before, and its part with the result. A
-file that is read while another task is writing it, or before another one writes it again, is read as an
-input of its own, so that the workload can be run in more than the one order that was seen.
+A task that reads the output of another one that ended after the task's start (a driver that starts programs
+and reads their results) is split: the part before, and the part with the result. A file that is read while
+another task is writing it, or before another one rewrites it, becomes a separate input, so that the workload
+can run in other orders than the traced one.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _ROUNDS = 50
 
 @dataclass
 class Lineage:
-    """Steps with the number of the segment of each, segments, and edges between them.
+    """Steps with their segment numbers, segments, and edges between them.
 
-    `steps`: as in `Steps`, with `segment` and `aside` (the file is read as an input of its own). `segments`:
-    task, start_ns, end_ns, part (from 0). `edges`: pairs (waits, for), both numbers of segments.
+    `steps`: as in `Steps`, with `segment` and `aside` (the file is read as a separate input). `segments`:
+    task, start_ns, end_ns, part (from 0). `edges`: pairs (waits, for) of segment numbers.
     """
 
     steps: pd.DataFrame
@@ -32,9 +32,9 @@ class Lineage:
 
 
 def lineage(steps: pd.DataFrame, tasks: pd.DataFrame, parted: bool = False) -> Lineage:
-    """Cuts the tasks and finds the edges. Every edge goes forward in time, so there is no circle.
+    """Split the tasks and find the edges. Every edge goes forward in time, so there are no cycles.
 
-    `parted`: cuts a command's first process also wherever it waited for others.
+    `parted`: also split a command's first process at each wait for others.
     """
     cuts: dict[int, list[int]] = {}
     if parted:
@@ -54,7 +54,7 @@ def lineage(steps: pd.DataFrame, tasks: pd.DataFrame, parted: bool = False) -> L
         pairs = _pairs(steps, segments, number)
     good = pairs["before"] & (pairs["written_ns"] <= pairs["reader_start_ns"])
     over = pairs["behind"] & (pairs["reader_end_ns"] <= pairs["writer_start_ns"])
-    # what was written, read and written again is read aside: a reader waits for all writers of a file
+    # rewritten files are separate inputs: a reader waits for all writers of a file
     keys = pd.MultiIndex.from_frame(pairs[["reader", "file"]])
     over &= ~keys.isin(keys[good.to_numpy()])
     edges = {(int(r), int(w)) for r, w in pairs.loc[good, ["reader", "writer"]].to_numpy()}
@@ -70,7 +70,7 @@ def lineage(steps: pd.DataFrame, tasks: pd.DataFrame, parted: bool = False) -> L
 
 
 def _without_waiting(steps: pd.DataFrame, segments: pd.DataFrame, pairs: pd.DataFrame) -> None:
-    """Limit the time before the first read of a cut task to that since its input was written."""
+    """Limit the time before the first read of a split task to that since its input was written."""
     written = pairs.groupby("reader")["written_ns"].max()
     first = np.flatnonzero(~steps["segment"].duplicated().to_numpy())
     cut = segments["part"].to_numpy()[steps["segment"].to_numpy()[first]] > 0
@@ -109,7 +109,7 @@ def _segments(
 def _pairs(
     steps: pd.DataFrame, segments: pd.DataFrame, number: np.ndarray[tuple[int], np.dtype[np.int64]]
 ) -> pd.DataFrame:
-    """Every two segments of which one reads a file that the other writes, and which of the two came first."""
+    """Pairs of segments of which one reads a file that the other writes, with their order."""
     numbered = steps.assign(segment=number)
     uses = numbered.groupby(["write", "segment", "file"]).agg(
         first=("start_ns", "min"), begun=("start_ns", "max"), last=("end_ns", "max")

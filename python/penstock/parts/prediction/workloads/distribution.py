@@ -1,4 +1,4 @@
-"""Distributions of times as workloads give them; the compiled part says what they are."""
+"""Distributions of times in workloads, as defined by the compiled module."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.profile.model import SCHEMA_ID, StorageProfile
 
 
 def _profile(distribution: Mapping[str, Any]) -> StorageProfile:
-    """A storage whose every request takes that time."""
+    """A storage whose service time has that distribution."""
     kind = {"overhead": dict(distribution)}
     both = {"sequential": kind, "random": kind}
     values = {"schema": SCHEMA_ID, "name": "time", "servers": 1, "read": both, "write": both}
@@ -19,7 +19,7 @@ def _profile(distribution: Mapping[str, Any]) -> StorageProfile:
 
 
 def wrong_with(distribution: Mapping[str, Any]) -> str:
-    """Fault of a distribution's fields; empty if there is none."""
+    """Error of a distribution's fields; empty if valid."""
     try:
         _profile(distribution)
     except (BadInput, ValueError) as error:

@@ -19,10 +19,10 @@ _STEP_BYTES = 64 << 10
 def read_and_compute(
     path: str, size_bytes: int, request_bytes: int, cpu_ns_per_byte: float
 ) -> dict[str, float]:
-    """Reads `size_bytes`; after each request computes until `cpu_ns_per_byte` of processor time is used up.
+    """Read `size_bytes`; after each request compute until `cpu_ns_per_byte` of processor time is spent.
 
-    Gives `bytes`, `wall_s`, `cpu_s` (user and system, reading included), `computing_s` (without
-    reading) and `computing_wall_s` (the same with waiting for a processor).
+    Returns `bytes`, `wall_s`, `cpu_s` (user and system, with reading), `computing_s` (without reading) and
+    `computing_wall_s` (the same with the wait for a processor).
     """
     buffer = memoryview(bytearray(request_bytes))
     stuff = bytes(_STEP_BYTES)

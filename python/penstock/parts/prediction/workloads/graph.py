@@ -1,4 +1,4 @@
-"""The graph of a workload: dependencies, levels, circles."""
+"""The graph of a workload: dependencies, levels, cycles."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from penstock.parts.prediction.workloads.task import Task
 def dependencies(
     tasks: Sequence[Task], preloaded: Collection[str] = ()
 ) -> tuple[tuple[int, ...], ...]:
-    """For each task the indices of those it waits for: `after`, and the writers of the files it reads.
+    """For each task the indices of its predecessors: `after`, and the writers of the files it reads.
 
-    A task that writes the file itself, or reads one that was there before the run, waits only for writers
-    that stand before it in the list (the simulator's rule); of those that read the file too the last one,
-    which waits for the others. Names in `after` that are no task are passed over; `check` tells them.
+    A task that writes the file itself, or reads a pre-existing one, waits only for writers before it in the
+    list (the simulator's rule); of those that also read the file only for the last, which waits for the
+    others. Unknown names in `after` are ignored; `check` reports them.
     """
     waits = _after(tasks)
     writers = _writers(tasks)
@@ -26,7 +26,9 @@ def dependencies(
     for name, writers_of_file in writers.items():
         for i in writers_of_file:
             wrote[i].append(name)
-    ahead: dict[str, list[int]] = {}  # of each file, the writers so far that no later one waits for
+    ahead: dict[
+        str, list[int]
+    ] = {}  # of each file, the preceding writers that no later one waits for
     for i in range(len(tasks)):
         for name in reads[i]:
             writers_of_file = writers[name]
@@ -44,9 +46,9 @@ def dependencies(
 
 
 def fed_before(tasks: Sequence[Task]) -> set[str]:
-    """Files that a task changes in place (reads and writes) and that nothing ahead of it writes.
+    """Files that a task changes in place (reads and writes) without a preceding writer.
 
-    Such a file must have been there before the run.
+    Such a file must exist before the run.
     """
     behind = _Behind([tuple(w) for w in _after(tasks)])
     writers = _writers(tasks)
@@ -58,7 +60,7 @@ def fed_before(tasks: Sequence[Task]) -> set[str]:
 
 
 def changed_in_place(tasks: Sequence[Task]) -> bool:
-    """True if a task reads and writes the same file: then the order of the tasks in the list counts."""
+    """True if a task reads and writes the same file: the order of the tasks in the list then matters."""
     return any(True for _ in _in_place(tasks, _writers(tasks)))
 
 
@@ -72,7 +74,7 @@ def _in_place(tasks: Sequence[Task], writers: Mapping[str, set[int]]) -> Iterato
 
 
 def in_order(tasks: Sequence[Task]) -> tuple[Task, ...]:
-    """The tasks, each behind those in its `after`; as they are if those are in a circle."""
+    """Tasks in topological order of `after`; unchanged if that is cyclic."""
     waits = [tuple(w) for w in _after(tasks)]
     level, unplaced = _kahn(waits)
     if unplaced:
@@ -100,7 +102,7 @@ def _reads(task: Task, written: Collection[str]) -> set[str]:
 
 
 class _Behind:
-    """Test if one task waits, over any number of others, for another."""
+    """Test if a task transitively depends on another."""
 
     def __init__(self, waits: Sequence[tuple[int, ...]]) -> None:
         self._waits = waits
@@ -122,7 +124,7 @@ class _Behind:
 
 
 def levels(waits: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Level of each task: 0, or one more than the deepest it waits for. BadInput if they go in a circle."""
+    """Level of each task: 0, or one more than its deepest predecessor. BadInput for a cycle."""
     level, unplaced = _kahn(waits)
     if unplaced:
         raise BadInput("the tasks wait for each other in a circle")
@@ -130,7 +132,7 @@ def levels(waits: Sequence[Sequence[int]]) -> tuple[int, ...]:
 
 
 def circle(waits: Sequence[Sequence[int]]) -> list[int]:
-    """Tasks that wait for each other, each for the next and the last for the first; empty if none do."""
+    """Tasks of a cycle, each waiting for the next and the last for the first; empty if there is none."""
     _, unplaced = _kahn(waits)
     if not unplaced:
         return []
@@ -146,7 +148,7 @@ def circle(waits: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _kahn(waits: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
-    """Levels of the tasks, and those that are in a circle or behind one."""
+    """Levels of the tasks, and tasks in or behind a cycle."""
     missing = [len(w) for w in waits]
     behind: list[list[int]] = [[] for _ in waits]
     for task, ahead in enumerate(waits):
@@ -170,7 +172,7 @@ def _kahn(waits: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
 
 
 def named(names: Iterable[str], most: int = 5) -> str:
-    """Names one after the other, the first few of them."""
+    """Comma-separated names, the first few of them."""
     all_names = list(names)
     shown = ", ".join(all_names[:most])
     return shown if len(all_names) <= most else f"{shown} and {len(all_names) - most} more"

@@ -15,9 +15,9 @@ from penstock.parts.prediction.workloads.synthetic import PATTERNS, SIZES, Shape
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.spec.units import MOST_BYTES
 
-#: tasks of a make_workload workload: beyond, reading it takes longer than anyone waits
+#: limit of tasks of a workload: reading more takes too long
 MOST_TASKS = 1_000_000
-#: the largest value of an option
+#: maximum of each option
 MOST = {
     "file_bytes": 2**50,
     "compute_s": MOST_SECONDS,
@@ -32,7 +32,7 @@ KINDS = (*PATTERNS, "blast", "montage")
 def make_workload(
     kind: str, size: str = "medium", options: Mapping[str, Any] | None = None
 ) -> Workload:
-    """The workload of that name; options that are None, or that the kind does not have, are passed over.
+    """The workload of that name; ignores options that are None or that the kind does not have.
 
     Options: fields of `Shape`, arguments of the pattern's function; blast and montage take `width`,
     `file_bytes` (blast: of its database), `compute_s` (blast: of a query), `queries`, `optimised`.

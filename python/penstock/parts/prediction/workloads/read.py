@@ -1,4 +1,4 @@
-"""Reads a workload from whatever describes one: own schema, WfFormat 1.4 to 1.6, a traced run, a study."""
+"""Reader of workloads: own schema, WfFormat 1.4 to 1.6, a traced run, a study."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def read_workload(
     """The workload in `path`, checked.
 
     A file: JSON or YAML of the own schema, or a WfFormat instance; a bundle (of `penstock trace -o`), or a
-    study that was run with its operations traced, a treatment or a run of it (OUT:t01). `size_model` gives
-    other sizes to the files of a WfFormat instance; `io_share` (0 to 1) is the share of its run times that
-    was input and output (None: what `avgCPU` leaves). Raises BadInput with file, line, column and task.
+    study that was run with its operations traced, a treatment or a run of it (OUT:t01). `size_model` replaces
+    the sizes of the files of a WfFormat instance; `io_share` (0 to 1) is the share of its run times that was
+    input and output (None: derived from `avgCPU`). Raises BadInput with file, line, column and task.
     """
     place = Path(path)
     if io_share is not None and not 0 <= io_share <= 1:
@@ -47,7 +47,7 @@ def read_workload(
 
 
 def _say_why(document: Document) -> None:
-    """BadInput for what names no format at all; what names one that is none is judged as our own."""
+    """BadInput for a document without a format; one with an unknown format is checked as our own."""
     values = document.value
     if isinstance(values, dict) and "schema" not in values:
         expected = f"`schema: {SCHEMA}`, or `schemaVersion` of WfFormat"

@@ -21,10 +21,10 @@ _MOST_STAGES = 40
 
 
 def document_of(workload: Workload, aggregate: bool = False) -> dict[str, Any]:
-    """Tasks, files, bytes, stages and levels; with `aggregate` also what merging operations changes.
+    """Tasks, files, bytes, stages and levels; with `aggregate` also the effect of merging operations.
 
-    Bytes: `preloaded` is there before the run, `read` and `written` are what operations move, `results` are
-    written and read by no task.
+    Bytes: `preloaded` exists before the run, operations move `read` and `written`, `results` are written and
+    read by no task.
     """
     sizes = workload.file_sizes
     before = {file.name for file in workload.files if file.preloaded}
@@ -94,7 +94,7 @@ def _levels(workload: Workload) -> list[dict[str, Any]]:
 
 
 def _aggregated(workload: Workload) -> dict[str, int]:
-    """Reads and writes before and after those that follow each other in a file are merged."""
+    """Numbers of reads and writes before and after merging contiguous ones."""
     before = after = 0
     for task in workload.tasks:
         last: Operation | None = None
@@ -112,7 +112,7 @@ def _goes_on(last: Operation, o: Operation) -> bool:
 
 
 def show(workload: Workload, aggregate: bool = False) -> None:
-    """Print what `document_of` has, with a line for every level of the graph."""
+    """Print the values of `document_of`, with a line for every level of the graph."""
     values = document_of(workload, aggregate)
     console = Console(width=_WIDTH)
     moved = values["bytes"]
@@ -156,7 +156,7 @@ def show(workload: Workload, aggregate: bool = False) -> None:
 
 
 def picture(levels: list[dict[str, Any]]) -> str:
-    """One line a level: how many tasks are side by side, and of which stages."""
+    """One line per level: the number of parallel tasks, and their stages."""
     widest = max(level["tasks"] for level in levels)
     lines = ["level  tasks"]
     for level in levels[:_MOST_LEVELS]:
@@ -170,7 +170,7 @@ def picture(levels: list[dict[str, Any]]) -> str:
 
 
 def size(number: float) -> str:
-    """Bytes in words, three digits."""
+    """Bytes as text, three significant digits."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if abs(number) < 1024 or unit == "TiB":
             return f"{number:.0f} B" if unit == "B" else f"{number:,.3g} {unit}"

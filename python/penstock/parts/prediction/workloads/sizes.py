@@ -1,8 +1,8 @@
-"""Sizes for files that a generator made all alike.
+"""Sizes for files that a generator made uniform.
 
-Generators of workflows may give every file of a kind one size (WfCommons issue 110), which hides what uneven
-files do to a schedule. A size model draws others: around the same mean and with the same sum, or around means
-from a table. The same seed gives the same sizes.
+Generators of workflows may give every file of a kind one size (WfCommons issue 110), which hides the effect
+of uneven files on a schedule. A size model samples others: around the same mean and with the same sum, or
+around means from a table. The same seed gives the same sizes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from penstock.errors import BadInput
 from penstock.parts.prediction.workloads.formats.document import read_document, shown
 from penstock.spec.units import MOST_BYTES
 
-#: a kind of fewer files says nothing about how sizes differ
+#: a kind of fewer files is no evidence of uniform sizes
 FEWEST = 5
-#: share of the files that may be in kinds all alike before it is told
+#: share of files of uniform kinds above which a warning is given
 ALIKE_SHARE = 0.9
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A file's kind: the stage that writes it (that reads it first, of an input) and the end of its name."""
+    """A file's kind: the stage that writes it (or first reads an input), and the suffix of its name."""
 
     stage: str
     suffix: str
@@ -36,7 +36,7 @@ class Kind:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the kind in a table of means, the most exact first."""
+        """Names of the kind in a table of means, most specific first."""
         return (f"{self.stage}{self.suffix}", self.stage, self.suffix)
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ class Kind:
 
 
 def suffix_of(name: str) -> str:
-    """The end of a file's name that tells what it is, '' if it has none."""
+    """Suffix of a file's name, '' if it has none."""
     own, dot, suffix = name[name.rfind("/") + 1 :].rpartition(".")
     if suffix.isdigit():
         own, dot, suffix = own.rpartition(".")
@@ -54,7 +54,7 @@ def suffix_of(name: str) -> str:
 
 
 def alike(sizes: Mapping[str, int], kinds: Mapping[str, Kind]) -> str:
-    """A warning where nearly all files are of the size of all others of their kind; empty otherwise."""
+    """Warning if nearly all files have the size of all others of their kind; empty otherwise."""
     groups = _groups(sizes, kinds)
     big = {k: names for k, names in groups.items() if len(names) >= FEWEST}
     files = sum(len(names) for names in big.values())
@@ -72,8 +72,8 @@ def alike(sizes: Mapping[str, int], kinds: Mapping[str, Kind]) -> str:
 class SizeModel:
     """Model of sizes. `spread`: standard deviation of the size's logarithm; `means`: bytes by kind.
 
-    Without `means`, each kind keeps the sum of its sizes exactly. With them, a kind that the table names has
-    that mean (its sum is the mean times its files), and all others stay as they are.
+    Without `means`, the sum of each kind is preserved exactly. With them, a kind in the table has that mean
+    (its sum is the mean times its files), and all others are unchanged.
     """
 
     spread: float = 0.5
@@ -88,7 +88,7 @@ class SizeModel:
 
     @classmethod
     def parse(cls, text: str, seed: int = 1) -> SizeModel:
-        """`lognormal:SPREAD`, or `table:FILE` or `table:FILE:SPREAD`; BadInput if it is neither.
+        """`lognormal:SPREAD`, or `table:FILE` or `table:FILE:SPREAD`; BadInput for others.
 
         The file is JSON or YAML: bytes by stage, by suffix (`.fits`), or by both together (`mProject.fits`).
         """
@@ -105,7 +105,7 @@ class SizeModel:
         )
 
     def sizes(self, sizes: Mapping[str, int], kinds: Mapping[str, Kind]) -> dict[str, int]:
-        """Drawn sizes in bytes, of the same files."""
+        """Sampled sizes in bytes, of the same files."""
         new_sizes = dict(sizes)
         for kind, names in _groups(sizes, kinds).items():
             mean = next((self.means[n] for n in kind.names if n in self.means), None)
@@ -117,7 +117,7 @@ class SizeModel:
         return new_sizes
 
     def _shares(self, kind: Kind, count: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """Shares of the kind's bytes, which add up to one."""
+        """Relative sizes within a kind, which add up to one."""
         key = zlib.crc32(f"{kind.written}\0{kind.stage}\0{kind.suffix}".encode())
         drawn = np.exp(self.spread * np.random.default_rng([self.seed, key]).standard_normal(count))
         shares: np.ndarray[tuple[int], np.dtype[np.float64]] = drawn / drawn.sum()
@@ -135,12 +135,12 @@ def _groups(sizes: Mapping[str, int], kinds: Mapping[str, Kind]) -> dict[Kind, l
 def _integers(
     shares: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]], total: int
 ) -> list[int]:
-    """Whole numbers in proportion to `shares` that add up to `total`."""
+    """Integers in proportion to `shares` that add up to `total`."""
     exact = np.asarray(shares, dtype=float) * float(total)
     rounded = [int(v) for v in np.floor(exact)]
     missing = total - sum(rounded)
     order = np.argsort(-(exact - np.floor(exact)), kind="stable")
-    if missing < 0 or missing > len(rounded):  # beyond 2^53 the shares are not exact
+    if missing < 0 or missing > len(rounded):  # above 2^53 the shares are not exact
         rounded[int(np.argmax(exact))] += missing
         return rounded
     for i in order[:missing]:

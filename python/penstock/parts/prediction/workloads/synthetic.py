@@ -1,9 +1,9 @@
 """Synthetic workloads of one access pattern each: pipeline, reduce, broadcast, scatter, gather, checkpoint.
 
-The patterns are those of Costa 2014, Table 2.2 (scatter and gather it never measured). With
-`optimised` the files carry the hints of a workflow-optimised store (WOSS, Costa 2014), without them
-they lie as the store's default says (DSS). Sizes: medium is ten times small, large ten times medium, as
-published in docs/workload-file.md (MiB where that says MB).
+The patterns are those of Costa 2014, Table 2.2 (which has no measurements of scatter and gather). With
+`optimised` the files have the hints of a workflow-optimised store (WOSS, Costa 2014), without it the store's
+default layout (DSS). Sizes: medium is ten times small, large ten times medium, as published in
+docs/workload-file.md (MiB in place of MB).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.parts.prediction.workloads.workflow import Workload
 
 MIB = 1 << 20
 
-#: bytes of the file that a pattern is about, by size
+#: bytes of the pattern's file, by size
 SIZES = {
     "pipeline": {"small": 10 * MIB, "medium": 100 * MIB, "large": 1000 * MIB},
     "reduce": {"small": 1 * MIB, "medium": 10 * MIB, "large": 100 * MIB},
@@ -36,7 +36,7 @@ SIZES = {
     "checkpoint": {"small": 1 * MIB, "medium": 10 * MIB, "large": 100 * MIB},
 }
 
-#: chunk by which the hint `scatter` counts, if the caller does not say another (the store's default, 1 MiB)
+#: default chunk size of the hint `scatter` (the store's default, 1 MiB)
 CHUNK_BYTES = MIB
 
 
@@ -44,9 +44,9 @@ CHUNK_BYTES = MIB
 class Shape:
     """Parameters common to all patterns.
 
-    `width`: tasks side by side; `file_bytes`: the file that the pattern is about; `compute_s`: computing of
-    every task at speed 1, between its reads and its writes; `launch`: time to launch a task, None for the
-    platform's; `staged`: tasks that write the inputs and read the results, instead of existing inputs.
+    `width`: parallel tasks; `file_bytes`: size of the pattern's file; `compute_s`: computing of every task at
+    speed 1, between its reads and its writes; `launch`: time to launch a task, None for the platform's;
+    `staged`: tasks that write the inputs and read the results, instead of existing inputs.
     """
 
     width: int = 19
@@ -65,7 +65,7 @@ class Shape:
             raise BadInput(f"computing of {self.compute_s} s; a finite time is expected")
 
     def hints(self, hints: Hints) -> Hints | None:
-        """The hints, if the workload carries any."""
+        """The hints, if the workload uses any."""
         return hints if self.optimised else None
 
 
@@ -73,7 +73,7 @@ _LOCAL = Hints(placement="local")
 
 
 class _Builder:
-    """Files and tasks of a workload on their way."""
+    """Files and tasks of a workload under construction."""
 
     def __init__(self, name: str, shape: Shape) -> None:
         self.name, self.shape = name, shape
@@ -81,7 +81,7 @@ class _Builder:
         self.tasks: list[Task] = []
 
     def input_file(self, name: str, size: int, hints: Hints) -> tuple[str, int]:
-        """An input file: there before the run, or written by a task of its own."""
+        """An input file: pre-existing, or written by a task of its own."""
         if self.shape.staged:
             self.output_file(name, _LOCAL if hints.placement == "collocate" else hints)
             write = full_writes([(name, size)])
@@ -101,7 +101,7 @@ class _Builder:
         reads: Sequence[tuple[str, int]] = (),
         writes: Sequence[tuple[str, int]] = (),
     ) -> None:
-        """A task that reads whole files, computes and writes whole files."""
+        """A task that reads complete files, computes and writes complete files."""
         work = compute(self.shape.compute_s)
         self.own(stage, name, (*full_reads(reads), *work, *full_writes(writes)))
 
@@ -117,13 +117,13 @@ class _Builder:
 
 
 def pipeline(shape: Shape, stages: int = 3) -> Workload:
-    """`width` chains of `stages` tasks; each reads what the one before wrote and writes as much."""
+    """`width` chains of `stages` tasks; each reads the output of the preceding one and writes as much."""
     if stages < 1:
         raise BadInput(f"{stages} stages; at least 1 is expected")
     builder = _Builder("pipeline", shape)
     ends = []
     for i in range(shape.width):
-        # what is there before lies on one node each, where the first task of the chain then goes
+        # pre-existing inputs are on one node each, which then runs the first task of the chain
         before = builder.input_file(
             f"in-{i}", shape.file_bytes, Hints(placement="collocate", group=f"p{i}")
         )
@@ -155,7 +155,7 @@ def reduce(shape: Shape) -> Workload:
 
 
 def broadcast(shape: Shape, replicas: int = 2) -> Workload:
-    """One task writes a file, `width` tasks read all of it and write a tenth of it each.
+    """One task writes a file, `width` tasks read it completely and write a tenth of it each.
 
     Optimised: `replicas` copies of that file, local results.
     """
@@ -175,7 +175,7 @@ def broadcast(shape: Shape, replicas: int = 2) -> Workload:
 def scatter(shape: Shape) -> Workload:
     """One task writes a file of `width` parts, `width` tasks read one part each and write as much.
 
-    Optimised: every part's chunks lie on one node (`scatter`, in chunks of 1 MiB; Costa 2014).
+    Optimised: every part's chunks are on one node (`scatter`, in chunks of 1 MiB; Costa 2014).
     """
     builder = _Builder("scatter", shape)
     source = ("whole", shape.file_bytes * shape.width)
@@ -195,7 +195,7 @@ def scatter(shape: Shape) -> Workload:
 def gather(shape: Shape) -> Workload:
     """`width` tasks write one part each of one file, one task reads all of it and writes as much.
 
-    Optimised: the file lies on one node, where the last task then goes.
+    Optimised: the file is on one node, which runs the last task.
     """
     builder = _Builder("gather", shape)
     total = shape.file_bytes * shape.width
@@ -217,8 +217,8 @@ def checkpoint(
 ) -> Workload:
     """`width` processes compute for `every_s` seconds and write a checkpoint, `rounds` times [Costa 2014].
 
-    A file of its own for each writer and round (N-N), or with `shared` one file a round of which each
-    writes its part (N-1). They do not wait for each other.
+    One file per writer and round (N-N), or with `shared` one file per round with a part from each writer
+    (N-1). They do not synchronise.
     """
     if rounds < 1:
         raise BadInput(f"{rounds} rounds; at least 1 is expected")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: what an operation may be, and whether it names a file
+#: operations, and whether they have a file
 OPERATIONS = {
     "open": True,
     "read": True,
@@ -33,8 +33,8 @@ Time = float | Mapping[str, Any]
 class Hints:
     """Layout of a file, over the store's default; None: not specified [Costa 2014].
 
-    `group`: files of one group go to one node; `scatter`: nodes that consecutive blocks go round; `host`:
-    where a file lies or goes, until another placement is given.
+    `group`: files of one group are on one node; `scatter`: consecutive blocks rotate over that many nodes;
+    `host`: location of a file, until another placement is given.
     """
 
     placement: str | None = None
@@ -46,7 +46,7 @@ class Hints:
     host: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The hints that are given."""
+        """The specified hints."""
         values = ((name, getattr(self, name)) for name in HINTS)
         return {name: value for name, value in values if value is not None}
 
@@ -56,7 +56,7 @@ HINTS = tuple(Hints.__dataclass_fields__)
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of the store; `size_bytes` None: what the tasks write says it.
+    """A file of the store; `size_bytes` None: determined by the tasks' writes.
 
     `preloaded`: it exists before the run.
     """
@@ -104,7 +104,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task: its operations in order, behind the tasks in `after` and the writers of what it reads.
+    """One task: its operations in order, after the tasks in `after` and the writers of its inputs.
 
     `machine`: host or group that must run it, None for any; `launch`: time to launch it (v_c), None for the
     platform's; `not_before_s`: seconds after the start of the workload.
@@ -134,17 +134,17 @@ class Task:
 
 
 def plain_time(value: Time) -> Any:
-    """A time as JSON has it: a number, or a distribution's fields."""
+    """JSON value of a time: a number, or a distribution's fields."""
     return dict(value) if isinstance(value, Mapping) else value
 
 
 def compute(seconds: Time) -> tuple[Operation, ...]:
-    """One operation that computes, none for 0 seconds."""
+    """One computing operation, none for 0 seconds."""
     return () if seconds == 0 else (Operation("compute", seconds=seconds),)
 
 
 def full_reads(files: Sequence[tuple[str, int]]) -> tuple[Operation, ...]:
-    """Opening and reading each file from its beginning to its end; `files` are names and bytes."""
+    """Open and read each file completely; `files` are names and bytes."""
     return tuple(
         operation
         for name, size in files
@@ -153,5 +153,5 @@ def full_reads(files: Sequence[tuple[str, int]]) -> tuple[Operation, ...]:
 
 
 def full_writes(files: Sequence[tuple[str, int]]) -> tuple[Operation, ...]:
-    """Writing each file in one go; `files` are names and bytes."""
+    """Write each file in one operation; `files` are names and bytes."""
     return tuple(Operation("write", name, 0, size) for name, size in files)

@@ -1,8 +1,8 @@
-"""Traced runs as workloads: operations on files, computing between them, who waits for whom.
+"""Traced runs as workloads: operations on files, computing between them, dependencies.
 
-Tasks are processes (or threads, or whole commands). Bytes are those that the calls moved; a task's time
-outside of calls is computing, but for a command's first process, which waits for those that it started; the
-time from the last call of anything before a task to its own first call is its launch.
+Tasks are processes (or threads, or complete commands). Bytes are the results of the calls; a task's time
+outside of calls is computing, except for a command's first process, which waits for its children; the time
+from the last call before a task to its own first call is its launch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.parts.prediction.workloads.task import File, Operation, Task
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.workload.events import PAUSE_S, Steps, read_steps
 
-#: tasks wait for the writers of what they read only, or besides for all that had ended when they began
+#: dependencies of tasks: writers of their inputs only, or also all tasks that ended before their start
 ORDERS = ("files", "observed")
 
 
@@ -57,11 +57,11 @@ def traced_workload(
     launch: bool = True,
     pause_s: float = PAUSE_S,
 ) -> Workload:
-    """One workload of one or several bundles, on the clock of the world.
+    """One workload of one or several bundles, in real time.
 
     `names`: the stage of each bundle's tasks (by default, of several: its directory; of one: levels of the
-    graph). `compute`: 'gaps' between calls, or 'cpu': the gaps in proportion, in sum the processor time that
-    was sampled. Without `launch` tasks are launched as the platform says. Further: see `read_steps`, ORDERS.
+    graph). `compute`: 'gaps' between calls, or 'cpu': the gaps scaled to the sampled processor time. Without
+    `launch`, launch times are the platform's. Further: see `read_steps`, ORDERS.
     """
     if order not in ORDERS or compute not in ("gaps", "cpu"):
         raise BadInput(
@@ -112,14 +112,14 @@ def _scale(steps: Steps, compute: str, notes: list[str]) -> float:
 
 
 def _observed(line: Lineage) -> set[tuple[int, int]]:
-    """Edges from each segment to those that had ended when it began and that nothing else stands between."""
+    """Edges from each segment to those that had ended at its start, without transitive ones."""
     start = line.segments["start_ns"].to_numpy()
     end = line.segments["end_ns"].to_numpy()
     edges: set[tuple[int, int]] = set()
     for i in range(len(start)):
         ended = np.flatnonzero(end <= start[i])
         if len(ended):
-            # what ended before another one of them began is waited for through that one
+            # dependencies through an intermediate segment are omitted
             latest = start[ended].max()
             edges |= {(i, int(j)) for j in ended[end[ended] > latest]}
     return edges
@@ -152,7 +152,7 @@ class _Built:
         parts = dict(tuple(self.line.steps.groupby("segment")))
         level = levels(self.waits)
         tasks = []
-        # in the order in which they began: of a file that was there before, a reader waits for those ahead
+        # in order of start: a reader of a pre-existing file waits for preceding writers
         for i in np.argsort(segments["start_ns"].to_numpy(), kind="stable").tolist():
             task, part = int(segments["task"].iloc[i]), int(segments["part"].iloc[i])
             last = i + 1 == len(segments) or int(segments["part"].iloc[i + 1]) == 0
@@ -179,7 +179,7 @@ class _Built:
             *(rows[c].tolist() for c in columns), strict=True
         ):
             name = self._aside(file) if aside else self.names[file]
-            # what is written was computed before, what is read is worked on afterwards
+            # computing precedes a write and follows a read
             idle += before + (inside if write else 0)
             operations += self._computing(idle)
             if not write and name not in opened:
@@ -198,7 +198,7 @@ class _Built:
         return f"{self.names[file]}@before"
 
     def files(self) -> tuple[File, ...]:
-        """Files with the bytes that were there before: of inputs, and of what is only added to."""
+        """Files with their pre-existing bytes: of inputs, and of files that are only appended to."""
         steps = self.line.steps
         ends = steps.assign(to=steps["offset_bytes"] + steps["size_bytes"])
         written = ends[ends["write"] == 1].groupby("file")
@@ -225,7 +225,7 @@ class _Built:
             elif int(low.get(number, 0)) > 0:
                 before = int(low[number])
             if read > max(wrote, before):
-                before = read  # it grew by what was not traced
+                before = read  # it grew by untraced writes
             if before:
                 files.append(File(name, before, preloaded=True))
             else:
@@ -234,7 +234,7 @@ class _Built:
 
 
 def _file_names(files: pd.DataFrame) -> dict[int, str]:
-    """Paths below the directory that all files have in common."""
+    """Paths relative to the common directory of all files."""
     paths = files["path"].tolist()
     top = os.path.commonpath([os.path.dirname(p) or "/" for p in paths]) if paths else "/"
     return {
@@ -244,7 +244,7 @@ def _file_names(files: pd.DataFrame) -> dict[int, str]:
 
 
 def _task_names(steps: Steps, line: Lineage, stages: list[str]) -> list[str]:
-    """p1, p2, … in the order in which they began, of several runs each under its stage's name."""
+    """p1, p2, … in order of start; with several runs each under its stage's name."""
     begun = steps.tasks.assign(task=np.arange(len(steps.tasks)))
     begun = begun[begun["task"].isin(line.segments["task"])].sort_values(["run", "start_ns"])
     number = begun.groupby("run").cumcount() + 1
@@ -260,10 +260,10 @@ def _task_names(steps: Steps, line: Lineage, stages: list[str]) -> list[str]:
 
 
 def replaced(workload: Workload, again: Workload) -> Workload:
-    """The workload with the stages of `again` in the place of its own ones [Costa 2014].
+    """The workload with the stages of `again` in place of its own [Costa 2014].
 
-    Raises BadInput if `again` has a stage that the workload has not, or if a file that a replaced stage
-    wrote is now missing, new, or of another size: what reads it must then be traced again, too.
+    Raises BadInput if `again` has a stage that the workload lacks, or if a file of a replaced stage is now
+    missing, new, or of another size: its readers must then be traced again, too.
     """
     changed = set(again.stages)
     unknown = changed - set(workload.stages)
@@ -289,7 +289,7 @@ def replaced(workload: Workload, again: Workload) -> Workload:
         if task.name in gone:
             tasks += by_stage.pop(task.stage, [])
         else:
-            # what waited for a task that is gone waits for the writers of its files, found anew
+            # successors of a removed task wait for the writers of their files, computed again
             tasks.append(replace(task, after=tuple(n for n in task.after if n not in gone)))
     files = {file.name: file for file in again.files} | {file.name: file for file in workload.files}
     used = {o.file for task in tasks for o in task.operations}

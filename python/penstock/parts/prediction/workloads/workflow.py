@@ -1,9 +1,9 @@
-"""A workload as the simulator takes it: files, and tasks of operations (schema `penstock/workload/1`).
+"""Input of the simulator: files, and tasks of operations (schema `penstock/workload/1`).
 
 A = (start, tasks), task = (machine, compute, overhead, operations, dependencies), operation = (type, file,
-size, offset): the description is independent of the store and of the deployment, so that one of them
-serves to predict several [Costa 2014]. What happens between two operations of a
-task is an operation `compute` of its own, instead of a timestamp on every operation.
+size, offset): the description is independent of the store and of the deployment, so that it can predict
+several [Costa 2014]. Computing between two operations of a task is a separate operation `compute`, instead of
+a timestamp on every operation.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ SCHEMA = "penstock/workload/1"
 
 @dataclass(frozen=True)
 class Workload:
-    """Files and tasks. `notes`: what was assumed while it was read; `origin` makes its instance of WfFormat.
+    """Files and tasks. `notes`: assumptions of the reader; `origin` restores its instance of WfFormat.
 
-    Neither of the two is part of the workload: they are not compared and not in `to_dict`. `origin` is None
-    where there was no instance; drop it (`replace(workload, origin=None)`) where tasks or files are changed.
+    Neither is part of the workload: they are excluded from comparisons and `to_dict`. `origin` is None
+    without an instance; drop it (`replace(workload, origin=None)`) if tasks or files change.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Workload:
     origin: Callable[[], dict[str, Any]] | None = field(default=None, compare=False, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """As in the schema: what `workload_from_dict` reads and the simulator takes."""
+        """Schema: the input of `workload_from_dict` and the simulator."""
         return {
             "schema": SCHEMA,
             "name": self.name,
@@ -53,21 +53,21 @@ class Workload:
 
     @cached_property
     def dependencies(self) -> tuple[tuple[int, ...], ...]:
-        """For each task the indices of the tasks it waits for, rising: `after`, and writers of what it reads.
+        """For each task the indices of its predecessors, ascending: `after`, and writers of its inputs.
 
-        A task that writes the file itself, or reads one that was there before, waits only for writers that
-        stand before it in the list.
+        A task that writes the file itself, or reads a pre-existing one, waits only for writers before it in
+        the list.
         """
         return graph.dependencies(self.tasks, [file.name for file in self.files if file.preloaded])
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
-        """For each task the number of its level: 0, or one more than the deepest task it waits for."""
+        """For each task its level: 0, or one more than its deepest predecessor."""
         return graph.levels(self.dependencies)
 
     @cached_property
     def file_sizes(self) -> dict[str, int]:
-        """Bytes of every file after the run: as given, or what the writes leave."""
+        """Bytes of every file after the run: as specified, or as written."""
         sizes = {f.name: f.size_bytes or 0 for f in self.files}
         for task in self.tasks:
             for o in task.operations:
@@ -81,7 +81,7 @@ class Workload:
         return tuple(dict.fromkeys(task.stage or task.name for task in self.tasks))
 
     def noted(self, *notes: str) -> Workload:
-        """The same with further notes."""
+        """A copy with further notes."""
         return replace(self, notes=(*self.notes, *(n for n in notes if n not in self.notes)))
 
 

@@ -1,7 +1,7 @@
-"""Objectives and constraints: arithmetic over what a configuration costs and needs.
+"""Objectives and constraints: arithmetic over the metrics of a configuration.
 
-Parsed with `ast` into closures over numbers; nothing is evaluated by name. A quantity may have a unit
-(`makespan <= 10 min`); it is taken in the base unit: seconds, joules, bytes, the platform's currency.
+Parsed with `ast` into closures over numbers, without eval. A quantity may have a unit (`makespan <= 10 min`);
+its value is in the base unit: seconds, joules, bytes, the platform's currency.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.spec.source import Position
 Values = Mapping[str, float]
 _Compiled = Callable[[Values], float]
 
-#: what may be said → column of the evaluations
+#: name in expressions → column of the evaluations
 METRICS = {
     "makespan_s": "makespan_s",
     "makespan": "makespan_s",
@@ -80,7 +80,7 @@ _LONGEST, _DEEPEST = 500, 60
 class Expression:
     """One expression: its text, the columns that it needs, and its value for one configuration.
 
-    `value` gives NaN where the expression has none (a division by 0, a logarithm of 0).
+    `value` gives NaN for an undefined result (a division by 0, a logarithm of 0).
     """
 
     text: str
@@ -99,7 +99,7 @@ class Expression:
         return float(result)
 
     def holds(self, values: Values) -> bool:
-        """True if a constraint holds; one without a value does not."""
+        """True if a constraint holds; False for an undefined value."""
         result = self.value(values)
         return result == result and result != 0.0
 
@@ -113,7 +113,7 @@ class Objective:
     name: str
 
     def loss(self, values: Values) -> float:
-        """Value to minimise; infinity where the expression has no value."""
+        """Value to minimise; infinity for an undefined one."""
         result = self.expression.value(values)
         return self.sign * result if result == result else math.inf
 
@@ -123,7 +123,7 @@ def parse_constraint(
 ) -> Expression:
     """A condition such as `cost <= 2 EUR` or `makespan <= 10min and hosts <= 16`; BadInput.
 
-    `keys` are dotted paths of numeric axes that may be named too.
+    `keys` are dotted paths of numeric axes, valid names too.
     """
     where = at or Position(f"--constraint {text}", 1, 1)
     tree, expression = _parse(text, where, keys)
@@ -198,7 +198,7 @@ def _quantity(match: re.Match[str], units: list[tuple[str, str]], at: Position) 
 
 
 def _check_units(units: list[tuple[str, str]], needs: set[str], at: Position) -> None:
-    """A unit must be one of something that the expression speaks of."""
+    """Check that each unit fits a metric of the expression."""
     for text, unit in units:
         kinds = [kind for name in needs if name in _KINDS for kind in (_KINDS[name],)]
         if unit != "%" and kinds and not any(unit in allowed for allowed, _ in kinds):

@@ -10,18 +10,18 @@ from typing import Any
 from penstock.spec.source import read_value
 from penstock.spec.units import parse_size
 
-#: more levels than this on one axis are a slip of the pen
+#: more levels on one axis are assumed to be a mistake
 MOST_LEVELS = 1000
 
 EXAMPLES = "2..18, 2..18/4 (step), 256KiB..4MiB*2 (factor) or a list such as 1,2,4"
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ°%].*?)?\s*")
-#: `b/step` or `b*factor`; a unit such as MB/s has no digit behind its stroke
+#: `b/step` or `b*factor`; a unit such as MB/s has no digit after its slash
 _STEP = re.compile(r"(.*?)([/*])\s*([+-]?[\d.].*)")
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 class LevelFault(ValueError):  # noqa: N818 - reads as what it is
-    """Text that is no level: `found` and `expected` in words."""
+    """Invalid level: `found` and `expected` as text."""
 
     def __init__(self, found: str, expected: str) -> None:
         super().__init__(f"found {found}; expected {expected}")
@@ -38,7 +38,7 @@ class Quantity:
 
     @property
     def size(self) -> int | None:
-        """Bytes, where the unit is one of size."""
+        """Bytes, for a unit of size."""
         try:
             return parse_size(f"{self.number}{self.unit}")
         except ValueError:
@@ -46,7 +46,7 @@ class Quantity:
 
 
 def quantity(text: str) -> Quantity | None:
-    """The number and unit of a text such as `2`, `256KiB` or `1.2 GHz`; None if it is none."""
+    """Number and unit of a text such as `2`, `256KiB` or `1.2 GHz`; None for other text."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         return None
@@ -58,7 +58,7 @@ def quantity(text: str) -> Quantity | None:
 
 
 def parse_levels(text: str) -> list[Any]:
-    """The values that the text names, in the order written: numbers, or texts with their unit.
+    """Values of the text in its order: numbers, or texts with their unit.
 
     Raises `LevelFault`.
     """
@@ -78,7 +78,7 @@ def parse_levels(text: str) -> list[Any]:
 
 
 def check_levels(levels: list[Any]) -> list[Any]:
-    """The same levels; `LevelFault` if there is none, one twice, or one that is not a plain value."""
+    """The same levels; `LevelFault` for none, a duplicate, or a value that is not plain."""
     if not levels:
         raise LevelFault("no level", f"levels such as {EXAMPLES}")
     seen: set[str] = set()
@@ -102,7 +102,7 @@ def show(level: Any) -> str:
 
 
 def magnitude(level: Any) -> float | None:
-    """The number behind a level (bytes for sizes, else the number as written), None for a name."""
+    """Number of a level (bytes for sizes, else the number as written), None for a name."""
     if isinstance(level, bool) or level is None:
         return None
     if isinstance(level, (int, float)):
@@ -149,7 +149,7 @@ def _range(part: str) -> list[Any]:
 
 
 def _by(part: str, operator: str, by_text: str, unit: str) -> Decimal:
-    """The step or factor; a step may have a unit of its own where the range has one of size."""
+    """Step or factor; a step may have its own unit in a range of sizes."""
     if not operator:
         return Decimal(1)
     by = quantity(by_text)
@@ -168,7 +168,7 @@ def _by(part: str, operator: str, by_text: str, unit: str) -> Decimal:
 
 
 def _written(number: Decimal, unit: str) -> Any:
-    """The number as a user would write it: an integer where it is one, sizes in the largest whole unit."""
+    """A number as a user would write it: an integer if possible, sizes in the largest exact unit."""
     if unit == "B" and number == int(number):
         size, power = int(number), 0
         while size and size % 1024 == 0 and power < len(_BINARY) - 1:

@@ -1,8 +1,8 @@
-"""The space of decisions: axes, their levels, and the combinations of them.
+"""The space of decisions: axes, their levels, and their combinations.
 
-One axis is one decision: the number of hosts of a group, how hosts are split between two groups, a setting
-of the store, a disk profile, a frequency (provisioning, partitioning and configuration in one search,
-Costa 2014).
+One axis is one decision: the number of hosts of a group, the split of hosts between two groups, a setting of
+the store, a disk profile, a frequency (provisioning, partitioning and configuration in one search, Costa
+2014).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MOST_HOSTS = 100_000
 
 @dataclass(frozen=True)
 class Level:
-    """One level: its text, the platform values that it sets (by dotted path), its magnitude if any."""
+    """One level: its text, its platform values (by dotted path), its magnitude if any."""
 
     label: str
     values: tuple[tuple[str, Any], ...]
@@ -42,7 +42,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Axis:
-    """One decision: its name, its levels in the order given, and where it was asked for."""
+    """One decision: its name, its levels in the given order, and its source position."""
 
     name: str
     levels: tuple[Level, ...]
@@ -50,12 +50,12 @@ class Axis:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Dotted paths of the platform that it sets."""
+        """Dotted paths of the platform values that it sets."""
         return tuple(key for key, _ in self.levels[0].values)
 
     @property
     def ordered(self) -> bool:
-        """True if neighbouring levels are neighbouring numbers, so that a search may go step by step."""
+        """True if the levels are in numeric order, so that a search may move step by step."""
         numbers = [level.magnitude for level in self.levels]
         if any(n is None for n in numbers):
             return False
@@ -64,7 +64,7 @@ class Axis:
 
     @property
     def stepwise(self) -> bool:
-        """True if a search may go from a level to its neighbour; splits of several totals included."""
+        """True if a search may move to a neighbouring level; includes splits of several totals."""
         return self.ordered or self.name == "split"
 
     @property
@@ -125,7 +125,7 @@ class Space:
 
 
 def parse_axis(text: str) -> Axis:
-    """The axis of one `--vary KEY=LEVELS`; BadInput naming the place in the text."""
+    """The axis of one `--vary KEY=LEVELS`; BadInput with the position in the text."""
     name, equals, levels_text = text.partition("=")
     name = name.strip()
     where = Position(f"--vary {text}", 1, 1)
@@ -139,7 +139,7 @@ def parse_axis(text: str) -> Axis:
 
 
 def axis_of(name: str, raw: Any, position: Position) -> Axis:
-    """The axis `name` with the levels of a text or a list of values; `LevelFault` if they are none."""
+    """The axis `name` with the levels of a text or a list of values; `LevelFault` for invalid ones."""
     if name == "split":
         return _split(str(raw), position)
     if any(not step for step in name.split(".")):
@@ -166,9 +166,9 @@ def axis_of(name: str, raw: Any, position: Position) -> Axis:
 
 
 def _split(text: str, position: Position) -> Axis:
-    """`A:B/N`: every way to share N hosts between the groups A and B, at least one each.
+    """`A:B/N`: every split of N hosts between the groups A and B, at least one each.
 
-    With several N, all ways of all of them, by N and then by A.
+    With several N, all splits of each, in order of N and then of A.
     """
     groups_text, stroke, totals_text = text.strip().partition("/")
     groups = [
@@ -190,7 +190,7 @@ def _split(text: str, position: Position) -> Axis:
 
 
 def make_space(axes: Sequence[Axis]) -> Space:
-    """The space of these axes; BadInput if there is none or two set the same value."""
+    """The space of these axes; BadInput without axes or if two set the same value."""
     if not axes:
         raise BadInput("nothing to vary; give --vary KEY=LEVELS or --space FILE")
     owner: dict[str, Axis] = {}
@@ -206,7 +206,7 @@ def make_space(axes: Sequence[Axis]) -> Space:
 
 
 def axes_of_source(source: Source, mapping: dict[str, Any], path: tuple[str, ...]) -> list[Axis]:
-    """The axes of a mapping of keys to levels in a file; every mistake is noted in `source`."""
+    """Axes of a mapping of keys to levels in a file; `source` collects every mistake."""
     axes = []
     for name, raw in mapping.items():
         try:

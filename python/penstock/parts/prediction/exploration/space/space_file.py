@@ -1,4 +1,4 @@
-"""A file of axes, constraints and objective: what `--vary` says, for larger spaces.
+"""A file of axes, constraints and objective: the equivalent of `--vary` for larger spaces.
 
 penstock_space: 1
 vary:
@@ -23,7 +23,7 @@ _KEYS = ["penstock_space", "vary", "constraints", "objective"]
 
 @dataclass(frozen=True)
 class Located:
-    """A text and where it stands."""
+    """A text and its position."""
 
     text: str
     at: Position
@@ -39,7 +39,7 @@ class SpaceFile:
 
 
 def read_space_file(path: Path) -> SpaceFile:
-    """Reads a space file; BadInput with every mistake's line and column."""
+    """Read a space file; BadInput with every mistake's line and column."""
     try:
         raw = path.read_bytes()
     except OSError as error:

@@ -1,7 +1,7 @@
-"""A JSON or YAML file of a workload: its values, and where each of them stands.
+"""A JSON or YAML file of a workload: its values and their positions.
 
 Instances of 10,000 tasks are tens of megabytes of JSON, so the JSON is read by the standard library's
-decoder, and a position is looked for only when a mistake has to be told.
+decoder, and positions are located only for error messages.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 from penstock.errors import BadInput, Mistake
 from penstock.spec.source import Path, Position, Source, read_input, read_source
 
-#: mistakes told at once
+#: maximum number of reported mistakes
 MOST_MISTAKES = 20
 
-#: of an integer: what a float still holds
+#: digits of an integer that fits a float
 _MOST_DIGITS = 300
 
 _BLANK = re.compile(r"[ \t\n\r]*")
@@ -29,7 +29,7 @@ _PLAIN = json.JSONDecoder()
 
 @dataclass
 class Document:
-    """One file's values (`value`), the text they come from, and the mistakes found in them."""
+    """One file's values (`value`), their text, and the mistakes in them."""
 
     file: str
     value: Any
@@ -38,7 +38,7 @@ class Document:
     mistakes: list[Mistake] = field(default_factory=list)
 
     def at(self, path: Sequence[str | int], *, key: bool = False) -> Position:
-        """Position of the value at `path` (of its key with `key`), or of the nearest thing above it."""
+        """Position of the value at `path` (of its key with `key`), or of its nearest existing parent."""
         if self.source is not None:
             return self.source.at(path, key=key)
         if not self.text:
@@ -48,13 +48,13 @@ class Document:
     def mistake(
         self, path: Sequence[str | int], found: str, expected: str, *, key: bool = False
     ) -> None:
-        """Notes one mistake at `path`; raises BadInput once there are too many to tell."""
+        """Record one mistake at `path`; raises BadInput at the maximum number."""
         self.mistakes.append(self.at(path, key=key).mistake(found, expected))
         if len(self.mistakes) >= MOST_MISTAKES:
             self.check()
 
     def check(self) -> None:
-        """Raises BadInput with the mistakes that were noted, in the order of the file."""
+        """Raise BadInput with the recorded mistakes, in the order of the file."""
         if self.mistakes:
             raise BadInput(mistakes=sorted(self.mistakes, key=lambda m: (m.line, m.column)))
 
@@ -64,16 +64,16 @@ class Document:
 
 
 def read_document(path: FilePath) -> Document:
-    """The values of a JSON or YAML file (YAML by its suffix, or because it does not begin as JSON).
+    """The values of a JSON or YAML file (YAML by its suffix, or by a start unlike JSON).
 
-    Raises BadInput with line and column: no file, not UTF-8, no JSON or YAML, a name twice in one object,
-    NaN or Infinity (which JSON does not have).
+    Raises BadInput with line and column: missing file, not UTF-8, invalid JSON or YAML, a duplicate name in
+    an object, NaN or Infinity (which JSON does not have).
     """
     return document_of(read_input(path, "a workload"), str(path))
 
 
 def document_of(raw: bytes, file: str) -> Document:
-    """As `read_document`, from bytes; `file` is how they are called in mistakes."""
+    """Like `read_document`, from bytes; `file` is their name in mistakes."""
     yaml = file.endswith((".yaml", ".yml"))
     start = raw.removeprefix(b"\xef\xbb\xbf").lstrip()
     if not start:
@@ -88,7 +88,7 @@ def _yaml_source(raw: bytes, file: str) -> Source:
     try:
         source = read_source(raw, file)
     except BadInput as error:
-        # what is told of a study file is told of a workload here
+        # adapt messages about study files to workloads
         long = "a workload; JSON where it is as long as this"
         replaced = {"values without end": long}
         mistakes = [replace(m, expected=replaced.get(m.found, m.expected)) for m in error.mistakes]
@@ -130,7 +130,7 @@ def _json_document(raw: bytes, file: str) -> Document:
 
 
 def _decoder(suspects: list[str]) -> json.JSONDecoder:
-    """A decoder that notes names given twice and numbers that JSON does not have."""
+    """A decoder that records duplicate names and numbers that JSON does not have."""
 
     def pairs(members: list[tuple[str, Any]]) -> dict[str, Any]:
         values = dict(members)
@@ -146,7 +146,7 @@ def _decoder(suspects: list[str]) -> json.JSONDecoder:
 
 
 class _TooLongError(Exception):
-    """A whole number of more digits than any quantity has."""
+    """An integer with more digits than any quantity."""
 
 
 def _integer(text: str) -> int:
@@ -156,7 +156,7 @@ def _integer(text: str) -> int:
 
 
 def _tell_suspects(document: Document) -> None:
-    """Notes where the names given twice and the numbers that are none stand, going down to each."""
+    """Record the positions of duplicate names and invalid numbers."""
     suspects: list[str] = []
     decoder = _decoder(suspects)
     ahead = [_skip(document.text, 0)]
@@ -214,7 +214,7 @@ def _members(text: str, start: int) -> Iterator[tuple[str | int, int, int]]:
 
 
 def _locate(text: str, path: Path, key: bool) -> int:
-    """Offset of the value at `path` in a JSON text, or of the deepest part of it that is there."""
+    """Offset of the value at `path` in a JSON text, or of its deepest existing parent."""
     at = _skip(text, 0)
     for depth, step in enumerate(path):
         for name, key_at, value_at in _members(text, at):
@@ -227,7 +227,7 @@ def _locate(text: str, path: Path, key: bool) -> int:
 
 
 def shown(value: Any) -> str:
-    """A value as it is told in a mistake."""
+    """A value as text in a mistake."""
     if value is ...:
         return "nothing"
     if isinstance(value, dict):

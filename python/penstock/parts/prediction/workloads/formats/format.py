@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class Format(Protocol):
-    """One format; `name` is how it is called in messages.
+    """One format; `name` is its name in messages.
 
-    `estimates`: whether its files' sizes and the share of input and output may be given when it is read.
+    `estimates`: True if file sizes and the share of input and output can be overridden on reading.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Format(Protocol):
     def read(
         self, document: Document, *, size_model: SizeModel | None, io_share: float | None
     ) -> Workload:
-        """The workload; BadInput with the place of every mistake."""
+        """The workload; BadInput with the position of every mistake."""
 
     def text(self, workload: Workload) -> str:
         """The workload in this format; reading it gives the same workload."""
@@ -82,13 +82,13 @@ own, wfformat = _Own(), _WfFormat()
 
 
 def format_of(document: Document) -> Format | None:
-    """The format of a document's values; None where no format is theirs."""
+    """Format of a document's values; None if unknown."""
     formats: list[Format] = [WORKLOAD_FORMATS.load(name) for name in WORKLOAD_FORMATS]
     return next((one for one in formats if one.matches(document.value)), None)
 
 
 def text_of(workload: Workload, to: str = "penstock") -> str:
-    """The workload as text of a format; BadInput for a format that there is not."""
+    """The workload as text of a format; BadInput for an unknown format."""
     if to not in WORKLOAD_FORMATS:
         raise BadInput(f"the format {to!r}; expected {' or '.join(WORKLOAD_FORMATS)}")
     text: str = WORKLOAD_FORMATS.load(to).text(workload)
@@ -96,5 +96,5 @@ def text_of(workload: Workload, to: str = "penstock") -> str:
 
 
 def save(workload: Workload, path: Path, to: str = "penstock") -> None:
-    """Writes the workload, whole or not at all; a file that is there is replaced (`write_atomic`)."""
+    """Write the workload atomically; an existing file is replaced (`write_atomic`)."""
     write_atomic(path, text_of(workload, to))

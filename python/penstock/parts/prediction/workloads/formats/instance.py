@@ -1,8 +1,8 @@
-"""The three layouts of WfFormat as one: tasks and files of an instance, with their places in it.
+"""The three layouts of WfFormat in common form: tasks and files of an instance, with their paths in it.
 
-Source: the JSON schemas and READMEs of github.com/wfcommons/WfFormat, releases 1.4, 1.5 and 1.6.
-1.4 is flat, with files and run times inside each task and parents by task name; 1.5 and 1.6 keep
-`specification` and `execution` apart, with files by id and parents by task id.
+Source: the JSON schemas and READMEs of github.com/wfcommons/WfFormat, releases 1.4, 1.5 and 1.6. 1.4 is flat,
+with files and run times inside each task and parents by task name; 1.5 and 1.6 separate `specification` and
+`execution`, with files by id and parents by task id.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.spec.units import MOST_BYTES
 
 VERSIONS = ("1.4", "1.5", "1.6")
 
-#: property of an execution task in which our own operations are kept (WfFormat allows unknown properties)
+#: property of an execution task with our own operations (WfFormat allows unknown properties)
 OWN = "penstock"
 
 _ALLOWED = re.compile(r"[0-9a-zA-Z_.#:/-]+")
@@ -31,7 +31,7 @@ _TAIL = re.compile(r"[_.-]?(ID)?[0-9]+$")
 
 @dataclass
 class Job:
-    """One task of an instance. `path`: where it stands; `children` None: not said."""
+    """One task of an instance, at `path`; `children` None: unspecified."""
 
     id: str
     name: str
@@ -50,7 +50,7 @@ class Job:
 
 @dataclass
 class Instance:
-    """All tasks and the sizes of all files, bytes by file id; `notes`: what was found strange."""
+    """All tasks and the sizes of all files, bytes by file id; `notes`: unusual properties."""
 
     name: str
     version: str
@@ -60,11 +60,11 @@ class Instance:
 
 
 def read_instance(document: Document) -> Instance:
-    """The instance that a document holds; BadInput with file, line and task of every mistake.
+    """The instance in a document; BadInput with file, line and task of every mistake.
 
-    Refused: another version, what only another version has, ids that a version does not allow, a field of the
-    wrong type, sizes and times that are none, a file of unknown size, a name given twice, a parent or child
-    that is no task, parents and children that contradict each other.
+    Refused: another version or its properties, invalid ids of a version, a field of the wrong type, invalid
+    sizes and times, a file of unknown size, a duplicate name, an unknown parent or child, contradictory
+    parents and children.
     """
     version = document.value.get("schemaVersion")
     if version not in VERSIONS:
@@ -83,14 +83,16 @@ def read_instance(document: Document) -> Instance:
 
 
 def identifier(name: str) -> str:
-    """A name with what WfFormat allows in ids of tasks and files; another name stays another."""
+    """A name with the characters that WfFormat allows in ids of tasks and files; distinct names stay
+    distinct."""
     if _ALLOWED.fullmatch(name):
         return name
     return f"{_FORBIDDEN.sub('_', name)}.{zlib.crc32(name.encode()):08x}"
 
 
 def task_ids(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Ids in 1.5 and 1.6 of the tasks of 1.4: name and id of each, the name alone where it holds the id."""
+    """Ids in 1.5 and 1.6 of the tasks of 1.4: name and id of each, or the name alone if it contains the
+    id."""
     ids: list[str] = []
     seen: set[str] = set()
     for number, row in enumerate(rows):
@@ -123,7 +125,7 @@ class _Reader:
         self.document.mistake(path, shown(value), expected)
 
     def object(self, path: Path, values: Any, name: str) -> dict[str, Any]:
-        """The object `name` of `values` (which stands at `path`); empty, and a mistake, if it is none."""
+        """The object `name` of `values` at `path`; if invalid, a mistake, and an empty one."""
         value = values.get(name)
         if isinstance(value, dict):
             return value
@@ -131,7 +133,7 @@ class _Reader:
         return {}
 
     def rows(self, path: Path, values: Any, name: str) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """Place and fields of each object of the list `name`."""
+        """Path and fields of each object of the list `name`."""
         value = values.get(name)
         if not isinstance(value, list):
             self.wrong((*path, name) if name in values else path, value, f"a list `{name}`")
@@ -177,7 +179,7 @@ class _Reader:
         return None
 
     def execution(self, path: Path, row: dict[str, Any], job: Job) -> None:
-        """Run time, processor and machines of a task, the same in all layouts but for one name."""
+        """Run time, processor and machines of a task, common to all layouts except for one name."""
         whose = f"the task {job.id!r}"
         job.runtime_s = self.number(path, row, "runtimeInSeconds", whose)
         cpu = row.get("avgCPU")
@@ -311,9 +313,9 @@ class _Flat(_Reader):
     def identifiers(
         self, rows: list[tuple[Path, dict[str, Any]]]
     ) -> tuple[list[str], dict[str, str]]:
-        """The id of each task, and the task that a name stands for, or else an id.
+        """Id of each task, and the task of a name, or else of an id.
 
-        Names may be given twice if the ids differ and no task is the parent of another by such a name.
+        Duplicate names are allowed if the ids differ and no task refers to a parent by such a name.
         """
         ids = task_ids([row for _, row in rows])
         names: dict[str, str] = {}
@@ -344,12 +346,12 @@ def _category(row: Mapping[str, Any]) -> str:
 
 
 def stages(jobs: list[Job]) -> list[str]:
-    """The stage of each job: its category or its name; a name of its own without the number at its end."""
+    """Stage of each job: its category or its name; a unique name without its trailing number."""
     return [job.stage or _TAIL.sub("", job.name) or job.name for job in jobs]
 
 
 def _parents_and_children(document: Document, instance: Instance) -> None:
-    """Notes parents and children that are no tasks, or of which only one side knows."""
+    """Record parents and children that are not tasks, or are declared on one side only."""
     jobs = {job.id: job for job in instance.jobs}
     n_noted = 0
     for job in instance.jobs:

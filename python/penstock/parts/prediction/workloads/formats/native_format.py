@@ -1,4 +1,4 @@
-"""Reads the own description of a workload (schema `penstock/workload/1`), JSON or YAML."""
+"""Reader of the native description of a workload (schema `penstock/workload/1`), JSON or YAML."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def workload_from_dict(values: Any, where: str = "workload") -> Workload:
 
 
 def workload_of(document: Document) -> Workload:
-    """The workload that a document describes; BadInput with the place of every mistake."""
+    """The workload of a document; BadInput with the position of every mistake."""
     return _Reader(document).workload()
 
 

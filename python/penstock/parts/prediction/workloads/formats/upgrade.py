@@ -25,7 +25,7 @@ from penstock.version import version
 
 VERSION = "1.6"
 
-#: an instance must say when it ran; what was never run says this
+#: start time of instances that were never run (a required property)
 NEVER = "1970-01-01T00:00:00+00:00"
 
 _TASK = ("name", "parents", "children")
@@ -33,11 +33,11 @@ _RENAMED = {"cores": "coreCount", "energy": "energyInKWh", "avgPower": "avgPower
 
 
 def upgraded(values: Mapping[str, Any], waits: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """The same instance as WfFormat 1.6, a copy; properties that the format does not know stay.
+    """The same instance as WfFormat 1.6, a copy; unknown properties are retained.
 
-    `values` must have been read without a mistake; `waits`: the ids that each of its tasks waits for (a task
-    that names no parents gets those that its files give it), or nothing. Ids with characters that 1.6
-    forbids are replaced, and kept as `originalId`.
+    `values` must have been read without a mistake; `waits`: ids of the predecessors of each task (used for a
+    task without parents), or nothing. Ids with characters that 1.6 forbids are replaced, and retained as
+    `originalId`.
     """
     instance = copy.deepcopy(dict(values))
     if instance.get("schemaVersion") == "1.4":
@@ -53,9 +53,9 @@ def upgraded(values: Mapping[str, Any], waits: Sequence[Sequence[str]]) -> dict[
 def instance_of(workload: Workload) -> dict[str, Any]:
     """The workload as an instance of WfFormat 1.6.
 
-    One that came from an instance gives that instance again. Otherwise: run time is the mean computing time,
-    and what WfFormat has no word for (operations, hints, launch times) is kept in properties `penstock`,
-    from which `workload_of_instance` reads the very same workload. Nothing was run: makespan 0, in 1970.
+    A workload read from an instance gives that instance. Otherwise run time is the mean computing time, and
+    properties `penstock` have what WfFormat cannot express (operations, hints, launch times), from which
+    `workload_of_instance` restores an equal workload. Not executed: makespan 0, in 1970.
     """
     if workload.origin is not None:
         return workload.origin()
@@ -106,7 +106,7 @@ def instance_of(workload: Workload) -> dict[str, Any]:
 
 
 def _from_flat(instance: dict[str, Any]) -> dict[str, Any]:
-    """1.4 as 1.5."""
+    """Convert 1.4 to 1.5."""
     if "wms" in instance:
         instance["runtimeSystem"] = instance.pop("wms")
     workflow = instance["workflow"]
@@ -166,7 +166,7 @@ def _from_flat(instance: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parents(tasks: list[dict[str, Any]], waits: Sequence[Sequence[str]]) -> None:
-    """Parents of the tasks that name none, and both sides of every dependency."""
+    """Parents of tasks without any, and both sides of every dependency."""
     by_id = {task["id"]: task for task in tasks}
     for i, task in enumerate(tasks):
         task["parents"] = list(task.get("parents") or (waits[i] if waits else ()))
@@ -186,7 +186,7 @@ def _machine(machine: Any) -> Any:
 
 
 def _machines(execution: dict[str, Any]) -> None:
-    """A list of machines for each task, where the first drafts of 1.5 had one."""
+    """A list of machines for each task, in place of the single one in the first drafts of 1.5."""
     for task in execution.get("tasks", []):
         if isinstance(task.get("machine"), str):
             one = task.pop("machine")
@@ -196,7 +196,7 @@ def _machines(execution: dict[str, Any]) -> None:
 
 
 def _identifiers(workflow: dict[str, Any]) -> None:
-    """Ids that 1.6 allows."""
+    """Replace ids that 1.6 does not allow."""
     specification = workflow["specification"]
     rows = [
         *specification["tasks"],
@@ -214,7 +214,7 @@ def _identifiers(workflow: dict[str, Any]) -> None:
 
 
 def _metrics(workflow: dict[str, Any]) -> None:
-    """The sums that 1.6 allows beside tasks and files, made anew; others that stand there are kept."""
+    """Recompute the sums that 1.6 allows; other metrics are retained."""
     specification = workflow["specification"]
     index = {task["id"]: i for i, task in enumerate(specification["tasks"])}
     widths: dict[int, int] = {}

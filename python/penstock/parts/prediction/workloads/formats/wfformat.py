@@ -1,9 +1,8 @@
 """WfFormat 1.4, 1.5 and 1.6 as workloads.
 
-An instance has no list of operations: a task reads all its inputs, computes, and writes all its outputs.
-Its run time was measured with its input and output: the part that is computing is `avgCPU` of it (at most
-all of it), or what an `io_share` leaves; all of it where neither is known. The simulator adds the storage's
-time itself.
+An instance has no list of operations: a task reads all its inputs, computes, and writes all its outputs. Its
+measured run time includes input and output: the computing part is `avgCPU` of it (at most all of it), or the
+rest after `io_share`; all of it if neither is known. The simulator adds the storage's time.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ def workload_of_instance(
 ) -> Workload:
     """The workload of an instance of WfFormat, checked; BadInput with file, line and task.
 
-    `io_share`: share of every run time that was input and output (0 to 1); None: what `avgCPU` leaves.
-    An instance that we wrote ourselves gives back the very workload it was written from.
+    `io_share`: share of every run time that was input and output (0 to 1); None: derived from `avgCPU`. An
+    instance written by penstock gives the original workload.
     """
     instance = read_instance(document)
     own = _own(document, instance) if size_model is None and io_share is None else None
@@ -74,7 +73,7 @@ def workload_of_instance(
 
 
 def _waits(instance: Instance, workload: Workload) -> list[list[str]]:
-    """The tasks that each task waits for, in the order of the instance."""
+    """Predecessors of each task, in the order of the instance."""
     names = [task.name for task in workload.tasks]
     waits = dict(zip(names, workload.dependencies, strict=True))
     return [[names[i] for i in waits[job.id]] for job in instance.jobs]
@@ -95,7 +94,7 @@ def _task(job: Job, stage: str, sizes: dict[str, int], io_share: float | None) -
     seconds = compute_s(job, io_share)
     reads = full_reads([(name, sizes[name]) for name in job.inputs])
     writes = full_writes([(name, sizes[name]) for name in job.outputs])
-    # a task that does nothing is there for the order it keeps
+    # an empty task serves to order others
     idle = not (reads or writes or seconds)
     work = (Operation("compute", seconds=seconds),) if seconds or idle else ()
     return Task(job.id, (*reads, *work, *writes), stage, after=tuple(job.parents))
@@ -147,7 +146,7 @@ def _time_notes(jobs: list[Job], io_share: float | None) -> list[str]:
 
 
 def _check(document: Document, instance: Instance, workload: Workload) -> None:
-    """Notes what keeps the workload from being run at the task of the instance that it is about."""
+    """Record errors of the workload at the respective task of the instance."""
     places = {job.id: job.path for job in instance.jobs}
     for problem in problems(workload):
         path: Path = ()
@@ -158,7 +157,7 @@ def _check(document: Document, instance: Instance, workload: Workload) -> None:
 
 
 def _own(document: Document, instance: Instance) -> Workload | None:
-    """The workload that was written beside the instance's own properties; None if they were changed since."""
+    """The workload in the instance's own properties; None if these were changed since."""
     head = document.value.get(OWN)
     if not isinstance(head, dict) or any(job.own is None for job in instance.jobs):
         return None
@@ -179,7 +178,7 @@ def _own(document: Document, instance: Instance) -> Workload | None:
 def _instance(
     values: dict[str, Any], waits: list[list[str]], sizes: dict[str, int] | None
 ) -> dict[str, Any]:
-    """The instance of WfFormat 1.6 for what was read."""
+    """Instance of WfFormat 1.6 for the input."""
     return upgraded(values if sizes is None else _resized(values, sizes), waits)
 
 

@@ -1,8 +1,7 @@
 """Differences between versions of WfFormat: properties of another version, and characters of ids.
 
 Source: the JSON schemas and READMEs of github.com/wfcommons/WfFormat. All of them allow unknown properties. A
-property that only another version has, at its place there, means that the file is not of the version that it
-names, and would be ignored.
+property of another version would be ignored, and means that the file's version is wrong.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from penstock.spec.source import Path
 
 @dataclass(frozen=True)
 class Foreign:
-    """Properties that a place of a version does not have: name → what that version has instead.
+    """Invalid properties at a place of a version: name → its counterpart in that version.
 
-    `where`: keys from the root, `[]` for every element of a list; `versions` in which it is a mistake; `of`
-    is the version that has it.
+    `where`: keys from the root, `[]` for every element of a list; `versions` in which it is invalid; `of` is
+    the version that has it.
     """
 
     versions: tuple[str, ...]
@@ -112,7 +111,7 @@ FOREIGN = (
 _TASK_15 = (re.compile(r"[0-9a-zA-Z_.#-]+"), "letters, digits and _ . # -")
 _ANY_ID = (re.compile(r"[0-9a-zA-Z_.#:/-]+"), "letters, digits and _ . # : / -")
 
-#: metrics of 1.6 that count something
+#: metrics of 1.6 that are counts
 _COUNTS = {
     "specification": (
         "numberOfTasks",
@@ -127,7 +126,7 @@ _COUNTS = {
 
 
 def check_version(document: Document, version: str) -> None:
-    """Note what another version has and this one has not; ids and metrics that it does not allow."""
+    """Record properties of another version, and invalid ids and metrics."""
     for rule in FOREIGN:
         if version not in rule.versions:
             continue
@@ -147,7 +146,7 @@ def check_version(document: Document, version: str) -> None:
 def _places(
     values: Any, path: Path, steps: list[str]
 ) -> Iterator[tuple[tuple[str | int, ...], Mapping[str, Any]]]:
-    """Every object that the steps lead to; what is of another type is told by whoever reads it."""
+    """Every object on the path; the reader reports other types."""
     if not steps:
         if isinstance(values, Mapping):
             yield tuple(path), values
@@ -160,7 +159,7 @@ def _places(
 
 
 def _ids(document: Document, version: str) -> None:
-    """Characters of ids where they are given; elsewhere they must be one of these."""
+    """Check the characters of ids at their definition; references must match one."""
     of_tasks = _TASK_15 if version == "1.5" else _ANY_ID
     for what, (allowed, description) in (("tasks", of_tasks), ("files", _ANY_ID)):
         where = ["workflow", "specification", what, "[]"]
@@ -174,7 +173,7 @@ def _ids(document: Document, version: str) -> None:
 
 
 def _parents_by_name(document: Document, version: str) -> None:
-    """1.4 names parents; later versions give their ids."""
+    """1.4 refers to parents by name; later versions by id."""
     rows = list(_places(document.value, (), ["workflow", "specification", "tasks", "[]"]))
     ids = {row.get("id") for _, row in rows if isinstance(row.get("id"), str)}
     named: dict[str, str] = {}
