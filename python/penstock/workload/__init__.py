@@ -1,1 +1,1 @@
-"""workload."""
+"""Measured workloads: program output, responses, metrics and traced calls."""

@@ -1,7 +1,7 @@
 """Traced calls of one or several runs, merged into few operations per task.
 
-The unit is a *step*: what one task did to one file, one way, without a hole in the file and without a pause.
-Everything over events is done on whole columns.
+The unit is a *step*: contiguous accesses of one task to one file in one direction, without a pause. All
+computations on events are vectorised.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pandas as pd
 from penstock.archive.bundle import Bundle
 from penstock.errors import BadInput
 
-#: files of the system, which a store does not hold (unless asked for)
+#: system files, which a store does not contain (unless requested)
 SYSTEM = (
     "/bin",
     "/dev",
@@ -32,10 +32,10 @@ SYSTEM = (
     "/usr",
 )
 
-#: a task is a process, a thread, or all that one traced command started
+#: a task is a process, a thread, or everything that one traced command started
 PER = ("process", "thread", "command")
 
-#: computing for longer than this parts two operations on one file, seconds
+#: computing for longer than this separates two operations on one file, seconds
 PAUSE_S = 0.1
 
 
@@ -43,11 +43,11 @@ PAUSE_S = 0.1
 class Steps:
     """Steps of all tasks in order of task and time, one row each.
 
-    `table`: task, file, write (0 or 1), offset_bytes, size_bytes, start_ns, end_ns, before_ns (computing
-    before it), inside_ns (between its calls), parted (others were at work before it: a command's first
+    `table`: task, file, write (0 or 1), offset_bytes, size_bytes, start_ns, end_ns, before_ns (preceding
+    computing time), inside_ns (between its calls), parted (other tasks ran before it: a command's first
     process). `tasks`: run (index of the bundle), start_ns, end_ns, last_ns (before it waited for others),
-    launch_ns and after_ns (computing after its last step). `files`, by number: path, size_bytes (when it was
-    first seen).
+    launch_ns and after_ns (computing after its last step). `files`, by number: path, size_bytes (at first
+    sight).
     """
 
     table: pd.DataFrame
@@ -64,10 +64,10 @@ def read_steps(
     under: Sequence[str] = (),
     pause_s: float = PAUSE_S,
 ) -> Steps:
-    """The steps of the tasks of these bundles, on one clock. `under`: only files below these directories.
+    """Steps of the tasks of these bundles, on one clock. `under`: only files below these directories.
 
-    Without `under`: files on emulated disks if there are any, otherwise all but those of the system.
-    Raises BadInput if a bundle has no traced operations, or none on such files.
+    Without `under`: files on emulated disks if there are any, otherwise all except system files. Raises
+    BadInput if a bundle has no traced operations, or none on such files.
     """
     if per not in PER:
         raise BadInput(f"a task per {per!r}; expected {', '.join(PER)}")
@@ -104,7 +104,7 @@ def read_steps(
 
 
 def _omitted(bundle: Bundle) -> list[str]:
-    """Notes on calls that a workload has no operation for: flushes, and writes that wait for them."""
+    """Notes on calls that a workload cannot express: flushes, and writes that wait for them."""
     counts = []
     if "device_requests" in bundle.tables:
         operations = bundle.table("device_requests", ["op"]).to_pandas()["op"].astype(str)
@@ -118,7 +118,7 @@ def _omitted(bundle: Bundle) -> list[str]:
 
 
 def _events(bundle: Bundle, run: int, per: str) -> tuple[pd.DataFrame, pd.DataFrame, int]:
-    """Events, files and start of one bundle, times on the clock of the world."""
+    """Events, files and start of one bundle, in real time."""
     if "io_events" not in bundle.tables or "files" not in bundle.tables:
         raise BadInput(
             f"{bundle.path} has no traced operations; trace with --mode trace (pattern keeps counters only)"
@@ -151,14 +151,15 @@ def _events(bundle: Bundle, run: int, per: str) -> tuple[pd.DataFrame, pd.DataFr
             "done_bytes": events["done_bytes"].to_numpy(),
         }
     )
-    # not what could not be opened
+    # without files that could not be opened
     files = files[files["size_bytes"].notna() | files["file_id"].isin(events["file_id"])].copy()
     files["run"] = run
     return frame, files, int(start) + shift
 
 
 def _files(files: pd.DataFrame, under: Sequence[str], notes: list[str]) -> pd.DataFrame:
-    """Files in scope, numbered; one path in two runs is one file, two files of a path in one run are two."""
+    """Numbered files in scope; a path is one file across runs, but several files of a path in one run are
+    distinct."""
     path = files["path"].fillna("").astype(str)
     if under:
         scope = np.logical_or.reduce([_below(path, str(PurePosixPath(d))) for d in under])
@@ -187,7 +188,7 @@ def _below(path: pd.Series[str], top: str) -> np.ndarray[Any, Any]:
 def _merged(
     events: pd.DataFrame, run_starts_ns: np.ndarray[Any, Any], pause_s: float
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Steps, and tasks, of the events."""
+    """Steps and tasks of the events."""
     events = events.sort_values(["run", "task", "t_ns"], kind="stable").reset_index(drop=True)
     key = events.groupby(["run", "task"], sort=False).ngroup().to_numpy()
     t = events["t_ns"].to_numpy()
@@ -210,7 +211,7 @@ def _merged(
     done = in_scope & (events["done_bytes"].to_numpy() > 0)
     waited, parted = _waiting(tasks, key, np.minimum(since, t), t, first, done)
     own -= waited
-    # input and output that the store has no part in is the host's own time
+    # I/O outside of the store counts as the host's own time
     own_after = np.where(in_scope, 0, np.minimum(events["latency_ns"].to_numpy(), latest - t))
     spent = np.cumsum(own + own_after) - own_after
     base = (spent - own)[first]
@@ -243,10 +244,10 @@ def _waiting(
     first: np.ndarray[Any, Any],
     done: np.ndarray[Any, Any],
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """The time before each call of a run's first task, up to the end of the last other task.
+    """Time before each call of a run's first task, up to the end of the last other task.
 
-    The first task is the command itself, such as a shell: it starts programs (which is their launch time) and
-    waits for them. Others are those with operations on files of the store.
+    The first task is the command itself, such as a shell: it starts programs (their launch time) and waits
+    for them. The others are those with operations on files of the store.
     """
     waiting_ns, parted = np.zeros(len(key), dtype=np.int64), np.zeros(len(key), dtype=bool)
     busy = np.bincount(key[done], minlength=len(tasks)) > 0
@@ -256,7 +257,7 @@ def _waiting(
         if not len(others):
             continue
         rows = np.flatnonzero((key == root) & ~first)
-        # where none of them began or ended it did not start or await one: it worked beside them
+        # without a start or end of another task in the interval, the first task ran concurrently
         moments = np.sort(others[["start_ns", "end_ns"]].to_numpy().ravel())
         until = np.searchsorted(moments, until_ns[rows], side="right")
         rows = rows[until > np.searchsorted(moments, since_ns[rows], side="right")]
@@ -275,7 +276,7 @@ def _lasts(
     done: np.ndarray[Any, Any],
     parted: np.ndarray[Any, Any],
 ) -> np.ndarray[Any, Any]:
-    """The end of each task's work; of one that waits for others at its end, the start of that wait."""
+    """End of each task's work; start of the wait for a task that waits for others at its end."""
     last_ns: np.ndarray[Any, Any] = tasks["end_ns"].to_numpy().copy()
     for root in np.unique(key[parted]):
         own = key == root
@@ -330,7 +331,7 @@ def _steps(
 
 
 def _cpu_s(bundle: Bundle) -> float | None:
-    """Processor time of the run's control group, None where it was not sampled."""
+    """Processor time of the run's control group, None if not sampled."""
     if "samples" not in bundle.tables:
         return None
     samples = bundle.table("samples", ["t_ns", "source", "metric", "unit", "value"]).to_pandas()

@@ -1,7 +1,7 @@
-"""Tasks in waves: how many rounds a stage takes on its slots, and what each of them costs when I/O is slower.
+"""Tasks in waves: number of waves of a stage on its slots, and the cost of slower I/O in each.
 
-A stage of n tasks on s slots runs in ceil(n / s) waves. Latency that is added to each wave lengthens the run
-by as much for each of them, if no task is a straggler (IOStack, deliverable 2.1, section 3.3).
+A stage of n tasks on s slots runs in ceil(n / s) waves. Latency added to each wave lengthens the run by that
+amount per wave, if no task is a straggler (IOStack, deliverable 2.1, section 3.3).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from penstock.errors import BadInput
 
 CAVEAT = "no stragglers: a task that is slower than its wave hides the latency of the others"
-#: a task longer than so many medians of its stage is a straggler
+#: multiple of the stage's median above which a task is a straggler
 STRAGGLER = 1.5
 
 
@@ -31,7 +31,7 @@ class Executor:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """The loss of a run of `waves` in `run_time_s` by latency that is added to each wave."""
+    """Effect of latency added to each wave on a run of `waves` in `run_time_s`."""
 
     waves: int
     run_time_s: float
@@ -42,7 +42,7 @@ class Sensitivity:
         return self.run_time_s / self.waves if self.waves else math.nan
 
     def longer_s(self, added_ms: float = 1.0) -> float:
-        """Seconds that the run takes longer where each wave takes `added_ms` longer."""
+        """Increase of the run time [s] if each wave takes `added_ms` longer."""
         return self.waves * added_ms / 1000
 
     def longer_percent(self, added_ms: float = 1.0) -> float:
@@ -51,19 +51,19 @@ class Sensitivity:
 
 
 def waves(tasks: int, slots: int) -> int:
-    """Rounds in which `tasks` run on `slots`. BadInput where there are tasks and no slot."""
+    """Number of waves of `tasks` on `slots`. BadInput for tasks without a slot."""
     if tasks < 0 or slots < 0 or (tasks and not slots):
         raise BadInput(f"found {tasks} tasks on {slots} slots; expected a slot at least")
     return -(-tasks // slots) if tasks else 0
 
 
 def sensitivity(stages: Iterable[tuple[int, int]], run_time_s: float) -> Sensitivity:
-    """The sensitivity of stages, as (tasks, slots), whose waves add up."""
+    """Sensitivity of stages, as (tasks, slots), with the sum of their waves."""
     return Sensitivity(sum(waves(tasks, slots) for tasks, slots in stages), run_time_s)
 
 
 def slots_at(executors: Sequence[Executor], at_ns: int, task_cpus: int = 1) -> int:
-    """Tasks that run at a time: over the executors that are there, the whole multiples of a task's cores."""
+    """Concurrent tasks: over the live executors, the integer multiples of a task's cores."""
     if task_cpus < 1:
         raise BadInput(f"found {task_cpus} cores for each task; expected 1 at least")
     return sum(
@@ -74,6 +74,6 @@ def slots_at(executors: Sequence[Executor], at_ns: int, task_cpus: int = 1) -> i
 
 
 def stragglers(times: Sequence[float]) -> int:
-    """The number of tasks of a stage that take more than 1.5 times the median."""
+    """Number of tasks of a stage that take more than 1.5 times the median."""
     array = np.asarray(times, float)
     return int((array > STRAGGLER * np.median(array)).sum()) if len(array) else 0

@@ -1,4 +1,4 @@
-"""Results of parsers: measured values with units, and the I/O that a command line declares."""
+"""Results of parsers: measured values with units, and the declared I/O of a command line."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from penstock.errors import PenstockError
 
 
 class IncompleteError(PenstockError):
-    """A series was recorded, and lacks too much: the run may be made again."""
+    """A recorded series lacks too many points: the run may be repeated."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One number that a program reported, in `unit`."""
+    """One number from a program's report, in `unit`."""
 
     value: float
     unit: str
 
 
 class Report(dict[str, Measured]):
-    """Measured values by name; `missing` says of others, by name, why the program's report has them not."""
+    """Measured values by name; `missing` has the reasons for absent values, by name."""
 
     def __init__(self, values: Mapping[str, Measured], missing: Mapping[str, str] | None = None):
         super().__init__(values)
@@ -32,7 +32,7 @@ class Report(dict[str, Measured]):
 
 @dataclass(frozen=True)
 class JobSpec:
-    """One I/O job that a command line asks for. None: not said."""
+    """One I/O job of a command line. None: unspecified."""
 
     rw: str
     bs_bytes: int

@@ -1,8 +1,8 @@
-"""A response from what was recorded of a run: the monitor's series, a collector's, or an expression of them.
+"""A response from a run's recorded series: the monitor's, a collector's, or an expression of them.
 
-The expression gives one series (`archive.expression`), `take` one number of its values in a phase. `mean` and
-`integral` weigh each value by the time it stands for (trapezoids between neighbours; the first and the last
-value last until the ends of the phase).
+The expression gives one series (`archive.expression`), `take` a statistic of its values in a phase. `mean`
+and `integral` weigh each value by its time (trapezoids between neighbours; the first and the last value last
+until the ends of the phase).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _MOST_NAMED = 5
 
 
 def recorded_value(recorded: Recorded, of_run: str, source: ResponseSource, unit: str) -> float:
-    """The number in `unit`, of a run's series; `of_run` is the verdict on those without their own.
+    """Value in `unit`, of a run's series; `of_run` is the verdict for series without their own.
 
-    PenstockError where it cannot be had: no such series, no value, more than one series, a unit that does not
-    fit; IncompleteError where data are not complete.
+    PenstockError for no or several series, no value, or an incompatible unit; IncompleteError for incomplete
+    data.
     """
     if recorded.axis != "time":
         raise PenstockError("found series that are not over time; expected some that are")
@@ -61,7 +61,7 @@ def recorded_value(recorded: Recorded, of_run: str, source: ResponseSource, unit
 
 
 def _in(unit: str, value: float, series: Series, take: str) -> float:
-    """The value in the response's unit; one without a unit is taken to be in it."""
+    """Value in the response's unit; a value without a unit is assumed to be in it."""
     of = series.unit
     if take == "integral":
         of = _over_time(of)
@@ -72,14 +72,14 @@ def _in(unit: str, value: float, series: Series, take: str) -> float:
 
 
 def _over_time(unit: str) -> str:
-    """The unit of what a quantity of this unit comes to in a second."""
+    """Unit of the time integral of a quantity."""
     if unit == "W":
         return "J"
     return unit.removesuffix("/s") if unit.endswith("/s") else ""
 
 
 def _integral(x: Array, y: Array, seconds: float) -> float:
-    """The area under the values from 0 to `seconds`."""
+    """Area under the values from 0 to `seconds`."""
     at = np.concatenate([[0.0], x, [seconds]])
     values = np.concatenate([y[:1], y, y[-1:]])
     return float(np.trapezoid(values, at))

@@ -1,4 +1,4 @@
-"""From what a run left behind to the study's responses, each in its own unit."""
+"""Responses of a study from a run's output, each in its own unit."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def measure(
     wall_s: float,
     bundle: Bundle | None = None,
 ) -> dict[str, Measured]:
-    """Every response of a run by name, in its unit; PenstockError if one of them cannot be had.
+    """All responses of a run by name, in their units; PenstockError if one is unavailable.
 
-    `bundle`: with what was recorded of the run, its tables and receipts.
+    `bundle`: has the run's recorded series, tables and receipts.
     """
     parsed_values = Report({"wall_s": Measured(wall_s, "s")})
     if any(r.source.kind == "key" and r.source.key != "wall_s" for r in responses):
@@ -43,7 +43,7 @@ def measure(
 
 @dataclass
 class _Output:
-    """The output of a run: files, the program's texts, recorded series."""
+    """Output of a run: files, the program's output, recorded series."""
 
     run_dir: Path
     streams: dict[str, str]
@@ -56,7 +56,7 @@ class _Output:
     @cached_property
     def recorded(self) -> tuple[Recorded, str]:
         """Its series, read once, and the verdict on the run."""
-        # pandas takes half a second to load, and most studies have no such response
+        # importing pandas takes half a second, and most studies have no such response
         from penstock.archive.completeness import verdict_of_run
         from penstock.archive.series.read_series import of_bundle
 

@@ -1,6 +1,7 @@
-"""Readers of what programs report of themselves, logs and statistics: rows of `plugins.METRIC_READERS`.
+"""Readers of logs and statistics of programs: rows of `plugins.METRIC_READERS`.
 
-`read` finds the reader of a file and gives its `Readings`, in UTC; `into_bundle` puts them on a run's clock.
+`read` selects the reader of a file and returns its `Readings`, in UTC; `into_bundle` converts them to a run's
+clock.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from penstock.archive.schemas import TABLES
 from penstock.errors import BadInput, printable
 from penstock.plugins import METRIC_READERS
 
-#: bytes of a file's beginning by which its format is told
+#: bytes at the start of a file from which its format is recognised
 HEAD_BYTES = 1 << 16
 MOST_BYTES = 1 << 30
-#: how the note on values without a unit begins
+#: beginning of the note on values without a unit
 UNITS_UNKNOWN = "units not known"
 COLUMNS = ("utc_ns", "source", "entity", "metric", "unit", "value", "cumulative")
 
 
 @dataclass(frozen=True)
 class Readings:
-    """The report of a program: `samples` with the columns of `COLUMNS`, times in ns since 1970-01-01 UTC.
+    """Report of a program: `samples` with the columns of `COLUMNS`, times in ns since 1970-01-01 UTC.
 
     `tables`: further tables by name; columns `utc_…_ns` are times, which a bundle has on the clock of its run
-    and as `…_ns`. `facts` go into its manifest, `notes` are said to the user.
+    as `…_ns`. `facts` go into its manifest, `notes` are messages for the user.
     """
 
     samples: pd.DataFrame
@@ -44,11 +45,11 @@ class Readings:
 
 
 class MetricReader(Protocol):
-    """Reads one program's report: a module.
+    """Reader of one program's report: a module.
 
-    `WHAT` is said where no reader knows a file. `matches` sees the path and its first 64 KiB; `read` gives
-    all of it, `options` from the user. Raises BadInput that names the file; is bounded,
-    whatever the file holds.
+    `WHAT` is part of the message about an unrecognised file. `matches` gets the path and its first 64 KiB;
+    `read` reads the file with `options` from the user. Raises BadInput with the file's name; memory and time
+    are bounded for any content.
     """
 
     WHAT: str
@@ -59,7 +60,7 @@ class MetricReader(Protocol):
 
 
 def reader_of(path: Path) -> str | None:
-    """The name of the first reader that knows a file, None where none does."""
+    """Name of the first reader that recognises a file, None if none does."""
     try:
         head = b""
         if path.is_file():
@@ -74,19 +75,19 @@ def reader_of(path: Path) -> str | None:
 
 
 def unknown_units(names: Iterable[str]) -> list[str]:
-    """The note on values whose unit the source does not name; none where it names all."""
+    """Note on values without a unit in the source; none if all have one."""
     listed = [printable(name) for name in dict.fromkeys(names)]
     more = ", …" if len(listed) > 10 else ""
     return [f"{UNITS_UNKNOWN}: {', '.join(listed[:10])}{more}"] if listed else []
 
 
 def formats() -> str:
-    """The formats that readers of metrics know."""
+    """Formats of the readers of metrics."""
     return "; or ".join(METRIC_READERS.load(n).WHAT for n in METRIC_READERS)
 
 
 def read(path: Path, form: str | None = None, options: Mapping[str, Any] | None = None) -> Readings:
-    """Read a file; `form` is its reader, by default the one that recognises its beginning."""
+    """Read a file; `form` is its reader, by default the one that recognises it."""
     if not path.exists():
         raise BadInput(f"{path}: No such file; expected {path.name} to be one")
     name = form or reader_of(path)
@@ -99,7 +100,7 @@ def read(path: Path, form: str | None = None, options: Mapping[str, Any] | None 
 
 
 def text_of(path: Path) -> str:
-    """A file of text, at most `MOST_BYTES`. BadInput where it is none."""
+    """Content of a text file, at most `MOST_BYTES`. BadInput for other files."""
     try:
         if path.stat().st_size > MOST_BYTES:
             raise BadInput(f"{path}: found more than {MOST_BYTES} bytes; expected that at most")
@@ -122,7 +123,7 @@ def samples(rows: Any) -> pd.DataFrame:
 def import_metrics(
     path: Path, output: Path, form: str | None, options: Mapping[str, Any], beside: Path | None
 ) -> tuple[Bundle, Readings]:
-    """Makes a bundle of what a program reported; with `beside`, a run, on its clock and with its tables."""
+    """Create a bundle of a program's report; with `beside`, a run, on its clock and with its tables."""
     readings = read(path, form, options)
     manifest: dict[str, Any] = {"command": [], "run_id": "r001"}
     if beside is not None:
@@ -141,7 +142,7 @@ def import_metrics(
 
 
 def into_bundle(bundle: Bundle, readings: Readings) -> None:
-    """Writes readings into a bundle, times on its clock: that of its table `clocks`, else UTC itself."""
+    """Write readings into a bundle, times on its clock: that of its table `clocks`, else UTC."""
     offset_ns = _offset_ns(bundle)
     if offset_ns is None:
         offset_ns = 0
@@ -169,7 +170,7 @@ def into_bundle(bundle: Bundle, readings: Readings) -> None:
 
 
 def _offset_ns(bundle: Bundle) -> int | None:
-    """UTC less the monotonic clock of the run, None for a bundle without clocks."""
+    """UTC minus the monotonic clock of the run, None for a bundle without clocks."""
     if "clocks" not in bundle.tables:
         return None
     rows = bundle.table("clocks").to_pandas()

@@ -1,12 +1,12 @@
-"""Output of `nodetool` of Cassandra, repeated in one file, each time after a line with the time.
+"""Output of Cassandra's `nodetool`, repeated in one file, each preceded by a line with the time.
 
     while sleep 10; do
       date +%s.%N
       timeout 9 nodetool tablestats -F json; timeout 9 nodetool tpstats -F json
     done >> FILE
 
-`tablestats` and `tpstats` are read as JSON, `compactionstats` and `proxyhistograms` as text, which is all
-they have. A nodetool that hung, failed or printed something else is a failed output: it is counted and told.
+`tablestats` and `tpstats` are read as JSON, `compactionstats` and `proxyhistograms` as text, their only form.
+Output of a nodetool that hung, failed or printed something else is counted and reported as failed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ WHAT = "what nodetool of Cassandra prints, each time after a line of `date +%s.%
 MOST_VALUES = 200_000
 _MOST_NAME = 200
 _TIME = re.compile(r"^(\d{9,11})(?:\.(\d{1,9}))?[ \t]*$", re.MULTILINE)
-#: where an output begins, at the beginning of a line
+#: start of an output, at the start of a line
 _BEGIN = re.compile(r"^(?=\{|proxy histograms|concurrent compactors)", re.MULTILINE)
-#: what the names of tablestats say about the unit; the others have none
+#: units in the names of tablestats; others have none
 _UNITS = (
     (re.compile(r"_ms$"), "ms"),
     (re.compile(r"^percent_"), "%"),
@@ -40,9 +40,9 @@ _COUNTERS = re.compile(
     r"^((local_)?(read|write)_count|memtable_switch_count|speculative_retries|bloom_filter_false_positives|"
     r"sai_total_query_timeouts|CompletedTasks|TotalBlockedTasks|Dropped)$"
 )
-#: said once more, under the name with its unit
+#: duplicates of values that also have a name with a unit
 _TWICE = ("read_latency", "write_latency")
-#: lines of compactionstats: metric, unit, whether it only grows
+#: lines of compactionstats: metric, unit, True for counters
 _COMPACTION = {
     "concurrent compactors": ("concurrent_compactors", "1", False),
     "pending tasks": ("pending_compactions", "1", False),
@@ -56,7 +56,7 @@ _COMPACTION = {
 
 
 class Value(NamedTuple):
-    """A number of an output: what it is of, its name, unit, value, whether it only grows."""
+    """One number of an output: entity, metric, unit, value, True for counters."""
 
     entity: str
     metric: str
@@ -66,7 +66,7 @@ class Value(NamedTuple):
 
 
 def values_of(statistic: str, text: str) -> list[Value]:
-    """Every number of one output, without NaN. ValueError for other text."""
+    """Numbers of one output, without NaN. ValueError for other text."""
     values: list[Value] = []
     for value in STATISTICS[statistic][1](text):
         if len(values) >= MOST_VALUES:
@@ -118,7 +118,7 @@ def _compactions(text: str) -> Iterator[Value]:
 
 
 def _latencies(text: str) -> Iterator[Value]:
-    """Values of `proxyhistograms`, which has no JSON: percentiles of requests that this node coordinated."""
+    """Values of `proxyhistograms`, which has no JSON: percentiles of requests coordinated by this node."""
     kinds: list[str] = []
     for line in text.splitlines():
         head, *cells = line.split() or [""]
@@ -132,7 +132,7 @@ def _latencies(text: str) -> Iterator[Value]:
                     yield Value(kind, f"request_latency_{name}", "us", value, False)
 
 
-#: name → arguments of nodetool, and what reads what it prints
+#: name → arguments of nodetool, and the parser of its output
 STATISTICS: Mapping[str, tuple[tuple[str, ...], Callable[[str], Iterator[Value]]]] = {
     "tablestats": (("tablestats", "-F", "json"), _tables),
     "tpstats": (("tpstats", "-F", "json"), _pools),
@@ -142,14 +142,14 @@ STATISTICS: Mapping[str, tuple[tuple[str, ...], Callable[[str], Iterator[Value]]
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """True if a line with a time is followed by output of nodetool."""
+    """True if a line with a time precedes output of nodetool."""
     text = head.decode("utf-8", "replace").lstrip()
     markers = ('"ThreadPools"', '"tables"', "concurrent compactors", "proxy histograms")
     return _TIME.match(text) is not None and any(word in text for word in markers)
 
 
 def read(path: Path, options: Mapping[str, Any]) -> Readings:
-    """Every number of every output, at the time of the line before it."""
+    """Numbers of all outputs, at the time of the preceding line."""
     text = text_of(path)
     times = list(_TIME.finditer(text))
     if not times or text[: times[0].start()].strip():
@@ -232,7 +232,7 @@ def _numbers(entity: str, own: Mapping[str, Any]) -> Iterator[Value]:
 
 
 def _number(raw: Any) -> float | None:
-    """A number, also one in a text; None for NaN, null and what is none."""
+    """A number, also as text; None for NaN, null and other values."""
     if isinstance(raw, bool) or not isinstance(raw, int | float | str):
         return None
     try:

@@ -1,7 +1,7 @@
-"""Lines of a log that may be compressed as Spark does it, and may end in the middle.
+"""Lines of a log that may be compressed by Spark, and may be truncated.
 
-zstd and gzip are streams of their own formats. Spark's lz4 is the block stream of lz4-java, its snappy the
-stream of snappy-java; neither is the frame format of the same name.
+zstd and gzip are standard streams. Spark's lz4 is the block stream of lz4-java, its snappy the stream of
+snappy-java; neither is the frame format of the same name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.errors import BadInput
 MOST_LINE = 64 << 20
 MOST_TOTAL = 16 << 30
 _MOST_BLOCK = 64 << 20
-#: the begin of a block of LZF, stored or compressed
+#: start of a block of LZF, stored or compressed
 LZF = (b"ZV\0", b"ZV\1")
 _LZ4, _SNAPPY, _ZSTD, _GZIP = b"LZ4Block", b"\x82SNAPPY\0", b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 
@@ -27,9 +27,9 @@ _LZ4, _SNAPPY, _ZSTD, _GZIP = b"LZ4Block", b"\x82SNAPPY\0", b"\x28\xb5\x2f\xfd",
 def placed(
     parts: Iterable[Path], expected: str, notes: list[str]
 ) -> Iterator[tuple[Path, int, bytes]]:
-    """Each line of the files in turn, with its file and number (from 1); `notes` gets which of them are cut.
+    """Each line of the files in order, with its file and number (from 1); `notes` gets the truncated files.
 
-    Raises BadInput, which says what was `expected`, where a file cannot be read.
+    Raises BadInput, with the `expected` content, for an unreadable file.
     """
     for part in parts:
         lines = Lines(part)
@@ -44,7 +44,7 @@ def placed(
 
 
 class Lines:
-    """The lines of a file; `truncated` once they ended before the file's own end mark, or within a line."""
+    """Lines of a file; `truncated` once they end before the file's end mark, or within a line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -67,7 +67,7 @@ class Lines:
                 )
             yield from lines
         if rest:
-            # a writer ends each line: this one was cut, or is the last of a file that somebody trimmed
+            # writers end each line: this one was truncated, or the file was edited
             yield rest
 
     def _parts(self) -> Iterator[bytes]:
@@ -102,7 +102,7 @@ class Lines:
                 yield part
 
     def _lz4(self, file: BinaryIO) -> Iterator[bytes]:
-        """Blocks of lz4-java: magic, token (method, level), both sizes and a check sum, little-endian."""
+        """Blocks of lz4-java: magic, token (method, level), both sizes and a checksum, little-endian."""
         while head := file.read(21):
             if len(head) < 21:
                 self.truncated = True
@@ -130,7 +130,7 @@ class Lines:
         """Blocks of snappy-java: their size, big-endian, and raw snappy."""
         while head := file.read(4):
             size = int.from_bytes(head, "big")
-            if len(head) == 4 and head == _SNAPPY[:4]:  # a stream that was opened again
+            if len(head) == 4 and head == _SNAPPY[:4]:  # a reopened stream
                 file.read(12)
                 continue
             if size > _MOST_BLOCK:

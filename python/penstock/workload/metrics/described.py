@@ -1,13 +1,13 @@
-"""Any table or JSON Lines, by a few words of YAML: which column is the time, which names, which values.
+"""Any table or JSON Lines, described in YAML: columns of times, names and values.
 
 time: {column: ts, unit: ms}      # unit s, ms, us or ns since 1970; without a unit ISO 8601
 source: my-bench
-entity: [host, device]            # columns whose texts name what a row is about
+entity: [host, device]            # columns with the names of the row's entity
 values: {lat: us, iops: 1/s}      # column: unit
-counters: [bytes]                 # those of the values that only grow
-separator: "\t"                   # by default comma, tab, semicolon or bar, as the header row shows
-decimal: ","                      # decimal mark, where no number shows it
-missing: [n/d]                    # marks of a missing value, besides -, NA, null and their like
+counters: [bytes]                 # values that are counters
+separator: "\t"                   # by default comma, tab, semicolon or bar, as in the header row
+decimal: ","                      # decimal mark, if no number shows it
+missing: [n/d]                    # marks of a missing value, in addition to -, NA, null etc.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _PER_UNIT = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """Never by itself: its words are needed."""
+    """Never recognised automatically: it needs options."""
     return False
 
 
 def read(path: Path, options: Mapping[str, Any]) -> Readings:
-    """The values that `options` names."""
+    """Values of the columns in `options`."""
     time, unit = _time(options)
     values, counters = _values(options)
     separator, decimal, missing = _form(options)
@@ -101,7 +101,7 @@ def _lines(path: Path, text: str) -> list[Any]:
 
 
 def _form(options: Mapping[str, Any]) -> tuple[str, str, list[str]]:
-    """Separator, decimal mark and marks of a missing value, which may all be left out."""
+    """Separator, decimal mark and marks of a missing value, all optional."""
     separator, decimal = options.get("separator", ""), options.get("decimal", "")
     missing = options.get("missing") or []
     if separator not in ("", *delimited.SEPARATORS):

@@ -1,8 +1,8 @@
-"""Hadoop's job history (`.jhist`): a file, or a directory of one job whose master was started again.
+"""Hadoop's job history (`.jhist`): a file, or a directory of one job with a restarted master.
 
-It may be cut off, or still be written. The JSON of Avro's encoder, which names the type of a body and of an
-optional value, and plain JSON without these are read. Hadoop writes it where
-`mapreduce.jobhistory.jhist.format` is `json`; its binary form is refused.
+Truncated and growing files are supported. The formats are Avro's JSON encoding, which names the type of a
+body and of an optional value, and plain JSON without these. Hadoop writes it if
+`mapreduce.jobhistory.jhist.format` is `json`; the binary form is refused.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _MS = 1_000_000
 _KINDS = ("map", "reduce")
 _ATTEMPT = re.compile(r"attempt_\d+_\d+_([mr])_(\d+)_(\d+)")
 _TIME = re.compile(r"^\W*\[\d{4}-[^\]]*\]\s*")
-#: characters of a reason
+#: maximum length of a reason
 _REASON = 120
 _ENDS = {"FINISHED": "success", "FAILED": "failed", "KILLED": "killed"}
 _JOB_ENDS = ("JOB_FINISHED", "JOB_FAILED", "JOB_KILLED", "JOB_ERROR")
-#: column → counters that add up to it; of file systems, all but the node's own files
+#: column → counters in its sum; of file systems, all except the node's local files
 _COUNTERS = {
     "gc_ms": ("GC_TIME_MILLIS",),
     "shuffle_read_bytes": ("REDUCE_SHUFFLE_BYTES",),
@@ -59,8 +59,8 @@ def matches(path: Path, head: bytes) -> bool:
 def read(path: Path, options: Mapping[str, Any]) -> Readings:
     """Tables `spark_tasks` and `spark_stages` (stage 0 maps, 1 reduces), running tasks, and the job as facts.
 
-    `options`: `slots` is how many tasks could run at a time; without it as many as ever did, by stage. A
-    history without an end (in progress, or cut) is read as far as it goes, and said to be so.
+    `options`: `slots` is the number of concurrent tasks; by default the maximum observed, by stage. An
+    incomplete history (in progress, or truncated) is read to its end, with a note.
     """
     slots = options.get("slots")
     if slots is not None and (not isinstance(slots, int) or isinstance(slots, bool) or slots < 1):
@@ -90,7 +90,7 @@ def _lines(path: Path, job: _Job) -> Iterator[tuple[str, bytes]]:
 
 
 class _Job:
-    """The state of one job from its events; a restarted master repeats attempts."""
+    """State of one job from its events; a restarted master repeats attempts."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -107,13 +107,13 @@ class _Job:
         self._cut = ""
 
     def end_part(self) -> None:
-        """The file before this one may be cut: its master died."""
+        """End of a file: it may be truncated if its master died."""
         if self._cut:
             self.notes.append(f"{self._cut} is cut: its master died")
         self._cut = ""
 
     def take(self, place: str, line: bytes) -> None:
-        """Takes one line. BadInput for one that is no event, unless it is the last of its file."""
+        """Process one line. BadInput for an invalid event, unless it is the last of its file."""
         if self._cut:
             raise BadInput(f"{self._cut}: found no JSON; expected an event of Hadoop")
         try:
@@ -126,7 +126,7 @@ class _Job:
                 return
             kind, body = str(event["type"]), event["event"]
             if len(body) == 1:
-                (body,) = body.values()  # named by its type
+                (body,) = body.values()  # keyed by its type
             self._event(kind, body)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise BadInput(
@@ -174,7 +174,7 @@ class _Job:
 
     def _ended(self, state: str, body: Mapping[str, Any]) -> None:
         row = self.tasks.get(str(body["attemptId"]))
-        if row is None:  # killed before it was launched
+        if row is None:  # killed before its launch
             self.not_launched += 1
             return
         row["state"] = state
@@ -196,7 +196,7 @@ class _Job:
             )
 
     def readings(self, slots: int | None) -> Readings:
-        """Tables, samples and facts of what was read."""
+        """Tables, samples and facts of the job."""
         if self._cut:
             self.notes.append(f"{self._cut} is cut: the history is still written, or lost its end")
         if self.ended_ms is None:
@@ -262,7 +262,7 @@ class _Job:
 
 
 def _plain(value: Any) -> Any:
-    """An optional value without the name of its type."""
+    """An optional value without its type name."""
     if isinstance(value, Mapping) and len(value) == 1:
         ((name, inner),) = value.items()
         if name in ("string", "int", "long", "null") or str(name).startswith("org.apache."):
@@ -271,7 +271,7 @@ def _plain(value: Any) -> Any:
 
 
 def _time(value: Any) -> int:
-    """Milliseconds since 1970. ValueError for what int64 nanoseconds cannot hold."""
+    """Milliseconds since 1970. ValueError if int64 nanoseconds overflow."""
     at = int(_plain(value))
     if not 0 <= at < np.iinfo(np.int64).max // _MS:
         raise ValueError(f"the time {at}")

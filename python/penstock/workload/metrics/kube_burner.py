@@ -1,8 +1,8 @@
-"""Metrics that kube-burner's local indexer left: a JSON array (or JSON Lines) of documents.
+"""Metrics from kube-burner's local indexer: a JSON array (or JSON Lines) of documents.
 
-The form is that of kube-burner's documentation, "Metrics collection": `metricName`, `timestamp`, `labels`,
-`value`; of latency measurements and summaries of jobs, documents with several numbers of their own. Latencies
-are in milliseconds, those of services (`svcLatency…`) in nanoseconds.
+The format is described in kube-burner's documentation, "Metrics collection": `metricName`, `timestamp`,
+`labels`, `value`; latency measurements and job summaries are documents with several numbers. Latencies are in
+milliseconds, those of services (`svcLatency…`) in nanoseconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.errors import BadInput, printable
 from penstock.workload.metrics import Readings, samples, text_of, unknown_units
 
 WHAT = "kube-burner's metrics (JSON with `metricName`)"
-#: numbers that name what a document is about
+#: numbers that identify the subject of a document
 _NO_VALUES = {"jobIteration", "replica", "connectionidx", "value"}
 _NAMES = ("nodeName", "node", "instance", "podName", "pod", "namespace", "device", "quantileName")
 _OF_LATENCY = re.compile(r"Latency(Quantiles)?(Measurement|Summary)(-.*)?$")
@@ -31,12 +31,12 @@ _OF_A_JOB = {"elapsedTime": "s", "elapsedTimeNoGC": "s", "achievedQps": "1/s"}
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """True for JSON with the keys that all documents have."""
+    """True for JSON with the keys common to all documents."""
     return head.lstrip()[:1] in (b"[", b"{") and b'"metricName"' in head and b'"timestamp"' in head
 
 
 def read(path: Path, options: Mapping[str, Any]) -> Readings:
-    """Every value; the entity is what its labels name. Documents without a value (alerts) are skipped."""
+    """All values; the entity is built from the labels. Documents without a value (alerts) are skipped."""
     text = text_of(path)
     try:
         documents = json.loads(text) if text.lstrip().startswith("[") else _lines(text)
@@ -74,7 +74,7 @@ def _rows(document: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
     values = {**labels, **{k: v for k, v in document.items() if isinstance(v, str)}}
     entity = " ".join(str(values[n]) for n in _NAMES if n in values) or "cluster"
     if _is_number(document.get("value")):
-        # of a query: its unit is not in the document
+        # result of a query: the document has no unit
         yield at, "kube-burner", entity, metric, "", float(document["value"]), False
         return
     for name, value in document.items():
@@ -89,7 +89,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _unit(metric: str, name: str) -> str:
-    """The unit of a number of a document; empty where it is not known."""
+    """Unit of a number of a document; empty if unknown."""
     if metric == "jobSummary":
         return _OF_A_JOB.get(name, "")
     if _OF_LATENCY.search(metric) and _LATENCY.search(name):

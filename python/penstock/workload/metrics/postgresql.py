@@ -1,4 +1,4 @@
-"""Rows of PostgreSQL's statistics views with a time, as `psql --csv` prints them, once or again and again.
+"""Rows of PostgreSQL's statistics views with a time, from one or many calls of `psql --csv`.
 
 psql --csv -c 'select now() as time, * from pg_stat_database' >> stat.csv
 """
@@ -18,7 +18,7 @@ from penstock.errors import BadInput, printable
 from penstock.workload.metrics import Readings, samples, text_of
 
 WHAT = "rows of a view pg_stat_… with `now() as time`, by `psql --csv` (PostgreSQL 10 to 18)"
-#: a view → columns that all versions have, and that no other view has together; the first that fits is taken
+#: a view → columns common to all versions and unique to it; the first match applies
 _VIEWS = {
     "pg_stat_statements": ("userid", "dbid", "queryid", "calls", "rows"),
     "pg_stat_database_conflicts": ("datname", "confl_tablespace", "confl_lock"),
@@ -42,14 +42,14 @@ _VIEWS = {
     "pg_statio_indexes": ("relname", "indexrelname", "idx_blks_read", "idx_blks_hit"),
     "pg_statio_sequences": ("relname", "blks_read", "blks_hit"),
 }
-#: views of states and of addresses in the log, whose numbers are no statistics
+#: views of states and of log addresses, whose numbers are not statistics
 _NO_STATISTICS = {
     "pg_stat_activity": ("pid", "query", "state", "wait_event"),
     "pg_stat_replication": ("pid", "application_name", "sent_lsn"),
     "pg_stat_wal_receiver": ("pid", "received_tli"),
     "pg_stat_progress_…": ("pid", "phase"),
 }
-#: what is a level, not a counter
+#: gauges, not counters
 _LEVELS = re.compile(
     r"^(numbackends|n_live_tup|n_dead_tup|n_mod_since_analyze|n_ins_since_vacuum|op_bytes|"
     r"parallel_workers_(to_launch|launched)_now|(mean|min|max|stddev)_.*_time|(mean|min|max|stddev)_time)$"
@@ -73,7 +73,7 @@ _NAMES = (
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """True if the header row is that of a view, with a time before it."""
+    """True if the header row is that of a view, preceded by a time."""
     columns = _columns(head)
     return (
         columns[:1] == ["time"]
@@ -90,7 +90,7 @@ def _view(columns: list[str], views: Mapping[str, tuple[str, ...]]) -> str | Non
 
 
 def read(path: Path, options: Mapping[str, Any]) -> Readings:
-    """Every number of each row; entities are databases, tables, indexes."""
+    """Numbers of all rows; entities are databases, tables, indexes."""
     text = text_of(path)
     header = text.split("\n", 1)[0].rstrip("\r")
     separator = delimited.separator_of(text[:65536].encode())
@@ -141,7 +141,7 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
 
 
 def _unit(column: str) -> str:
-    """The unit of a column of the views listed: milliseconds, bytes, or a count."""
+    """Unit of a column of the views listed: milliseconds, bytes, or a count."""
     if column.endswith("_time"):
         return "ms"
     return "B" if column.endswith("bytes") else "1"

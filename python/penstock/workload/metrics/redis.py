@@ -11,7 +11,7 @@ from penstock.errors import BadInput
 from penstock.workload.metrics import Readings, samples, text_of
 
 WHAT = "the output of `redis-cli INFO` (again and again, with `>>`)"
-#: what the names of Redis say about the unit; the others have none
+#: units in the names of Redis' fields; others have none
 _UNITS = (
     (re.compile(r"(_ratio|_policy)$"), "1"),
     (re.compile(r"^(cmdstat\.usec.*|latency\.p[\d.]+)$"), "us"),
@@ -45,7 +45,7 @@ def matches(path: Path, head: bytes) -> bool:
 
 
 def read(path: Path, options: Mapping[str, Any]) -> Readings:
-    """Every number of every reading, at the server's own clock."""
+    """Numbers of all readings, at the server's own clock."""
     rows: list[tuple[Any, ...]] = []
     notes: list[str] = []
     block: list[tuple[str, str, str]] = []

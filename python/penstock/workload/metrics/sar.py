@@ -14,7 +14,7 @@ from penstock.workload.metrics.sar_times import Clock, UnknownZoneError
 
 WHAT = "sar's records as `sadf -j` prints them"
 _IDS = ("disk-device", "iface", "cpu", "filesystem", "device", "number", "intr", "BUS", "idvendor")
-#: of all metrics of a group, after the manual page of sar; a kilobyte of sar is 1024 bytes
+#: units of the metrics of a group, after the manual page of sar; a kilobyte of sar is 1024 bytes
 _GROUPS = {
     "cpu-load": "%",
     "cpu-load-all": "%",
@@ -55,7 +55,7 @@ _GROUPS = {
     "psi-io": "%",
     "psi-mem": "%",
 }
-#: of single metrics, before those of their groups
+#: units of single metrics, which override those of their groups
 _UNITS = {
     "pgpgin": "KiB/s",
     "pgpgout": "KiB/s",
@@ -98,7 +98,8 @@ _NO_GROUPS = ("timestamp", "restart", "comment")
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """True for sadf's JSON by its outermost key, and for sadf's other formats, which are refused by name."""
+    """True for sadf's JSON by its outermost key, and for sadf's other formats, which `read` refuses by
+    name."""
     start = head.lstrip()[:40].replace(b" ", b"").replace(b"\n", b"").replace(b"\t", b"")
     return start.startswith(b'{"sysstat":') or _other(head) != ""
 
@@ -111,10 +112,10 @@ def _other(head: bytes) -> str:
 
 
 def read(path: Path, options: Mapping[str, Any]) -> Readings:
-    """Every number of every record; rates and shares as sar computed them, stamped at their end.
+    """Numbers of all records; rates and shares as computed by sar, stamped at their end.
 
-    `options`: `timezone` is the zone of local times, such as Europe/Paris. Without it their offset comes
-    from the begin of the file, or the file is refused.
+    `options`: `timezone` is the zone of local times, such as Europe/Paris. Without it, their offset comes
+    from the start of the file, or the file is refused.
     """
     text = text_of(path)
     if other := _other(text[:4096].encode()):
@@ -193,7 +194,7 @@ def _numbers(group: str, content: Any, depth: int) -> Iterator[tuple[str, str, s
 
 
 def _unit(group: str, metric: str) -> str:
-    """The unit of a metric of a group; empty where it is not known."""
+    """Unit of a metric of a group; empty if unknown."""
     if "percent" in metric:
         return "%"
     return _UNITS.get(metric) or _GROUPS.get(group, "")

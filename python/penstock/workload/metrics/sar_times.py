@@ -1,9 +1,9 @@
-"""Times of `sadf -j` in UTC, whatever clock they are of.
+"""Times of `sadf -j` in UTC, from any of its clocks.
 
-sadf prints UTC; with `-t` the local time of the recording host, with `-T` that of the reader. Stamps say
-which by `utc` (to 12.6) or `tz` (from 12.7 on). `timezone` is an abbreviation of the recording host's zone,
-such as CEST, which is no zone by itself: the offset of local times comes from `file-utc-time`, the time at
-which recording began.
+sadf prints UTC; with `-t` the local time of the recording host, with `-T` that of the reader. Stamps mark
+their clock by `utc` (to 12.6) or `tz` (from 12.7 on). `timezone` is an ambiguous abbreviation of the
+recording host's zone, such as CEST. The offset of local times therefore comes from `file-utc-time`, the start
+of the recording.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 _UTC = ("UTC", "GMT", "Etc/UTC")
-#: offsets are multiples of a quarter; the first record follows the begin of the file by its interval and
-#: at most so much more
+#: offsets are multiples of a quarter of an hour; the first record follows the start of the file by its
+#: interval plus at most this time
 _QUARTER_S = 900
 _NEAR_S = 120
 _DAY_S = 86_400
-#: offsets of 13 h and 14 h are as well -11 h and -10 h, which the time of day does not tell
+#: offsets of 13 h and 14 h are indistinguishable from -11 h and -10 h by the time of day
 _MOST_OFFSET_S, _LEAST_OFFSET_S = 12 * 3600 + 2700, -(9 * 3600 + 1800)
 _HOUR_S = 3600
 _REMEDY = (
@@ -29,18 +29,18 @@ _REMEDY = (
 
 
 class UnknownZoneError(ValueError):
-    """Times are local, and their zone is not known."""
+    """Local times of an unknown zone."""
 
 
 class Clock:
-    """The clock of one host's records: `utc_s` puts their time stamps in UTC."""
+    """Clock of one host's records: `utc_s` converts their time stamps to UTC."""
 
     def __init__(self, host: Mapping[str, Any], zone: ZoneInfo | None) -> None:
         self._host = host
         self._zone = zone
         self._offset_s: int | None = None
         self._last: datetime | None = None
-        #: what is to be told of the times
+        #: note on the times for the user
         self.note = ""
 
     def utc_s(self, stamp: Mapping[str, Any]) -> int:
@@ -59,7 +59,7 @@ class Clock:
         return int(at.replace(tzinfo=UTC).timestamp()) - self._offset_s
 
     def _offset(self, at: datetime, stamp: Mapping[str, Any]) -> int:
-        """Local time less UTC [s]."""
+        """Local time minus UTC [s]."""
         began = str(self._host.get("file-utc-time") or "")
         interval = stamp.get("interval")
         if not began or not isinstance(interval, int | float):
@@ -83,7 +83,7 @@ class Clock:
         return offset
 
     def _check_date(self, start: datetime, first: datetime) -> None:
-        """UnknownZoneError where the dates of file and stamps differ, as sadf 12.6 -t prints them abroad."""
+        """UnknownZoneError if the dates of file and stamps differ, as with sadf 12.6 -t in another zone."""
         date = str(self._host.get("file-date") or "")
         if not date:
             return
@@ -94,7 +94,7 @@ class Clock:
             )
 
     def _check_step(self, at: datetime, stamp: Mapping[str, Any]) -> None:
-        """UnknownZoneError where local times leap by an hour, as at the begin of daylight saving."""
+        """UnknownZoneError if local times jump by an hour, as at the start of daylight saving."""
         interval = stamp.get("interval")
         if self._last is not None and isinstance(interval, int):
             leap = abs((at - self._last).total_seconds() - interval)

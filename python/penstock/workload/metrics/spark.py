@@ -1,6 +1,6 @@
-"""Spark's event log: a file, or the directory of a rolled one; compressed, cut off, still being written.
+"""Spark's event log: a file, or the directory of a rolled one; compressed, truncated, or growing.
 
-A line of the log is an event of the scheduler, one or two for each task, not one of an I/O operation.
+A line of the log is an event of the scheduler, one or two per task, not an I/O operation.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from penstock.workload.metrics.tasks import (
 )
 
 WHAT = "an event log of Spark (a file, or a directory eventlog_v2_…)"
-#: a part of a rolled log, and one that stands for all parts up to it
+#: a part of a rolled log, and a compacted one that replaces all parts up to it
 _ROLLED = re.compile(r"^events_(\d+)_(?!.*\.compact\.inprogress$).*?(\.compact)?$")
-#: slots of Spark within one process, which may have no executor in its log
+#: slots of Spark in local mode, whose log may have no executor
 _LOCAL = re.compile(r"^local(?:\[(\d+|\*)(?:,\s*\d+)?\])?$")
 _MS = 1_000_000
-#: events that are read; of the others only the first words are looked at
+#: processed events; only the first words of others are examined
 _READ = {
     b"ApplicationStart",
     b"ApplicationEnd",
@@ -50,7 +50,8 @@ _EVENT = re.compile(rb'^\{"Event":"SparkListener(\w+)"')
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """True for an event log, compressed or not, by its first event, and for a rolled log, by its names."""
+    """True for an event log, compressed or not, by its first event, and for a rolled log, by its file
+    names."""
     if path.is_dir():
         return any(_ROLLED.match(p.name) for p in path.iterdir())
     if head.startswith(LZF) and path.suffix == ".lzf":
@@ -67,7 +68,7 @@ def matches(path: Path, head: bytes) -> bool:
 def read(path: Path, options: Mapping[str, Any]) -> Readings:
     """Tables `spark_tasks` and `spark_stages`, running tasks over time, and the run as facts.
 
-    A log without an end (in progress, or cut) is read as far as it goes, and said to be so.
+    An incomplete log (in progress, or truncated) is read to its end, with a note.
     """
     log = _Log(path)
     for line in _lines(path, log):
@@ -83,9 +84,9 @@ def _lines(path: Path, log: _Log) -> Iterator[bytes]:
 
 
 def _parts(path: Path, notes: list[str]) -> list[Path]:
-    """The parts of a rolled log in their order, from its last compact one on: that has all before it.
+    """Parts of a rolled log in order, from its last compacted one, which includes the earlier ones.
 
-    Parts that a compact one stands for may still be there: Spark deletes them later.
+    Replaced parts may still exist: Spark deletes them later.
     """
     numbered = [(m, p) for p in path.iterdir() if (m := _ROLLED.match(p.name))]
     files = sorted((int(m[1]), m[2] is not None, p) for m, p in numbered)
@@ -103,7 +104,7 @@ def _parts(path: Path, notes: list[str]) -> list[Path]:
 
 
 class _Log:
-    """The state of one application from its events."""
+    """State of one application from its events."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -115,7 +116,7 @@ class _Log:
         self.job_ends_ms: list[int] = []
         self.jobs = 0
         self.task_cpus = 1
-        #: cores of Spark in one process, 0 where the log does not say
+        #: cores of Spark in local mode, 0 if unknown
         self.local_cores = 0
         self.executors: dict[str, Executor] = {}
         self.stages: dict[tuple[int, int], dict[str, Any]] = {}
@@ -124,7 +125,7 @@ class _Log:
         self._cut = ""
 
     def take(self, line: bytes) -> None:
-        """Takes one line of the log. BadInput for one that is no event, unless it is the last."""
+        """Process one line of the log. BadInput for an invalid event, unless it is the last."""
         if self._cut:
             raise BadInput(f"{self._cut}: found no JSON; expected an event of Spark")
         named = _EVENT.match(line)
@@ -136,7 +137,7 @@ class _Log:
             event = json.loads(line)
             kind = event["Event"]
         except (ValueError, KeyError, TypeError, RecursionError):
-            self._cut = self.place  # a mistake if more follows, else a log that is still written
+            self._cut = self.place  # an error if more lines follow, else a growing log
             return
         take = getattr(self, f"_{str(kind).removeprefix('SparkListener')}", None)
         if take is None:
@@ -245,7 +246,7 @@ class _Log:
         }
 
     def readings(self) -> Readings:
-        """Tables, samples and facts of what was read."""
+        """Tables, samples and facts of the log."""
         if self._cut:
             self.notes.append(f"{self._cut} is cut: the log is still written, or lost its end")
         if self.end_ms is None:
@@ -293,7 +294,7 @@ class _Log:
         return stage_table(rows)
 
     def _slots_of(self, stage_tasks: pd.DataFrame, executors: list[Executor]) -> tuple[int, str]:
-        """Slots of a stage at whose submission no executor was there, and what is to be told of them."""
+        """Slots of a stage that was submitted without an executor, and a note on them."""
         late = slots_at(executors, int(stage_tasks["utc_launch_ns"].max()), self.task_cpus)
         if late:
             return late, (

@@ -1,4 +1,4 @@
-"""CSV or Parquet with a column of times and one for each series: MonEx's published data, our exports."""
+"""CSV or Parquet with a column of times and one per series: MonEx's published data, our exports."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from penstock.errors import BadInput
 from penstock.workload.metrics import Readings, samples, unknown_units
 
 WHAT = "CSV (or with tabs or semicolons) with a header row whose first column is a time"
-#: what a column of times names its unit by
+#: suffix of a time column's name with its unit
 _UNIT_OF_TIME = re.compile(r"(^|_)(ns|us|ms|s)$")
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """True if the first column of the header row is named as a time."""
+    """True if the first column of the header row has the name of a time."""
     if path.suffix == ".parquet":
         return head.startswith(b"PAR1")
     return series_tables.names_a_time(delimited.first_name(head))
 
 
 def read(path: Path, options: Mapping[str, Any]) -> Readings:
-    """Every number of every column, empty cells left out."""
+    """Numbers of all columns, without empty cells."""
     recorded = series_tables.of_file(path, options.get("time"))
     if recorded.axis != "time":
         raise BadInput(

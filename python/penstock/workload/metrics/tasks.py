@@ -1,4 +1,4 @@
-"""Tasks and stages of a job as tables: what the readers of Spark's and of Hadoop's logs have in common."""
+"""Tables of a job's tasks and stages, common to the readers of Spark's and Hadoop's logs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STAGE_COLUMNS = [
 
 
 def task_table(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
-    """The table `spark_tasks` of these attempts; one that succeeded has its time."""
+    """Table `spark_tasks` of these attempts; successful ones have their time."""
     tasks = _exact(rows, _TASK_COLUMNS, _INTEGERS)
     took_s = (tasks["utc_finish_ns"] - tasks["utc_launch_ns"]).astype("Float64") / 1e9
     tasks["time_s"] = took_s.where(tasks["state"] == "success").astype(float)
@@ -50,7 +50,7 @@ def stage_table(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
 def _exact(
     rows: Iterable[dict[str, Any]], columns: list[str], integers: Iterable[str]
 ) -> pd.DataFrame:
-    """A table whose whole numbers may be missing: never by way of floats, 256 ns wide today."""
+    """A table with nullable integers: conversion through floats would round times to 256 ns."""
     listed = list(rows)
     frame = pd.DataFrame(listed, columns=columns)
     for column in integers:
@@ -59,7 +59,7 @@ def _exact(
 
 
 def counted(attempts: pd.DataFrame) -> dict[str, Any]:
-    """Counts of attempts that failed, were killed or straggled, and quantiles of the times of the others."""
+    """Numbers of failed, killed and straggling attempts, and quantiles of the times of the others."""
     done = attempts[attempts["state"] == "success"]["time_s"].to_numpy(float)
     return {
         "failed": int((attempts["state"] == "failed").sum()),
@@ -73,14 +73,14 @@ def counted(attempts: pd.DataFrame) -> dict[str, Any]:
 
 
 def not_succeeded(tasks: pd.DataFrame) -> dict[str, int]:
-    """The number of attempts that failed or were killed, by reason."""
+    """Number of failed or killed attempts, by reason."""
     bad = tasks[tasks["state"].isin(["failed", "killed"])]
     named = (bad["state"] + " " + bad["reason"]).sort_values()
     return {str(what): int(n) for what, n in named.value_counts(sort=False).items()}
 
 
 def running_tasks(tasks: pd.DataFrame, source: str) -> pd.DataFrame:
-    """The number of running tasks at each change, in total and for each executor."""
+    """Number of running tasks at each change, in total and per executor."""
     parts = []
     for name, own_tasks in [("all", tasks), *tasks.groupby("executor")]:
         begun = own_tasks["utc_launch_ns"].to_numpy(np.int64)

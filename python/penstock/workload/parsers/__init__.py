@@ -1,12 +1,11 @@
-"""Parsers: what a program reports of its own run. One file each, a row of `plugins.WORKLOAD_PARSERS`.
+"""Parsers of programs' reports. One file each, a row of `plugins.WORKLOAD_PARSERS`.
 
 Protocol of a parser module:
 
-- `RESPONSES: dict[str, str]`: what it can give, with units (`wall_s` comes with every parser);
+- `RESPONSES: dict[str, str]`: available responses, with units (every parser has `wall_s`);
 - `parse(run_dir, stdout, stderr, wall_s) -> dict[str, Measured]`: called once after a run that ended
-  well; `run_dir` is what templates call `{run_dir}`; PenstockError if the program did not report;
-- `operations(command) -> list[JobSpec] | None`: what I/O the command line asks for, None if
-  that cannot be told.
+  well; `run_dir` is `{run_dir}` of templates; PenstockError without a report of the program;
+- `operations(command) -> list[JobSpec] | None`: declared I/O of the command line, None if undetermined.
 """
 
 from __future__ import annotations
@@ -20,5 +19,5 @@ __all__ = ["JobSpec", "Measured", "ParserModule", "parser"]
 
 
 def parser(name: str) -> ParserModule:
-    """The parser called `name`; BadInput if there is none."""
+    """The parser called `name`; BadInput if unknown."""
     return cast(ParserModule, WORKLOAD_PARSERS.load(name))

@@ -30,8 +30,8 @@ _OF_A_BENCHMARK = {
     **{f"latency_{p}": "us" for p in _PERCENTILES.values()},
 }
 
-#: without a name they are of the only benchmark of a run; its MB are MiB; percentiles need --histogram, and
-#: are of the only kind of operation that has one
+#: unprefixed names are for a run's only benchmark; its MB are MiB; percentiles need --histogram, and are for
+#: the only kind of operation with one
 RESPONSES: dict[str, str] = {
     **_OF_A_BENCHMARK,
     **{f"{b}_{name}": unit for b in _BENCHMARKS for name, unit in _OF_A_BENCHMARK.items()},
@@ -48,14 +48,14 @@ _PERCENTILE = re.compile(rf"(P[\d.]+): ({NUMBER})")
 
 
 class _Benchmark(NamedTuple):
-    """One line of a report, and the percentiles of each histogram below it."""
+    """One line of a report, and the percentiles of each following histogram."""
 
     values: dict[str, Measured]
     histograms: list[dict[str, Measured]]
 
 
 def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
-    """Latency, rate and bandwidth of each benchmark; PenstockError if there is no line of one.
+    """Latency, rate and bandwidth of each benchmark; PenstockError if no line matches.
 
     A benchmark that ran several times (`[X3]`, or named twice) has no value; the reason is given.
     """
@@ -113,5 +113,5 @@ def _benchmarks(text: str) -> Iterator[tuple[str, _Benchmark]]:
 
 
 def operations(command: str) -> list[JobSpec] | None:
-    """None: what a database does to its files cannot be told from the command line."""
+    """None: a command line does not determine a database's file accesses."""
     return None

@@ -27,8 +27,8 @@ _DIRECTION = {
     **dict.fromkeys(_LATENCIES, "ns"),
 }
 
-#: latency is fio's completion latency (clat); bandwidth and iops are over the time in which the jobs ran;
-#: totals are of reads, writes and trims; `mixed` is of `unified_rw_reporting`, which has no directions
+#: latency is fio's completion latency (clat); bandwidth and iops are relative to the jobs' run time; totals
+#: are of reads, writes and trims; `mixed` is for `unified_rw_reporting`, which has no directions
 RESPONSES: dict[str, str] = {
     **{f"{d}_{name}": unit for d in DIRECTIONS for name, unit in _DIRECTION.items()},
     **{name: _DIRECTION[name] for name in ("bandwidth", "iops", "bytes", "requests")},
@@ -42,10 +42,10 @@ RESPONSES: dict[str, str] = {
 def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
     """fio's totals over all jobs; a direction without requests gives no latencies.
 
-    Percentiles come from the merged bins of `json+` as fio computes them: the middle of the first bin whose
-    cumulated count reaches the share. Without bins, several jobs have no percentile. Jobs that ran one after
-    another (`stonewall`) add up their times (`fio_times`). PenstockError if fio reported an error, or wrote
-    no report such as a supported version writes.
+    Percentiles come from the merged bins of `json+` by fio's method: the middle of the first bin whose
+    cumulative count reaches the share. Without bins, several jobs have no percentile. Times of sequential
+    jobs (`stonewall`) are added (`fio_times`). PenstockError if fio reported an error, or without a report of
+    a supported version.
     """
     report = read_report(run_dir, stdout)
     try:
@@ -57,7 +57,7 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
 
 
 class _Totals:
-    """Values over all jobs of a report, and why others are missing."""
+    """Values over all jobs of a report, and reasons for missing ones."""
 
     def __init__(self, jobs: Sequence[dict[str, Any]], shared: dict[str, Any]) -> None:
         failed = [j for j in jobs if j.get("error")]
@@ -99,7 +99,7 @@ class _Totals:
     def _add(
         self, jobs: Sequence[dict[str, Any]], directions: Sequence[str], times: Times, prefix: str
     ) -> None:
-        """Bytes, requests and rates of these directions together; of a unified job, of all that it has."""
+        """Bytes, requests and rates of these directions in total; all those of a unified job."""
         parts = [side for job in jobs for side in _sides(job, directions)]
         self.values[f"{prefix}bytes"] = sum(p.get("io_bytes", 0) for p in parts)
         # fio before 2.2 has no count
@@ -117,7 +117,7 @@ class _Totals:
                 self.missing[prefix + name] = "this version of fio counts no requests"
             elif seconds:
                 self.values[prefix + name] = self.values[amount] / seconds
-            else:  # fio's own figures where its time is below its resolution of 1 ms
+            else:  # fio's own figures for times below its resolution of 1 ms
                 self.values[prefix + name] = sum(p.get(own, 0) for p in parts)
 
     def _add_latencies(self, parts: list[dict[str, Any]], key: str, prefix: str) -> None:
@@ -139,14 +139,14 @@ class _Totals:
 
 
 def _sides(job: dict[str, Any], directions: Sequence[str]) -> list[dict[str, Any]]:
-    """The results of a job by direction; a unified job, which has `mixed` only, counts as all of them."""
+    """Results of a job by direction; a unified job, which has only `mixed`, counts as all of them."""
     if "mixed" in job and "read" not in job and len(directions) > 1:
         return [job["mixed"]]
     return [job[d] for d in directions if d in job]
 
 
 def _count(part: dict[str, Any], key: str) -> float:
-    """Requests with a latency; fio before 3.18 does not say, and writes a mean of 0 where there are none."""
+    """Requests with a latency; fio before 3.18 has no count, and writes a mean of 0 without requests."""
     latency = part[key]
     if "N" in latency:
         return float(latency["N"])

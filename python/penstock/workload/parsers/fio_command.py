@@ -1,4 +1,4 @@
-"""fio's command line: what I/O it asks for."""
+"""Declared I/O of fio's command line."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _TIMES = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "m": 60.0, "h": 3600.0, "d"
 
 
 def operations(command: str) -> list[JobSpec] | None:
-    """The jobs of every `fio` in a shell command; None if there is none or it cannot be told (job files,
-    shell variables, ranges of block sizes)."""
+    """Jobs of every `fio` in a shell command; None if there is none or it is undetermined (job files, shell
+    variables, ranges of block sizes)."""
     try:
         lexer = shlex.shlex(command.replace("\\\n", " "), posix=True, punctuation_chars=";&|()<>\n")
         lexer.whitespace = " \t\r"
@@ -35,7 +35,7 @@ def operations(command: str) -> list[JobSpec] | None:
 
 
 class _Untold(Exception):  # noqa: N818
-    """The command line does not say it."""
+    """The command line does not determine it."""
 
 
 def _calls(tokens: list[str]) -> Iterator[list[str]]:
@@ -58,7 +58,7 @@ def _calls(tokens: list[str]) -> Iterator[list[str]]:
 
 
 def _jobs(arguments: list[str]) -> Iterator[JobSpec]:
-    """Options before the first --name and after --name=global are for all jobs."""
+    """Options before the first --name and after --name=global apply to all jobs."""
     shared: dict[str, str] = {}
     jobs: list[dict[str, str]] = []
     current = shared

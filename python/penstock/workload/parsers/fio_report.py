@@ -1,8 +1,8 @@
-"""fio's JSON report: where it is, which version wrote it, and its values in the units of fio 3.
+"""fio's JSON report: its location, its version, and its values in the units of fio 3.
 
-fio 2.0 to 2.20 counts `io_bytes` in KiB; 2.21 and later in bytes, with `io_kbytes` beside it. Latencies are
+fio 2.0 to 2.20 counts `io_bytes` in KiB; 2.21 and later in bytes, in addition to `io_kbytes`. Latencies are
 in microseconds (`clat`, `lat`) to 2.21 and in nanoseconds (`clat_ns`, `lat_ns`) from 2.99 on. The names of
-the bins of `json+` are numbers of bins to 2.19, which are left out here, and latencies from 2.20 on.
+the bins of `json+` are bin numbers to 2.19, which are ignored here, and latencies from 2.20 on.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ from penstock.workload.parsers.json import documents
 DIRECTIONS = ("read", "write", "trim", "mixed")
 VERSIONS = "fio 2 or 3"
 _VERSION = re.compile(r"(?:fio-)?v?(\d+)\.(\d+)")
-#: the first versions that count `io_bytes` in bytes, and latencies in nanoseconds
+#: first versions with `io_bytes` in bytes, and with latencies in nanoseconds
 _BYTES, _NANOSECONDS = (2, 21), (2, 99)
 _US = 1000
-#: seconds by which a report's time less its elapsed time, which are rounded, may differ within one run
+#: tolerance for the start of a run, computed from rounded times of its reports [s]
 _ROUNDED_S = 1
 
 
 def read_report(run_dir: Path, stdout: str) -> dict[str, Any]:
     """fio's report, as `normalised`, from the one file in `run_dir` that has one, or from stdout.
 
-    Raises PenstockError if there is none, if there are several, or if it is of a version or a mode that is
-    not supported.
+    Raises PenstockError without a report, for several of them, and for an unsupported version or mode.
     """
     files = sorted(run_dir.glob("*.json")) if run_dir.is_dir() else []
     texts = [(p.name, p.read_text(errors="replace")) for p in files if p.is_file()]
@@ -70,7 +69,7 @@ def report_of(text: str, where: str) -> dict[str, Any]:
 
 
 def version_of(report: Mapping[str, Any]) -> tuple[int, int]:
-    """Major and minor version; PenstockError for one that is not supported."""
+    """Major and minor version; PenstockError for an unsupported one."""
     name = str(report["fio version"])
     match = _VERSION.match(name)
     if match is None or int(match[1]) not in (2, 3):
@@ -122,7 +121,7 @@ def _nanoseconds(latency: Mapping[str, Any]) -> dict[str, Any]:
         if name in converted:
             converted[name] = converted[name] * _US
     if "percentile" in converted:
-        # of unused places fio 2 writes 0.00
+        # fio 2 writes 0.00 for unused entries
         converted["percentile"] = {
             k: v * _US for k, v in converted["percentile"].items() if float(k) > 0
         }
@@ -133,7 +132,7 @@ def _nanoseconds(latency: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_one_run(before: Any, after: Any, number: int, where: str) -> None:
-    """PenstockError unless two reports in a row are of one run, as `--status-interval` writes them."""
+    """PenstockError unless two consecutive reports are of one run, as with `--status-interval`."""
     if not _is_one_run(before, after):
         raise PenstockError(
             f"found {number} reports of fio in {where}, not all of one run; expected one report (a fio whose "
@@ -142,9 +141,9 @@ def _check_one_run(before: Any, after: Any, number: int, where: str) -> None:
 
 
 def _is_one_run(before: Any, after: Any) -> bool:
-    """True if both name the same jobs and began at the same time, and the second goes on where the first was.
+    """True for the same jobs with the same start, if the second report continues the first.
 
-    Bytes may become fewer: at the end of `ramp_time` fio counts from 0 again.
+    The byte count may decrease: at the end of `ramp_time` fio resets it to 0.
     """
     names = [[(j.get("jobname"), j.get("groupid")) for j in r["jobs"]] for r in (before, after)]
     began = [_began_s(r) for r in (before, after)]
@@ -168,7 +167,7 @@ def _totals(report: Any) -> tuple[int, int]:
 
 
 def _began_s(report: Any) -> float | None:
-    """When the run began: the time of its report less the time elapsed, rounded up; None if not given."""
+    """Start of the run: time of its report minus elapsed time, rounded up; None if not given."""
     at_s, elapsed = report.get("timestamp"), report["jobs"][0].get("elapsed")
     if at_s is None or elapsed is None:
         return None

@@ -1,8 +1,8 @@
-"""For how long the jobs of a fio report ran: side by side, or group after group.
+"""Run time of the jobs of a fio report: concurrent, or group after group.
 
-A group (`groupid`) begins with `stonewall`, after all jobs before it, or with `new_group`, beside them. The
-report says which of the two in one of three ways: by the begin of each job (fio 3.36), by the option of the
-job, if it was given as `stonewall=1`, or by the time elapsed, which must fit one of them alone.
+A group (`groupid`) begins with `stonewall`, after all preceding jobs, or with `new_group`, concurrently. The
+report distinguishes them in one of three ways: by the start of each job (fio 3.36), by the option of the job,
+if given as `stonewall=1`, or by the elapsed time, which must fit exactly one of them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 from penstock.workload.parsers.fio_report import DIRECTIONS
 
-#: seconds that fio needs beyond its jobs: in all, and of the time of jobs one after another
+#: overhead of fio: constant [s], and as a share of the time of sequential jobs
 _START_S, _START_SHARE = 2.0, 0.1
-#: the same of jobs that run side by side; the elapsed time is rounded up
+#: overhead with concurrent jobs [s]; the elapsed time is rounded up
 _START_BESIDE_S = 1.2
-#: of the longest run time: jobs that begin within this share of it began together
+#: share of the longest run time within which starts count as simultaneous
 _TOGETHER = 0.1
 
 _UNKNOWN = (
@@ -28,7 +28,7 @@ _DELAYED = "before fio 3.36 a report does not say when a job with {option} ran"
 
 
 class Times:
-    """The times of the jobs of one report; `unknown` says why they cannot be added, if so."""
+    """Times of the jobs of one report; `unknown` is the reason if they cannot be added."""
 
     def __init__(self, jobs: Sequence[dict[str, Any]], shared: dict[str, Any]) -> None:
         self.unknown = ""
@@ -36,24 +36,24 @@ class Times:
         self._options = [{**shared, **(job.get("job options") or {})} for job in jobs]
         self._groups = [int(job.get("groupid", 0)) for job in jobs]
         begins = [job.get("job_start") for job in jobs]
-        #: begin of each job [ms], where fio reports it
+        #: start of each job [ms], if fio reports it
         self._begins = [b for b in begins if isinstance(b, int) and b > 0]
         self._complete = len(self._begins) == len(jobs)
         self._longest = [
             max((job[d].get("runtime", 0) for d in DIRECTIONS if d in job), default=0)
             for job in jobs
         ]
-        #: stage of each group: groups of one stage ran side by side, stages one after another
+        #: stage of each group: groups of one stage ran concurrently, stages sequentially
         self._stages = {} if self._complete else self._staged()
 
     def seconds(self, parts: Sequence[Sequence[dict[str, Any]]]) -> float | None:
-        """Seconds with requests of these `parts`, which are a sequence for each job; None if not known."""
+        """Seconds with requests of these `parts`, a sequence per job; None if unknown."""
         runtimes = [max((p.get("runtime", 0) for p in of), default=0) for of in parts]
         stages = self._together(runtimes)
         return None if stages is None else sum(longest for longest, _ in stages) / 1000
 
     def processor_percent(self, key: str) -> float | None:
-        """Processor time (`usr_cpu`, `sys_cpu`) of all jobs in per cent of the time in which they ran."""
+        """Processor time (`usr_cpu`, `sys_cpu`) of all jobs in per cent of their run time."""
         shares = [self._share(i, key) for i in range(len(self._jobs))]
         stages = self._together(self._longest)
         if stages is None:
@@ -65,7 +65,7 @@ class Times:
         return float(used / total)
 
     def _share(self, i: int, key: str) -> float:
-        """The value of one job; with `group_reporting` fio gives the mean over the jobs of the group."""
+        """Value of one job; with `group_reporting` fio gives the mean over the jobs of the group."""
         job = self._jobs[i]
         share = float(job.get(key, 0))
         if "group_reporting" in self._options[i] and job.get("job_runtime") and self._longest[i]:
@@ -73,7 +73,7 @@ class Times:
         return share
 
     def _together(self, runtimes: Sequence[int]) -> list[tuple[float, list[int]]] | None:
-        """Jobs that ran side by side, with their time [ms]; None if the times are not known."""
+        """Concurrent jobs, with their time [ms]; None if the times are unknown."""
         members = [i for i, n in enumerate(runtimes) if n]
         if len(members) < 2:
             return [(runtimes[i], [i]) for i in members]
@@ -89,7 +89,7 @@ class Times:
         return [(max(runtimes[i] for i in of), of) for of in by_stage.values()]
 
     def _staged(self) -> dict[int, int] | None:
-        """The stage of each group; None, and `unknown`, where the report does not tell it."""
+        """Stage of each group; None, and `unknown`, if the report does not determine it."""
         waits = [o["wait_for"] for o in self._options if "wait_for" in o]
         delays = {o.get("startdelay", "0") for o in self._options}
         if len(self._jobs) > 1 and (waits or len(delays) > 1):
@@ -114,10 +114,10 @@ class Times:
         return {g: i if in_turn else 0 for i, g in enumerate(groups)}
 
     def _by_elapsed(self, times: Sequence[float]) -> bool | None:
-        """True: one after another, False: all side by side, None: the time elapsed fits both, or neither."""
+        """True: sequential, False: all concurrent, None: the elapsed time fits both, or neither."""
         elapsed = max(int(job.get("elapsed", 0)) for job in self._jobs)
         every = sum(times)
-        # of the ways in which some, but not all, ran side by side: the slowest and the quickest
+        # partially concurrent orders: the slowest and the fastest
         slowest = every - min(min(a, b) for a, b in pairwise(times))
         quickest = min(
             (max(times[:i]) + max(times[i:]) for i in range(1, len(times))), default=every
@@ -130,7 +130,7 @@ class Times:
 
 
 def _overlapping(intervals: list[tuple[int, int, int]]) -> list[tuple[float, list[int]]]:
-    """Intervals (begin, end, job) that overlap, with the time that they take together."""
+    """Overlapping intervals (begin, end, job), with their total time."""
     clusters: list[list[tuple[int, int, int]]] = []
     end = 0
     for one in sorted(intervals):
@@ -143,7 +143,7 @@ def _overlapping(intervals: list[tuple[int, int, int]]) -> list[tuple[float, lis
 
 
 def _taken(of: list[tuple[int, int, int]]) -> float:
-    """The longest run time, as fio reckons it; of jobs that did not begin together, from begin to end."""
+    """fio's longest run time; for jobs with different starts, from first start to last end."""
     longest = max(end - begin for begin, end, _ in of)
     begins = [begin for begin, _, _ in of]
     if max(begins) - min(begins) <= _TOGETHER * longest:

@@ -9,11 +9,11 @@ from penstock.errors import PenstockError
 from penstock.workload.measured import JobSpec, Measured, Report
 from penstock.workload.parsers.printed import NUMBER, Printed, several
 
-#: new orders, and transactions of the database, a minute
+#: new orders, and database transactions, per minute
 RESPONSES: dict[str, str] = {"nopm": "1/min", "tpm": "1/min"}
 
 _RESULT = re.compile(r"TEST RESULT\s*:\s*(.*)")
-#: to 3.2 transactions come first, from 3.3 on new orders
+#: transactions come first to 3.2, new orders from 3.3 on
 _FORMS = (
     re.compile(rf"System achieved (?P<tpm>{NUMBER}) [\w ]*?TPM at (?P<nopm>{NUMBER}) NOPM"),
     re.compile(rf"System achieved (?P<nopm>{NUMBER}) NOPM from (?P<tpm>{NUMBER}) [\w ]*?TPM"),
@@ -22,7 +22,7 @@ _TPROC_H = re.compile(r"Completed \d+ query set\(s\) in ")
 
 
 def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
-    """New orders and transactions a minute; PenstockError without a result, or with several."""
+    """New orders and transactions per minute; PenstockError for no or several results."""
     results = _RESULT.findall(stdout)
     if not results and _TPROC_H.search(stdout):
         raise PenstockError("found a result of HammerDB's TPROC-H; expected one of TPROC-C")
@@ -40,5 +40,5 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
 
 
 def operations(command: str) -> list[JobSpec] | None:
-    """None: what a database does to its files cannot be told from the command line."""
+    """None: a command line does not determine a database's file accesses."""
     return None

@@ -11,20 +11,20 @@ WHAT = (
     "Path such as jobs.0.read.bw_bytes; of several documents (JSON Lines), -1.jobs.0… is the last."
 )
 
-#: places that look like the begin of a document and are none, before a text is given up
+#: limit of false starts of a document in a text
 _MOST_NOTES = 10
 
 
 def expected(path: str) -> str:
-    """Any text may be a path."""
+    """Any text is a valid path."""
     return ""
 
 
 def number(path: str, text: str, where: str) -> float:
-    """The number at `path`. PenstockError if the text has no JSON, or no number at that path.
+    """Number at `path`. PenstockError for a text without JSON, or without a number at that path.
 
-    Text before and after a document is skipped (programs print notes there). Several documents, as in JSON
-    Lines, are a list: the path then begins with the number of one of them, from 0, or -1 for the last.
+    Text before and after a document is skipped (notes of programs). Several documents, as in JSON Lines, are
+    a list: the path then begins with an index, from 0, or -1 for the last.
     """
     values = documents(text, where)
     steps = path.split(".")
@@ -47,7 +47,7 @@ def number(path: str, text: str, where: str) -> float:
 
 
 def document(text: str, where: str) -> Any:
-    """The one JSON document of `text`; PenstockError if there is none, or more than one."""
+    """The only JSON document of `text`; PenstockError for none or several."""
     values = documents(text, where)
     if len(values) > 1:
         raise PenstockError(f"found {len(values)} JSON documents in {where}; expected one")
@@ -55,9 +55,9 @@ def document(text: str, where: str) -> Any:
 
 
 def documents(text: str, where: str) -> list[Any]:
-    """The JSON documents of `text`, in their order; PenstockError if there is none, or if the last is cut.
+    """JSON documents of `text`, in order; PenstockError for none, or if the last is truncated.
 
-    A document begins at the begin of a line with `{` or `[` and is followed by the end of its line or by the
+    A document starts at the start of a line with `{` or `[` and is followed by the end of its line or by the
     next document; other text is skipped.
     """
     decoder = json.JSONDecoder()
@@ -74,7 +74,7 @@ def documents(text: str, where: str) -> list[Any]:
                     f"found {where} to end within a JSON document; expected all of it"
                 ) from None
             end = -1
-        except ValueError:  # a number of too many digits
+        except ValueError:  # a number with too many digits
             end = -1
         if end >= 0 and _ends_a_document(text, end):
             values.append(value)
@@ -94,7 +94,7 @@ def _is_index(step: str) -> bool:
 
 
 def _next_start(text: str, at: int) -> int:
-    """The next place where a document can begin: `at` itself, or the start of a line; -1 for none."""
+    """Next possible start of a document: `at` itself, or the start of a line; -1 for none."""
     while at < len(text):
         end = text.find("\n", at)
         end = len(text) if end < 0 else end
@@ -111,11 +111,11 @@ def _next_line(text: str, at: int) -> int:
 
 
 def _is_cut(error: json.JSONDecodeError, end: int) -> bool:
-    """True if the text ended before the document: in a string, a word, or where more is expected."""
+    """True if the text ends within the document: in a string, a word, or before required tokens."""
     return error.msg.startswith("Unterminated string") or end - error.pos < len("false")
 
 
 def _ends_a_document(text: str, end: int) -> bool:
-    """True if nothing but the next document follows on the line."""
+    """True if only the next document follows on the line."""
     rest = text[end : _next_line(text, end)].strip(" \t\r\n,")
     return not rest or rest[0] in "{["

@@ -9,8 +9,8 @@ from penstock.errors import PenstockError, printable
 from penstock.workload.measured import JobSpec, Measured, Report
 from penstock.workload.parsers.printed import NUMBER, Printed, several
 
-#: `tps` is without the time to connect where pgbench reports both (to 13); with -C it includes reconnecting
-#: from 14 on; `tps_with_connections` is what versions to 13 report besides
+#: `tps` excludes the connection time if pgbench reports both (to 13); with -C it includes reconnecting from
+#: 14 on; `tps_with_connections` is an additional value to 13
 RESPONSES: dict[str, str] = {
     "tps": "1/s",
     "tps_with_connections": "1/s",
@@ -61,7 +61,7 @@ _LABELS = {
     "duration": (r"^duration: (?P<value>[0-9]+) s", "s"),
 }
 _TPS = re.compile(rf"^tps = (?P<value>{NUMBER})(?: \((?P<kind>[^()\n]*)\))?", re.MULTILINE)
-#: what stands behind a rate → response
+#: text after a rate → response
 _KINDS = {
     "excluding connections establishing": "tps",
     "including connections establishing": "tps_with_connections",
@@ -84,8 +84,8 @@ _MISSING = {
 def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
     """The results of pgbench for all scripts together.
 
-    PenstockError if it printed no `tps`, printed several reports or one in another language, or if a client
-    was aborted, which pgbench to 11 does not report as a failure.
+    PenstockError without `tps`, for several reports or another language, and if a client was aborted, which
+    pgbench to 11 does not report as a failure.
     """
     aborted = _ABORTED.search(stderr) or _ABORTED.search(stdout)
     if aborted:
@@ -112,5 +112,5 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
 
 
 def operations(command: str) -> list[JobSpec] | None:
-    """None: what a database does to its files cannot be told from the command line."""
+    """None: a command line does not determine a database's file accesses."""
     return None

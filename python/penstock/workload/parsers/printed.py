@@ -1,4 +1,4 @@
-"""Numbers that a program prints beside labels: each label once, in one locale, in the unit named there."""
+"""Labelled numbers in the output of a program: unique labels, one locale, with the unit of the label."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from penstock import numerals
 from penstock.errors import PenstockError, printable
 from penstock.workload.measured import Measured
 
-#: a number as any locale prints it
+#: a number in any locale
 NUMBER = r"[+-]?[0-9][0-9.,]*(?:[eE][+-]?[0-9]+)?"
 _ONE = "expected one (send what is not the result to /dev/null)"
 
 
 def several(program: str, number: int) -> PenstockError:
-    """The error of a text with several reports of a program, of which none is known to be the result."""
+    """Error for several reports of a program without a known result among them."""
     return PenstockError(f"found {number} reports of {program}; {_ONE}")
 
 
 class Printed:
-    """The text of one report; `number` reads one of its numbers by the decimal mark that all of them show."""
+    """Text of one report; `number` parses its numbers with their common decimal mark."""
 
     def __init__(self, program: str, text: str) -> None:
         self.program = program
@@ -28,10 +28,10 @@ class Printed:
         self._others: list[str] = []
 
     def labelled(self, labels: Mapping[str, tuple[str, str]]) -> dict[str, Measured]:
-        """The value of each label that is there: name → (pattern with the group `value`, unit).
+        """Value of each label in the text: name → (pattern with the group `value`, unit).
 
-        A group `unit` in a pattern gives the unit instead. PenstockError where a label stands there twice, or
-        without a number.
+        A group `unit` in a pattern overrides the unit. PenstockError for a duplicate label or one without a
+        number.
         """
         texts: dict[str, tuple[str, str]] = {}
         for name, (pattern, unit) in labels.items():
@@ -47,11 +47,11 @@ class Printed:
         }
 
     def learn(self, values: Iterable[str]) -> None:
-        """Takes these numbers of the report, any of which may show the decimal mark of the others."""
+        """Register numbers of the report, each of which may reveal the decimal mark."""
         self._others = list(values)
 
     def number(self, value: str, name: str) -> float:
-        """A number of the report; PenstockError where it is none, or has two meanings."""
+        """A number of the report; PenstockError for an invalid or ambiguous one."""
         try:
             return numerals.number(value, "", self._others)
         except ValueError:

@@ -1,4 +1,4 @@
-"""A number found in a text by a regular expression with one group; the last match counts."""
+"""A number in a text, from a regular expression with one group; the last match counts."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from penstock.errors import PenstockError, printable
 WHAT = "Regular expression with one group; the last match counts."
 
 
-#: characters beside a match that are looked at for the rest of a number
+#: characters around a match that are checked for the rest of a number
 _NEAR = 40
-#: what stands before or behind a number that is a part of a longer one
+#: text before or after a number that makes it part of a longer one
 _BEFORE = re.compile(r"[\d.,]*\d[.,]?\Z")
 _BEHIND = re.compile(r"[.,]?\d[\d.,]*(?:[eE][+-]?\d+)?|[eE][+-]?\d+")
 
-#: a study may give the decimal mark of the number beside the expression
+#: a study may give the decimal mark of the number
 HAS_DECIMAL_MARK = True
 
 
 def expected(pattern: str) -> str:
-    """The expectation that an invalid pattern does not meet; empty for a valid one."""
+    """Expected form of an invalid pattern; empty for a valid one."""
     try:
         groups = re.compile(pattern).groups
     except re.error as error:
@@ -31,9 +31,9 @@ def expected(pattern: str) -> str:
 
 
 def number(pattern: str, text: str, where: str, decimal: str = "") -> float:
-    """The number in the group of the last match; PenstockError if nothing matches or it is no number.
+    """Number in the group of the last match; PenstockError without a match or for an invalid number.
 
-    `decimal`: its decimal mark; by default the one that the matches show (`numerals`).
+    `decimal`: its decimal mark; by default that of the matches (`numerals`).
     """
     matches = [m for m in re.finditer(pattern, text, flags=re.MULTILINE) if m[1] is not None]
     if not matches:
@@ -52,9 +52,9 @@ def number(pattern: str, text: str, where: str, decimal: str = "") -> float:
 
 
 def _cut_from(match: re.Match[str]) -> str:
-    """The longer number of which the group is a part, such as 143,2 of 2; empty if it is none.
+    """The longer number of which the group is a part, such as 143,2 for 2; empty if there is none.
 
-    What the expression itself names before and behind the group is not looked at.
+    Text matched by the expression itself around the group is ignored.
     """
     text, (begin, end) = match.string, match.span(1)
     if not text[begin:end].strip():

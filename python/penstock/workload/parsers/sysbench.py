@@ -11,7 +11,7 @@ from penstock.workload.parsers.printed import NUMBER, Printed, several
 
 _PERCENTILES = (50, 75, 90, 95, 99)
 
-#: MB and Mb of sysbench 0.4 are MiB; `events_per_s` is over its total time where it does not print it
+#: MB and Mb of sysbench 0.4 are MiB; `events_per_s` is computed from its total time if missing
 RESPONSES: dict[str, str] = {
     "events": "events",
     "events_per_s": "1/s",
@@ -38,7 +38,7 @@ _VERSIONS = {(0, 4), (0, 5), (1, 0), (1, 1)}
 _RATE = rf"(?P<value>{NUMBER})"
 _EACH = r"^\s*{}:\s+\d+\s+\({} per sec\.\)"
 _AMOUNT = r"^\s*{}:\s+(?P<value>\d+)"
-#: what 1.0 prints below `Latency (ms):`; 0.4 and 0.5 print the unit behind each number
+#: lines below `Latency (ms):` of 1.0; 0.4 and 0.5 print the unit after each number
 _LATENCY = r"^\s+{}:\s+" + _RATE + r"(?P<unit>ms|s)?\s*$"
 _LABELS = {
     "events": (r"^\s*total number of events:\s+(?P<value>\d+)", "events"),
@@ -73,9 +73,9 @@ _LABELS = {
 
 
 def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
-    """The final report of sysbench; PenstockError for another version, several reports, or checkpoints.
+    """Final report of sysbench; PenstockError for another version, several reports, or checkpoints.
 
-    With `--report-checkpoints` the last report is of the time since the last checkpoint alone.
+    With `--report-checkpoints` the last report covers only the time since the last checkpoint.
     """
     for version in _VERSION.finditer(stdout):
         if (int(version[1]), int(version[2])) not in _VERSIONS:
@@ -101,5 +101,5 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
 
 
 def operations(command: str) -> list[JobSpec] | None:
-    """None: what the test does to files cannot be told from the command line."""
+    """None: a command line does not determine the test's file accesses."""
     return None

@@ -1,4 +1,4 @@
-"""No parser: the wall time of the command, whatever the program is."""
+"""No parser: wall time of any command."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> dict[str, M
 
 
 def operations(command: str) -> list[JobSpec] | None:
-    """None: nothing is known of the program."""
+    """None: the program is unknown."""
     return None

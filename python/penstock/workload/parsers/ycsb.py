@@ -46,10 +46,10 @@ _JSON = re.compile(r'"metric"\s*:\s*"OVERALL"')
 
 
 def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
-    """Throughput, and latencies of each kind of operation in the unit that its label names.
+    """Throughput, and latencies of each kind of operation in the unit of its label.
 
-    Operations that failed have no part in the latencies of their kind. PenstockError if there is no report,
-    several (a load and a run), or one of another form.
+    Failed operations are excluded from the latencies of their kind. PenstockError for no or several reports
+    (a load and a run), or another format.
     """
     if _GO.search(stdout):
         raise PenstockError("found a report of go-ycsb; expected one of YCSB 0.1 to 0.17")
@@ -91,10 +91,10 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
             latency = f"{kind}_{_LATENCIES[name]}_latency"
             _add(values, latency, printed.number(value, what), unit)
     kinds = [values[f"{op}_operations"].value for op in _OPERATIONS if f"{op}_operations" in values]
-    # a read-modify-write is counted once more, as the read and the update that it is made of
+    # a read-modify-write is also counted as a read and an update
     if kinds and "read_modify_write_operations" not in values:
         values["operations"] = Measured(math.fsum(kinds), "operations")
-    # what failed stands under a heading of its own (0.2 on) and by its status, or by its status alone
+    # failures have a section of their own (0.2 on) and a status, or a status only
     for kind in {**failed, **returned}:
         count = max(failed.get(kind, 0.0), returned.get(kind, 0.0))
         values[f"{kind}_failed_operations"] = Measured(count, "operations")
@@ -110,5 +110,5 @@ def _add(values: dict[str, Measured], name: str, value: float, unit: str) -> Non
 
 
 def operations(command: str) -> list[JobSpec] | None:
-    """None: what a database does to its files cannot be told from the command line."""
+    """None: a command line does not determine a database's file accesses."""
     return None
