@@ -1,11 +1,11 @@
-"""One run on disk: `manifest.json`, Parquet tables, logs. A bundle that has its name is finished.
+"""One run on disk: `manifest.json`, Parquet tables, logs. A bundle with its final name is complete.
 
-    with Bundle.create(path, manifest) as bundle:      # written beside its place, under a hidden name
+    with Bundle.create(path, manifest) as bundle:      # written to a hidden name in the same directory
         bundle.write_table("io_events", table)         # key columns, units and meanings are added
         bundle.manifest["valid"] = True
     # synced and renamed to `path` here; removed if the block raised
 
-The rename is the only way a bundle gets its name, so a killed conductor leaves no half bundle.
+Only the rename gives a bundle its name, so a killed conductor leaves no partial bundle.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.errors import PenstockError
 from penstock.version import version
 from penstock.writing import sync
 
-#: rows in one row group of a Parquet file
+#: rows per row group of a Parquet file
 ROW_GROUP_ROWS = 1_000_000
 
 _DEFAULTS: dict[str, Any] = {
@@ -52,7 +52,7 @@ _DEFAULTS: dict[str, Any] = {
 def read_accesses(path: Path, columns: list[str] | None = None) -> pa.Table:
     """Rows of a table `io_events` in which bytes were read or written: calls, requests, faults.
 
-    Left out are flushes, changes of names and the like, and ranges that were only mapped around a fault.
+    Excludes flushes, renames and the like, and ranges that were only mapped around a fault.
     """
     own = pq.read_schema(path).names
     requested = columns if columns is not None else own
@@ -69,7 +69,7 @@ def read_accesses(path: Path, columns: list[str] | None = None) -> pa.Table:
 
 
 class Bundle:
-    """One run's directory; made by `create`, opened for reading by `open`."""
+    """One run's directory; `create` writes a new one, `open` reads an existing one."""
 
     def __init__(
         self, path: Path, manifest: dict[str, Any], final_path: Path | None = None
@@ -86,10 +86,10 @@ class Bundle:
         *,
         replacing: bool = False,
     ) -> Bundle:
-        """A bundle being written; `path` is what it will be called.
+        """Create a bundle; `path` is its final name.
 
-        With `replacing` the name may be taken now and must be free when the bundle is finished.
-        Raises PenstockError if something of that name exists.
+        With `replacing` the name may exist now and must be free at the end. Raises PenstockError if the name
+        exists.
         """
         final = Path(path).absolute()
         if os.path.lexists(final) and not replacing:
@@ -116,7 +116,7 @@ class Bundle:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Bundle:
-        """A finished bundle. Raises PenstockError if there is none of a schema that we know."""
+        """A complete bundle. Raises PenstockError without one of a supported schema."""
         place = Path(path)
         try:
             manifest = json.loads((place / "manifest.json").read_text())
@@ -128,11 +128,10 @@ class Bundle:
 
     @property
     def tables(self) -> list[str]:
-        """Names of its tables."""
         return sorted(p.stem for p in self.path.glob("*.parquet"))
 
     def table(self, name: str, columns: list[str] | None = None) -> pa.Table:
-        """A table of it. Raises PenstockError if it has none of that name."""
+        """One of its tables. Raises PenstockError for an unknown name."""
         path = self.path / f"{name}.parquet"
         if not path.exists():
             raise PenstockError(f"{self.path} has no table {name!r}, only {', '.join(self.tables)}")
@@ -144,9 +143,9 @@ class Bundle:
         return read_accesses(self.path / "io_events.parquet", columns)
 
     def write_table(self, name: str, table: pa.Table, node_id: str | None = None) -> Path:
-        """Writes a table, the key columns first, with units and meanings; gives its path.
+        """Write a table, key columns first, with units and meanings; returns its path.
 
-        Key columns that the table has already are kept as they are.
+        Existing key columns are not changed.
         """
         own = table.column_names
         values = {"host_id": self.manifest.get("host", {}).get("host_id", ""), **self.manifest}
@@ -165,10 +164,10 @@ class Bundle:
     def table_writer(
         self, name: str, schema: pa.Schema, encodings: dict[str, str] | None = None
     ) -> Iterator[TableWriter]:
-        """For a table too long for memory: gives a TableWriter, and the file its name when the block ends.
+        """TableWriter for a table larger than memory; the file gets its name at the end of the block.
 
-        `schema` is without key columns; `encodings` names a Parquet encoding per column, the others are
-        dictionaries where that is shorter. If the block raises, nothing is left.
+        `schema` excludes key columns; `encodings` has the Parquet encoding of some columns, the others are
+        dictionaries if that is shorter. If the block raises, the file is removed.
         """
         values = {"host_id": self.manifest.get("host", {}).get("host_id", ""), **self.manifest}
         path = self.path / f"{name}.parquet"
@@ -182,7 +181,8 @@ class Bundle:
                 draft.unlink()
 
     def finish(self, name: str = "") -> Path:
-        """Writes the manifest, syncs, and gives the bundle its name, or another one beside it."""
+        """Write the manifest, sync, and rename the bundle to its name, or to another one in the same
+        directory."""
         if self._final_path is None:
             return self.path
         if name:
@@ -196,7 +196,7 @@ class Bundle:
         return self.path
 
     def amend(self) -> None:
-        """Writes the manifest of a finished bundle anew, whole or not at all, and syncs it."""
+        """Rewrite the manifest of a complete bundle atomically, and sync it."""
         draft = self.path / ".manifest.json.partial"
         draft.write_text(self._text())
         sync(draft)
@@ -207,7 +207,7 @@ class Bundle:
         return json.dumps(self.manifest, indent=1, default=_plain) + "\n"
 
     def discard(self) -> None:
-        """Removes a bundle that was not finished."""
+        """Remove an incomplete bundle."""
         if self._final_path is not None:
             shutil.rmtree(self.path, ignore_errors=True)
 
@@ -227,7 +227,7 @@ class Bundle:
 
 
 class TableWriter:
-    """Writes a table part by part as one Parquet file (zstd, row groups of at most 1 M rows)."""
+    """Writes a table in parts to one Parquet file (zstd, row groups of at most 1 M rows)."""
 
     def __init__(
         self,
@@ -249,7 +249,7 @@ class TableWriter:
         )
 
     def write(self, table: pa.Table) -> None:
-        """Appends rows, the key columns in front."""
+        """Append rows, with the key columns in front."""
         self._writer.write_table(self._keyed(table), row_group_size=ROW_GROUP_ROWS)
 
     def _keyed(self, table: pa.Table) -> pa.Table:
@@ -272,18 +272,18 @@ def plain_argv(argv: list[Any]) -> list[str]:
 
 
 def command_line(manifest: dict[str, Any]) -> str:
-    """The command of a bundle as one line: words of a trace, or the text of a study's run."""
+    """The command of a bundle as one line: arguments of a trace, or the text of a study's run."""
     command = manifest.get("command") or ""
     return command.strip() if isinstance(command, str) else shlex.join(map(str, command))
 
 
 def partial_path(final: Path) -> Path:
-    """Path at which a bundle is written until it is finished."""
+    """Path of a bundle until it is complete."""
     return final.with_name(f".{final.name}.partial")
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:
-    """Writes a table as Parquet (zstd, row groups of at most 1 M rows), whole or not at all."""
+    """Write a table as Parquet (zstd, row groups of at most 1 M rows), atomically."""
     draft = path.with_name(f".{path.name}.partial")
     try:
         pq.write_table(table, draft, compression="zstd", row_group_size=ROW_GROUP_ROWS)
@@ -294,7 +294,7 @@ def write_parquet(path: Path, table: pa.Table) -> None:
 
 
 def directory_bytes(path: Path) -> int:
-    """Bytes that the files under `path` occupy."""
+    """Total size of the files under `path` [bytes]."""
     total = 0
     for top, _, files in os.walk(path):
         for name in files:
@@ -304,7 +304,7 @@ def directory_bytes(path: Path) -> int:
 
 
 def _constant(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
-    """`rows` times one value; text as a dictionary of one entry."""
+    """A constant array of `rows` elements; text as a dictionary of one entry."""
     if not pa.types.is_string(kind):
         return pa.repeat(pa.scalar(int(value if value is not None else 1), kind), rows)
     indices = pa.repeat(pa.scalar(0, pa.int32()), rows)
@@ -317,7 +317,7 @@ def _joined(names: list[str], columns: list[pa.Array], rest: pa.Schema) -> pa.Sc
 
 
 def _plain(value: Any) -> Any:
-    """JSON for what a manifest may hold besides JSON's own: paths, numpy scalars."""
+    """JSON value of other types in a manifest: paths, numpy scalars."""
     if isinstance(value, Path):
         return str(value)
     if hasattr(value, "item"):

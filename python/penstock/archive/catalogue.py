@@ -1,8 +1,8 @@
-"""The catalogue over studies and runs, which are experiments: what of them is in the bundles, and tokens.
+"""The catalogue of studies and runs, which are experiments: an index of the bundles, and tokens.
 
-`OUT/catalogue.sqlite` knows one study, the index all that were run: `$PENSTOCK_CATALOGUE` (a PostgreSQL
-of a team), else SQLite in `$PENSTOCK_ARCHIVE` or the state directory. What it says of runs can be had from
-the bundles again, tokens cannot.
+`OUT/catalogue.sqlite` has one study, the index all executed ones: `$PENSTOCK_CATALOGUE` (a PostgreSQL of a
+team), else SQLite in `$PENSTOCK_ARCHIVE` or the state directory. Rows of runs can be rebuilt from the
+bundles, tokens cannot.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.state import state_dir
 
 @dataclass(frozen=True)
 class StudyRow:
-    """A study as the catalogue knows it; `state` is 'running', 'stopped' or 'finished'."""
+    """A study in the catalogue; `state` is 'running', 'stopped' or 'finished'."""
 
     out: str
     study_id: str
@@ -65,7 +65,7 @@ Role = Literal["owner", "reader"]
 
 @dataclass(frozen=True)
 class Token:
-    """Owner of a token and its role: it begins and ends the owner's experiments, or only reads."""
+    """Owner of a token and its role: to start and stop the owner's experiments, or only to read."""
 
     token_id: str
     owner: str
@@ -74,7 +74,8 @@ class Token:
 
 
 class Catalogue:
-    """One catalogue, made if absent: of a path SQLite, of a URL PostgreSQL. Several processes may use it."""
+    """One catalogue, created if absent: SQLite for a path, PostgreSQL for a URL. Supports concurrent
+    processes."""
 
     def __init__(self, place: Path | str, wait_s: float = WAIT_S) -> None:
         self.place = place
@@ -83,7 +84,7 @@ class Catalogue:
     def put_study(
         self, out: Path, study_id: str, question: str, state: str, planned_runs: int
     ) -> None:
-        """Adds a study or says anew what it is."""
+        """Add or update a study."""
         row = {
             "out": str(out),
             "study_id": study_id,
@@ -98,13 +99,13 @@ class Catalogue:
         self._replace(runs, [_run_row(out, bundle) for bundle in bundles])
 
     def set_aside(self, out: Path, run_id: str, attempt: int, path: Path) -> None:
-        """Notes that an earlier attempt has moved."""
+        """Record that an earlier attempt has moved."""
         where = (runs.c.out == str(out)) & (runs.c.run_id == run_id) & (runs.c.attempt == attempt)
         with self._engine.begin() as connection:
             connection.execute(runs.update().where(where).values(path=str(path)))
 
     def forget(self, out: Path, run_ids: list[str] | None = None) -> None:
-        """Drops a study, or some of its runs, from the catalogue (not from the disk)."""
+        """Remove a study, or some of its runs, from the catalogue (not from the disk)."""
         with self._engine.begin() as connection:
             if run_ids is None:
                 connection.execute(studies.delete().where(studies.c.out == str(out)))
@@ -114,7 +115,7 @@ class Catalogue:
                 connection.execute(runs.delete().where(selected))
 
     def rebuild(self, outs: Iterable[Path]) -> int:
-        """Empties the catalogue and fills it from the bundles of these studies; gives the runs found."""
+        """Rebuild the catalogue from the bundles of these studies; returns the number of runs."""
         with self._engine.begin() as connection:
             for table in (runs, studies, tags):
                 connection.execute(table.delete())
@@ -135,7 +136,7 @@ class Catalogue:
         return len(bundles)
 
     def studies(self) -> list[StudyRow]:
-        """All studies, the one last run at the end."""
+        """All studies, last run at the end."""
         last = sa.func.max(runs.c.start_realtime_ns).label("last")
         newest = runs.c.run_id.distinct()
         query = (
@@ -190,7 +191,7 @@ class Catalogue:
         self.close()
 
     def start(self, row: dict[str, Any], tagged: Iterable[str]) -> bool:
-        """Adds a run that begins; False where there is one of its name and attempt."""
+        """Add a starting run; False if its name and attempt exist."""
         try:
             with self._engine.begin() as connection:
                 connection.execute(runs.insert().values(row))
@@ -200,13 +201,13 @@ class Catalogue:
         return True
 
     def put_run(self, row: dict[str, Any], tagged: Iterable[str]) -> None:
-        """Adds a run or says anew what it is, with its tags."""
+        """Add or update a run with its tags."""
         self._replace(runs, [row])
         with self._engine.begin() as connection:
             _put_tags(connection, row, tagged)
 
     def forget_run(self, out: str, run_id: str, attempt: int) -> None:
-        """Drops one attempt and its tags."""
+        """Remove one attempt and its tags."""
         with self._engine.begin() as connection:
             for table in (runs, tags):
                 selected = (table.c.out == out) & (table.c.run_id == run_id)
@@ -224,9 +225,9 @@ class Catalogue:
         out: str | None = None,
         most: int = 100_000,
     ) -> list[dict[str, Any]]:
-        """Runs by any of these, the one begun last at the end, at most `most` of the newest.
+        """Runs that match all filters, latest start at the end, at most `most` of the newest.
 
-        `seen_by`: those of this user and those that are shared. Each has `tags` and `levels` as values.
+        `seen_by`: those of this user and shared ones. Each has `tags` and `levels` as values.
         """
         query = sa.select(runs)
         equal = {"name": name, "attempt": attempt, "owner": owner, "state": state, "out": out}
@@ -253,7 +254,7 @@ class Catalogue:
         return rows
 
     def latest_attempt(self, out: str, run_id: str) -> int:
-        """The highest attempt at a run, 0 where there is none."""
+        """Latest attempt at a run, 0 if there is none."""
         query = sa.select(sa.func.max(runs.c.attempt)).where(
             (runs.c.out == out) & (runs.c.run_id == run_id)
         )
@@ -261,7 +262,7 @@ class Catalogue:
             return int(connection.execute(query).scalar() or 0)
 
     def add_token(self, owner: str, role: Role) -> str:
-        """A new token of a user; only its digest is stored, so it is shown just once."""
+        """A new token of a user; only its digest is stored, so it is shown only once."""
         if not 0 < len(owner) <= 100 or not owner.isprintable():
             raise BadInput(f"found user {owner[:80]!r}; expected 1 to 100 printable characters")
         secret = secrets.token_urlsafe(24)
@@ -290,13 +291,13 @@ class Catalogue:
             return [_token(row) for row in connection.execute(query).mappings()]
 
     def revoke(self, token_id: str) -> bool:
-        """Makes a token worth nothing; False where there is none of that name."""
+        """Revoke a token; False for an unknown one."""
         with self._engine.begin() as connection:
             done = connection.execute(tokens.delete().where(tokens.c.token_id == token_id))
         return bool(done.rowcount)
 
     def _replace(self, table: sa.Table, rows: list[dict[str, Any]]) -> None:
-        """Rows in place of those with the same key, in one transaction and any database's words."""
+        """Replace rows with the same key, in one transaction and portable SQL."""
         keys = [c.name for c in table.primary_key.columns]
         with self._engine.begin() as connection:
             for row in {tuple(r[k] for k in keys): r for r in rows}.values():
@@ -360,12 +361,12 @@ def studies_below(root: Path, depth: int = 4) -> list[Path]:
 
 
 def as_analysed(out: Path, bundles: list[Bundle]) -> list[Bundle]:
-    """The bundles with the validity that the last analysis gave them, by later rules than their own maybe."""
+    """The bundles with the validity of the last analysis, whose rules may be newer than their own."""
     try:
         table = pq.read_table(
             out / "runs.parquet", columns=["run_id", "attempt", "valid", "reason"]
         )
-    except (OSError, ValueError, KeyError):  # none yet, or not one of ours
+    except (OSError, ValueError, KeyError):  # no analysis yet, or another program's file
         return bundles
     verdicts = {
         (str(row["run_id"]), row["attempt"]): {

@@ -1,6 +1,6 @@
-"""The tables of a catalogue, and how one is opened and brought up to date: SQLite, or PostgreSQL for a team.
+"""The tables of a catalogue, and its opening and migration: SQLite, or PostgreSQL for a team.
 
-A change of a table here has its step in `penstock.archive.migrations`; a test holds the two together.
+Each change of a table needs a step in `penstock.archive.migrations`; a test compares both.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import sqlalchemy as sa
 from penstock.errors import Away, BadInput, PenstockError
 
 METADATA = sa.MetaData()
-#: the step of `penstock.archive.migrations` that the tables below are at
+#: the step of `penstock.archive.migrations` that produces the tables below
 REVISION = "0002"
-#: how long a catalogue that another process has locked is waited for [s]
+#: longest wait for a catalogue locked by another process [s]
 WAIT_S = 20.0
-#: a catalogue from before there were steps says this number, and is what the first step makes
+#: version of catalogues that predate migrations, equivalent to the first step
 _NUMBER_BEFORE_STEPS = 1
 
 studies = sa.Table(
@@ -34,8 +34,8 @@ studies = sa.Table(
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("planned_runs", sa.Integer),
 )
-#: a run of a study and an experiment are one thing. Of an experiment that was started by hand `run_id` is its
-#: name, `attempt` its repeat and `out` the directory of its owner's experiments
+#: runs of studies are experiments. For an experiment started manually, `run_id` is its name, `attempt` its
+#: repeat and `out` the directory of its owner's experiments
 runs = sa.Table(
     "runs",
     METADATA,
@@ -84,11 +84,10 @@ _versions = sa.Table(
 
 
 def opened(place: Path | str, wait_s: float = WAIT_S) -> sa.Engine:
-    """An engine over the catalogue at a path (SQLite) or URL (`postgresql+pg8000://…`), made or brought up
-    to date.
+    """An engine for the catalogue at a path (SQLite) or URL (`postgresql+pg8000://…`), created or migrated.
 
-    `wait_s`: how long a file that another process has locked is waited for. Raises Away where that is too
-    short, PenstockError where it cannot be used, BadInput for a URL that is none.
+    `wait_s`: longest wait for a file locked by another process. Raises Away after that time, PenstockError
+    for an unusable catalogue, BadInput for an invalid URL.
     """
     engine = _sqlite(place, wait_s) if isinstance(place, Path) else _server(place)
     try:
@@ -118,7 +117,7 @@ def opened(place: Path | str, wait_s: float = WAIT_S) -> sa.Engine:
     return engine
 
 
-#: how SQLite says that another process has locked a file
+#: SQLite's messages about a file locked by another process
 _LOCKED = re.compile(r"database (?:table )?is locked|database schema is locked")
 
 
@@ -126,12 +125,12 @@ def _lock_message(place: Path | str, reason: object) -> str:
     return f"{place}: the catalogue does not answer ({reason}); another process has locked it"
 
 
-#: how SQLite and PostgreSQL (SQLSTATE) say that a table or column is not there
+#: messages of SQLite and PostgreSQL (SQLSTATE) about a missing table or column
 _LACKING = re.compile(r"no such (?:table|column)|has no column|\b42P01\b|\b42703\b")
 
 
 def _translated(context: sa.engine.ExceptionContext) -> PenstockError | None:
-    """Error of a database in use as its user sees it; None for an error that the caller handles."""
+    """Error of a database in use as a message for the user; None for an error that the caller handles."""
     if isinstance(context.original_exception, sa.exc.IntegrityError) or isinstance(
         context.sqlalchemy_exception, sa.exc.IntegrityError
     ):
@@ -151,7 +150,7 @@ def _translated(context: sa.engine.ExceptionContext) -> PenstockError | None:
         isinstance(context.original_exception, OSError)
         or "InterfaceError" in type(context.original_exception).__name__
     )
-    # 57P: the server is being shut down or started
+    # 57P: the server is shutting down or starting
     if context.is_disconnect or gone or "57P0" in text:
         return Away(f"{place}: the catalogue does not answer ({text}); is its server up?")
     if engine is not None and engine.url.get_backend_name() == "sqlite":
@@ -165,14 +164,14 @@ def _translated(context: sa.engine.ExceptionContext) -> PenstockError | None:
 
 
 def shown(place: Path | str) -> str:
-    """The place without the password that it may hold."""
+    """The place without its password."""
     if isinstance(place, Path):
         return str(place)
     return sa.make_url(place).render_as_string(hide_password=True)
 
 
 def _sqlite(path: Path, wait_s: float) -> sa.Engine:
-    # made here: it and what SQLite puts beside it are no more open than their directory, ever
+    # created here: never more accessible than its directory, with SQLite's auxiliary files
     with contextlib.suppress(OSError):
         mode = 0o600 | (path.parent.stat().st_mode & 0o644)
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
@@ -205,7 +204,7 @@ def _server(text: str) -> sa.Engine:
 
 
 def _set_pragmas(connection: Any, wait_s: float) -> None:
-    """Set up a connection. A catalogue can be rebuilt, so it need not wait for the disk at every commit."""
+    """Set up a connection. A catalogue can be rebuilt, so commits need not wait for the disk."""
     end = time.monotonic() + wait_s
     cursor = connection.cursor()
     while True:
@@ -213,7 +212,7 @@ def _set_pragmas(connection: Any, wait_s: float) -> None:
             cursor.execute("pragma journal_mode = wal")
             break
         except sqlite3.OperationalError as error:
-            # SQLite does not wait here for a process that changes the mode at the same time
+            # SQLite does not wait for a process that changes the mode concurrently
             if not _LOCKED.search(str(error)) or time.monotonic() > end:
                 raise
             time.sleep(0.005)
@@ -226,7 +225,7 @@ def _bring_up_to_date(engine: sa.Engine) -> None:
         if revision_of(connection) == REVISION:
             return
     with engine.begin() as connection:
-        # one process creates the tables; others that start at the same time wait for it
+        # one process creates the tables; concurrent ones wait
         connection.exec_driver_sql(_EXCLUDE_OTHERS[engine.url.get_backend_name()])
         at = revision_of(connection)
         if at == REVISION:
@@ -240,8 +239,8 @@ def _bring_up_to_date(engine: sa.Engine) -> None:
         migrate(connection, at)
 
 
-#: by back end: the statement that waits for other processes that bring the tables up to date. PostgreSQL
-#: releases its lock at the end of the transaction; its number is arbitrary
+#: by back end: statement that waits for concurrent migrations. PostgreSQL releases its lock at the end of the
+#: transaction; its number is arbitrary
 _EXCLUDE_OTHERS = {
     "sqlite": "begin immediate",
     "postgresql": "select pg_advisory_xact_lock(7251634)",
@@ -249,7 +248,7 @@ _EXCLUDE_OTHERS = {
 
 
 def revision_of(connection: sa.Connection) -> str | None:
-    """The step that a catalogue is at, None where it says none."""
+    """Step of a catalogue, None without one."""
     if not sa.inspect(connection).has_table(_versions.name):
         return None
     revision: str | None = connection.execute(sa.select(_versions.c.version_num)).scalar()
@@ -257,7 +256,7 @@ def revision_of(connection: sa.Connection) -> str | None:
 
 
 def migrate(connection: sa.Connection, at: str | None) -> None:
-    """Takes the steps that are missing. Raises PenstockError for a catalogue of a later penstock."""
+    """Apply the missing steps. Raises PenstockError for a catalogue of a later penstock."""
     from alembic import command
     from alembic.config import Config
     from alembic.script import ScriptDirectory
@@ -271,6 +270,6 @@ def migrate(connection: sa.Connection, at: str | None) -> None:
             f"the catalogue is at step {at}, of a later penstock; expected at most {REVISION}"
         )
     if at is None:
-        # from before there were steps: the tables are those of the first
+        # predates migrations: the tables are those of the first step
         command.stamp(config, "0001")
     command.upgrade(config, REVISION)

@@ -1,4 +1,4 @@
-"""Check of a trace bundle's completeness before a verb reads it, and the message if it is incomplete."""
+"""Check of a trace bundle's completeness before a command reads it, and the message if incomplete."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.archive.bundle import Bundle
     from penstock.archive.series.series import Series
 
-#: table → columns without which its rows mean nothing; of other tables no column is needed
+#: table → columns required for its rows; other tables have no required columns
 _NEEDED = {
     "io_events": "t_ns op direction file_id offset_bytes size_bytes done_bytes latency_ns pid tid",
     "files": "file_id path",
@@ -32,7 +32,7 @@ _NEEDED = {
     "threads": "tid pid",
     "clocks": "point monotonic_ns",
 }
-#: fact of the manifest → what it is, and how that is called
+#: fact of the manifest → its type, and its name in messages
 _FACTS: dict[str, tuple[type, str]] = {
     "receipts": (dict, "an object"),
     "responses": (dict, "an object"),
@@ -45,10 +45,10 @@ _FACTS: dict[str, tuple[type, str]] = {
 
 @contextlib.contextmanager
 def reading(*named: Path) -> Iterator[list[Path]]:
-    """The bundles that a user named, one each (see `selection`), around whatever reads them.
+    """Context manager for code that reads the bundles named by a user, one each (see `selection`).
 
-    Looks at each first, and says in one line what is damaged. Raises BadInput that names the file, what was
-    found and what is expected.
+    Checks each first, and reports damage in one line. Raises BadInput with the file, the actual and the
+    expected content.
     """
     bundles = [select(name).one for name in named]
     for bundle in bundles:
@@ -62,15 +62,15 @@ def reading(*named: Path) -> Iterator[list[Path]]:
     except Exception as error:
         if isinstance(error, pa.ArrowException) or type(error).__module__ in ("duckdb", "_duckdb"):
             _look_for_damage(bundles)
-        elif (
-            isinstance(error, OSError) and error.errno is None
-        ):  # how Arrow says that bytes make no sense
+        elif isinstance(error, OSError) and error.errno is None:
+            # Arrow reports invalid bytes this way
             _look_for_damage(bundles)
         raise
 
 
 def check_trace(bundle: Path) -> None:
-    """Raises BadInput unless there are a manifest of our schema and whole tables with the columns needed."""
+    """Raise BadInput unless the manifest has our schema and the tables are complete with their required
+    columns."""
     manifest = check_manifest(bundle / "manifest.json")
     if not (bundle / "files.parquet").is_file():
         monitored = list(manifest.get("receipts") or {}) == ["monitor"]
@@ -81,13 +81,13 @@ def check_trace(bundle: Path) -> None:
         _check_table(path)
 
 
-#: verdicts on data that enter an analysis: complete ones, and those of which nobody told how many there are
+#: verdicts accepted in an analysis: complete data, and data of unknown completeness
 TAKEN = ("complete", "unknown")
 Verdict = Literal["complete", "unknown", "partial", "unusable"]
 
 
 def worst(verdicts: Iterable[str]) -> Verdict:
-    """The verdict of several series together."""
+    """Combined verdict of several series."""
     present = set(verdicts)
     order: tuple[Verdict, ...] = ("unusable", "partial", "unknown")
     return next((v for v in order if v in present), "complete")
@@ -96,7 +96,8 @@ def worst(verdicts: Iterable[str]) -> Verdict:
 def verdict_of_run(manifest: Mapping[str, Any]) -> str:
     """`complete`, `unknown`, `partial` or `unusable`.
 
-    Of an experiment its verdict counts, of another run its monitor's, where more than one sample is lacking.
+    The verdict of an experiment is its own; that of another run is its monitor's, if more than one sample is
+    missing.
     """
     verdict = (manifest.get("experiment") or {}).get("verdict")
     if verdict is not None:
@@ -107,7 +108,7 @@ def verdict_of_run(manifest: Mapping[str, Any]) -> str:
 
 
 def check_complete(bundle: Path, partial: bool, *, collected: bool = False) -> None:
-    """Raises BadInput for a run whose samples or points are not complete, unless `partial` data will do.
+    """Raise BadInput for a run with incomplete samples or points, unless `partial` data are accepted.
 
     With `collected` the verdict of its collectors counts, too.
     """
@@ -126,7 +127,7 @@ def check_complete(bundle: Path, partial: bool, *, collected: bool = False) -> N
 
 
 def check_drawn(bundle: Bundle, drawn: Sequence[Series], partial: bool) -> None:
-    """As `check_complete`, of some series of a run: what others lost does not matter to them."""
+    """Like `check_complete`, for some series of a run, whatever others lost."""
     if partial:
         return
     manifest = check_manifest(bundle.path / "manifest.json")
@@ -151,7 +152,7 @@ def check_drawn(bundle: Bundle, drawn: Sequence[Series], partial: bool) -> None:
 
 
 def _refusing(bundle: Bundle, sources: Iterable[str]) -> list[str]:
-    """Sources that refused points or messages, which may be of any of their series, as clauses."""
+    """Sources that refused points or messages of unknown series, as clauses."""
     if "gaps" not in bundle.tables:
         return []
     rows = bundle.table("gaps", ["source", "kind", "detail"]).to_pylist()
@@ -165,7 +166,7 @@ def _refusing(bundle: Bundle, sources: Iterable[str]) -> list[str]:
 
 
 def _of_collectors(receipt: Any, sources: Iterable[str] | None = None) -> tuple[str, str]:
-    """The verdict of a run's collectors, or of some of them, and which are not complete."""
+    """Verdict of a run's collectors, or of some of them, and the incomplete ones."""
     if not isinstance(receipt, dict):
         return "complete", ""
     each = receipt.get("collectors")
@@ -184,7 +185,7 @@ def _of_collectors(receipt: Any, sources: Iterable[str] | None = None) -> tuple[
 
 
 def unknown_note(manifest: Mapping[str, Any]) -> str:
-    """Note on a run that is analysed although its completeness is unknown; empty for others."""
+    """Note on a run analysed with unknown completeness; empty for others."""
     if verdict_of_run(manifest) != "unknown":
         return ""
     name = (manifest.get("experiment") or {}).get("name", manifest.get("run_id", ""))
@@ -195,7 +196,7 @@ def unknown_note(manifest: Mapping[str, Any]) -> str:
 
 
 def check_manifest(path: Path) -> dict[str, Any]:
-    """Content of the manifest. Raises BadInput if it is not the manifest of a bundle that we can read."""
+    """Content of the manifest. Raises BadInput for other files and unsupported versions."""
     try:
         manifest = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
@@ -258,7 +259,7 @@ def _fits(kind: pa.DataType, column: Column) -> bool:
 
 
 def _look_for_damage(bundles: list[Path]) -> None:
-    """Reads everything: the footers were whole, what lies before them may not be."""
+    """Read everything: an intact footer does not imply intact data."""
     for bundle in bundles:
         for path in sorted(bundle.glob("*.parquet")):
             try:

@@ -23,7 +23,7 @@ class Packed:
 
 
 class ArchiveFormat(Protocol):
-    """A format; its name in the table is the ending of its files. `HOW_TO_OPEN` is a hint with `{name}`."""
+    """A format; its name in the table is the file name extension. `HOW_TO_OPEN` is a hint with `{name}`."""
 
     HOW_TO_OPEN: str
 
@@ -31,20 +31,20 @@ class ArchiveFormat(Protocol):
         """Write the runs to the file `target`; `license` is the address of a licence."""
 
     def is_packed(self, path: Path) -> bool:
-        """True for a file of this format, by its name or its beginning."""
+        """True for a file of this format, by its name or its first bytes."""
 
     def unpack(self, path: Path, output: Path | None = None) -> Path:
-        """Write the contents to `output`, by default a name of their own here, and return that directory."""
+        """Write the contents to `output`, by default a directory with their own name here, and return it."""
 
 
 def format_for(target: str) -> ArchiveFormat | None:
-    """The format whose ending a name has."""
+    """Format of a file name's extension."""
     names = (name for name in ARCHIVE_FORMATS if target.endswith(f".{name}"))
     name = next(names, None)
     return None if name is None else ARCHIVE_FORMATS.load(name)
 
 
 def format_of(path: Path) -> ArchiveFormat | None:
-    """The format of a file that exists."""
+    """Format of an existing file."""
     formats: list[ArchiveFormat] = [ARCHIVE_FORMATS.load(name) for name in ARCHIVE_FORMATS]
     return next((form for form in formats if form.is_packed(path)), None)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-#: between what credits are stated to be and what is read some may flow in
+#: relative tolerance for credits that accrue between their setting and the reading
 _CREDITS_WITHIN = 1e-3
 
 
 def unplaced_faults(receipt: Mapping[str, Any]) -> int:
-    """Page faults that a tracer could not place in a file, because the mappings were being changed."""
+    """Page faults that a tracer could not assign to a file, because the mappings were changing."""
     probes = receipt.get("per_probe") or {}
     return int((probes.get("faults") or {}).get("lost_unresolved", 0))
 
 
 def device_faults(states: Mapping[str, Mapping[str, Any]], at_most: int = 0) -> list[str]:
-    """Faults of `device_state` when a run begins, as messages."""
+    """Errors in the `device_state` at the start of a run, as messages."""
     faults = []
     for disk_id, state in states.items():
         in_flight = state.get("in_flight")

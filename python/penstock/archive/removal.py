@@ -1,4 +1,4 @@
-"""Removing studies and runs: only what penstock wrote, known by its manifest, is ever deleted."""
+"""Removal of studies and runs: only files of penstock, identified by a manifest, are deleted."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from penstock.archive.catalogue import campaign_of
 from penstock.archive.schemas import TABLES
 from penstock.errors import BadInput, PenstockError
 
-#: the file that marks a work directory outside OUT as ours; it names OUT
+#: the file that marks a work directory outside OUT; its content is the path of OUT
 WORK_MARK = ".penstock-work"
-#: files that a study writes at the top of OUT, besides its tables
+#: files of a study at the top of OUT, in addition to its tables
 _FILES = (
     *("study.yaml", "plan.json", "campaign.json", "profile.json", "report.html", ".work"),
     *(f"catalogue.sqlite{suffix}" for suffix in ("", "-wal", "-shm", "-journal")),
@@ -26,7 +26,7 @@ _FILES = (
 
 @dataclass(frozen=True)
 class Removal:
-    """Files to be removed of one study, and their size [bytes]; `entire`: the study itself."""
+    """Files of one study to be removed, and their size [bytes]; `entire`: the complete study."""
 
     out: Path
     paths: list[Path]
@@ -35,7 +35,7 @@ class Removal:
 
 
 def study_removal(out: Path) -> Removal:
-    """All that penstock wrote under a study's directory. Raises BadInput if it is none."""
+    """All files of penstock under a study's directory. Raises BadInput for another directory."""
     if campaign_of(out) is None:
         raise BadInput(f"{out}: found no campaign.json; expected the directory of a study (its -o)")
     paths = list(_bundles(out))
@@ -50,7 +50,7 @@ def study_removal(out: Path) -> Removal:
 
 
 def runs_removal(out: Path, run_ids: list[str]) -> Removal:
-    """The bundles of some runs, all attempts. Raises BadInput if a run is not there."""
+    """Bundles of some runs, all attempts. Raises BadInput for an unknown run."""
     if campaign_of(out) is None:
         raise BadInput(f"{out}: found no campaign.json; expected the directory of a study (its -o)")
     paths: list[Path] = []
@@ -63,9 +63,9 @@ def runs_removal(out: Path, run_ids: list[str]) -> Removal:
 
 
 def remove(removal: Removal) -> list[Path]:
-    """Removes it; gives what is left in the study's directory that is not penstock's.
+    """Remove the files; returns other files that remain in the study's directory.
 
-    No symbolic link is followed below that directory. Raises PenstockError if the study is running.
+    Symbolic links below that directory are not followed. Raises PenstockError if the study is running.
     """
     with _not_running(removal.out):
         for path in removal.paths:
@@ -80,7 +80,7 @@ def remove(removal: Removal) -> list[Path]:
 
 
 def _take(out: Path, path: Path) -> None:
-    """Removes one file or directory, from the directory that holds it; a link on the way is an OSError."""
+    """Remove one file or directory through its parent directory; a link on the way is an OSError."""
     top = out if path.is_relative_to(out) else path.parent
     fd = os.open(top, os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -98,12 +98,12 @@ def _take(out: Path, path: Path) -> None:
 
 
 def _directory(path: Path) -> bool:
-    """True if the path is a directory, not a link to one."""
+    """True for a directory, False for a link to one."""
     return path.is_dir() and not path.is_symlink()
 
 
 class _not_running:  # noqa: N801 - reads as what it says
-    """Holds the study's lock, so that no campaign runs in it."""
+    """Locks the study, so that no campaign runs in it."""
 
     def __init__(self, out: Path) -> None:
         self._out = out
@@ -121,7 +121,7 @@ class _not_running:  # noqa: N801 - reads as what it says
 
 
 def _bundles(out: Path) -> list[Path]:
-    """Directories under `runs/` that are bundles, or that were being written when we were stopped."""
+    """Directories under `runs/` that are bundles, complete or not."""
     if not _directory(out / "runs"):
         return []
     paths = []
@@ -141,7 +141,7 @@ def _bundles(out: Path) -> list[Path]:
 
 
 def _elsewhere(out: Path) -> Path | None:
-    """Directory of the study's prepared data if not in OUT/work; None unless its mark names this study."""
+    """Directory of the study's prepared data outside OUT/work; None unless its mark names this study."""
     try:
         place = Path(_read(out / ".work"))
         mark = _read(place / WORK_MARK)
@@ -151,7 +151,7 @@ def _elsewhere(out: Path) -> Path | None:
 
 
 def _read(path: Path) -> str:
-    """A short file of ours; an OSError for a link, or for what another user could have written."""
+    """Content of a short file; an OSError for a link, or for a file that another user could have written."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     with os.fdopen(fd, encoding="utf-8", errors="surrogateescape") as file:
         status = os.fstat(fd)

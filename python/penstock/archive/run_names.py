@@ -1,4 +1,4 @@
-"""Names of recorded runs: directories, runs of studies, and those that parts add (experiments)."""
+"""Names of recorded runs: directories, runs of studies, and names from parts (experiments)."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from penstock.plugins import RUN_NAMES
 
 
 def select_named(name: str) -> Selection:
-    """The runs that `name` means. BadInput if it means none, or one that still goes on."""
+    """Runs of `name`. BadInput for an unknown name, or a run in progress."""
     if names_runs(name):
         return select(name)
-    return _of_parts(name) or select(name)  # the latter reports what is expected
+    return _of_parts(name) or select(name)  # `select` reports the expected names
 
 
 def names_recorded(name: str) -> bool:
-    """True if `name` means runs; the name of a file does not."""
+    """True for a name of runs; False for a file name."""
     return names_runs(name) or (not Path(name).exists() and is_name_of_part(name))
 
 
 def is_name_of_part(name: str) -> bool:
-    """True if `name` is no path, but a name that a part adds."""
+    """True for a name that a part defines instead of a path."""
     if names_runs(name):
         return False
     try:
         return _of_parts(name) is not None
     except BadInput:
-        return True  # one that still goes on
+        return True  # a run in progress
 
 
 def _of_parts(name: str) -> Selection | None:

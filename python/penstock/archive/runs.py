@@ -1,4 +1,4 @@
-"""The tables over all runs of a study, made from its bundles alone: `runs.parquet`, `attempts.parquet`."""
+"""Tables of all runs of a study, built from its bundles: `runs.parquet`, `attempts.parquet`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from penstock.archive.bundle import Bundle
 from penstock.archive.schemas import TABLES, described
 from penstock.errors import PenstockError
 
-#: what of a degraded run is beside the value of a response
+#: additional values of a response in a degraded run
 ENDS = ("low", "high")
 
 
 def bundles(out: Path) -> list[Bundle]:
-    """The finished runs of a study (the last attempt at each), in the order of the plan."""
+    """Complete runs of a study (the last attempt at each), in the order of the plan."""
     return [b for b in attempts(out) if ".attempt" not in b.path.name]
 
 
 def attempts(out: Path) -> list[Bundle]:
-    """All finished attempts, in the order of the plan, earlier attempts first."""
+    """All completed attempts, in the order of the plan, earlier attempts first."""
     bundles = []
     for path in (out / "runs").glob("*/manifest.json"):
         if path.parent.name.startswith("."):
@@ -42,14 +42,14 @@ def attempts(out: Path) -> list[Bundle]:
 
 
 def set_aside(out: Path, run_id: str) -> None:
-    """Gives the present bundle of a run its attempt's name, to make room for the next attempt."""
+    """Rename the present bundle of a run to its attempt's name, to free the name for the next attempt."""
     bundle = Bundle.open(out / "runs" / run_id)
     attempt = int(bundle.manifest["attempt"])
     bundle.path.rename(out / "runs" / f"{run_id}.attempt{attempt}")
 
 
 def runs_table(bundles: list[Bundle], factors: list[str], responses: list[str]) -> pa.Table:
-    """One row per bundle: keys, place in the plan, factors (level names), responses, validity."""
+    """One row per bundle: keys, position in the plan, factors (level names), responses, validity."""
     fixed = TABLES["runs"].columns
     head = [
         c
@@ -83,7 +83,7 @@ def runs_table(bundles: list[Bundle], factors: list[str], responses: list[str]) 
 
 
 def attempts_table(bundles: list[Bundle]) -> pa.Table:
-    """One row per attempt, those that were made again included."""
+    """One row per attempt, including repeated ones."""
     columns = TABLES["attempts"].columns
     rows = [_row(b.manifest) for b in bundles]
     arrays = [pa.array([r.get(c.name) for r in rows], c.arrow) for c in columns]
@@ -91,12 +91,12 @@ def attempts_table(bundles: list[Bundle]) -> pa.Table:
 
 
 def joined(bundles: list[Bundle], name: str) -> pa.Table | None:
-    """One table of all bundles that have it, one below the other; None if none has it."""
+    """Concatenation of a table over all bundles; None if none has it."""
     return one_table(name, [b.table(name) for b in bundles if name in b.tables])
 
 
 def one_table(name: str, parts: list[pa.Table]) -> pa.Table | None:
-    """The parts of a table, one below the other; None if there are none."""
+    """Concatenation of the parts of a table; None without parts."""
     if not parts:
         return None
     plain = [undictionaried(p) for p in parts]
@@ -118,7 +118,7 @@ def _row(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def validity_of(manifest: Mapping[str, Any]) -> str:
-    """`valid`, `degraded` or `invalid`, also by a manifest of before there were degraded runs."""
+    """`valid`, `degraded` or `invalid`, also for manifests that predate degraded runs."""
     return str(manifest.get("validity", "valid")) if manifest["valid"] else "invalid"
 
 
@@ -132,7 +132,7 @@ def _is_bounded(rows: Sequence[Mapping[str, Any]], response: str) -> bool:
 
 
 def _end(row: Mapping[str, Any], response: str, end: str) -> float | None:
-    """An end of the bound on a response: the value itself where there is none, null where none is known."""
+    """One end of the bound on a response: the value itself without a bound, null if unknown."""
     measured = row["responses"].get(response, {})
     value = measured.get(end, measured.get("value"))
     return None if value is None else float(value)

@@ -1,4 +1,4 @@
-"""Selection of a study's results, of a treatment or a run of it, or of a trace's bundle, by a user's
+"""Selection of a study's results, of one of its treatments or runs, or of a trace's bundle, by a user's
 argument.
 """
 
@@ -12,22 +12,23 @@ from penstock.archive.bundle import Bundle
 from penstock.archive.runs import bundles
 from penstock.errors import BadInput
 
-#: verbs that leave a directory that holds no run, and a file by which it is known
+#: commands whose output directory has no run, and a file that identifies it
 _OTHERS = {"predict": "prediction.json", "explore": "exploration.json"}
 
 EXPECTED = (
     "expected a bundle, as `penstock trace -o` leaves, or a study's results: OUT/runs/r001, "
     "OUT:r001, OUT:t01"
 )
-#: what only the directory of a study's results holds
+#: files that only the directory of a study's results has
 _OF_STUDY = ("plan.json", "campaign.json", "runs.parquet", "runs")
 
 
 @dataclass(frozen=True)
 class Selection:
-    """A study's results, a treatment of it, or one bundle; `path` is the directory of OUT or of the bundle.
+    """A study's results, one of its treatments, or one bundle; `path` is the directory of OUT or of the
+    bundle.
 
-    `runs` are the bundles named: of a study and of a treatment the valid ones in the order of the plan.
+    `runs` are the selected bundles: for a study and a treatment the valid ones in the order of the plan.
     """
 
     name: str
@@ -37,7 +38,7 @@ class Selection:
 
     @property
     def replicates(self) -> list[Path]:
-        """Its runs, which are of one treatment. Raises BadInput for a study."""
+        """Its runs, all of one treatment. Raises BadInput for a study."""
         if self.kind == "study":
             runs = f"of {_counted(len(self.runs))}" if self.runs else "without a valid run"
             raise BadInput(
@@ -48,19 +49,19 @@ class Selection:
 
     @property
     def traced(self) -> list[Path]:
-        """Replicates of the selection that were traced."""
+        """Replicates of the selection with a trace."""
         return [run for run in self.replicates if (run / "files.parquet").is_file()]
 
     @property
     def is_trace(self) -> bool:
-        """True if it is one bundle, of a traced run."""
+        """True for one bundle of a traced run."""
         return self.kind == "run" and bool(self.traced)
 
     @property
     def one(self) -> Path:
-        """Its bundle; of a treatment that of its first valid run that was traced.
+        """Its bundle; for a treatment that of its first valid traced run.
 
-        Raises BadInput for a study, and for a treatment that was not traced.
+        Raises BadInput for a study, and for a treatment without a trace.
         """
         if self.kind == "run":
             return self.path
@@ -73,9 +74,9 @@ class Selection:
 
 
 def select(named: Path | str) -> Selection:
-    """The selection of `named`: OUT, OUT:t01, OUT:r001, or the directory of a bundle.
+    """Selection of `named`: OUT, OUT:t01, OUT:r001, or the directory of a bundle.
 
-    Raises BadInput where it is nothing of these, or a treatment without a valid run.
+    Raises BadInput for other names, and for a treatment without a valid run.
     """
     path, name = Path(named), str(named)
     if path.is_dir() and (path / "manifest.json").is_file():
@@ -93,19 +94,19 @@ def select(named: Path | str) -> Selection:
 
 
 def is_study(path: Path) -> bool:
-    """True if a directory has a study's results."""
+    """True for a directory with results of a study."""
     if not path.is_dir() or (path / "manifest.json").is_file():
         return False
     return any((path / name).exists() for name in _OF_STUDY)
 
 
 def names_runs(named: Path | str) -> bool:
-    """True if `named` is a directory, or a treatment or run of a study's results."""
+    """True for a directory, or a treatment or run of a study's results."""
     return Path(named).is_dir() or _parted(Path(named)) is not None
 
 
 def _parted(named: Path) -> tuple[Path, str] | None:
-    """OUT and what stands behind its colon."""
+    """OUT and the part after its colon."""
     out, colon, part = str(named).rpartition(":")
     return (Path(out), part) if colon and is_study(Path(out)) and not named.exists() else None
 

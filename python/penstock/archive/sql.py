@@ -1,4 +1,4 @@
-"""Queries of tables in SQL, by a DuckDB that opens no other files."""
+"""SQL queries of tables, in a DuckDB without access to other files."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _CLOSE = (
 
 
 class Database:
-    """Parquet files and Arrow tables by the names that queries know them by.
+    """Parquet files and Arrow tables by their names in queries.
 
-    Queries hold no text from outside: values go in as parameters (`?`). What does not fit into 1 GB spills
-    into a directory of its own. Raises BadInput for a file that cannot be read as Parquet.
+    Queries contain no external text: values are parameters (`?`). Data beyond 1 GB spill to a temporary
+    directory. Raises BadInput for a file that is not readable as Parquet.
     """
 
     def __init__(self, tables: Mapping[str, Path | pa.Table]) -> None:
@@ -40,7 +40,7 @@ class Database:
                     files[name] = os.open(table, os.O_RDONLY)
                 except OSError as error:
                     raise BadInput(f"{table}: {error.strerror}; expected Parquet") from error
-        # by number: DuckDB would take a name for a pattern, and its folders for columns
+        # by descriptor: DuckDB would interpret a path as a pattern, and its directories as columns
         paths = {name: f"/proc/self/fd/{file}" for name, file in files.items()}
         base.execute("SET temp_directory = ?", [f"{place}/spill"])
         base.execute("SET allowed_paths = ?", [list(paths.values())])
@@ -76,7 +76,7 @@ class Database:
         return self._base.execute(sql, values).fetchnumpy()
 
     def rows(self, table: str, first: int, most: int) -> list[dict[str, Any]]:
-        """At most `most` rows of a table, from row number `first` on, in the order of its file."""
+        """At most `most` rows of a table from row `first` on, in file order."""
         relation = self._base.view(table).limit(most, offset=first)
         return [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
 

@@ -1,1 +1,1 @@
-"""Migrations of catalogues of earlier versions to the present tables: Alembic's steps, one file each."""
+"""Migrations of catalogues of earlier versions: Alembic's steps, one file each."""

@@ -1,4 +1,4 @@
-"""Environment of Alembic's steps: the connection that the catalogue gave it."""
+"""Environment of Alembic's steps: the connection from the catalogue."""
 
 from alembic import context
 

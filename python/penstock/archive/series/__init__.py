@@ -1,1 +1,1 @@
-"""Series: read from bundles and files, selected, computed, put on common times."""
+"""Series: read from bundles and files, selected, computed, aligned in time."""

@@ -1,4 +1,4 @@
-"""Series that are the buckets of a histogram: their order, and quantiles of what they count."""
+"""Series of the buckets of a histogram: their order, and quantiles of their counts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from penstock.archive.series.histogram import lower_edges, quantiles
 from penstock.archive.series.series import Array, Series, at_times
 from penstock.errors import BadInput, printable
 
-#: a bucket among what a series is about: `vda le=0.000131072` of samples, `vda 0.000131072` of labels
+#: a bucket in an entity: `vda le=0.000131072` of samples, `vda 0.000131072` of labels
 _BUCKET = re.compile(r"(?:(?P<of>.*)\s)?(?:le=)?(?P<le>\+Inf|[0-9]+(?:\.[0-9]+)?(?:e-[0-9]+)?)")
 
 
 def by_bucket(series: Sequence[Series]) -> list[Series]:
-    """In the order of what they are about and of their buckets, the longest first; as they were where they
-    are not all buckets."""
+    """Sort by entity and bucket, longest first; unchanged if not all are buckets."""
     matches = [_BUCKET.fullmatch(s.node) for s in series]
     edges = [(m["of"] or "", float(m["le"])) for m in matches if m]
     try:
@@ -35,10 +34,10 @@ def by_bucket(series: Sequence[Series]) -> list[Series]:
 
 
 def quantile_series(group: Sequence[Series], q: float, window_s: float | None) -> list[Series]:
-    """A quantile over time of what the buckets in `group` count, one series for each that they are about.
+    """A quantile over time from the buckets in `group`, one series for each entity.
 
-    At each point of what was counted in the last `window_s` (default: since the point before). Buckets are
-    counters, or, with the unit 1/s, their rates. Raises BadInput where a series is no bucket.
+    At each point, of the counts in the last `window_s` (default: since the previous point). Buckets are
+    counters, or, with the unit 1/s, their rates. Raises BadInput for a series that is not a bucket.
     """
     if not 0 <= q <= 1:
         raise BadInput(f"found {q:g}; expected a quantile from 0 to 1")
@@ -63,24 +62,24 @@ def _quantile(
     x = np.unique(np.concatenate([s.x for s in every]))
     if len(x) < 2:
         return replace(every[0], x=x[:0], y=x[:0], unit="s", node=node)
-    if every[0].unit.endswith("/s"):  # rates are told from the second reading on
+    if every[0].unit.endswith("/s"):  # rates start at the second reading
         x = np.concatenate([[x[0] - float(np.median(np.diff(x)))], x])
     counted = np.vstack([np.sum([_counted(s, x) for s in buckets[le]], axis=0) for le in le_s])
     if window_s is None:
         before = np.arange(len(x) - 1)
     else:
-        # half a nanosecond of room: times are seconds, rounded
+        # tolerance of half a nanosecond: times are seconds, rounded
         before = np.searchsorted(x, x[1:] - window_s + 5e-10, side="right") - 1
         before = np.clip(before, 0, np.arange(len(x) - 1))
     counts = counted[:, 1:] - counted[:, before]
     y = quantiles(np.maximum(counts, 0.0), le_s, q)
-    # a counter went back: what was counted is not known
+    # a counter decreased: the count is unknown
     y[(counts < 0).any(axis=0)] = np.nan
     return replace(every[0], x=x[1:], y=y, unit="s", node=node)
 
 
 def _counted(series: Series, x: Array) -> Array:
-    """Requests of a bucket up to each time; none before it was first met."""
+    """Requests of a bucket up to each time; none before its first appearance."""
     if series.unit.endswith("/s"):
         rate = np.nan_to_num(at_times(series, x, "exact"))
         return np.cumsum(rate * np.diff(x, prepend=x[0]))

@@ -1,7 +1,7 @@
 """Tables as text: separated by commas, tabs, semicolons or bars, with decimal points or commas.
 
 The separator is the one that divides the header row and the rows below it into the same number of fields.
-Marks of a missing value are no text: `-`, `NA`, `null`, `\\N` and their like.
+Marks of a missing value are not text: `-`, `NA`, `null`, `\\N` and the like.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pandas as pd
 from penstock import numerals
 from penstock.errors import BadInput, printable
 
-#: in the order of preference
+#: in order of preference
 SEPARATORS = (",", "\t", ";", "|")
 #: marks of a missing value: those of pandas, and of other programs
 MISSING = (
@@ -42,16 +42,16 @@ MISSING = (
 )
 _HEAD_BYTES = 1 << 16
 _MOST_ROWS = 20
-#: what may be a number of some locale, and is none to Python
+#: possible number of some locale that Python does not parse
 _NUMBER_LIKE = re.compile(r"[+-]?\d[\d.,'\u2019 \u00a0\u202f\u2009]*(?:[eE][+-]?\d+)?")
 
 
 def separator_of(content: bytes) -> str:
-    """The separator of a table by its first rows; a comma where there is none."""
+    """Separator of a table by its first rows; a comma if there is none."""
     head = content[:_HEAD_BYTES].decode("utf-8-sig", "replace")
     lines = [line for line in head.splitlines() if line.strip()][:_MOST_ROWS]
     if len(content) > _HEAD_BYTES and len(lines) > 1:
-        lines.pop()  # it may be cut
+        lines.pop()  # it may be truncated
     best, chosen = (False, 1), ","
     for separator in SEPARATORS:
         with contextlib.suppress(csv.Error):
@@ -71,12 +71,12 @@ def read_frame(
     texts: Collection[str] = (),
     missing: Collection[str] = (),
 ) -> pd.DataFrame:
-    """The table in a text; columns `texts` are read as they are. BadInput where it is none."""
+    """Table of a text; columns `texts` are not converted. BadInput for an invalid table."""
     options: dict[str, Any] = {
         "encoding": "utf-8-sig",
         "sep": separator or separator_of(content),
         "keep_default_na": False,
-        "low_memory": False,  # columns read whole: a column is numbers, or it is text
+        "low_memory": False,  # complete columns: a column is either numeric or text
     }
     marks: Any = [*MISSING, *missing]
     try:
@@ -101,7 +101,7 @@ def without_missing(column: pd.Series[Any], missing: Collection[str] = ()) -> pd
 
 
 def decimal_mark(frame: pd.DataFrame) -> str:
-    """The decimal mark that a number of a table shows, in a column that is text; empty for none."""
+    """Decimal mark of a number in a text column of a table; empty if there is none."""
     shown: set[str] = set()
     for column in frame.columns:
         values = frame[column]
@@ -115,9 +115,9 @@ def decimal_mark(frame: pd.DataFrame) -> str:
 
 
 def numbers_of(column: pd.Series[Any], mark: str) -> pd.Series[Any]:
-    """A column as numbers, NaN for a cell that is none, with the decimal mark of its table.
+    """A column as numbers, NaN for other cells, with the decimal mark of its table.
 
-    ValueError, which quotes the cell, for a number of two meanings.
+    ValueError, with the cell's text, for an ambiguous number.
     """
     plain = pd.to_numeric(column, errors="coerce")
     if pd.api.types.is_numeric_dtype(column):
@@ -136,7 +136,7 @@ def numbers_of(column: pd.Series[Any], mark: str) -> pd.Series[Any]:
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
-    """Names of columns, the second of one name as `NAME#2`."""
+    """Names of columns, duplicates as `NAME#2`."""
     unique, taken, seen = [], set(names), Counter[str]()
     for name in names:
         own = name
@@ -150,7 +150,7 @@ def unique_names(names: Sequence[str]) -> list[str]:
 
 
 def strange_header(path: Path) -> list[str]:
-    """Notes on a CSV's header row: names that stand there twice, or over no field."""
+    """Notes on a CSV's header row: duplicate names, and names without a field."""
     with path.open("rb") as file:
         separator = separator_of(file.read(_HEAD_BYTES))
         file.seek(0)
@@ -168,7 +168,7 @@ def header_row(file: IO[bytes], separator: str) -> list[str]:
 
 
 def next_row(file: IO[bytes], separator: str) -> list[str]:
-    """The next row of a CSV that has something in it, as far as it stands on one line."""
+    """Next non-empty row of a CSV, if it is on one line."""
     for line in file:
         if line.strip():
             with contextlib.suppress(csv.Error):
@@ -179,6 +179,6 @@ def next_row(file: IO[bytes], separator: str) -> list[str]:
 
 
 def first_name(head: bytes) -> str:
-    """The name of the first column of a table with several, empty where there is none."""
+    """Name of the first column of a table with several, empty for other text."""
     names = header_row(io.BytesIO(head), separator_of(head))
     return names[0].strip() if len(names) > 1 else ""

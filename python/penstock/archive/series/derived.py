@@ -1,4 +1,4 @@
-"""Derived series kept in a bundle, beside the expression that each was computed with: the table `derived`."""
+"""Derived series stored in a bundle with their expressions: the table `derived`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def keep(
 ) -> Recorded:
     """Compute a series from those of a bundle and store it there; one of that name is replaced.
 
-    `recorded` are the bundle's series. BadInput as of `derived`, for a sequence, or a
-    recorded series of that name.
+    `recorded` are the bundle's series. BadInput as for `derived`, for a sequence, or for the name of a
+    recorded series.
     """
     if recorded.axis != "time" or recorded.start_utc_ns is None:
         raise BadInput(
@@ -35,7 +35,7 @@ def keep(
     before = set() if stored is None else set(stored["metric"].to_pylist())
     if name not in before and any(name in (s.name, s.quantity) for s in recorded.series):
         raise BadInput(f"found name {name}, that of a recorded series; expected another")
-    # one that is replaced is not made from itself
+    # a replaced series is not an input of its replacement
     others = [s for s in recorded.series if s.quantity != name or name not in before]
     computed = derived(Recorded(others, start_utc_ns=recorded.start_utc_ns), name, expression, unit)
     tables = [] if stored is None else [stored.filter(pc.not_equal(stored["metric"], name))]
@@ -48,14 +48,14 @@ def keep(
 
 
 def read(bundle: Bundle) -> pa.Table | None:
-    """The table, its texts plain; None where nothing was derived."""
+    """The table with plain texts; None without derived series."""
     if TABLE not in bundle.tables:
         return None
     return bundle.table(TABLE, _SCHEMA.names).cast(_SCHEMA)
 
 
 def series_of(bundle: Bundle, start_utc_ns: int, run: str = "", group: str = "") -> list[Series]:
-    """The derived series of a bundle, as those that were recorded."""
+    """Derived series of a bundle, in the form of recorded ones."""
     table = read(bundle)
     if table is None or not table.num_rows:
         return []

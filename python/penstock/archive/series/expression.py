@@ -4,11 +4,11 @@
     term       := factor (("*" | "/") factor)*
     factor     := NUMBER | SERIES | FUNCTION [BY] "(" expression, … ")" [BY] | "(" expression ")" | "-" factor
     BY         := "by" "(" label, … ")", of sum, mean, min and max: one series for each of their values
-    SERIES     := name or "name with * and ?", then {node} or {label="value"} where some of several are meant
+    SERIES     := name or "name with * and ?", then {node} or {label="value"} to select some of several
 
-A name means all series of that name or quantity, one per node. Two of several nodes each are taken node by
-node, one of a single node with each. Values belong together within half a step of the first (`join` says
-otherwise). What cannot be computed at a time is no value. Nothing is evaluated but this.
+A name selects all series of that name or quantity, one per node. Operands of several nodes are paired by
+node; an operand of a single node is paired with each. Values are paired within half a step of the first
+(unless `join` specifies otherwise). An undefined result is a missing value. Only this grammar is evaluated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.errors import BadInput, printable
 MOST_TEXT = 2_000
 MOST_TOKENS = 400
 MOST_DEPTH = 40
-#: points of all series that one expression makes
+#: limit of points of all series in an expression
 MOST_POINTS = 50_000_000
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:]{0,99}")
 _TOKEN = re.compile(
@@ -50,10 +50,9 @@ class _Token:
 
 
 def derived(recorded: Recorded, name: str, expression: str, unit: str | None = None) -> Recorded:
-    """The series called `name` that an expression makes of others, of each run by itself.
+    """The series `name` from an expression of others, for each run separately.
 
-    Raises BadInput for a name or an expression that is none, for series that are not there, for units that
-    do not fit.
+    Raises BadInput for an invalid name or expression, missing series, or incompatible units.
     """
     if not _NAME.fullmatch(name):
         raise BadInput(f"found name {printable(name[:80])!r}; expected letters, digits, _, . and :")
@@ -77,13 +76,13 @@ def derived(recorded: Recorded, name: str, expression: str, unit: str | None = N
 
 
 def evaluated(expression: str, series: Sequence[Series]) -> tuple[Value, list[Series]]:
-    """Value of an expression of series of one run, and the series that it uses. BadInput as for `derived`."""
+    """Value of an expression of one run's series, and the series that it uses. BadInput as for `derived`."""
     reader = _Reader(expression, series)
     return reader.parse(), reader.used
 
 
 def fault_of(expression: str) -> str:
-    """Fault of an expression's syntax, for any series; empty if it has none."""
+    """Syntax error of an expression, for any series; empty if valid."""
     try:
         _Reader(expression, ())
     except BadInput as error:
@@ -100,7 +99,7 @@ def split(assignment: str) -> tuple[str, str]:
 
 
 class _Reader:
-    """Reads an expression from left to right and computes it meanwhile."""
+    """Recursive-descent parser that evaluates an expression."""
 
     def __init__(self, expression: str, series: Sequence[Series]) -> None:
         if len(expression) > MOST_TEXT:
@@ -207,13 +206,13 @@ class _Reader:
             raise self._wrong("a )")
 
     def _select(self, name: str, braces: str) -> list[Series]:
-        """The series of a name and of what is in braces after it."""
+        """Series of a name and the selector in braces after it."""
         selected = _chosen(self._series, name, braces)
         self.used += selected
         return selected
 
     def _labels(self) -> list[str] | None:
-        """The labels of `by (mode, cpu)`; None where there is no `by`."""
+        """Labels of `by (mode, cpu)`; None without `by`."""
         token = self._peek()
         if token is None or token.kind != "name" or token.text != "by":
             return None
@@ -272,7 +271,7 @@ _HOW = ("nearest", "last", "exact")
 def _chosen(series: Sequence[Series], name: str, braces: str) -> list[Series]:
     requested = replace(selector(f"X{braces}"), name=name)
     chosen = [s for s in series if requested.takes(s.names, s.node, s.labels)]
-    if not chosen and requested.node is not None:  # the value of one of several labels
+    if not chosen and requested.node is not None:  # value of one of several labels
         plain = replace(requested, node=None)
         chosen = [
             s
@@ -338,7 +337,7 @@ def _computed(compute: Callable[..., Array], a: float | Array, b: float | Array)
 
 
 def _pairs(first: Sequence[Series], second: Sequence[Series]) -> list[tuple[Series, Series]]:
-    """Node by node; a single one goes with each."""
+    """Pairs by node; a series of a single node is paired with each."""
     if len(second) == 1:
         return [(a, second[0]) for a in first]
     if len(first) == 1:
@@ -380,7 +379,7 @@ def _series(arguments: Sequence[Value], count: int | None = None) -> list[list[S
 
 
 def _together(compute: Callable[[Array], Array]) -> Callable[[Sequence[Value], str], Value]:
-    """A function that makes one series of all: at the times of the first, where each of them has a value."""
+    """Aggregate function of all series: at the times of the first, if each of them has a value."""
 
     def function(arguments: Sequence[Value], how: str) -> Value:
         every = [s for group in _series(arguments) for s in group]
@@ -423,7 +422,7 @@ def _by(
 
 
 def _rate(arguments: Sequence[Value], how: str) -> Value:
-    """Per second between points; where a counter went backwards there is no value."""
+    """Rate per second between points; none if a counter decreased."""
     (group,) = _series(arguments, 1)
     return [replace(d, y=_per_second(d, s), unit=f"{s.unit or '1'}/s") for d, s in _steps(group)]
 
@@ -450,13 +449,13 @@ def _ratio(arguments: Sequence[Value], how: str) -> Value:
 
 
 def _join(arguments: Sequence[Value], how: str) -> Value:
-    """The values of the second at the times of the first."""
+    """Values of the second at the times of the first."""
     a, b = _series(arguments, 2)
     return [replace(s, x=t.x, y=at_times(s, t.x, how)) for t, s in _pairs(a, b)]
 
 
 def _moving_mean(arguments: Sequence[Value], how: str) -> Value:
-    """The mean of the points of the last N seconds (of a sequence, N places), this one included."""
+    """Mean of the points of the last N seconds (or indices of a sequence), including this one."""
     if (
         len(arguments) != 2
         or isinstance(arguments[0], float)
@@ -471,7 +470,7 @@ def _moving_mean(arguments: Sequence[Value], how: str) -> Value:
         there = np.isfinite(s.y)
         total = np.concatenate([[0.0], np.cumsum(np.where(there, s.y, 0.0))])
         count = np.concatenate([[0], np.cumsum(there)])
-        # half a nanosecond of room: times are seconds, rounded
+        # tolerance of half a nanosecond: times are seconds, rounded
         low = np.searchsorted(s.x, s.x - width + 5e-10, side="right")
         high = np.arange(1, len(s.x) + 1)
         low = np.minimum(low, high - 1)
@@ -488,7 +487,7 @@ def _abs(arguments: Sequence[Value], how: str) -> Value:
 
 
 def _quantile(arguments: Sequence[Value], how: str) -> Value:
-    """Quantile of a histogram's buckets over the last N seconds, or since the point before."""
+    """Quantile of a histogram's buckets over the last N seconds, or since the previous point."""
     q, group, window = [*arguments, None, None][:3] if len(arguments) in (2, 3) else [None] * 3
     if not isinstance(q, float) or not isinstance(group, list) or isinstance(window, list):
         raise BadInput("found other arguments; expected a share, series of buckets, and seconds")
@@ -508,5 +507,5 @@ FUNCTIONS: dict[str, Callable[[Sequence[Value], str], Value]] = {
     "abs": _abs,
     "quantile": _quantile,
 }
-#: functions that make one series of several, and take `by (LABEL, …)`
+#: functions that aggregate several series into one, and support `by (LABEL, …)`
 _TOGETHER = ("sum", "mean", "min", "max")

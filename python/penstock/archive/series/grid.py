@@ -1,4 +1,4 @@
-"""Series put on common times: every so many seconds the nearest value, the last one, or what bins hold."""
+"""Series aligned at equal steps: nearest or last value, or an aggregate of bins."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _BINS: dict[str, Callable[[Any], Any]] = {
     "sum": lambda g: g.sum(),
     "count": lambda g: g.count(),
 }
-#: how a value is found: of the points around each time, `nearest` within half a step and `last` before it
+#: methods: value of the nearest point within half a step, of the `last` point, or an aggregate of a bin
 VALUES = ("nearest", "last", *_BINS)
 
 
 def on_grid(recorded: Recorded, step: float | None, value: str = "nearest") -> Recorded:
-    """Every series at 0, step, 2 · step, …; a bin reaches half a step to each side.
+    """All series at 0, step, 2 · step, …; a bin extends by half a step to each side.
 
     A time without a point has no value. `step` in the unit of the axis, None for the median step of the
-    series. BadInput for a step or a value that is none.
+    series. BadInput for an invalid step or method.
     """
     if value not in VALUES:
         raise BadInput(f"--value: found {value}; expected one of {', '.join(VALUES)}")

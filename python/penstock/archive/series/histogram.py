@@ -1,9 +1,8 @@
-"""Histograms of block latency: the edges of their buckets, and quantiles of what was counted in them.
+"""Histograms of block latency: edges of their buckets, and quantiles of their counts.
 
-A bucket is named by the longest time in it, in seconds (`le`). From 1.024 µs to 68.7 s an octave has eight,
-so none is wider than an eighth of its lower end, and no quantile farther than that from the value of its
-rank.
-Buckets that were never met are not told; those that are count for themselves, not for all below, too.
+A bucket's name is its upper edge in seconds (`le`). From 1.024 µs to 68.7 s an octave has eight buckets, so
+the width of each, and the error of a quantile, is at most an eighth of its lower edge. Empty buckets are not
+reported; counts are not cumulative.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ Array = npt.NDArray[np.float64]
 
 FIRST_NS, LAST_NS = 1 << 10, 1 << 36
 PARTS = 8
-#: the widest bucket beside its lower end
+#: width of the widest bucket relative to its lower edge
 WIDTH = 1 / PARTS
 
 
 def lower_edges(le_s: Array) -> Array:
-    """The lower end of each bucket [s], that of the last where `le_s` is infinite.
+    """Lower edge of each bucket [s], that of the last if `le_s` is infinite.
 
-    Raises BadInput for what is no edge of these histograms.
+    Raises BadInput for an invalid edge.
     """
     finite = np.isfinite(le_s)
     ns = np.rint(np.where(finite, le_s, 0.0) * 1e9)
-    # the octave of the longest time of the bucket, less the one ns by which it is not the next one's
+    # octave of the bucket's longest time, minus 1 ns to stay below the next bucket
     octave = np.frexp(np.maximum(ns - 1, 1))[1] - 1
     width = np.where(ns == FIRST_NS, ns, 2.0**octave / PARTS)
     right = (np.abs(ns - le_s * 1e9) < 1e-3) & (ns >= FIRST_NS) & (ns <= LAST_NS)
@@ -42,9 +41,9 @@ def lower_edges(le_s: Array) -> Array:
 
 
 def quantiles(counts: Array, le_s: Array, q: float) -> Array:
-    """The quantile of each column of `counts` (buckets by times), in seconds; NaN where nothing was counted.
+    """Quantile of each column of `counts` (buckets by times), in seconds; NaN for empty columns.
 
-    `le_s` ascends. Linear within the bucket; of the last bucket, which has no end, its beginning.
+    `le_s` ascends. Interpolates linearly within the bucket; in the unbounded last bucket, its lower edge.
     """
     lower = lower_edges(le_s)
     upper = np.where(np.isfinite(le_s), le_s, lower)

@@ -1,7 +1,7 @@
-"""Incomplete series that are handed on, and the points they lack: on stderr, in a warning, in a header.
+"""Incomplete series in output, and their missing points: on stderr, in a warning, in a header.
 
-`monitor get`, `penstock.series` and `GET /exp/NAME` hand on all stored points, as the published call must;
-analyses (`plot`, `compare`) refuse incomplete series without `--partial`.
+`monitor get`, `penstock.series` and `GET /exp/NAME` return all stored points, as the published interface
+requires; analyses (`plot`, `compare`) refuse incomplete series without `--partial`.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from penstock.errors import printable
 from penstock.text import outside_text
 
 COMPLETE, UNKNOWN = "complete", "unknown"
-#: by the kind of gap, what was refused
+#: unit of the refused data by kind of gap
 _REFUSED = {"refused": "points", "refused-messages": "messages"}
-#: headers of an answer: of the experiment, the worst verdict of its series, what these lack
+#: headers of a response: state of the experiment, worst verdict of its series, missing points
 STATE, VERDICT, LACKING = "X-Penstock-State", "X-Penstock-Verdict", "X-Penstock-Lacking"
-#: of a header, and of lines on stderr
+#: limits of a header, of names, and of lines on stderr
 _MOST_CHARACTERS, _MOST_NAME, MOST_LINES, _MOST_REFUSED = 3_000, 200, 20, 5
 
 
 class PartialData(UserWarning):
-    """Series were handed on that are not complete, or not known to be."""
+    """Warning: the returned series are incomplete, or of unknown completeness."""
 
 
 @dataclass(frozen=True)
 class Lacking:
-    """A series that is not complete; `expected`: points that there should be, None where nobody knows.
+    """An incomplete series; `expected`: expected number of points, None if unknown.
 
-    `inferred`: how often one was due goes by the points themselves. `outside`: points whose time is not the
-    experiment's, about so far from it.
+    `inferred`: the expected interval is estimated from the points. `outside`: points with times outside of
+    the experiment, with an example of the distance.
     """
 
     series: str
@@ -67,10 +67,10 @@ class Lacking:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Verdict on an answer: the worst of its series, whether the experiment still ran, the points it lacks.
+    """Verdict on a response: the worst of its series, state of the experiment, missing points.
 
-    `more`: series that are not complete, beside those of `lacking`. `refused`: what was refused of their
-    sources, and points of complete series that are outside of the experiment, a line for each.
+    `more`: number of incomplete series in addition to those of `lacking`. `refused`: refused data of their
+    sources, and points of complete series outside of the experiment, one line each.
     """
 
     worst: str
@@ -81,7 +81,7 @@ class Verdict:
 
     @property
     def refuses(self) -> bool:
-        """True if an analysis accepts it only on request."""
+        """True if analyses accept it only on request."""
         return self.worst not in TAKEN
 
     @property
@@ -98,7 +98,7 @@ class Verdict:
         return [*lines, *([f"and {rest} more"] if rest else []), *self.refused]
 
     def headers(self) -> dict[str, str]:
-        """HTTP headers of an answer, cut to the size of a header."""
+        """HTTP headers of a response, truncated to the size limit."""
         rows: list[dict[str, Any]] = []
         for one in self.lacking:
             rows.append({**asdict(one), "series": one.series[:_MOST_NAME]})
@@ -120,7 +120,7 @@ def verdict_of(
     running: bool,
     gaps: Iterable[Mapping[str, Any]] = (),
 ) -> Verdict:
-    """Verdict on the series of an answer, from their rows of the table `series` by their names in it.
+    """Verdict on the series of a response, from their rows of the table `series` by name.
 
     `gaps`: rows of that table; those of refused points count.
     """
@@ -129,7 +129,7 @@ def verdict_of(
             name,
             row["verdict"],
             row["stored"],
-            # how many a program made says nothing of times that it left out
+            # the number of produced points does not include skipped times
             row["produced"]
             if row["expected"] is None and row["verdict"] != UNKNOWN
             else row["expected"],
@@ -160,7 +160,7 @@ def verdict_of(
 
 
 def of_headers(headers: Mapping[str, str]) -> Verdict:
-    """Verdict in the headers of an answer; complete if a server sends none."""
+    """Verdict from the headers of a response; complete without headers."""
     running = headers.get(STATE) == "running"
     worst = headers.get(VERDICT, COMPLETE)
     try:

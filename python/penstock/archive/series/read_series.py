@@ -1,4 +1,4 @@
-"""Series of what is on disk: bundles, runs of a study, tables, CSV files."""
+"""Series from storage: bundles, runs of a study, tables, CSV files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.archive.series.entities import entity_labels
 from penstock.archive.series.series import Array, Phase, Recorded, Series, check_count, takes
 from penstock.errors import BadInput
 
-#: of a bundle, what series are read from, in the order of preference
+#: tables of a bundle with series, in order of preference
 TABLES = ("utilisation", "points", "samples", "io_events", "spark_tasks")
 
 
@@ -29,15 +29,13 @@ def of_selection(
     partial: bool = False,
     drawn: Sequence[str] = (),
 ) -> Recorded:
-    """The series of a bundle, or of all valid runs of a treatment or of a study, each from its own begin on.
+    """Series of a bundle, or of all valid runs of a treatment or a study, each relative to its own start.
 
-    With `align`, the name of a phase, from the begin of that on, what came before at negative times.
+    `align` is the name of a phase whose start becomes 0; earlier times are negative.
 
-    `table`: `utilisation` (the default where there is one), `points` of an experiment,
-    `samples`, `spark_tasks`, or
-    `io_events` (offsets by the number of the request). Raises BadInput where a run has none, and, unless
-    `partial` data will do, where what was recorded of one is not complete; with the selectors `drawn`, only
-    where a series that one of them takes is not.
+    `table`: `utilisation` (the default if present), `points` of an experiment, `samples`, `spark_tasks`, or
+    `io_events` (offsets by request number). Raises BadInput if a run has none, and, unless `partial` data are
+    accepted, if its recorded data are incomplete; with the selectors `drawn`, only if a selected series is.
     """
     recorded: list[Recorded] = []
     for path in selection.runs:
@@ -63,10 +61,10 @@ def of_selection(
 
 
 def of_bundle(bundle: Bundle, table: str | None = None, several: bool = False) -> Recorded:
-    """The series of one bundle, as `of_selection`, whatever its verdict; of `several` with the run's name."""
+    """Series of one bundle, as `of_selection`, without a check; with `several`, with the run's name."""
     path = bundle.path
     have = [t for t in TABLES if t in bundle.tables]
-    # a run that was sampled, and that collectors brought points of
+    # a sampled run with points of collectors
     both = table is None and {"utilisation", "points"} <= set(have)
     if table is None:
         table = have[0] if have else "utilisation"
@@ -95,7 +93,7 @@ def of_bundle(bundle: Bundle, table: str | None = None, several: bool = False) -
     begin = begin_ns(bundle, rows)
     series = []
     keys = [of, "entity", "metric", "unit"]
-    # a run has a node's name in its rows, where its nodes were watched one by one
+    # rows have a node's name if nodes were monitored individually
     if "node_id" in rows and rows["node_id"].astype(str).nunique() > 1:
         keys = ["node_id", *keys]
     for names, part in rows.groupby([rows[k].astype(str) for k in keys], sort=False):
@@ -140,13 +138,13 @@ def _with_derived(
     run: str,
     group: str,
 ) -> Recorded:
-    """Series over time, and those that were computed from them."""
+    """Series over time, and those derived from them."""
     derived = [] if start is None else series_of(bundle, start, run, group)
     return Recorded([*series, *derived], phases=phases, start_utc_ns=start)
 
 
 def _utc_ns(bundle: Bundle, monotonic_ns: int) -> int | None:
-    """The time of day of a moment of the run's clock, None where its clocks are not known."""
+    """Time of day of a time on the run's clock, None if the clocks are unknown."""
     if "clocks" not in bundle.tables:
         return None
     clocks = bundle.table("clocks").to_pandas()
@@ -164,7 +162,7 @@ def run_name(bundle: Bundle) -> str:
 
 
 def _rate(x: Array, y: Array, unit: str) -> tuple[Array, Array, str]:
-    """A counter as its rate between readings; no value where it went backwards."""
+    """A counter as its rate between readings; no value after a decrease."""
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = np.diff(y) / np.diff(x)
     rate[~np.isfinite(rate) | (rate < 0)] = np.nan
@@ -172,7 +170,7 @@ def _rate(x: Array, y: Array, unit: str) -> tuple[Array, Array, str]:
 
 
 def begin_ns(bundle: Bundle, rows: pd.DataFrame) -> int:
-    """Begin of a run by its monotonic clock [ns]."""
+    """Start of a run by its monotonic clock [ns]."""
     if "phases" in bundle.tables:
         phases = bundle.table("phases").to_pandas()
         part = phases[phases["phase_id"].astype(str) == "workload"]
@@ -196,7 +194,7 @@ def _phases(bundle: Bundle) -> list[Phase]:
 
 
 def _requests(bundle: Bundle, run: str, group: str) -> Recorded:
-    """Offsets of each file by the number of its request, in the order in which they were recorded."""
+    """Offsets of each file by request number, in order of recording."""
     table = read_accesses(
         bundle.path / "io_events.parquet", ["seq", "file_id", "offset_bytes", "direction"]
     )
@@ -217,9 +215,9 @@ def _requests(bundle: Bundle, run: str, group: str) -> Recorded:
 
 
 def _points(bundle: Bundle, run: str, group: str, begin: int | None = None) -> Recorded:
-    """The series of an experiment: those of times, or those of sequences where there is none of times.
+    """Series of an experiment: those with times, or sequences if there are none.
 
-    With `begin` [ns since 1970] times count from then, and derived series are left out.
+    With `begin` [ns since 1970], times are relative to it, and derived series are omitted.
     """
     named = bundle.table("series").to_pandas().set_index("series_id")
     kinds = named["kind"].astype(str)
@@ -271,7 +269,7 @@ def _of_row(about: pd.Series[Any], x: Array, y: Array, run: str = "", group: str
 
 
 def _without_points(bundle: Bundle) -> list[Series]:
-    """The series that lost all of their points."""
+    """Series that lost all of their points."""
     if "series" not in bundle.tables:
         return []
     rows = bundle.table("series").to_pandas()
@@ -281,13 +279,13 @@ def _without_points(bundle: Bundle) -> list[Series]:
 
 
 def _lacks(about: pd.Series[Any]) -> str:
-    """`, 17 of 18 points` of a row of the table `series`, where it is known."""
+    """`, 17 of 18 points` of a row of the table `series`, if known."""
     expected, stored = (float(about.get(k, np.nan) or np.nan) for k in ("expected", "stored"))
     return f", {stored:.0f} of {expected:.0f} points" if expected > stored else ""
 
 
 def _tasks(bundle: Bundle, run: str, group: str) -> Recorded:
-    """Times of the tasks of each stage of a Spark application, in the order of their launch."""
+    """Durations of the tasks of each stage of a Spark application, in order of launch."""
     rows = bundle.table("spark_tasks").to_pandas()
     rows = rows[rows["time_s"].notna()].sort_values("launch_ns", kind="stable")
     series = []

@@ -1,7 +1,7 @@
 """Selectors of series: `cpu_busy`, `disk*{vda}`, `node_cpu_seconds_total{mode="idle", cpu!="0"}`.
 
-A name has `*` and `?`. In braces is either a pattern of the node, or matchers of labels as Prometheus has
-them: `=`, `!=`, `=~`, `!~`, with the value in quotation marks unless it is one plain word.
+A name may contain `*` and `?`. Braces contain either a pattern of the node, or Prometheus' label matchers:
+`=`, `!=`, `=~`, `!~`, with the value in quotation marks unless it is one plain word.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MATCHER = re.compile(
 
 @dataclass(frozen=True)
 class Matcher:
-    """One condition on a label; a series without the label has an empty value."""
+    """One condition on a label; a missing label counts as empty."""
 
     label: str
     how: str
@@ -38,14 +38,14 @@ class Matcher:
 
 @dataclass(frozen=True)
 class Selector:
-    """A pattern of names, empty for all, and one of the node or matchers of labels."""
+    """A pattern of names, empty for all, and a pattern of the node or label matchers."""
 
     name: str
     node: str | None
     matchers: tuple[Matcher, ...]
 
     def takes(self, names: Iterable[str], node: str, labels: Mapping[str, str]) -> bool:
-        """True for a series that is called by one of these names."""
+        """True for a series with one of these names."""
         return (
             (not self.name or any(fnmatch.fnmatchcase(n, self.name) for n in names if n))
             and (self.node is None or fnmatch.fnmatchcase(node, self.node))
@@ -55,7 +55,7 @@ class Selector:
 
 @functools.lru_cache
 def selector(text: str) -> Selector:
-    """Reads a selector. Raises BadInput for braces that hold neither a node nor matchers."""
+    """Parse a selector. Raises BadInput for braces with neither a node nor matchers."""
     match = _SELECTOR.fullmatch(text.strip())
     if match is None:
         raise BadInput(

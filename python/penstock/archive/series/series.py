@@ -1,7 +1,7 @@
-"""Series to draw or to compare: of a bundle, of runs of a study, of an exported table, of CSV on a pipe.
+"""Series for plots and comparisons: of a bundle, of runs of a study, of an exported table, of CSV on a pipe.
 
-A series is what one metric of one node did in one run. Its `x` is the time since the run began in seconds, or
-the place in a sequence; series are never joined by position, only by time (`joined`).
+A series has the values of one metric of one node in one run. Its `x` is the time since the start of the run
+in seconds, or the index of a sequence; series are joined only by time (`joined`), never by index.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from penstock.text import like
 Array = npt.NDArray[np.float64]
 Axis = Literal["time", "index", "value"]
 
-#: what one table may hold
+#: limit of series in one table
 MOST_SERIES = 20_000
 MOST_NAME = 500
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of a run: its begin and end in seconds since the run began."""
+    """A phase of a run: its start and end in seconds since the start of the run."""
 
     name: str
     start_s: float
@@ -39,13 +39,12 @@ class Phase:
 
 @dataclass(frozen=True)
 class Series:
-    """One series: `x` ascending [s, or an index], `y` in `unit` (NaN: no value there).
+    """One series: `x` ascending [s, or an index], `y` in `unit` (NaN: missing value).
 
-    `name` is the metric and what it is about, `cpu_busy all`, whatever it was read from. `node` is what it is
-    about (a host, a disk), `quantity` what was measured of it, `run` the run or
-    replicate, `group` what its replicates have in common (the treatment), `verdict` how complete it is, empty
-    where that is its run's. `alias`: another name that selects it; `source`: the collector
-    that it came from; `lacks`: what a partial one lacks, for a message.
+    `name` is metric and entity, `cpu_busy all`, from any source. `node` is its host or disk, `quantity` the
+    metric, `run` the run or replicate, `group` the common treatment of its replicates, `verdict` its
+    completeness, empty for that of the run. `alias`: another name that selects it; `source`: its collector;
+    `lacks`: missing points of a partial one, for a message.
     """
 
     name: str
@@ -64,27 +63,27 @@ class Series:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that it may be called by."""
+        """All its names."""
         return self.name, self.quantity, self.quantity.replace(" ", "_"), self.alias
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Names that its replicates have in common."""
+        """Names common to its replicates."""
         return self.group, self.name, self.unit
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """Series on one axis, and the phases of the run that they are of."""
+    """Series on one axis, and the phases of their run."""
 
     series: list[Series]
     axis: Axis = "time"
     axis_name: str = ""
     axis_unit: str = ""
     phases: list[Phase] = field(default_factory=list)
-    #: the time at 0, since 1970-01-01 UTC [ns], where it is known
+    #: the time at 0, since 1970-01-01 UTC [ns], if known
     start_utc_ns: int | None = None
-    #: the phase that begins at 0, empty where that is the begin of the run
+    #: the phase that starts at 0, empty for the start of the run
     origin: str = ""
 
     @property
@@ -98,7 +97,7 @@ class Recorded:
         return sum(len(s.x) for s in self.series)
 
     def chosen(self, globs: Sequence[str]) -> Recorded:
-        """The series that one of the selectors takes, or whose node it names. BadInput for none."""
+        """Series selected by name or node. BadInput if there are none."""
         if not globs:
             return self
         chosen = [s for s in self.series if any(takes(g, s) for g in globs)]
@@ -108,7 +107,7 @@ class Recorded:
         return replace(self, series=chosen)
 
     def within(self, phase: str) -> Recorded:
-        """The part in one phase, whose begin becomes 0. BadInput where there is no such phase."""
+        """The part within one phase, whose start becomes 0. BadInput for an unknown phase."""
         match = self.phase(phase, "--phase")
         return replace(
             self,
@@ -121,7 +120,7 @@ class Recorded:
         )
 
     def from_phase(self, phase: str) -> Recorded:
-        """The same with the begin of a phase as time 0. BadInput where there is no such phase."""
+        """Times relative to the start of a phase. BadInput for an unknown phase."""
         at = self.phase(phase, "--align").start_s
         start = self.start_utc_ns
         return replace(
@@ -133,7 +132,7 @@ class Recorded:
         )
 
     def phase(self, phase: str, option: str) -> Phase:
-        """The first phase of a name, with those around it or without. BadInput naming the option."""
+        """First phase of a name, with neighbouring phases or without. BadInput with the option's name."""
         for p in self.phases:
             if phase in (p.name, p.name.rpartition("/")[2]):
                 return p
@@ -141,7 +140,7 @@ class Recorded:
         raise BadInput(f"{option}: found {phase}; expected one of the run's phases: {expected}")
 
     def named(self, node: str, units: dict[str, str]) -> Recorded:
-        """With the node that a pattern finds in each name (its first group), and units by their names."""
+        """With the node from each name (the pattern's first group), and units by name."""
         try:
             pattern = re.compile(node) if node else None
         except re.error as error:
@@ -152,13 +151,13 @@ class Recorded:
 
 
 def takes(text: str, series: Series) -> bool:
-    """True if a selector takes a series, or is a pattern of its node."""
+    """True if a selector, or a pattern of the node, matches a series."""
     plain = any(fnmatch.fnmatchcase(n, text) for n in (*series.names, series.node) if n)
     return plain or selector(text).takes(series.names, series.node, series.labels)
 
 
 def names_near(texts: Sequence[str], names: Iterable[str]) -> str:
-    """Names for a message: those like `texts`, else the first twelve."""
+    """Names for a message: those similar to `texts`, else the first twelve."""
     distinct = list(dict.fromkeys(names))
     near = list(dict.fromkeys(n for t in texts for n in like(t.partition("{")[0], distinct)))
     if near:
@@ -185,10 +184,10 @@ def _named(series: Series, pattern: re.Pattern[str] | None, units: dict[str, str
 
 
 def at_times(series: Series, at: Array, how: str = "nearest", within: float | None = None) -> Array:
-    """The values of a series at some times, NaN where it has none.
+    """Values of a series at some times, NaN if missing.
 
-    `exact`: of the same instant; `nearest`: of the nearest point, not farther than `within`, by default half
-    a step of the series (its median); `last`: the last value before.
+    `exact`: at the same time; `nearest`: of the nearest point, at most `within` away, by default half a step
+    of the series (its median); `last`: the last preceding value.
     """
     if how not in ("exact", "nearest", "last"):
         raise BadInput(f"--join: found {how}; expected exact, nearest or last")
@@ -202,7 +201,7 @@ def at_times(series: Series, at: Array, how: str = "nearest", within: float | No
             within = float(np.median(np.diff(series.x))) / 2 if len(series.x) > 1 else 0.0
         closer = np.abs(series.x[after] - at) < np.abs(series.x[before] - at)
         which = np.where(closer, after, before)
-        # times are sums of steps, which are rounded
+        # times are sums of steps, with rounding errors
         use = np.abs(series.x[which] - at) <= within * (1 + 1e-9)
     else:
         which = before
@@ -213,9 +212,9 @@ def at_times(series: Series, at: Array, how: str = "nearest", within: float | No
 def joined(
     x: Series, y: Series, how: str = "nearest", within: float | None = None
 ) -> tuple[Array, Array]:
-    """Values of two series at the same time: of each point of `y` that of `x`, as `at_times` finds it.
+    """Values of two series at the same time: for each point of `y` that of `x`, as in `at_times`.
 
-    Points without a partner are left out.
+    Points without a partner are omitted.
     """
     one = at_times(x, y.x, how, within)
     paired = np.isfinite(one) & np.isfinite(y.y)
@@ -223,7 +222,7 @@ def joined(
 
 
 def median_step(series: Iterable[Series]) -> float:
-    """The median distance of neighbouring points over all series, 1 where there is none."""
+    """Median distance of neighbouring points over all series, 1 without points."""
     steps = [np.diff(s.x) for s in series if len(s.x) > 1]
     every = np.concatenate(steps) if steps else np.empty(0)
     every = every[every > 0]
@@ -231,6 +230,6 @@ def median_step(series: Iterable[Series]) -> float:
 
 
 def check_count(series: int, name: Path | str) -> None:
-    """Raises BadInput for more series than one table may hold."""
+    """Raise BadInput above the limit of series in one table."""
     if series > MOST_SERIES:
         raise BadInput(f"{name}: found {series} series; expected {MOST_SERIES} at most")

@@ -1,4 +1,4 @@
-"""Series of tables that people bring: CSV and Parquet files, data frames."""
+"""Series of users' tables: CSV and Parquet files, data frames."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from penstock.archive.series import delimited
 from penstock.archive.series.series import Array, Axis, Recorded, Series, check_count
 from penstock.errors import BadInput, printable
 
-#: what one table may hold
+#: maximum size of one table
 MOST_BYTES = 2 << 30
-#: names of a first column that holds times; the others of `_INDEX` hold places in a sequence
+#: names of a first column with times; the others of `_INDEX` are for indices of a sequence
 _TIMES = re.compile(
     r"(?i)^(time|timestamp|t|date|datetime|utc|when|elapsed|duration)(_?(ns|us|ms|s))?$"
 )
@@ -27,7 +27,7 @@ _INDEX = re.compile(r"(?i)^(index|sample|seq|sequence|n|#|request)$")
 _UNIT = re.compile(r"^(.*?)\s*[(\[]([^()\[\]]{1,30})[)\]]$")
 _LABELLED = re.compile(r"^([^{}]+)\{(.*)\}$")
 _LABEL = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"')
-#: the unit that a metric's name ends with, after the conventions of Prometheus
+#: unit suffixes of metric names, by the conventions of Prometheus
 _SUFFIXES = {
     "bytes": "B",
     "seconds": "s",
@@ -42,19 +42,19 @@ _PER_SECOND = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 def names_a_time(column: str) -> bool:
-    """True if a column has the name of a time."""
+    """True for the name of a time column."""
     return _TIMES.match(_parted(column)[0]) is not None
 
 
 def names_an_index(column: str) -> bool:
-    """True if a column has the name of a place in a sequence."""
+    """True for the name of an index column."""
     return _INDEX.match(_parted(column)[0]) is not None
 
 
 def of_file(path: Path, x: str | None = None, *, partial: bool = True) -> Recorded:
-    """The series of a CSV, JSON Lines or Parquet file with a column of times or of places in a sequence.
+    """Series of a CSV, JSON Lines or Parquet file with a column of times or of sequence indices.
 
-    Raises BadInput naming the file and what is wrong with it.
+    Raises BadInput with the file and the error.
     """
     try:
         if path.stat().st_size > MOST_BYTES:
@@ -79,7 +79,7 @@ def of_file(path: Path, x: str | None = None, *, partial: bool = True) -> Record
 
 def _parquet(path: Path, partial: bool) -> pd.DataFrame:
     table = pq.read_table(path)
-    # of an export: what is not complete says so
+    # exports mark incomplete series
     verdicts = {
         f.name: (f.metadata or {}).get(b"verdict", b"complete").decode() for f in table.schema
     }
@@ -95,7 +95,7 @@ def _parquet(path: Path, partial: bool) -> pd.DataFrame:
 
 
 def of_csv(content: bytes, name: str, x: str | None = None) -> Recorded:
-    """The series of a CSV text (RFC 4180, LF or CRLF, header row); empty cells are no value."""
+    """Series of a CSV text (RFC 4180, LF or CRLF, header row); empty cells are missing values."""
     if len(content) > MOST_BYTES:
         raise BadInput(f"{name}: found more than {MOST_BYTES} bytes; expected {MOST_BYTES} at most")
     frame = delimited.read_frame(content, name)
@@ -114,9 +114,10 @@ def of_csv(content: bytes, name: str, x: str | None = None) -> Recorded:
 
 
 def of_frame(frame: pd.DataFrame, name: str, x: str | None = None) -> Recorded:
-    """The series of a table: `x` or the first column that looks like a time or an index, and numbers.
+    """Series of a table: `x` or the first time or index column, and numeric columns.
 
-    A column `metric`, `labels` and a value beside the time make a series of each metric with its labels.
+    With columns `metric`, `labels` and a value in addition to the time, each metric with its labels is a
+    series.
     """
     frame = frame.rename(columns=str)
     check_count(len(frame.columns), name)
@@ -174,10 +175,10 @@ def _axis_column(frame: pd.DataFrame, name: str, x: str | None) -> tuple[str, Ax
 
 
 def _seconds(values: pd.Series[Any], column: str, name: str) -> tuple[Array, int | None]:
-    """Times in seconds since the first, and that in UTC [ns]: ISO 8601, or numbers of a unit.
+    """Times in seconds since the first, and that in UTC [ns]: ISO 8601, or numbers with a unit.
 
-    The unit is what the column's name ends with, else what the size of the numbers says; numbers too small
-    for a time since 1970 are times since some begin, and stay as they are.
+    The unit comes from the suffix of the column's name, else from the magnitude; numbers too small for a time
+    since 1970 are relative and remain unchanged.
     """
     numbers = pd.to_numeric(values, errors="coerce").to_numpy(float)
     filled = values.notna().to_numpy()
@@ -187,7 +188,7 @@ def _seconds(values: pd.Series[Any], column: str, name: str) -> tuple[Array, int
         largest = float(np.nanmax(np.abs(numbers)))
         ending = re.search(r"[_ (\[](ns|us|ms|s)[)\]]?$", column)
         per = _PER_SECOND[ending.group(1)] if ending else _by_size(largest)
-        if largest * per < 1e8:  # a time since the begin
+        if largest * per < 1e8:  # a relative time
             return np.asarray(parsed.to_numpy(float) * per), None
         since = np.asarray((parsed - first).to_numpy(float) * per)
         exact = pd.api.types.is_integer_dtype(parsed)
@@ -206,7 +207,7 @@ def _seconds(values: pd.Series[Any], column: str, name: str) -> tuple[Array, int
 
 
 def _by_size(largest: float) -> float:
-    """Seconds in a unit of time since 1970, told by the size of its numbers."""
+    """Seconds per unit of a time since 1970, from its magnitude."""
     if largest > 1e17:
         return 1e-9
     if largest > 1e14:

@@ -1,4 +1,4 @@
-"""fio jobs from a trace: to replay the logs, to make the same kind of load, to make the files."""
+"""fio jobs from a trace: to replay the logs, to generate a similar load, to create the files."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 from penstock.archive.traces.trace_tables import Numbers, TraceTables, by_path
 from penstock.archive.traces.verdicts import Verdict, of_best_basis
 
-#: files that get a job of their own, those with most requests
+#: maximum number of files with a job of their own, by requests
 _JOBS = 16
-#: block sizes told apart in one job
+#: maximum number of block sizes in one job
 _SIZES = 32
 _SECTOR = 512
 #: operation → fio's option for it
@@ -26,14 +26,14 @@ _FLUSHES = {
     "fdatasync": "fdatasync",
     "aio_fdsync": "fdatasync",
 }
-_SYNCHRONOUS = 4  # of `flags`
+_SYNCHRONOUS = 4  # bit of `flags`
 _RANDOM = {"random", "hot-set", "irregular", "mixed"}
 
 
 class JobCounts:
-    """Sizes, threads, directions and flushes per path, counted while the events go by.
+    """Sizes, threads, directions and flushes per path, counted during one pass over the events.
 
-    The first file of a path stands for all that it was made again as.
+    The first file of a path represents all later ones with that path.
     """
 
     def __init__(self, rows: TraceTables):
@@ -47,11 +47,11 @@ class JobCounts:
                 self._way[number] = 2
         self._flush = {rows.operations[name][0]: option for name, option in _FLUSHES.items()}
         self.first_of = rows.first_of
-        #: how many files a path was
+        #: number of files with the same path
         self.files = Counter(self.first_of.values())
         #: (file_id, fio's option) → flushes
         self.flushes: Counter[tuple[int, str]] = Counter()
-        #: file_id → writes that return when the device has the bytes
+        #: file_id → writes that return once the device has the data
         self.synchronous: Counter[int] = Counter()
         #: (file_id, direction 0 read 1 write, size) → requests
         self.sizes: Counter[tuple[int, int, int]] = Counter()
@@ -61,7 +61,7 @@ class JobCounts:
         self.span: dict[int, tuple[int, int]] = {}
 
     def add(self, batch: dict[str, Numbers]) -> None:
-        """Counts one batch."""
+        """Count one batch."""
         batch = {**batch, "file_id": by_path(batch["file_id"], self.first_of)}
         for number, option in self._flush.items():
             here = batch["file_id"][(batch["op"] == number) & (batch["errno"] == 0)]
@@ -73,7 +73,7 @@ class JobCounts:
         file_id, done = batch["file_id"][good], batch["done_bytes"][good]
         synced = (way[good] == 1) & (batch["flags"][good] & _SYNCHRONOUS > 0)
         self.synchronous.update(file_id[synced].tolist())
-        # one number per combination: unique rows of a matrix take ten times as long
+        # one number per combination: unique rows of a matrix are ten times slower
         keys = (file_id << 1 | way[good]) << 31 | done
         combinations, n = np.unique(keys, return_counts=True)
         for key, count in zip(combinations.tolist(), n.tolist(), strict=True):
@@ -87,7 +87,7 @@ class JobCounts:
             self.span[number] = (min(first, int(own[0])), max(last, int(own[-1])))
 
     def main_files(self) -> list[int]:
-        """Files with at least a hundredth of the requests, most first, 16 at most."""
+        """Files with at least a hundredth of the requests, most requests first, at most 16."""
         per: Counter[int] = Counter()
         for (number, _, _), n in self.sizes.items():
             per[number] += n
@@ -95,7 +95,7 @@ class JobCounts:
 
 
 def write_jobs(folder: Path, rows: TraceTables, counts: JobCounts, written: dict[str, Any]) -> None:
-    """Writes `replay.fio`, `job.fio`, `files.fio` and `names.json` beside the logs."""
+    """Write `replay.fio`, `job.fio`, `files.fio` and `names.json` to the directory of the logs."""
     ends = {int(number): int(end) for number, end in written["ends"].items()}
     (folder / "replay.fio").write_text(replay_job(written["threads"]))
     (folder / "files.fio").write_text(_layout(ends))
@@ -111,7 +111,7 @@ def scratch_name(file_id: int) -> str:
 
 
 def replay_job(threads: list[dict[str, Any]], *, at_once: bool = False) -> str:
-    """A job that replays the logs of `threads`; with `at_once` as fast as it goes."""
+    """A job that replays the logs of `threads`; with `at_once` as fast as possible."""
     lines = [
         "; The recorded calls once more, a job per thread, each in its own order and at its recorded times.",
         "; Make the files first: fio files.fio. As fast as possible: --replay_no_stall=1.",
@@ -126,7 +126,7 @@ def replay_job(threads: list[dict[str, Any]], *, at_once: bool = False) -> str:
         lines += [f"ioengine={'libaio' if asynchronous else 'psync'}"]
         lines += [f"iodepth={thread['depth'] if asynchronous else 1}"]
         lines += [f"direct={int(2 * thread['direct'] > max(thread['requests'], 1))}"]
-        # fio counts the times of a log from its first line
+        # fio's log times are relative to its first line
         lines += ["" if at_once else f"startdelay={thread['first_us']}us\n"]
     return "\n".join(lines)
 
@@ -209,7 +209,7 @@ def _section(
     if random:
         lines.append(f"random_distribution={_distribution(verdict)}")
     for option in ("fsync", "fdatasync"):
-        # fio flushes after so many writes of a job
+        # fio flushes after every N writes of a job
         if writes and counts.flushes[number, option]:
             lines.append(f"{option}={max(round(writes / counts.flushes[number, option]), 1)}")
     if 2 * counts.synchronous[number] > writes:
@@ -222,7 +222,7 @@ def _section(
 
 
 def _split(sizes: Counter[int]) -> str:
-    """`4096/70:8192/30`: sizes with their share in whole percent, 100 together."""
+    """`4096/70:8192/30`: sizes with their share in integer percent, 100 in total."""
     total = sizes.total()
     if not total:
         return ""
@@ -234,7 +234,7 @@ def _split(sizes: Counter[int]) -> str:
 
 
 def _step(verdict: Verdict | None, sizes: Counter[int]) -> str:
-    """fio's offset modifier of a strided order: the hole between two requests."""
+    """fio's offset modifier of a strided pattern: the gap between two requests."""
     if verdict is None or not sizes:
         return ""
     if verdict.kind == "reverse":

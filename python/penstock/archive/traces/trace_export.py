@@ -24,15 +24,15 @@ _native: Any = importlib.import_module("penstock._native")
 #: `files`, `events` and other counts of an export
 Counts = dict[str, Any]
 
-#: largest file of a format that is split; the limit of Perfetto is a little above
+#: maximum size of a file in a format that is split; Perfetto's limit is slightly higher
 PART_BYTES = 1_000_000_000 - (8 << 20)
 
 
 def export(bundle: Path, form: str, target: Path, *, part_bytes: int = PART_BYTES) -> Counts:
-    """Writes the bundle's events as `form` to `target`; gives files and counts.
+    """Write the bundle's events as `form` to `target`; returns files and counts.
 
-    Memory does not grow with the number of events. Raises BadInput for a bundle without events, a format that
-    is none, or a target that cannot be.
+    Memory is independent of the number of events. Raises BadInput for a bundle without events, an unknown
+    format, or an invalid target.
     """
     write = TRACE_EXPORTERS.load(form)
     rows = TraceTables(bundle)
@@ -41,7 +41,7 @@ def export(bundle: Path, form: str, target: Path, *, part_bytes: int = PART_BYTE
 
 
 def write_file(target: Path, write: Callable[[Path], Counts]) -> Counts:
-    """Write `target`, and the files that `write` leaves with it; gives them with its counts."""
+    """Write `target` and the other files of `write`; returns them with its counts."""
     if target.is_dir():
         raise BadInput(f"-o: {target} is a directory; expected a file")
     with atomic_folder(target.absolute().parent) as draft:
@@ -53,7 +53,7 @@ def write_file(target: Path, write: Callable[[Path], Counts]) -> Counts:
 def write_events(
     form: str, rows: TraceTables, part_bytes: int, path: Path, counts: JobCounts | None = None
 ) -> Counts:
-    """Write the events to `path` as the native part does for `form`; `counts` gets them as well."""
+    """Write the events to `path` with the native module's writer for `form`; also passes them to `counts`."""
     with native_writer(form, rows, path, part_bytes) as writer:
         for batch in rows.event_batches():
             writer.events([batch[name] for name in EVENT_COLUMNS])
@@ -67,7 +67,7 @@ def write_events(
 def native_writer(
     form: str, rows: TraceTables, path: Path, part_bytes: int, disks: Sequence[str] = ()
 ) -> Iterator[Any]:
-    """A writer of the native part. PenstockError where `path` cannot be written."""
+    """A writer of the native module. PenstockError if `path` is not writable."""
     context = json.dumps(_context(rows, disks, part_bytes))
     try:
         yield _native.TraceExport(form, path, context)
@@ -76,17 +76,17 @@ def native_writer(
 
 
 def json_file(rows: TraceTables, target: Path, part_bytes: int) -> Counts:
-    """Writes one JSON document."""
+    """Write one JSON document."""
     return write_file(target, partial(write_events, "json", rows, part_bytes))
 
 
 def jsonl(rows: TraceTables, target: Path, part_bytes: int) -> Counts:
-    """Writes one event per line."""
+    """Write one event per line."""
     return write_file(target, partial(write_events, "jsonl", rows, part_bytes))
 
 
 def fio(rows: TraceTables, target: Path, part_bytes: int) -> Counts:
-    """Writes a directory: jobs and I/O logs."""
+    """Write a directory: jobs and I/O logs."""
     if target.exists() and any(target.iterdir() if target.is_dir() else [target]):
         raise BadInput(
             f"-o: {target} exists already; expected a directory to be made, or an empty one"
@@ -105,7 +105,7 @@ def _context(rows: TraceTables, disks: Sequence[str], part_bytes: int) -> dict[s
     manifest = rows.manifest
     argv = manifest.get("command") or []
     argv = plain_argv(argv) if isinstance(argv, list) else str(argv)
-    # names of foreign operations are known after the first pass over the events
+    # names of unknown operations are available after the first pass over the events
     operations = [[number, name, way] for name, (number, way) in rows.operations.items()]
     clock = rows.clock()
     since = clock["realtime_ns"] / 1e9 if clock else 0.0

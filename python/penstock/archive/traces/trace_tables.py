@@ -1,7 +1,7 @@
-"""One traced run as it is read: its bundle, or tables in memory that no bundle keeps.
+"""One traced run for reading: its bundle, or tables in memory without a bundle.
 
-The one reader of traces. Small tables are read whole, events and requests batch by batch or by SQL: memory
-does not grow with the trace's length.
+The only reader of traces. Small tables are loaded completely, events and requests batch by batch or by SQL:
+memory is independent of the trace's length.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _native: Any = importlib.import_module("penstock._native")
 
 Numbers = npt.NDArray[np.int64]
 
-#: rows handled at once
+#: rows per batch
 BATCH_ROWS = 1 << 17
 
-#: columns of `io_events` in the order in which the exporters take them; `op` as its number
+#: columns of `io_events` in the order of the exporters; `op` as its number
 EVENT_COLUMNS = (
     "t_ns op file_id offset_bytes size_bytes done_bytes errno latency_ns pid tid flags".split()
 )
@@ -44,7 +44,7 @@ REQUEST_OPS = ("read", "write", "flush", "discard")
 class Outline:
     """Result of one pass over the events: their number, first and last time [ns], threads.
 
-    `threads` are (pid, tid) in the order of their first event.
+    `threads` are (pid, tid) in order of their first event.
     """
 
     events: int
@@ -55,7 +55,7 @@ class Outline:
 
 @dataclass(frozen=True)
 class Span:
-    """A named stretch of the run [ns, CLOCK_MONOTONIC]."""
+    """A named interval of the run [ns, CLOCK_MONOTONIC]."""
 
     start_ns: int
     end_ns: int
@@ -65,7 +65,7 @@ class Span:
 class TraceTables:
     """A traced run opened for reading: the directory of its bundle, or its tables by name and the manifest.
 
-    Raises BadInput where the directory is no bundle, and for a table that cannot be read.
+    Raises BadInput for another directory, and for an unreadable table.
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class TraceTables:
         return columns
 
     def has(self, table: str, *columns: str) -> bool:
-        """True if there is such a table with these columns."""
+        """True if the table exists with these columns."""
         return table in self._sources and (not columns or set(columns) <= self.columns[table])
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """A table, or those of these columns that it has. Raises BadInput where there is none."""
+        """A table, or its existing columns among these. Raises BadInput for an unknown table."""
         source = self._sources.get(name)
         if source is None:
             raise BadInput(
@@ -118,15 +118,15 @@ class TraceTables:
             return pq.ParquetFile(source).read(columns=present)
 
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        """The rows of a query; `values` are its parameters."""
+        """Rows of a query; `values` are its parameters."""
         return self._sql.query(sql, values)
 
     def arrays(self, sql: str, values: Sequence[Any] = ()) -> Mapping[str, Any]:
-        """The columns of a query as NumPy arrays."""
+        """Columns of a query as NumPy arrays."""
         return self._sql.arrays(sql, values)
 
     def rows(self, table: str, first: int, most: int) -> list[dict[str, Any]]:
-        """At most so many rows of a table, from row number `first` on."""
+        """At most `most` rows of a table from row `first` on."""
         return self._sql.rows(table, first, most)
 
     @cached_property
@@ -141,7 +141,7 @@ class TraceTables:
 
     @cached_property
     def paths(self) -> dict[int, str | None]:
-        """Path of each file by its number, None where nobody could name it."""
+        """Path of each file by its number, None if unknown."""
         if not self.has("files", "file_id", "path"):
             return {}
         files = self.table("files", ["file_id", "path"])
@@ -149,7 +149,7 @@ class TraceTables:
 
     @cached_property
     def named(self) -> dict[int, str]:
-        """The same, `file N` where nobody could name it."""
+        """The same, with `file N` for unknown paths."""
         return {number: path or f"file {number}" for number, path in self.paths.items()}
 
     @cached_property
@@ -162,16 +162,15 @@ class TraceTables:
         return re.compile(rf"/(?:[^/\s]+/)*{re.escape(str(run_id))}/(?=(?:{ids})(?:/|$))")
 
     def from_disk(self, text: str) -> str:
-        """Paths in a text as a study's reader knows them: from the disk on, `node1.data/t.db`."""
+        """Text with paths as the readers of a study know them: from the disk on, `node1.data/t.db`."""
         return self._below_disks.sub("", text) if self._below_disks else text
 
     def name(self, file_id: int) -> str:
-        """The file's path (of a file on a study's disk from the disk on), or its number where nobody could
-        tell."""
+        """The file's path (from the disk on for a file on a study's disk), or its number if unknown."""
         return self.from_disk(self.named.get(file_id) or f"file {file_id}")
 
     def name_of_all(self, file_id: int) -> str:
-        """The same, with how many files the path was: `t.db-journal × 50 files`."""
+        """The same, with the number of files of the path: `t.db-journal × 50 files`."""
         again = len(self.files_of_path(file_id))
         return self.name(file_id) + (f" × {again} files" if again > 1 else "")
 
@@ -181,7 +180,7 @@ class TraceTables:
         return first_of_path(self.paths)
 
     def files_of_path(self, file_id: int) -> list[int]:
-        """All files that the path of `file_id` was made again as, itself among them."""
+        """All files with the path of `file_id`, including itself."""
         return self._of_path.get(self.first_of.get(file_id, file_id), [file_id])
 
     @cached_property
@@ -195,7 +194,7 @@ class TraceTables:
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        """All rows of `patterns`, those with most requests first."""
+        """All rows of `patterns`, most requests first."""
         return [] if self._patterns is None else self._verdicts(self._patterns)
 
     @cached_property
@@ -217,7 +216,7 @@ class TraceTables:
         for name in {"tid", "phase_id"} & set(patterns.column_names):
             column = patterns[name]
             missing = pc.is_null(column)
-            if pa.types.is_string(column.type):  # an empty name of a phase is none
+            if pa.types.is_string(column.type):  # an empty name of a phase means none
                 missing = pc.or_(missing, pc.equal(pc.fill_null(column, ""), ""))
             patterns = patterns.filter(missing)
         return [row for row in self._verdicts(patterns) if row.overall]
@@ -234,7 +233,7 @@ class TraceTables:
 
     @cached_property
     def spans(self) -> list[Span]:
-        """The run's phases, in order of their start."""
+        """The run's phases, in order of start."""
         if not self.has("phases", "phase_id", "start_ns", "end_ns"):
             return []
         rows = self.table("phases", ["phase_id", "start_ns", "end_ns"]).to_pylist()
@@ -258,16 +257,16 @@ class TraceTables:
 
     @cached_property
     def gaps(self) -> list[Span]:
-        """Stretches in which events were lost, each named by how many."""
+        """Intervals with lost events, named by their number."""
         spans = []
         for gap in self.receipt.get("lost_intervals") or []:
-            lost = gap.get("lost")  # None: nobody counted
+            lost = gap.get("lost")  # None: not counted
             named = "not recorded" if lost is None else f"{int(lost):,} lost"
             spans.append(Span(int(gap["start_ns"]), int(gap["end_ns"]), named))
         return spans
 
     def clock(self) -> dict[str, int] | None:
-        """The clocks at the start, None where the bundle has no such table."""
+        """Clocks at the start, None if the bundle has no such table."""
         rows = self.table("clocks").to_pylist() if self.has("clocks") else []
         for row in rows:
             if row["point"] == "start":
@@ -283,11 +282,11 @@ class TraceTables:
 
     @cached_property
     def operations(self) -> dict[str, tuple[int, str]]:
-        """Number and direction of each operation that the tracer knows, by its name."""
+        """Number and direction of each of the tracer's operations, by name."""
         return {name: (number, way) for number, name, way in _native.trace_operations()}
 
     def need_events(self) -> None:
-        """Raises BadInput if the bundle holds no single events."""
+        """Raise BadInput if the bundle has no individual events."""
         if not self.has("io_events"):
             raise BadInput(
                 f"{self.path}: found no table `io_events`, only counts; "
@@ -296,7 +295,7 @@ class TraceTables:
 
     @cached_property
     def event_groups(self) -> int:
-        """Stretches of `io_events` that can be read apart from each other (its row groups)."""
+        """Number of parts of `io_events` that can be read independently (its row groups)."""
         self.need_events()
         with self._parquet("io_events") as file:
             return int(file.metadata.num_row_groups)
@@ -308,9 +307,9 @@ class TraceTables:
         groups: Sequence[int] | None = None,
         rows: int = BATCH_ROWS,
     ) -> Iterator[dict[str, Numbers]]:
-        """Columns of `io_events` as int64 arrays, by name; one that the bundle lacks is 0.
+        """Columns of `io_events` as int64 arrays, by name; 0 for missing ones.
 
-        With `groups` those of these stretches (`event_groups`), for one thread of several.
+        With `groups` only these parts (`event_groups`), for one of several threads.
         """
         self.need_events()
         numbers = {name: number for name, (number, _) in self.operations.items()}
@@ -352,15 +351,15 @@ class TraceTables:
         return Outline(events, min(start, end), end, list(threads))
 
     def thread_names(self) -> dict[tuple[int, int], str]:
-        """Program of each (pid, tid), where the bundle knows it."""
+        """Program of each (pid, tid), if known."""
         rows = self.table("threads").to_pylist() if self.has("threads") else []
         return {(r["pid"], r["tid"]): r.get("program") or r.get("name") or "" for r in rows}
 
     def request_batches(self) -> tuple[list[str], Iterator[dict[str, Numbers]]]:
         """Disks, and columns of `device_requests` in order of arrival as int64 arrays.
 
-        Columns: t_ns, done_ns, op (place in REQUEST_OPS), offset, size, disk (place in the disks), tid
-        (0: not known).
+        Columns: t_ns, done_ns, op (index of REQUEST_OPS), offset, size, disk (index of the disks), tid (0:
+        unknown).
         """
         if not self.has("device_requests"):
             return [], iter(())
@@ -415,13 +414,13 @@ class TraceTables:
 
 
 def first_of_path(paths: Mapping[int, str | None]) -> dict[int, int]:
-    """For each file the first file of its path: one that is removed and made again has a new number."""
+    """For each file the first file of its path: a recreated file has a new number."""
     first: dict[str, int] = {}
     return {n: first.setdefault(paths[n] or f"file {n}", n) for n in sorted(paths)}
 
 
 def by_path(file_id: Numbers, first_of: Mapping[int, int]) -> Numbers:
-    """Numbers of files as those that stand for their paths (`first_of_path`)."""
+    """Numbers of files replaced by the representatives of their paths (`first_of_path`)."""
     if all(number == first for number, first in first_of.items()):
         return file_id
     distinct, places = np.unique(file_id, return_inverse=True)
@@ -430,7 +429,7 @@ def by_path(file_id: Numbers, first_of: Mapping[int, int]) -> Numbers:
 
 
 def _int64(column: pa.Array) -> Numbers:
-    """Whatever numbers as int64, null as 0."""
+    """Integers of any type as int64, null as 0."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if column.type != pa.int64():
@@ -441,7 +440,7 @@ def _int64(column: pa.Array) -> Numbers:
 
 
 def _numbered(column: pa.Array, numbers: dict[str, int]) -> Numbers:
-    """Names as their numbers; one not known gets the next number above 255."""
+    """Names as numbers; unknown ones get the next number above 255."""
     if not pa.types.is_dictionary(column.type):
         column = column.cast(pa.string()).dictionary_encode()
     names = [str(name) for name in column.dictionary.to_pylist()]

@@ -1,4 +1,4 @@
-"""Verdicts on access patterns as they are kept: the table `patterns`, of this version or an earlier one."""
+"""Stored verdicts on access patterns: the table `patterns`, of this version or an earlier one."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from penstock.archive.schemas import TABLES
 from penstock.archive.schemas.table import EVIDENCE
 from penstock.errors import BadInput, PenstockError
 
-#: what a verdict of `patterns` rests on, what tells most about the program first
+#: basis of a verdict in `patterns`, most specific to the program first
 BASES = ("calls", "counters", "faults", "device")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A row of `patterns`; its columns have their names, but for `kind` (`class`) and `nbytes` (`bytes`).
+    """A row of `patterns` with its column names, except for `kind` (`class`) and `nbytes` (`bytes`).
 
-    Of the verdict on all threads `tid` is None, of that on the whole run `phase_id`. `evidence` has what the
-    classifier said and nothing else; it is read from the table when it is asked for.
+    `tid` is None for all threads, `phase_id` for the complete run. `evidence` is the classifier's output; it
+    is read from the table on access.
     """
 
     file_id: int
@@ -53,12 +53,12 @@ class Verdict:
     joint_confidence: float | None
     joint_sentence: str | None
     started_ns: int | None = None
-    #: the column that has the evidence, and the row
+    #: evidence column and row
     place: tuple[pa.StructArray, int] | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def evidence(self) -> dict[str, Any]:
-        """Evidence of the classifier, without nulls: of a million rows next to none are read."""
+        """Evidence of the classifier, without nulls: of a million rows hardly any are read."""
         if self.place is None:
             return {}
         column, number = self.place
@@ -75,7 +75,7 @@ class Verdict:
         return self.tid is None and self.phase_id is None
 
     def document(self) -> dict[str, Any]:
-        """For JSON: the row as the table has it, with only what its evidence has."""
+        """JSON value: the row of the table, with the non-null evidence."""
         row = {**vars(self), "evidence": self.facts}
         row.pop("place", None)
         row["class"], row["bytes"] = row.pop("kind"), row.pop("nbytes")
@@ -83,13 +83,13 @@ class Verdict:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The evidence; of all threads with the calls and their time."""
+        """The evidence; for all threads also the calls and their time."""
         summed = {"calls": self.calls, "time_ns": self.time_ns} if self.tid is None else {}
         return {**self.evidence, **summed}
 
 
 def of_best_basis(rows: Iterable[Verdict]) -> list[Verdict]:
-    """Verdicts with the best basis there is (BASES), for each file and direction."""
+    """Verdicts with the best available basis (BASES), for each file and direction."""
     best: dict[tuple[int, str], int] = {}
     ranked = []
     for row in rows:
@@ -105,8 +105,7 @@ def verdicts_of(
     place: Path = Path("patterns.parquet"),
     shown: Callable[[str], str] | None = None,
 ) -> list[Verdict]:
-    """The rows of a table `patterns` in their order; errors name `place`, `shown` gives a path as it is
-    printed."""
+    """Rows of a table `patterns` in order; errors name `place`, `shown` formats a path."""
     table = _with_defaults(patterns_as_now(patterns, place))
     names = [
         "kind" if n == "class" else "nbytes" if n == "bytes" else n for n in table.column_names
@@ -124,14 +123,14 @@ def verdicts_of(
     for number, values in enumerate(zip(*columns, strict=True)):
         verdict = Verdict.__new__(
             Verdict
-        )  # of a million rows the checks of a dataclass take seconds
+        )  # a dataclass's initialisation takes seconds for a million rows
         verdict.__dict__.update(zip(names, (*values, (evidence, number)), strict=True))
         verdicts.append(verdict)
     return verdicts
 
 
 def _with_defaults(table: pa.Table) -> pa.Table:
-    """The table with defaults for columns that earlier versions lacked: the basis, and zeros for times and
+    """The table with defaults for columns missing in earlier versions: the basis, and zeros for times and
     calls.
     """
     requests = pc.fill_null(table["requests"], 0)
@@ -152,7 +151,7 @@ def _with_defaults(table: pa.Table) -> pa.Table:
 
 
 def values_of(column: pa.ChunkedArray) -> list[Any]:
-    """A column of numbers or texts as a list, None for null: many times as fast as `to_pylist`."""
+    """A numeric or text column as a list, None for null: many times faster than `to_pylist`."""
     if column.null_count == len(column):
         return [None] * len(column)
     if pa.types.is_string(column.type) or pa.types.is_dictionary(column.type):
@@ -171,8 +170,8 @@ def values_of(column: pa.ChunkedArray) -> list[Any]:
 
 
 def patterns_as_now(patterns: pa.Table, place: Path = Path("patterns.parquet")) -> pa.Table:
-    """A table `patterns` of any version with the columns of this one: what it lacks is null, evidence that
-    is JSON is put into columns."""
+    """A table `patterns` of any version with the present columns: missing ones are null, JSON evidence is
+    converted to columns."""
     schema = TABLES["patterns"].arrow
     columns = {name: patterns[name] for name in patterns.column_names if name in schema.names}
     with as_input(place):
@@ -184,7 +183,7 @@ def patterns_as_now(patterns: pa.Table, place: Path = Path("patterns.parquet")) 
 
 
 def _from_json(texts: pa.ChunkedArray, place: Path) -> dict[str, pa.Array]:
-    """Evidence as earlier versions wrote it, with the calls and their time in it."""
+    """Evidence of earlier versions, with the calls and their time."""
     lines = [(text or "{}").replace("\n", " ") for text in texts.to_pylist()]
     fields = [pa.field("calls", pa.int64()), pa.field("time_ns", pa.int64()), *EVIDENCE]
     try:
@@ -201,10 +200,9 @@ def _from_json(texts: pa.ChunkedArray, place: Path) -> dict[str, pa.Array]:
 def evidence_of(
     lines: list[str], fields: Iterable[pa.Field] = EVIDENCE, *, unknown: str = "error"
 ) -> pa.StructArray:
-    """JSON objects as a structure, many times as fast as of Python's dictionaries.
+    """JSON objects as a struct array, many times faster than from Python's dictionaries.
 
-    Raises ValueError for what is none of them, and unless `unknown` is `ignore` for a field that is not
-    among `fields`.
+    Raises ValueError for other values, and, unless `unknown` is `ignore`, for a field not in `fields`.
     """
     text = "\n".join(lines).encode()
     schema = pa.schema(list(fields))
@@ -230,7 +228,7 @@ def _without_nulls(value: Any) -> Any:
 
 @contextlib.contextmanager
 def as_input(place: Path) -> Iterator[None]:
-    """A table that cannot be read is the user's: BadInput with its name."""
+    """Report an unreadable table as the user's input: BadInput with its name."""
     try:
         yield
     except (pa.ArrowException, OSError, KeyError, PenstockError) as error:

@@ -1,4 +1,4 @@
-"""Studies and their runs: what a catalogue was before it knew experiments."""
+"""Studies and their runs: the catalogue before it had experiments."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Makes both tables."""
+    """Create both tables."""
     op.create_table(
         "studies",
         sa.Column("out", sa.Text, primary_key=True),
@@ -38,6 +38,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Takes both away."""
+    """Drop both tables."""
     op.drop_table("runs")
     op.drop_table("studies")

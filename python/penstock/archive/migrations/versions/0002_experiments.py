@@ -1,4 +1,4 @@
-"""Every run is an experiment: whose it is, who may see it, its end, its tags; and who may ask for what."""
+"""Runs as experiments: owner, visibility, end, tags; and tokens with their rights."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Adds the columns, and the tables of tags and tokens."""
+    """Add the columns, and the tables of tags and tokens."""
     with op.batch_alter_table("runs") as runs:
         runs.add_column(sa.Column("name", sa.Text, nullable=False, server_default=""))
         runs.add_column(sa.Column("owner", sa.Text, nullable=False, server_default=""))
@@ -36,7 +36,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Takes them away again."""
+    """Drop them."""
     op.drop_table("tokens")
     op.drop_table("tags")
     op.drop_index("runs_by_name", "runs")
