@@ -1,4 +1,5 @@
-"""Alert rules: `disk_busy{entity=vd*} > 90% for 5s then abort`, as a study and a command line write them."""
+"""Alert rules: `disk_busy{entity=vd*} > 90% for 5s then abort`, in the syntax of studies and command
+lines."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from penstock.spec.units import parse_duration, parse_quantity, parse_unit
 
 Action = Literal["note", "abort"]
 
-#: the metrics of a monitor that a rule may look at, and their units: KIND_METRIC of `utilisation`, and of
-#: `samples` what is no counter, SOURCE_METRIC
+#: metrics of a monitor for rules, and their units: KIND_METRIC of `utilisation`, gauges of `samples`,
+#: SOURCE_METRIC
 METRICS: dict[str, str] = {
     **{f"cpu_{m}": "%" for m in ("busy", "stolen", "waited_for")},
     **{f"disk_{m}": "%" for m in ("busy", "busy_of_time")},
@@ -47,7 +48,7 @@ METRICS: dict[str, str] = {
     **{f"{source}_{m}": "1" for source in ("file", "command") for m in ("value", "up")},
     "command_seconds": "s",
 }
-#: what a rule may be told by
+#: labels that a rule may select by
 LABELS = ("entity",)
 COMPARISONS = (">=", "<=", ">", "<")
 _RULE = re.compile(
@@ -63,7 +64,7 @@ EXPECTED = "METRIC > VALUE [for TIME] [then note|abort], such as disk_busy > 90%
 class Rule:
     """One alert rule; `threshold` is in `unit`, which is the metric's, `labels` are names or patterns.
 
-    It fires once a value of the metric has held against the threshold in all samples of `lasting_s`.
+    It fires once the metric has satisfied the condition in all samples of `lasting_s`.
     """
 
     text: str
@@ -77,7 +78,7 @@ class Rule:
 
 
 def parse_rule(text: str) -> Rule:
-    """The rule that a text is; ValueError says what was expected."""
+    """Parse a rule; ValueError with the expected syntax."""
     match = _RULE.fullmatch(text) if len(text) <= 1000 else None
     if match is None:
         raise ValueError(EXPECTED)
@@ -104,7 +105,7 @@ def parse_rule(text: str) -> Rule:
 
 
 def _threshold(text: str, unit: str) -> float:
-    """A threshold in the metric's unit; one that is a plain number has no unit of its own."""
+    """A threshold in the metric's unit; a plain number is in it already."""
     expected = f"a threshold in {unit}, such as {_example(unit)}"
     try:
         value = float(text) if unit == "1" else _in_unit(text, unit)

@@ -1,4 +1,4 @@
-"""Sources of a monitor besides the host: processes, files with a number, commands."""
+"""Sources of a monitor in addition to the host: processes, files with a number, commands."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-#: the sampler takes no more
+#: limits of the sampler
 MOST_FILES, MOST_COMMANDS, MOST_PATTERNS = 64, 16, 16
-#: no command is run more often [s]
+#: shortest interval of a command [s]
 SHORTEST_COMMAND_S = 1.0
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 NAME_EXPECTED = (
@@ -31,7 +31,7 @@ class Application(BaseModel):
 
 
 def checked_patterns(patterns: Sequence[str]) -> Sequence[str]:
-    """Patterns of names of processes. ValueError says what was expected."""
+    """Patterns of process names. ValueError with the expected form."""
     if len(patterns) > MOST_PATTERNS:
         raise ValueError(f"at most {MOST_PATTERNS} patterns")
     for pattern in patterns:
@@ -41,7 +41,7 @@ def checked_patterns(patterns: Sequence[str]) -> Sequence[str]:
 
 
 def checked_files(files: Mapping[str, str]) -> Mapping[str, str]:
-    """Paths by name. ValueError says what was expected."""
+    """Paths by name. ValueError with the expected form."""
     _names(files, MOST_FILES, "files")
     for path in files.values():
         if not path.startswith("/") or "\0" in path or len(path) > 4095:
@@ -50,7 +50,7 @@ def checked_files(files: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def checked_commands(commands: Mapping[str, str]) -> Mapping[str, str]:
-    """Commands by name. ValueError says what was expected."""
+    """Commands by name. ValueError with the expected form."""
     _names(commands, MOST_COMMANDS, "commands")
     for argv in commands.values():
         if not argv.strip() or "\0" in argv or len(argv) > 4095:
@@ -59,7 +59,7 @@ def checked_commands(commands: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def checked_command_interval(seconds: float) -> float:
-    """The interval of commands [s]. ValueError with the expectation."""
+    """Interval of commands [s]. ValueError with the expected form."""
     if not SHORTEST_COMMAND_S <= seconds <= 86400:
         raise ValueError("1 s to a day between two runs of a command")
     return seconds

@@ -1,4 +1,4 @@
-"""Checks of a cluster's specification: all errors at once, before anything is changed."""
+"""Checks of a cluster's specification: all errors at once, before the host is modified."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from penstock.spec.privileges import parse_privilege
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _DISK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
-#: less, and a shell does not start [bytes]
+#: a shell does not start with less memory [bytes]
 LEAST_MEMORY_BYTES = 4 << 20
-#: where a disk would hide what a node needs
+#: paths at which a disk would hide files that a node needs
 _TAKEN = ("/", "/proc", "/sys", "/dev", "/run", "/etc", "/tmp", "/bin", "/usr", "/lib")
-#: keys of a patch, by resource, that are decided here; those of disks and networks are their own
+#: keys of a patch, by resource, that are defined here; disks and networks define their own
 CPU_KEYS = ("cpus", "cpuset", "ratio")
 MEMORY_KEYS = ("hard", "soft")
 NODE_STATES = ("up", "down", "frozen", "running")
 
 
 def check_cluster(spec: ClusterSpec) -> None:
-    """Raises BadInput that names every mistake of a specification."""
+    """Raise BadInput with every mistake of a specification."""
     wrong = list(_cluster(spec))
     if wrong:
         raise BadInput("\n".join(wrong))
 
 
 def matching(patterns: Iterable[str], nodes: Iterable[str]) -> list[str]:
-    """The nodes that names or patterns (`*`, `?`) stand for, in their own order.
+    """Nodes that match names or patterns (`*`, `?`), in their own order.
 
-    Raises BadInput for one that fits none.
+    Raises BadInput for a pattern without a match.
     """
     names = list(nodes)
     existing = nodes if isinstance(nodes, Mapping) else set(names)
@@ -92,7 +92,7 @@ def check_memory(patch: dict[str, object], where: str) -> Iterator[str]:
 
 
 def check_state(patch: dict[str, object], where: str) -> Iterator[str]:
-    """Mistakes of a patch of a node itself."""
+    """Mistakes of a patch of a node's state."""
     for key, value in patch.items():
         if key != "state":
             yield f"{where}: found {key!r}; expected state"
@@ -133,16 +133,16 @@ def _cluster(spec: ClusterSpec) -> Iterator[str]:
 
 
 class Targets:
-    """The disks and links of nodes that events apply to, with a cache."""
+    """Disks and links affected by events, with a cache."""
 
     def __init__(self, nodes: Mapping[str, NodeSpec]) -> None:
         self.nodes = nodes
         self._cache: dict[tuple[Any, ...], dict[str | None, tuple[str, ...]]] = {}
 
     def of(self, event: Event) -> dict[str | None, tuple[str, ...]]:
-        """By the name of a disk or network (None for other resources) the chosen nodes that have it.
+        """Selected nodes by the name of their disk or network (None for other resources).
 
-        The name of a disk may be a pattern. Raises BadInput if no chosen node has one that fits.
+        The name of a disk may be a pattern. Raises BadInput if no selected node has a match.
         """
         key = (event.nodes, event.resource, event.name)
         if key not in self._cache:
@@ -169,14 +169,14 @@ class Targets:
 
 
 def names_of(node: NodeSpec, resource: str) -> list[str]:
-    """The names of a node's disks, or of the networks that it is on."""
+    """Names of a node's disks or networks."""
     if resource == "disk":
         return [disk.name for disk in node.disks]
     return [link.network for link in node.links] if resource == "network" else []
 
 
 def check_events(events: Iterable[Event], targets: Targets) -> list[str]:
-    """Mistakes of a schedule: of single events, and two patches of one key at one time."""
+    """Mistakes of a schedule: of single events, and concurrent patches of one key."""
     numbered = list(enumerate(events))
     names = list(targets.nodes)
     wrong = []
@@ -204,7 +204,7 @@ def _watched(event: Event, nodes: Mapping[str, NodeSpec], where: str) -> Iterato
 
 
 def _same_twice(events: Iterable[tuple[int, Event]], targets: Targets) -> Iterator[str]:
-    """Two patches of the same key at the same time: which should hold cannot be known."""
+    """Concurrent patches of the same key, whose order is ambiguous."""
     seen: dict[tuple[Any, ...], int] = {}
     for number, event in events:
         when = (event.when.at_s, event.when.phase, repr(event.when.condition))
@@ -232,7 +232,7 @@ def _same_twice(events: Iterable[tuple[int, Event]], targets: Targets) -> Iterat
 
 
 def keys_of(patch: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """The keys that a patch sets, each limit and each part of a delay for itself."""
+    """Keys that a patch sets, each limit and each part of a delay separately."""
     for key, value in patch.items():
         if isinstance(value, Mapping) and key in ("limits", "delay"):
             yield from keys_of(value, f"{key}.")
@@ -284,7 +284,7 @@ def _node(node: NodeSpec, networks: dict[str, Any]) -> Iterator[str]:
 
 
 def mount_point(disk: DiskSpec) -> str:
-    """The mount point of a disk in the node."""
+    """Mount point of a disk in the node."""
     return os.path.normpath(disk.mount or f"/disks/{disk.name}")
 
 

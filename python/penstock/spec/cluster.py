@@ -1,7 +1,7 @@
 """The specification of a cluster: nodes, disks and links, and their changes. Units: bytes, seconds, bytes/s.
 
-Made from a platform file (`platform/`) or from a study's treatment; used by `emulate/`. Nothing here is a
-template any more, and nothing here touches the host.
+Built from a platform file (`platform/`) or a study's treatment; `emulate/` uses it. It contains no templates,
+and nothing here accesses the host.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-#: resources that an event may change
+#: resources of events
 Resource = Literal["disk", "network", "cpu", "memory", "node"]
 
-#: nodes on one network: the ports of a Linux bridge (BR_MAX_PORTS)
+#: nodes per network: the ports of a Linux bridge (BR_MAX_PORTS)
 MOST_NODES = 1022
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Upper limits of a disk, each for itself; None: no limit."""
+    """Upper limits of a disk; None: no limit."""
 
     read_bps: float | None = None
     write_bps: float | None = None
@@ -31,12 +31,12 @@ class Limits:
 class DiskSpec:
     """One disk of a node.
 
-    `profile` is a StorageProfile's JSON, already scaled, or None: then the disk is as fast as its backing
-    directory, but for `limits`. `mount` is where the node sees it (default `/disks/NAME`); `directory` holds
-    its files (default: one of penstock's own, removed with the node). `patch` is what is changed on it from
-    the beginning, with the keys of `docs/emulation.md` (limits, slow, faults, …). `owner` is (uid, gid).
-    `io` says what the node's programs do: a back end that cannot limit buffered writes is refused unless
-    they use `direct` I/O only, or `allow_unhonoured` says that it is known.
+    `profile` is a StorageProfile's JSON, already scaled; with None the disk is as fast as its backing
+    directory, except for `limits`. `mount` is its mount point in the node (default `/disks/NAME`);
+    `directory` is for its files (default: one of penstock's own, removed with the node). `patch` has its
+    initial changes, with the keys of `docs/emulation.md` (limits, slow, faults, …). `owner` is (uid, gid).
+    `io` declares the I/O of the node's programs: a back end that cannot limit buffered writes is refused
+    unless they use only `direct` I/O, or `allow_unhonoured` accepts the deviation.
     """
 
     name: str
@@ -58,7 +58,7 @@ class DiskSpec:
 
 @dataclass(frozen=True)
 class Delay:
-    """A one-way delay: its mean, and how it varies about it ('constant', 'uniform', 'normal', 'pareto')."""
+    """A one-way delay: its mean and its distribution ('constant', 'uniform', 'normal', 'pareto')."""
 
     mean_s: float = 0.0
     jitter_s: float = 0.0
@@ -69,7 +69,7 @@ class Delay:
 class LinkSpec:
     """One interface of a node; None: no limit. Shares are probabilities per packet.
 
-    What has no `in_` before it is of what leaves the node, the others of what arrives there.
+    Fields without the prefix `in_` are for outgoing packets, the others for incoming ones.
     """
 
     network: str = "net"
@@ -90,12 +90,12 @@ class LinkSpec:
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """A network of its own (one bridge).
+    """A separate network (one bridge).
 
-    `delay_s`: one-way delay between any two nodes, beside the links' own; `delays`: that of single pairs,
-    both ways unless the other way is given too. `host`: the host has an address in it. `engine`: what
-    delays and loses packets; 'auto' takes netem where the kernel has it, else the relay. `link_delay_s`:
-    latency of the network that the `delay` of each link contains, because it varies from packet to packet.
+    `delay_s`: one-way delay between any two nodes, in addition to the links' own; `delays`: that of single
+    pairs, symmetric unless the other direction is given too. `host`: the host has an address in it. `engine`:
+    emulator of delays and losses; 'auto' selects netem if the kernel has it, else the relay. `link_delay_s`:
+    latency of the network included in the `delay` of each link, because it varies from packet to packet.
     """
 
     name: str = "net"
@@ -111,9 +111,9 @@ class NetworkSpec:
 class NodeSpec:
     """One virtual node. `image`: its root file system (a directory; None: the host's own, copy on write).
 
-    `cpus`: processors' worth of time; `cpuset`: which processors; `cpu_ratio`: speed in ]0, 1] of each,
-    as if its frequency were lower. `memory_bytes` kills what exceeds it, `memory_soft_bytes` only presses.
-    `privileges`: capabilities and devices beyond those of every node. `tenant`: whose it is.
+    `cpus`: processor time, in processors; `cpuset`: allowed processors; `cpu_ratio`: speed in ]0, 1] of each,
+    as at a lower frequency. Exceeding `memory_bytes` kills processes, exceeding `memory_soft_bytes` only
+    reclaims memory. `privileges`: additional capabilities and devices. `tenant`: its owner.
     """
 
     name: str
@@ -128,14 +128,14 @@ class NodeSpec:
     ssh: bool = False
     privileges: tuple[str, ...] = ()
     tenant: str = ""
-    #: directories of the host as the node sees them: (on the host, in the node)
+    #: directories of the host in the node: (path on the host, path in the node)
     shared: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class When:
-    """When an event fires: `at_s` after the schedule began, or after the mark of `phase`; or as soon as
-    `condition` holds (`{metric, disk, above|below}`, `{log, regex}`, `{phase}`)."""
+    """Time of an event: `at_s` after the start of the schedule, or after the mark of `phase`; or as soon as
+    `condition` is true (`{metric, disk, above|below}`, `{log, regex}`, `{phase}`)."""
 
     at_s: float = 0.0
     phase: str | None = None
@@ -144,8 +144,8 @@ class When:
 
 @dataclass(frozen=True)
 class Event:
-    """A patch of what is desired: of `resource` (and its `name`, such as a disk's) on `nodes` (names or
-    patterns, `*` all). A value `max` restores what there was without a limit."""
+    """A patch of the desired state: of `resource` (and its `name`, such as a disk's) on `nodes` (names or
+    patterns, `*` all). A value `max` removes a limit."""
 
     when: When
     resource: Resource
@@ -156,7 +156,7 @@ class Event:
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """Everything that is put up together."""
+    """Everything that is started together."""
 
     name: str
     nodes: tuple[NodeSpec, ...]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-#: counters of a disk that an event may wait for; a throttled disk has the first five alone
+#: counters of a disk for conditions; a throttled disk has only the first five
 METRICS = (
     *("reads", "writes", "read_bytes", "written_bytes", "write_bytes"),
     *("flushes", "read_service_ns", "write_service_ns", "flush_service_ns"),
@@ -44,5 +44,5 @@ def check_condition(condition: dict[str, Any], where: str) -> Iterator[str]:
 
 
 def repeats(condition: Mapping[str, Any]) -> bool:
-    """True if an event repeats each time that its condition becomes true."""
+    """True if an event repeats whenever its condition becomes true."""
     return bool(condition) and condition.get("fires", "every") == "every"

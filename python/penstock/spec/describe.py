@@ -1,4 +1,4 @@
-"""A study's nodes, links, schedule, services and hosts in words, for the plan and the report."""
+"""A study's nodes, links, schedule, services and hosts as text, for the plan and the report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from penstock.text import at_speed
 
 Row = dict[str, str]
-#: in the order in which they are said
+#: order in descriptions
 _WIRE = ("bandwidth", "out", "in", "latency", "jitter", "loss", "duplicate", "corrupt", "reorder")
 
 
@@ -62,7 +62,7 @@ def nodes(document: Mapping[str, Any]) -> list[Row]:
 
 
 def networks(document: Mapping[str, Any]) -> list[Row]:
-    """One row for each network of which anything is said: `network`, `packets`."""
+    """One row for each configured network: `network`, `packets`."""
     platform = document.get("platform") or {}
     declared = [{"name": "net", **platform["network"]}] if platform.get("network") else []
     rows = []
@@ -115,7 +115,7 @@ def services(document: Mapping[str, Any]) -> list[Row]:
 
 
 def _store(section: Mapping[str, Any]) -> Row:
-    """Engine and what it is configured with."""
+    """Engine and its configuration."""
     nodes = ("engine", "manager", "storage", "clients", "mount")
     values = " ".join(f"{k}={v}" for k, v in section.items() if k not in nodes)
     on = _where(section.get("storage") or ["all"])
@@ -123,7 +123,7 @@ def _store(section: Mapping[str, Any]) -> Row:
 
 
 def hosts(document: Mapping[str, Any]) -> list[str]:
-    """Names of the hosts that make the runs; none where this one does."""
+    """Names of the hosts that execute the runs; none for this one."""
     return [str(w["name"]) for w in (document.get("hosts") or {}).get("workers") or []]
 
 
@@ -146,7 +146,7 @@ def _disk(disk: Mapping[str, Any]) -> str:
 
 
 def _at_speed(profile: str, scale: Any) -> str:
-    """A profile with its speed; where that is varied or decided later, with what the study says."""
+    """A profile with its speed; for a variable or undecided one, with the study's own text."""
     if isinstance(scale, Mapping):
         return f"{profile} (time_scale {', '.join(f'{k} {v}' for k, v in scale.items())})"
     try:

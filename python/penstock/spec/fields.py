@@ -1,4 +1,4 @@
-"""Types of values in files: quantities as text with their unit, and the expectation for messages."""
+"""Types of values in files: quantities as text with their unit, and the expected form for messages."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pydantic_core import PydanticCustomError
 
 
 def expect(expected: str) -> PydanticCustomError:
-    """The error that says what is expected."""
+    """Error with the expected form."""
     return PydanticCustomError("expected", "{expected}", {"expected": expected})
 
 
 def quantity(parse: Callable[[str], float], example: str) -> Callable[[Any], Any]:
-    """A validator of text that `parse` takes; `example` is expected where there is no text."""
+    """A validator of text parsed by `parse`; `example` is the expected form of other values."""
 
     def check(value: Any) -> Any:
         if not isinstance(value, str):
@@ -30,5 +30,5 @@ def quantity(parse: Callable[[str], float], example: str) -> Callable[[Any], Any
 
 
 def schema(pattern: str, example: str) -> WithJsonSchema:
-    """The JSON Schema of such a text."""
+    """JSON Schema of such a text."""
     return WithJsonSchema({"type": "string", "pattern": pattern, "examples": [example]})

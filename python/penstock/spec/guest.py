@@ -1,4 +1,4 @@
-"""A virtual machine in which runs take place, as numbers. Units: bytes, bytes/s, requests/s."""
+"""A virtual machine for runs, in numbers. Units: bytes, bytes/s, requests/s."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class GuestDisk:
-    """A disk of a guest: its size, and the most bytes and requests a second that it gives (None: as many as
-    the host's). The first is /dev/vdb."""
+    """A disk of a guest: its size, and its limits of bytes and requests per second (None: those of the host).
+    The first is /dev/vdb."""
 
     size_bytes: int
     rate_bps: int | None = None
@@ -18,9 +18,8 @@ class GuestDisk:
 
 @dataclass(frozen=True)
 class GuestSpec:
-    """A guest: kernel of a Debian `suite` (empty: this host's), modules that are loaded, programs of
-    this host that are carried in with their libraries, memory, processors, disks, and files by their path in
-    /job."""
+    """A guest: kernel of a Debian `suite` (empty: this host's), modules to load, programs copied from this
+    host with their libraries, memory, processors, disks, and files by their path in /job."""
 
     suite: str = ""
     modules: tuple[str, ...] = ()

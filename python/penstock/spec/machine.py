@@ -1,7 +1,7 @@
-"""Machines, what joins them and how both change: one model for a study's nodes and a platform's hosts.
+"""Machines, networks and their changes: one model for a study's nodes and a platform's hosts.
 
-In a study any value may be a template; a platform file has no factors, so it may hold none.
-`platform/emulation.py` makes of these what is put up.
+In a study any value may be a template; a platform file has no factors, and therefore no templates.
+`platform/emulation.py` converts them to a cluster specification.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ class NodeFile(MachineFile):
 
 
 def time_scale_of(disk: DiskFile) -> float:
-    """A disk's time scale in numbers. BadInput where it is still to be decided or chosen."""
+    """A disk's time scale as a number. BadInput for an undecided or variable one."""
     if disk.time_scale == AUTO and disk.profile is None:
         return 1.0
     if disk.time_scale == AUTO:

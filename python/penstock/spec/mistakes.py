@@ -16,14 +16,14 @@ from penstock.spec.source import Path, Source
 
 
 def in_order(mistakes: list[Mistake]) -> list[Mistake]:
-    """In the order of the file, at most one per place and finding."""
+    """In file order, without duplicates of a position and message."""
     once: dict[tuple[str, int, int, str], Mistake] = {}
     for m in mistakes:
         once.setdefault((m.file, m.line, m.column, m.found), m)
     return sorted(once.values(), key=lambda m: (m.file, m.line, m.column))
 
 
-#: where a file says which version of its format it is
+#: keys with the version of a file's format
 _VERSIONS = (("penstock",), ("penstock_platform",), ("penstock_expected",))
 _EXPECTED = {
     "string_type": "text",
@@ -44,7 +44,7 @@ _BOUNDS = {
 
 
 def located(document: Any, detail: ErrorDetails) -> Path:
-    """The path in the document: Pydantic's own, without the names of union members."""
+    """Path in the document: Pydantic's, without the names of union members."""
     node = document
     path: list[str | int] = []
     steps = detail["loc"]
@@ -61,7 +61,7 @@ def located(document: Any, detail: ErrorDetails) -> Path:
 
 
 def note(source: Source, detail: ErrorDetails, model: type[BaseModel], page: str) -> None:
-    """Adds to `source` what Pydantic found wrong against `model`, which `page` documents."""
+    """Add an error of Pydantic against `model` to `source`; `page` documents the model."""
     path = located(source.value, detail)
     note_at(source, path, path, detail, model, page)
 
@@ -69,7 +69,7 @@ def note(source: Source, detail: ErrorDetails, model: type[BaseModel], page: str
 def note_at(
     source: Source, where: Path, path: Path, detail: ErrorDetails, model: type[BaseModel], page: str
 ) -> None:
-    """As `note`, for what stands at `where` in the file and at `path` in `model`."""
+    """Like `note`, for a value at `where` in the file and at `path` in `model`."""
     kind = detail["type"]
     if kind == "missing":
         here, name = where[:-1], str(path[-1])
@@ -86,7 +86,7 @@ def note_at(
 
 
 def expected_of(detail: ErrorDetails) -> str:
-    """The expectation of Pydantic as text."""
+    """Expected value of a Pydantic error as text."""
     context = detail.get("ctx", {})
     kind = detail["type"]
     if kind == "expected":
@@ -130,12 +130,12 @@ def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def schema_at(model: type[BaseModel], path: Sequence[str | int]) -> dict[str, Any]:
-    """The JSON Schema of what stands at `path`; empty where nothing may."""
+    """JSON Schema of the value at `path`; empty for an invalid path."""
     return _deref(entry_at(model, path), _schema_of(model))
 
 
 def entry_at(model: type[BaseModel], path: Sequence[str | int]) -> dict[str, Any]:
-    """As `schema_at`, as the key itself is described: choices and references as they are."""
+    """Like `schema_at`, with unresolved choices and references."""
     schema = _schema_of(model)
     node: dict[str, Any] = schema
     for step in path:
@@ -169,7 +169,7 @@ def _child(node: dict[str, Any], step: str | int, schema: dict[str, Any]) -> dic
 
 
 def keys_at(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
-    """The keys that `model` knows at `path`."""
+    """Valid keys of `model` at `path`."""
     return list(schema_at(model, path).get("properties", {}))
 
 

@@ -1,10 +1,10 @@
-"""Names: what penstock keeps for its own columns, and what a template may say besides factors and disks."""
+"""Names: reserved columns of penstock, and names in templates other than factors and disks."""
 
 from __future__ import annotations
 
 from penstock.text import like
 
-#: columns of penstock's own tables; no factor, response or disk takes one
+#: columns of penstock's own tables, invalid for factors, responses and disks
 RESERVED = frozenset(
     """study_id treatment_id run_id attempt host_id node_id disk_id phase_id t_ns run_order
     standard_order replicate block block_id round whole_plot strip valid validity delay_share others_cpus
@@ -14,14 +14,14 @@ RESERVED = frozenset(
     measured_mean ratio basis_treatment residual stdout stderr manifest""".split()
 )
 
-#: what every template may say: the run's own directory, the study file's directory, this Python
+#: names in all templates: the run's own directory, the study file's directory, this Python
 BUILT_IN = ("run_dir", "study_dir", "python")
 
 _FORBIDDEN = set(":*=,{}\"'\\\n\r\t|`")
 
 
 def name_fault(name: str) -> str | None:
-    """The expectation that `name` does not meet, or None if it can name a factor, level, response or disk."""
+    """Expected form of an invalid `name` of a factor, level, response or disk; None for a valid one."""
     if not name or name != name.strip():
         return "a name of at least one character, without blanks around it"
     if len(name) > 64:
@@ -32,7 +32,7 @@ def name_fault(name: str) -> str | None:
 
 
 def suggestion(name: str, names: list[str]) -> str:
-    """` (did you mean 'x'?)`, or nothing."""
+    """` (did you mean 'x'?)`, or an empty text."""
     near = like(name, names)
     return f" (did you mean '{near[0]}'?)" if near else ""
 
@@ -44,8 +44,8 @@ def listed(names: list[str]) -> str:
     return ", ".join(names[:-1]) + " or " + names[-1]
 
 
-#: what a text of the workload may say of nodes, unless a factor is called so: the node that it is run on, and
-#: all nodes, with blanks between
+#: names in texts of the workload, unless a factor has that name: the node of the command, and all nodes,
+#: separated by blanks
 OF_NODES = ("node", "nodes")
-#: the same of the shared store, where the platform has one: where nodes see it
+#: the same for the mount point of the shared store, if the platform has one
 OF_STORE = "store"

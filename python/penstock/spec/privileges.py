@@ -1,4 +1,4 @@
-"""Privileges of a node beyond those of every node: capabilities and devices, by name."""
+"""Additional privileges of a node: capabilities and devices, by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DEVICE = re.compile(r"/dev(/[A-Za-z0-9_:-][A-Za-z0-9_.:-]*)+")
 
 
 def parse_privilege(text: str) -> str:
-    """A capability or the path of a device; ValueError otherwise."""
+    """A capability or the path of a device; ValueError for others."""
     if text not in CAPABILITIES and not _DEVICE.fullmatch(text):
         raise ValueError(
             "a capability, such as SYS_TIME, or a device of the host, such as /dev/fuse"

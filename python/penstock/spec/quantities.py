@@ -1,6 +1,6 @@
-"""The values of a study's keys: quantities as text with their unit, most of them also as templates.
+"""Values of a study's keys: quantities as text with their unit, most of them also as templates.
 
-A template (`"{limit}"`) passes here as it is; what it becomes is checked again when factors are filled in.
+A template (`"{limit}"`) is accepted unchanged here; its values are validated after substitution.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from penstock.spec.units import (
     parse_unit,
 )
 
-#: a time scale that penstock chooses
+#: a time scale chosen by penstock
 AUTO = "auto"
-#: takes a limit away
+#: removes a limit
 MAX = "max"
-#: a limit outside of these is a slip of the pen, not a device [B/s, 1/s]
+#: limits outside of this range are assumed to be mistakes [B/s, 1/s]
 LEAST_BPS, MOST_BPS = 1000.0, 1e12
 LEAST_IOPS, MOST_IOPS = 0.1, 1e9
 
@@ -127,7 +127,7 @@ def _scale(value: Any) -> Any:
 
 
 def _time_scale(value: Any) -> Any:
-    """As `_scale`, or `auto`."""
+    """Like `_scale`, or `auto`."""
     if isinstance(value, str) and value.strip() == AUTO:
         return AUTO
     try:
@@ -157,9 +157,10 @@ def _mutates(value: Any) -> Any:
 def templated(
     parse: Callable[[str], Any], expected: str, *, numbers: bool = False
 ) -> BeforeValidator:
-    """A validator of text that `parse` takes, or of a template; `expected` where there is no text.
+    """A validator of text parsed by `parse`, or of a template; `expected` is the expected form of other
+    values.
 
-    With `numbers`, a number will do for its text.
+    With `numbers`, numbers are accepted as text.
     """
 
     def check(value: Any) -> Any:
@@ -178,7 +179,7 @@ def templated(
 
 
 def parse_limit(text: str) -> float | None:
-    """Bytes per second of a limit, None for `max`; ValueError if no device has such a rate."""
+    """Bytes per second of a limit, None for `max`; ValueError for an implausible rate."""
     if text.strip() == MAX:
         return None
     rate = parse_bandwidth(text)
@@ -188,7 +189,7 @@ def parse_limit(text: str) -> float | None:
 
 
 def parse_iops(text: str) -> float | None:
-    """Operations per second of a limit such as `500 IOPS`, None for `max`; ValueError if it is none."""
+    """Operations per second of a limit such as `500 IOPS`, None for `max`; ValueError for others."""
     expected = "operations per time, such as 500 IOPS, or max"
     if text.strip() == MAX:
         return None
@@ -205,7 +206,7 @@ def parse_iops(text: str) -> float | None:
 
 
 def parse_size_or_max(text: str) -> int | None:
-    """Bytes of a size above 0, None for `max`; ValueError otherwise."""
+    """Bytes of a size above 0, None for `max`; ValueError for others."""
     if text.strip() == MAX:
         return None
     size = parse_size(text)
@@ -215,7 +216,7 @@ def parse_size_or_max(text: str) -> int | None:
 
 
 def parse_cpuset(text: str) -> tuple[int, ...]:
-    """Processors of `0-1,3`, in order; ValueError if it is no such list."""
+    """Processors of `0-1,3`, in order; ValueError for an invalid list."""
     cpus: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,5})(?:-(\d{1,5}))?\s*", part)
@@ -238,7 +239,7 @@ def _ratio(text: str) -> float:
 
 
 def parse_owner(text: str) -> tuple[int, int]:
-    """(user, group) of `1000:1000`, or of `1000`, whose group has the same number; ValueError otherwise."""
+    """(user, group) of `1000:1000`, or of `1000` with the same group number; ValueError for others."""
     match = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", text.strip())
     if match is None:
         raise ValueError("numbers of a user and a group, such as 1000:1000")
@@ -259,19 +260,19 @@ def _positive(text: str) -> float:
     return number
 
 
-#: what says yes and no
+#: words for true and false
 _FLAGS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 
 
 def parse_flag(text: str) -> bool:
-    """true or false, on or off, yes or no; ValueError otherwise."""
+    """true or false, on or off, yes or no; ValueError for others."""
     if text.strip() not in _FLAGS:
         raise ValueError("true or false")
     return _FLAGS[text.strip()]
 
 
 def flag_of(value: bool | str) -> bool:
-    """A Flag that is no template any more."""
+    """Value of a Flag without a template."""
     return value if isinstance(value, bool) else parse_flag(value)
 
 
@@ -284,7 +285,7 @@ def _flag(value: Any) -> Any:
 
 
 def parse_portion(text: str) -> float:
-    """A share as a percentage, or as a number above 0 and at most 1; ValueError otherwise."""
+    """A share as a percentage, or as a number above 0 and at most 1; ValueError for others."""
     if text.strip().endswith("%"):
         return parse_share(text)
     try:
@@ -310,7 +311,7 @@ def _count(least: int, most: int) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True)
 class OrMax:
-    """Lets a value also be `max`, which puts back what was without it: `Annotated[SlowFile, OrMax()]`."""
+    """Also accept `max`, which restores the default: `Annotated[SlowFile, OrMax()]`."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         return core_schema.no_info_wrap_validator_function(self._check, handler(source))
@@ -325,7 +326,7 @@ class OrMax:
 
 @dataclass(frozen=True)
 class OrTemplate:
-    """Accepts a template in place of a mapping: `Annotated[FeaturesFile, OrTemplate()]`."""
+    """Accept a template in place of a mapping: `Annotated[FeaturesFile, OrTemplate()]`."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         return core_schema.no_info_wrap_validator_function(self._check, handler(source))
@@ -340,7 +341,7 @@ class OrTemplate:
 
 @dataclass(frozen=True)
 class Choice:
-    """Makes a text one of these words, or a template: `Annotated[str, Words("a", "b")]`."""
+    """Restrict a text to these words, or a template: `Annotated[str, Words("a", "b")]`."""
 
     choices: tuple[str, ...]
 
@@ -357,7 +358,7 @@ class Choice:
         return value
 
 
-#: a text or a number, in the JSON Schema
+#: JSON Schema of a text or a number
 TEXT_OR_NUMBER = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]})
 _TEXT_OR_COUNT = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0}]})
 _TEXT_OR_FLAG = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "boolean"}]})
@@ -367,9 +368,9 @@ Text = Annotated[str, AfterValidator(_not_empty)]
 UnitText = Annotated[str, BeforeValidator(_unit_text), AfterValidator(_unit)]
 Size = Annotated[str, BeforeValidator(_size)]
 Scale = Annotated[str, BeforeValidator(_scale), TEXT_OR_NUMBER]
-#: times slower than a profile: a number, or `auto`
+#: factor by which a profile is slowed down: a number, or `auto`
 TimeScale = Annotated[str, BeforeValidator(_time_scale), TEXT_OR_NUMBER]
-#: one, or one for each profile (or level) that a disk can have
+#: one value, or one per profile (or level) of a disk
 OneOrEach = Annotated[
     Annotated[TimeScale, Tag("one")] | Annotated[dict[str, TimeScale], Tag("each")],
     Discriminator(lambda value: "each" if isinstance(value, dict) else "one"),

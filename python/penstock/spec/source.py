@@ -1,4 +1,4 @@
-"""The YAML text of a study: plain values, and the line and column of each of them."""
+"""YAML text of a study: plain values, and the line and column of each."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from ruamel.yaml.scanner import Scanner
 from penstock.errors import BadInput, Mistake
 
 Path = tuple[str | int, ...]
-#: aliases can refer to themselves, or multiply
+#: limits for aliases, which can refer to themselves or multiply
 _DEEPEST, _MOST = 50, 100_000
-#: of an integer; more than any quantity has, and what Python reads in no time
+#: digits of an integer: more than any quantity has, and fast to parse
 _MOST_DIGITS = 300
 _INT = re.compile(r"[-+]?(0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*)")
 
 
 @dataclass(frozen=True)
 class Position:
-    """A place in a file; line and column count from 1."""
+    """A position in a file; line and column count from 1."""
 
     file: str
     line: int
     column: int
 
     def mistake(self, found: str, expected: str) -> Mistake:
-        """An error at this place."""
+        """An error at this position."""
         return Mistake(self.file, self.line, self.column, found, expected)
 
     def bad_input(self, found: str, expected: str) -> BadInput:
-        """The same, where it is the only one."""
+        """BadInput with this error only."""
         return BadInput(mistakes=[self.mistake(found, expected)])
 
 
@@ -54,7 +54,7 @@ class Source:
     ends: dict[Path, int] = field(default_factory=dict)
 
     def at(self, path: Sequence[str | int], *, key: bool = False) -> Position:
-        """Position of the value at `path` (of its key with `key`), or of the nearest thing above it."""
+        """Position of the value at `path` (of its key with `key`), or of its nearest existing parent."""
         where = tuple(path)
         while where:
             for table in (self.keys, self.values) if key else (self.values, self.keys):
@@ -66,11 +66,11 @@ class Source:
     def mistake(
         self, path: Sequence[str | int], found: str, expected: str, *, key: bool = False
     ) -> None:
-        """Notes one mistake at `path`."""
+        """Record one mistake at `path`."""
         self.mistakes.append(self.at(path, key=key).mistake(found, expected))
 
     def mistake_in(self, path: Path, needle: str, found: str, expected: str) -> None:
-        """Notes one mistake at the first `needle` within the text at `path`."""
+        """Record one mistake at the first `needle` within the text at `path`."""
         start = self.at(path)
         if start.file == self.file:
             for line in range(start.line, self.ends.get(path, start.line) + 1):
@@ -84,9 +84,9 @@ class Source:
 
 
 def read_input(path: FilePath, what: str) -> bytes:
-    """The bytes of a file that the user named; BadInput, with `what` as expected, if it cannot be read.
+    """Content of a file named by the user; BadInput, with `what` as expected, if unreadable.
 
-    A device is none: /dev/zero has no end.
+    Devices are refused: /dev/zero has no end.
     """
     try:
         if stat.S_ISCHR(path.stat().st_mode) or stat.S_ISBLK(path.stat().st_mode):
@@ -100,9 +100,9 @@ def read_input(path: FilePath, what: str) -> bytes:
 def read_source(
     raw: bytes, file: str, what: str = "a study; `penstock init -- CMD` writes one"
 ) -> Source:
-    """The values and positions of a YAML text; BadInput if it is not UTF-8, not YAML, or empty.
+    """Values and positions of a YAML text; BadInput if it is not UTF-8, not YAML, or empty.
 
-    `what` is expected where there is nothing.
+    `what` is the expected content of an empty text.
     """
     try:
         text = raw.decode("utf-8-sig")
@@ -129,7 +129,7 @@ def read_source(
 
 
 def read_value(text: str) -> Any:
-    """The plain value of one YAML text, as after `--set key=`; BadInput if it is not YAML."""
+    """Plain value of one YAML text, as after `--set key=`; BadInput for invalid YAML."""
     if not text.strip():
         return ""
     try:
@@ -156,7 +156,7 @@ def dump(document: dict[str, Any]) -> str:
 
 
 class _Scanner(Scanner):
-    """Stops at brackets within brackets without end: what the library does there grows with their square."""
+    """Limits the depth of nested brackets, for which the library takes quadratic time."""
 
     def fetch_flow_collection_start(self, TokenClass: Any, to_push: str) -> None:  # noqa: N803
         if len(self.flow_context) > 2 * _DEEPEST:
@@ -167,7 +167,7 @@ class _Scanner(Scanner):
 def _yaml() -> YAML:
     yaml = YAML(typ="safe", pure=True)
     yaml.Scanner = _Scanner
-    yaml.allow_duplicate_keys = True  # reported by us, with the place of both
+    yaml.allow_duplicate_keys = True  # duplicates are reported later, with both positions
     return yaml
 
 

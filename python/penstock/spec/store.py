@@ -1,4 +1,4 @@
-"""A shared store as it can be asked for: its parameters, its hints, and how far an engine meets each."""
+"""A shared store's specification: its parameters, its hints, and an engine's support of each."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-#: where nodes see the store unless the platform says otherwise
+#: default mount point of a store on nodes
 MOUNT = "/store"
-#: what a store is made of where nobody says it (docs/adr/0057-the-default-engine.md)
+#: default engine (docs/adr/0057-the-default-engine.md)
 DEFAULT_ENGINE = "cephfs"
-#: hints are extended attributes with this before their key
+#: prefix of a hint's key in the name of its extended attribute
 PREFIX = "user.penstock."
-#: what a store is configured with as a whole, by the keys of a platform file, and what each means
+#: parameters of a store, by the keys of a platform file, with their meanings
 PARAMETERS = {
     "chunk": "size of a chunk",
     "stripe": "storage hosts over which one file is spread",
@@ -28,9 +28,9 @@ How = Literal["native", "emulated", "refused"]
 
 @dataclass(frozen=True)
 class Support:
-    """The support of an engine for a parameter or a hint, with its reason: native, by a wrapper, or none.
+    """An engine's support of a parameter or a hint, with the reason: native, emulated, or none.
 
-    `partly`: for some values only, which `why` names; the others are refused when they are asked for.
+    `partly`: only for some values, given in `why`; the engine refuses the others on request.
     """
 
     how: How
@@ -38,31 +38,30 @@ class Support:
     partly: bool = False
 
     def to_dict(self) -> dict[str, str]:
-        """In JSON values."""
         return {"how": self.how, "why": self.why}
 
 
 def native(why: str, *, partly: bool = False) -> Support:
-    """The engine does it by itself."""
+    """Supported by the engine."""
     return Support("native", why, partly)
 
 
 def emulated(why: str, *, partly: bool = False) -> Support:
-    """The engine can be brought to it."""
+    """Supported through an emulation on top of the engine."""
     return Support("emulated", why, partly)
 
 
 def refused(why: str) -> Support:
-    """It cannot be had from this engine."""
+    """Not supported by this engine."""
     return Support("refused", why)
 
 
 @dataclass(frozen=True)
 class StoreSpec:
-    """A store to be put up: `engine`, values of PARAMETERS, where it is seen, which files are `kept`.
+    """A store to be started: `engine`, values of PARAMETERS, mount point, patterns of `kept` files.
 
-    Sizes are bytes. `kept` are patterns of paths within the store that `down` must find on the backend.
-    `options` are the engine's own. `watched`: tags that programs set are taken up when a file is opened.
+    Sizes are bytes. `kept` are patterns of paths within the store whose files `down` requires on the backend.
+    `options` are specific to the engine. `watched`: tags set by programs are applied when a file is opened.
     """
 
     engine: str
@@ -84,7 +83,7 @@ class Roles:
 
 @dataclass(frozen=True)
 class Deployment:
-    """A store and the nodes it is put up on."""
+    """A store and its nodes."""
 
     spec: StoreSpec
     roles: Roles
@@ -92,14 +91,14 @@ class Deployment:
 
 @dataclass(frozen=True)
 class Extent:
-    """A part of a file: bytes from `offset_bytes` on, and the nodes that each hold all of it."""
+    """Extent of a file: bytes from `offset_bytes` on, and the nodes with a copy of all of them."""
 
     offset_bytes: int
     length_bytes: int
     nodes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """In JSON values, as `penstock store locate --json` gives them."""
+        """JSON values as in `penstock store locate --json`."""
         return {
             "offset_bytes": self.offset_bytes,
             "length_bytes": self.length_bytes,

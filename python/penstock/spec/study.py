@@ -1,6 +1,6 @@
-"""The study as everybody else reads it: checked, with defaults filled in and units parsed.
+"""A validated study, with defaults and parsed units, for all other layers.
 
-`study/file.py` mirrors the YAML; `study/load.py` turns one into the other.
+`study/file.py` mirrors the YAML; `study/load.py` converts it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.spec.application import Application
 from penstock.spec.guest import GuestSpec
 from penstock.spec.machine import PlatformFile
 
-#: what changing a factor may make necessary, the weakest first; each brings those before it
+#: preparations that a change of a factor may require, weakest first; each includes the preceding ones
 ACTIONS = ("remount", "restart", "reformat", "redeploy")
 
 __all__ = [
@@ -53,9 +53,9 @@ class _Frozen(BaseModel):
 
 
 class Level(_Frozen):
-    """One level of a factor: its name in tables and the value that templates get.
+    """One level of a factor: its name in tables and its value in templates.
 
-    A mapping or list is the value of a template that stands alone in the platform.
+    A mapping or list is the value of a template without other text in the platform.
     """
 
     name: str
@@ -73,13 +73,13 @@ class Factor(_Frozen):
     name: str
     levels: tuple[Level, ...]
     unit: str | None = None
-    #: what changing it costs; None: a guess from `change`
+    #: cost of a change; None: estimated from `change`
     change_cost_s: float | None = None
-    #: what changing it makes necessary
+    #: preparation that a change requires
     change: Literal["none", "remount", "restart", "reformat", "redeploy"] = "none"
 
     def level(self, name: str) -> Level:
-        """The level called `name`; KeyError if there is none."""
+        """The level called `name`; KeyError for an unknown one."""
         for level in self.levels:
             if level.name == name:
                 return level
@@ -87,12 +87,11 @@ class Factor(_Frozen):
 
 
 class Sequential(_Frozen):
-    """A study that chooses its later runs by its earlier ones: `screen`, then `search`, then `confirm`.
+    """A sequential study, whose later runs depend on earlier ones: `screen`, then `search`, then `confirm`.
 
-    `runs` is the most that it makes in all; `search_runs` how many of them look for a better setting, by
-    `search`; `confirm` how many pairs of the chosen and the `default` setting end it; the shares of `alpha`
-    that each look spends follow `spending`. With `stop: decided` screening also ends where every effect is
-    clear of ±`detect` or within it.
+    `runs` is the maximum in total; `search_runs` of them search for a better setting, by `search`; `confirm`
+    pairs of the chosen and the `default` setting follow; `spending` divides `alpha` among the looks. With
+    `stop: decided` screening also ends once every effect is outside ±`detect` or within it.
     """
 
     runs: int
@@ -106,7 +105,7 @@ class Sequential(_Frozen):
 
 
 class Limits(_Frozen):
-    """Limits of a study; None: no limit. A study that reaches one ends with the runs that it has."""
+    """Limits of a study; None: no limit. A study that reaches one ends with its completed runs."""
 
     runs: int | None = None
     time_s: float | None = None
@@ -114,7 +113,7 @@ class Limits(_Frozen):
 
 
 class Retry(_Frozen):
-    """The number of repetitions of a run for each cause that makes it invalid, decided before any run."""
+    """Number of repetitions of a run for each cause of its invalidity, fixed before any run."""
 
     state: int = 1
     disk: int = 1
@@ -124,13 +123,13 @@ class Retry(_Frozen):
     timed_out: int = 0
 
     def times(self, causes: Iterable[str]) -> int:
-        """The number of repetitions of a run that is invalid for these causes: the largest of them."""
+        """Number of repetitions of a run that is invalid for these causes: the largest of them."""
         return max((int(getattr(self, cause)) for cause in causes), default=0)
 
 
 class Outliers(_Frozen):
-    """From where on a run is flagged: MADs from the median of its treatment, and the chance that any run of
-    a study is flagged by its studentised residual although nothing is wrong."""
+    """Thresholds of an outlier: MADs from the median of its treatment, and the family-wise probability that a
+    study without anomalies has an outlier by its studentised residual."""
 
     mads: float = 14.826
     chance: float = 0.05
@@ -139,12 +138,11 @@ class Outliers(_Frozen):
 class DesignSpec(_Frozen):
     """The design: 2^(K−`fraction`) treatments (0: full), or those of `kind`, `replicates` times.
 
-    `order` is drawn from `seed` (`auto` decides by what changes cost); passes are cut into blocks of at most
-    `block_size` runs; `options` is what the study says of a
-    kind that is not `full`. Treatments that have one of the level names of every factor of one of `forbidden`
-    are not run. `detect` and `noise` are shares of the mean; `noise_from` says what the noise rests on.
-    `choice` is there where the study did not say its kind: what was chosen for which purpose, why, and what
-    else there was.
+    `order` is randomised by `seed` (`auto` decides by the costs of changes); passes are divided into blocks
+    of at most `block_size` runs; `options` are those of a `kind` that is not `full`. Treatments that have one
+    of the level names of every factor of one of `forbidden` are not run. `detect` and `noise` are shares of
+    the mean; `noise_from` is the source of the noise. `choice` is set if the study does not specify its kind:
+    the choice, its purpose, its reason, and the alternatives.
     """
 
     kind: str = "full"
@@ -169,7 +167,7 @@ class DesignSpec(_Frozen):
 
 
 class Ready(_Frozen):
-    """The readiness check of a service: a port, a text in its output, or a command that succeeds."""
+    """Readiness check of a service: a port, a text in its output, or a command that succeeds."""
 
     port: int | None = None
     log: str | None = None
@@ -177,7 +175,7 @@ class Ready(_Frozen):
 
 
 class Service(_Frozen):
-    """A command that must be up on nodes before the measured one; ended by pid after it."""
+    """A command that must be ready on nodes before the measured one; stopped by pid after it."""
 
     name: str
     command: str
@@ -189,7 +187,7 @@ class Service(_Frozen):
 
 
 class Workload(_Frozen):
-    """The workload. Texts are templates, which `study/resolve.py` fills in."""
+    """The workload. Its texts are templates, which `study/resolve.py` fills in."""
 
     prepare: str | None = None
     mutates: bool | Literal["contents"] = True
@@ -201,7 +199,7 @@ class Workload(_Frozen):
     user: str | None = None
     env: dict[str, str] = {}
     directory: str | None = None
-    #: nodes that the command runs on: names and patterns; empty: the first
+    #: nodes of the command: names and patterns; empty: the first
     on: tuple[str, ...] = ()
     services: tuple[Service, ...] = ()
     #: commands around a run, by name: an action of `ACTIONS`, `apply`, `verify`, `undo`
@@ -212,10 +210,9 @@ Take = Literal["mean", "integral", "min", "max", "first", "last", "median", "p95
 
 
 class ResponseSource(_Frozen):
-    """The source of a response: a parser's `key`; the match of an `expression` of a kind in a `file`
-    (`penstock.plugins.RESPONSE_KINDS`); of the kind `series` what an expression of the run's recorded series
-    comes to in a phase, of which `take` says which number. `decimal`: the decimal mark of a number in a text,
-    if given."""
+    """Source of a response: a parser's `key`; the match of an `expression` of a kind in a `file`
+    (`penstock.plugins.RESPONSE_KINDS`); for the kind `series`, the statistic `take` of an expression of the
+    run's recorded series in a phase. `decimal`: decimal mark of a number in a text, if given."""
 
     kind: str
     key: str | None = None
@@ -227,7 +224,7 @@ class ResponseSource(_Frozen):
 
 
 class Desire(_Frozen):
-    """The desirability of values of a response: from 0 at `worst` to 1 at `best`, or 1 at `target` alone."""
+    """Desirability of values of a response: from 0 at `worst` to 1 at `best`, or 1 at `target` only."""
 
     worst: float | None = None
     best: float | None = None
@@ -245,13 +242,13 @@ class Response(_Frozen):
     source: ResponseSource
     unit: str
     better: Literal["higher", "lower"]
-    #: scale of the effects; `auto`: logarithms where treatments differ threefold and the spread allows it
+    #: scale of the effects; `auto`: logarithms if treatments differ threefold and the spread allows it
     scale: Literal["auto", "linear", "log", "box-cox", "rank"] = "auto"
     desire: Desire | None = None
 
 
 class MonitorSpec(Application):
-    """The sampler's period, whether it takes histograms of block latency, and what it reads besides."""
+    """Period of the sampler, histograms of block latency, and additional sources."""
 
     interval_s: float = 1.0
     block_latency: bool = False
@@ -270,11 +267,11 @@ class Observers(_Frozen):
     trace: TraceSpec | None = None
     #: settings of collectors by name
     collect: dict[str, dict[str, Any]] = {}
-    #: settings of those that other packages add, by name
+    #: settings of other packages' observers by name
     others: dict[str, dict[str, Any]] = {}
 
     def by_name(self) -> dict[str, dict[str, Any]]:
-        """Settings of each that is used."""
+        """Settings of each observer in use."""
         own = {"monitor": self.monitor, "trace": self.trace}
         collect = {"collect": self.collect} if self.collect else {}
         settings = {n: s.model_dump() for n, s in own.items() if s is not None}
@@ -282,23 +279,23 @@ class Observers(_Frozen):
 
 
 class Settle(_Frozen):
-    """The state that each run starts from."""
+    """Required state at the start of each run."""
 
     sync: bool = True
     drop_caches: bool = True
     resident_at_most: float | None = 0.01
     resident_at_least: float | None = None
-    #: of the whole host, still to be written back; None: not looked at
+    #: dirty data of the host to be written back; None: not checked
     dirty_at_most_bytes: int | None = None
-    #: requests in flight on a disk's device; None: noted, and no reason to make the run again
+    #: requests in flight on a disk's device; None: recorded, without a repetition of the run
     in_flight_at_most: int | None = None
-    #: free space of the file systems of plain disks is discarded
+    #: discard free space of the file systems of plain disks
     discard: bool = False
     idle_s: float = 0.0
 
 
 class Worker(_Frozen):
-    """A host that makes runs: over ssh, in a network namespace of this host, or this host itself."""
+    """A host that executes runs: over ssh, in a network namespace of this host, or this host itself."""
 
     name: str
     ssh: str | None = None
@@ -308,23 +305,23 @@ class Worker(_Frozen):
 
 
 class Hosts(_Frozen):
-    """The hosts of a study, and the address at which they find the conductor."""
+    """Hosts of a study, and the conductor's address for them."""
 
     listen: str
     workers: tuple[Worker, ...]
 
 
 class TimeScales(_Frozen):
-    """Values of `auto`: one number for all disks that declare it of all their profiles `together`, and by
-    profile those that say it of each its `own`."""
+    """Values of `auto`: one number for the disks that share one scale of all their profiles `together`, and
+    numbers by profile for those that declare each its `own`."""
 
     together: float | None = None
     own: dict[str, float] = {}
 
 
 class Study(_Frozen):
-    """A checked study. `document` is the file as plain values, after `--set` and `--quick`; `time_scales` is
-    what was decided in it."""
+    """A validated study. `document` is the file as plain values, after `--set` and `--quick`; `time_scales`
+    are the decided values of `auto` in it."""
 
     name: str
     question: str
@@ -336,7 +333,7 @@ class Study(_Frozen):
     observers: Observers = Observers()
     settle: Settle = Settle()
     hosts: Hosts | None = None
-    #: the virtual machine in which the runs take place; None: they take place on this host
+    #: virtual machine for the runs; None: they run on this host
     guest: GuestSpec | None = None
     limits: Limits = Limits()
     alerts: tuple[Rule, ...] = ()
@@ -352,7 +349,7 @@ class Study(_Frozen):
 
     @property
     def hash(self) -> str:
-        """SHA-256 of what the study says (comments and layout aside) and of its storage profiles."""
+        """SHA-256 of the study's values (without comments and layout) and of its storage profiles."""
         text = json.dumps([self.document, self.profiles], sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -362,7 +359,7 @@ class Study(_Frozen):
         return f"{self.name}-{self.hash[:8]}"
 
     def factor(self, name: str) -> Factor:
-        """The factor called `name`; KeyError if there is none."""
+        """The factor called `name`; KeyError for an unknown one."""
         for factor in self.factors:
             if factor.name == name:
                 return factor

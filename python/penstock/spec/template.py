@@ -1,4 +1,4 @@
-"""Templates: text with `{name}`; literal braces are doubled. In a line for a shell a value is one word."""
+"""Templates: text with `{name}`; literal braces are doubled. In a shell command line a value is one word."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _PIECE = re.compile(r"\{\{|\}\}|\{([^{}\n]*)\}|[{}]")
 
 
 class LoneBrace(ValueError):  # noqa: N818 - reads as what it is
-    """A `{` or `}` that neither names anything nor is doubled."""
+    """A `{` or `}` that is neither part of a name nor doubled."""
 
 
 def names_in(text: str) -> list[str]:
-    """Names that `text` refers to, in order, each once; LoneBrace if a brace stands alone."""
+    """Names in `text`, in order, without duplicates; LoneBrace for an unpaired brace."""
     names: dict[str, None] = {}
     for match in _PIECE.finditer(text):
         if match.group(1) is not None:
@@ -28,7 +28,7 @@ def names_in(text: str) -> list[str]:
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """`text` with every `{name}` replaced; KeyError for a name without a value, LoneBrace as above."""
+    """Replace every `{name}` in `text`; KeyError for a name without a value, LoneBrace as above."""
 
     def one(match: re.Match[str]) -> str:
         if match.group(1) is not None:
@@ -41,17 +41,17 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 
 class _Line:
-    """The state of a shell line up to a value: open quotes and brackets.
+    """State of a shell line before a value: open quotes and brackets.
 
-    As in POSIX.1-2017, Shell Command Language, 2.2, 2.3 and 2.6.3. Here-documents are read as plain text.
+    By POSIX.1-2017, Shell Command Language, 2.2, 2.3 and 2.6.3. Here-documents are treated as plain text.
     """
 
     def __init__(self) -> None:
-        self._open = [""]  # the innermost last: a quote, `, ( or the # of a comment
+        self._open = [""]  # innermost last: a quote, `, ( or the # of a comment
         self._before = " "
 
     def read(self, text: str) -> None:
-        """Goes on through what stands in the line itself."""
+        """Process literal text of the line."""
         place = 0
         while place < len(text):
             c = text[place]
@@ -77,7 +77,7 @@ class _Line:
             self._open.append(c)
 
     def word(self, value: str) -> str:
-        """`value` as it has to stand here to be neither split nor understood."""
+        """Quote `value` for this position, so that it is neither split nor interpreted."""
         self._before = "x"
         if self._open[-1] == "#":
             return value.replace("\n", " ")
@@ -93,9 +93,9 @@ class _Line:
 
 
 def fill_line(text: str, values: Mapping[str, str], plain: frozenset[str] = frozenset()) -> str:
-    """As `fill`, for a line that a shell reads: each value is quoted as its place in the line asks for.
+    """Like `fill`, for a shell command line: each value is quoted for its position in the line.
 
-    `plain` are the names whose values stand as they are.
+    `plain` are the names whose values are inserted unquoted.
     """
     line = _Line()
     done: list[str] = []
@@ -116,17 +116,17 @@ def fill_line(text: str, values: Mapping[str, str], plain: frozenset[str] = froz
 
 @dataclass(frozen=True)
 class Filling:
-    """Values by name. `plain` are those that are several words of a line."""
+    """Values by name. `plain` names are inserted unquoted: they are several words."""
 
     values: Mapping[str, str]
     plain: frozenset[str] = frozenset()
 
     def line(self, text: str) -> str:
-        """A line for a shell, as `fill_line`."""
+        """Fill a shell command line, see `fill_line`."""
         return fill_line(text, self.values, self.plain)
 
     def text(self, text: str) -> str:
-        """A text that no shell reads, as `fill`."""
+        """Fill a text outside of the shell, see `fill`."""
         return fill(text, self.values)
 
     def texts(self, texts: Mapping[str, str]) -> dict[str, str]:
@@ -135,20 +135,20 @@ class Filling:
 
 
 def doubled(text: str) -> str:
-    """A template that gives `text`."""
+    """A template whose result is `text`."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
 def name_alone(text: str) -> str:
-    """The name of a template that consists of it alone, such as `{fault}`; else nothing."""
+    """Name in a template without other text, such as `{fault}`; else empty."""
     match = _PIECE.fullmatch(text.strip())
     return (match.group(1) or "").strip() if match else ""
 
 
 def filled_in(value: Any, values: Mapping[str, Any]) -> Any:
-    """Plain values (mappings, lists, texts) with every template filled in; raises as `fill` does.
+    """Fill every template in plain values (mappings, lists, texts); raises as `fill` does.
 
-    A template that stands alone is replaced by its value, also by a mapping or list.
+    A template without other text is replaced by its value, which may be a mapping or list.
     """
     if isinstance(value, dict):
         return {k: filled_in(v, values) for k, v in value.items()}

@@ -27,7 +27,7 @@ _COUNTS = dict.fromkeys(
     "1 requests operations transactions rows files records tasks events pages errors processes".split(),
     1.0,
 )
-#: the largest size: what the simulator counts
+#: maximum size: limit of the simulator's counters
 MOST_BYTES = 1 << 60
 _OTHERS = {
     "Hz": (1.0, "1/time"),
@@ -57,7 +57,7 @@ _SIMPLE: dict[str, tuple[float, str]] = {
     **{u: (f, "count") for u, f in _COUNTS.items()},
     **_OTHERS,
 }
-#: words that mean a unit that is written otherwise: they count nothing
+#: other spellings of units, which are invalid as names of counts
 _MEANT_OTHERWISE = frozenset(
     [u.lower() for u in _SIMPLE]
     + "bit bits byte bytes kilobytes megabytes gigabytes bps kbps mbps gbps".split()
@@ -67,7 +67,7 @@ _MEANT_OTHERWISE = frozenset(
 )
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
 
-#: currencies that a price may be in
+#: currencies of prices
 CURRENCIES = ("EUR", "USD", "GBP", "CHF")
 
 SIZE_UNITS = "B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024)"
@@ -87,9 +87,9 @@ class Unit:
 
 
 def parse_unit(text: str) -> Unit:
-    """The unit that `text` names, `A` or `A/B`; ValueError if it is none.
+    """Unit named by `text`, `A` or `A/B`; ValueError for an unknown one.
 
-    A word of three lower-case letters or more that is no unit is a count of what it names.
+    An unknown word of three lower-case letters or more is a count of these items.
     """
     parts = [_simple(part.strip()) for part in text.split("/")]
     if len(parts) > 2:
@@ -106,7 +106,7 @@ def parse_unit(text: str) -> Unit:
 
 
 def _simple(text: str) -> tuple[float, str]:
-    """Factor and dimension of a unit without a slash; ValueError if it is none."""
+    """Factor and dimension of a unit without a slash; ValueError for an unknown one."""
     if text in _SIMPLE:
         return _SIMPLE[text]
     word = text.replace("-", "").replace("_", "")
@@ -116,7 +116,7 @@ def _simple(text: str) -> tuple[float, str]:
 
 
 def convert(value: float, from_unit: str, to_unit: str) -> float:
-    """`value` of `from_unit` in `to_unit`; ValueError if either is no unit or the dimensions differ."""
+    """`value` of `from_unit` in `to_unit`; ValueError for an unknown unit or different dimensions."""
     source, target = parse_unit(from_unit), parse_unit(to_unit)
     if source.dimension != target.dimension:
         raise ValueError(f"{from_unit} is a {source.dimension}, {to_unit} is a {target.dimension}")
@@ -139,7 +139,7 @@ def _quantity(text: str, units: dict[str, float], what: str, expected: str) -> f
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size such as `512MiB` (1024) or `512MB` (1000); ValueError says what is expected."""
+    """Bytes of a size such as `512MiB` (1024) or `512MB` (1000); ValueError with the expected form."""
     sizes = {u: f for u, f in _SIZES.items() if not u.endswith("bit")}
     value = _quantity(text, sizes, "a size", f"512MiB ({SIZE_UNITS})")
     if value != int(value):
@@ -148,7 +148,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_bounded_size(text: str) -> int:
-    """The same, of at most `MOST_BYTES`."""
+    """The same, at most `MOST_BYTES`."""
     size = parse_size(text)
     if size > MOST_BYTES:
         raise ValueError("a size of at most 2^60 bytes, such as 1TiB")
@@ -156,14 +156,14 @@ def parse_bounded_size(text: str) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a duration such as `60s` or `10ms`; ValueError says what is expected."""
+    """Seconds of a duration such as `60s` or `10ms`; ValueError with the expected form."""
     return _quantity(text, _TIMES, "a duration", f"60s or 10ms ({DURATION_UNITS})")
 
 
 def parse_quantity(text: str) -> tuple[float, Unit]:
-    """Number and unit of a text such as `1 Gbit/s` or `0.10 EUR/h`; ValueError says what is expected.
+    """Number and unit of a text such as `1 Gbit/s` or `0.10 EUR/h`; ValueError with the expected form.
 
-    The number is as written; times `unit.factor` it is in the base unit (bytes, seconds, watts, …).
+    The number is not converted; times `unit.factor` it is in the base unit (bytes, seconds, watts, …).
     """
     match = _NUMBER.fullmatch(text)
     if match is None:
@@ -188,7 +188,7 @@ def _measure(text: str, dimension: str, what: str, example: str) -> float:
 
 
 def parse_bandwidth(text: str) -> float:
-    """Bytes per second of `1 Gbit/s` or `125 MB/s`, above 0; ValueError says what is expected."""
+    """Bytes per second of `1 Gbit/s` or `125 MB/s`, above 0; ValueError with the expected form."""
     value = _measure(text, "size/time", "a bandwidth", "1 Gbit/s or 125 MB/s")
     if value <= 0:
         raise ValueError("a bandwidth above 0, such as 1 Gbit/s or 125 MB/s")
@@ -196,17 +196,17 @@ def parse_bandwidth(text: str) -> float:
 
 
 def parse_time_per_size(text: str) -> float:
-    """Seconds per byte of `1 ms/MiB`; ValueError says what is expected."""
+    """Seconds per byte of `1 ms/MiB`; ValueError with the expected form."""
     return _measure(text, "time/size", "a time per size", "1 ms/MiB")
 
 
 def parse_power(text: str) -> float:
-    """Watts of `91.6 W`; ValueError says what is expected."""
+    """Watts of `91.6 W`; ValueError with the expected form."""
     return _measure(text, "power", "a power", "91.6 W")
 
 
 def parse_frequency(text: str) -> float:
-    """Hertz of `2.3 GHz`, above 0; ValueError says what is expected."""
+    """Hertz of `2.3 GHz`, above 0; ValueError with the expected form."""
     value = _measure(text, "1/time", "a frequency", "2.3 GHz")
     if value <= 0:
         raise ValueError("a frequency above 0, such as 2.3 GHz")
@@ -214,7 +214,7 @@ def parse_frequency(text: str) -> float:
 
 
 def parse_price(text: str) -> tuple[float, str]:
-    """Amount per second and currency of `0.10 EUR/h`; ValueError says what is expected."""
+    """Amount per second and currency of `0.10 EUR/h`; ValueError with the expected form."""
     expected = f"a price per time, such as 0.10 EUR/h ({', '.join(CURRENCIES)})"
     try:
         number, unit = parse_quantity(text)
@@ -229,7 +229,7 @@ def parse_price(text: str) -> tuple[float, str]:
 
 
 def parse_share(text: str) -> float:
-    """Share 0…1 of a percentage such as `1%`; ValueError says what is expected."""
+    """Share 0…1 of a percentage such as `1%`; ValueError with the expected form."""
     value = _quantity(text, _SHARES, "a share", "1%")
     if value > 1:
         raise ValueError("a share of at most 100%")
