@@ -1,1 +1,1 @@
-"""study."""
+"""Study files: validation, templates, and the runs of a treatment."""

@@ -1,4 +1,4 @@
-"""A study's nodes as a platform to predict with: what can be emulated can be predicted."""
+"""A study's nodes as a platform for predictions."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from penstock.spec.source import Source
 from penstock.spec.study import Study
 from penstock.study.resolve import ResolvedDisk, ResolvedNode, resolve
 
-#: what a study does not say; each is listed as assumed
+#: defaults for values that a study lacks; each is listed as assumed
 _BANDWIDTH, _LOOPBACK = "10 Gbit/s", "4 GB/s"
 
 
 def platform_of(study: Study, levels: Mapping[str, str], disk: str | None = None) -> Platform:
-    """The nodes of a study in the treatment `levels` (factor → level) as a platform; each stores on its
-    disk `disk`, by default its first with a profile. BadInput where none has one."""
+    """Nodes of a study in the treatment `levels` (factor → level) as a platform; each stores on its disk
+    `disk`, by default its first with a profile. BadInput if none has one."""
     source = Source(str(study.source_path), study_document(study, levels, disk))
     return platform_from(source, study.base_dir, study.profiles, frozenset())
 
 
 def study_document(study: Study, levels: Mapping[str, str], disk: str | None) -> dict[str, Any]:
-    """The platform file of the nodes of `study` in the treatment `levels` (factor → level).
+    """Platform file of the nodes of `study` in the treatment `levels` (factor → level).
 
-    Each node is a host that runs tasks and stores on its disk `disk` (by default its first emulated one),
-    whole files and without a manager, as a local file system does. BadInput if a factor is missing, or no
-    node has such a disk.
+    Each node is a host that runs tasks and stores complete files on its disk `disk` (by default its first
+    emulated one), without a manager, like a local file system. BadInput for a missing factor, or if no node
+    has such a disk.
     """
     missing = [f.name for f in study.factors if f.name not in levels]
     if missing:
@@ -72,7 +72,7 @@ def study_document(study: Study, levels: Mapping[str, str], disk: str | None) ->
 
 
 def _network(cluster: ClusterSpec | None) -> dict[str, Any]:
-    """Latency and matrix of the first network; hosts of a platform are called NODE-0."""
+    """Latency and matrix of the first network; hosts of a platform have names such as NODE-0."""
     if cluster is None or not cluster.networks:
         return {}
     network = cluster.networks[0]
@@ -88,7 +88,7 @@ def _network(cluster: ClusterSpec | None) -> dict[str, Any]:
 
 
 def _link(link: LinkSpec) -> dict[str, Any]:
-    """A node's own link: what is known of its bandwidth each way, and its latency."""
+    """A node's own link: its bandwidth in each direction, if known, and its latency."""
     section = {}
     if link.out_bps is not None:
         section["out"] = f"{link.out_bps} B/s"

@@ -1,5 +1,5 @@
-"""Checks of a study beyond the form of its keys. Reads plain values and tolerates broken ones,
-so that all mistakes are found at once."""
+"""Checks of a study beyond its schema. They read plain values and tolerate invalid ones, so that all mistakes
+are reported at once."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from penstock.workload.parsers import parser
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORKLOAD_TEXTS = ("prepare", "command", "after", "directory")
-#: scales on which a share of the mean is no one difference
+#: scales without a constant difference for a share of the mean
 _UNBOUND = ("box-cox", "rank")
 _MOST_FACTORS = 20
 _MOST_TREATMENTS = 1 << 16
 
 
 def check(source: Source, base_dir: FilePath) -> dict[str, dict[str, Any]]:
-    """Adds every mistake to `source`; gives the storage profiles that the study refers to, by name."""
+    """Add every mistake to `source`; returns the storage profiles of the study, by name."""
     document = source.value if isinstance(source.value, dict) else {}
     names = Names()
     _factors(source, document, names)
@@ -57,7 +57,7 @@ def _alerts(source: Source, document: dict[str, Any]) -> None:
 
 
 def _observers(source: Source, document: dict[str, Any]) -> None:
-    """Errors that an observer reports of its settings."""
+    """Errors from an observer's check of its settings."""
     for name, settings in _mapping(document, "observers").items():
         if name not in OBSERVERS or settings is None or name in ("monitor", "trace"):
             continue
@@ -73,7 +73,7 @@ def _mapping(value: Any, *keys: str) -> dict[str, Any]:
 
 
 def _name(source: Source, path: Path, name: str, taken: dict[str, str], what: str) -> None:
-    """Checks one name that becomes a column; notes it in `taken` (lower case → what it names)."""
+    """Check one name of a column; records it in `taken` (lower case → kind of name)."""
     fault = name_fault(name)
     if fault is not None:
         source.mistake(path, f"the name '{name}'", fault, key=True)
@@ -155,7 +155,7 @@ def _shown(value: Any) -> str:
 
 
 def _undo(source: Source, text: str, names: Names) -> None:
-    """It runs on this host when all nodes and disks may be gone."""
+    """It runs on this host, possibly without any nodes and disks."""
     for name in names_in(text):
         if name in names.disks or name == OF_STORE or "." in name:
             path: Path = ("workload", "hooks", "undo")
@@ -206,7 +206,7 @@ def _workload(source: Source, document: dict[str, Any], names: Names) -> None:
 
 
 def _on(source: Source, path: Path, raw_names: Any, names: Names) -> list[str]:
-    """The nodes that a command runs on; notes patterns that fit none."""
+    """Nodes of a command; records patterns without a match."""
     patterns = (
         raw_names
         if isinstance(raw_names, list)
@@ -392,7 +392,7 @@ def _design(source: Source, document: dict[str, Any], names: Names) -> None:
 
 
 def _other_kind(source: Source, design: dict[str, Any], kind: Any, names: Names) -> bool:
-    """True for a kind of `penstock.plugins.DESIGNS`; notes errors of its options."""
+    """True for a kind of `penstock.plugins.DESIGNS`; records errors of its options."""
     options_by_kind = {kind: {}} if isinstance(kind, str) else kind
     if (
         not isinstance(options_by_kind, dict)
@@ -402,7 +402,7 @@ def _other_kind(source: Source, design: dict[str, Any], kind: Any, names: Names)
         return kind is None
     name, options = next(iter(options_by_kind.items()))
     if source.mistakes or not isinstance(options, dict):
-        return True  # whatever else is wrong comes first
+        return True  # report other errors first
     row = DESIGNS.load(name)
     for key in options:
         if key not in row.OPTIONS:
@@ -420,7 +420,7 @@ def _other_kind(source: Source, design: dict[str, Any], kind: Any, names: Names)
 
 
 def _request_of(design: dict[str, Any], names: Names, options: dict[str, Any]) -> Asked:
-    """The request to a kind of design, from a document without errors so far."""
+    """Request to a kind of design, from a document without errors so far."""
     factors = tuple(
         Factor(name=n, levels=tuple(Level(name=k, value=v) for k, v in levels.items()))
         for n, levels in names.factors.items()
@@ -522,7 +522,7 @@ def _sequential(source: Source, document: dict[str, Any], names: Names) -> None:
 
 
 def design_repeats(document: dict[str, Any]) -> int:
-    """The number of runs of each treatment."""
+    """Number of runs of each treatment."""
     replicates = _mapping(document, "design").get("replicates", 2)
     return replicates if isinstance(replicates, int) else 2
 
@@ -572,7 +572,7 @@ def _hosts(source: Source, document: dict[str, Any]) -> None:
         names.add(name)
 
 
-#: what a study in a guest cannot say, and what there is instead
+#: keys that a study in a guest does not support, and their alternatives
 _NOT_IN_A_GUEST = {
     ("workload", "prepare"): "hooks.redeploy or hooks.reformat: data is made inside the guest",
     ("workload", "services"): "hooks.restart: services are started inside the guest",

@@ -1,4 +1,4 @@
-"""Checks of a study's platform: names, profiles, and every value that its templates can have."""
+"""Checks of a study's platform: names, profiles, and every value of its templates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.study.references import Names, filled, template_value
 from penstock.study.store import check_store
 from penstock.study.time_scales import entry, possible
 
-#: treatments of which the platform is checked as a whole
+#: limit of treatments for which the complete platform is checked
 _MOST_COMPLETE = 256
 _AT: Path = ("platform",)
 
@@ -42,7 +42,7 @@ def _nodes(document: dict[str, Any]) -> list[Any]:
 
 
 def check_names(source: Source, document: dict[str, Any], names: Names) -> None:
-    """Notes names of nodes and disks in `names`, and what is wrong with them."""
+    """Record names of nodes and disks in `names`, and their errors."""
     factors = {f.lower() for f in names.factors}
     entries: set[str] = set()
     platform = document.get("platform")
@@ -68,7 +68,7 @@ def check_names(source: Source, document: dict[str, Any], names: Names) -> None:
 
 
 def _most(count: Any, names: Names) -> Any:
-    """The largest number that a count can become; None without one."""
+    """Maximum of a count over the levels; None without one."""
     if is_template(count):
         values = [
             v for f in names.factors if f"{{{f}}}" in count for v in names.factors[f].values()
@@ -115,7 +115,7 @@ def _part_name(source: Source, path: Path, name: str, taken: set[str], what: str
 def check_platform(
     source: Source, document: dict[str, Any], names: Names, base_dir: FilePath
 ) -> Profiles:
-    """Notes every mistake of the platform in `source`; gives the profiles that it refers to, by name."""
+    """Record every mistake of the platform in `source`; returns its profiles, by name."""
     profiles: Profiles = {}
     before = len(source.mistakes)
     for i, node in enumerate(_nodes(document)):
@@ -145,20 +145,20 @@ def check_platform(
 
 
 def _auto_by_factor(path: Path, value: str) -> str:
-    """The expectation instead of `auto` as a factor's level: its value belongs to no single treatment."""
+    """Expected value in place of `auto` as a factor's level: its value belongs to no single treatment."""
     if "time_scale" in path[-2:] and value.strip() == AUTO:
         return "a number above 0, such as 4; auto stands in time_scale itself"
     return ""
 
 
 def _time_scales(source: Source, path: Path, disk: dict[str, Any], names: Names) -> None:
-    """Errors of time scales that are declared for each profile of a disk."""
+    """Errors of time scales per profile of a disk."""
     scales = disk.get("time_scale")
     if not isinstance(scales, dict) or disk.get("profile") is None:
         return
     of_disk = list(possible(disk["profile"], names.factors))
     if not of_disk:
-        return  # noted with the profile
+        return  # reported with the profile
     keys = list(dict.fromkeys(key for levels, profile in of_disk for key in (*levels, profile)))
     for key in scales:
         if key not in keys:
@@ -175,7 +175,7 @@ def _time_scales(source: Source, path: Path, disk: dict[str, Any], names: Names)
 
 
 def names_of(text: str) -> list[str]:
-    """The names in a text, none where a brace stands alone."""
+    """Names in a text, none if a brace is unpaired."""
     try:
         return names_in(text)
     except ValueError:
@@ -191,20 +191,20 @@ def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _refusal(platform: Any, path: Path, value: str) -> str:
-    """The expectation instead of `value` at `path` of the platform; empty if the value is valid there."""
+    """Expected form of the invalid `value` at `path` of the platform; empty if valid."""
     for _, detail in _refusals(platform, path, value):
         return expected_of(detail).removesuffix(", or a template")
     return ""
 
 
 def _part(source: Source, platform: Any, path: Path, value: Any, where: Path) -> None:
-    """Notes mistakes of a mapping or list level, for `path` of the platform, at `where` of the file."""
+    """Record mistakes of a mapping or list level, for `path` of the platform, at `where` of the file."""
     for at, detail in _refusals(platform, path, value):
         note_at(source, (*where, *at[len(path) :]), at, detail, PlatformFile, "docs/study-file.md")
 
 
 def _refusals(platform: Any, path: Path, value: Any) -> list[tuple[Path, ErrorDetails]]:
-    """Errors of Pydantic for the platform with `value` at `path`, there or below."""
+    """Errors of Pydantic at or below `path` for the platform with `value` there."""
     changed = copy.deepcopy(platform)
     inner = changed
     for step in path[:-1]:
@@ -219,14 +219,14 @@ def _refusals(platform: Any, path: Path, value: Any) -> list[tuple[Path, ErrorDe
 
 
 def _wholes(source: Source, platform: dict[str, Any], names: Names, factors: list[str]) -> None:
-    """The platform of every treatment, as far as treatments differ in it."""
+    """Check the platform of every distinct treatment."""
     levels = [[(f, v) for v in names.factors[f].values()] for f in factors]
     for chosen in itertools.islice(itertools.product(*levels), _MOST_COMPLETE):
         values = {f: template_value(v) for f, v in chosen}
         try:
             file = PlatformFile.model_validate(filled_in(platform, {**values, "study_dir": "."}))
         except (ValidationError, KeyError, ValueError):
-            return  # noted where it stands
+            return  # reported at its own position
         before = len(source.mistakes)
         check_emulation(
             source,

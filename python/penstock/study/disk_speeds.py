@@ -1,4 +1,4 @@
-"""At which speed the disks of a study run, by the level that says their profile."""
+"""Speeds of a study's disks, by the level that selects their profile."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ from penstock.spec.template import LoneBrace, names_in
 from penstock.study.references import level_values
 from penstock.text import listed, speed
 
-#: factor → level, and disk → what a manifest says of it
+#: factor → level, and disk → its description in a manifest
 Row = tuple[Mapping[str, str], Mapping[str, Any]]
-#: what is wrong with a comparison of disks at different speeds
+#: caveat of a comparison of disks at different speeds
 NO_DIFFERENCE_OF_DEVICES = "what lies between them is not the difference of the devices"
-#: named of one speed at most
+#: limit of names per speed
 _MOST_NAMED = 4
 
 
 @dataclass(frozen=True)
 class DiskSpeeds:
-    """`by_level`: factor → level → time scales of the disks whose profile the factor says; `runs`: of each
-    kind of run the disk, the profile and the time scale of all its emulated disks; `everywhere`: no run is
-    without one."""
+    """`by_level`: factor → level → time scales of the disks whose profile the factor selects; `runs`: disk,
+    profile and time scale of all emulated disks of each kind of run; `everywhere`: every run has one."""
 
     by_level: dict[str, dict[str, set[float]]] = field(default_factory=dict)
     runs: list[tuple[tuple[str, str, float], ...]] = field(default_factory=list)
     everywhere: bool = True
 
     def label(self, factor: str, level: str) -> float:
-        """The time scale that a level's name goes with; 1 where it says no profile or one of several, and
-        where all disks share one, which is stated once."""
+        """Time scale for a level's label; 1 if it selects no profile or one of several scales, or if all
+        disks share one, which is stated once."""
         if self.shared != 1:
             return 1.0
         scales = self.by_level.get(factor, {}).get(level, set())
@@ -38,12 +37,12 @@ class DiskSpeeds:
 
     @property
     def scales(self) -> list[float]:
-        """All time scales, each once, the fastest first."""
+        """Distinct time scales, fastest first."""
         return sorted({scale for run in self.runs for _, _, scale in run})
 
     @property
     def shared(self) -> float:
-        """The time scale that the disks of all runs share; 1 where they share none."""
+        """Common time scale of the disks of all runs; 1 if they differ."""
         return self.scales[0] if self.everywhere and len(self.scales) == 1 else 1.0
 
     @property
@@ -53,8 +52,7 @@ class DiskSpeeds:
 
     @property
     def common(self) -> str:
-        """The speed that all disks share, as axes, tables and answers state it: `disks at ¼ speed`, or
-        empty."""
+        """Text of the common speed for axes, tables and answers: `disks at ¼ speed`, or empty."""
         if self.shared == 1:
             return ""
         disks = {disk for run in self.runs for disk in run}
@@ -62,13 +60,14 @@ class DiskSpeeds:
 
     @property
     def stated(self) -> str:
-        """All speeds of the disks: `disks emulated at ¼ speed`; empty at full speed alone."""
+        """Text of all speeds: `disks emulated at ¼ speed`; empty if all run at full speed."""
         if self.scales in ([], [1.0]):
             return ""
         return f"disks emulated at {listed([speed(s) for s in self.scales])}"
 
     def unequal(self) -> list[str]:
-        """One text for each factor whose levels do not share one time scale, and for disks of one run."""
+        """One text for each factor whose levels have different time scales, and for different disks of one
+        run."""
         sentences = []
         for factor, levels in self.by_level.items():
             groups = _by_speed([(level, frozenset(scales)) for level, scales in levels.items()])
@@ -102,7 +101,7 @@ def _unequal(what: str, groups: list[str]) -> str:
 
 
 def disk_speeds(document: Mapping[str, Any], rows: Iterable[Row]) -> DiskSpeeds:
-    """The speeds of runs, each with its levels and its disks; `document` is the study as plain values."""
+    """Speeds of runs, each with its levels and its disks; `document` is the study as plain values."""
     declared = document.get("factors")
     factors = {
         str(name): [level for _, level, _ in level_values(body.get("levels"))]
@@ -131,13 +130,13 @@ def disk_speeds(document: Mapping[str, Any], rows: Iterable[Row]) -> DiskSpeeds:
 
 
 def scale_of(disk: Any) -> float | None:
-    """The time scale of a disk as a manifest says it; None of a plain directory."""
+    """Time scale of a disk in a manifest; None for a plain directory."""
     scale = disk.get("time_scale") if isinstance(disk, Mapping) else None
     return float(scale) if isinstance(scale, int | float) and scale > 0 else None
 
 
 def _of(disk_id: str, says: Mapping[tuple[str, str], set[str]]) -> set[str]:
-    """The factors that say the profile of `node.disk`; nodes that are alike are NAME-0, NAME-1, …"""
+    """Factors that select the profile of `node.disk`; identical nodes are NAME-0, NAME-1, …"""
     node, dot, disk = str(disk_id).rpartition(".")
     if not dot:
         return {f for (_, name), factors in says.items() if name == disk for f in factors}

@@ -1,4 +1,4 @@
-"""A first study for a program: what `penstock init -- CMD` writes."""
+"""A first study for a program: output of `penstock init -- CMD`."""
 
 from __future__ import annotations
 
@@ -73,11 +73,12 @@ _PREPARE = """\
 
 
 def draft(argv: Sequence[str], name: str, file: str) -> str:
-    """The text of a study of the command `argv`; it passes `penstock plan`.
+    """Text of a study of the command `argv`; it passes `penstock plan`.
 
-    `{data}`, `{run_dir}`, `{study_dir}` and `{python}` in `argv` stay templates, other braces are literal.
-    One argument with blanks is taken as a shell command. A program that does not name `{data}` runs in it.
-    Relative paths of the program and its script begin with `{study_dir}`: no run works in this directory.
+    `{data}`, `{run_dir}`, `{study_dir}` and `{python}` in `argv` remain templates, other braces are literal.
+    A single argument with blanks is a shell command. A program without `{data}` runs in that directory.
+    Relative paths of the program and its script get the prefix `{study_dir}`: runs have another working
+    directory.
     """
     argv = _from_study(argv, Path(file).parent)
     arguments = _arguments(argv)
@@ -103,7 +104,7 @@ def draft(argv: Sequence[str], name: str, file: str) -> str:
 
 
 def draft_name(argv: Sequence[str]) -> str:
-    """A study name from the program's, or from that of the script that it is given."""
+    """A study name from the program's name, or its script's."""
     arguments = _arguments(argv)
     program = _program(arguments)
     if arguments and program != _last_part(arguments[0]):
@@ -117,14 +118,14 @@ def _arguments(argv: Sequence[str]) -> list[str]:
 
 
 def _from_study(argv: Sequence[str], place: Path) -> list[str]:
-    """The command with the files that it starts from named from `place`, the directory of the study."""
+    """The command with paths of its files relative to `place`, the directory of the study."""
     arguments, named = _arguments(argv), list(argv)
     shell = len(argv) == 1 and len(arguments) > 1
     for i in range(1 + _has_script(arguments)):
         if not arguments or os.path.isabs(arguments[i]) or not os.path.isfile(arguments[i]):
             continue
         if i == 0 and "/" not in arguments[0]:
-            continue  # a program of PATH
+            continue  # a program on PATH
         new = f"{{study_dir}}/{os.path.relpath(arguments[i], place)}"
         if shell:
             named[0] = named[0].replace(arguments[i], new, 1)
@@ -154,13 +155,13 @@ def _last_part(path: str) -> str:
 
 
 def _quoted(word: str) -> str:
-    """As shlex.quote, but `{data}` and its like need no quotes."""
+    """Like shlex.quote, but without quotes for `{data}` and the like."""
     bare = re.sub("|".join(rf"\{{{k}\}}" for k in _TEMPLATE_NAMES), "", word)
     return word if word and _SAFE.fullmatch(bare) else shlex.quote(word)
 
 
 def _escaped(text: str) -> str:
-    """Braces doubled, except those of names that templates know."""
+    """Braces doubled, except for known names of templates."""
     escaped = doubled(text)
     for name in _TEMPLATE_NAMES:
         escaped = escaped.replace(f"{{{{{name}}}}}", f"{{{name}}}")
@@ -168,7 +169,7 @@ def _escaped(text: str) -> str:
 
 
 def _scalar(command: str) -> str:
-    """A YAML text: a literal block for long or many-lined ones, else double-quoted."""
+    """A YAML text: a literal block for a long or multi-line one, else double-quoted."""
     if "\n" in command:
         return "|\n" + "\n".join(f"    {line}" for line in command.splitlines())
     escaped = command.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t")

@@ -1,4 +1,4 @@
-"""The study file, key by key: these models mirror the YAML, and the JSON Schema is made from them."""
+"""The study file: models that mirror the YAML, key by key, and the source of the JSON Schema."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _T = TypeVar("_T")
 
 
 def _checked_by(check: Callable[[_T], object]) -> Callable[[_T], _T]:
-    """A validator of what a check does not refuse."""
+    """A validator from a check function."""
 
     def checked(value: _T) -> _T:
         try:

@@ -1,4 +1,4 @@
-"""From the file to a checked `Study`, or to all of its mistakes. Nothing on the host is touched."""
+"""From the file to a validated `Study`, or to all of its mistakes. The host is not modified."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def load_study(
 ) -> Study:
     """The study in the file `path`, after `overrides` (`a.b=c`) and `quick`.
 
-    Profiles and `{study_dir}` are relative to `base_dir`, by default the file's own directory. BadInput
-    holds every mistake with its line and column.
+    Profiles and `{study_dir}` are relative to `base_dir`, by default the file's own directory. Raises
+    BadInput with every mistake and its line and column.
     """
     path = Path(path)
     return read_study(read_input(path, "a study file"), path, overrides, quick, base_dir)
@@ -82,7 +82,7 @@ def read_study(
     quick: bool = False,
     base_dir: Path | None = None,
 ) -> Study:
-    """As `load_study`, of a text already read."""
+    """Like `load_study`, of a text already read."""
     source = read_source(raw, str(path))
     if not isinstance(source.value, dict):
         source.mistake((), "no mapping", "a study: keys such as name, factors, design, workload")
@@ -167,7 +167,7 @@ def _study(
 
 
 def _passed(names: list[str]) -> dict[str, str]:
-    """The caller's variables that are set, as templates."""
+    """Variables set in the caller's environment, as templates."""
     return {name: doubled(os.environ[name]) for name in names if name in os.environ}
 
 
@@ -251,7 +251,7 @@ def _design(file: StudyFile) -> DesignSpec:
 
 
 def _noise(design: DesignFile) -> tuple[float, str]:
-    """Variation between runs as a share of the mean, and what it rests on; of a pilot the cautious one."""
+    """Variation between runs as a share of the mean, and its source; for a pilot the conservative one."""
     if not isinstance(design.pilot, PilotFile):
         return parse_share(design.noise), "assumed"
     variation, runs = parse_share(design.pilot.variation), design.pilot.runs

@@ -1,4 +1,4 @@
-"""`--set a.b=c` and `--quick`: changes to a study's values before they are checked."""
+"""`--set a.b=c` and `--quick`: changes of a study's values before validation."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from penstock.spec.source import Position, Source, read_value
 
 
 def apply_override(source: Source, text: str) -> None:
-    """Sets one dotted path, such as `workload.timeout=5s` or `platform.nodes.node1.memory=1GiB`.
+    """Set one dotted path, such as `workload.timeout=5s` or `platform.nodes.node1.memory=1GiB`.
 
-    A step into a list is an index or the `name` of one of its elements. BadInput if the path leads nowhere.
+    A list element is addressed by index or `name`. BadInput for an unknown path.
     """
     path_text, equals, value_text = text.partition("=")
     steps = [s.strip() for s in path_text.split(".")]
@@ -36,10 +36,10 @@ def apply_override(source: Source, text: str) -> None:
 
 
 def apply_quick(document: dict[str, Any], source: Source) -> None:
-    """The smallest honest version: one replicate more than none can be judged by, shorter commands.
+    """Reduce a study to few replicates and short commands.
 
-    Replicates become at most 2 (so that the spread stays known), `workload.quick` replaces what it names.
-    The fraction is chosen later, by the design (`design/plan.py`), because it depends on the factors.
+    Replicates become at most 2 (the minimum for a spread), `workload.quick` overrides its keys. The design
+    (`design/plan.py`) chooses the fraction later, because it depends on the factors.
     """
     design, workload = document.get("design"), document.get("workload")
     if isinstance(design, dict) and isinstance(design.get("replicates", 2), int):

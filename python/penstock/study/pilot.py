@@ -1,4 +1,4 @@
-"""The variation of runs in an earlier study, on which the power of a plan is based."""
+"""Variation of runs in an earlier study, for the power of a plan."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from penstock.spec.source import Path, Source, read_source
 
 
 def pilot_of(source: Source, path: Path, out: FilePath) -> dict[str, Any] | None:
-    """`{variation, runs}` of the results in `out`; None, with a mistake noted at `path`.
+    """`{variation, runs}` of the results in `out`; None, with a mistake recorded at `path`.
 
-    The largest, over its responses, of the pooled standard deviation within treatments of runs that are
-    valid, each as a share of its treatment's mean; `runs` is the degrees of freedom plus 1.
+    The largest, over its responses, of the pooled standard deviation of valid runs within treatments, each
+    relative to its treatment's mean; `runs` is the degrees of freedom plus 1.
     """
     import pandas as pd
 

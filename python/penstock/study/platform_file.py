@@ -1,4 +1,4 @@
-"""A study's platform that is a platform file: its groups become nodes of the study, before all checks."""
+"""A platform file as a study's platform: its groups become nodes of the study, before all checks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _WIRE = ("bandwidth", "out", "in", "latency", *ImpairmentFile.model_fields)
 
 
 def include_platform(source: Source, base_dir: FilePath) -> bool:
-    """Puts the nodes of a platform file in the place of `platform: FILE`; whether there was one.
+    """Replace `platform: FILE` by the nodes of the file; returns True if there was one.
 
-    `platform: {file: FILE, set: {dotted path: value}}` sets values first, which may be templates. Notes what
-    is wrong with the two keys in `source`; BadInput for a file that is no platform.
+    `platform: {file: FILE, set: {dotted path: value}}` sets values first, which may be templates. Records
+    errors of these two keys in `source`; BadInput for an invalid platform file.
     """
     section = source.value.get("platform")
     if isinstance(section, str):
@@ -78,7 +78,7 @@ def _nodes(
 
 
 def _own(part: dict[str, Any]) -> dict[str, Any]:
-    """The node that a host's part describes; its link is an interface in the network net."""
+    """Node of a host's description; its link is an interface in the network net."""
     names = {"in_": "in"}
     keys = [names.get(k, k) for k in MachineFile.model_fields]
     node = {k: part[k] for k in keys if part.get(k) is not None}

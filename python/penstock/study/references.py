@@ -1,4 +1,4 @@
-"""References in the templates of a study, and every text that they can become."""
+"""References in the templates of a study, and all texts that they can produce."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.spec.source import Path, Source
 from penstock.spec.study import level_name
 from penstock.spec.template import LoneBrace, filled_in, name_alone, names_in
 
-#: most fillings of one text that are looked at
+#: limit of combinations for one text
 _MOST_FILLINGS = 4096
 
 
@@ -21,14 +21,14 @@ class Names:
     """Names that templates may refer to."""
 
     factors: dict[str, dict[str, Any]] = field(default_factory=dict)  # name → level name → value
-    disks: dict[str, list[str]] = field(default_factory=dict)  # disk → nodes that have it
+    disks: dict[str, list[str]] = field(default_factory=dict)  # disk → nodes with it
     nodes: set[str] = field(default_factory=set)
-    order: list[str] = field(default_factory=list)  # the nodes, first to last
+    order: list[str] = field(default_factory=list)  # node names in order
     used: set[str] = field(default_factory=set)
-    store: bool = False  # whether there is a shared store
+    store: bool = False  # True with a shared store
 
     def is_part(self, factor: str) -> bool:
-        """True for a factor with a level that is a mapping or a list."""
+        """True for a factor with a mapping or list level."""
         return any(isinstance(v, dict | list) for v in self.factors[factor].values())
 
 
@@ -43,7 +43,7 @@ def level_values(levels: Any) -> Iterator[tuple[str | int, str, Any]]:
 
 
 def level_names(raw: Any) -> tuple[str, ...]:
-    """Names of levels as written: one, or a list."""
+    """Names of levels in a file: one, or a list."""
     levels = raw if isinstance(raw, list) else [raw]
     return tuple(level_name(value) for value in levels)
 
@@ -61,9 +61,9 @@ def templates(
     disks: bool,
     on: Sequence[str] = (),
 ) -> list[str] | None:
-    """Factors that a template refers to; None if the template is broken. Notes its mistakes.
+    """Factors in a template; None for an invalid template. Records its mistakes.
 
-    With `disks`, directories of disks may be named, those of the nodes `on` without the node's name.
+    With `disks`, names of disks are valid, those of the nodes `on` without the node's name.
     """
     if not isinstance(text, str):
         return None
@@ -127,7 +127,7 @@ def _names_for(
 
 
 def filled(source: Source, path: Path, text: Any, names: Names) -> Iterator[tuple[Any, Path]]:
-    """Every value that a platform template can become, each with the place of what decides it."""
+    """All values of a platform template, each with the position of the level that determines it."""
     factors = templates(source, path, text, names, disks=False)
     if factors is None:
         return
@@ -145,7 +145,7 @@ def filled(source: Source, path: Path, text: Any, names: Names) -> Iterator[tupl
 
 
 def template_value(level: Any) -> Any:
-    """The value of a level for templates: its text, or its mapping or list."""
+    """Value of a level in templates: its text, or its mapping or list."""
     return level if isinstance(level, dict | list) else str(level)
 
 

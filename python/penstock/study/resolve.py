@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ResolvedDisk:
-    """One disk of a run. `profile` is the StorageProfile JSON with `time_scale` already applied.
+    """One disk of a run. `profile` is the StorageProfile JSON, already scaled by `time_scale`.
 
-    A disk that is a plain host directory has a `directory`, and neither profile nor mount.
+    A plain host directory has a `directory`, and neither profile nor mount.
     """
 
     name: str
@@ -69,7 +69,8 @@ class ResolvedNode:
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """A treatment ready to be made; its texts still hold `{disk}`, `{run_dir}`, `{python}`: `filling`."""
+    """A treatment ready for execution; its texts still contain `{disk}`, `{run_dir}`, `{python}`:
+    `filling`."""
 
     treatment: dict[str, str]
     nodes: tuple[ResolvedNode, ...]
@@ -84,16 +85,16 @@ class ResolvedRun:
     timeout_s: float
     parser: str
     study_dir: Path
-    #: what is put up for it; None: one plain node, which runs on the host itself
+    #: cluster to start; None: one plain node, which runs on the host itself
     cluster: ClusterSpec | None = None
-    #: nodes that the command runs on (patterns; empty: the first), and what must be up before it
+    #: nodes of the command (patterns; empty: the first), and services that must be ready before it
     on: tuple[str, ...] = ()
     services: tuple[Service, ...] = ()
-    #: the shared store over its nodes, put up anew for each run
+    #: shared store over its nodes, started anew for each run
     store: Deployment | None = None
-    #: the virtual machine that it takes place in
+    #: virtual machine for the run
     guest: GuestSpec | None = None
-    #: commands around it, by name (`penstock.spec.study.Workload`)
+    #: commands around the run, by name (`penstock.spec.study.Workload`)
     hooks: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -112,10 +113,10 @@ class ResolvedRun:
         run_dir: Path | str,
         node: str | None = None,
     ) -> Filling:
-        """The values that the texts still need, as on `node` (default: the first).
+        """Remaining values of the texts, for `node` (default: the first).
 
-        `directories`: disk name or `node.disk` → directory (for the command the mounts, for prepare the
-        backing directories). To fill in a disk without one is a KeyError.
+        `directories`: disk name or `node.disk` → directory (mount points for the command, backing directories
+        for prepare). KeyError for a disk without one.
         """
         values = {name: str(path) for name, path in directories.items()}
         for disk in self.disks:
@@ -130,13 +131,13 @@ class ResolvedRun:
 
 
 def resolved_treatments(study: Study, rows: Iterable[PlannedRun]) -> dict[str, ResolvedRun]:
-    """Every treatment of planned runs by its name, resolved once. BadInput for what cannot be run yet."""
+    """All treatments of planned runs by name, each resolved once. BadInput for one that cannot be run yet."""
     levels = {row.treatment_id: row.levels for row in rows}
     return {treatment_id: resolve(study, own_levels) for treatment_id, own_levels in levels.items()}
 
 
 def resolvable(study: Study, treatments: Iterable[Mapping[str, str]]) -> list[ResolvedRun]:
-    """The treatments that can be resolved; errors of others are reported when they are to be run."""
+    """Treatments that can be resolved; errors of others are reported at their execution."""
     resolved = []
     for levels in treatments:
         with contextlib.suppress(BadInput, KeyError):
@@ -145,7 +146,7 @@ def resolvable(study: Study, treatments: Iterable[Mapping[str, str]]) -> list[Re
 
 
 def resolve(study: Study, treatment: Mapping[str, str]) -> ResolvedRun:
-    """The run of `treatment` (factor → level name), factors filled in. KeyError for an unknown level."""
+    """Run of `treatment` (factor → level name), factors filled in. KeyError for an unknown level."""
     levels = {f.name: f.level(treatment[f.name]).value for f in study.factors}
     parts = {name: value for name, value in levels.items() if isinstance(value, dict | list)}
     early = {name: str(value) for name, value in levels.items() if name not in parts}
@@ -189,7 +190,7 @@ def _service(service: Service, values: Mapping[str, str]) -> Service:
 
 
 def prepare_factors(study: Study) -> tuple[str, ...]:
-    """Factors that the prepared data depend on: those in `prepare` and, as prepare sees them, in `env`."""
+    """Factors that determine the prepared data: those in `prepare` and, as visible to it, in `env`."""
     if study.workload.prepare is None:
         return ()
     texts = [study.workload.prepare, *study.workload.env.values()]
@@ -198,12 +199,12 @@ def prepare_factors(study: Study) -> tuple[str, ...]:
 
 
 def _partly(text: str | None, values: Mapping[str, str]) -> str | None:
-    """Factors filled in; what is known only when the run is made stays a template, braces stay doubled."""
+    """Fill in factors; names known only at run time remain templates, braces remain doubled."""
     return None if text is None else fill(*_protected(text, values))
 
 
 def _partly_line(text: str | None, values: Mapping[str, str]) -> str | None:
-    """As `_partly`, for a line that a shell reads: each value is quoted as its place asks for."""
+    """Like `_partly`, for a shell command line: each value is quoted for its position."""
     if text is None:
         return None
     protected, doubled_values = _protected(text, values)
@@ -211,7 +212,7 @@ def _partly_line(text: str | None, values: Mapping[str, str]) -> str | None:
 
 
 def _protected(text: str, values: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """A template that gives a template again: names without a value give themselves, braces stay doubled."""
+    """A template whose result is a template: names without a value are preserved, braces remain doubled."""
     doubled_values = {k: doubled(v) for k, v in values.items()}
     later = {n: f"{{{n}}}" for n in names_in(text) if n not in doubled_values}
     return text.replace("{{", "{{{{").replace("}}", "}}}}"), doubled_values | later
@@ -220,7 +221,7 @@ def _protected(text: str, values: Mapping[str, str]) -> tuple[str, dict[str, str
 def _platform(
     study: Study, treatment: Mapping[str, str], values: Mapping[str, Any]
 ) -> PlatformFile:
-    """The study's platform with every factor filled in. BadInput where that makes no platform."""
+    """The study's platform with every factor filled in. BadInput for an invalid result."""
     filled = filled_in(picked(study.document["platform"], treatment, values), values)
     try:
         return PlatformFile.model_validate(filled)
@@ -233,7 +234,7 @@ def _platform(
 
 
 def needs_cluster(platform: PlatformFile) -> bool:
-    """True if nodes must be started; one with memory and disks by profile alone runs on the host itself."""
+    """True if nodes must be started; one with only memory and profiled disks runs on the host itself."""
     own = {"name", "memory", "disks"}
     plain = {"name", "profile", "directory", "time_scale", "size", "mount"}
     return (
@@ -264,7 +265,7 @@ def _cluster(study: Study, platform: PlatformFile) -> ClusterSpec:
 
 
 def profile_of(study: Study, name: str) -> dict[str, Any]:
-    """A profile that the study refers to, as it is. BadInput if there is none."""
+    """A profile of the study, unscaled. BadInput for an unknown one."""
     profile = study.profiles.get(name)
     return profile if profile is not None else read_profile(name, study.base_dir)
 
@@ -296,7 +297,7 @@ def _disk(study: Study, node: str, disk: DiskFile) -> ResolvedDisk:
 
 
 def example_command(run: ResolvedRun) -> str:
-    """The command with plain stand-ins for directories, for reading what it asks for; not to be run."""
+    """The command with placeholder directories, for an analysis of its I/O; not to be executed."""
     try:
         stand_ins = {d.disk_id: f"/{d.name}" for d in run.disks}
         return run.filling(stand_ins, "/run_dir").line(run.command)

@@ -1,4 +1,4 @@
-"""The JSON Schema of the study file, made from the models of `study/file.py`."""
+"""JSON Schema of the study file, generated from the models of `study/file.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from penstock.platform.schema import with_short_events
 from penstock.study.file import StudyFile
 
-#: a platform by its file
+#: reference to a platform file
 _BY_FILE = [
     {"type": "string", "description": "Path of a platform file."},
     {
@@ -47,7 +47,7 @@ def schema_text() -> str:
 
 
 def published_schema() -> str:
-    """The text of the schema that comes with penstock."""
+    """Text of the schema that comes with penstock."""
     return (resources.files("penstock.study") / "study.schema.json").read_text()
 
 

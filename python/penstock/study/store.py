@@ -1,4 +1,4 @@
-"""A study's shared store: what of it is wrong, and what is to be put up in one treatment."""
+"""A study's shared store: its validation, and its deployment in one treatment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIZES = ("chunk", "cache")
 
 
 def check_store(source: Source, path: Path, platform: PlatformFile) -> None:
-    """Notes an unknown engine, patterns that fit no node, more copies or a wider stripe than nodes."""
+    """Record an unknown engine, patterns without a match, and more copies or a wider stripe than nodes."""
     store = platform.store
     assert store is not None
     if store.engine not in STORE_ENGINES:
@@ -42,7 +42,7 @@ def check_store(source: Source, path: Path, platform: PlatformFile) -> None:
 
 
 def deployment_of(platform: PlatformFile) -> Deployment | None:
-    """The store of a platform in which every factor is filled in; None without one."""
+    """Store of a platform with every factor filled in; None without one."""
     store = platform.store
     if store is None:
         return None

@@ -1,6 +1,6 @@
 """Time scales of a study's disks: a number, one for each profile or level, or `auto`.
 
-`auto` is decided once, when the study is first run, and is a number in the study from then on.
+`auto` is decided at the first run, and is a number in the study from then on.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from penstock.spec.source import dump
 from penstock.spec.study import Study, TimeScales
 from penstock.spec.template import LoneBrace, fill, names_in
 
-#: most profiles of one disk that are looked at
+#: limit of examined profiles per disk
 _MOST = 4096
 
 
 @dataclass(frozen=True)
 class AutoScales:
-    """Profiles whose disks say `auto`: of all of them `together`, or of each its `own`."""
+    """Profiles of disks with `auto`: one scale for all of them `together`, or one for each its `own`."""
 
     together: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
@@ -37,9 +37,9 @@ class AutoScales:
 def possible(
     profile: Any, factors: Mapping[str, Mapping[str, Any]], study_dir: str = "."
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Every profile that a template can become, with the names of the levels that it is so at.
+    """All profiles that a template can produce, each with its level names.
 
-    `factors`: name → level → value. Nothing of a template that is none.
+    `factors`: name → level → value. Empty for an invalid template.
     """
     try:
         used_factors = [f for f in names_in(str(profile)) if f in factors]
@@ -56,16 +56,16 @@ def possible(
 
 
 def entry(by_profile: Mapping[str, Any], levels: tuple[str, ...], profile: str) -> str | None:
-    """The key of `said` that holds for a profile: a level that it is so at, else the profile itself."""
+    """Key of `by_profile` for a profile: one of its levels, else the profile itself."""
     return next((key for key in (*levels, profile) if key in by_profile), None)
 
 
 def picked(
     platform: Mapping[str, Any], treatment: Mapping[str, str], values: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The platform as written, with the one time scale that each disk has in a treatment (factor → level).
+    """The platform with the one time scale of each disk in a treatment (factor → level), otherwise unchanged.
 
-    `values`: what templates get.
+    `values`: values of templates.
     """
     copied = copy.deepcopy(dict(platform))
     for disk in _disks(copied):
@@ -79,7 +79,7 @@ def picked(
 
 
 def auto_scales(study: Study) -> AutoScales:
-    """The profiles of which a study leaves the time scale to us, each once, in its order."""
+    """Profiles without a time scale in the study, in order, without duplicates."""
     together: dict[str, None] = {}
     own: dict[str, None] = {}
     for disk in _disks(study.document["platform"]):
@@ -96,7 +96,7 @@ def auto_scales(study: Study) -> AutoScales:
 
 
 def decided(study: Study, chosen: TimeScales) -> Study:
-    """The study with the numbers in the place of `auto`; itself where none is asked for."""
+    """The study with numbers in place of `auto`; the study itself without `auto`."""
     if auto_scales(study).nothing:
         return study
     document = copy.deepcopy(study.document)

@@ -1,6 +1,6 @@
-"""Files that a design names, put in their place: own treatments (CSV), an earlier study as a pilot.
+"""Inclusion of files that a design refers to: treatments (CSV), an earlier study as a pilot.
 
-A study that was read holds all it needs, so that its frozen copy can be read anywhere.
+A loaded study is self-contained, so that its frozen copy is readable anywhere.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path as FilePath
 from penstock.spec.source import Path, Source, read_input
 from penstock.study.pilot import pilot_of
 
-#: bytes and rows of a table of treatments at most
+#: limits of bytes and rows of a table of treatments
 _MOST_BYTES, _MOST_ROWS = 16 << 20, 1 << 16
 
 
 def include_treatments(source: Source, base_dir: FilePath) -> bool:
-    """Include files, True if any: `design.kind.table.file`, `design.kind.*.keep`, `design.pilot`."""
+    """Include the files of `design.kind.table.file`, `design.kind.*.keep` and `design.pilot`; True if any."""
     document = source.value if isinstance(source.value, dict) else {}
     design = document.get("design")
     if not isinstance(design, dict):
@@ -45,7 +45,7 @@ def include_treatments(source: Source, base_dir: FilePath) -> bool:
 
 
 def _rows(source: Source, path: Path, file: FilePath) -> list[dict[str, str]] | None:
-    """The rows of a CSV file as texts; None, with a mistake at the study's place or the file's line."""
+    """Rows of a CSV file as texts; None, with a mistake at the study's position or the file's line."""
     raw = read_input(file, "a CSV file of treatments")
     if len(raw) > _MOST_BYTES:
         source.mistake(path, f"{file} of {len(raw)} bytes", f"at most {_MOST_BYTES}")

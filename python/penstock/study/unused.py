@@ -1,4 +1,4 @@
-"""Disks and hosts of a study that nothing in it uses."""
+"""Unused disks and hosts of a study."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.text import counted, listed
 
 
 def unused_disks(study: Study) -> list[str]:
-    """A warning if no command, directory or variable of the workload names a disk, as `{data}` does.
+    """A warning if no command, directory or variable of the workload refers to a disk, such as `{data}`.
 
     Disks of a shared store are used by the store.
     """
@@ -30,7 +30,7 @@ def unused_disks(study: Study) -> list[str]:
 
 
 def idle_hosts(study: Study, blocks: int) -> list[str]:
-    """A warning if a study has fewer blocks than hosts, each of which makes whole blocks."""
+    """A warning if a study has fewer blocks than hosts, each of which executes complete blocks."""
     idle = [worker.name for worker in study.hosts.workers[blocks:]] if study.hosts else []
     if not idle:
         return []
