@@ -1,1 +1,1 @@
-"""platform."""
+"""Platform files: validation, lowering to numbers, and conversion to clusters."""

@@ -1,5 +1,5 @@
-"""Checks of a platform beyond the form of its keys. They read plain values and tolerate broken ones, so
-that all mistakes are reported at once.
+"""Checks of a platform beyond its schema. They read plain values and tolerate invalid ones, so that all
+mistakes are reported at once.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def check(
 ) -> Profiles:
     """Add every mistake to `source`; returns the storage profiles that the platform refers to, by name.
 
-    `document` is the source's value with estimates replaced by their values; `loaded` are profiles that
-    need not be read again. Values that were not `written` so, but drawn or varied one by one, may leave a
-    host with less power at work than idle (which counts as idle). What only a prediction needs (roles,
-    bandwidths) may be missing where the platform is not `predicted`; with None, where no host has a role.
+    `document` is the source's value with estimates replaced by their values; `loaded` are profiles that need
+    not be read again. With `written` false, values were sampled or varied individually, and a host's active
+    power may be below its idle power (which then counts). Values for predictions only (roles, bandwidths) may
+    be missing if the platform is not `predicted`; with None, if no host has a role.
     """
     check_estimates(source)
     _finite(source, document, ())
@@ -98,7 +98,7 @@ def _finite(source: Source, value: Any, path: Path) -> None:
 
 
 def _hosts(document: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any], dict[str, Any]]]:
-    """(place, group, what is said there) of each group and of each `except` of it."""
+    """(path, group, values) of each group and of each of its `except` entries."""
     for i, group in enumerate(_list(document.get("hosts"))):
         if isinstance(group, dict):
             yield ("hosts", i), group, group
@@ -189,7 +189,7 @@ def _racks(source: Source, path: Path, group: dict[str, Any]) -> None:
 
 
 def _plain_texts(source: Source, path: Path, value: Any) -> None:
-    """Report templates: a platform has no factors that could fill them in."""
+    """Report templates: a platform has no factors for them."""
     if isinstance(value, dict | list):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
             _plain_texts(source, (*path, key), inner)
@@ -461,9 +461,9 @@ def _times(value: Any, path: Path = ()) -> Iterator[Path]:
 
 
 def _distribution(source: Source, path: Path, value: dict[str, Any]) -> None:
-    """Report an invalid distribution, by the code that draws from it: it is put into a profile."""
+    """Report an invalid distribution, as detected by the sampling code through a profile."""
     if _first_not_finite(value, ""):
-        return  # noted already
+        return  # already reported
     one = {"sequential": {"overhead": {"kind": "constant", "value_s": 0}}}
     one["random"] = one["sequential"]
     profile = {
@@ -483,7 +483,7 @@ def _distribution(source: Source, path: Path, value: dict[str, Any]) -> None:
 
 
 def check_nodes(source: Source, file: PlatformFile) -> None:
-    """Add mistakes of the hosts as nodes to be started, in a document whose form is valid."""
+    """Add mistakes of the hosts as nodes to be started, in a document with a valid schema."""
     machines = []
     for i, group in enumerate(file.hosts):
         names = tuple(f"{group.group}-{k}" for k in range(group.count))

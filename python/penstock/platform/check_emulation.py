@@ -1,6 +1,4 @@
-"""Checks of machines, networks and schedules beyond the form of their keys, with the place of each
-mistake.
-"""
+"""Checks of machines, networks and schedules beyond their schema, with the position of each mistake."""
 
 from __future__ import annotations
 
@@ -29,13 +27,13 @@ from penstock.spec.source import Path, Source
 from penstock.spec.units import parse_duration, parse_size
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,31}")
-#: what an event may change, by which of its keys
+#: keys of an event that change a disk
 _OF_DISK = ("limits", "features", "profile", "power_cut")
 
 
 @dataclass(frozen=True)
 class Machines:
-    """Machines that are alike: where they stand in the file, what they are called, what is said of them."""
+    """Identical machines: their path in the file, their names, their declaration."""
 
     path: Path
     names: tuple[str, ...]
@@ -44,7 +42,7 @@ class Machines:
 
 @dataclass(frozen=True)
 class Placed:
-    """A network and where it stands in the file."""
+    """A network and its path in the file."""
 
     path: Path
     file: NamedNetworkFile
@@ -57,7 +55,7 @@ def check_emulation(
     schedule: Sequence[EventFile],
     at: Path,
 ) -> None:
-    """Add every mistake to `source`; `at` is the place of the schedule. No value is a template."""
+    """Add every mistake to `source`; `at` is the path of the schedule. There are no templates."""
     nodes = {name: m for m in machines for name in m.names}
     by_name = {p.file.name: p.file for p in networks}
     by_name.setdefault(MAIN, NamedNetworkFile(name=MAIN))
@@ -73,7 +71,7 @@ def check_emulation(
 def networks_of(
     main: NetworkPart | None, others: Sequence[NamedNetworkFile], above: Path
 ) -> list[Placed]:
-    """The network `net` (if it is declared) and the others, with their places."""
+    """The network `net` (if declared) and the others, with their paths."""
     placed = []
     if main is not None:
         network = NamedNetworkFile.model_validate(
@@ -250,7 +248,7 @@ def _inside(address: ipaddress.IPv4Address, subnet: str) -> bool:
     try:
         network = ipaddress.IPv4Network(subnet)
     except ValueError:
-        return True  # noted with the network
+        return True  # reported with the network
     return address in network and address not in (
         network.network_address,
         network.broadcast_address,
@@ -354,7 +352,7 @@ def _condition(source: Source, path: Path, event: EventFile, nodes: dict[str, Ma
 def _twice(
     source: Source, schedule: Sequence[EventFile], at: Path, nodes: dict[str, Machines]
 ) -> None:
-    """Two values of one key at one time."""
+    """Report two values of one key at the same time."""
     seen: dict[tuple[object, ...], int] = {}
     for i, event in enumerate(schedule):
         if event.when is not None:

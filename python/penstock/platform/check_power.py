@@ -1,4 +1,4 @@
-"""Checks of powers and prices beyond the form of their keys."""
+"""Checks of powers and prices beyond their schema."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.spec.units import parse_frequency, parse_power, parse_price
 
 
 def check_power(source: Source, path: Path, power: dict[str, Any], *, written: bool) -> None:
-    """Add mistakes of the power at `path`; `power` has all values that hold there."""
+    """Add mistakes of the power at `path`; `power` has all its effective values."""
     declared = power.get("states")
     states = [s for s in (declared if isinstance(declared, list) else []) if isinstance(s, dict)]
     names = [str(s.get("frequency")) for s in states]
@@ -70,7 +70,7 @@ def _quietly(parse: Callable[[str], float], text: Any) -> float | None:
     try:
         return parse(text) if isinstance(text, str) else None
     except ValueError:
-        return None  # noted with the keys
+        return None  # reported with the keys
 
 
 def _hertz(text: Any) -> float | None:
@@ -83,7 +83,7 @@ def _watts(text: Any) -> float | None:
 
 
 def check_currencies(source: Source, prices: list[tuple[Path, Any]]) -> None:
-    """Notes prices that are not in the currency of the first one."""
+    """Record prices in another currency than the first one."""
     first: tuple[str, str] | None = None
     for path, price in prices:
         text = price.get("per_host") if isinstance(price, dict) else None

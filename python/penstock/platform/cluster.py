@@ -28,9 +28,10 @@ _Wire = TypeVar("_Wire", bound=WireFile)
 
 
 def cluster_spec(platform: Platform) -> ClusterSpec:
-    """The hosts of a platform as nodes to be started, `GROUP-0`, `GROUP-1`, … with their disks and links.
+    """Hosts of a platform as nodes to be started, `GROUP-0`, `GROUP-1`, … with their disks and links.
 
-    Roles, service times, store, power and prices have no counterpart: what runs on the nodes brings them.
+    Roles, service times, store, power and prices have no counterpart: the programs on the nodes determine
+    them.
     """
     main = main_network(platform)
     machines: list[tuple[str, MachineFile]] = []
@@ -51,8 +52,8 @@ def cluster_spec(platform: Platform) -> ClusterSpec:
 
 
 def checked_cluster(platform: Platform) -> ClusterSpec:
-    """As `cluster_spec`, of what can be put up on this host. Raises BadInput with every mistake."""
-    # before the pairs of all nodes are written down
+    """Like `cluster_spec`, checked for this host. Raises BadInput with every mistake."""
+    # before the pairs of all nodes are enumerated
     if len(platform.hosts) > MOST_NODES * (1 + len(platform.file.networks)):
         raise BadInput(
             f"{platform.name}: found {len(platform.hosts)} hosts; "
@@ -64,15 +65,15 @@ def checked_cluster(platform: Platform) -> ClusterSpec:
 
 
 def main_network(platform: Platform) -> NamedNetworkFile:
-    """The section `network` of a platform file as the network that its nodes are in, but for bandwidths:
-    those are merged into each host's own link. BadInput for a rate that no link can be held to."""
+    """Section `network` of a platform file as the network of its nodes, except for bandwidths, which are
+    merged into each host's own link. BadInput for a rate that a link cannot enforce."""
     declared = _declared(platform.file.network, NetworkPart.model_fields)
     wire = {k: v for k, v in declared.items() if k not in ("bandwidth", "out", "in")}
     return _checked(NamedNetworkFile, {"name": MAIN, **wire})
 
 
 def _with_link(interface: InterfaceFile, link: Mapping[str, Any]) -> InterfaceFile:
-    """An interface in the main network; what it does not say is as the host's link says."""
+    """An interface in the main network; its defaults are those of the host's link."""
     own = interface.model_dump(by_alias=True, exclude_unset=True)
     return _checked(InterfaceFile, {**link, **own, "network": MAIN})
 
@@ -96,7 +97,7 @@ def _checked(model: type[_Wire], values: dict[str, Any]) -> _Wire:
 
 
 def not_predicted(platform: Platform) -> list[str]:
-    """Parts of a platform's nodes that a prediction leaves out, one text each."""
+    """Parts of a platform's nodes that a prediction ignores, one text each."""
     file = platform.file
     texts = []
     links = [file.network, *(h.network for h in file.hosts if h.network is not None)]

@@ -1,4 +1,4 @@
-"""Changes of a disk as arguments, `key=value`: units are exact, a number without one is refused."""
+"""Changes of a disk as arguments, `key=value`: units are exact, and numbers without one are refused."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def number(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """A whole number."""
+    """An integer."""
     if not text.isdigit():
         raise ValueError("an integer")
     return int(text)
 
 
 def servers(text: str) -> int:
-    """A whole number from 1 on."""
+    """A positive integer."""
     if count(text) < 1:
         raise ValueError("an integer from 1 on")
     return count(text)
@@ -78,7 +78,7 @@ def _mapping(text: str) -> dict[str, Any]:
     return value
 
 
-#: key → where its value goes in a patch, and what reads it
+#: key → its path in a patch, and its parser
 OF_DISKS: Mapping[str, tuple[tuple[str, ...], Reader]] = {
     "limits.read": (("limits", "read_bps"), parse_limit),
     "limits.write": (("limits", "write_bps"), parse_limit),
@@ -106,7 +106,7 @@ OF_DISKS: Mapping[str, tuple[tuple[str, ...], Reader]] = {
 }
 #: keys with the only value `max`, which resets all keys below them
 GROUPS = ("limits", "slow", "slow.stall", "slow.random", "bad_space")
-#: keys that need others, so that the key above them is reset instead
+#: keys that require others, so that their parent key is reset instead
 _PARTS = ("slow.stall.", "slow.random.", "bad_space.", "power_cut")
 #: first words of all keys: features of a disk, and its limits, profile and power
 FIRST = frozenset(key.partition(".")[0] for key in OF_DISKS)
@@ -146,7 +146,7 @@ def patch_of(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def complete(patch: dict[str, Any]) -> None:
-    """Adds what words need not say of a feature. Raises BadInput where one lacks what they must say."""
+    """Add defaults of a feature. Raises BadInput for a missing mandatory value."""
     bad_space, slow = patch.get("bad_space"), patch.get("slow")
     if isinstance(bad_space, dict):
         if "share" not in bad_space:

@@ -1,6 +1,6 @@
-"""Machines and networks that a platform (or a treatment of a study) declares, in numbers, for `emulate/`.
+"""Machines and networks of a platform (or a treatment of a study), in numbers, for `emulate/`.
 
-Pure: nothing here reads the host. The values were checked before (`platform/check_emulation.py`).
+Pure: nothing here reads the host. The values are already validated (`platform/check_emulation.py`).
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from penstock.spec.quantities import (
 )
 from penstock.spec.units import parse_duration, parse_share, parse_size
 
-#: the network that a node is in when nothing else is said
+#: default network of a node
 MAIN = "net"
-#: what becomes of a node, in the words of the supervisor
+#: states of a node, in the terms of the supervisor
 _STATES = {"up": "up", "down": "down", "freeze": "frozen", "unfreeze": "running"}
 SHARES = ("loss", "duplicate", "corrupt", "reorder")
-#: gives the storage profile of a name, unscaled
+#: returns the storage profile of a name, unscaled
 Profiles = Callable[[str], Mapping[str, Any]]
 
 
@@ -71,7 +71,7 @@ def cluster_of(
     base_dir: Path,
     runtime: str | None = None,
 ) -> ClusterSpec:
-    """The cluster of these machines (name, declaration). They have no templates any more."""
+    """Cluster of these machines (name, declaration), without templates."""
     by_name = {n.name: n for n in networks}
     if MAIN not in by_name and any(
         i.network == MAIN
@@ -94,7 +94,7 @@ def cluster_of(
 
 
 def _with_log(event: Event, base_dir: Path) -> Event:
-    """The log that an event waits for is beside the file that names it, as images and profiles are."""
+    """Resolve an event's log relative to the file that names it, like images and profiles."""
     condition = event.when.condition or {}
     if condition.get("log") is None:
         return event
@@ -129,7 +129,7 @@ def _node(
 
 
 def disk_spec(disk: DiskFile, profiles: Profiles, base_dir: Path) -> DiskSpec:
-    """One disk in numbers, its profile scaled."""
+    """One disk in numbers, with its profile scaled."""
     scale = time_scale_of(disk)
     profile = None
     if disk.profile is not None:
@@ -156,7 +156,7 @@ def disk_spec(disk: DiskFile, profiles: Profiles, base_dir: Path) -> DiskSpec:
 
 
 def limits_of(limits: LimitsFile | None) -> Limits:
-    """Limits in numbers; what is not said, and `max`, is none."""
+    """Limits in numbers; unspecified ones and `max` are None."""
     return Limits(**limits_patch(limits)) if limits is not None else Limits()
 
 
@@ -243,8 +243,8 @@ _FEATURES: dict[str, Callable[[Any], Any]] = {
 
 
 def _interface(own: InterfaceFile, network: NamedNetworkFile) -> LinkSpec:
-    """One interface. What its network says happens to a packet once, when it leaves; what the interface
-    says itself, both when it leaves and when it arrives."""
+    """One interface. Impairments of its network apply once, to outgoing packets; those of the interface apply
+    to outgoing and to incoming packets."""
     rates = _rates(network) | _rates(own)
     out, inwards = _way(network), _way(own)
     if network.jitter is None:
@@ -294,7 +294,7 @@ def _shares(wire: WireFile) -> dict[str, float]:
 
 
 def wire_patch(wire: WireFile, network: NamedNetworkFile | None = None) -> dict[str, Any]:
-    """A change of an interface in `network`, with the fields of `LinkSpec`; no limit is None."""
+    """A change of an interface in `network`, with the fields of `LinkSpec`; None for no limit."""
     patch: dict[str, Any] = dict(_rates(wire))
     delay = _way(wire)
     if delay:
@@ -310,7 +310,7 @@ def wire_patch(wire: WireFile, network: NamedNetworkFile | None = None) -> dict[
 def _network(
     network: NamedNetworkFile, names: Sequence[str], machines: Mapping[str, MachineFile]
 ) -> NetworkSpec:
-    """A network with the delays of its matrix, each way; a later entry goes before an earlier one."""
+    """A network with the delays of its matrix, by direction; later entries take precedence."""
     inside = [
         n
         for n in names
@@ -334,8 +334,8 @@ def _network(
 def delays_of(
     matrix: Mapping[str, Mapping[str, str]], names: Sequence[str]
 ) -> dict[tuple[str, str], float]:
-    """Latencies of a matrix from node to node [s]; a later entry goes before an earlier one, and the way back
-    is the same where it is not said."""
+    """Latencies of a matrix from node to node [s]; later entries take precedence, and the reverse direction
+    defaults to the same value."""
     forward: dict[tuple[str, str], float] = {}
     back: dict[tuple[str, str], float] = {}
     for source, peers in matrix.items():
@@ -355,7 +355,7 @@ def events_of(
 ) -> list[Event]:
     """One entry of a schedule as events, one for each resource that it changes.
 
-    Without `profiles`, a profile is only named.
+    Without `profiles`, profiles are given by name only.
     """
     condition = None
     if event.when is not None:

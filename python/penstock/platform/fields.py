@@ -1,4 +1,4 @@
-"""The values of a platform file: text with its unit, checked; most may also be an estimate."""
+"""Values of a platform file: text with its unit, validated; most may also be an estimate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.spec.units import (
     parse_time_per_size,
 )
 
-#: in the JSON Schema: this value may also be written as an estimate (see `schema.py`)
+#: in the JSON Schema: this value may also be an estimate (see `schema.py`)
 UNCERTAIN = "x-uncertain"
 
 
@@ -188,7 +188,7 @@ Window = Annotated[
 
 
 def _time(value: Any) -> Any:
-    """A duration, or a distribution, whose numbers are checked with the rest of the file."""
+    """A duration, or a distribution, whose numbers are validated with the rest of the file."""
     expected = (
         "a duration with its unit, such as 5ms, or a distribution, such as "
         "{kind: exponential, mean_s: 0.005}"
@@ -235,13 +235,13 @@ Factor = Annotated[
 ]
 
 
-#: bytes of data and of the whole frame, of one TCP segment over Ethernet with an MTU of 1500: the others are
-#: headers of Ethernet (14), IP (20) and TCP with its time stamps (32)
+#: payload and frame bytes of one TCP segment over Ethernet with an MTU of 1500: the difference is headers of
+#: Ethernet (14), IP (20) and TCP with timestamps (32)
 ETHERNET = (1448, 1514)
 
 
 def parse_payload(value: float | str) -> float:
-    """The share of a link's rate that carries data. ValueError for a word that is none."""
+    """Share of a link's rate for data. ValueError for an invalid word."""
     if value == "ethernet":
         return ETHERNET[0] / ETHERNET[1]
     return float(value)
@@ -250,7 +250,7 @@ def parse_payload(value: float | str) -> float:
 def _payload(value: Any) -> Any:
     if value == "ethernet":
         return value
-    if isinstance(value, str):  # as an end of an estimate is written
+    if isinstance(value, str):  # in the form of an estimate's bounds
         with contextlib.suppress(ValueError):
             value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:

@@ -1,4 +1,4 @@
-"""The platform file, key by key: these models mirror the YAML, and the JSON Schema is made from them."""
+"""The platform file: models that mirror the YAML, key by key, and the source of the JSON Schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A platform that another program describes, as a reader of `penstock.plugins.PLATFORM_FORMATS` gives it."""
+"""A platform of another program, as returned by a reader of `penstock.plugins.PLATFORM_FORMATS`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from penstock.platform.hosts import Platform, read_platform
 
 @dataclass
 class Foreign:
-    """A platform file's content made of a foreign one, and what of that has no counterpart, one line each."""
+    """Content of a platform file converted from another format, and the parts without a counterpart, one line
+    each."""
 
     document: dict[str, Any]
     left_out: list[str] = field(default_factory=list)
-    #: content that makes no difference here, one line each
+    #: content without effect here, one line each
     notes: list[str] = field(default_factory=list)
 
     def platform(self, base_dir: Path) -> Platform:
-        """The platform, checked as `penstock platform check` checks a file. Raises BadInput."""
+        """The platform, validated as by `penstock platform check`. Raises BadInput."""
         raw = json.dumps(self.document).encode()
         platform = read_platform(raw, base_dir / "imported.yaml", predicted=None)
         if not platform.predictable:

@@ -45,10 +45,10 @@ _KINDS = tuple(f".storage.{k}" for kind in _STORAGES for k in kind)
 
 @dataclass(frozen=True, eq=False)
 class Platform:
-    """A checked platform.
+    """A validated platform.
 
-    `document` is the file as plain values, after `--set`, estimates as they were written; `profiles` are the
-    storage profiles that it refers to. Two platforms of the same document and profiles are the same platform.
+    `document` is the file as plain values, after `--set`, with unresolved estimates; `profiles` are its
+    storage profiles. Platforms with equal documents and profiles are equal.
     """
 
     file: PlatformFile
@@ -60,7 +60,6 @@ class Platform:
 
     @property
     def name(self) -> str:
-        """Its name."""
         return self.file.name
 
     @cached_property
@@ -70,37 +69,37 @@ class Platform:
 
     @cached_property
     def hosts(self) -> tuple[Host, ...]:
-        """Every host, in the order of the file."""
+        """All hosts, in file order."""
         return tuple(expand(self.plain))
 
     @property
     def predictable(self) -> bool:
-        """True if its hosts have roles in a prediction, so that it is more than nodes to be started."""
+        """True if its hosts have roles in a prediction; else they are only nodes to be started."""
         return has_roles(self.document)
 
     @property
     def nodes(self) -> tuple[NodeFile, ...]:
-        """The hosts as a study would put them up: memory, processors, disks."""
+        """The hosts as nodes of a study: memory, processors, disks."""
         return tuple(h.node for h in self.hosts)
 
     @property
     def power(self) -> dict[str, Power]:
-        """Power of each host, by its name; without hosts that do not count or have no declared power."""
+        """Power of each host, by name; without hosts that do not count or declare no power."""
         return {h.name: h.power for h in self.hosts if h.power is not None}
 
     @property
     def price(self) -> dict[str, Price]:
-        """Price of each host, by its name; without hosts that have no declared price."""
+        """Price of each host, by name; without hosts that declare no price."""
         return {h.name: h.price for h in self.hosts if h.price is not None}
 
     @property
     def assumed(self) -> list[Assumed]:
-        """Values that were not measured, with their range: (path, value, low, high, note) each."""
+        """Unmeasured values with their range: (path, value, low, high, note) each."""
         return assumed(self.plain, self.chosen)
 
     @property
     def estimates(self) -> list[Estimate]:
-        """Values that were measured, with their interval."""
+        """Measured values with their interval."""
         return estimates(self.document)
 
     def lower(self) -> dict[str, Any]:
@@ -108,15 +107,15 @@ class Platform:
         return Lowering(self.file, list(self.hosts), self.profiles).network()
 
     def to_yaml(self, directory: FilePath | None = None) -> str:
-        """The platform as a file of `directory` (by default the one it is from); reading it there gives the
-        same platform."""
+        """The platform as a file for `directory` (by default its original one); reading it there gives an
+        equal platform."""
         if directory is None or directory.resolve() == self.base_dir.resolve():
             return dump(self.document)
         return dump(moved(self.document, self.base_dir, directory.resolve()))
 
     def value(self, path: str) -> Any:
-        """The value at a dotted path such as `hosts.nodes.count`, None if it is not given. BadInput if there
-        is no such path."""
+        """Value at a dotted path such as `hosts.nodes.count`, None if not given. BadInput for an unknown
+        path."""
         try:
             return get(self.plain, find(self.document, path))
         except NoPath as error:
@@ -124,19 +123,19 @@ class Platform:
 
     def with_values(self, values: Mapping[str, Any]) -> Platform:
         """The platform with other values at dotted paths, such as {"hosts.app.count": 14, "store.chunk":
-        "256KiB"}. Text that is a number is one. What is chosen so is certain. BadInput with every mistake."""
+        "256KiB"}. Numeric text is a number. These values are then certain. BadInput with every mistake."""
         changes = {path: (_number(value), f"{path}={value}") for path, value in values.items()}
         return _with(self, changes)
 
     def sample(self, rng: np.random.Generator, *, assumptions: bool = False) -> Platform:
-        """The platform with each estimate drawn from its interval, with `assumptions` those as well."""
+        """The platform with each estimate sampled from its interval, with `assumptions` those as well."""
         document = drawn(self.document, rng, assumptions=assumptions, chosen=self.chosen)
         source = _copy(self.source, document)
         return platform_from(source, self.base_dir, self.profiles, self.chosen)
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], base_dir: FilePath | str = ".") -> Platform:
-        """A platform of the file's plain values. BadInput with every mistake."""
+        """A platform from the file's plain values. BadInput with every mistake."""
         source = Source(str(document.get("name", "platform")), copy.deepcopy(dict(document)))
         return platform_from(source, FilePath(base_dir), {}, frozenset(), first=True)
 
@@ -146,9 +145,9 @@ def load_platform(
 ) -> Platform:
     """The platform in the YAML or JSON file `path`, after `overrides` (`hosts.nodes.count=14`).
 
-    Profiles are relative to the file's directory. BadInput holds every mistake with its line and column.
-    What only a prediction needs (roles, bandwidths) may be missing where it is not `predicted`; with None,
-    where no host has a role.
+    Profiles are relative to the file's directory. Raises BadInput with every mistake and its line and column.
+    Values for predictions only (roles, bandwidths) may be missing if it is not `predicted`; with None, if no
+    host has a role.
     """
     path = FilePath(path)
     return read_platform(read_input(path, "a platform file"), path, overrides, predicted=predicted)
@@ -157,7 +156,7 @@ def load_platform(
 def read_platform(
     raw: bytes, path: FilePath, overrides: Sequence[str] = (), *, predicted: bool | None = True
 ) -> Platform:
-    """As `load_platform`, of a text already read."""
+    """Like `load_platform`, of a text already read."""
     source = read_source(raw, str(path), f"a platform file; see {PAGE}")
     if not isinstance(source.value, dict):
         source.mistake((), "no mapping", "a platform: keys such as name, hosts, network")
@@ -181,7 +180,7 @@ def read_platform(
 
 
 def moved(value: Any, old: FilePath, new: FilePath) -> Any:
-    """A copy in which profiles that are files of the directory `old` are named as seen from `new`."""
+    """A copy with profiles that are files in `old` renamed relative to `new`."""
     if isinstance(value, list):
         return [moved(v, old, new) for v in value]
     if not isinstance(value, dict):
@@ -244,7 +243,7 @@ def _put_all(source: Source, values: Mapping[str, tuple[Any, str]]) -> None:
 
 
 def _other_storage(source: Source, path: Path) -> None:
-    """Choosing one kind of storage takes the others away."""
+    """The choice of one kind of storage removes the others."""
     storage = get(source.value, path[:-1])
     kind = next((k for k in _STORAGES if path[-1] in k), None)
     if kind is None or not isinstance(storage, dict):
@@ -267,7 +266,7 @@ _SHORT_SERVICES = (
 
 
 def _expand_short(source: Source) -> None:
-    """Short forms become the long ones: `read: 5ms` a service, `price: 0.1 EUR/h` a price."""
+    """Expand short forms: `read: 5ms` to a service, `price: 0.1 EUR/h` to a price."""
     document = source.value
     for key, inner in _SHORT:
         _short(source, document, (key,), inner)
@@ -306,8 +305,8 @@ def platform_from(
     first: bool = False,
     predicted: bool | None = True,
 ) -> Platform:
-    """Checks everything, the ends of ranges too when it is read for the `first` time; BadInput with every
-    mistake. Profiles that are `loaded` are not read again."""
+    """Validate everything, including the bounds of ranges on the `first` read; BadInput with every mistake.
+    Profiles in `loaded` are not read again."""
     _expand_short(source)
     expand_in(source, base_dir)
     plain = stripped(source.value)
@@ -339,7 +338,7 @@ def _check_ends(
     profiles: dict[str, dict[str, Any]],
     predicted: bool | None,
 ) -> None:
-    """Notes ends of ranges that could not stand in the file themselves, such as a bandwidth of 0."""
+    """Record bounds of ranges that are invalid as values, such as a bandwidth of 0."""
     for at, name, value in ends(source.value):
         changed = copy.deepcopy({k: v for k, v in plain.items() if k != "assumed"})
         put(changed, find(changed, name), value)

@@ -1,4 +1,4 @@
-"""A platform in numbers, as the simulator takes it: bytes, seconds, B/s ("penstock/network/1")."""
+"""A platform in numbers, as input of the simulator: bytes, seconds, B/s ("penstock/network/1")."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ SCHEMA_ID = "penstock/network/1"
 
 @dataclass(frozen=True)
 class Host:
-    """One host of a platform. `speed` is that of computing, the chosen frequency included; `node` is the
-    host as a study would put it up (memory, processors, disks); `power` and `price` are None where nothing
-    was said, `power` also where it does not count (a manager only)."""
+    """One host of a platform. `speed` is that of computing, including the selected frequency; `node` is the
+    host as a node of a study (memory, processors, disks); `power` and `price` are None if not declared,
+    `power` also if it does not count (a manager only)."""
 
     name: str
     group: str
@@ -51,7 +51,7 @@ class Host:
 
 
 def merge(base: Any, change: Any, *, storage: bool = False) -> Any:
-    """`change` over `base`: mappings key by key, everything else as a whole."""
+    """Merge `change` over `base`: mappings by key; everything else is replaced."""
     if not isinstance(base, Mapping) or not isinstance(change, Mapping):
         return base if change is None else change
     if storage and kind_of_storage(change) not in ("", kind_of_storage(base)):
@@ -63,7 +63,7 @@ def merge(base: Any, change: Any, *, storage: bool = False) -> Any:
 
 
 def kind_of_storage(storage: Mapping[str, Any]) -> str:
-    """`profile`, `disk` or `services`; empty where nothing says."""
+    """`profile`, `disk` or `services`; empty if none is given."""
     for key in ("profile", "disk"):
         if storage.get(key) is not None:
             return key
@@ -71,19 +71,19 @@ def kind_of_storage(storage: Mapping[str, Any]) -> str:
 
 
 def covers(key: str, index: int) -> bool:
-    """True if a key of `except`, `3` or `3-5`, names the host `index`. ValueError if it names none."""
+    """True if a key of `except`, `3` or `3-5`, includes the host `index`. ValueError for an invalid key."""
     first, dash, last = key.partition("-")
     return int(first) <= index <= int(last if dash else first)
 
 
 def racks_of(rack: Any, index: int, count: int) -> int:
-    """The rack of host `index` of `count`: a list of racks is filled in equal, contiguous parts."""
+    """Rack of host `index` of `count`: a list of racks is filled in equal, contiguous parts."""
     several = rack if isinstance(rack, list) else [rack if rack is not None else 0]
     return int(several[index * len(several) // count])
 
 
 def parts(document: dict[str, Any]) -> list[tuple[dict[str, Any], int, dict[str, Any]]]:
-    """(group, index, what holds for that host as plain values) of every host, in order."""
+    """(group, index, effective plain values) of every host, in order."""
     shared = {k: document[k] for k in ("power", "price") if document.get(k) is not None}
     link = {k: v for k, v in (document.get("network") or {}).items() if k in _LINK}
     shared["network"] = link
@@ -105,7 +105,7 @@ _LINK = ("bandwidth", "out", "in", "loopback")
 
 
 def expand(document: dict[str, Any]) -> list[Host]:
-    """Every host of a checked document."""
+    """All hosts of a validated document."""
     first: dict[tuple[int, int], Host] = {}
     hosts = []
     for group, index, plain in parts(document):
@@ -121,7 +121,7 @@ def expand(document: dict[str, Any]) -> list[Host]:
 
 
 def _host(group: dict[str, Any], index: int, part: HostFile) -> Host:
-    """A host of that part, still without name and rack."""
+    """Host of that part, without name and rack."""
     roles = frozenset(group.get("roles") or [])
     speed = part.speed if part.speed is not None else 1.0
     power = None
@@ -146,7 +146,7 @@ def _host(group: dict[str, Any], index: int, part: HostFile) -> Host:
 
 
 def scale_times(distribution: Any, factor: float) -> Any:
-    """A number of seconds or a distribution, `factor` times as long."""
+    """A number of seconds or a distribution, multiplied by `factor`."""
     if not isinstance(distribution, dict):
         return distribution * factor
     scaled_parts: dict[str, Any] = {}
@@ -166,12 +166,12 @@ def scale_times(distribution: Any, factor: float) -> Any:
 
 
 def time_of(value: Any) -> Any:
-    """Seconds of a duration; a distribution as it is."""
+    """Seconds of a duration; distributions are unchanged."""
     return parse_duration(value) if isinstance(value, str) else value
 
 
 def service_of(service: ServiceFile, factor: float = 1.0) -> dict[str, Any]:
-    """A service in numbers, `factor` times as long."""
+    """A service in numbers, multiplied by `factor`."""
     per_byte = 0.0
     if service.per_byte is not None:
         per_byte = parse_time_per_size(service.per_byte)
@@ -184,7 +184,7 @@ def service_of(service: ServiceFile, factor: float = 1.0) -> dict[str, Any]:
 
 
 def link_of(link: LinkFile, payload: float = 1.0) -> dict[str, float]:
-    """A host's link in numbers; between hosts `payload` of it is data. KeyError for what is missing."""
+    """A host's link in numbers; between hosts `payload` of it is data. KeyError for a missing value."""
     both = link.bandwidth
     out, inwards = link.out or both, link.in_ or both
     if out is None or inwards is None or link.loopback is None:
@@ -198,7 +198,8 @@ def link_of(link: LinkFile, payload: float = 1.0) -> dict[str, float]:
 
 
 def capacity_of(host: Host, storage: StorageFile) -> int | None:
-    """Bytes that a host stores at most; None is no limit. KeyError if that depends on what is not known."""
+    """Capacity of a host's storage [bytes]; None without a limit. KeyError if it depends on a missing
+    value."""
     disk = next((d for d in host.node.disks if d.name == storage.disk), None)
     size = disk.size if disk is not None else None
     declared = storage.capacity
@@ -221,7 +222,7 @@ def capacity_of(host: Host, storage: StorageFile) -> int | None:
 
 
 class Lowering:
-    """Turns one checked platform into numbers. `profiles`: by the name that the file uses."""
+    """Converts one validated platform to numbers. `profiles`: by their name in the file."""
 
     def __init__(
         self, file: PlatformFile, hosts: list[Host], profiles: Mapping[str, dict[str, Any]]
@@ -232,7 +233,7 @@ class Lowering:
         self._bodies: dict[tuple[int, frozenset[str]], dict[str, Any]] = {}
 
     def network(self) -> dict[str, Any]:
-        """The whole, as "penstock/network/1"."""
+        """The complete platform, as "penstock/network/1"."""
         file = self.file
         return {
             "schema": SCHEMA_ID,
@@ -276,7 +277,7 @@ class Lowering:
         return None if text is None else parse_bandwidth(text) * self.payload
 
     def _between(self) -> float:
-        """Latency that the matrix adds from one host to another, on average [s]."""
+        """Mean additional latency of the matrix between two hosts [s]."""
         names = [h.name for h in self.hosts]
         if self.file.network.matrix is None or len(names) < 2:
             return 0.0
@@ -353,7 +354,7 @@ class Lowering:
 
 
 def storage_of(part: HostFile) -> StorageFile:
-    """Storage of a host: as declared, else the first of its disks."""
+    """Storage of a host: as declared, else its first disk."""
     declared = part.storage or StorageFile.model_validate({})
     if (
         declared.disk is None
@@ -367,7 +368,7 @@ def storage_of(part: HostFile) -> StorageFile:
 
 
 def store_of(file: PlatformFile) -> dict[str, Any]:
-    """The store in numbers: what the file says over the ready store it is like."""
+    """The store in numbers: the file's values over the defaults of its ready store."""
     declared = {k: v for k, v in file.store.model_dump().items() if v is not None and k != "like"}
     store = {**ready_store(file.store.like, file.store.engine), **declared}
     return {

@@ -10,12 +10,12 @@ from penstock.spec.mistakes import keys_at, schema_at
 from penstock.spec.names import listed, suggestion
 from penstock.spec.source import Path
 
-#: by which of its keys an element of a list is called
+#: keys that name an element of a list
 _NAMES = ("group", "name", "frequency")
 
 
 class NoPath(ValueError):  # noqa: N818 - reads as what it is
-    """A dotted path leads nowhere: what was found, and what exists there."""
+    """Invalid dotted path: the actual step, and the existing ones."""
 
     def __init__(self, actual: str, expected: str) -> None:
         self.actual, self.expected = actual, expected
@@ -23,7 +23,7 @@ class NoPath(ValueError):  # noqa: N818 - reads as what it is
 
 
 def name_of(element: Any, index: int) -> str:
-    """Name of an element of a list in a dotted path: its group, its name, or its index."""
+    """Name of a list element in a dotted path: its group, its name, or its index."""
     if isinstance(element, dict):
         for key in _NAMES:
             if isinstance(element.get(key), str) and "." not in element[key]:
@@ -32,7 +32,7 @@ def name_of(element: Any, index: int) -> str:
 
 
 def dotted(document: Any, path: Sequence[str | int]) -> str:
-    """`path` as text, elements of lists by name."""
+    """`path` as text, with list elements by name."""
     names = []
     node = document
     for step in path:
@@ -42,7 +42,7 @@ def dotted(document: Any, path: Sequence[str | int]) -> str:
 
 
 def _step(node: Any, step: str | int) -> Any:
-    """Value at one step; None if there is none."""
+    """Value at one step; None if missing."""
     if isinstance(node, dict):
         return node.get(step)
     if isinstance(node, list) and isinstance(step, int) and step < len(node):
@@ -51,7 +51,7 @@ def _step(node: Any, step: str | int) -> Any:
 
 
 def find(document: Any, text: str) -> Path:
-    """The place that `text` names: one that is there, or that the format has room for. Raises NoPath."""
+    """Path of `text`: an existing one, or one that the format allows. Raises NoPath."""
     steps = [s.strip() for s in text.split(".")]
     if not all(steps):
         raise NoPath(f"the path '{text}'", "names joined by dots, such as hosts.nodes.count")
@@ -102,7 +102,7 @@ def _check_key(document: Any, node: Any, step: str, path: Path) -> None:
 
 
 def put(document: dict[str, Any], path: Path, value: Any) -> None:
-    """Sets the value at `path`; mappings on the way are made."""
+    """Set the value at `path`; missing mappings are created."""
     node: Any = document
     for i, step in enumerate(path[:-1]):
         if isinstance(node, dict) and not isinstance(node.get(str(step)), dict | list):
@@ -112,7 +112,7 @@ def put(document: dict[str, Any], path: Path, value: Any) -> None:
 
 
 def get(document: Any, path: Path) -> Any:
-    """The value at `path`; None if there is none."""
+    """Value at `path`; None if missing."""
     node = document
     for step in path:
         node = _step(node, step)

@@ -13,8 +13,8 @@ from penstock.spec.units import parse_frequency, parse_power, parse_price, parse
 class Power:
     """Power of one host, in watts: `idle_w` always, the others above idle (Costa 2014, eq. 3.4).
 
-    `proportional` (0…1) is the share of the idle power that is drawn only while the host is busy; with
-    `cap` the whole never exceeds `peak_w`.
+    `proportional` (0…1) is the share of the idle power that is consumed only while the host is busy; with
+    `cap` the total never exceeds `peak_w`.
     """
 
     idle_w: float
@@ -27,7 +27,7 @@ class Power:
     frequency_hz: float | None = None
 
     def idle_j(self, elapsed_s: float, busy_s: float) -> float:
-        """Joules of the idle part in `elapsed_s`, `busy_s` of which the host computed, stored or sent."""
+        """Joules of the idle part in `elapsed_s`, with computing, storing or sending for `busy_s`."""
         share = self.proportional
         return self.idle_w * ((1 - share) * elapsed_s + share * min(busy_s, elapsed_s))
 
@@ -47,7 +47,7 @@ class Price:
 
 
 def chosen_state(power: PowerFile) -> StateFile | None:
-    """The state that `frequency` chooses; None where none is chosen. KeyError if it is not there."""
+    """State selected by `frequency`; None without a selection. KeyError for an unknown frequency."""
     if power.frequency is None:
         return None
     hz = parse_frequency(power.frequency)
@@ -58,7 +58,7 @@ def chosen_state(power: PowerFile) -> StateFile | None:
 
 
 def power_of(power: PowerFile) -> Power:
-    """The power in the chosen state. KeyError without idle power or with a frequency that is not there."""
+    """Power in the selected state. KeyError without idle power or for an unknown frequency."""
     state = chosen_state(power)
 
     def watts(name: str) -> float | None:
@@ -85,6 +85,6 @@ def power_of(power: PowerFile) -> Power:
 
 
 def price_of(price: PriceFile) -> Price:
-    """The price per hour."""
+    """Price per hour."""
     per_second, currency = parse_price(price.per_host)
     return Price(per_second * 3600, currency, price.started_hours)

@@ -1,4 +1,4 @@
-"""Storage profiles by name: a ready one, or a JSON file next to the study."""
+"""Storage profiles by name: a ready one, or a JSON file in the study's directory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def ready_names() -> list[str]:
 
 
 def read_profile(name: str, base_dir: Path) -> dict[str, Any]:
-    """The profile's JSON: file `name` relative to `base_dir`, or ready profile; BadInput if neither."""
+    """The profile's JSON: file `name` relative to `base_dir`, or ready profile; BadInput for others."""
     if name in ready_names():
         text = (resources.files("penstock.profile") / "ready" / f"{name}.json").read_text()
     else:
@@ -43,7 +43,8 @@ def read_profile(name: str, base_dir: Path) -> dict[str, Any]:
 
 
 def scaled(profile: dict[str, Any], time_scale: float) -> dict[str, Any]:
-    """The profile `time_scale` times slower: times multiplied, rates divided. BadInput if it is none."""
+    """The profile slowed down by `time_scale`: times multiplied, rates divided. BadInput for an invalid
+    profile."""
     from penstock.profile.model import StorageProfile
 
     return StorageProfile.from_dict(profile).scaled(time_scale).to_dict()

@@ -1,6 +1,6 @@
-"""Schedules as users write them: read, checked, expanded, and converted into events of a disk server.
+"""User-written schedules: read, validated, expanded, and converted to events of a disk server.
 
-Pure, but for reading the file and the traces that it names.
+Pure, except for reading the file and its traces.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ _WHAT = "a schedule: a list of changes under the key schedule"
 
 
 def read_schedule(path: Path, profiles: Profiles | None = None) -> list[Event]:
-    """The events of a schedule file (YAML or JSON: `schedule: […]`, or the list alone; or a trace, `.csv`).
+    """Events of a schedule file (YAML or JSON: `schedule: […]`, or the list alone; or a trace, `.csv`).
 
-    They are in the order of their times, those of one time in the order of the file; values are in
-    base units, and a value of `max` is None. Raises BadInput that names every mistake with its line: also
-    for one key that is set twice at one time.
+    Sorted by time, then in file order; values are in base units, and a value of `max` is None. Raises
+    BadInput with every mistake and its line, including a key set twice at the same time.
     """
     raw = read_input(path, _WHAT)
     if path.suffix == ".csv":
@@ -45,7 +44,7 @@ def read_schedule(path: Path, profiles: Profiles | None = None) -> list[Event]:
 
 
 def _below(source: Source) -> dict[str, Any]:
-    """The positions of a list, as those of the list under the key `schedule`."""
+    """Positions of a list, moved below the key `schedule`."""
     return {
         name: {("schedule", *place): value for place, value in getattr(source, name).items()}
         for name in ("keys", "values", "ends")
@@ -55,7 +54,7 @@ def _below(source: Source) -> dict[str, Any]:
 def events_from(
     source: Source, base: Path, profiles: Profiles | None = None, at: str = "schedule"
 ) -> list[Event]:
-    """The events of the list at the key `at` of a document that was read; see `read_schedule`."""
+    """Events of the list at the key `at` of a loaded document; see `read_schedule`."""
     entries = source.value.get(at) if isinstance(source.value, dict) else None
     if not isinstance(entries, list):
         source.mistake((), f"no list '{at}'", _WHAT)
@@ -79,10 +78,10 @@ def events_from(
 
 
 def expand_in(source: Source, base: Path, at: Place = ("schedule",)) -> bool:
-    """Replaces short forms in the list at the keys `at` of a document by single changes, in place.
+    """Replace short forms in the list at the keys `at` of a document by single changes, in place.
 
-    A change keeps the position of the entry that it comes from. Mistakes are noted in `source`. True if a
-    trace was read for it, so that the text alone no longer says everything.
+    A change has the position of its entry. Mistakes are recorded in `source`. True if a trace was read, so
+    that the text alone is incomplete.
     """
     holder = source.value
     for key in at[:-1]:
@@ -116,7 +115,7 @@ def expand_in(source: Source, base: Path, at: Place = ("schedule",)) -> bool:
 
 
 def _moved(table: dict[Place, Any], at: Place, origins: Sequence[int]) -> dict[Place, Any]:
-    """Positions of what is in the list at `at`, where its entries come from those of `origins`."""
+    """Positions below the list at `at`, whose entries come from those of `origins`."""
     beneath: dict[int, dict[Place, Any]] = {}
     moved: dict[Place, Any] = {}
     for place, value in table.items():
@@ -189,17 +188,17 @@ def _beneath(key: str, seen: Mapping[tuple[Any, ...], int]) -> set[str]:
     return {k[-1] for k in seen if str(k[-1]).startswith(f"{key}.")}
 
 
-#: of a condition, what the disk server takes as it is
+#: parts of a condition that are passed to the disk server unchanged
 _BOUND = ("metric", "above", "below")
 
 
 def for_disk(
     events: Sequence[Event], start_ns: int, disk: str | None = None
 ) -> list[dict[str, Any]]:
-    """A disk's events as its server takes them, times counted from `start_ns` (CLOCK_MONOTONIC).
+    """A disk's events for its server, with times relative to `start_ns` (CLOCK_MONOTONIC).
 
     Those after a phase wait for its mark, those on a counter of the disk for the counter: the server watches
-    both. Raises BadInput for conditions that it cannot see (a line of a log).
+    both. Raises BadInput for conditions that it cannot evaluate (a line of a log).
     """
     out: list[dict[str, Any]] = []
     for event in events:

@@ -1,7 +1,7 @@
-"""Short ways of writing a schedule, made into single changes: traces, ramps, patterns, chance.
+"""Short forms of a schedule, expanded to single changes: traces, ramps, patterns, random events.
 
 Pure: the same text and seed give the same changes. A change is a mapping with the keys of an event of a
-platform file (`at`, `limits`, `features`, …); keys may be written with dots, `limits.read: 10MB/s`.
+platform file (`at`, `limits`, `features`, …); keys may contain dots, `limits.read: 10MB/s`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from penstock.platform.disk_keys import FIRST
 from penstock.spec.units import parse_duration, parse_quantity, parse_share
 
 Change = dict[str, Any]
-#: most changes that one entry may stand for
+#: limit of changes per entry
 MOST = 100_000
-#: keys whose values are whole numbers
+#: keys with integer values
 _INTEGERS = ("servers", "seed")
-#: keys of an entry that say when and where, not what
+#: keys of an entry for time and place
 PLACED = ("at", "phase", "when", "nodes", "disk", "network")
-#: features of a disk that an entry may name without `features.` before them
+#: features of a disk that need no prefix `features.` in an entry
 FEATURES = FIRST - {"limits", "profile", "power_cut"}
 
 
 class Unreadable(ValueError):  # noqa: N818 - reads as what it is
-    """Fault of an entry: its key, the actual and the expected value."""
+    """Invalid entry: its key, the actual and the expected value."""
 
     def __init__(self, key: str, actual: str, expected: str) -> None:
         super().__init__(f"{key}: found {actual}; expected {expected}")
@@ -36,7 +36,7 @@ class Unreadable(ValueError):  # noqa: N818 - reads as what it is
 
 
 def nested(change: Mapping[str, Any]) -> Change:
-    """A change without dots in its keys, and with features under `features`."""
+    """A change with nested keys instead of dots, and with features under `features`."""
     out: Change = {}
     for key, value in change.items():
         steps = key.split(".")
@@ -65,7 +65,7 @@ def is_short(entry: Any) -> bool:
 
 
 def expand(entry: Mapping[str, Any], read: Callable[[str], str]) -> list[Change]:
-    """The single changes of one entry, in the order of their times; `read` gives the text of a file.
+    """Single changes of one entry, sorted by time; `read` returns the text of a file.
 
     Raises Unreadable.
     """
@@ -120,9 +120,9 @@ def _integer(kind: str, mapping: Mapping[str, Any], key: str, default: int) -> i
 
 
 def between(low: Any, high: Any, share: float, key: str = "") -> Any:
-    """The value that lies at `share` of the way from `low` to `high`, numbers or quantities of one kind.
+    """Interpolate at `share` between `low` and `high`, numbers or quantities of one kind.
 
-    Sizes are whole bytes; numbers are whole where both ends are and it is one, or `key` takes no others.
+    Sizes are integer bytes; numbers are integers if both ends and the result are, or if `key` requires it.
     """
     if isinstance(low, int | float) and isinstance(high, int | float):
         there = low + (high - low) * share
@@ -246,7 +246,7 @@ def _state(name: str, state: Any, states: Mapping[str, Any]) -> None:
 
 
 def _trace(value: Any, read: Callable[[str], str]) -> Timed:
-    """A CSV or JSON file of values over time; an empty cell leaves its value as it is."""
+    """A CSV or JSON file of values over time; an empty cell leaves its value unchanged."""
     path = str(value)
     text = read(path)
     rows = _json_rows(path, text) if path.endswith(".json") else _csv_rows(path, text)
@@ -293,7 +293,7 @@ def _json_rows(path: str, text: str) -> Iterator[dict[str, Any]]:
     yield from rows
 
 
-#: what an entry may be instead of a single change
+#: alternatives of an entry to a single change
 EXPANSIONS: dict[str, Callable[[Any, Callable[[str], str]], Timed]] = {
     "trace": _trace,
     "ramp": _ramp,

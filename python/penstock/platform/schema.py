@@ -1,4 +1,4 @@
-"""The JSON Schema of the platform file, made from the models of `platform/file.py`."""
+"""JSON Schema of the platform file, generated from the models of `platform/file.py`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ESTIMATE = {
         "note": {"type": "string"},
     },
 }
-#: short forms: definition → what may stand in its place
+#: short forms: definition → its alternatives
 _SHORT = {
     "ServiceFile": {
         "type": "string",
@@ -58,7 +58,7 @@ _SHORT = {
 
 
 def with_short_events(event: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a change (`event`), or of an entry that is written short and may stand for many."""
+    """Schema of a change (`event`), or of a short form that expands to several."""
     plain = sorted(event["properties"])
     keys = sorted({*plain, *EXPANSIONS, *FEATURES})
     short = {
@@ -88,7 +88,7 @@ def platform_schema() -> dict[str, Any]:
 
 
 def _widened(node: Any) -> Any:
-    """Values that may be uncertain may be estimates."""
+    """Allow estimates for values that may be uncertain."""
     if isinstance(node, list):
         return [_widened(n) for n in node]
     if not isinstance(node, dict):
@@ -106,7 +106,7 @@ def schema_text() -> str:
 
 
 def published_schema() -> str:
-    """The text of the schema that comes with penstock."""
+    """Text of the schema that comes with penstock."""
     return (resources.files("penstock.platform") / "platform.schema.json").read_text()
 
 

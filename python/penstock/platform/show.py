@@ -1,4 +1,4 @@
-"""A platform as text: its values, with units and defaults, for people and as JSON."""
+"""A platform as text and JSON: its values, with units and defaults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RATES = ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"))
 
 
 def platform_dict(platform: Platform) -> dict[str, Any]:
-    """Everything that was read: the document, the same in numbers, power, price, what is not certain."""
+    """The document, the same in numbers, power, price, and uncertain values."""
     return {
         "name": platform.name,
         "document": platform.document,
@@ -37,7 +37,7 @@ def platform_json(platform: Platform) -> str:
 
 
 def summary(platform: Platform) -> str:
-    """One sentence: how many hosts of which role."""
+    """One sentence: number of hosts by role."""
     hosts = platform.hosts
     counts = [
         f"{n} {word}{'s' * (n != 1)}"
@@ -55,7 +55,7 @@ def summary(platform: Platform) -> str:
 
 
 def show(platform: Platform, console: Console) -> None:
-    """Prints what was read, at most 100 columns."""
+    """Print the platform, at most 100 columns."""
     lowered = platform.lower()
     console.print(summary(platform))
     if platform.file.description:
@@ -78,7 +78,7 @@ def _table(*columns: str) -> Table:
 
 
 def _hosts(platform: Platform, lowered: dict[str, Any]) -> Table:
-    """A line for each run of hosts that are alike."""
+    """One line for each sequence of identical hosts."""
     table = _table("", "hosts", "serves", "slots", "speed", "link", "power", "price")
     lines: list[tuple[list[str], list[Host]]] = []
     for host, body in zip(platform.hosts, lowered["hosts"], strict=True):
@@ -162,7 +162,7 @@ def rate_text(bps: float) -> str:
 
 
 def size_text(size_bytes: int) -> str:
-    """`1048576` as `1 MiB`; what is no round number of those in MB."""
+    """`1048576` as `1 MiB`; in MB without an exact binary unit."""
     for factor, unit in _BINARY:
         if size_bytes % factor == 0 and 1 <= size_bytes // factor < 10240:
             return f"{size_bytes // factor} {unit}"

@@ -1,15 +1,15 @@
-"""Ready stores by name of a platform file: what `store: {like: NAME}` stands for."""
+"""Ready stores of platform files by name: defaults of `store: {like: NAME}`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-#: key for key as in the platform file; `mosastore` holds the defaults of the format. Sources of the values:
-#: mosastore: Costa 2014; hdfs: dfs.blocksize, dfs.replication and the client's packet of 64 KiB
-#: (hdfs-default.xml); moosefs: a file of up to 64 MiB on one server, goal 2 (mfsmaster manual);
-#: it passes network and storage block by block, servers are dealt out evenly (docs/adr/0059);
-#: gluster: whole files placed by hash, the client writes every replica (replica 3, administrator guide);
-#: cephfs: objects of 4 MiB, pool size 3, the primary writes the others (file layouts, architecture).
+#: keys of the platform file; `mosastore` has the defaults of the format. Sources of the values: mosastore:
+#: Costa 2014; hdfs: dfs.blocksize, dfs.replication and the client's packet of 64 KiB (hdfs-default.xml);
+#: moosefs: a file of up to 64 MiB on one server, goal 2 (mfsmaster manual); it passes network and storage
+#: block by block, servers are assigned evenly (docs/adr/0059); gluster: whole files placed by hash, the
+#: client writes every replica (replica 3, administrator guide); cephfs: objects of 4 MiB, pool size 3, the
+#: primary writes the others (file layouts, architecture).
 STORES: dict[str, dict[str, Any]] = {
     "mosastore": {
         "chunk": "1MiB",
@@ -80,17 +80,17 @@ STORES: dict[str, dict[str, Any]] = {
 
 DEFAULT = "mosastore"
 
-#: copies of each chunk of a store that is put up, where the file does not say how many
+#: default number of copies of each chunk in a started store
 PUT_UP_REPLICAS = 1
 
-#: the ready store of an engine that can be put up, where the file does not say which it is like
+#: default ready store of an engine
 _OF_ENGINES = {"hdfs": "hdfs", "moosefs": "moosefs", "glusterfs": "gluster", "cephfs": "cephfs"}
 
 
 def ready_store(like: str | None, engine: str | None = None) -> dict[str, Any]:
-    """Values that hold where a file says none: those of `like`, of the engine's, else the default's.
+    """Defaults of a file: those of `like`, else of the engine's store, else of the default one.
 
-    An engine is put up with one copy of each chunk unless the file says more, so that is predicted.
+    A started engine has one copy of each chunk by default, and so has its prediction.
     """
     ready = _OF_ENGINES.get(engine or "")
     if like is None and ready is not None:

@@ -1,4 +1,4 @@
-"""Values that are not certain: estimates with an interval (seeded), and assumptions with a range."""
+"""Uncertain values: estimates with an interval (seeded), and assumptions with a range."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from penstock.spec.names import suggestion
 from penstock.spec.source import Path, Source
 from penstock.spec.units import Unit, parse_quantity, parse_share
 
-#: what an estimate may say
+#: keys of an estimate
 ESTIMATE_KEYS = "value low high level n method date host kernel converged clamped note".split()
-#: what else is known of an assumption without a range
+#: range of an assumption without one: this share below and above its value
 DEFAULT_WITHIN = 0.5
 
 
 class Assumed(NamedTuple):
-    """An assumed value: `value`, `low` and `high` as the file would say them (`with_values` takes them)."""
+    """An assumed value: `value`, `low` and `high` in the form of the file (input of `with_values`)."""
 
     path: str
     value: Any
@@ -56,14 +56,14 @@ class Estimate:
 
 
 class Amount(NamedTuple):
-    """A number and its unit; None is a plain number, `whole` one that must stay whole."""
+    """A number and its unit; None for a plain number; `integral` if it must be an integer."""
 
     number: float
     unit: Unit | None
     integral: bool = False
 
     def text(self, number: float) -> Any:
-        """Another number of the same unit, as the file says it."""
+        """Another number of the same unit, in the form of the file."""
         if self.unit is None:
             return max(1, round(number)) if self.integral else number
         if self.unit.dimension == "size":
@@ -72,7 +72,7 @@ class Amount(NamedTuple):
 
 
 def amount(value: Any) -> Amount:
-    """The number in a value of the file. ValueError if it holds none."""
+    """Number in a value of the file. ValueError without one."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError("a number, with its unit where it has one")
     if isinstance(value, str):
@@ -89,7 +89,7 @@ def is_estimate(value: Any) -> bool:
 
 
 def stripped(value: Any) -> Any:
-    """The values alone: each estimate replaced by its value, what is null left out."""
+    """The values alone: each estimate replaced by its value, nulls removed."""
     if is_estimate(value):
         return value["value"]
     if isinstance(value, dict):
@@ -100,7 +100,7 @@ def stripped(value: Any) -> Any:
 
 
 def places(value: Any, path: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Places of estimates."""
+    """Paths of estimates."""
     if is_estimate(value):
         yield path, value
     elif isinstance(value, dict):
@@ -134,7 +134,7 @@ def estimates(document: dict[str, Any]) -> list[Estimate]:
 
 
 def _in(text: Any, like: Amount) -> float:
-    """The number of `text` in the unit of `like`. ValueError if it is of another kind."""
+    """Number of `text` in the unit of `like`. ValueError for a quantity of another kind."""
     other = amount(text)
     kinds = [a.unit.dimension if a.unit else "" for a in (other, like)]
     if kinds[0] != kinds[1]:
@@ -145,7 +145,7 @@ def _in(text: Any, like: Amount) -> float:
 
 
 def check_estimates(source: Source) -> None:
-    """Add mistakes of estimates, without their value, which is checked as any other."""
+    """Add mistakes of estimates, except their values, which are validated like any other."""
     for path, entry in places(source.value):
         if not _may_be_one(path):
             source.mistake(path, f"an estimate of {path[-1]}", "a plain value; this one is certain")
@@ -197,11 +197,11 @@ def _check_rest(source: Source, path: Path, entry: dict[str, Any]) -> None:
 
 
 def _check_range(source: Source, path: Path, entry: dict[str, Any], value: Any, what: str) -> None:
-    """`low` and `high` are of the kind of `value` and enclose it."""
+    """Check that `low` and `high` are of the kind of `value` and enclose it."""
     try:
         like = amount(value)
     except ValueError:
-        return  # the value itself is noted with its key
+        return  # the value itself is reported with its key
     for key, sign in (("low", 1), ("high", -1)):
         if entry.get(key) is None:
             continue
@@ -219,8 +219,7 @@ def _check_range(source: Source, path: Path, entry: dict[str, Any], value: Any, 
 
 
 def leaves(document: Any, path: Path, *, below: bool = False) -> Iterator[Path]:
-    """Places of the numbers at or below `path`; below it only of those that need not be whole, because
-    how many there are of something is known."""
+    """Paths of the numbers at or below `path`; below it without integers, which are known counts."""
     value = get(document, path)
     if isinstance(value, dict):
         for key in value:
@@ -238,7 +237,7 @@ def leaves(document: Any, path: Path, *, below: bool = False) -> Iterator[Path]:
 
 
 def check_assumed(source: Source, document: dict[str, Any]) -> None:
-    """Notes assumptions whose path does not exist or whose range is none."""
+    """Record assumptions with an unknown path or an invalid range."""
     declared = document.get("assumed")
     for i, entry in enumerate(declared if isinstance(declared, list) else []):
         if not isinstance(entry, dict) or not isinstance(entry.get("path"), str):
@@ -281,7 +280,7 @@ def check_assumed(source: Source, document: dict[str, Any]) -> None:
 
 
 def ends(document: dict[str, Any]) -> Iterator[tuple[Path, str, Any]]:
-    """(place of the end, path of its value, the end) of every range."""
+    """(path of the bound, path of its value, the bound) of every range."""
     plain = stripped(document)
     for path, estimate in places(document):
         for key in ("low", "high"):
@@ -294,7 +293,7 @@ def ends(document: dict[str, Any]) -> Iterator[tuple[Path, str, Any]]:
 
 
 def ranged(document: dict[str, Any]) -> dict[str, Path]:
-    """Assumptions that hold numbers, and where."""
+    """Numeric assumptions, and their paths."""
     by_path: dict[str, Path] = {}
     plain = stripped(document)
     for entry in _entries(document):
@@ -308,7 +307,7 @@ def ranged(document: dict[str, Any]) -> dict[str, Path]:
 
 
 def forget(document: dict[str, Any], assumptions: dict[str, Path], chosen: list[Path]) -> None:
-    """Remove the `assumptions` whose value was chosen, or is gone with a chosen value."""
+    """Remove the `assumptions` whose value was chosen, or removed by a choice."""
     now = ranged(document)
     gone = {
         path
@@ -331,8 +330,8 @@ def _entries(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def assumed(document: dict[str, Any], chosen: frozenset[Path] = frozenset()) -> list[Assumed]:
-    """The assumptions of a checked document (estimates stripped), a line for each number; without those
-    that were `chosen` since."""
+    """Assumptions of a validated document (estimates stripped), a row for each number; without those that
+    were `chosen` since."""
     lines = []
     for entry in document.get("assumed") or []:
         within = parse_share(entry["within"]) if entry.get("within") else DEFAULT_WITHIN
@@ -367,11 +366,11 @@ def drawn(
     assumptions: bool = False,
     chosen: frozenset[Path] = frozenset(),
 ) -> dict[str, Any]:
-    """A copy of `document` with every estimate drawn from its interval; with `assumptions` those as well.
+    """A copy of `document` with every estimate sampled from its interval; with `assumptions` those as well.
 
-    An estimate is drawn from two half normal distributions around its value, whose quantiles are the ends
-    of the interval, cut at zero and at twice their distance; an assumption is as likely below its value
-    as above, and uniform on each side.
+    An estimate has two half-normal distributions around its value, equally likely, with the bounds of the
+    interval as quantiles, truncated at zero and at twice their distance; an assumption is below or above its
+    value with equal probability, and uniform on each side.
     """
     result = copy.deepcopy(document)
     for path, estimate in list(places(document)):
@@ -392,7 +391,7 @@ def drawn(
 
 
 def _most(path: Path) -> float:
-    """The largest number that the format allows at `path`; infinite where it names none."""
+    """Maximum of the format at `path`; infinite without one."""
     entry = entry_at(PlatformFile, path)
     choices = (entry, *entry.get("anyOf", []))
     return float(next((c["maximum"] for c in choices if "maximum" in c), math.inf))
