@@ -135,7 +135,7 @@ def command(
             ws="none",
             http=limited_protocol(most_connections()),
             backlog=BACKLOG,
-            # an event stream never ends by itself: close it when the server stops
+            # an event stream has no end: close it when the server stops
             timeout_graceful_shutdown=1,
             ssl_certfile=tls_cert,
             ssl_keyfile=tls_key,

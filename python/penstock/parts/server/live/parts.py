@@ -320,7 +320,7 @@ def _pattern(row: Mapping[str, Any]) -> Document:
 
 
 def _phase(event: Mapping[str, Any]) -> Document:
-    """The begin of a phase of a run, or of the study if `run_id` is empty."""
+    """Start of a phase of a run, or of the study if `run_id` is empty."""
     return {
         "id": event["id"],
         "study": str(event.get("name") or ""),
