@@ -62,7 +62,7 @@ def test_parts_that_have_died_are_named(ground: Ground) -> None:
         1,
         [("relay", relay), ("disk server", server)],
     )
-    assert "does not answer" in found[1]["words"]
+    assert "does not answer" in found[1]["message"]
     end(server)
     code, text = status(ground, "gt")
     assert code == 1

@@ -560,7 +560,7 @@ def test_the_example_is_a_study_with_collectors() -> None:
         ({"collectors": {"in": {"type": "influxdb", "prot": 1}}}, (), r"c.json:5:12: found prot"),
         ({"collectors": {"derived": {"type": "influxdb"}}}, (), "found collector derived"),
         ({"collectors": {}}, (), "found no collector for"),
-        ({"collectors": {"in": {"type": "influxdb"}}}, ("--calibrate", "6"), "beside --calibrate"),
+        ({"collectors": {"in": {"type": "influxdb"}}}, ("--calibrate", "6"), "with --calibrate"),
     ],
 )
 def test_wrong_configurations_of_a_command_are_told(

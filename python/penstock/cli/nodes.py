@@ -263,10 +263,10 @@ def _show(status: dict[str, Any]) -> None:
         )
 
     for failure in status["failures"]:
-        print(f"{status['cluster']}: {failure['words']}")
+        print(f"{status['cluster']}: {failure['message']}")
     if status["failures"]:
         print(
-            f"{status['cluster']}: expected all of it to work; take the nodes down and put them up again"
+            f"{status['cluster']}: stop the nodes and start them again"
         )
 
 

@@ -337,7 +337,7 @@ class NodesStage(Stage):
             if node.state == "failed":
                 total.faults += (f"node {name} died: {node.failure}",)
         broken = self._cluster.full_status()["failures"]
-        total.faults += tuple(failure["words"] for failure in broken)
+        total.faults += tuple(failure["message"] for failure in broken)
         return total
 
     def _disks(self) -> Cluster | None:
