@@ -345,7 +345,7 @@ def test_a_server_that_is_begun_anew_gets_all(tmp_path: Path) -> None:
         _, said = run.communicate(timeout=120)
     server.end()
     assert run.returncode == 7, said
-    assert "is kept" not in said
+    assert "is stored" not in said
     assert not (own / "unsent").exists()
     bundle = is_there_whole(server)
     assert bundle.manifest["times"]["end_realtime_ns"] <= ended_ns
@@ -357,7 +357,7 @@ def test_what_a_server_that_stays_away_did_not_take_is_sent_later(tmp_path: Path
     (own := tmp_path / "own").mkdir(mode=0o700)
     server = AtPort(tmp_path / "served")
     with away_at_its_end(server, own) as run:
-        line = line_with(run, "is kept")
+        line = line_with(run, "is stored")
         run.communicate(timeout=120)
     assert run.returncode == 7
     (place,) = (own / "unsent").iterdir()
