@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,7 +72,14 @@ def written(store: Store, path: str, node: str, size: int) -> Counter[str]:
     script = 'head -c "$2" /dev/urandom > "$1" && sync "$1"'
     words = ["/bin/sh", "-c", script, "sh", store.inside(path), str(size)]
     store.run(store.client(node), words, what="writing")
-    return on_disks(store) - before
+    # sync(1) waits for the file, and the engine writes its shards, which are files of their own, after that
+    after = on_disks(store)
+    for _ in range(40):
+        time.sleep(0.5)
+        last, after = after, on_disks(store)
+        if after == last:
+            break
+    return after - before
 
 
 def on_disks(store: Store) -> Counter[str]:
