@@ -265,9 +265,7 @@ def _show(status: dict[str, Any]) -> None:
     for failure in status["failures"]:
         print(f"{status['cluster']}: {failure['message']}")
     if status["failures"]:
-        print(
-            f"{status['cluster']}: stop the nodes and start them again"
-        )
+        print(f"{status['cluster']}: stop the nodes and start them again")
 
 
 def _disks(nodes: list[dict[str, Any]]) -> Table:
