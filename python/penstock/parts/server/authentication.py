@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import hmac
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from socket import inet_aton
@@ -22,14 +20,13 @@ from penstock.archive.catalogue import Catalogue, local_user
 from penstock.errors import PenstockError
 from penstock.routes.byte_budget import FullError, Room, Share
 from penstock.routes.caller import BODY_LIMIT_KEY, CALLER_KEY, Caller
+from penstock.routes.connections import discard
 from penstock.routes.server import Server
 
 #: paths that need no token: pages, which contain no data
 _PAGES = re.compile(r"/|/live|/nodes|/dashboards|/(?:traces|studies)/[0-9]+")
 #: default limit of a request's body; a route can set its own
 _BODY_LIMIT_BYTES = 16 << 20
-#: of a refused body this much is read and discarded, for at most this time [s]
-_DISCARDED_BYTES, _DISCARD_S = 32 << 20, 2.0
 #: headers of all responses; pages have a content security policy of their own
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; "
@@ -222,7 +219,7 @@ def limit_body(scope: Scope, receive: Receive, share: Share) -> Receive:
                 received_bytes += len(message.get("body", b""))
             if max(announced, received_bytes) > most:
                 if message.get("more_body", True) and "expect" not in Headers(scope=scope):
-                    await _discard(receive)
+                    await discard(_parts(receive))
                 raise HTTPException(413, f"expected {most} bytes at most", {"Connection": "close"})
             share.grow(len(message.get("body", b"")))
         except FullError:
@@ -233,19 +230,13 @@ def limit_body(scope: Scope, receive: Receive, share: Share) -> Receive:
     return receive_part
 
 
-async def _discard(receive: Receive) -> None:
-    """Read and discard the rest of a refused body.
-
-    A connection that is closed before loses its response: most clients read it after they have sent all.
-    """
-    discarded = 0
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_DISCARD_S):
-            while discarded < _DISCARDED_BYTES:
-                message = await receive()
-                discarded += len(message.get("body", b""))
-                if not message.get("more_body", False):
-                    return
+async def _parts(receive: Receive) -> AsyncIterator[int]:
+    """Sizes of the parts of a body [bytes]."""
+    more = True
+    while more:
+        message = await receive()
+        yield len(message.get("body", b""))
+        more = message.get("more_body", False)
 
 
 def _error_response(

@@ -7,7 +7,7 @@ import contextlib
 import hmac
 import ipaddress
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,12 +19,10 @@ from penstock.host.network.sock_diag import owners
 from penstock.parts.monitoring.collectors.collector import setting
 from penstock.parts.monitoring.usage.swift_bandwidth import accounts_of, are_ours
 from penstock.routes.byte_budget import FullError, Room, Share
-from penstock.routes.connections import most_connections
+from penstock.routes.connections import discard, most_connections
 
 #: longest pause within a request [s]
 PATIENCE_S = 20.0
-#: of a refused request this much is read and discarded, for at most this time [s]
-DISCARDED_BYTES, DISCARD_S = 32 << 20, 2.0
 #: maximum size of the body of a request [bytes]
 MOST_BODY = 32 << 20
 
@@ -243,7 +241,7 @@ class HttpListener(Listener):
             states: list[Any] = [talk.our_state, talk.their_state]
             if states != [h11.DONE, h11.DONE]:
                 if unread:
-                    await _discard(reader, writer)
+                    await discard(_rest(reader, writer))
                 return
             talk.start_next_cycle()
 
@@ -348,15 +346,10 @@ class HttpListener(Listener):
                 return None
 
 
-async def _discard(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """End the response, then read and discard the rest of the request.
-
-    A connection that is closed before loses its response: most clients read it after they have sent all.
-    """
-    discarded = 0
-    with contextlib.suppress(TimeoutError, OSError):
+async def _rest(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[int]:
+    """End the response; sizes of the parts that still arrive [bytes]."""
+    with contextlib.suppress(OSError):
         if writer.can_write_eof():
             writer.write_eof()
-        async with asyncio.timeout(DISCARD_S):
-            while discarded < DISCARDED_BYTES and (data := await reader.read(1 << 18)):
-                discarded += len(data)
+        while data := await reader.read(1 << 18):
+            yield len(data)
