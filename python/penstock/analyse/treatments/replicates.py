@@ -355,8 +355,9 @@ def _answer(
     same = [r for r in comparison.responses if r.equal or _close(r)]
     open_ = [r for r in comparison.responses if r not in (*differ, *single, *same)]
     headline, main = _headline(differ, single, same, open_)
-    if unknown:  # a difference of speeds is not a difference of devices
-        headline = headline.removesuffix(" Clear.")
+    # a difference of speeds is not a difference of devices
+    if not (headline.startswith("Open: ") or unknown or main is None):
+        headline += " Clear."
     rest = [r for r in (*differ, *single) if r is not main]
     points = {
         "Why": [_of_files(comparison, comparison.on_files)] if comparison.on_files else [],
@@ -377,13 +378,13 @@ def _headline(
     same: list[Measured],
     open_: list[Measured],
 ) -> tuple[str, Measured | None]:
-    """The first sentence with its confidence, and its response."""
+    """The first sentence, which begins with "Open: " where nothing is shown, and its response."""
     if differ:
-        return f"{_of_response(differ[0])}. Clear.", differ[0]
+        return f"{_of_response(differ[0])}.", differ[0]
     if single:
         return f"Open: {_of_response(single[0])}, with one run on each side.", single[0]
     if same and not open_:
-        return f"A and B do not differ in {_same(same[0])}. Clear.", same[0]
+        return f"A and B do not differ in {_same(same[0])}.", same[0]
     if open_:
         first = open_[0]
         return f"Open: these runs show no difference in {first.name} ({_times(first)}).", first
