@@ -120,8 +120,8 @@ def test_its_counters_are_those_of_what_was_done_and_a_node_that_stands_still_is
 
         node.signal(signal.SIGSTOP)
         try:
-            told = collecting.collectors["db"].intake.receipt.errors  # type: ignore[attr-defined]
-            waited(lambda: any("did not end in 15 s" in line for line in told))
+            errors = collecting.collectors["db"].intake.receipt.errors  # type: ignore[attr-defined]
+            waited(lambda: any("did not end in 15 s" in line for line in errors))
         finally:
             node.signal(signal.SIGCONT)
         node.does(4001, 0)

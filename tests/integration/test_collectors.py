@@ -538,8 +538,8 @@ def test_an_experiment_is_sent_to_a_server_and_read_back(
         kept = PrometheusReader(url, {}).read(query, begin * SECOND, end, SECOND).points
         for name in ("x", "old"):
             if kind == "prometheus":
-                told = r"found status 400 \(out of (bounds|order).*; 0 points were sent before"
-                with pytest.raises(Upstream, match=told):
+                refusal = r"found status 400 \(out of (bounds|order).*; 0 points were sent before"
+                with pytest.raises(Upstream, match=refusal):
                     penstock("export", name, "remote-write", "--to", url)
             else:
                 assert penstock("export", name, "remote-write", "--to", url).exit_code == 0

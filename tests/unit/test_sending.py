@@ -362,10 +362,10 @@ def test_what_a_server_that_stays_away_did_not_take_is_sent_later(tmp_path: Path
     assert run.returncode == 7
     (place,) = (own / "unsent").iterdir()
     assert str(place) in line
-    words = shlex.split(line.partition("send it with: ")[2])
-    assert words[:3] == ["penstock", "monitor", "push"]
+    command = shlex.split(line.partition("send it with: ")[2])
+    assert command[:3] == ["penstock", "monitor", "push"]
     environment = client(server, own)
-    again = [sys.executable, "-m", *words]
+    again = [sys.executable, "-m", *command]
     away = commands.run([*again, "--patience", "0"], env=environment, capture_output=True)
     assert away.returncode == 1
     assert place.exists()
