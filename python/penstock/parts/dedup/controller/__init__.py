@@ -1,0 +1,1 @@
+"""Online controller of deduplication: estimates, utility, decisions, simulation and energy."""
