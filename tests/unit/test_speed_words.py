@@ -18,7 +18,7 @@ from penstock.observe.trace.show.compare import show_replicates
 from penstock.report import figures, render, sections, style
 from penstock.report.figures.effects import effect_bars
 from penstock.study.disk_speeds import disk_speeds
-from penstock.text import at_speed
+from penstock.text import at_speed, duration
 from tests.unit.answered_studies import DISKS
 from tests.unit.planted_study import Doings, Planted
 
@@ -141,6 +141,18 @@ def test_a_slowed_disk_is_cautioned_of(tmp_path: Path) -> None:
     assert said(result, "time-scales-differ") == ""
     (found,) = (f for f in result.findings if f.code == "time-scale")
     assert found.severity == "info"
+    wall = next(iter(Outcome.read(result.out).runs["wall_s"]))
+    own = f"A run of {duration(wall * 1e9)} is {duration(wall * 1e9 / 4)} of a real disk's time"
+    assert found.detail == f"{own}, and begins without its data in the page cache."
+
+
+def test_a_warm_start_is_not_called_a_cold_one(tmp_path: Path) -> None:
+    out = three().write(tmp_path / "out")
+    study = out / "study.yaml"
+    study.write_text(f"{study.read_text()}\nsettle: {{resident_at_least: 90%}}\n")
+    result = analyse(out, report=False)
+    (finding,) = (f for f in result.findings if f.code == "time-scale")
+    assert "of a real disk's time." in finding.detail
 
 
 def test_much_processor_time_is_told_with_its_share(tmp_path: Path) -> None:

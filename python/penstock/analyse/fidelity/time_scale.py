@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.analyse.findings.finding import Finding
-from penstock.analyse.findings.why import LITTLE, MUCH, processor_share
+from penstock.analyse.findings.why import LITTLE, MUCH, processor_share, wall_ns
 from penstock.analyse.outcome import Outcome
 from penstock.study.disk_speeds import scale_of
-from penstock.text import listed, percent, speed
+from penstock.text import duration, listed, percent, speed
 
 
 def slowed(outcome: Outcome) -> Iterator[Finding]:
@@ -42,14 +42,16 @@ def _caution(outcome: Outcome) -> Finding:
         text += (
             "where the program computes, the disk matters more here than it would at full speed."
         )
-        return Finding("time-scale", "info", text, {"table": "manifest"})
+        return Finding("time-scale", "info", text, {"table": "manifest"}, "", _disk_time(outcome))
     text += f"the program {_computed(most.share)}"
     name = outcome.phrase(outcome.levels(most.treatment_id), " + ")
     if most.others_less and name:
         text += f" with {name} (the most)"
     evidence = {"table": "manifest", "treatment_id": most.treatment_id}
+    detail = _disk_time(outcome)
     if most.share < LITTLE:
-        return Finding("time-scale", "info", f"{text}, which hardly counts.", evidence)
+        text = f"{text}, which hardly counts."
+        return Finding("time-scale", "info", text, evidence, "", detail)
     if most.share < MUCH:
         severity, text = (
             "info",
@@ -58,7 +60,22 @@ def _caution(outcome: Outcome) -> Finding:
     else:
         text += ", so at full speed the disk matters less than here, and differences between disks shrink."
         severity = "warning"
-    return Finding("time-scale", severity, text, evidence, "", _at_full_speed(most))
+    detail = " ".join(filter(None, (_at_full_speed(most), detail)))
+    return Finding("time-scale", severity, text, evidence, "", detail)
+
+
+def _disk_time(outcome: Outcome) -> str:
+    """Shortest run as time of a real disk, and the state of the page cache at its start."""
+    durations = {run_id: wall_ns(outcome, run_id) for run_id in outcome.run_ids}
+    shortest = min((d for d in durations.values() if d > 0), default=0.0)
+    scale = max(outcome.speeds.scales)
+    if not shortest or scale <= 1:
+        return ""
+    text = f"A run of {duration(shortest)} is {duration(shortest / scale)} of a real disk's time"
+    settle = outcome.study.get("settle")
+    settle = settle if isinstance(settle, dict) else {}
+    cold = settle.get("drop_caches", True) and "resident_at_least" not in settle
+    return f"{text}{', and begins without its data in the page cache' if cold else ''}."
 
 
 def _computed(share: float) -> str:

@@ -125,25 +125,25 @@ def _has_trace(outcome: Outcome, run_id: str) -> bool:
 
 def processor_share(outcome: Outcome, run_id: str) -> float | None:
     """Processor time of a run over its wall time, above 1 for several busy processors; None: not recorded."""
-    wall_ns, cpu_ns = _wall_ns(outcome, run_id), outcome.manifest(run_id).get("cpu_ns")
-    return float(cpu_ns) / wall_ns if cpu_ns is not None and wall_ns > 0 else None
+    wall, cpu_ns = wall_ns(outcome, run_id), outcome.manifest(run_id).get("cpu_ns")
+    return float(cpu_ns) / wall if cpu_ns is not None and wall > 0 else None
 
 
 def _of_run(outcome: Outcome, run_id: str) -> Account:
-    wall_ns = _wall_ns(outcome, run_id)
-    account = Account(run_ids=[run_id], wall_s=wall_ns / 1e9)
-    if wall_ns <= 0:
+    wall = wall_ns(outcome, run_id)
+    account = Account(run_ids=[run_id], wall_s=wall / 1e9)
+    if wall <= 0:
         return account
     share = processor_share(outcome, run_id)
     if share:
         account.shares["processor"] = share
     _network(outcome, run_id, account)
-    _disk(outcome, run_id, wall_ns, account)
-    _files(outcome, run_id, wall_ns, account)
+    _disk(outcome, run_id, wall, account)
+    _files(outcome, run_id, wall, account)
     return account
 
 
-def _wall_ns(outcome: Outcome, run_id: str) -> float:
+def wall_ns(outcome: Outcome, run_id: str) -> float:
     """Duration of the workload; 0 if no table has it."""
     wall_s = (outcome.manifest(run_id).get("times") or {}).get("wall_s")
     if wall_s:
