@@ -186,18 +186,32 @@ def test_a_body_has_an_end(server: Server, path: str) -> None:
     assert long.status_code == 413
 
 
-def test_a_client_that_sends_all_of_a_long_body_reads_the_refusal(server: Server) -> None:
+@pytest.mark.parametrize(
+    ("headers", "status", "end"),
+    [
+        ({}, 413, 'bytes at most"}'),
+        ({"Authorization": "Bearer wrong"}, 401, 'that `penstock serve` printed"}'),
+        ({"Origin": "http://elsewhere"}, 403, 'are not allowed"}'),
+        ({"Host": "elsewhere"}, 421, 'is not served here"}'),
+    ],
+)
+def test_a_client_that_sends_all_of_a_long_body_reads_the_refusal(
+    server: Server, headers: dict[str, str], status: int, end: str
+) -> None:
     body = b'"' + b"x" * (17 << 20) + b'"'
-    head = (
-        f"POST /api/v1/clusters HTTP/1.1\r\nHost: localhost:{server.port}\r\n"
-        f"Authorization: Bearer {server.token}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
-    )
+    sent = {
+        "Host": f"localhost:{server.port}",
+        "Authorization": f"Bearer {server.token}",
+        "Content-Type": "application/json",
+        "Content-Length": str(len(body)),
+    }
+    lines = [f"{name}: {value}\r\n" for name, value in (sent | headers).items()]
+    head = f"POST /api/v1/clusters HTTP/1.1\r\n{''.join(lines)}\r\n"
     with socket.create_connection(("127.0.0.1", server.port), 30) as connection:
         connection.sendall(head.encode() + body)
         answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
-    assert answer.startswith("HTTP/1.1 413 ")
-    assert answer.endswith('bytes at most"}')
+    assert answer.startswith(f"HTTP/1.1 {status} ")
+    assert answer.endswith(end)
 
 
 def test_numbers_beyond_all_tables(server: Server) -> None:

@@ -127,8 +127,11 @@ class AuthenticationMiddleware:
                 headers["X-Penstock-Time"] = str(time.time_ns())
             await send(message)
 
-        refusal = await self._refusal(scope, Headers(scope=scope))
+        headers = Headers(scope=scope)
+        refusal = await self._refusal(scope, headers)
         if refusal is not None:
+            if "expect" not in headers:
+                await discard(_parts(receive))
             await refusal(scope, receive, send_with_headers)
         else:
             with self._budget.share() as share:
