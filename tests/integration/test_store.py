@@ -210,6 +210,7 @@ def test_mistakes_are_told_before_anything_is_put_up(ground: Ground) -> None:
         (["--set", "store.replicas=4"], "4 replicas on 3 storage hosts"),
         (["--set", "store.engine=ext4"], None),
         (["--set", "store.stripe=2", "--strict"], "store.stripe: moosefs refuses it"),
+        (["--name", "two names"], "cluster name: found 'two names'; expected letters"),
     ):
         if expected is not None:
             said = penstock(ground, "store", "up", "moosefs", "-p", file, *words, status=2)
@@ -220,8 +221,8 @@ def test_mistakes_are_told_before_anything_is_put_up(ground: Ground) -> None:
 
 
 def test_a_directory_is_a_store_too(ground: Ground) -> None:
-    file = written(ground, "directory", "gt-dir")
-    penstock(ground, "store", "up", "directory", "-p", file)
+    file = written(ground, "directory", "gt-of-file")
+    penstock(ground, "store", "up", "directory", "-p", file, "--name", "gt-dir")
     try:
         said = penstock(
             ground, "store", "tag", "/f", "Replication=2", "note=x", "--create", "-s", "gt-dir"

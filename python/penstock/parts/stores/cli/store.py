@@ -39,9 +39,12 @@ def up(
         help="A platform file: hosts with the roles manager, storage, client.",
     ),
     changes: list[str] = CHANGES,
+    name: str | None = typer.Option(
+        None, "--name", help="Name of the store and of its cluster (default: the file's)."
+    ),
     keep: list[str] = typer.Option(
         [],
-        ("--keep"),
+        "--keep",
         help="Pattern of files that `down` does not discard without a copy outside the store.",
     ),
     strict: bool = typer.Option(
@@ -65,7 +68,7 @@ def up(
 
     loaded = load_platform(platform, changes, predicted=False)
     nodes, spec, roles = deployment(loaded, engine, tuple(keep))
-    spec = replace(spec, watched=watch)
+    nodes, spec = replace(nodes, name=name or nodes.name), replace(spec, watched=watch)
     with changing(), progress_bar() as progress:
         store = up_already(nodes, spec, roles)
         if store is None:
