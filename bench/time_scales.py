@@ -1,9 +1,12 @@
 """Smallest time scale at which this host sustains each storage profile, for 1, 4 and 16 jobs.
 
 For each profile and transport, a study runs fio (direct random reads of 4 KiB, psync) with 1, 4 and 16 jobs
-at rising time scales. A time scale is sustained if every run is valid by its disk's certificate.
+at rising time scales. A time scale is sustained if most runs are valid by their disk's certificate; one that
+`run` refuses, as faster than this host, is not.
 
-    python bench/time_scales.py [--quick] [--profiles NAME,…]
+    python bench/time_scales.py [--quick] [--profiles NAME,…] [--resume]
+
+Each profile is stored in out/time-scales.json as soon as it is measured; `--resume` continues from there.
 
 Status 1 if `sata-ssd` with 16 jobs needs a time scale above 6 over io_uring, or if the planted disk, an NVMe
 drive at ten times its speed, passes.
@@ -12,6 +15,7 @@ drive at ten times its speed, passes.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -29,8 +33,9 @@ from penstock.profile import ready_names
 JOBS = (1, 4, 16)
 SCALES = (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 50)
 GOAL_PROFILE, GOAL_JOBS, GOAL = "sata-ssd", 16, 6.0
-#: runs of each number of jobs at a time scale; all of them must be valid
-PASSES = 2
+#: runs of each number of jobs at a time scale; more than half of them must be valid
+PASSES = 3
+STATE = record.ROOT / "out" / "time-scales.json"
 STUDY = """
 penstock: 1
 name: time-scales
@@ -59,7 +64,7 @@ responses:
 def sustained(
     profile: str, scale: float, jobs: tuple[int, ...], transport: str, passes: int, runtime_s: float
 ) -> set[int]:
-    """The numbers of jobs of which every run is valid at a time scale."""
+    """The numbers of jobs of which most runs are valid at a time scale."""
     levels = jobs if len(jobs) > 1 else (*jobs, min(set(JOBS) - set(jobs)))  # a factor has two
     with tempfile.TemporaryDirectory(prefix="penstock-scales-") as name:
         place = Path(name)
@@ -81,12 +86,14 @@ def sustained(
             check=False,
         )
         table = place / "out" / "runs.parquet"
+        if done.returncode == 2 and "faster than this host can" in done.stderr:
+            return set()
         if not table.exists():
             print(done.stderr.strip(), file=sys.stderr)
             raise SystemExit(f"{profile} at {scale:g}: the study ended with {done.returncode}")
         runs = pd.read_parquet(table)
-    valid = runs["validity"].eq("valid").groupby(runs["jobs"].astype(int)).all()
-    return {number for number in jobs if valid.get(number, False)}
+    valid = runs["validity"].eq("valid").groupby(runs["jobs"].astype(int)).mean()
+    return {number for number in jobs if valid.get(number, 0.0) > 0.5}
 
 
 def smallest(profile: str, transport: str, passes: int, runtime_s: float) -> dict[int, float]:
@@ -101,11 +108,20 @@ def smallest(profile: str, transport: str, passes: int, runtime_s: float) -> dic
     return least
 
 
+def _stored(resume: bool) -> dict[str, dict[int, float]]:
+    """Smallest time scale by number of jobs, for each `PROFILE TRANSPORT` of an interrupted measurement."""
+    if not (resume and STATE.exists()):
+        return {}
+    by_case = json.loads(STATE.read_text())
+    return {case: {int(n): v for n, v in least.items()} for case, least in by_case.items()}
+
+
 def main() -> int:
     """Measures each profile over each transport and prints a line for each."""
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     options.add_argument("--quick", action="store_true", help="two profiles, one run of each")
     options.add_argument("--profiles", help="comma-separated; default: all ready ones")
+    options.add_argument("--resume", action="store_true", help="continue from out/time-scales.json")
     record.option(options)
     arguments = options.parse_args()
     names = ["hdd-7200", GOAL_PROFILE] if arguments.quick else ready_names()
@@ -119,9 +135,14 @@ def main() -> int:
     print(f"{os.cpu_count()} processors; time scale for {', '.join(map(str, JOBS))} jobs")
     rows: list[record.Row] = []
     failed = False
+    stored = _stored(arguments.resume)
     for name in names:
         for transport in transports:
-            least = smallest(name, transport, passes, runtime_s)
+            case = f"{name} {transport}"
+            least = stored.get(case) or smallest(name, transport, passes, runtime_s)
+            stored[case] = least
+            STATE.parent.mkdir(exist_ok=True)
+            STATE.write_text(json.dumps(stored))
             print(
                 f"{name:22} {transport:9} {'  '.join(f'{least[n]:5g}' for n in JOBS)}", flush=True
             )

@@ -1,11 +1,13 @@
 """The transports of the disk server beside each other: `/dev/fuse` and io_uring.
 
-Two parts, in which every round runs each case over both transports in random order:
+Three parts, in which every round runs each case over both transports in random order:
 
 - ceilings: fio on a disk of no service time, in tmpfs. Rate, median latency, processor time of the server for
   each request.
 - programs: 16 threads that each wait for a direct read of 4 KiB, or for a flushed write, on disks with
   constant service times and 16 servers; share of the promised rate that they get.
+- processors: the rate of the 16 threads with server and fio on one processor and on two, and what Amdahl's
+  law with this serial share gives for 4 and 16.
 
     python bench/transports.py [--quick] [--rounds N]
 
@@ -15,7 +17,9 @@ Status 1 if 16 threads reach less than 1.8 times the rate of `/dev/fuse`, or lar
 from __future__ import annotations
 
 import argparse
+import os
 import random
+import statistics
 import sys
 import tempfile
 from pathlib import Path
@@ -46,6 +50,8 @@ CASES: dict[str, dict[str, Any]] = {
 SERVICES_S = (100e-6, 150e-6, 200e-6, 300e-6)
 LOOP_S = 0.15
 LEAST_RATIO, LARGE_RATIO = 1.8, 1.0
+#: numbers of processors, measured and extrapolated
+PROCESSORS, LARGER = (1, 2), (4, 16)
 
 Figures = dict[tuple[str, str, str], list[float]]
 
@@ -79,6 +85,45 @@ def ceilings(rounds: int, runtime_s: float) -> Figures:
                     ):
                         figures.setdefault((case, name, metric), []).append(value)
     return figures
+
+
+def processors(rounds: int, runtime_s: float) -> Figures:
+    """Rate of 16 threads by number of processors and transport, with server and fio bound to these."""
+    figures: Figures = {}
+    every = sorted(os.sched_getaffinity(0))
+    try:
+        for _ in range(rounds):
+            turns = [(n, name) for n in PROCESSORS if n <= len(every) for name in TRANSPORTS]
+            random.shuffle(turns)
+            for n, name in turns:
+                os.sched_setaffinity(0, every[:n])  # inherited by the server and fio
+                rate = _rate(name, runtime_s)
+                case = f"{MANY}, {n} processor{'s' * (n > 1)}"
+                figures.setdefault((case, name, "rate"), []).append(rate)
+    finally:
+        os.sched_setaffinity(0, every)
+    return figures
+
+
+def _rate(transport: str, runtime_s: float) -> float:
+    """Rate of 16 threads on a disk of no service time of a new server [1/s]."""
+    with tempfile.TemporaryDirectory(prefix="penstock-transports-", dir="/dev/shm") as place:
+        mount, backing = Path(place) / "mount", Path(place) / "backing"
+        mount.mkdir()
+        backing.mkdir()
+        (backing / "f").write_bytes(b"\1" * BYTES)
+        with DiskServer(Journal(), Path(place) / "state") as server:
+            server.add("d", mount, backing, PROFILE, calibrate=False, transport=transport)
+            options = CASES[MANY] | {"group_reporting": 1, "thread": 1}
+            return float(fio(mount / "f", True, runtime_s, options, f"{BYTES}")["iops"])
+
+
+def serial_share(one: float, two: float) -> float:
+    """Share of the work that only one processor at a time can do, from the rates with one and with two.
+
+    Amdahl's law: rate(n) = rate(1) n / (1 + share (n - 1)).
+    """
+    return min(1.0, max(0.0, 2 * one / two - 1))
 
 
 def planted(runtime_s: float) -> bool:
@@ -149,8 +194,19 @@ def ratios(figures: Figures, case: str) -> list[float]:
     return [r / d for r, d in zip(rings, device, strict=True)]
 
 
+def _extrapolated(scaling: Figures, transport: str) -> str:
+    """Serial share of a transport, and its rates by Amdahl's law, as text."""
+    rates = [values for (_, name, _), values in sorted(scaling.items()) if name == transport]
+    if len(rates) < len(PROCESSORS):
+        return f"{transport}: one processor only; no serial share"
+    one, two = (statistics.median(values) for values in rates)
+    share = serial_share(one, two)
+    larger = (f"{n}: {one * n / (1 + share * (n - 1)):,.0f}/s" for n in LARGER)
+    return f"{transport}: serial share {share:.2f}; by Amdahl's law with {', '.join(larger)}"
+
+
 def main() -> int:
-    """Measures both parts and prints a line for each figure."""
+    """Measures all parts and prints a line for each figure."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="two rounds of half a second")
     parser.add_argument("--rounds", type=int, default=7)
@@ -162,6 +218,8 @@ def main() -> int:
         return 1
     rounds, runtime_s = (2, 0.5) if arguments.quick else (arguments.rounds, arguments.runtime)
     figures = ceilings(rounds, runtime_s) | programs(rounds)
+    scaling = processors(rounds, runtime_s)
+    figures |= scaling
     units = {"rate": "1/s", "p50": "us", "server CPU per request": "us"}
     rows = []
     for (case, name, metric), values in sorted(figures.items()):
@@ -170,6 +228,8 @@ def main() -> int:
         rows.append(row)
         spread = f"({row['low']:.3f}-{row['high']:.3f})"
         print(f"{case:35} {name:9} {metric:27} {row['value']:14.3f} {spread} {unit}")
+    for name in TRANSPORTS:
+        print(_extrapolated(scaling, name))
     failed = False
     for case, least in ((MANY, LEAST_RATIO), *((case, LARGE_RATIO) for case in LARGE)):
         row = record.row(case, "io_uring", "rate by that of device", ratios(figures, case), "1")
