@@ -33,7 +33,7 @@ from claims import Claim, kept  # noqa: E402
 from drawing import save  # noqa: E402
 from hadoop_claims import job_claims, order_claims, planted, times_figure  # noqa: E402
 from jobs import Run, job_runs, terasort_runs  # noqa: E402
-from settings import SETTINGS, write_profiles  # noqa: E402
+from settings import SETTINGS  # noqa: E402
 from steps import mean_interval  # noqa: E402
 
 from bench import record  # noqa: E402
@@ -43,7 +43,6 @@ STUDIES = ("job", "terasort")
 
 def measure(name: str, root: Path, quick: bool, invalid: bool) -> None:
     """Makes the runs of one study that are not there yet."""
-    write_profiles(HERE / "heterogeneous" / "profiles")
     out = root / name
     words = running.resumed(out)
     if quick:

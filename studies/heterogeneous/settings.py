@@ -1,5 +1,6 @@
-"""The five limit settings of the published Hadoop study, a twentieth of its rates, and the disks
-they make.
+"""The five limit settings of the published Hadoop study at a twentieth of its rates, and their profiles.
+
+`python studies/heterogeneous/settings.py` writes the profiles into `profiles/`, which the study files name.
 
 Published (A. Saif, Experimental Methods for the Evaluation of Big Data Systems, 2020, section
 3.4): all data nodes at 120 MB/s; one of them at 5; all at 60; all at 30; one half at 60, the
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from penstock.platform.profiles import read_profile, scaled
 
@@ -33,6 +35,7 @@ TERASORT = {
 STORAGE = {"hard-disk": ("hdd-7200", 1.0), "flash": ("sata-ssd", 4.0)}
 #: of TeraSort's disks: as slow as that its small writes take longer than the way to the disk server
 TERASORT_DISK = ("sata-ssd", 16.0)
+PROFILES = Path(__file__).resolve().parent / "profiles"
 #: node → which of a setting's limits it has; the nodes 1, 3 and 5 have the reducers
 PLACES = {"n1": "rest", "n2": "one", "n3": "rest", "n4": "other", "n5": "other", "n6": "other"}
 REDUCERS = ("n1", "n3", "n5")
@@ -43,15 +46,26 @@ def limit_bps(setting: str, node: str) -> float:
     return SETTINGS[setting][PLACES[node]]
 
 
-def write_profiles(directory: Path) -> None:
-    """One profile KIND-SETTING-PLACE.json per sort of disk in `directory`; KIND: a storage, or terasort."""
-    directory.mkdir(parents=True, exist_ok=True)
+def profiles() -> dict[str, dict[str, Any]]:
+    """One profile `KIND-SETTING-PLACE` per sort of disk; KIND is a storage or `terasort`."""
     kinds = {storage: (SETTINGS, *what) for storage, what in STORAGE.items()}
     kinds["terasort"] = (TERASORT, *TERASORT_DISK)
+    by_name = {}
     for storage, (settings, profile, time_scale) in kinds.items():
-        plain = scaled(read_profile(profile, directory), time_scale)
+        plain = scaled(read_profile(profile, PROFILES), time_scale)
         for setting, places in settings.items():
             for place, bps in places.items():
                 name = f"{storage}-{setting}-{place}"
-                made = {**plain, "name": name, "limits": {"read_bps": bps, "write_bps": bps}}
-                (directory / f"{name}.json").write_text(json.dumps(made, indent=1))
+                limits = {"read_bps": bps, "write_bps": bps}
+                by_name[name] = {**plain, "name": name, "limits": limits}
+    return by_name
+
+
+def text_of(profile: dict[str, Any]) -> str:
+    """Profile as its file has it."""
+    return json.dumps(profile, indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    for name, profile in profiles().items():
+        (PROFILES / f"{name}.json").write_text(text_of(profile))

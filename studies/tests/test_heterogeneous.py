@@ -89,6 +89,12 @@ def test_predictions_stragglers_and_checksums(parts: dict[str, Any]) -> None:
     assert verdicts(made.order_claims("job", sums))["the output is the same in all runs"] is False
 
 
+def test_profiles_in_the_repository_are_those_of_the_settings(parts: dict[str, Any]) -> None:
+    settings = parts["settings"]
+    expected = {f"{name}.json": settings.text_of(p) for name, p in settings.profiles().items()}
+    assert {p.name: p.read_text() for p in settings.PROFILES.iterdir()} == expected
+
+
 def test_time_that_bytes_need(parts: dict[str, Any]) -> None:
     requests = pd.DataFrame(
         {

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.design.plan import make_plan
 from penstock.errors import BadInput
 from penstock.spec.source import dump, read_source
 from penstock.spec.study import Study
@@ -337,11 +338,9 @@ def test_json_form_of_a_study_is_a_study():
 @pytest.mark.parametrize("name", COMMITTED)
 def test_every_study_here_can_be_read(name: str):
     # planted: a limit of operations without a unit, which no test had read, ended a study at its start
-    mistakes: tuple[object, ...] = ()
-    try:
-        assert load_study(ROOT / name, [], True).responses
-    except BadInput as error:
-        mistakes = tuple(error.mistakes)
-    # the profiles of two studies are made by what runs them
-    absent = "does not exist; expected a ready profile"
-    assert [m for m in mistakes if absent not in str(m)] == []
+    assert load_study(ROOT / name, [], True).responses
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_every_study_here_can_be_planned(name: str):
+    assert make_plan(load_study(ROOT / name)).rows
