@@ -16,8 +16,10 @@ from penstock.parts.dedup.controller.decision import (
 )
 from penstock.parts.dedup.controller.decision_figure import write_figure
 from penstock.parts.dedup.controller.energy import PowerModel
+from penstock.parts.dedup.controller.online import OnlineController
 from penstock.parts.dedup.controller.settings import Sampling, Settings, read_settings
 from penstock.parts.dedup.controller.utility import Costs, Limit, Utility
+from penstock.parts.dedup.record import WriteRecord
 
 FULL = """\
 window: 7
@@ -35,6 +37,7 @@ memory: 60
 adaptive: false
 scope: system
 power: {idle: 86 W, hash: 290 W, io: 276.7 W, replicas: 2}
+log: decisions.jsonl
 """
 
 
@@ -49,6 +52,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert settings.utility.weights == pytest.approx((-0.5, -0.3, -0.2))
     assert settings.utility.limits == (Limit("time", 1.2), Limit("space", 0.7, strict=True))
     assert settings.sampling == Sampling(0.005, 0.1)
+    assert settings.log == tmp_path / "decisions.jsonl"
     assert settings.power == PowerModel(86, 290, 276.7, 3)
     assert (settings.window, settings.reprobe_after, settings.reprobe_most) == (7, 50, 400)
     assert (settings.doubling, settings.adaptive, settings.scope) == (False, False, "system")
@@ -164,6 +168,20 @@ DECISIONS = [
 def test_a_log_is_read_as_written(name: str, tmp_path: Path) -> None:
     write_decisions(DECISIONS, tmp_path / name)
     assert read_decisions(tmp_path / name) == DECISIONS
+
+
+def test_a_controller_appends_to_its_log(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    controller = OnlineController(Settings(log=path), ["off", "fixed:65536"])
+    for n in range(30):
+        name = controller.choose("a")
+        controller.record(WriteRecord("a", n, 1.5, 0.5, 1.0, 1000, 0, 4, 0, name))
+    assert read_decisions(path) == controller.decisions()
+    assert len(controller.decisions()) == 2
+    assert path.stat().st_mode & 0o777 == 0o600
+    (tmp_path / "link").symlink_to(path)
+    with pytest.raises(BadInput, match=r"log: found .*link .*; expected a file to write"):
+        OnlineController(Settings(log=tmp_path / "link"), ["off"])
 
 
 def test_other_files_are_no_log(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -15,6 +16,8 @@ from penstock.writing import atomic_file, check_target
 #: forms of a log, by the ending of its file
 FORMS = (".jsonl", ".parquet")
 _MOST_BYTES = 1 << 30
+#: neither the target of a link, nor a device
+_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,31 @@ class Decision:
 
 
 _NAMES = [field.name for field in fields(Decision)]
+
+
+class DecisionLog:
+    """A log in JSON lines that grows with each decision; it is private to its user.
+
+    Raises BadInput for a file that cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.add(())
+
+    def add(self, decisions: Iterable[Decision]) -> None:
+        """Append decisions."""
+        lines = "".join(json.dumps(asdict(decision)) + "\n" for decision in decisions)
+        try:
+            handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _FLAGS, 0o600)
+            try:
+                os.write(handle, lines.encode())
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise BadInput(
+                f"log: found {self._path} ({error.strerror}); expected a file to write"
+            ) from None
 
 
 def write_decisions(decisions: Iterable[Decision], path: Path) -> None:
@@ -105,6 +133,7 @@ def read_decisions(path: Path) -> list[Decision]:
 def _decision(row: Any, where: str) -> Decision:
     if not isinstance(row, dict) or sorted(row) != sorted(_NAMES):
         raise BadInput(f"{where}: found other columns; expected {', '.join(_NAMES)}")
-    return Decision(
-        **{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
-    )
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in row.items()
+    }
+    return Decision(**values)

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from array import array
 
-# slots of one estimate: the estimate and its standard error; observations in the window; observations in the
-# long mean; that mean; number of predictions, and the mean squared errors of each of the three; then the
-# window, oldest first
-_MEAN, _STANDARD_ERROR, _IN_WINDOW, _IN_LONG, _LONG, _PREDICTIONS = range(6)
-_ERROR_FAST, _ERROR_WINDOW, _ERROR_LONG, _HEAD = range(6, 10)
+# slots of one estimate: the estimate and its standard error; observations in the window, their sum, the place
+# of the next one; the latest observation and the mean of the latest two; the long mean and its observations;
+# number of predictions, and the mean squared errors of each of the three; then the window
+_MEAN, _STANDARD_ERROR, _IN_WINDOW, _SUM, _NEXT, _LAST, _FAST, _LONG, _IN_LONG = range(9)
+_PREDICTIONS, _ERROR_FAST, _ERROR_WINDOW, _ERROR_LONG, _HEAD = range(9, 14)
 #: weight of a new squared error
 _ERROR_RATE = 1 / 20
 #: a faster mean must have at most this share of the squared error of a slower one
@@ -47,73 +47,74 @@ class Estimator:
 
     def add(self, state: array[float], at: int, value: float) -> None:
         """Add an observation."""
-        n = int(state[at + _IN_WINDOW])
-        head = at + _HEAD
-        if n and self._adaptive and self._compare(state, at, n, value):
-            n = 0
-        if n == 0:
-            state[head] = state[at + _LONG] = state[at + _MEAN] = value
-            state[at + _IN_WINDOW] = state[at + _IN_LONG] = 1.0
-            state[at + _STANDARD_ERROR] = math.sqrt(state[at + _ERROR_LONG] / 2)
+        n = state[at + _IN_WINDOW]
+        if n == 0 or (self._adaptive and self._compare(state, at, n, value)):
+            self._restart(state, at, value)
             return
+        place = int(state[at + _NEXT])
         if n < self._window:
-            state[head + n] = value
-            n += 1
-            state[at + _IN_WINDOW] = n
+            n = state[at + _IN_WINDOW] = n + 1
+            total = state[at + _SUM] + value
         else:
-            last = head + n - 1
-            state[head:last] = state[head + 1 : last + 1]
-            state[last] = value
-        self._select(state, at, n)
-
-    def _compare(self, state: array[float], at: int, n: int, value: float) -> bool:
-        """Update the long mean, and the errors of all predictions; True if `value` is a step by itself."""
-        head, long, seen = at + _HEAD, state[at + _LONG], state[at + _IN_LONG]
-        last = state[head + n - 1]
-        fast = (last + state[head + n - 2]) / 2 if n > 1 else last
-        predictions = state[at + _PREDICTIONS] = state[at + _PREDICTIONS] + 1
-        rate = _ERROR_RATE if predictions > 1 / _ERROR_RATE else 1 / predictions
-        step = value - state[at + _MEAN]
-        square = step * step
-        least = min(state[at + _ERROR_FAST], state[at + _ERROR_LONG])
-        error = value - fast
-        state[at + _ERROR_FAST] += rate * (error * error - state[at + _ERROR_FAST])
-        error = value - sum(state[head : head + n]) / n
-        state[at + _ERROR_WINDOW] += rate * (error * error - state[at + _ERROR_WINDOW])
-        error = value - long
-        state[at + _ERROR_LONG] += rate * (error * error - state[at + _ERROR_LONG])
-        if (
-            predictions > _NOISE_KNOWN
-            and square > _OUTSIDE * least
-            and square > _LEAST_JUMP * max(value * value, long * long)
-        ):
-            return True
-        state[at + _IN_LONG] = seen + 1
-        state[at + _LONG] = long + max(1 / (seen + 1), self._long_rate) * error
-        if n > 1 and state[at + _ERROR_FAST] < _STEP * state[at + _ERROR_LONG]:
-            state[at + _LONG] = (value + last) / 2
-            state[at + _IN_LONG] = 2.0
-            state[at + _ERROR_LONG] = state[at + _ERROR_FAST]
-        return False
-
-    def _select(self, state: array[float], at: int, n: int) -> None:
-        """Store the estimate and its standard error."""
-        head = at + _HEAD
-        mean = sum(state[head : head + n]) / n
+            total = state[at + _SUM] + value - state[at + _HEAD + place]
+        state[at + _SUM] = total
+        state[at + _HEAD + place] = value
+        state[at + _NEXT] = place + 1 if place + 1 < self._window else 0
+        mean = total / n
+        fast = state[at + _FAST] = (value + state[at + _LAST]) / 2
+        state[at + _LAST] = value
         if not self._adaptive:
             state[at + _MEAN] = mean
             return
-        error, weight = state[at + _ERROR_LONG], min(state[at + _IN_LONG], self._most)
-        if state[at + _ERROR_WINDOW] < _PREFERENCE * error:
-            error, weight = state[at + _ERROR_WINDOW], n
+        # the slowest mean that does not predict worse
+        error, weight = state[at + _ERROR_LONG], state[at + _IN_LONG]
+        by_window, by_fast = state[at + _ERROR_WINDOW], state[at + _ERROR_FAST]
+        if by_window < _PREFERENCE * error:
+            error, weight = by_window, n
         else:
             mean = state[at + _LONG]
-        if state[at + _ERROR_FAST] < _PREFERENCE * error:
-            error, weight = state[at + _ERROR_FAST], 2
-            mean = (state[head + n - 1] + state[head + n - 2]) / 2
+            if weight > self._most:
+                weight = self._most
+        if by_fast < _PREFERENCE * error:
+            error, weight, mean = by_fast, 2.0, fast
         state[at + _MEAN] = mean
         # an error of prediction is that of the mean and that of the observation
         state[at + _STANDARD_ERROR] = math.sqrt(error / (weight + 1))
+
+    def _restart(self, state: array[float], at: int, value: float) -> None:
+        state[at + _MEAN] = state[at + _SUM] = state[at + _LAST] = value
+        state[at + _FAST] = state[at + _LONG] = state[at + _HEAD] = value
+        state[at + _IN_WINDOW] = state[at + _IN_LONG] = state[at + _NEXT] = 1.0
+        state[at + _STANDARD_ERROR] = math.sqrt(state[at + _ERROR_LONG] / 2)
+
+    def _compare(self, state: array[float], at: int, n: float, value: float) -> bool:
+        """Update the long mean, and the errors of all predictions; True if `value` is a step by itself."""
+        fast, window, long = state[at + _ERROR_FAST], state[at + _ERROR_WINDOW], state[at + _LONG]
+        predictions = state[at + _PREDICTIONS] = state[at + _PREDICTIONS] + 1
+        rate = _ERROR_RATE if predictions > 1 / _ERROR_RATE else 1 / predictions
+        error = value - state[at + _FAST]
+        by_fast = state[at + _ERROR_FAST] = fast + rate * (error * error - fast)
+        error = value - state[at + _SUM] / n
+        state[at + _ERROR_WINDOW] = window + rate * (error * error - window)
+        error = value - long
+        before = state[at + _ERROR_LONG]
+        by_long = state[at + _ERROR_LONG] = before + rate * (error * error - before)
+        step = value - state[at + _MEAN]
+        step *= step
+        if (
+            predictions > _NOISE_KNOWN
+            and step > _OUTSIDE * (fast if fast < before else before)
+            and step > _LEAST_JUMP * max(value * value, long * long)
+        ):
+            return True
+        seen = state[at + _IN_LONG] = state[at + _IN_LONG] + 1
+        rate = 1 / seen
+        state[at + _LONG] = long + (rate if rate > self._long_rate else self._long_rate) * error
+        if by_fast < _STEP * by_long and n > 1:
+            state[at + _LONG] = (value + state[at + _LAST]) / 2
+            state[at + _IN_LONG] = 2.0
+            state[at + _ERROR_LONG] = by_fast
+        return False
 
     def count(self, state: array[float], at: int) -> int:
         """Observations in the window; 0 for an unknown quantity."""

@@ -21,7 +21,7 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 
 from penstock.errors import BadInput
-from penstock.parts.dedup.controller.decision import Decision
+from penstock.parts.dedup.controller.decision import Decision, DecisionLog
 from penstock.parts.dedup.controller.patience import Patience
 from penstock.parts.dedup.controller.settings import OFF, SYSTEM, Settings
 from penstock.parts.dedup.controller.stream import (
@@ -34,9 +34,13 @@ from penstock.parts.dedup.controller.stream import (
 )
 from penstock.parts.dedup.controller.utility import Costs
 from penstock.parts.dedup.record import WriteRecord
+from penstock.terminal import say
 
 #: streams of a controller; the one that was written least recently is forgotten beyond them
 _MOST_STREAMS = 100_000
+#: factor of the interval of probes while samples show the similarity; a probe then only shows what a sample
+#: cannot, as chunks that moved
+_SAMPLED = 4
 
 
 class OnlineController:
@@ -61,7 +65,14 @@ class OnlineController:
         self._first = self.estimates.dedup[0] if self.estimates.dedup else 0
         self._streams: OrderedDict[str, Stream] = OrderedDict()
         self._decisions: deque[Decision] = deque(maxlen=settings.decisions)
+        self._adaptive = settings.adaptive
+        # the first configuration to probe beside an incumbent
+        self._others = [
+            next((i for i in self.estimates.dedup if i != incumbent), -1)
+            for incumbent in range(len(configurations))
+        ]
         self._patience = Patience(settings, self.estimates)
+        self._file = None if settings.log is None else DecisionLog(settings.log)
         self._lock = threading.Lock()
 
     def choose(self, family: str) -> str:
@@ -173,27 +184,29 @@ class OnlineController:
 
     def _wait(self, stream: Stream, record: WriteRecord) -> None:
         """Start a probe in a steady state if one is due."""
-        dedup, adaptive = self.estimates.dedup, self.settings.adaptive
-        others = [i for i in dedup if i != stream.incumbent]
-        if not others:
+        other = self._others[stream.incumbent]
+        if other < 0:
             return
-        if stream.state == STEADY_OFF and adaptive and self._follow_drift(stream):
-            self._start_probe(stream, record, others[0], "send time changed")
-        elif stream.count >= stream.interval:
-            self._start_probe(stream, record, others[0], "interval")
+        if stream.state == STEADY_OFF and self._adaptive and self._follow_drift(stream):
+            self._start_probe(stream, record, other, "send time changed")
+        elif stream.count >= stream.interval * (1 if self._unsampled(stream) else _SAMPLED):
+            self._start_probe(stream, record, other, "interval")
+
+    def _unsampled(self, stream: Stream) -> bool:
+        """True if samples do not show the similarity of every configuration to probe."""
+        return stream.state == STEADY_ON or not stream.compared or len(self.estimates.dedup) > 1
 
     def _best(self, costs: Sequence[Costs | None]) -> int:
-        values = self.settings.utility.values(costs, self.estimates.off)
-        return max(range(len(values)), key=values.__getitem__)
+        return self.settings.utility.best(costs, self.estimates.off)
 
     def _decide(self, stream: Stream, record: WriteRecord, reason: str = "new estimates") -> bool:
         """Take the best configuration; True if the state changed."""
         estimates, utility = self.estimates, self.settings.utility
         costs = estimates.costs(stream)
         incumbent = stream.incumbent
-        if any(cost is not None for cost in costs):
-            best = self._best(costs)
-        else:  # nothing was ever sent: every chunk is similar
+        if estimates.sent(stream):
+            best = utility.best(costs, estimates.off)
+        else:  # every chunk is similar
             best = incumbent if incumbent >= 0 else self._first
         if best != incumbent and incumbent >= 0 and costs[incumbent] is not None:
             shifted = estimates.unfavourable(stream, costs, best, incumbent)
@@ -252,23 +265,28 @@ class OnlineController:
         names = estimates.configurations
         values = self.settings.utility.values(costs or [None] * len(names), estimates.off)
         steady_only = stream.interval if after in (STEADY_OFF, STEADY_ON) else 0
-        self._decisions.append(
-            Decision(
-                at_s=record.at_s,
-                family=record.family,
-                write=stream.writes,
-                before=stream.state,
-                after=after,
-                configuration=configuration or record.configuration,
-                reason=reason,
-                configurations=names,
-                similarity=tuple(estimates.similarity_of(stream, i) for i in range(len(names))),
-                utility=tuple(value if math.isfinite(value) else None for value in values),
-                send_s_per_byte=estimates.send_s(stream),
-                hash_s_per_byte=tuple(estimates.hash_s(stream, i) for i in range(len(names))),
-                next_probe=steady_only,
-            )
+        decision = Decision(
+            at_s=record.at_s,
+            family=record.family,
+            write=stream.writes,
+            before=stream.state,
+            after=after,
+            configuration=configuration or record.configuration,
+            reason=reason,
+            configurations=names,
+            similarity=tuple(estimates.similarity_of(stream, i) for i in range(len(names))),
+            utility=tuple(value if math.isfinite(value) else None for value in values),
+            send_s_per_byte=estimates.send_s(stream),
+            hash_s_per_byte=tuple(estimates.hash_s(stream, i) for i in range(len(names))),
+            next_probe=steady_only,
         )
+        self._decisions.append(decision)
+        if self._file is not None:
+            try:
+                self._file.add((decision,))
+            except BadInput as error:  # a full file system must not stop the store
+                self._file = None
+                say(f"{error}; no further decisions are logged")
 
 
 def _current(stream: Stream) -> int:

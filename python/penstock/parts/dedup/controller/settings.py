@@ -31,12 +31,12 @@ class Settings:
     """Settings of `OnlineController`.
 
     `window`: writes of a probe and of the moving averages. `reprobe_after`: writes without deduplication
-    before the next probe; doubled while probes confirm it, to `reprobe_most` at most, where that is
-    `doubling`. `least_gain`: least improvement of the utility for a switch; `confidence`: one-sided
-    confidence in it. `drift`: changes of similarity (absolute) and send time (relative) after which probes
-    are frequent again. `adaptive`: estimates from the mean that predicts best, probes that end as soon as
-    they are conclusive. `sampling` is None without shadow sampling. `decisions` bounds the stored
-    decisions.
+    before the next probe; with `doubling` it doubles while probes confirm that, to `reprobe_most` at most.
+    `least_gain`: least improvement of the utility for a switch; `confidence`: one-sided confidence in it.
+    `drift`: relative change of the time to send after which probes are frequent again. `memory`: observations
+    of the long mean. `adaptive`: estimates from the mean that predicts best, probes that end as soon as they
+    are conclusive. `sampling` is None without shadow sampling. `decisions` bounds the decisions in memory;
+    `log` is a file to which all are appended, as JSON lines.
     """
 
     window: int = 5
@@ -53,6 +53,7 @@ class Settings:
     scope: str = FAMILY
     power: PowerModel | None = None
     decisions: int = 10_000
+    log: Path | None = None
 
     def __post_init__(self) -> None:
         if self.utility.uses("energy") and self.power is None:
@@ -66,7 +67,9 @@ class Settings:
         return NormalDist().inv_cdf(self.confidence)
 
 
-def published(utility: Utility | None = None, reprobe_after: int = 100) -> Settings:
+def published(
+    utility: Utility | None = None, reprobe_after: int = 100, power: PowerModel | None = None
+) -> Settings:
     """The published controller: moving averages, probes at a constant interval, no sampling."""
     return Settings(
         utility=utility or Utility(),
@@ -75,6 +78,7 @@ def published(utility: Utility | None = None, reprobe_after: int = 100) -> Setti
         sampling=None,
         least_gain=0.0,
         adaptive=False,
+        power=power,
     )
 
 

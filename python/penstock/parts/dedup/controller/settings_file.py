@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,7 +11,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from penstock.errors import BadInput
 from penstock.parts.dedup.controller.energy import PowerModel
-from penstock.parts.dedup.controller.settings import FAMILY, Sampling, Settings
+from penstock.parts.dedup.controller.settings import Sampling, Settings
 from penstock.parts.dedup.controller.utility import METRICS, Limit, Utility
 from penstock.platform.fields import Watts
 from penstock.spec.fields import quantity
@@ -102,8 +103,11 @@ class ControllerFile(Part):
     drift: Share = Field("10%", description="Change after which probes are frequent again.")
     memory: int = Field(40, ge=5, le=10**4, description="Observations of the long mean.")
     adaptive: bool = Field(True, description="Adapt estimates and probes to noise and changes.")
-    scope: Literal["family", "system"] = Field(FAMILY, description="One switch for each family?")
+    scope: Literal["family", "system"] = Field("family", description="Range of a switch.")
     power: PowerPart | None = Field(None, description="Powers, for energy.")
+    log: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="File of the decisions, in JSON lines; relative to this file."
+    )
 
 
 def parse_settings(raw: bytes, path: Path) -> Settings:
@@ -122,7 +126,8 @@ def parse_settings(raw: bytes, path: Path) -> Settings:
         _check(source, file)
     if source.mistakes or file is None:
         raise BadInput(mistakes=in_order(source.mistakes))
-    return _settings(file)
+    log = None if file.log is None else path.parent / file.log
+    return replace(_settings(file), log=log)
 
 
 def _check(source: Source, file: ControllerFile) -> None:

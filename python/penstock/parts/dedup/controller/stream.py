@@ -68,10 +68,11 @@ class Estimates:
         self.sampled = self.dedup[0] if self.dedup else -1
         n = len(self.configurations)
         self._tables = [_STREAM + _CONFIGURATION * i for i in range(n)]
-        first = _STREAM + _CONFIGURATION * n
-        self.send = first
-        self.similarity = [first + self.estimator.size * (1 + i) for i in range(n)]
-        self.size = first + self.estimator.size * (1 + n)
+        self.send = _STREAM + _CONFIGURATION * n
+        # the one of off is never used
+        places = {i: 1 + k for k, i in enumerate(self.dedup)}
+        self.similarity = [self.send + self.estimator.size * places.get(i, 0) for i in range(n)]
+        self.size = self.send + self.estimator.size * (1 + len(self.dedup))
         self._quantile = settings.quantile if settings.adaptive else 0.0
         self._power = settings.power
 
@@ -170,6 +171,10 @@ class Estimates:
     def send_age(self, stream: Stream) -> int:
         """Writes since the last observation of the send time: with a similarity of 100 % there is none."""
         return int(stream.numbers[_SEND_AGE])
+
+    def sent(self, stream: Stream) -> bool:
+        """True if the time to send is known."""
+        return self.estimator.count(stream.numbers, self.send) > 0
 
     def hash_s(self, stream: Stream, index: int) -> float | None:
         """Seconds to hash a byte, None if unknown."""

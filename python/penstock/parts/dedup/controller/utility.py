@@ -7,6 +7,7 @@ below 70 %.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,6 +50,24 @@ class Utility:
         """True if the metric matters."""
         weighted = self.weights[METRICS.index(metric)] != 0
         return weighted or any(limit.metric == metric for limit in self.limits)
+
+    @functools.cached_property
+    def _single(self) -> int | None:
+        """The only metric that matters, if there is one and no limit."""
+        weighted = [metric for metric, weight in enumerate(self.weights) if weight]
+        return weighted[0] if len(weighted) == 1 and not self.limits else None
+
+    def best(self, costs: Sequence[Costs | None], off: int | None) -> int:
+        """Index of the first configuration with the largest utility."""
+        metric = self._single
+        if metric is None:
+            values = self.values(costs, off)
+            return values.index(max(values))
+        best, least = 0, math.inf
+        for index, cost in enumerate(costs):
+            if cost is not None and cost[metric] < least:
+                best, least = index, cost[metric]
+        return best
 
     def values(self, costs: Sequence[Costs | None], off: int | None) -> list[float]:
         """Utility of each configuration; minus infinity where unknown (None) or beyond a limit.

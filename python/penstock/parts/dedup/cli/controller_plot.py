@@ -1,0 +1,24 @@
+"""penstock dedup plot: decisions of the online controller as a figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+
+def command(
+    log: Path = typer.Argument(metavar="LOG", help="Decisions of a controller: .jsonl, .parquet."),
+    output: Path = typer.Option(
+        Path("decisions.svg"), "-o", "--output", help=".svg, .pdf or .png [decisions.svg]."
+    ),
+    family: str | None = typer.Option(
+        None, "--family", help="Family of files [the one with most decisions]."
+    ),
+) -> None:
+    """Plot the similarity, its break-even and the configuration over the writes of a family."""
+    from penstock.parts.dedup.controller.decision import read_decisions
+    from penstock.parts.dedup.controller.decision_figure import write_figure
+
+    write_figure(read_decisions(log), output, family)
+    print(f"wrote {output}")

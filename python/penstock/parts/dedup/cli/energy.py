@@ -1,0 +1,63 @@
+"""penstock dedup energy: break-even similarities of time and energy, and their conflict."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import typer
+
+from penstock.cli._options import JSON
+from penstock.errors import BadInput
+
+
+def command(
+    ratio: float | None = typer.Option(
+        None, "--ratio", "-r", min=0.0001, help="Time to hash over time to send."
+    ),
+    idle: str | None = typer.Option(None, "--idle", help="Power of an idle machine, as 86 W."),
+    hashing: str | None = typer.Option(
+        None, "--hash", help="Power while hashing, measured or the peak, as 290 W."
+    ),
+    io: str | None = typer.Option(None, "--io", help="Power while sending, as 276.7 W."),
+    replicas: int = typer.Option(
+        1, "--replicas", min=1, help="Storage nodes that store each chunk [1]."
+    ),
+    testbed: str | None = typer.Option(
+        None, "--testbed", help="Published machines in place of the other options: new or old."
+    ),
+    as_json: bool = JSON,
+) -> None:
+    """Print the similarities from which deduplication saves time and energy, and the losses between them."""
+    from penstock.parts.dedup.controller.conflict import conflict, lines
+    from penstock.parts.dedup.controller.energy import TESTBEDS, PowerModel
+
+    values = (ratio, idle, hashing, io)
+    if testbed is not None:
+        if testbed not in TESTBEDS or any(value is not None for value in values):
+            names = " or ".join(TESTBEDS)
+            raise BadInput(f"--testbed: found '{testbed}'; expected {names}, and no powers")
+        bed = TESTBEDS[testbed]
+        result = conflict(bed.power, bed.r)
+    elif ratio is None or idle is None or hashing is None or io is None:
+        raise BadInput(
+            "found neither --testbed nor all powers; expected --ratio, --idle, --hash, --io"
+        )
+    else:
+        power = PowerModel(
+            _watts("--idle", idle), _watts("--hash", hashing), _watts("--io", io), 1 + replicas
+        )
+        result = conflict(power, ratio)
+    if as_json:
+        print(json.dumps(asdict(result) | {"interval": result.interval}))
+    else:
+        print("\n".join(lines(result)))
+
+
+def _watts(option: str, text: str) -> float:
+    from penstock.spec.units import parse_power
+
+    try:
+        return parse_power(text)
+    except ValueError as error:
+        raise BadInput(f"{option}: found '{text}'; expected {error}") from None

@@ -1,0 +1,215 @@
+"""penstock dedup simulate: the online controller on a simulated store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from penstock.cli._options import JSON
+from penstock.errors import BadInput
+
+if TYPE_CHECKING:
+    from penstock.parts.dedup.controller.energy import PowerModel
+    from penstock.parts.dedup.controller.settings import Settings
+    from penstock.parts.dedup.controller.simulation.run import Simulation
+    from penstock.parts.dedup.controller.simulation.store import Scenario
+
+_DEFAULT = "fixed:65536"
+_MOST_WRITES = 100_000_000
+
+
+def command(
+    ratio: list[str] = typer.Option(
+        ["0.5"], "--ratio", "-r", help="[NAME=]R: time to hash over time to send; repeatable [0.5]."
+    ),
+    similarity: list[str] = typer.Option(
+        ["70%"],
+        "--similarity",
+        "-z",
+        help="[NAME=]Z: 70%, steps:70%,0%,40, sinusoid:35%,35%,200, random:0%,100% or "
+        "levels:0%,100%,40; repeatable [70%].",
+    ),
+    writes: int = typer.Option(1000, "--writes", "-n", min=1, help="Number of versions [1000]."),
+    size: str = typer.Option("256MiB", "--size", help="Size of a version [256MiB]."),
+    chunk: str = typer.Option("64KiB", "--chunk", help="Size of a chunk [64KiB]."),
+    bandwidth: str = typer.Option("1 Gbit/s", "--bandwidth", help="Rate of sending [1 Gbit/s]."),
+    send_noise: str = typer.Option("5%", "--send-noise", help="Spread of the time to send [5%]."),
+    hash_noise: str = typer.Option("2%", "--hash-noise", help="Spread of the time to hash [2%]."),
+    overlap: str = typer.Option(
+        "0%", "--overlap", help="Share of hashing that overlaps with sending [0%]."
+    ),
+    settings: Path | None = typer.Option(
+        None, "--settings", "-s", help="Settings of the controller (docs/dedup-controller.md)."
+    ),
+    testbed: str | None = typer.Option(
+        None, "--testbed", help="Powers of published machines, for energy: new or old."
+    ),
+    sampling: bool = typer.Option(
+        True, "--sampling/--no-sampling", help="The store can sample [yes]."
+    ),
+    seed: int = typer.Option(1, "--seed", min=0, help="Seed of the random draws [1]."),
+    log: Path | None = typer.Option(
+        None, "--log", help="Write the decisions to this file: .jsonl or .parquet."
+    ),
+    figure: Path | None = typer.Option(
+        None, "--figure", help="Plot the decisions to this file: .svg, .pdf or .png."
+    ),
+    as_json: bool = JSON,
+) -> None:
+    """Run the online controller on a simulated store, beside static choices and the published controller.
+
+    The controller is the one that a mount uses. Prints time, stored bytes and energy of a write, the excess
+    over the best static configuration, and the regret: the cost beyond the best configuration of each write.
+    """
+    from penstock.parts.dedup.controller.decision import write_decisions
+    from penstock.parts.dedup.controller.simulation.run import simulate
+    from penstock.parts.dedup.controller.simulation.store import Scenario
+    from penstock.spec.units import parse_bandwidth, parse_size
+    from penstock.terminal import progress_bar
+
+    if writes > _MOST_WRITES:
+        raise BadInput(f"--writes: found {writes:,}; expected at most {_MOST_WRITES:,}")
+    ratios = {name: _ratio(text) for name, text in _named("--ratio", ratio).items()}
+    processes = _named("--similarity", similarity)
+    if len(processes) == 1 and _DEFAULT in processes:
+        processes = dict.fromkeys(ratios, processes[_DEFAULT])
+    power = _power(testbed)
+    rules = _settings(settings, power)
+    write_bytes, chunk_bytes = (
+        int(_parsed(parse_size, option, text))
+        for option, text in (("--size", size), ("--chunk", chunk))
+    )
+    if not chunk_bytes > 0 or not write_bytes > 0:
+        raise BadInput(f"--size, --chunk: found {size}, {chunk}; expected sizes above 0")
+    scenario = Scenario(
+        ratios,
+        _checked(processes),
+        writes=writes,
+        write_bytes=write_bytes,
+        chunk_bytes=chunk_bytes,
+        send_bps=_parsed(parse_bandwidth, "--bandwidth", bandwidth),
+        noise=(_share("--send-noise", send_noise), _share("--hash-noise", hash_noise)),
+        overlap=_share("--overlap", overlap),
+        sampled=sampling,
+        power=power or rules.power,
+        seed=seed,
+    )
+    with progress_bar() as progress:
+        result = simulate(scenario, rules, progress=progress)
+    if log is not None:
+        write_decisions(result.decisions, log)
+    if figure is not None:
+        from penstock.parts.dedup.controller.decision_figure import write_figure
+
+        write_figure(result.decisions, figure)
+    if as_json:
+        print(json.dumps(_document(scenario, result)))
+    else:
+        _show(scenario, result)
+
+
+def _named(option: str, texts: list[str]) -> dict[str, str]:
+    """Values by configuration; a text without a name is the default configuration's."""
+    values: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        name = name if equals else _DEFAULT
+        if name in values or not name:
+            raise BadInput(f"{option}: found '{text}'; expected each configuration once")
+        values[name] = value
+    return values
+
+
+def _parsed(parse: Any, option: str, text: str) -> Any:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise BadInput(f"{option}: found '{text}'; expected {error}") from None
+
+
+def _share(option: str, text: str) -> float:
+    from penstock.spec.units import parse_share
+
+    return float(_parsed(parse_share, option, text))
+
+
+def _ratio(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value <= 1000:
+        raise BadInput(f"--ratio: found '{text}'; expected a number above 0, such as 0.5")
+    return value
+
+
+def _checked(processes: dict[str, str]) -> dict[str, str]:
+    from penstock.parts.dedup.controller.simulation.similarity import parse_similarity
+
+    return {
+        name: str(_parsed(parse_similarity, "--similarity", text))
+        for name, text in processes.items()
+    }
+
+
+def _power(testbed: str | None) -> PowerModel | None:
+    from penstock.parts.dedup.controller.energy import TESTBEDS
+
+    if testbed is None:
+        return None
+    if testbed not in TESTBEDS:
+        raise BadInput(f"--testbed: found '{testbed}'; expected {' or '.join(TESTBEDS)}")
+    return TESTBEDS[testbed].power
+
+
+def _settings(path: Path | None, power: PowerModel | None) -> Settings:
+    from dataclasses import replace
+
+    from penstock.parts.dedup.controller.settings import Settings, read_settings
+
+    rules = Settings() if path is None else read_settings(path)
+    return rules if power is None else replace(rules, power=power)
+
+
+def _document(scenario: Scenario, result: Simulation) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from penstock.parts.dedup.controller.simulation.run import AUTO, PUBLISHED
+
+    return {
+        "writes": scenario.writes,
+        "outcomes": [asdict(outcome) for outcome in result.outcomes.values()],
+        "best_static": result.best_static.name,
+        "excess": {name: result.excess(name) for name in (AUTO, PUBLISHED)},
+        "regret": {name: result.regret(name) for name in (AUTO, PUBLISHED)},
+        "controller_s": result.controller_s,
+        "decisions": len(result.decisions),
+    }
+
+
+def _show(scenario: Scenario, result: Simulation) -> None:
+    from penstock import text
+    from penstock.parts.dedup.controller.simulation.run import AUTO, PUBLISHED
+    from penstock.terminal import plain_table, show
+
+    with_energy = scenario.power is not None
+    numbers = ["time", "stored", *(["energy"] if with_energy else []), "cost", "off"]
+    table = plain_table(["configuration"], numbers)
+    for outcome in result.outcomes.values():
+        row = [text.quantity(outcome.time_s, "s"), text.size(outcome.space_bytes)]
+        if with_energy:
+            row.append(text.quantity(outcome.energy_j, "J"))
+        row += [f"{outcome.cost:.4f}", f"{outcome.shares.get('off', 0.0):.1%}"]
+        table.add_row(outcome.name, *row)
+    show(table)
+    print()
+    for name in (AUTO, PUBLISHED):
+        print(
+            f"{name}: {result.excess(name):+.2%} compared with {result.best_static.name}, "
+            f"regret {result.regret(name):.2%}"
+        )
+    seconds = text.quantity(result.controller_s, "s")
+    print(f"{len(result.decisions)} changes of state; the controller takes {seconds} per write")

@@ -1,0 +1,1 @@
+"""Simulation of a store that the online controller drives: the controller is the real one."""
