@@ -194,7 +194,7 @@ def _command(verb: str) -> Any:
 
 
 def main() -> None:
-    """Runs the command line and exits with its status (0 done, 1 failed, 2 bad input, 3 finding)."""
+    """Run the command line and exit with its status (0 done, 1 failed, 2 bad input, 3 finding)."""
     with escaped_output():
         _main()
 

@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
 
 class Recording:
-    """An experiment while it runs, as `experiment` gives it."""
+    """A running experiment, as returned by `experiment`."""
 
-    def __init__(self, door: Any, name: str, source: str, buffered: Buffered | None = None) -> None:
-        self._door = door
-        #: its name and repeat, `NAME#n`
+    def __init__(
+        self, client: Any, name: str, source: str, buffered: Buffered | None = None
+    ) -> None:
+        self._client = client
+        #: name and repeat, `NAME#n`
         self.name = name
         self._source = source
         self._number = 0
@@ -36,16 +38,16 @@ class Recording:
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """A phase, as long as the block lasts; inside of another it is a part of that."""
-        self._door.mark(self.name, "begin", name)
+        """Mark the block as a phase; a phase within another one is a part of it."""
+        self._client.mark(self.name, "begin", name)
         try:
             yield
         finally:
-            self._door.mark(self.name, "end", name)
+            self._client.mark(self.name, "end", name)
 
     def note(self, text: str) -> None:
-        """Notes some words with the time."""
-        self._door.mark(self.name, "note", text)
+        """Add a note with the current time."""
+        self._client.mark(self.name, "note", text)
 
     def record(
         self,
@@ -57,12 +59,12 @@ class Recording:
         labels: Mapping[str, str] | None = None,
         unit: str = "",
     ) -> None:
-        """Keeps values of a metric: one now, or many with their times [ns since 1970 UTC].
+        """Record one value of a metric now, or many values with their times [ns since 1970 UTC].
 
-        `index`: their places in a sequence, from 0, instead of times or beside them. It is on the disk when
-        this returns, where the server is up; of an experiment with `every_s` it is only gathered.
+        `index`: positions in a sequence, from 0, instead of times or in addition. When this returns, the values
+        are on disk if the server is up; with `every_s`, they are in memory until the next write.
         """
-        # a copy: whose values are changed after this is the caller's affair
+        # a copy: the caller may change its values afterwards
         many = np.atleast_1d(np.array(values))
         kinds = {"f": "float", "i": "integer", "u": "integer", "b": "boolean", "U": "text"}
         if many.dtype.kind not in kinds:
@@ -86,7 +88,7 @@ class Recording:
             self._buffered.add(series, many, *places.values())
             return
         table = table_of(series, [(many, *places.values())])
-        self._door.write(self.name, Batch(self._source, self._number, table))
+        self._client.write(self.name, Batch(self._source, self._number, table))
         self._number += 1
 
 
@@ -100,30 +102,31 @@ def experiment(
     server: str | None = None,
     every_s: float | None = None,
 ) -> Iterator[Recording]:
-    """An experiment, as long as the block lasts, or the next repeat of one of that name.
+    """Record the block as an experiment, or as the next repeat of an experiment of that name.
 
-    It lies in this user's archive, or with `server` (`$PENSTOCK_SERVER`). Where that is down, or the archive
-    cannot be used, stderr says so, and the block runs all the same. An exception makes it `aborted`, and
-    goes on.
+    It is stored in this user's archive, or on `server` (default: `$PENSTOCK_SERVER`). If the server is down or
+    the archive unusable, a message on stderr reports it, and the block runs without recording. After an
+    exception, which is re-raised, the experiment is `aborted`.
 
-    `every_s`: what is recorded is gathered, and written every so many seconds (`math.inf`: not before the
-    end) by a thread of its own, so that `record` waits for nobody; a server that is away meanwhile gets it
-    when it is back, at the end for ten seconds. A kill loses what was gathered since. BadInput for 0 or less.
+    `every_s`: values are collected in memory and written at this interval [s] (`math.inf`: only at the end) by
+    a separate thread, so that `record` does not wait. A server that is unreachable meanwhile receives them
+    later; at the end, for ten seconds at most. If the process is killed, values since the last write are lost.
+    BadInput unless `every_s` is above 0.
     """
     if every_s is not None and not every_s > 0:
         raise BadInput(f"found every_s {every_s:g}; expected more than 0")
-    door = Patient.leniently(server)
-    door.lenient = False  # what is wrong from here on is raised
-    begun = door.start(name, params=dict(params or {}), tags=list(tags), shared=shared)
+    client = Patient.leniently(server)
+    client.lenient = False  # later errors are raised
+    begun = client.start(name, params=dict(params or {}), tags=list(tags), shared=shared)
     source, buffered = f"python-{token_hex(4)}", None
-    # where it could not be begun there is nothing to write to, whoever comes back
-    store = door.client
+    # without a started experiment, a server that returns has none to write to
+    store = client.client
     if every_s is not None and store is not None:
         buffered = Buffered(bound(store.write, begun), source, every_s)
-    # a server that was away for a mark may be there again for the end
-    ending = door if buffered is None or store is None else Patient(store)
+    # a server that was unreachable for a mark may be reachable at the end
+    ending = client if buffered is None or store is None else Patient(store)
     try:
-        yield Recording(door, begun, source, buffered)
+        yield Recording(client, begun, source, buffered)
     except BaseException:
         if buffered is not None:
             with contextlib.suppress(PenstockError):
@@ -147,11 +150,11 @@ def series(
     partial: bool = False,
     server: str | None = None,
 ) -> pd.DataFrame:
-    """A metric of an experiment: a column for each series, rows by time, or by number where it is a sequence.
+    """A metric of an experiment: a column for each series, rows by time, or by index for sequences.
 
-    `labels` are those whose values name the columns. The experiment is of this user's archive, or with
-    `server` (`$PENSTOCK_SERVER`) of that one. A warning PartialData names the series that are not complete,
-    unless `partial` data will do. Raises BadInput for what there is not.
+    `labels`: labels whose values name the columns. The experiment is from this user's archive, or from
+    `server` (default: `$PENSTOCK_SERVER`). A PartialData warning names the incomplete series, unless `partial`.
+    Raises BadInput for an unknown experiment or metric.
     """
     parameters = {"metric": metric, "format": "parquet", "phase": phase, "type": axis}
     options: dict[str, Any] = {k: v for k, v in parameters.items() if v is not None}

@@ -1,12 +1,12 @@
 """Samples of this host between `penstock monitor start` and `stop`.
 
     sampling = Sampling.opened(None, 1.0)      # a process that outlives this command
-    sampling.begin("x#1", None)                # records from now on
-    ended = finish(None, "x")                  # by another command: what was not sent yet, then it ends
+    sampling.begin("x#1", None)                # start to record
+    ended = finish(None, "x")                  # in another command: store the last samples and end the process
 
-The process also ends with its experiment, however that ends, after the experiment's `timeout` or a day, and
-before the disk of its spool is full: the samples until then are stored. Its spool is a directory of the undo
-journal, owned by the process and planned for the experiment: so `finish` finds it.
+The process also ends with its experiment, at the experiment's `timeout` or after a day, and before the disk
+of its spool is full; the samples until then are stored. Its spool is a directory of the undo journal, owned
+by the process and with the experiment as its run, by which `finish` selects it.
 """
 
 from __future__ import annotations
@@ -50,49 +50,48 @@ from penstock.parts.monitoring.outbox.sending import Sending
 from penstock.state import runtime_dir, state_dir
 
 _KIND = "record"
-#: how long the last samples of an experiment may take to be computed and written [s]
+#: timeout for computing and writing the last samples of an experiment [s]
 _FINISH_S = 900.0
-#: how often the process looks whether its experiment has ended [s]
-_LOOK_EVERY_S = 0.5
-#: an experiment that nobody stops is sampled for so long [s]
+#: interval at which the process checks if its experiment has ended [s]
+_POLL_S = 0.5
+#: time limit of an experiment without `timeout` [s]
 _MOST_S = 86_400.0
-#: free space of the disk of the spool below which sampling ends [bytes]
+#: free space on the disk of the spool below which sampling ends [bytes]
 _LEAST_FREE = 1 << 30
 
 
 @dataclass(frozen=True)
 class Finished:
-    """The end of sampling: receipts for the experiment, and messages for its user."""
+    """End of sampling: receipts for the experiment, and messages for its user."""
 
     receipts: dict[str, Any] = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
 
 
 class Sampling:
-    """The process that will sample, ready to begin. Raises PenstockError where this host cannot be
-    sampled."""
+    """A process that is ready to sample. PenstockError if this host cannot be sampled."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
 
     @classmethod
     def opened(cls, server: str | None, interval_s: float) -> Sampling:
-        """Starts the process; `server` as `door.opened`."""
+        """Start the process; `server` as for `outbox.client.opened`."""
         config = {"outlive_owner": True, "interval_s": interval_s, "server": _url(server)}
         return cls(start_daemon(_KIND, config, Journal(), module=__name__))
 
     def begin(self, experiment: str, timeout_s: float | None) -> None:
-        """Records into an experiment, NAME#n."""
+        """Start to record into an experiment, NAME#n."""
         self._daemon.call("begin", experiment=experiment, most_s=timeout_s)
         self._daemon.hang_up()
 
     def stop(self) -> None:
-        """Ends the process: there is no experiment for it."""
+        """End a process that has no experiment."""
         self._daemon.stop()
 
 
 def finish(server: str | None, name: str) -> Finished:
-    """Ends the sampling of an experiment that is about to end, once all samples are stored."""
+    """Store the last samples of an experiment that is about to end, then end its sampling."""
     journal, finished = Journal(), Finished()
     for spool in _spools(journal, server, name):
         token = spool.target.rpartition("-")[2]
@@ -122,7 +121,7 @@ def _key(server: str | None, experiment: str) -> str:
 
 
 def _spools(journal: Journal, server: str | None, name: str) -> list[Entry]:
-    """Journal entries of the spools of an experiment; of a bare name the one that runs."""
+    """Journal entries of the spools of an experiment; for a name without repeat, of the running one."""
     name, repeat = name_and_repeat(name)
     begin, end = f"{name}#", _key(server, "")
     spools = []
@@ -136,16 +135,16 @@ def _spools(journal: Journal, server: str | None, name: str) -> list[Entry]:
 
 
 class _Recording:
-    """One experiment's samples, on their way from the sampler to the store."""
+    """Transfer of the samples of one experiment from the sampler to the store."""
 
     def __init__(
-        self, monitor: Monitor, door: Client, journal: Journal, key: str, name: str
+        self, monitor: Monitor, client: Client, journal: Journal, key: str, name: str
     ) -> None:
-        self._monitor, self._door, self._journal, self._name = monitor, door, journal, name
+        self._monitor, self._client, self._journal, self._name = monitor, client, journal, name
         place = state_dir() / f"{_KIND}-{os.environ[TOKEN_VARIABLE]}"
         self._spool = make_directory(place, journal, run=key)
         self._offsets: list[tuple[int, Offset]] = []
-        #: set once the experiment takes no more
+        #: set when the experiment accepts no more samples
         self.over = threading.Event()
         self._compare_clocks()
         shift_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
@@ -154,7 +153,7 @@ class _Recording:
         self._sending.follow(Path(monitor.live()["spool"]))
 
     def finish(self) -> Finished:
-        """Stores what was not sent yet."""
+        """Store the samples that were not sent yet."""
         self._sending.end()
         result = self._monitor.stop()
         receipt, messages = result.receipt, []
@@ -173,32 +172,32 @@ class _Recording:
         return Finished({"monitor": receipt}, messages)
 
     def close(self) -> None:
-        """Removes the spool."""
+        """Remove the spool."""
         self._monitor.drop()
         remove_directory(self._spool, self._journal)
 
     def _write(self, batch: Batch) -> None:
         try:
-            self._door.write(self._name, batch)
+            self._client.write(self._name, batch)
         except (BadInput, Closed, Taken):
             self.over.set()
             raise
 
     def _compare_clocks(self) -> None:
         with contextlib.suppress(PenstockError):
-            if (offset := self._door.clock()) is not None:
+            if (offset := self._client.clock()) is not None:
                 self._offsets.append((time.time_ns(), offset))
 
 
 class _Daemon:
-    """The process: answers on its socket, and ends when told to, with its experiment, or at its timeout."""
+    """The sampling process: handles requests on its socket until a request, its experiment, or a timeout ends it."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._journal = Journal()
         self._server: str | None = config["server"]
         self._socket = Path(config["socket"])
         self._monitor = Monitor(self._journal, None, round(config["interval_s"] * 1e9))
-        self._door = opened(self._server)
+        self._client = opened(self._server)
         self._recording: _Recording | None = None
         self._until = float("inf")
         self._ending = threading.Event()
@@ -209,7 +208,7 @@ class _Daemon:
             listener = listen(self._socket)
             answering(listener, self._answer)
             say_ready(ready_fd)
-            while not self._ending.wait(_LOOK_EVERY_S):
+            while not self._ending.wait(_POLL_S):
                 if self._recording is not None and self._recording.over.is_set():
                     break
                 if time.monotonic() > self._until or self._full():
@@ -236,7 +235,7 @@ class _Daemon:
                 key = _key(self._server, name)
                 with self._one:
                     self._recording = _Recording(
-                        self._monitor, self._door, self._journal, key, name
+                        self._monitor, self._client, self._journal, key, name
                     )
                 most_s = request["most_s"]
                 self._until = time.monotonic() + (_MOST_S if most_s is None else float(most_s))

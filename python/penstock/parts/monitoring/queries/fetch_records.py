@@ -38,7 +38,7 @@ def lines_of(live: Path) -> list[Receipt]:
 
 
 def append(live: Path, line: Mapping[str, Any]) -> None:
-    """Keeps a line. Closed where the experiment has ended, PenstockError where there is no room."""
+    """Store a line. Raises Closed if the experiment has ended, PenstockError if there is no room."""
     try:
         append_line(live / FILE, line)
     except FileNotFoundError:
