@@ -103,11 +103,29 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
+class Command:
+    """Program of a task and its arguments; the program is looked up in PATH unless it contains a `/`."""
+
+    program: str
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def argv(self) -> list[str]:
+        """Program and arguments, as for execvp(3)."""
+        return [self.program, *self.arguments]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the schema, and in WfFormat."""
+        return {"program": self.program, "arguments": list(self.arguments)}
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """One task: its operations in order, after the tasks in `after` and the writers of its inputs.
 
     `machine`: host or group that must run it, None for any; `launch`: time to launch it (v_c), None for the
-    platform's; `not_before_s`: seconds after the start of the workload.
+    platform's; `not_before_s`: seconds after the start of the workload. `command`: the program that a real
+    run starts; predictions use the operations.
     """
 
     name: str
@@ -117,9 +135,10 @@ class Task:
     after: tuple[str, ...] = ()
     launch: Time | None = None
     not_before_s: float = 0.0
+    command: Command | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As in the schema."""
+        """As in the schema, without the command, which the simulator does not have."""
         values: dict[str, Any] = {"name": self.name, "stage": self.stage or self.name}
         if self.machine is not None:
             values["machine"] = self.machine
@@ -131,6 +150,11 @@ class Task:
             values["not_before_s"] = self.not_before_s
         values["operations"] = [operation.to_dict() for operation in self.operations]
         return values
+
+    def described(self) -> dict[str, Any]:
+        """As in the schema, with the command."""
+        own = {} if self.command is None else {"command": self.command.to_dict()}
+        return {**self.to_dict(), **own}
 
 
 def plain_time(value: Time) -> Any:

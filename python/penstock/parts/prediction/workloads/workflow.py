@@ -35,7 +35,7 @@ class Workload:
     origin: Callable[[], dict[str, Any]] | None = field(default=None, compare=False, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Schema: the input of `workload_from_dict` and the simulator."""
+        """Schema, without commands: the input of `workload_from_dict` and the simulator."""
         return {
             "schema": SCHEMA,
             "name": self.name,
@@ -44,8 +44,8 @@ class Workload:
         }
 
     def to_json(self) -> str:
-        """`to_dict` as text, a line per file and task."""
-        values = self.to_dict()
+        """The schema with the commands of tasks, as text, a line per file and task."""
+        values = self.to_dict() | {"tasks": [task.described() for task in self.tasks]}
         rows = {key: [json.dumps(v, allow_nan=False) for v in values[key]] for key in _LISTS}
         head = f'{{"schema": "{SCHEMA}",\n "name": {json.dumps(self.name)},\n'
         lists = (f' "{key}": [\n  ' + ",\n  ".join(rows[key]) + "]" for key in _LISTS)

@@ -14,8 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.parts.prediction.workloads.formats.command import command_of
 from penstock.parts.prediction.workloads.formats.document import Document, shown
 from penstock.parts.prediction.workloads.formats.wfformat_rules import check_version, metric_notes
+from penstock.parts.prediction.workloads.task import Command
 from penstock.spec.source import Path
 from penstock.spec.units import MOST_BYTES
 
@@ -45,6 +47,7 @@ class Job:
     avg_cpu: float | None = None
     cores: float = 1.0
     machines: list[str] = field(default_factory=list)
+    command: Command | None = None
     own: Mapping[str, Any] | None = None
 
 
@@ -191,6 +194,7 @@ class _Reader:
             job.machines = [row["machine"]]
         if "machines" in row:
             job.machines = self.texts(path, row, "machines", whose)
+        job.command = command_of(self.document, path, row, whose) or job.command
         if isinstance(row.get(OWN), dict):
             job.own = row[OWN]
 
@@ -237,6 +241,7 @@ class _Split(_Reader):
             own,
             name,
             path,
+            command=command_of(self.document, path, row, whose),
             stage=name if name != own else "",
             parents=self.texts(path, row, "parents", whose),
             children=self.texts(path, row, "children", whose) if "children" in row else None,

@@ -6,6 +6,7 @@ from typing import Any, TypeGuard
 
 from penstock.parts.prediction.workloads.check import MOST_SECONDS, problems, unprintable
 from penstock.parts.prediction.workloads.distribution import wrong_with
+from penstock.parts.prediction.workloads.formats.command import command_of
 from penstock.parts.prediction.workloads.formats.document import Document, shown
 from penstock.parts.prediction.workloads.task import (
     HINTS,
@@ -22,7 +23,7 @@ from penstock.spec.source import Path
 from penstock.spec.units import MOST_BYTES
 
 _FILE = ("name", "size_bytes", "preloaded", "hints")
-_TASK = ("name", "stage", "machine", "after", "launch", "not_before_s", "operations")
+_TASK = ("name", "stage", "machine", "after", "launch", "not_before_s", "operations", "command")
 _FIELDS = {
     "open": ("op", "file"),
     "close": ("op", "file"),
@@ -115,6 +116,7 @@ class _Reader:
             after=tuple(dict.fromkeys(a for a in after if isinstance(a, str))),
             launch=None if launch is None else self.time((*at, "launch"), launch, whose),
             not_before_s=start,
+            command=command_of(self.document, at, values, whose),
         )
 
     def operation(self, at: Path, values: Any, whose: str, sizes: dict[str, int]) -> Operation:

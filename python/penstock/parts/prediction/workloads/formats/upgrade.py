@@ -86,7 +86,9 @@ def instance_of(workload: Workload) -> dict[str, Any]:
             name: sum(o.size_bytes for o in task.operations if o.op == op)
             for name, op in (("readBytes", "read"), ("writtenBytes", "write"))
         }
-        executed.append({"id": own, "runtimeInSeconds": seconds, **moved, OWN: task.to_dict()})
+        command = {} if task.command is None else {"command": task.command.to_dict()}
+        times = {"id": own, "runtimeInSeconds": seconds, **command, **moved}
+        executed.append({**times, OWN: task.described()})
     files = [
         {"id": identifier(name), "sizeInBytes": size} for name, size in workload.file_sizes.items()
     ]

@@ -97,7 +97,8 @@ def _task(job: Job, stage: str, sizes: dict[str, int], io_share: float | None) -
     # an empty task serves to order others
     idle = not (reads or writes or seconds)
     work = (Operation("compute", seconds=seconds),) if seconds or idle else ()
-    return Task(job.id, (*reads, *work, *writes), stage, after=tuple(job.parents))
+    operations = (*reads, *work, *writes)
+    return Task(job.id, operations, stage, after=tuple(job.parents), command=job.command)
 
 
 def _files(instance: Instance, tasks: tuple[Task, ...], sizes: dict[str, int]) -> tuple[File, ...]:
