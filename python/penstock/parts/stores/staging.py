@@ -67,7 +67,7 @@ def stage_in(
     for file in files:
         below = "" if file == source else f"/{file.relative_to(source).as_posix()}"
         pairs[f"{place}{below}"] = file
-    return _compared(store, pairs, node)
+    return compared(store, pairs, node)
 
 
 def stage_out(
@@ -101,7 +101,7 @@ def stage_out(
         with open(final, "rb+") as written:
             os.fsync(written.fileno())
         pairs[f"{store.spec.mount}/{path}"] = final
-    staged = _compared(store, pairs, node)
+    staged = compared(store, pairs, node)
     store.state.setdefault("staged", {}).update({s.path: s.to_dict() for s in staged})
     store.remember()
     return staged
@@ -139,7 +139,7 @@ def listing(store: StagedStore, node: str | None = None) -> dict[str, tuple[int,
     return store.files(node).listing()
 
 
-def _compared(store: StagedStore, pairs: dict[str, Path], node: str | None) -> list[Staged]:
+def compared(store: StagedStore, pairs: dict[str, Path], node: str | None) -> list[Staged]:
     """Compare each pair by checksum. PenstockError names those that differ."""
     files = store.files(node)
     names, staged, differ = list(pairs), [], []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -11,29 +12,65 @@ from penstock.cli._options import CHANGES
 from penstock.errors import BadInput
 from penstock.terminal import plain_table, progress_bar, show
 
+if TYPE_CHECKING:
+    from penstock.parts.stores.workflow.result import Result
+
 app = typer.Typer(help="Run workflows on virtual nodes with a shared store.", no_args_is_help=True)
 
-
-@app.callback()
-def _verbs() -> None:
-    """Make `run` a subcommand even if it is the only one."""
+_ENGINE = typer.Option(None, "--engine", "--store", help="Engine, instead of the file's.")
+_PLATFORM = typer.Option(
+    None, "--platform", "-p", help="A platform file with roles and store: {engine: …}."
+)
+_TIMEOUT = typer.Option(3600.0, "--timeout", help="Time limit of a run, in seconds.")
+_INPUTS = typer.Option(
+    None,
+    "--inputs",
+    help="Directory of the input files that programs read [that of the workflow].",
+)
+_EMULATE = typer.Option(
+    False,
+    "--emulate",
+    help="Run no programs: emulate the input, output and run time of every task.",
+)
 
 
 @app.command()
 def run(
-    workflow: Path = typer.Argument(
-        help="A workflow: penstock's own description, WfFormat, or a traced run."
+    workflow: Path | None = typer.Argument(
+        None, help="A workflow: penstock's own description, WfFormat, or a traced run."
     ),
-    platform: Path = typer.Option(
-        ..., "--platform", "-p", help="A platform file with roles and store: {engine: …}."
-    ),
+    platform: Path | None = _PLATFORM,
     changes: list[str] = CHANGES,
-    engine: str | None = typer.Option(None, "--engine", help="Engine, instead of the file's."),
+    engine: str | None = _ENGINE,
     repeat: int = typer.Option(1, "--repeat", min=1, max=1000, help="Number of runs."),
     hints: str = typer.Option(
         "file",
         "--hints",
-        help="Hints: file (the workflow's own), never, or always (from its graph).",
+        help="Hints: file (the workflow's own), never, always (from its graph), or auto (those of its graph "
+        "with a predicted gain).",
+    ),
+    emulate: bool = _EMULATE,
+    inputs: Path | None = _INPUTS,
+    results: Path | None = typer.Option(
+        None, "--results", help="Directory for the results of programs [OUTPUT/results]."
+    ),
+    retries: int = typer.Option(
+        0, "--retries", min=0, max=1000, help="Further attempts of a task that fails."
+    ),
+    delay_s: float = typer.Option(
+        1.0,
+        "--retry-delay",
+        min=0.0,
+        help="Seconds until the next attempt; doubled after each, up to 60.",
+    ),
+    keep_going: bool = typer.Option(
+        False, "--keep-going", help="After a failure, run the tasks that do not need its output."
+    ),
+    resume: Path | None = typer.Option(
+        None, "--resume", help="Output directory of an interrupted run, which is continued."
+    ),
+    checksums: bool = typer.Option(
+        False, "--checksums", help="Record the SHA-256 of every output of a program."
     ),
     keep_cache: bool = typer.Option(
         False, "--keep-cache", help="Keep data that tasks write in the page cache of their node."
@@ -41,32 +78,115 @@ def run(
     predicted: bool = typer.Option(
         True, "--predict/--no-predict", help="The prediction of the queue network, for comparison."
     ),
-    timeout_s: float = typer.Option(3600.0, "--timeout", help="Time limit of a run, in seconds."),
-    output: Path | None = typer.Option(None, "-o", "--output", help="Directory for the tables."),
+    timeout_s: float = _TIMEOUT,
+    output: Path | None = typer.Option(
+        None, "-o", "--output", help="Directory for the tables [of programs: WORKFLOW-run]."
+    ),
     as_json: bool = typer.Option(False, "--json", help="The result as one JSON object."),
 ) -> None:
     """Run the tasks as processes on the client nodes, with their files in the store.
 
-    A store of that platform that is up is used and stays; else one is put up, and taken down again.
+    A task with a command runs that program in the run's directory of the store; others emulate their input,
+    output and computing. A store of that platform that is up is used and stays; else one is put up, and taken
+    down again.
     """
-    from penstock.parts.stores.workflow.run import run_workflow
+    from penstock.parts.stores.workflow.options import RunOptions
+    from penstock.parts.stores.workflow.run import resume_workflow, run_workflow
+    from penstock.parts.stores.workflow.running.recovery import Recovery
 
-    if hints not in ("file", "never", "always"):
-        raise BadInput(f"--hints: found {hints!r}; expected file, never or always")
+    if resume is not None:
+        if workflow is not None or platform is not None or output is not None:
+            expected = "no other file: the run's own workflow, platform and options apply"
+            raise BadInput(
+                f"--resume: found a workflow, a platform or an output; expected {expected}"
+            )
+        with progress_bar() as progress:
+            result = resume_workflow(resume, progress)
+        _show(result, as_json)
+        return
+    if workflow is None or platform is None:
+        raise BadInput("found no workflow, or no --platform; expected both, or --resume")
+    recovery = Recovery(retries, delay_s, keep_going=keep_going)
+    options = RunOptions(
+        engine=engine,
+        repeat=repeat,
+        hints=hints,
+        keep_cache=keep_cache,
+        predicted=predicted,
+        timeout_s=timeout_s,
+        emulate=emulate,
+        inputs=inputs,
+        results=results,
+        checksums=checksums,
+        recovery=recovery,
+    )
     with progress_bar() as progress:
         result = run_workflow(
+            workflow, platform, changes, options=options, out=output, progress=progress
+        )
+    _show(result, as_json)
+
+
+@app.command()
+def compare(
+    workflow: Path = typer.Argument(help="A workflow, as for `run`."),
+    platform: Path = typer.Option(
+        ..., "--platform", "-p", help="A platform file with roles and store: {engine: …}."
+    ),
+    changes: list[str] = CHANGES,
+    engine: str | None = _ENGINE,
+    repeat: int = typer.Option(
+        3, "--repeat", min=1, max=1000, help="Number of runs with each store."
+    ),
+    hints: str = typer.Option(
+        "auto", "--hints", help="Hints of the workflow-aware store: auto or always."
+    ),
+    emulate: bool = _EMULATE,
+    inputs: Path | None = _INPUTS,
+    seed: int | None = typer.Option(None, "--seed", help="Seed of the order of the runs."),
+    timeout_s: float = _TIMEOUT,
+    output: Path | None = typer.Option(None, "-o", "--output", help="Directory for the tables."),
+    as_json: bool = typer.Option(False, "--json", help="The result as one JSON object."),
+) -> None:
+    """Compare the default store with the workflow-aware store, measured and predicted.
+
+    Default: no hints, tasks go to the next idle node. Workflow-aware: hints from the graph, tasks go to the
+    node with their data. Runs alternate, in random order.
+    """
+    from penstock.parts.stores.workflow.compare import compare_stores
+    from penstock.parts.stores.workflow.options import RunOptions
+
+    options = RunOptions(
+        engine=engine,
+        repeat=repeat,
+        hints=hints,
+        timeout_s=timeout_s,
+        emulate=emulate,
+        inputs=inputs,
+    )
+    with progress_bar() as progress:
+        result = compare_stores(
             workflow,
             platform,
             changes,
-            engine=engine,
-            repeat=repeat,
-            hints=hints,
-            keep_cache=keep_cache,
-            predicted=predicted,
-            timeout_s=timeout_s,
+            options=options,
+            seed=seed,
             out=output,
             progress=progress,
         )
+    if as_json:
+        print(json.dumps(result.to_dict()))
+        return
+    numbers = ("measured s", "from", "to", "predicted s", "from", "to")
+    table = plain_table(("store", "stage"), numbers)
+    for row in result.rows():
+        table.add_row(*row)
+    show(table)
+    for line in result.sentences():
+        print(line)
+
+
+def _show(result: Result, as_json: bool) -> None:
     if as_json:
         print(json.dumps(result.to_dict()))
         return

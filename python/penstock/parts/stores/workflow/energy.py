@@ -19,7 +19,7 @@ from penstock.emulate.cluster.cluster import Cluster
 from penstock.errors import PenstockError
 from penstock.host.probe.meter import find_meter
 from penstock.parts.prediction.queue_network.energy import Energy, run_energy
-from penstock.parts.stores.workflow.execute import Executed
+from penstock.parts.stores.workflow.running.executed import Executed
 from penstock.platform.hosts import Platform
 from penstock.spec.cluster import ClusterSpec
 
@@ -99,10 +99,13 @@ def energy_of(
     begin, end = run.begin_ns, run.begin_ns + round(1e9 * run.makespan_s)
     on = {t["task"]: t["host"] for t in run.tasks.to_pylist()}
     app: dict[str, float] = {}
-    for row in run.operations.to_pylist():
-        if row["op"] == "compute":
-            host = on[row["task"]]
-            app[host] = app.get(host, 0.0) + row["end_s"] - row["start_s"]
+    operations = run.operations.to_pylist()
+    programs = on.keys() - {row["task"] for row in operations}
+    computing = [row for row in operations if row["op"] == "compute"]
+    computing += [row for row in run.tasks.to_pylist() if row["task"] in programs]
+    for row in computing:
+        host = on[row["task"]]
+        app[host] = app.get(host, 0.0) + row["end_s"] - row["start_s"]
     hosts = []
     for name, counters in readings.nodes.items():
         link = rates.get(name)

@@ -55,6 +55,7 @@ FEATURES: dict[str, Feature] = {
         _executed("op close", "files are closed by the operation that opened them"),
         _executed("op compute", "the task's process sleeps for seconds / speed"),
         _executed("op set_xattr", "setxattr(2); the store must take up hints that programs set"),
+        _executed("command", "the task runs this program instead of its operations"),
         _executed("machine", "the task runs on that host, or on one of that group"),
         _executed("after", "the task waits for these tasks"),
         _executed("launch", "the task's process sleeps so long before its first operation"),
@@ -121,7 +122,11 @@ def _of_tasks(workload: Workload) -> Iterator[tuple[str, str]]:
             yield "launch", where
             if not isinstance(task.launch, int | float):
                 yield "distribution", f"{where}, launch"
-        for key, value in (("machine", task.machine), ("after", task.after)):
+        for key, value in (
+            ("command", task.command),
+            ("machine", task.machine),
+            ("after", task.after),
+        ):
             if value:
                 yield key, where
         if task.not_before_s:

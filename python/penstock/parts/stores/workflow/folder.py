@@ -12,7 +12,7 @@ import posixpath
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from penstock.errors import BadInput
+from penstock.errors import BadInput, PenstockError
 from penstock.host.journal.journal import new_token
 from penstock.host.processes.processes import Identity
 from penstock.parts.stores.store import Store
@@ -54,14 +54,26 @@ def paths_of(names: Iterable[str]) -> dict[str, str]:
 class RunFolder:
     """Directory of one run, named `name`; it remains until the next run."""
 
-    def __init__(self, store: Store, files: Sequence[str]) -> None:
+    def __init__(
+        self, store: Store, files: Sequence[str], *, name: str = "", journal: Path | None = None
+    ) -> None:
         """Record and create it, without access for other users. `files`: paths that the run may create in
-        it."""
-        token = new_token()
-        self.name = f"{PREFIX}{token}"
+        it; `name`: that of an existing one, of a run that is resumed; `journal`: that of the run."""
+        self.name = name or f"{PREFIX}{new_token()}"
         self._record = store.cluster.home / f"{self.name}.json"
-        self._facts = {**vars(Identity.own()), "files": list(files)}
+        self._facts = {
+            **vars(Identity.own()),
+            "files": list(files),
+            "journal": None if journal is None else str(journal.absolute()),
+        }
+        if name and not self._record.exists():
+            raise PenstockError(
+                f"{store.name}: the store has no files of that run; it is another one than the run used. "
+                "Only a run on a store of `penstock store up` can be resumed, as long as that store is up"
+            )
         write_atomic(self._record, json.dumps(self._facts))
+        if name:
+            return
         try:
             argv = ["mkdir", "-m", "700", "--", store.inside(self.name)]
             store.run(store.client(), argv, what="making the workflow's directory")
@@ -69,17 +81,20 @@ class RunFolder:
             self._record.unlink(missing_ok=True)
             raise
 
-    def ended(self) -> None:
-        """Mark the run as ended; the next one may remove the directory."""
+    def ended(self, *, complete: bool = True) -> None:
+        """Mark the run as ended; the next one may remove the directory, if this one is `complete`."""
         if self._record.exists():
-            write_atomic(self._record, json.dumps({**self._facts, "pid": 0}))
+            done: dict[str, object] = {"journal": None} if complete else {}
+            write_atomic(self._record, json.dumps({**self._facts, "pid": 0, **done}))
 
 
 def remove_earlier(store: Store) -> None:
-    """Remove the files of earlier runs, unless the process of one is alive."""
+    """Remove the files of earlier runs, unless the process of one is alive, or it can be resumed."""
     for record in sorted(store.cluster.home.glob(f"{PREFIX}*.json")):
         facts = json.loads(record.read_text())
         if facts["pid"] and Identity(facts["boot_id"], facts["pid"], facts["start"]).alive:
+            continue
+        if facts.get("journal") and Path(facts["journal"]).exists():
             continue
         _remove(store, record, facts["files"])
 

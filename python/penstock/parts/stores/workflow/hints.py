@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from penstock.parts.prediction.workloads.task import File, Hints
+from penstock.parts.prediction.workloads.task import File, Hints, Operation
 from penstock.parts.prediction.workloads.workflow import Workload
 
 #: equivalent hints of each tag
@@ -63,40 +63,72 @@ def without(workload: Workload, refused: Collection[tuple[str, str]]) -> Workloa
     return replace(workload, files=files, tasks=tasks, origin=None)
 
 
-def derived(workload: Workload, nodes: int) -> Workload:
-    """The workload with hints from its graph for files without one [Costa 2014, the runtime's rules].
+def derived(workload: Workload, nodes: int, chunk_bytes: int | None = None) -> Workload:
+    """The workload with hints from its graph for files without one (`hints_of_graph`)."""
+    return with_hints(workload, hints_of_graph(workload, nodes, chunk_bytes))
+
+
+def with_hints(workload: Workload, hints: Mapping[str, Hints]) -> Workload:
+    """The workload with hints for files without one."""
+    declared = {f.name for f in workload.files}
+    files = tuple(
+        replace(f, hints=hints.get(f.name)) if f.hints is None else f for f in workload.files
+    )
+    files += tuple(File(n, hints=h) for n, h in hints.items() if n not in declared)
+    return replace(workload, files=files, origin=None)
+
+
+def hints_of_graph(
+    workload: Workload, nodes: int, chunk_bytes: int | None = None
+) -> dict[str, Hints]:
+    """Hints by file, from the graph [Costa 2014, the runtime's rules].
 
     A file with one reader is placed with its writer; the inputs of a task that reads many are collocated; a
-    file with several readers gets a copy for each further one, at most four and at most `nodes`.
+    file of which every reader reads another part of equal size is scattered, if that is a number of chunks
+    (`chunk_bytes`); another file with several readers gets a copy for each further one, at most four and at
+    most `nodes`.
     """
-    readers: dict[str, set[int]] = defaultdict(set)
+    readers: dict[str, dict[int, list[Operation]]] = defaultdict(lambda: defaultdict(list))
     written: set[str] = set()
     for number, task in enumerate(workload.tasks):
         for operation in task.operations:
             if operation.op == "read" and operation.file is not None:
-                readers[operation.file].add(number)
+                readers[operation.file][number].append(operation)
             elif operation.op == "write" and operation.file is not None:
                 written.add(operation.file)
     inputs: dict[int, list[str]] = defaultdict(list)
-    for name, by_readers in readers.items():
-        if len(by_readers) == 1 and name in written:
-            inputs[next(iter(by_readers))].append(name)
-    derived_hints: dict[str, Hints] = {}
+    for name, by_reader in readers.items():
+        if len(by_reader) == 1 and name in written:
+            inputs[next(iter(by_reader))].append(name)
+    hints: dict[str, Hints] = {}
     for number, names in inputs.items():
         for name in names:
-            derived_hints[name] = (
+            hints[name] = (
                 Hints(placement="collocate", group=workload.tasks[number].name)
                 if len(names) > 1
                 else Hints(placement="local")
             )
-    for name, by_readers in readers.items():
-        copies = min(4, nodes, max(1, (len(by_readers) + 1) // 2))
-        if len(by_readers) > 1 and copies > 1:
-            derived_hints[name] = Hints(replicas=copies)
-    declared = {f.name for f in workload.files}
-    files = tuple(
-        replace(f, hints=derived_hints.get(f.name)) if f.hints is None else f
-        for f in workload.files
+    for name, by_reader in readers.items():
+        chunks = _chunks_of_parts(by_reader, chunk_bytes) if len(by_reader) > 1 else 0
+        copies = min(4, nodes, max(1, (len(by_reader) + 1) // 2))
+        if chunks:
+            hints[name] = Hints(placement="scatter", scatter=chunks)
+        elif len(by_reader) > 1 and copies > 1:
+            hints[name] = Hints(replicas=copies)
+    return hints
+
+
+def _chunks_of_parts(by_reader: Mapping[int, Sequence[Operation]], chunk_bytes: int | None) -> int:
+    """Chunks of the part that each reader of a file reads; 0 unless parts are disjoint and of equal size."""
+    if chunk_bytes is None:
+        return 0
+    parts = sorted(
+        (min(o.offset_bytes for o in rows), max(o.offset_bytes + o.size_bytes for o in rows))
+        for rows in by_reader.values()
     )
-    files += tuple(File(n, hints=h) for n, h in derived_hints.items() if n not in declared)
-    return replace(workload, files=files, origin=None)
+    size = parts[0][1] - parts[0][0]
+    regular = all(
+        begin == number * size and (end - begin == size or number == len(parts) - 1)
+        for number, (begin, end) in enumerate(parts)
+    )
+    return size // chunk_bytes if regular and size and size % chunk_bytes == 0 else 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.archive.schemas import TABLES
-from penstock.parts.stores.workflow.execute import Executed
+from penstock.parts.stores.workflow.running.executed import Executed
 
 if TYPE_CHECKING:
     from penstock.parts.prediction.prediction import Prediction

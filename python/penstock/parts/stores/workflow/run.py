@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import statistics
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
-
-from penstock.archive.schemas import described
 from penstock.errors import BadInput, PenstockError
 from penstock.parts.prediction.workloads.read import read_workload
 from penstock.parts.prediction.workloads.workflow import Workload
@@ -21,167 +18,94 @@ from penstock.parts.stores.files import Unmounted
 from penstock.parts.stores.hang_guard import ALL, servers_down
 from penstock.parts.stores.lock import changing
 from penstock.parts.stores.store import Store, check, refused_parameters, up_already
+from penstock.parts.stores.workflow.benefit import Decision, chosen_hints
 from penstock.parts.stores.workflow.energy import Readings, energy_of, metered
-from penstock.parts.stores.workflow.execute import Executed, RunFailed, execute, placement
+from penstock.parts.stores.workflow.execute import execute
 from penstock.parts.stores.workflow.features import require_executable, uses_set_xattr
 from penstock.parts.stores.workflow.hints import derived, without
-from penstock.parts.stores.workflow.measured_rows import differences, measured_rows
-from penstock.parts.stores.workflow.suspects import Comparison, Suspect, suspects
+from penstock.parts.stores.workflow.options import RunOptions
+from penstock.parts.stores.workflow.remaining import TaskProgress
+from penstock.parts.stores.workflow.result import Result, keep, measured_runs
+from penstock.parts.stores.workflow.results import save_results
+from penstock.parts.stores.workflow.running.executed import (
+    Executed,
+    RunFailed,
+    other_sizes,
+    placement,
+)
+from penstock.parts.stores.workflow.running.journal import RunJournal, digest_of
+from penstock.parts.stores.workflow.running.programs import (
+    emulated,
+    inputs_on_host,
+    require_programs,
+    runs_programs,
+)
+from penstock.parts.stores.workflow.running.recovery import RunRecord
+from penstock.parts.stores.workflow.running.run_files import RunFiles
+from penstock.parts.stores.workflow.suspects import Comparison, suspects
 from penstock.platform.cluster import cluster_spec
 from penstock.platform.hosts import Platform, load_platform
 from penstock.platform.lower import time_of
 from penstock.platform.stores import ready_store
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.store import DEFAULT_ENGINE
-from penstock.writing import atomic_folder
 
 if TYPE_CHECKING:
     from penstock.parts.prediction.prediction import Prediction
-    from penstock.parts.prediction.queue_network.energy import Energy
+
+__all__ = ["Result", "keep", "measured_runs", "placement", "run_workflow", "store_of"]
 
 Progress = Callable[[str, int, int], None]
 
+LOGS, RESULTS = "logs", "results"
 
-@dataclass(frozen=True)
-class Result:
-    """Runs of one workflow on one store, and their prediction (None if not requested)."""
 
-    workload: str
-    platform: str
-    engine: str
-    runs: list[Executed]
-    prediction: Prediction | None = None
-    refused: list[str] = field(default_factory=list)
-    #: of each run: by the emulated meter; by this host's own meter: its scope, joules
-    energy: list[Energy] = field(default_factory=list)
-    real: list[tuple[str, float]] = field(default_factory=list)
-    #: values of the platform that may explain the differences, best first
-    suspected: list[Suspect] = field(default_factory=list)
-    #: measurements of a failed run, and the reason
-    broken: Executed | None = None
-    error: str = ""
+@dataclass
+class Plan:
+    """A workflow that can be run: the workload with its hints, the platform, and the programs' inputs."""
+
+    workload: Workload
+    platform: Platform
+    options: RunOptions
+    inputs: Mapping[str, Path] = field(default_factory=dict)
+    #: hints from the graph, and the reason why each group of files has them or not
+    decisions: list[Decision] = field(default_factory=list)
 
     @property
-    def makespans_s(self) -> list[float]:
-        """Makespan of each run [s]."""
-        return [run.makespan_s for run in self.runs]
+    def programs(self) -> bool:
+        """True if tasks run programs."""
+        return runs_programs(self.workload)
 
-    def stages(self) -> dict[str, list[float]]:
-        """By stage, in order of start: duration in each run [s]."""
-        by_stage: dict[str, list[float]] = {}
-        for run in self.runs:
-            for name, (first, last) in run.spans().items():
-                by_stage.setdefault(name, []).append(last - first)
-        return by_stage
-
-    def rows(self) -> list[tuple[str, ...]]:
-        """Lines of the table: the complete run, then each stage."""
-        lines: list[tuple[str, ...]] = [
-            ("whole", "", *_spread(self.makespans_s), *self._predicted())
-        ]
-        predicted = {s["name"]: s for s in self.prediction.stages} if self.prediction else {}
-        for name, values in self.stages().items():
-            stage = predicted.get(name)
-            duration = f"{stage['end_s'] - stage['start_s']:.3f}" if stage else "-"
-            lines.append(("", name, *_spread(values), duration, "", ""))
-        return lines
-
-    def _predicted(self) -> tuple[str, str, str]:
-        if self.prediction is None:
-            return ("-", "", "")
-        ends = self.prediction.interval.ends()
-        return (
-            f"{self.prediction.makespan_s:.3f}",
-            f"{ends['low']:.3f}",
-            f"{ends['high']:.3f}",
-        )
-
-    def sentences(self) -> list[str]:
-        """Summary of the result."""
-        lines = []
-        if self.prediction is not None:
-            mean = statistics.fmean(self.makespans_s)
-            off = self.prediction.makespan_s / mean - 1
-            lines.append(f"Predicted {off:+.1%} of what {len(self.runs)} runs took on average.")
-            lines.append(f"Whether the model applies: {self.prediction.applies.verdict}.")
-            if len(self.runs) > 1:
-                differing = differences(self.prediction, self.runs)
-                lines += differing
-                if differing and self.suspected:
-                    lines.append(f"One value alone would explain most of it: {self.suspected[0]}.")
-        lines += self._energy_sentences()
-        lines += [f"warning: {one}" for one in self.refused]
-        if self.refused and self.prediction is not None:
-            lines.append("The prediction is made without the hints that the store refused.")
-        for number, run in enumerate(self.runs):
-            if run.died:
-                died = ", ".join(run.died)
-                lines.append(f"warning: run {number}: {died} died; every file had another copy")
-        return lines
-
-    def _energy_sentences(self) -> list[str]:
-        sentences = []
-        if self.energy:
-            mean = statistics.fmean(e.total_j for e in self.energy)
-            line = f"Energy: {mean:.4g} J by the emulated meter (times, at the file's powers)"
-            predicted = self.prediction.energy if self.prediction is not None else None
-            if predicted is not None:
-                line += (
-                    f", predicted {predicted.total_j:.4g} J ({predicted.total_j / mean - 1:+.1%})"
-                )
-            sentences.append(f"{line}.")
-        if self.real:
-            joules = statistics.fmean(j for _, j in self.real)
-            sentences.append(f"This host drew {joules:.4g} J meanwhile: {self.real[0][0]}.")
-        return sentences
-
-    def to_dict(self) -> dict[str, Any]:
-        document: dict[str, Any] = {
-            "workload": self.workload,
-            "platform": self.platform,
-            "engine": self.engine,
-            "makespan_s": self.makespans_s,
-            "stages_s": self.stages(),
-            "tags": [t.to_dict() for t in self.runs[-1].tags] if self.runs else [],
-            "refused": self.refused,
-            "placement": placement(self.runs[-1]) if self.runs else {},
-        }
-        if self.error:
-            document["error"] = self.error
-        if died := {str(n): run.died for n, run in enumerate(self.runs) if run.died}:
-            document["died"] = died
-        if self.prediction is not None:
-            document["predicted"] = self.prediction.to_dict()
-            document["suspected"] = [asdict(one) for one in self.suspected]
-        if self.energy:
-            meter = "emulated: times of the run at the powers of the platform file"
-            document["energy"] = {"meter": meter, "runs": [e.to_dict() for e in self.energy]}
-        if self.real:
-            document["host_energy_j"] = {
-                "meter": self.real[0][0],
-                "runs": [j for _, j in self.real],
-            }
-        return document
+    @property
+    def by_data(self) -> bool:
+        """True if tasks go to the node with their data."""
+        return self.platform.file.scheduler.kind == "data_location"
 
 
-def measured_runs(runs: Sequence[Executed]) -> dict[str, Any]:
-    """The runs as input of `penstock predict --measured` (`penstock/measured/1`), times in seconds."""
-    rows = []
-    for run in runs:
-        rows.append(
-            {
-                "makespan_s": run.makespan_s,
-                "stages": [
-                    {"name": name, "start_s": first, "end_s": last}
-                    for name, (first, last) in run.spans().items()
-                ],
-                "tasks": [
-                    {"name": t["task"], "start_s": t["sent_s"], "end_s": t["end_s"]}
-                    for t in run.tasks.to_pylist()
-                ],
-            }
-        )
-    return {"schema": "penstock/measured/1", "runs": rows}
+def plan_of(workflow: Path, platform: Path, changes: Sequence[str], options: RunOptions) -> Plan:
+    """Read and check everything that can be checked before anything starts. BadInput."""
+    options.check()
+    workload = read_workload(workflow)
+    if options.emulate:
+        workload = emulated(workload)
+    if runs_programs(workload):
+        require_programs(workload)
+    inputs = inputs_on_host(workload, options.inputs or workflow.absolute().parent)
+    if options.scheduler is not None:
+        changes = [*changes, f"scheduler.kind={options.scheduler}"]
+    predicted = options.predicted or options.hints == "auto"
+    loaded = _loaded(platform, list(changes), options.engine, predicted)
+    decisions: list[Decision] = []
+    if options.hints == "never":
+        files = tuple(replace(f, hints=None) for f in workload.files)
+        workload = replace(workload, files=files, origin=None)
+    elif options.hints == "always":
+        workload = derived(workload, sum("storage" in h.roles for h in loaded.hosts))
+    elif options.hints == "auto":
+        engine = STORE_ENGINES.load(deployment(loaded, options.engine)[1].engine)()
+        workload, decisions = chosen_hints(workload, loaded, engine.support())
+    require_executable(workload, loaded)
+    return Plan(workload, loaded, options, inputs, decisions)
 
 
 def run_workflow(
@@ -189,12 +113,7 @@ def run_workflow(
     platform: Path,
     changes: Sequence[str] = (),
     *,
-    engine: str | None = None,
-    repeat: int = 1,
-    hints: str = "file",
-    keep_cache: bool = False,
-    predicted: bool = True,
-    timeout_s: float = 3600.0,
+    options: RunOptions | None = None,
     out: Path | None = None,
     progress: Progress | None = None,
 ) -> Result:
@@ -202,45 +121,66 @@ def run_workflow(
 
     Raises BadInput for invalid files, and for features that a prediction supports and a run does not
     (`features.FEATURES`); PenstockError if a task, a node or the store fails. `out` has the measurements
-    until then, also after Ctrl-C.
+    until then, also after Ctrl-C. A single run of programs has a journal there, from which `resume_workflow`
+    continues; its default is WORKFLOW-run.
     """
-    workload = read_workload(workflow)
-    loaded = _loaded(platform, list(changes), engine, predicted)
-    if hints == "never":
-        files = tuple(replace(f, hints=None) for f in workload.files)
-        workload = replace(workload, files=files, origin=None)
-    elif hints == "always":
-        workload = derived(workload, sum("storage" in h.roles for h in loaded.hosts))
-    require_executable(workload, loaded)
-    result = Result(workload.name, loaded.name, deployment(loaded, engine)[1].engine, [])
+    plan = plan_of(workflow, platform, changes, options or RunOptions())
+    if out is None and plan.programs:
+        out = Path(f"{workflow.stem}-run")
+    journal = None
+    if out is not None and plan.programs and plan.options.repeat == 1:
+        head = {
+            "workflow": os.fspath(workflow.absolute()),
+            "platform": os.fspath(platform.absolute()),
+            "changes": list(changes),
+            "options": plan.options.to_dict(),
+            "workload": digest_of(plan.workload),
+            "begun": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        journal = RunJournal.create(out, head)
+    return _run_plan(plan, out, journal, progress)
+
+
+def resume_workflow(out: Path, progress: Progress | None = None) -> Result:
+    """Continue an interrupted run with its options, from the journal in `out`; completed tasks stay.
+
+    BadInput if there is none, or if workflow or platform have changed; PenstockError if the store is gone.
+    """
+    journal = RunJournal.reopen(out)
+    try:
+        head = journal.head
+        options = RunOptions.from_dict(head["options"])
+        plan = plan_of(Path(head["workflow"]), Path(head["platform"]), head["changes"], options)
+        if digest_of(plan.workload) != head["workload"]:
+            expected = "the workflow and the platform of the interrupted run"
+            raise BadInput(f"{head['workflow']}: found another content; expected {expected}")
+        if "directory" not in head:
+            raise BadInput(
+                f"{out}: found a run that never began; expected one to resume. Run it anew"
+            )
+        journal.append({"resumed": datetime.now(UTC).isoformat(timespec="seconds")})
+    except BaseException:
+        journal.close()
+        raise
+    return _run_plan(plan, out, journal, progress)
+
+
+def _run_plan(
+    plan: Plan, out: Path | None, journal: RunJournal | None, progress: Progress | None
+) -> Result:
+    """Run a plan, and write the result into `out`."""
+    loaded, options = plan.platform, plan.options
+    resumed = journal is not None and "directory" in journal.head
+    engine = deployment(loaded, options.engine)[1].engine
+    result = Result(plan.workload.name, loaded.name, engine, [], decisions=plan.decisions)
     broken: list[Executed] = []
     try:
-        with store_of(loaded, engine, progress, watched=uses_set_xattr(workload)) as store:
+        watched = uses_set_xattr(plan.workload)
+        with store_of(loaded, options.engine, progress, watched=watched, resumed=resumed) as store:
             parameters = refused_parameters(STORE_ENGINES.load(store.spec.engine)(), store.spec)
-            result.refused.extend([*parameters.values(), *_servers_down(store)])
-            slots = {h.name: h.slots for h in loaded.hosts if "client" in h.roles}
-            for _ in range(repeat):
-                with _meter(store, loaded) as readings:
-                    run = execute(
-                        workload,
-                        store,
-                        slots=slots,
-                        groups={h.name: h.group for h in loaded.hosts},
-                        by_data=loaded.file.scheduler.kind == "data_location",
-                        keep_cache=keep_cache,
-                        timeout_s=timeout_s,
-                        speeds={h.name: h.speed for h in loaded.hosts},
-                        stagger_s=time_of(loaded.file.launch.stagger),
-                        pack=loaded.file.scheduler.fill == "pack",
-                        heard=None
-                        if progress is None
-                        else lambda done, of: progress("tasks", done, of),
-                        interrupted=broken.append,
-                    )
-                result.runs.append(run)
-                drawn = energy_of(run, readings, loaded, cluster_spec(loaded), slots)
-                result.energy.extend([] if drawn is None else [drawn])
-                result.real.extend([] if readings.real is None else [readings.real])
+            result.refused.extend([*parameters.values(), *require_servers(store, resumed)])
+            for _ in range(options.repeat):
+                run_once(plan, store, result, (out, journal, progress), broken)
     except BaseException as error:
         if isinstance(error, RunFailed):
             broken.append(error.executed)
@@ -248,13 +188,17 @@ def run_workflow(
             why = str(error) or type(error).__name__
             keep(replace(result, broken=broken[0] if broken else None, error=why), out)
         raise
+    finally:
+        if journal is not None:
+            journal.close()
     refused = refused_tags(result.runs)
     result.refused.extend(refused.values())
-    if predicted:
-        done = without(workload, refused)
-        put_up = _as_put_up(loaded, store.spec.engine, parameters)
-        result = replace(result, prediction=_prediction(done, put_up))
-        if repeat > 1:
+    result.refused.extend(other_sizes(plan.workload, result.runs[-1]))
+    if options.predicted and not resumed:
+        done = without(plan.workload, refused)
+        put_up = as_put_up(loaded, store.spec.engine)
+        result = replace(result, prediction=prediction_of(done, put_up))
+        if options.repeat > 1 and not plan.programs:
             runs = [Comparison(done, result.runs)]
             result = replace(result, suspected=suspects(put_up, runs))
     if out is not None:
@@ -262,13 +206,74 @@ def run_workflow(
     return result
 
 
+def run_once(
+    plan: Plan,
+    store: Store,
+    result: Result,
+    place: tuple[Path | None, RunJournal | None, Progress | None],
+    broken: list[Executed],
+) -> None:
+    """One run; its measurements, results and energy are added to `result`."""
+    out, journal, progress = place
+    loaded, options = plan.platform, plan.options
+    slots = {h.name: h.slots for h in loaded.hosts if "client" in h.roles}
+    target = options.results or (out / RESULTS if out is not None else None)
+
+    def finished(files: RunFiles, existing: Collection[str]) -> None:
+        if target is not None and plan.programs:
+            result.results[:] = save_results(
+                plan.workload, store, files, existing, target, progress
+            )
+
+    with _meter(store, loaded) as readings:
+        run = execute(
+            plan.workload,
+            store,
+            slots=slots,
+            groups={h.name: h.group for h in loaded.hosts},
+            by_data=plan.by_data,
+            keep_cache=options.keep_cache,
+            timeout_s=options.timeout_s,
+            speeds={h.name: h.speed for h in loaded.hosts},
+            stagger_s=time_of(loaded.file.launch.stagger),
+            pack=loaded.file.scheduler.fill == "pack",
+            heard=None if progress is None else TaskProgress(progress, _model_s(plan)).heard,
+            interrupted=broken.append,
+            inputs=plan.inputs,
+            recovery=options.recovery,
+            record=RunRecord(
+                journal,
+                out / LOGS if out is not None and plan.programs else None,
+                options.checksums,
+            ),
+            finished=finished,
+        )
+    result.runs.append(run)
+    energy = energy_of(run, readings, loaded, cluster_spec(loaded), slots)
+    result.energy.extend([] if energy is None else [energy])
+    result.real.extend([] if readings.real is None else [readings.real])
+
+
+def _model_s(plan: Plan) -> float | None:
+    """Predicted makespan from one simulation, for the remaining time; None without prediction."""
+    from penstock.parts.prediction.queue_network.predict import predict_many
+
+    if not plan.options.predicted:
+        return None
+    (prediction,) = predict_many(plan.workload, [plan.platform], seeds=1)
+    return prediction.makespan_s
+
+
 def _meter(store: Store, platform: Platform) -> contextlib.AbstractContextManager[Readings]:
     """Read the meters of a run if the platform has its hosts' powers."""
     return metered(store.cluster) if platform.power else contextlib.nullcontext(Readings())
 
 
-def _servers_down(store: Store) -> list[str]:
-    """Messages about servers that are down; PenstockError if files are incomplete."""
+def require_servers(store: Store, resumed: bool = False) -> list[str]:
+    """Messages about servers that are down; PenstockError if files are incomplete.
+
+    A resumed run creates them again.
+    """
     down = servers_down(store)
     if not down:
         return []
@@ -278,7 +283,7 @@ def _servers_down(store: Store) -> list[str]:
         if down == ALL
         else f"servers are down: {', '.join(sorted(down))}"
     )
-    if down == ALL or len(down) >= copies:
+    if down == ALL or (len(down) >= copies and not resumed):
         raise PenstockError(
             f"{store.name}: {named}; `penstock store down`, then `up`, makes a complete one"
         )
@@ -295,8 +300,10 @@ def refused_tags(runs: Sequence[Executed]) -> dict[tuple[str, str], str]:
     }
 
 
-def _as_put_up(platform: Platform, engine: str, refused: Collection[str]) -> Platform:
-    """The platform with the engine's defaults in place of refused parameters."""
+def as_put_up(platform: Platform, engine: str) -> Platform:
+    """The platform with the engine's defaults in place of parameters that it refuses."""
+    spec = deployment(platform, engine)[1]
+    refused = refused_parameters(STORE_ENGINES.load(engine)(), spec)
     ready = ready_store(platform.file.store.like, engine)
     values = {f"store.{key}": ready[key] for key in refused if key in ready}
     nothing = {"cache": "0B", "prefetch": 0}
@@ -321,10 +328,12 @@ def store_of(
     progress: Progress | None = None,
     *,
     watched: bool = False,
+    resumed: bool = False,
 ) -> Iterator[Store]:
     """The store of a platform: a running one, which is left running; else one for the duration of the block.
 
-    `watched`: it applies hints of programs. BadInput if a running one does not.
+    `watched`: it applies hints of programs. BadInput if a running one does not. `resumed`: PenstockError if
+    none runs.
     """
     nodes, spec, roles = deployment(platform, engine)
     chosen = STORE_ENGINES.load(spec.engine)()
@@ -339,6 +348,12 @@ def store_of(
             raise BadInput(f"set_xattr: found the store {store.name}; expected {expected}")
         yield store
         return
+    if resumed:
+        raise PenstockError(
+            f"the store {nodes.name} does not exist any more, and with it the files of the run: a store that "
+            "`workflow run` starts ends with that command. Only a run on a store of `penstock store up` can "
+            "be resumed, as long as that store is up"
+        )
     spec = replace(spec, watched=watched)
     check(chosen, spec, roles)
     store = Store.up(nodes, spec, roles, outlive=False, progress=progress)
@@ -352,47 +367,7 @@ def store_of(
     store.cluster.down()
 
 
-def _prediction(workload: Workload, platform: Platform) -> Prediction:
+def prediction_of(workload: Workload, platform: Platform) -> Prediction:
     from penstock.parts.prediction.queue_network.predict import predict
 
     return predict(workload, platform)
-
-
-def keep(result: Result, out: Path) -> None:
-    """Write result.json, measured.json, placement.json, and the tables of each run into `out`.
-
-    The tables of a failed run are in `broken`, and result.json has the reason (`error`). predicted.json and
-    measured.parquet are the input of `penstock check`.
-    """
-    if out.exists() and not out.is_dir():
-        raise BadInput(f"{out}: found a file; expected a directory, or nothing yet")
-    with atomic_folder(out) as folder:
-        (folder / "result.json").write_text(json.dumps(result.to_dict(), indent=1) + "\n")
-        seen = json.dumps(measured_runs(result.runs), indent=1)
-        (folder / "measured.json").write_text(seen + "\n")
-        pq.write_table(
-            described("measured", measured_rows(result.runs)), folder / "measured.parquet"
-        )
-        if result.prediction is not None:
-            text = json.dumps(result.prediction.to_dict(), indent=1)
-            (folder / "predicted.json").write_text(text + "\n")
-        if result.runs:
-            placed = json.dumps(placement(result.runs[-1]), indent=1)
-            (folder / "placement.json").write_text(placed + "\n")
-        named = [(str(number), run) for number, run in enumerate(result.runs)]
-        named += [("broken", result.broken)] if result.broken is not None else []
-        for name_of_run, run in named:
-            place = folder / name_of_run
-            place.mkdir()
-            for name, table in (
-                ("workflow_tasks", run.tasks),
-                ("workflow_operations", run.operations),
-            ):
-                pq.write_table(described(name, table), place / f"{name}.parquet")
-
-
-def _spread(values: Sequence[float]) -> tuple[str, str, str]:
-    """Mean, minimum and maximum."""
-    several = len(values) > 1
-    ends = (f"{min(values):.3f}", f"{max(values):.3f}") if several else ("", "")
-    return (f"{statistics.fmean(values):.3f}", *ends)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.parts.prediction.workloads.task import Task
@@ -18,7 +18,7 @@ class Scheduler:
     A task is ready when its predecessors have ended, and not before its `not_before_s`; `stagger_s` delays
     all tasks without predecessors. Until then it takes no slot. `by_data`: a task goes to the idle host with
     most of its input bytes, if known (`extents`); else to the idle host with the fewest tasks, or with `pack`
-    to the first. Ties go to the first host.
+    to the first. Ties go to the first host. Tasks in `complete` have ended before.
     """
 
     workload: Workload
@@ -28,6 +28,9 @@ class Scheduler:
     stagger_s: float = 0.0
     pack: bool = False
     extents: dict[str, Sequence[Extent]] = field(default_factory=dict)
+    complete: Collection[int] = ()
+    #: time at which each task became ready, in seconds of the run
+    ready_s: dict[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         tasks = self.workload.tasks
@@ -41,14 +44,20 @@ class Scheduler:
         self._ready: list[int] = []
         #: delayed tasks: time, and number
         self._later: list[tuple[float, int]] = []
-        self._unfinished = len(tasks)
+        #: tasks that will not run
+        self._skipped: set[int] = set()
+        self._unfinished = len(tasks) - len(self.complete)
+        for number in self.complete:
+            for waiter in self._waiters[number]:
+                self._missing[waiter] -= 1
         for number, missing in enumerate(self._missing):
-            if not missing:
-                self._release(number, max(self.stagger_s, tasks[number].not_before_s))
+            if not missing and number not in self.complete:
+                first = 0.0 if self.workload.dependencies[number] else self.stagger_s
+                self._release(number, max(first, tasks[number].not_before_s), 0.0)
 
     @property
     def finished(self) -> bool:
-        """True if every task has ended."""
+        """True if every task has ended, or will not run."""
         return self._unfinished == 0
 
     @property
@@ -59,7 +68,10 @@ class Scheduler:
     def next(self, now_s: float = 0.0) -> list[tuple[int, str]]:
         """Tasks that start `now_s` seconds into the run and the host of each, in queue order."""
         while self._later and self._later[0][0] <= now_s:
-            self._ready.append(heapq.heappop(self._later)[1])
+            at_s, number = heapq.heappop(self._later)
+            if number not in self._skipped:
+                self._ready.append(number)
+                self.ready_s[number] = at_s
         started = []
         for number in list(self._ready):
             if not any(self._idle.values()):
@@ -72,20 +84,49 @@ class Scheduler:
             started.append((number, host))
         return started
 
-    def ended(self, number: int, host: str) -> None:
+    def ended(self, number: int, host: str, now_s: float = 0.0) -> None:
         """Mark a task as ended: frees its slot, and may make its successors ready."""
-        self._idle[host] += 1
+        self.freed(host)
         self._unfinished -= 1
         for waiter in self._waiters[number]:
             self._missing[waiter] -= 1
-            if not self._missing[waiter]:
-                self._release(waiter, self.workload.tasks[waiter].not_before_s)
+            if not self._missing[waiter] and waiter not in self._skipped:
+                self._release(waiter, self.workload.tasks[waiter].not_before_s, now_s)
 
-    def _release(self, number: int, not_before_s: float) -> None:
-        if not_before_s > 0:
-            heapq.heappush(self._later, (not_before_s, number))
+    def freed(self, host: str) -> None:
+        """Mark a slot as idle, unless its host is lost."""
+        if host in self._idle:
+            self._idle[host] += 1
+
+    def again(self, number: int, at_s: float, now_s: float) -> None:
+        """Make a task ready once more, at `at_s`; its slot is freed separately."""
+        self._release(number, at_s if at_s > now_s else 0.0, now_s)
+
+    def lost(self, host: str) -> None:
+        """Remove a host: it runs no further task."""
+        self._idle.pop(host, None)
+
+    def skip(self, number: int) -> list[int]:
+        """Tasks that will not run as this one does not: itself and its successors, if not skipped before."""
+        new, ahead = [], [number]
+        while ahead:
+            one = ahead.pop()
+            if one not in self._skipped:
+                self._skipped.add(one)
+                new.append(one)
+                ahead += self._waiters[one]
+        self._unfinished -= len(new)
+        self._ready = [one for one in self._ready if one not in self._skipped]
+        self._later = [one for one in self._later if one[1] not in self._skipped]
+        heapq.heapify(self._later)
+        return new
+
+    def _release(self, number: int, at_s: float, now_s: float) -> None:
+        if at_s > 0:
+            heapq.heappush(self._later, (at_s, number))
         else:
             self._ready.append(number)
+            self.ready_s[number] = now_s
 
     def _host(self, task: Task) -> str | None:
         able = [h for h, slots in self._idle.items() if slots > 0 and self._may(task, h)]

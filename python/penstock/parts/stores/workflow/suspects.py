@@ -21,7 +21,7 @@ from scipy.stats import f as f_distribution
 
 from penstock.parts.prediction.queue_network.simulate import Simulator
 from penstock.parts.prediction.workloads.workflow import Workload
-from penstock.parts.stores.workflow.execute import Executed, placement
+from penstock.parts.stores.workflow.running.executed import Executed, placement
 from penstock.platform.hosts import Platform
 
 Network = dict[str, Any]

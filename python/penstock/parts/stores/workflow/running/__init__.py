@@ -1,0 +1,1 @@
+"""The runner itself: agents of nodes, the scheduling loop, its journal, and the files of a run."""

@@ -1,0 +1,81 @@
+"""Programs of a workflow: which there are, and their input files on this host."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from penstock.errors import BadInput
+from penstock.host.nodes.spawner import PATH
+from penstock.parts.prediction.workloads.workflow import Workload
+from penstock.parts.stores.workflow.folder import paths_of
+from penstock.parts.stores.workflow.running.run_files import inputs_of, outputs_of
+
+_NAMED = 10
+_EMULATE = "--emulate replaces programs by emulated input, output and run time"
+
+
+def emulated(workload: Workload) -> Workload:
+    """The workload without commands: tasks execute their operations."""
+    tasks = tuple(replace(task, command=None) for task in workload.tasks)
+    return replace(workload, tasks=tasks, origin=None)
+
+
+def runs_programs(workload: Workload) -> bool:
+    """True if a task has a command."""
+    return any(task.command is not None for task in workload.tasks)
+
+
+def require_programs(workload: Workload) -> None:
+    """BadInput that names all programs which are not on this host, whose files nodes see.
+
+    A relative path with a `/`, such as `./prepare`, is a file of the run: an input, or an output of a task.
+    """
+    files = set(paths_of(workload.file_sizes).values())
+    absent: dict[str, int] = {}
+    for task in workload.tasks:
+        if task.command is not None and not _exists(task.command.program, files):
+            absent[task.command.program] = absent.get(task.command.program, 0) + 1
+    if absent:
+        tasks = sum(absent.values())
+        raise BadInput(
+            f"command: found {len(absent)} programs of {tasks} tasks that are not installed: "
+            f"{_named(absent)}; expected programs in {PATH}, with an absolute path, or among the files of "
+            f"the workflow. {_EMULATE}"
+        )
+
+
+def _exists(program: str, files: set[str]) -> bool:
+    if program.startswith("/") or "/" not in program:
+        return shutil.which(program, path=PATH) is not None
+    return os.path.normpath(program) in files
+
+
+def inputs_on_host(workload: Workload, directory: Path) -> dict[str, Path]:
+    """Files below `directory` that the workload's programs read, and no task writes before.
+
+    BadInput that names all absent ones.
+    """
+    programs = [task for task in workload.tasks if task.command is not None]
+    preloaded = {f.name for f in workload.files if f.preloaded}
+    used = {n for t in programs for n in (*inputs_of(t), *outputs_of(t)) if n in preloaded}
+    own = {os.path.normpath(t.command.program) for t in programs if t.command is not None}
+    paths = paths_of(workload.file_sizes)
+    used |= {name for name in preloaded if paths[name] in own}
+    sources = {name: directory / paths[name] for name in sorted(used)}
+    absent = [name for name, path in sources.items() if not path.is_file()]
+    if absent:
+        raise BadInput(
+            f"--inputs: found {len(absent)} of {len(sources)} input files not in {directory}: "
+            f"{_named(absent)}; expected all files that programs read and no task writes. {_EMULATE}"
+        )
+    return sources
+
+
+def _named(names: Iterable[str]) -> str:
+    rows = list(names)
+    more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
+    return ", ".join(rows[:_NAMED]) + more

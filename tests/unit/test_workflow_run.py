@@ -1,0 +1,284 @@
+"""The runner of workflows without a store: programs, journal, repeated tasks, retries, remaining time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import BadInput, PenstockError
+from penstock.parts.prediction.workloads.read import read_workload
+from penstock.parts.prediction.workloads.task import Command, File, Operation, Task
+from penstock.parts.prediction.workloads.workflow import Workload
+from penstock.parts.stores.workflow.compare import difference_of, mean_of
+from penstock.parts.stores.workflow.execute import AGENT
+from penstock.parts.stores.workflow.hints import hints_of_graph
+from penstock.parts.stores.workflow.options import RunOptions
+from penstock.parts.stores.workflow.remaining import remaining_s
+from penstock.parts.stores.workflow.running.journal import RunJournal
+from penstock.parts.stores.workflow.running.programs import (
+    emulated,
+    inputs_on_host,
+    require_programs,
+    runs_programs,
+)
+from penstock.parts.stores.workflow.running.recovery import Recovery
+from penstock.parts.stores.workflow.running.resume import repeated
+from penstock.parts.stores.workflow.running.task_lines import log_name
+from penstock.parts.stores.workflow.schedule import Scheduler
+
+
+def steps(reads: tuple[str, ...], *writes: str) -> tuple[Operation, ...]:
+    return (
+        *(Operation("read", name, 0, 10) for name in reads),
+        *(Operation("write", name, 0, 10) for name in writes),
+    )
+
+
+FLOW = Workload(
+    "flow",
+    (File("in", 10, preloaded=True),),
+    (
+        Task("a", steps(("in",), "x"), command=Command("sort", ("in", "-o", "x"))),
+        Task("b", steps(("x",), "y"), command=Command("sort", ("x", "-o", "y"))),
+        Task("c", steps(("x",), "z"), command=Command("no-such-program")),
+        Task("d", steps(("y",), "e"), command=Command("/no/such/program")),
+    ),
+)
+
+
+@pytest.mark.parametrize("version", ["1.4", "1.5", "1.6"])
+def test_commands_of_each_version_are_read_and_written(version: str, tmp_path: Path) -> None:
+    command = {"program": "sort", "arguments": ["-o", "b", "a"]}
+    if version == "1.4":
+        files = [
+            {"link": "input", "name": "a", "sizeInBytes": 10},
+            {"link": "output", "name": "b", "sizeInBytes": 10},
+        ]
+        one = {"name": "t", "type": "compute", "parents": [], "runtimeInSeconds": 1}
+        workflow: dict[str, Any] = {"tasks": [{**one, "files": files, "command": command}]}
+    else:
+        one = {"name": "t", "id": "t", "parents": [], "children": []}
+        sizes = [{"id": name, "sizeInBytes": 10} for name in "ab"]
+        tasks = [{**one, "inputFiles": ["a"], "outputFiles": ["b"]}]
+        run = {"id": "t", "runtimeInSeconds": 1, "command": command}
+        workflow = {
+            "specification": {"tasks": tasks, "files": sizes},
+            "execution": {"makespanInSeconds": 1, "executedAt": "2024-05-01", "tasks": [run]},
+        }
+    path = tmp_path / "w.json"
+    path.write_text(json.dumps({"name": "w", "schemaVersion": version, "workflow": workflow}))
+    workload = read_workload(path)
+    assert workload.tasks[0].command == Command("sort", ("-o", "b", "a"))
+    native = tmp_path / "native.json"
+    native.write_text(workload.to_json())
+    assert read_workload(native) == workload
+
+
+def test_invalid_commands_are_named(tmp_path: Path) -> None:
+    tasks = [
+        {"name": "t", "operations": [{"op": "compute", "seconds": 0}], "command": {"program": 3}}
+    ]
+    path = tmp_path / "w.json"
+    path.write_text(json.dumps({"schema": "penstock/workload/1", "name": "w", "tasks": tasks}))
+    with pytest.raises(BadInput, match=r"found 3; expected the name of a program, of the task 't'"):
+        read_workload(path)
+    tasks[0]["command"] = {"program": "sort", "arguments": "-u"}
+    path.write_text(json.dumps({"schema": "penstock/workload/1", "name": "w", "tasks": tasks}))
+    with pytest.raises(BadInput, match=r"expected a list of texts as `arguments`"):
+        read_workload(path)
+
+
+def test_all_absent_programs_and_inputs_are_one_error(tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as error:
+        require_programs(FLOW)
+    text = str(error.value)
+    assert "found 2 programs of 2 tasks that are not installed" in text
+    assert "no-such-program, /no/such/program" in text
+    assert "--emulate" in text
+    with pytest.raises(BadInput, match=r"found 1 of 1 input files not in .*: in; expected"):
+        inputs_on_host(FLOW, tmp_path)
+    (tmp_path / "in").write_text("x")
+    assert inputs_on_host(FLOW, tmp_path) == {"in": tmp_path / "in"}
+    assert not runs_programs(emulated(FLOW))
+    assert inputs_on_host(emulated(FLOW), Path("/nowhere")) == {}
+
+
+def test_a_journal_has_the_completed_tasks(tmp_path: Path) -> None:
+    journal = RunJournal.create(tmp_path, {"workflow": "w"})
+    journal.note(directory="workflow-1")
+    journal.append({"task": "a", "outputs": {}, "error": ""}, {"failed": "b", "error": "no"})
+    journal.append({"input": "in", "size_bytes": 3, "changed": "1.0"})
+    os.write(journal.fd, b'penstock: a message\n{"task": "c", "err')  # a process was killed here
+    with pytest.raises(BadInput, match="found an earlier run; expected another directory"):
+        RunJournal.create(tmp_path, {})
+    journal.close()
+    again = RunJournal.reopen(tmp_path)
+    assert (again.head["workflow"], again.head["directory"]) == ("w", "workflow-1")
+    assert again.tasks.keys() == {"a"}
+    assert again.inputs == {"in": (3, "1.0")}
+    assert again.path.stat().st_mode & 0o777 == 0o600
+    again.close()
+    (tmp_path / "journal.jsonl").write_text('{"task": "a"}\n')
+    with pytest.raises(BadInput, match="found no head"):
+        RunJournal.reopen(tmp_path)
+    with pytest.raises(BadInput, match=r"found no journal\.jsonl"):
+        RunJournal.reopen(tmp_path / "nothing")
+
+
+def test_a_journal_waits_for_the_processes_of_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.parts.stores.workflow.running.journal._FREE_WITHIN_S", 0.2)
+    journal = RunJournal.create(tmp_path, {})
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stderr=journal.fd) as process:
+        journal.close()
+        with pytest.raises(PenstockError, match="still runs"):
+            RunJournal.reopen(tmp_path)
+        process.communicate()
+    RunJournal.reopen(tmp_path).close()
+
+
+def test_only_tasks_with_needed_outputs_are_repeated() -> None:
+    done: dict[int, dict[str, Any]] = {0: {}, 1: {}, 2: {}}
+    everything = {"in", "x", "y", "z"}
+    assert repeated(FLOW, done, everything).keys() == {0, 1, 2}
+    # x is needed by no remaining task; y is, and x by the task that creates y again
+    assert repeated(FLOW, done, everything - {"x"}).keys() == {0, 1, 2}
+    assert repeated(FLOW, done, everything - {"x", "y"}).keys() == {2}
+    assert repeated(FLOW, done, everything - {"z"}).keys() == {0, 1}  # a result
+
+
+def test_complete_lost_and_skipped_tasks_are_not_scheduled() -> None:
+    queue = Scheduler(FLOW, {"n-0": 1, "n-1": 1}, {}, by_data=False, complete={0})
+    assert queue.next() == [(1, "n-0"), (2, "n-1")]
+    queue.lost("n-0")
+    queue.freed("n-0")
+    queue.again(1, 2.0, 1.0)
+    assert queue.next(1.0) == []
+    assert queue.wakes_s == 2.0
+    assert queue.next(2.0) == []  # n-1 is busy
+    queue.ended(2, "n-1", 2.0)
+    assert queue.next(3.0) == [(1, "n-1")]
+    assert queue.ready_s[1] == 2.0
+    assert queue.skip(1) == [1, 3]
+    assert queue.skip(3) == []
+    assert queue.finished
+
+
+def test_waits_between_attempts_double_up_to_a_limit() -> None:
+    recovery = Recovery(5, 0.5, 3.0)
+    assert [recovery.wait_s(n) for n in (1, 2, 3, 4, 5)] == [0.5, 1.0, 2.0, 3.0, 3.0]
+    assert Recovery(10**6, 1.0).wait_s(10**6) == 60.0
+
+
+def test_the_remaining_time_follows_the_pace() -> None:
+    assert remaining_s(10.0, 0, 5) is None
+    assert remaining_s(10.0, 2, 6) == 30.0
+    assert remaining_s(10.0, 0, 5, 40.0) == 30.0
+    assert remaining_s(10.0, 5, 5, 40.0) == 0.5 * 10.0 + 0.5 * 30.0
+    assert remaining_s(50.0, 9, 1, 40.0) == pytest.approx(0.9 * 50 / 9)
+
+
+def test_parts_of_a_file_are_scattered() -> None:
+    size = 2 * 4096
+    readers = tuple(Task(f"r{i}", (Operation("read", "f", i * size, size),)) for i in range(3))
+    writer = Task("w", (Operation("write", "f", 0, 3 * size),))
+    flow = Workload("parts", (), (writer, *readers))
+    assert hints_of_graph(flow, 4, 4096)["f"].scatter == 2
+    assert hints_of_graph(flow, 4, 3000)["f"].scatter is None
+    assert hints_of_graph(flow, 4)["f"].replicas == 2
+
+
+def test_options_survive_a_journal() -> None:
+    options = RunOptions(
+        "moosefs", hints="auto", inputs=Path("/in"), recovery=Recovery(3, 0.1, keep_going=True)
+    )
+    assert RunOptions.from_dict(json.loads(json.dumps(options.to_dict()))) == options
+    with pytest.raises(BadInput, match="expected file, never, always or auto"):
+        RunOptions(hints="some").check()
+
+
+def test_intervals_of_means_and_differences() -> None:
+    assert mean_of([3.0]).low is None
+    spread = mean_of([1.0, 2.0, 3.0])
+    assert (spread.mean, spread.low) == (2.0, pytest.approx(2 - 4.3027 / 3**0.5, abs=1e-3))
+    gain = difference_of([10.0, 11.0, 12.0], [1.0, 2.0, 3.0])
+    assert gain.mean == 9.0
+    assert gain.low == pytest.approx(9 - 2.7764 * (2 / 3) ** 0.5, abs=1e-3)
+
+
+def test_names_of_logs_are_distinct_and_plain() -> None:
+    assert log_name("sort_1") == "sort_1"
+    assert log_name("a/b") != log_name("a_b")
+    assert "/" not in log_name("../../x")
+    assert log_name("..").startswith("_")
+    assert len(log_name("x" * 5000)) < 200
+
+
+def agent_answer(tmp_path: Path, script: str, **more: Any) -> tuple[dict[str, Any], list[str]]:
+    """Answer of an agent for a script, and the lines of its journal."""
+    journal = tmp_path / "journal"
+    line = {
+        "task": "t",
+        "echo": {"attempt": 1},
+        "argv": ["sh", "-c", script],
+        "cwd": str(tmp_path),
+        "env": {"PENSTOCK_TASK": "t"},
+        "outputs": [str(tmp_path / "deep" / "out")],
+        "partial": [str(tmp_path / "deep" / "out")],
+        "keep_cache": True,
+        "journal": True,
+        **more,
+    }
+    argv = [sys.executable, "-I", "-u", "-c", AGENT.read_text()]
+    with journal.open("a") as file:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(line) + "\n")
+        process.stdin.flush()
+        answer = json.loads(process.stdout.readline())
+        process.communicate()
+    return answer, journal.read_text().splitlines()
+
+
+def test_a_program_has_its_answer_and_its_entry(tmp_path: Path) -> None:
+    script = 'echo "$PENSTOCK_TASK" > deep/out; echo text; echo trouble >&2'
+    answer, lines = agent_answer(tmp_path, script, checksums=True)
+    assert (answer["error"], answer["status"], answer["attempt"]) == ("", 0, 1)
+    assert (answer["stdout"], answer["stderr"]) == ("text\n", "trouble\n")
+    size, _, sha256 = answer["outputs"][str(tmp_path / "deep" / "out")]
+    assert (size, len(sha256)) == (2, 64)
+    assert answer["forked_ns"] < answer["started_ns"] < answer["ended_ns"] <= answer["stored_ns"]
+    (entry,) = map(json.loads, lines)
+    assert (entry["task"], entry["outputs"]) == ("t", answer["outputs"])
+    assert "stdout" not in entry
+
+
+def test_a_failed_program_leaves_no_output_and_no_entry(tmp_path: Path) -> None:
+    answer, lines = agent_answer(tmp_path, "echo half > deep/out; echo why >&2; exit 3")
+    assert answer["error"] == "sh: ended with status 3: why"
+    assert not (tmp_path / "deep" / "out").exists()
+    assert lines == []
+    answer, _ = agent_answer(tmp_path, "kill -9 $$")
+    assert answer["error"] == "sh: killed by signal 9 (SIGKILL)"
+    answer, _ = agent_answer(tmp_path, "true")
+    assert answer["error"] == "sh ended with status 0, without its output deep/out"
+    answer, _ = agent_answer(tmp_path, "", argv=["no-such-program"])
+    assert answer["error"] == "no-such-program: No such file or directory"
+
+
+def test_processes_that_a_program_leaves_are_killed(tmp_path: Path) -> None:
+    answer, _ = agent_answer(tmp_path, "sleep 600 & echo $! > deep/out")
+    assert answer["error"] == ""
+    pid = int((tmp_path / "deep" / "out").read_text())
+    status = Path(f"/proc/{pid}/status")
+    assert not status.exists() or "zombie" in status.read_text()
