@@ -98,7 +98,13 @@ named, of the programs as they were then.
 """
 
 _UNITS = {"1/s": "/s", "1": "", "us": "µs", "B/s": "B/s"}
-_VERDICTS = {"met": "met", "missed": "**missed**", "undecided": "*undecided*"}
+VERDICTS = {
+    "met": "met",
+    "missed": "**missed**",
+    "undecided": "*undecided*",
+    "not measured": "**not measured**",
+    "not comparable": "*not comparable*",
+}
 
 Result = dict[str, Any]
 
@@ -189,7 +195,7 @@ def _planted(one: Result) -> str:
 
 def _verdict(row: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     """The verdict; of one by the median of seeds also how many of them keep to the bar by themselves."""
-    said = _VERDICTS.get(row.get("verdict", ""), "")
+    said = VERDICTS.get(row.get("verdict", ""), "")
     case = (row["case"], row.get("engine"))
     for one in rows:
         mine = (one["case"], one.get("engine")) == case

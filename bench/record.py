@@ -2,8 +2,8 @@
 
 A row is a dictionary of `case`, `engine`, `metric`, `value`, `unit`, `low`, `high` and `n`. What `low` and
 `high` are is in `spread` (smallest and largest where it is absent). A row that has a goal says it in `bar`,
-and in `verdict` whether it is met, missed or undecided. Rows that are `quoted` stand on the page; all do if
-none is.
+and in `verdict` whether it is met, missed, undecided, not measured or not comparable. Rows that are `quoted`
+stand on the page; all do if none is.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from penstock.host.probe.facts import host_facts
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 MET, MISSED, UNDECIDED = "met", "missed", "undecided"
+#: of a claim: a treatment has no valid run; the runs are valid under other conditions than those of the claim
+NOT_MEASURED, NOT_COMPARABLE = "not measured", "not comparable"
 INTERVAL = "95 % interval"
 #: what a result may depend on
 CODE = ("python", "crates", "vendor", "bench", "studies", ":!bench/results")
@@ -74,8 +76,12 @@ def share(case: str, engine: str, metric: str, right: int, of: int, least: float
 
 def claim(case: str, says: str, ours: str, bar: str, holds: bool | None) -> Row:
     """A statement and what was found; `holds` is None where it is undecided, `bar` empty without one."""
-    made = {"case": case, "engine": "", "metric": says, "value": ours, "unit": ""}
-    verdict = {True: MET, False: MISSED, None: UNDECIDED}[holds]
+    return evaluated(case, says, ours, bar, {True: MET, False: MISSED, None: UNDECIDED}[holds])
+
+
+def evaluated(case: str, wording: str, evidence: str, bar: str, verdict: str) -> Row:
+    """Statement with its evidence and verdict; without a `bar` it has no verdict."""
+    made = {"case": case, "engine": "", "metric": wording, "value": evidence, "unit": ""}
     return {**made, "bar": bar, "verdict": verdict} if bar else made
 
 
@@ -107,7 +113,7 @@ def told(rows: Sequence[Row], planted: Mapping[str, bool], *, as_json: bool) -> 
             print(f"{one['case']}: {engine}{found}{verdict}")
         for what, seen in planted.items():
             print(f"planted: {what}: {'found' if seen else 'NOT FOUND'}")
-    missed = any(one.get("verdict") == MISSED for one in rows)
+    missed = any(one.get("verdict") in (MISSED, NOT_MEASURED) for one in rows)
     return int(missed or not all(planted.values()))
 
 

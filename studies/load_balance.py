@@ -3,8 +3,8 @@
 `studies/load_balance.py` runs `studies/load-balance.study.yaml` (needs root), judges the shares of
 requests between the changes, and draws them as SVG. `--quick`: windows of 2 s instead of 10, one
 replicate. Runs whose certificate is not valid are left out unless `--invalid` is given. Planted: the same
-requests with the two kinds of clients taken for each other, which must not pass. Exit status 3 if something
-that must hold does not, 1 if something failed or what was planted is not found.
+requests with the two kinds of clients taken for each other, which must not pass. Exit status 3 if a claim
+is not met or not measured, 1 if something failed or what was planted is not found.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
-from rich.console import Console
-from rich.table import Table
 
 from penstock.errors import PenstockError
 from penstock.report import style
@@ -28,12 +26,14 @@ for part in ("blackbox", "storage-layout", "heterogeneous"):
 sys.path.insert(0, str(HERE.parent))
 
 import running  # noqa: E402
-from claims import Claim, kept  # noqa: E402
+from disks import run_study  # noqa: E402
 from drawing import save  # noqa: E402
 from shares import WINDOWS, Asked, asked  # noqa: E402
 from steps import mean_interval  # noqa: E402
 
 from bench import record  # noqa: E402
+from studies import claims as checks  # noqa: E402
+from studies.claims import Claim, Finding, Result, claim, met_if, valid_runs  # noqa: E402
 
 STUDY = HERE / "load-balance.study.yaml"
 #: `--set` of the quick size: changes at 2, 4 and 6 s, 8 s in all
@@ -43,35 +43,53 @@ QUICK = [
 ]
 
 
+#: window, claim, least and largest share of s-1
+SHARES = (
+    ("first", "s-0 slow, s-1 fast: aware clients ask s-1 in more than 70 %", 0.70, 1.0),
+    ("second", "s-0 fast, s-1 slow: aware clients ask s-1 in less than 30 %", 0.0, 0.30),
+    ("before", "both alike before: aware clients ask s-1 in 50 ± 10 %", 0.40, 0.60),
+    ("after", "both alike again: aware clients ask s-1 in 50 ± 10 %", 0.40, 0.60),
+)
+
+
 def balance_claims(found: list[Asked]) -> list[Claim]:
-    """What must hold of the shares."""
+    """Shares of the requests, and their number while one disk is slow."""
     aware = [a for a in found if a.client == "aware"]
     blind = [a for a in found if a.client == "blind"]
-    made = []
-    for window, says, low, high in (
-        ("first", "s-0 slow, s-1 fast: aware clients ask s-1 in more than 70 %", 0.70, 1.0),
-        ("second", "s-0 fast, s-1 slow: aware clients ask s-1 in less than 30 %", 0.0, 0.30),
-        ("before", "both alike before: aware clients ask s-1 in 50 ± 10 %", 0.40, 0.60),
-        ("after", "both alike again: aware clients ask s-1 in 50 ± 10 %", 0.40, 0.60),
-    ):
-        shares = [a.share(window) for a in aware]
-        holds = all(low <= s <= high for s in shares) if shares else None
-        made.append(Claim("load-balance", says, "", _percent(shares), holds))
-    shares = [a.share(w) for a in blind for w in WINDOWS]
-    holds = all(0.47 <= s <= 0.53 for s in shares) if shares else None
-    says = "blind clients ask s-1 in 50 ± 3 % of all windows"
-    made.append(Claim("load-balance", says, "", _percent(shares), holds))
-    done = {
-        k: [a.requests("first", "second") for a in of] for k, of in (("a", aware), ("b", blind))
-    }
-    more = None
-    words = "no pair of valid runs"
-    if done["a"] and done["b"]:
-        more = min(done["a"]) > max(done["b"])
-        words = f"{np.mean(done['a']):.0f} and {np.mean(done['b']):.0f}"
-    says = "while one disk is slow, aware clients complete more requests than blind ones"
-    made.append(Claim("load-balance", says, "", words, more))
-    return made
+    needs = valid_runs(["aware clients", "blind clients"], (f"{a.client} clients" for a in found))
+    only = {name: {name: runs} for name, runs in needs.items()}
+    claims = [
+        claim(
+            "load-balance",
+            wording,
+            only["aware clients"],
+            lambda window=window, low=low, high=high: _within(
+                [a.share(window) for a in aware], low, high
+            ),
+        )
+        for window, wording, low, high in SHARES
+    ]
+    claims.append(
+        claim(
+            "load-balance",
+            "blind clients ask s-1 in 50 ± 3 % of all windows",
+            only["blind clients"],
+            lambda: _within([a.share(w) for a in blind for w in WINDOWS], 0.47, 0.53),
+        )
+    )
+    wording = "while one disk is slow, aware clients complete more requests than blind ones"
+    claims.append(claim("load-balance", wording, needs, lambda: _more(aware, blind)))
+    return claims
+
+
+def _within(shares: list[float], low: float, high: float) -> Finding:
+    return met_if(all(low <= share <= high for share in shares), _percent(shares))
+
+
+def _more(aware: list[Asked], blind: list[Asked]) -> Finding:
+    completed = [[a.requests("first", "second") for a in runs] for runs in (aware, blind)]
+    evidence = " and ".join(f"{np.mean(requests):.0f}" for requests in completed)
+    return met_if(min(completed[0]) > max(completed[1]), evidence)
 
 
 def planted(found: list[Asked]) -> bool | None:
@@ -80,12 +98,10 @@ def planted(found: list[Asked]) -> bool | None:
     if {a.client for a in found} != set(other):
         return None
     swapped = [replace(a, client=other[a.client]) for a in found]
-    return sum(c.holds is False for c in balance_claims(swapped)) >= 4
+    return sum(c.result is Result.NOT_MET for c in balance_claims(swapped)) >= 4
 
 
 def _percent(shares: list[float]) -> str:
-    if not shares:
-        return "no valid run"
     one = mean_interval(100 * s for s in shares)
     return f"{one} %, {100 * min(shares):.1f} to {100 * max(shares):.1f}, n = {len(shares)}"
 
@@ -120,7 +136,7 @@ def draw(found: list[Asked]) -> Figure:
 
 
 def main() -> int:
-    """Exit status: 0 all holds, 1 something failed, 3 something does not hold."""
+    """Exit status: 0 every claim is met, 1 something failed, 3 a claim is not met or not measured."""
     options = running.options(__doc__, "load-balance", "short windows, one replicate")
     given = options.parse_args()
     out: Path = given.out.resolve()
@@ -129,35 +145,29 @@ def main() -> int:
             words = running.resumed(out)
             if given.quick:
                 words += ["--quick", *(w for change in QUICK for w in ("--set", change))]
-            running.run_study(STUDY, out, words, invalid=given.invalid)
+            run_study(STUDY, out, words)
         found, left_out = asked(out, invalid=given.invalid)
     except PenstockError as error:
         print(f"load-balance: {error}", file=sys.stderr)
         return 1
     for reason in left_out:
         print(f"load-balance: not valid: {reason[:200]}", file=sys.stderr)
-    claims = balance_claims(found)
+    claims = balance_claims([a for a in found if a.valid])
+    if given.invalid:
+        claims = checks.with_invalid(claims, balance_claims(found))
     if found:
         with style.look():
             save(draw(found), (given.figures or out) / "load-balance.svg")
     if given.json:
-        print(
-            json.dumps({"claims": [vars(c) for c in claims], "valid": sum(a.valid for a in found)})
-        )
+        document = {"claims": checks.as_json(claims), "valid": sum(a.valid for a in found)}
+        print(json.dumps(document))
     else:
-        table = Table(box=None, pad_edge=False)
-        for heading in ("claim", "ours", "holds"):
-            table.add_column(heading, overflow="fold")
-        for one in claims:
-            table.add_row(one.says, one.ours, {True: "yes", False: "NO", None: "?"}[one.holds])
-        Console(width=110, highlight=False).print(table)
-    noticed = planted(found)
-    valid = record.share("runs", "", "valid", len(found), len(found) + len(left_out))
-    record.keep(given.record, [*kept(claims), valid], {"clients of the other kind": noticed})
-    if noticed is False:
-        print("load-balance: planted clients of the other kind: NOT FOUND", file=sys.stderr)
-        return 1
-    return 0 if all(c.holds is not False for c in claims) else 3
+        checks.show(claims)
+    noticed = {"clients of the other kind": planted(found)}
+    usable = sum(a.valid for a in found)
+    valid = record.share("runs", "", "valid", usable, usable + len(left_out))
+    record.keep(given.record, [*checks.rows(claims), valid], noticed)
+    return checks.finish("load-balance", claims, noticed)
 
 
 if __name__ == "__main__":

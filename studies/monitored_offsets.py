@@ -8,8 +8,8 @@ MiB. Needs root and fio.
 
 The published case is that of MonEx (Saif and others, 2019): a cloud without a shape, of which 10.7 % of the
 blocks are missing and nothing says so. Planted: a request that is lost, two that are exchanged, the scraped
-positions taken for the offsets, a mark that is sent meanwhile; each must be reported. Exit status 1 if a line
-is missed, something failed, or what was planted is not found.
+positions taken for the offsets, a mark that is sent meanwhile; each must be reported. Exit status 3 if a
+goal is missed, undecided or not measured, 1 if something failed or what was planted is not found.
 """
 
 from __future__ import annotations

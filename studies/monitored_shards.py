@@ -1,16 +1,17 @@
 """Disk and power of a store of three shards: index builds, on-node exporters, one poll of a power unit.
 
 `studies/monitored_shards.py` runs `studies/monitored/shards-monitored.sh`, which is `shards.sh` with two
-lines more: index builds on three PostgreSQL servers, each a node with a disk limited to 40 MB/s, between two
-idle times of 20 s. Meanwhile `penstock serve` scrapes node exporters in the nodes each second and asks a
-SIMULATED power distribution unit (penstock.parts.monitoring.simulated_pdu: no power is measured) for three
-outlets in one GETBULK. Then pairs of the two scripts, one after the other, say by how much the builds were
-slowed. `--quick`: shorter idle times and builds, two pairs. Needs root, PostgreSQL and
+lines more: index builds on three PostgreSQL servers, each a node with a disk limited to 40 MB/s, between
+two idle times of 20 s. Meanwhile `penstock serve` scrapes node exporters in the nodes each second and
+asks a SIMULATED power distribution unit (penstock.parts.monitoring.simulated_pdu: no power is measured)
+for three outlets in one GETBULK. Then pairs of the two scripts, one after the other, say by how much the
+builds were slowed. `--quick`: shorter idle times and builds, two pairs. Needs root, PostgreSQL and
 prometheus-node-exporter.
 
-The published case is that of MonEx (Saif and others, 2019): three shards of MongoDB. Planted: a third line
-in the script, power that comes late, an outlet for each request, a figure of which one value is another; each
-must be reported. Exit status 1 if a line is missed, something failed, or what was planted is not found.
+The published case is that of MonEx (Saif and others, 2019): three shards of MongoDB. Planted: a third
+line in the script, power that comes late, an outlet for each request, a figure of which one value is
+another; each must be reported. Exit status 3 if a goal is missed, undecided or not measured, 1 if
+something failed or what was planted is not found.
 """
 
 from __future__ import annotations
@@ -363,8 +364,8 @@ def watched(
             abs(asked / polls - 2) <= 2 / polls, "2: a GETBULK and its answer",
         ),
         {
-            **record.row("live view", "", "age of the newest sample", ages or [np.inf], "s"),
-            "bar": "at most 2 s", "verdict": record.MET if max(ages or [9]) <= 2 else record.MISSED,
+            **record.row("live view", "", "age of the newest sample", ages or [np.nan], "s"),
+            "bar": "at most 2 s", "verdict": _fresh(ages),
         },
         lines.line(
             "start mark", "after the script's begin", (start_ns - began_ns) / 1e9, "s",
@@ -402,6 +403,12 @@ def watched(
         "a figure with another value": not changed,
     }
     return rows, planted
+
+
+def _fresh(ages: list[float]) -> str:
+    if not ages:
+        return record.NOT_MEASURED
+    return record.MET if max(ages) <= 2 else record.MISSED
 
 
 def planted_requests(out: Path, nodes: list[RunningNode]) -> bool:

@@ -1,15 +1,15 @@
 """A torrent of 100 peers: an exporter of ten lines, scraped each second over a network of its own.
 
 `studies/monitored_swarm.py` puts up 102 nodes with two interfaces each: a tracker, opentracker, a seeder
-(50 KB/s) and 100 peers (300 KB/s) that run transmission-daemon; one joins every 0.8 s and fetches 5,000,000
-bytes. `penstock serve` scrapes `studies/monitored/exporter.py` in each over the second
-network. Then pairs of swarms with and without monitoring. `--quick`: 10 peers, 700,000 bytes, one pair.
-Needs root, transmission-daemon, transmission-cli and opentracker.
+(50 KB/s) and 100 peers (300 KB/s) that run transmission-daemon; one joins every 0.8 s and fetches
+5,000,000 bytes. `penstock serve` scrapes `studies/monitored/exporter.py` in each over the second network.
+Then pairs of swarms with and without monitoring. `--quick`: 10 peers, 700,000 bytes, one pair. Needs
+root, transmission-daemon, transmission-cli and opentracker.
 
-The published case is that of MonEx (Saif and others, 2019): 100 series up to 1.0, later peers need less time.
-Planted: a series that goes down, one that ends early, scrapes that are lost, a packet of monitoring on the
-network of the peers; each must be reported. Exit status 1 if a line is missed, something failed, or what was
-planted is not found.
+The published case is that of MonEx (Saif and others, 2019): 100 series up to 1.0, later peers need less
+time. Planted: a series that goes down, one that ends early, scrapes that are lost, a packet of monitoring
+on the network of the peers; each must be reported. Exit status 1 if a line is missed, something failed,
+or what was planted is not found.
 """
 
 from __future__ import annotations

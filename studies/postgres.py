@@ -1,14 +1,13 @@
 """PostgreSQL's other treatments, predicted from the traces of one and judged on two campaigns.
 
-`studies/postgres.py` runs `examples/postgres.study.yaml` (needs root and PostgreSQL, some five minutes) and
-predicts transactions per second and a cold scan on disk × memory three times: the first campaign, on which
-the model was made (`tests/golden/postgres-archive`), from its own traces; a later one, from its own; and the
-runs of the later one from the traces of the first. The worst of the three is what the model is worth; a
-campaign of which not every treatment has a valid run leaves it undecided.
-`--compare` takes what is there and measures nothing, `--keep` writes what a prediction reads of the new
-campaign. `--quick`: one replicate. Planted: each disk with the other's profile, which must fall below the
-goal. Exit status 3 where the goal is missed or undecided, 1 if something failed or what was planted is
-not found.
+`studies/postgres.py` runs `examples/postgres.study.yaml` (needs root and PostgreSQL, some five minutes)
+and predicts transactions per second and a cold scan on disk × memory three times: the first campaign, on
+which the model was made (`tests/golden/postgres-archive`), from its own traces; a later one, from its
+own; and the runs of the later one from the traces of the first. The worst of the three is what the model
+is worth; of a campaign of which a treatment has no valid run it is not measured. `--compare` takes what
+is there and measures nothing, `--keep` writes what a prediction reads of the new campaign. `--quick`: one
+replicate. Planted: each disk with the other's profile, which must fall below the goal. Exit status 3 if
+the goal is not met or not measured, 1 if something failed or what was planted is not found.
 """
 
 from __future__ import annotations
@@ -20,9 +19,11 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from rich.console import Console
@@ -38,6 +39,8 @@ sys.path.insert(0, str(HERE.parent))
 from disks import penstock  # noqa: E402
 
 from bench import record  # noqa: E402
+from studies import claims as checks  # noqa: E402
+from studies.claims import Claim  # noqa: E402
 
 STUDY = HERE.parent / "examples" / "postgres.study.yaml"
 GOLDEN = HERE.parent / "tests" / "golden"
@@ -59,15 +62,31 @@ def manifests(archive: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
         yield path, json.loads(path.read_text())
 
 
-def judged(archive: Path, disks: str = "") -> tuple[str, Score]:
-    """The basis's treatment, and how good the predictions of the others are. The archive stays as it is."""
+@dataclass(frozen=True)
+class Judged:
+    """The basis's treatment, the quality of the other predictions, and 1 for each measured one, else 0."""
+
+    basis: str
+    score: Score
+    measured: dict[str, int]
+
+
+def judged(archive: Path, disks: str = "") -> Judged:
+    """Quality of the predictions from an archive, which stays as it is."""
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place) / "archive"
         shutil.copytree(archive, copy)
         text = (copy / "study.yaml").read_text()
         (copy / "study.yaml").write_text(LEVELS.sub(disks, text) if disks else text)
         frame = predict_study(copy)
-        return str(frame["basis_treatment"].iloc[0]), score(frame)
+        factors = [f["name"] for f in json.loads((copy / "plan.json").read_text())["factors"]]
+        measured = {
+            " ".join([*(str(row[f]) for f in factors), row["response"]]): int(
+                pd.notna(row["ratio"])
+            )
+            for row in frame[~frame["is_basis"]].to_dict("records")
+        }
+        return Judged(str(frame["basis_treatment"].iloc[0]), score(frame), measured)
 
 
 def crossed(first: Path, second: Path, to: Path) -> None:
@@ -83,7 +102,7 @@ def crossed(first: Path, second: Path, to: Path) -> None:
 
 def cut(archive: Path, to: Path) -> None:
     """What a prediction reads of an archive: all responses, and the traces of the basis, as of the first."""
-    basis, _ = judged(archive)
+    basis = judged(archive).basis
     _, like = next(manifests(FIRST))
     tables = {
         path.name: pq.read_schema(path).names
@@ -110,52 +129,52 @@ def cut(archive: Path, to: Path) -> None:
             pq.write_table(table, run / name, compression="zstd", compression_level=19)
     for name in ("study.yaml", "plan.json"):
         shutil.copy(archive / name, to)
-    (whose, short), (of, whole) = judged(to), judged(archive)
-    if (whose, short.hits) != (of, whole.hits) or abs(short.worst - whole.worst) > 0.005:
+    short, full = judged(to), judged(archive)
+    same = (short.basis, short.score.hits) == (full.basis, full.score.hits)
+    if not same or abs(short.score.worst - full.score.worst) > 0.005:
         raise PenstockError(f"{to}: predicts other than the whole archive")
 
 
-def scores(second: Path) -> dict[str, Score]:
+def scores(second: Path) -> dict[str, Judged]:
     """The three judgements."""
     with tempfile.TemporaryDirectory() as place:
         crossed(FIRST, second, Path(place) / "crossed")
         return {
-            "first campaign, on which the model was made": judged(FIRST)[1],
-            "later campaign, from its own traces": judged(second)[1],
-            "later campaign, from the traces of the first": judged(Path(place) / "crossed")[1],
+            "first campaign, on which the model was made": judged(FIRST),
+            "later campaign, from its own traces": judged(second),
+            "later campaign, from the traces of the first": judged(Path(place) / "crossed"),
         }
 
 
-def worst(found: dict[str, Score]) -> tuple[str, Score]:
-    """The case with the least share within the limit; of equal ones that which is farthest off."""
-    return min(found.items(), key=lambda one: (one[1].share, one[1].treatments, -one[1].worst))
+def worst(found: dict[str, Judged]) -> Judged:
+    """The case with the least share within the limit; of equal ones that with the fewest treatments."""
+    return min(
+        found.values(), key=lambda one: (one.score.share, one.score.treatments, -one.score.worst)
+    )
 
 
-def verdict(found: dict[str, Score], one: Score) -> str:
-    """Undecided where fewer treatments could be judged than in another campaign."""
-    whole = max(each.treatments for each in found.values())
-    if one.share < BAR:
-        return record.MISSED
-    return record.MET if one.treatments == whole else record.UNDECIDED
+def _row(case: str, one: Judged) -> record.Row:
+    return record.share(case, "", "within 15 %", one.score.hits, one.score.treatments, BAR)
 
 
-def kept(found: dict[str, Score]) -> list[record.Row]:
+def claims_of(found: dict[str, Judged]) -> list[Claim]:
+    """One claim per judgement; each needs every treatment but the basis."""
+    return [checks.of_row(_row(case, one), one.measured) for case, one in found.items()]
+
+
+def kept(found: dict[str, Judged]) -> list[record.Row]:
     """Two rows per judgement, and the worst of them."""
-
-    def row(case: str, one: Score) -> record.Row:
-        made = record.share(case, "", "within 15 %", one.hits, one.treatments, BAR)
-        return {**made, "verdict": verdict(found, one)}
-
-    made = []
-    for case, one in found.items():
-        made.append(row(case, one))
+    rows = []
+    cases = {**found, "the worst of these": worst(found)}
+    for (case, one), claim in zip(cases.items(), claims_of(cases), strict=True):
+        rows.append(checks.marked(_row(case, one), claim))
         off = {"case": case, "engine": "", "metric": "farthest off"}
-        made.append({**off, "value": 100 * one.worst, "unit": "%"})
-    return [*made, row("the worst of these", worst(found)[1])]
+        rows.append({**off, "value": 100 * one.score.worst, "unit": "%"})
+    return rows[:-1]
 
 
 def main() -> int:
-    """Exit status: 0 the goal is met, 1 something failed, 3 it is missed or undecided."""
+    """Exit status: 0 every goal is met, 1 something failed, 3 one is not met or not measured."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("-o", "--out", type=Path, help="default: out/postgres, or what is kept")
     options.add_argument("--quick", action="store_true", help="one replicate")
@@ -174,7 +193,7 @@ def main() -> int:
         if given.keep:
             cut(second, given.keep)
         found = scores(second)
-        noticed = judged(second, SWAPPED)[1].share < BAR
+        noticed = judged(second, SWAPPED).score.share < BAR
     except PenstockError as error:
         print(f"postgres: {error}", file=sys.stderr)
         return 1
@@ -190,11 +209,9 @@ def main() -> int:
                 row["case"], row["metric"], f"{figure} {row['unit']} {row.get('verdict', '')}"
             )
         Console(width=110, highlight=False).print(table)
-    record.keep(given.record, rows, {"each disk with the other's profile": noticed}, ABOUT)
-    if not noticed:
-        print("postgres: planted swapped disks: NOT FOUND", file=sys.stderr)
-        return 1
-    return 0 if rows[-1]["verdict"] == record.MET else 3
+    planted = {"each disk with the other's profile": noticed}
+    record.keep(given.record, rows, planted, ABOUT)
+    return checks.finish("postgres", claims_of(found), planted)
 
 
 if __name__ == "__main__":

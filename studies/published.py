@@ -2,34 +2,33 @@
 
 `studies/published.py [NAME…] [--sensitivity] [--json]` predicts the treatments of
 `studies/published-NAME.study.yaml` (all of them without a name) in this process and prints the published
-numbers beside ours; exit status 3 if a shape does not hold. Numbers that should be near a published one are
-judged too, but alter no status: what the texts leave open is assumed. `penstock run
+numbers beside ours; exit status 3 if a claim, a shape or a number near a published one, is not met, or is
+not measured: a treatment has no prediction. What the texts leave open is assumed. `penstock run
 studies/published-NAME.study.yaml` makes the same runs with a report. With `--sensitivity` each assumed
 value of the platform, and of BLAST's workload, goes to its lower and its upper end, and all is judged
 again: what rests on an assumption? At the end a store whose local files come slower than the network's is
 planted, which must turn a shape of `reduce`: status 1 if it does not.
 
-BLAST's computing time was set so that the published split, 14 + 5, is the fastest: that split is an input.
-The chunk size, the distance between fastest and slowest, and the costs are what is then predicted.
+BLAST's computing time was set so that the published split, 14 + 5, is the fastest: that split is an
+input. The chunk size, the distance between fastest and slowest, and the costs are what is then predicted.
 
-Line numbers are those of the thesis text that the scenarios come from (L. B. Costa, 2014), as in the studies.
+Line numbers are those of the thesis text that the scenarios come from (L. B. Costa, 2014), as in the
+studies.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -39,6 +38,8 @@ from penstock.errors import PenstockError
 from penstock.platform.hosts import load_platform
 from penstock.study.load import load_study
 from penstock.study.resolve import example_command, resolve
+from studies import claims as checks
+from studies.claims import Claim, Finding, Result, claim, met_if
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "published"))
@@ -49,10 +50,29 @@ Key = tuple[str, ...]
 Rows = dict[Key, dict[str, Any]]
 
 
+class Predictions(dict[Key, dict[str, Any]]):
+    """Rows that record which treatments were read, and whether all of them were."""
+
+    def __init__(self, rows: Rows) -> None:
+        super().__init__(rows)
+        self.read: set[Key] = set()
+        self.every = False
+
+    def __getitem__(self, key: Key) -> dict[str, Any]:
+        self.read.add(key)
+        return super().__getitem__(key)
+
+    def __iter__(self) -> Iterator[Key]:
+        self.every = True
+        return super().__iter__()
+
+
 @dataclass(frozen=True)
-class Claim:
-    """A published statement: `ours` computes our number, `holds` whether the shape is the same (or, if not a
-    `shape`, whether the number is near)."""
+class Statement:
+    """A published statement: `ours` computes our number, `holds` is true if the shape is the same.
+
+    Without `shape`, it is true if the number is near the published one.
+    """
 
     study: str
     line: str
@@ -128,9 +148,9 @@ def dvfs(rows: Rows, application: str) -> float:
 SIZES = ("small", "medium", "large")
 PATTERNS = ("pipeline", "reduce", "broadcast")
 
-CLAIMS = [
+STATEMENTS = [
     *(
-        Claim(
+        Statement(
             "pipeline",
             "L1092-1094",
             f"a store that keeps files local is faster ({size})",
@@ -141,7 +161,7 @@ CLAIMS = [
         for size in SIZES
     ),
     *(
-        Claim(
+        Statement(
             "reduce",
             "L1106-1112",
             f"collecting the parts where they are reduced is faster ({size})",
@@ -151,7 +171,7 @@ CLAIMS = [
         )
         for size in ("medium", "large")
     ),
-    Claim(
+    Statement(
         "reduce",
         "L1090",
         "small: the configurations are nearly alike (seconds between them)",
@@ -159,7 +179,7 @@ CLAIMS = [
         lambda rows: seconds(rows, "small", "dss") - seconds(rows, "small", "woss"),
         lambda rows: abs(seconds(rows, "small", "dss") - seconds(rows, "small", "woss")) < 0.5,
     ),
-    Claim(
+    Statement(
         "reduce",
         "L1253",
         "medium takes 4.5 s ± 22 % (default store)",
@@ -168,7 +188,7 @@ CLAIMS = [
         lambda rows: within(seconds(rows, "medium", "dss"), 4.5, 0.22),
         False,
     ),
-    Claim(
+    Statement(
         "reduce",
         "L1258",
         "large takes 39 s ± 22 % (default store)",
@@ -178,7 +198,7 @@ CLAIMS = [
         False,
     ),
     *(
-        Claim(
+        Statement(
             "broadcast",
             "L1119-1124",
             f"striped over all, replicas make no difference ({size})",
@@ -189,7 +209,7 @@ CLAIMS = [
         for size in ("medium", "large")
     ),
     *(
-        Claim(
+        Statement(
             "broadcast",
             "L1119-1124",
             f"on a stripe of one machine they do ({size})",
@@ -200,7 +220,7 @@ CLAIMS = [
         for size in ("medium", "large")
     ),
     *(
-        Claim(
+        Statement(
             "scale",
             "L1126-1140",
             f"local files stay faster on {nodes} machines",
@@ -210,7 +230,7 @@ CLAIMS = [
         )
         for nodes in ("25", "50", "100")
     ),
-    Claim(
+    Statement(
         "blast",
         "L1173",
         "the fastest split (an input: the computing time was set by it)",
@@ -218,7 +238,7 @@ CLAIMS = [
         lambda rows: f"{best(rows)[0]} + {19 - int(best(rows)[0])}",
         lambda rows: best(rows)[0] == "14",
     ),
-    Claim(
+    Statement(
         "blast",
         "L1173",
         "the fastest chunk size (the smallest of three)",
@@ -226,7 +246,7 @@ CLAIMS = [
         lambda rows: best(rows)[1],
         lambda rows: best(rows)[1] == "256KiB",
     ),
-    Claim(
+    Statement(
         "blast",
         "L1171",
         "slowest over fastest",
@@ -234,7 +254,7 @@ CLAIMS = [
         worst,
         lambda rows: 7 <= worst(rows) <= 15,
     ),
-    Claim(
+    Statement(
         "blast-cost",
         "L1189",
         "the cheapest split of 11 machines",
@@ -242,7 +262,7 @@ CLAIMS = [
         lambda rows: f"{10 - int(cheapest(rows, '11')[1])} + {cheapest(rows, '11')[1]}",
         lambda rows: cheapest(rows, "11")[1] == "2",
     ),
-    Claim(
+    Statement(
         "blast-cost",
         "L1189",
         "20 machines are faster than 11 (both at their cheapest)",
@@ -252,7 +272,7 @@ CLAIMS = [
             seconds(rows, *cheapest(rows, "11")) / seconds(rows, *cheapest(rows, "20")), 1.9, 0.15
         ),
     ),
-    Claim(
+    Statement(
         "blast-cost",
         "L1189",
         "and cost more, %",
@@ -262,7 +282,7 @@ CLAIMS = [
         ),
         lambda rows: cost(rows, *cheapest(rows, "20")) / cost(rows, *cheapest(rows, "11")) < 1.1,
     ),
-    Claim(
+    Statement(
         "montage",
         "L1219-1222",
         "time on 15 machines over time on 100 (little gain after 15)",
@@ -270,7 +290,7 @@ CLAIMS = [
         ratio(("15", "dss"), ("100", "dss")),
         lambda rows: seconds(rows, "15", "dss") / seconds(rows, "100", "dss") < 1.5,
     ),
-    Claim(
+    Statement(
         "montage",
         "L1219-1222",
         "time on 75 machines over time on 100 (none after 75)",
@@ -278,7 +298,7 @@ CLAIMS = [
         ratio(("75", "dss"), ("100", "dss")),
         lambda rows: seconds(rows, "75", "dss") / seconds(rows, "100", "dss") < 1.03,
     ),
-    Claim(
+    Statement(
         "montage",
         "L1230-1234",
         "an allocation four times cheaper than the fastest is slower by, %",
@@ -287,7 +307,7 @@ CLAIMS = [
         lambda rows: montage_cheap(rows)[0] < 1.4,
     ),
     *(
-        Claim(
+        Statement(
             "energy",
             "L1352-1360",
             f"the store that knows the pattern saves energy ({pattern}), %",
@@ -297,7 +317,7 @@ CLAIMS = [
         )
         for pattern in ("pipeline", "reduce")
     ),
-    Claim(
+    Statement(
         "dvfs",
         "L1406",
         "BLAST at the lowest frequency takes more energy, %",
@@ -305,7 +325,7 @@ CLAIMS = [
         lambda rows: 100 * dvfs(rows, "blast"),
         lambda rows: dvfs(rows, "blast") > 0,
     ),
-    Claim(
+    Statement(
         "dvfs",
         "L1406",
         "BLAST: within 11 points of the measured 85.5 %",
@@ -314,7 +334,7 @@ CLAIMS = [
         lambda rows: abs(dvfs(rows, "blast") - 0.855) <= 0.11,
         False,
     ),
-    Claim(
+    Statement(
         "dvfs",
         "L1406",
         "the pipeline takes less, %",
@@ -322,7 +342,7 @@ CLAIMS = [
         lambda rows: -100 * dvfs(rows, "pipeline"),
         lambda rows: dvfs(rows, "pipeline") < 0,
     ),
-    Claim(
+    Statement(
         "dvfs",
         "L1406",
         "pipeline: within 11 points of the measured 17 %",
@@ -333,7 +353,7 @@ CLAIMS = [
     ),
 ]
 
-NAMES = tuple(dict.fromkeys(claim.study for claim in CLAIMS))
+NAMES = tuple(dict.fromkeys(one.study for one in STATEMENTS))
 
 
 def treatments(name: str) -> list[tuple[Key, list[str]]]:
@@ -362,21 +382,38 @@ def predicted(
         return dict(pool.map(_one, tasks))
 
 
-def judged(name: str, rows: Rows) -> list[dict[str, Any]]:
-    """The claims on a study, with our number and whether the shape holds."""
-    return [
-        {
-            "study": name,
-            "line": claim.line,
-            "claim": claim.says,
-            "published": claim.published,
-            "ours": claim.ours(rows),
-            "kind": "shape" if claim.shape else "number",
-            "holds": bool(claim.holds(rows)),
-        }
-        for claim in CLAIMS
-        if claim.study == name
-    ]
+def judged(name: str, rows: Rows, required: Iterable[Key] | None = None) -> list[Claim]:
+    """The claims on a study; `required`: its treatments, if not all of them."""
+    keys = [key for key, _ in treatments(name)] if required is None else list(required)
+    return [_claim(one, rows, keys) for one in STATEMENTS if one.study == name]
+
+
+def _claim(statement: Statement, rows: Rows, keys: Sequence[Key]) -> Claim:
+    seen = Predictions(rows)
+    finding: Finding | None = None
+    # without a treatment it has no number: which one is missing is seen below
+    with contextlib.suppress(KeyError, ValueError):
+        finding = met_if(bool(statement.holds(seen)), _number(statement.ours(seen)))
+    used = keys if seen.every else [key for key in keys if key in seen.read]
+    needs = {" ".join(key): int(key in rows) for key in [*used, *(seen.read - set(keys))]}
+
+    def evaluate() -> Finding:
+        return finding or Finding(Result.NOT_MEASURED, "no prediction")
+
+    kind = "" if statement.shape else " (a number)"
+    wording = f"{statement.says}{kind}"
+    return claim(statement.study, wording, needs, evaluate, published=statement.published)
+
+
+@dataclass(frozen=True)
+class Turned:
+    """A claim with an assumed value at one of its ends; `cannot`: why nothing was predicted."""
+
+    study: str
+    assumed: str
+    at: str
+    claim: Claim | None
+    cannot: str = ""
 
 
 #: what is assumed of BLAST's workload: option of the scenario, ends
@@ -387,7 +424,7 @@ BLAST_ASSUMED = {
 }
 
 
-def sensitivity(name: str, seeds: int = 9) -> list[dict[str, Any]]:
+def sensitivity(name: str, seeds: int = 9) -> list[Turned]:
     """The claims again with each assumed value at its lower and its upper end."""
     given = scenario.parsed(treatments(name)[0][1])
     platform = load_platform(given.platform)
@@ -402,40 +439,33 @@ def sensitivity(name: str, seeds: int = 9) -> list[dict[str, Any]]:
             for assumed, (option, both) in BLAST_ASSUMED.items()
             for end in both
         ]
-    found = []
+    result = []
     for assumed, end, more, words in ends:
-        turned = {"study": name, "assumed": assumed, "at": end}
         try:
             rows = predicted(name, more, seeds, words)
         except PenstockError as error:
-            found.append({**turned, "cannot": str(error)})
+            result.append(Turned(name, assumed, end, None, str(error)))
             continue
-        found += [{**claim, **turned} for claim in judged(name, rows)]
-    return found
+        result += [Turned(name, assumed, end, one) for one in judged(name, rows)]
+    return result
 
 
 def planted() -> bool:
-    """Whether a loopback slower than the network, which makes local files a mistake, turns a shape."""
+    """True if a loopback slower than the network, which makes local files a mistake, turns a shape."""
     rows = predicted("reduce", ["network.loopback=5 MB/s"], seeds=3)
-    return any(not one["holds"] for one in judged("reduce", rows) if one["kind"] == "shape")
+    return any(
+        one.result is Result.NOT_MET
+        for one in judged("reduce", rows)
+        if not one.wording.endswith("(a number)")
+    )
 
 
 def _number(value: float | str) -> str:
     return value if isinstance(value, str) else f"{value:.3g}"
 
 
-def _show(rows: list[dict[str, Any]]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for column in rows[0]:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        cells = {**row, "ours": _number(row["ours"]), "holds": "yes" if row["holds"] else "NO"}
-        table.add_row(*(str(cells[column]) for column in rows[0]))
-    Console(width=100, highlight=False).print(table)
-
-
 def main() -> int:
-    """Exit status: 0 all shapes hold, 3 one does not."""
+    """Exit status: 0 every claim is met, 3 one is not met or not measured, 1 the plant was not detected."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
     options.add_argument(
@@ -448,62 +478,56 @@ def main() -> int:
     unknown = set(given.names) - set(NAMES)
     if unknown:
         options.error(f"no scenario {', '.join(sorted(unknown))}; expected {', '.join(NAMES)}")
-    rows, turned = [], []
+    claims: list[Claim] = []
+    turned: list[Turned] = []
     for name in given.names or NAMES:
         print(f"published: {name}", file=sys.stderr)
-        rows += judged(name, predicted(name, seeds=3 if given.quick else scenario.SEEDS))
+        claims += judged(name, predicted(name, seeds=3 if given.quick else scenario.SEEDS))
         if given.sensitivity:
             turned += sensitivity(name, seeds=3 if given.quick else 9)
-    found = planted()
+    detected = {"a loopback slower than the network": planted()}
     if given.json:
-        print(json.dumps({"claims": rows, "sensitivity": turned}))
+        ends = [
+            {**vars(one), "claim": one.claim and checks.as_json([one.claim])[0]} for one in turned
+        ]
+        print(json.dumps({"claims": checks.as_json(claims), "sensitivity": ends}))
     else:
-        _show(rows)
+        checks.show(claims, 100)
         if given.sensitivity:
-            _show_sensitivity(rows, turned)
-    print(f"planted, a slow loopback: {'found' if found else 'NOT FOUND'}", file=sys.stderr)
-    kept = [_kept(row) for row in rows] + _kept_sensitivity(rows, turned)
+            _show_sensitivity(claims, turned)
     about = " ".join((__doc__ or "").split("\n\n")[2].split())
-    record.keep(given.record, kept, {"a loopback slower than the network": found}, about)
-    if not found:
-        return 1
-    return 0 if all(row["holds"] for row in rows if row["kind"] == "shape") else 3
+    kept = checks.rows(claims) + _kept_sensitivity(claims, turned)
+    record.keep(given.record, kept, detected, about)
+    return checks.finish("published", claims, detected)
 
 
-def _kept(row: dict[str, Any]) -> record.Row:
-    says = f"{row['claim']}{'' if row['kind'] == 'shape' else ' (a number)'}"
-    return record.claim(row["study"], says, _number(row["ours"]), row["published"], row["holds"])
+def _changes(claims: Sequence[Claim], turned: Sequence[Turned]) -> Iterator[tuple[Turned, str]]:
+    """Ends of the assumed values at which a claim has another result, and how."""
+    before = {(c.of, c.wording): c.result for c in claims}
+    for one in turned:
+        if one.claim is None:
+            yield one, f"cannot be predicted: {one.cannot}"
+        elif one.claim.result is not before[one.study, one.claim.wording]:
+            yield one, f"{one.claim.wording}: {one.claim.evidence}, {one.claim.result}"
 
 
-def _kept_sensitivity(rows: list[dict[str, Any]], turned: list[dict[str, Any]]) -> list[record.Row]:
-    """For each end of each assumed value, what turns there."""
-    held = {(r["study"], r["claim"]): r["holds"] for r in rows}
-    ends: dict[tuple[str, str, str], list[str]] = {}
-    for row in turned:
-        said = ends.setdefault((row["study"], row["assumed"], row["at"]), [])
-        if "cannot" in row:
-            said.append(f"cannot be predicted: {row['cannot']}")
-        elif row["holds"] != held[row["study"], row["claim"]]:
-            now = "holds" if row["holds"] else "does not hold"
-            said.append(f"{row['claim']}: {_number(row['ours'])}, {now}")
+def _kept_sensitivity(claims: Sequence[Claim], turned: Sequence[Turned]) -> list[record.Row]:
+    """For each end of each assumed value, the claims that change there."""
+    ends: dict[tuple[str, str, str], list[str]] = {
+        (one.study, one.assumed, one.at): [] for one in turned
+    }
+    for one, change in _changes(claims, turned):
+        ends[one.study, one.assumed, one.at].append(change)
     return [
-        record.claim(study, f"{assumed} = {at}", "; ".join(said) or "nothing turns", "", None)
-        for (study, assumed, at), said in ends.items()
+        record.claim(study, f"{assumed} = {at}", "; ".join(changes) or "nothing turns", "", None)
+        for (study, assumed, at), changes in ends.items()
     ]
 
 
-def _show_sensitivity(rows: list[dict[str, Any]], turned: list[dict[str, Any]]) -> None:
-    held = {(r["study"], r["claim"]): r["holds"] for r in rows}
-    print(f"\n{len(turned)} judgements at the ends of the assumed values. Those that turn:")
-    for row in turned:
-        if "cannot" in row:
-            print(f"  {row['study']}, {row['assumed']} = {row['at']}: {row['cannot']}")
-        elif row["holds"] != held[(row["study"], row["claim"])]:
-            now = "holds" if row["holds"] else "does not hold"
-            print(
-                f"  {row['study']}, {row['assumed']} = {row['at']}: {row['claim']}: "
-                f"{_number(row['ours'])}, {now}"
-            )
+def _show_sensitivity(claims: Sequence[Claim], turned: Sequence[Turned]) -> None:
+    print(f"\n{len(turned)} evaluations at the ends of the assumed values. Those that change:")
+    for one, change in _changes(claims, turned):
+        print(f"  {one.study}, {one.assumed} = {one.at}: {change}")
 
 
 if __name__ == "__main__":

@@ -2,11 +2,12 @@
 
 `studies/scenarios.py` runs `studies/scenarios.study.yaml` (needs root and what `docs/scenarios.md`
 names), puts Spark's event logs on the clock of the nodes' samples, ranks the six scenarios for WordCount,
-DFSIO and five queries, with ties, and says of the five shapes of the published table whether each is met or
-missed, and why, by waves. `--quick`: little data and one run of each. Runs whose certificate is not valid
-are left out unless `--invalid` is given. Planted: the same runs, and the published table, with the times of
-`guest` and `objects` under each other's name, which must be reported. Exit status 3 if a shape is missed, 1
-if something failed or what was planted is not found.
+DFSIO and five queries, with ties, and evaluates the five shapes of the published table: met, not met,
+undecided, or not measured (a scenario without a valid run), and why, by waves. `--quick`: little data and
+one run of each. Runs whose certificate is not valid are left out unless `--invalid` is given. Planted:
+the same runs, and the published table, with the times of `guest` and `objects` under each other's name,
+which must be reported. Exit status 3 if a shape is not met, undecided or not measured, 1 if something
+failed or what was planted is not found.
 
 The published table: IOStack, deliverable 2.1, table 3.3a.
 """
@@ -34,14 +35,12 @@ for part in ("blackbox", "storage-layout", "heterogeneous", "scenarios"):
 sys.path.insert(0, str(HERE.parent))
 
 import running  # noqa: E402
+from disks import run_study  # noqa: E402
 from drawing import save  # noqa: E402
 from judged import (  # noqa: E402
-    MET,
-    MISSED,
     OBJECTS,
     Cost,
     Means,
-    Shape,
     measured,
     noticed,
     published,
@@ -53,6 +52,8 @@ from layout import SCENARIOS  # noqa: E402
 from scenario_runs import PROGRAMS, Ran, after, by_second, costs, rates, runs, times  # noqa: E402
 
 from bench import record  # noqa: E402
+from studies import claims as checks  # noqa: E402
+from studies.claims import Claim  # noqa: E402
 
 STUDY = HERE / "scenarios.study.yaml"
 NAMES = {"wordcount": "WordCount", "dfsio": "DFSIO", "tpcds": "queries"}
@@ -128,16 +129,6 @@ def show_costs(made: Sequence[Cost]) -> None:
     console.print(table)
 
 
-def show_shapes(found: Sequence[Shape]) -> None:
-    """Published beside ours, with the verdict."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("", "shape", "published", "ours", "verdict"):
-        table.add_column(heading, overflow="fold")
-    for one in found:
-        table.add_row(f"({one.letter})", one.says, one.published, one.ours, one.verdict)
-    console.print(table)
-
-
 def times_figure(found: Sequence[Ran]) -> Figure:
     """A panel for each program: time over that of `guest` by scenario, here (a dot per run) and published."""
     fig = style.figure(style.WIDE_INCHES, 3.1)
@@ -147,6 +138,8 @@ def times_figure(found: Sequence[Ran]) -> Figure:
         mine = times(found)[program]
         guest = sum(mine["guest"]) / len(mine["guest"])
         for x, scenario in enumerate(SCENARIOS):
+            if scenario not in mine:
+                continue
             ratios = [t / guest for t in mine[scenario]]
             mean, at = sum(ratios) / len(ratios), x - 0.16
             look = {"color": ours.colour, "label": "here, mean and runs" if x == 0 else ""}
@@ -194,27 +187,55 @@ def clock_figure(found: Sequence[Ran], program: str = "tpcds") -> Figure:
     return fig
 
 
-def kept(found: Sequence[Ran], means: Means, judged: Sequence[Shape]) -> list[record.Row]:
+def kept(found: Sequence[Ran], means: Means, claims: Sequence[Claim]) -> list[record.Row]:
     """Times of every scenario and the shapes."""
-    made = []
+    rows = []
     for program in PROGRAMS:
         for scenario in SCENARIOS:
             mine = [r.time_s for r in found if (r.program, r.scenario) == (program, scenario)]
-            made.append(record.row(NAMES[program], scenario, "time", mine, "s"))
-    ranked = {p: str(order(list(means[p].values()))) for p in PROGRAMS}
-    made += [record.claim(NAMES[p], "ranking", said, "", None) for p, said in ranked.items()]
-    holds = {MET: True, MISSED: False}
-    made += [
-        record.claim(
-            f"({s.letter})", s.says, s.ours, f"published: {s.published}", holds.get(s.verdict)
-        )
-        for s in judged
-    ]
-    return made
+            if mine:
+                rows.append(record.row(NAMES[program], scenario, "time", mine, "s"))
+    for program, ranking in orders_of(means).items():
+        rows.append(record.claim(NAMES[program], "ranking", str(ranking), "", None))
+    return rows + checks.rows(claims)
+
+
+def orders_of(means: Means) -> dict[str, Order]:
+    """Ranking of the scenarios of each program that has two of them."""
+    return {p: order(list(means[p].values())) for p in PROGRAMS if len(means[p]) > 1}
+
+
+def claims_of(found: Sequence[Ran]) -> list[Claim]:
+    """The shapes."""
+    made = costs(found)
+    return shapes(measured(times(found)), rates(made), after(made))
+
+
+def figures(found: Sequence[Ran], folder: Path) -> None:
+    """Draw both figures, as far as there are runs."""
+    by_program = times(found)
+    with style.look():
+        if all("guest" in by_program[p] for p in PROGRAMS):
+            save(times_figure(found), folder / "scenarios.svg")
+        if any(r.scenario in ("guest", "apart", OBJECTS) for r in found):
+            save(clock_figure(found), folder / "scenarios-clock.svg")
+
+
+def planted_in(found: Sequence[Ran], claims: Sequence[Claim]) -> dict[str, bool | None]:
+    """Swapped scenarios, here and in the published table: true if detected."""
+    made = costs(found)
+    bent = shapes(swapped(measured(times(found))), rates(made), after(made))
+    theirs = shapes(published(), published_rates())
+    return {
+        "guest and objects swapped": noticed(claims, bent),
+        "the same in the published table": noticed(
+            theirs, shapes(swapped(published()), published_rates())
+        ),
+    }
 
 
 def main() -> int:
-    """Exit status: 0 nothing is missed, 1 something failed, 3 a shape is missed."""
+    """Exit status: 0 every shape is met, 1 something failed, 3 a shape is not met or not measured."""
     options = running.options(__doc__, "scenarios", "little data, one run of each")
     given = options.parse_args()
     out: Path = given.out.resolve()
@@ -222,48 +243,35 @@ def main() -> int:
         if not given.compare:
             words = running.resumed(out)
             words += ["--quick", "--set", "design.replicates=1"] if given.quick else []
-            running.run_study(STUDY, out, words, invalid=given.invalid)
+            run_study(STUDY, out, words)
         found, left_out = runs(out, invalid=given.invalid)
     except (PenstockError, OSError) as error:
         print(f"scenarios: {error}", file=sys.stderr)
         return 1
     for reason in left_out:
         print(f"scenarios: not valid: {reason[:160]}", file=sys.stderr)
-    missing = [s for s in SCENARIOS if s not in {r.scenario for r in found}]
-    if missing:
-        print(f"scenarios: no run of {', '.join(missing)}; expected one at least", file=sys.stderr)
-        return 1
-    means, made = measured(times(found)), costs(found)
-    judged = shapes(means, rates(made), after(made))
-    planted = {
-        "guest and objects swapped": noticed(
-            judged, shapes(swapped(means), rates(made), after(made))
-        ),
-        "the same in the published table": noticed(
-            shapes(published(), published_rates()), shapes(swapped(published()), published_rates())
-        ),
-    }
-    with style.look():
-        save(times_figure(found), (given.figures or out) / "scenarios.svg")
-        save(clock_figure(found), (given.figures or out) / "scenarios-clock.svg")
+    valid = [r for r in found if r.valid]
+    claims = claims_of(valid)
+    planted = planted_in(valid, claims)
+    if given.invalid:
+        claims = checks.with_invalid(claims, claims_of(found))
+    figures(found, given.figures or out)
+    means = measured(times(found))
     if given.json:
-        said = {"runs": [vars(r) for r in found], "shapes": [vars(s) for s in judged]}
-        said |= {"waves": [vars(c) for c in made]}
+        said = {"runs": [vars(r) for r in found], "claims": checks.as_json(claims)}
+        said |= {"waves": [vars(c) for c in costs(found)]}
         print(json.dumps(said))
     else:
         show_runs(found, means)
-        show_orders({p: order(list(means[p].values())) for p in PROGRAMS})
-        show_costs(made)
-        show_shapes(judged)
+        show_orders(orders_of(means))
+        show_costs(costs(found))
+        checks.show(claims, 130)
         if any(len(values) == 1 for by in times(found).values() for values in by.values()):
-            print("one run only: a deviation of 10 % is assumed, by which nothing is told apart")
-    record.keep(given.record, kept(found, means, judged), planted, ABOUT)
-    for what, seen in planted.items():
-        if seen is False:
-            print(f"scenarios: planted, {what}: NOT FOUND", file=sys.stderr)
-    if False in planted.values():
-        return 1
-    return 3 if any(s.verdict == MISSED for s in judged) else 0
+            print(
+                "one run only: a deviation of 10 % is assumed, which allows no significant difference"
+            )
+    record.keep(given.record, kept(found, means, claims), planted, ABOUT)
+    return checks.finish("scenarios", claims, planted)
 
 
 if __name__ == "__main__":

@@ -1,34 +1,34 @@
 """Flash drives and I/O patterns: the published table and its explanation, without the drives.
 
-`studies/ssd_patterns.py` makes the runs of `studies/ssd-patterns*.study.yaml` on emulated disks forty times
-slower than the drives, drives the same profiles through the simulator, and prints which of the published
-shapes hold in each. What is there already is not measured again. `--quick`: one short replicate of the
-corners; `--virtual`: the simulator alone. A drive without a page fetch is planted in the simulator: its
-missing gap must be reported, or the status is 1. Needs root and fio for the disks.
+`studies/ssd_patterns.py` makes the runs of `studies/ssd-patterns*.study.yaml` on emulated disks forty
+times slower than the drives, drives the same profiles through the simulator, and prints which of the
+published shapes hold in each. Runs that exist are not repeated. `--quick`: one short replicate of the
+corners; shapes that need other cells are not measured. `--virtual`: the simulator alone, and only its
+claims. A drive without a page fetch is planted in the simulator: its missing gap must be reported, or the
+status is 1. Needs root and fio for the disks.
 
-The ready profiles of these drives were made from the published table: the 16 rates of one job and the 3 of
-sixteen jobs are inputs, and that they are met says that disk and simulator play a profile alike. Nine
-shapes follow from them. How far half of the table says the other half is judged apart, by profiles that are
-fitted here: from the reads and writes in order those at random, and each cell from the seven others. It
-alters no status.
+The ready profiles of these drives were made from the published table: the 16 rates of one job and the 3
+of sixteen jobs are inputs, and that they are met says that disk and simulator play a profile alike. Nine
+shapes follow from them. How far half of the table says the other half is judged apart, by profiles that
+are fitted here: from the reads and writes in order those at random, and each cell from the seven others.
+It alters no status.
 
-After section 4.4 of A. Saif, Experimental Methods for the Evaluation of Big Data Systems (2020). Exit status
-3 if a shape does not hold, 1 if something failed.
+After section 4.4 of A. Saif, Experimental Methods for the Evaluation of Big Data Systems (2020). Exit
+status 3 if a shape is not met or not measured, 1 if something failed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.console import Console
-from rich.table import Table
 
 from penstock import _native as native
 from penstock.errors import PenstockError
@@ -46,6 +46,8 @@ sys.path.insert(0, str(HERE.parent))
 from disks import finish  # noqa: E402
 
 from bench import record  # noqa: E402
+from studies import claims as checks  # noqa: E402
+from studies.claims import Claim, Finding, Result, claim, met_if  # noqa: E402
 
 SCALE = 40
 #: MB/s of one job: (4 KiB, 28 KiB) by drive and pattern
@@ -67,22 +69,18 @@ QUICK = {
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A published shape: what was found, what must hold, whether it does (None: not measured).
+class Shape:
+    """A claim and its number. `given`: the profile was made from this number."""
 
-    `given`: the profile was made from this number.
-    """
-
-    engine: str
-    shape: str
-    found: float | None
-    expected: str
-    holds: bool | None
+    claim: Claim
+    value: float | None
     given: bool = False
 
 
 #: MB/s, unscaled, of (drive, ahead, pattern, block, jobs); None where it was not measured
 Rate = Callable[[str, str, str, str, int], float | None]
+#: arguments of a rate
+Cell = tuple[str, str, str, str, int]
 
 
 def simulated(change: Callable[[dict[str, Any]], None] = lambda values: None) -> Rate:
@@ -122,26 +120,56 @@ def measured(table: pd.DataFrame, ahead_table: pd.DataFrame) -> Rate:
     return rate
 
 
-def claims(engine: str, rate: Rate) -> list[Claim]:
+def _label(cell: Cell) -> str:
+    drive, ahead, pattern, block, jobs = cell
+    return f"{drive} {pattern} {block}, {jobs} jobs, read-ahead {ahead}"
+
+
+def shape(
+    of: tuple[str, Rate],
+    wording: str,
+    cells: Sequence[Cell],
+    expected: str,
+    limits: tuple[float, float],
+    *,
+    given: bool = False,
+) -> Shape:
+    """Rate of one cell, or of the first over the second, beside the limits (both included)."""
+    engine, rate = of
+    rates = [rate(*cell) for cell in cells]
+    needs = {_label(cell): int(bool(value)) for cell, value in zip(cells, rates, strict=True)}
+    numbers = [value for value in rates if value]
+    value = None
+    if len(numbers) == len(rates):
+        value = numbers[0] / numbers[1] if len(numbers) == 2 else numbers[0]
+
+    def evaluate() -> Finding:
+        assert value is not None
+        return met_if(limits[0] <= value <= limits[1], f"{value:.3g}")
+
+    return Shape(claim(engine, wording, needs, evaluate, criterion=expected), value, given)
+
+
+def shapes(engine: str, rate: Rate) -> list[Shape]:
     """The published shapes, one by one."""
-    out = []
+    of = (engine, rate)
+    result = []
+
+    def near(wording: str, cell: Cell, published: float, share: float) -> None:
+        limits = (published * (1 - share), published * (1 + share))
+        expected = f"{published:g} +-{share:.0%}"
+        result.append(shape(of, wording, [cell], expected, limits, given=True))
+
+    def ratio(wording: str, ahead: str, block: str, jobs: int, low: float, high: float) -> None:
+        cells = [("px05smb040", ahead, pattern, block, jobs) for pattern in ("read", "randread")]
+        expected = f">= {low:g}" if high > 1e6 else f"{low:g} to {high:g}"
+        result.append(shape(of, wording, cells, expected, (low, high)))
+
     for drive, rows in PUBLISHED.items():
         for pattern, row in rows.items():
             for block, published in zip(("4k", "28k"), row, strict=True):
-                found = rate(drive, "on", pattern, block, 1)
-                shape = f"{drive} {pattern} {block}: MB/s"
-                limit = WITHIN[engine]
-                holds = None if found is None else abs(found / published - 1) <= limit
-                expected = f"{published:g} +-{limit:.0%}"
-                out.append(Claim(engine, shape, found, expected, holds, given=True))
-
-    def ratio(shape: str, ahead: str, block: str, jobs: int, low: float, high: float) -> None:
-        ordered, random = (rate("px05smb040", ahead, p, block, jobs) for p in ("read", "randread"))
-        found = ordered / random if ordered and random else None
-        holds = None if found is None else low <= found <= high
-        words = f">= {low:g}" if high > 1e6 else f"{low:g} to {high:g}"
-        out.append(Claim(engine, shape, found, words, holds))
-
+                cell = (drive, "on", pattern, block, 1)
+                near(f"{drive} {pattern} {block}: MB/s", cell, published, WITHIN[engine])
     ratio("ordered over random, 4k, one job", "on", "4k", 1, 2.0, 1e9)
     for block in ("4k", "28k", "64k"):
         ratio(f"ordered over random, {block}, 16 jobs", "on", block, 16, 0.9, 1.1)
@@ -149,23 +177,18 @@ def claims(engine: str, rate: Rate) -> list[Claim]:
         ratio(f"ordered over random, {block}, one job", "on", block, 1, 0.9, 1.1)
     for block in ("4k", "28k"):
         ratio(f"ordered over random, {block}, read-ahead off", "off", block, 1, 0.9, 1.1)
-    on, off = (rate("px05smb040", ahead, "read", "4k", 1) for ahead in ("on", "off"))
-    slower = off / on if on and off else None
-    out.append(
-        Claim(engine, "a stream without read-ahead over one with it, 4k", slower, "< 0.9",
-              None if slower is None else slower < 0.9)
-    )  # fmt: skip
+    cells = [("px05smb040", ahead, "read", "4k", 1) for ahead in ("off", "on")]
+    wording = "a stream without read-ahead over one with it, 4k"
+    result.append(shape(of, wording, cells, "< 0.9", (0.0, math.nextafter(0.9, 0.0))))
     for block, published in SIXTEEN.items():
-        found = rate("px05smb040", "on", "randread", block, 16)
-        holds = None if found is None else abs(found / published - 1) <= 0.15
-        shape, expected = f"16 jobs, {block}: MB/s", f"{published:g} +-15 %"
-        out.append(Claim(engine, shape, found, expected, holds, given=True))
-    return out
+        cell = ("px05smb040", "on", "randread", block, 16)
+        near(f"16 jobs, {block}: MB/s", cell, published, 0.15)
+    return result
 
 
-def halves() -> list[Claim]:
+def halves() -> list[Shape]:
     """Cells of the published table by profiles fitted from others: rate over that published."""
-    out = []
+    result = []
     for drive in PUBLISHED:
         table = read_table(HERE / "tables" / f"{drive}.csv")
         ordered, random = (
@@ -173,18 +196,24 @@ def halves() -> list[Claim]:
         )
         half = Measurements(ordered, table.fit.flush, "")
         rows = judged(profile_of(half, drive, []), half, random, one_by_one=False)[len(ordered) :]
-        for words, found in (
+        for words, predicted in (
             ("at random from those in order", rows),
             ("each from the seven others", judged(profile_of(table.fit, drive, []), table.fit, [])),
         ):
-            for row in found:
+            for row in predicted:
                 kind = "" if row.cell.sequential else "rand"
                 size = f"{row.cell.block_bytes >> 10}k"
-                shape = f"{drive} {kind}{row.cell.op} {size}, over the published"
-                near = row.held_out is not None and abs(row.held_out - 1) <= HALVES_WITHIN
-                expected = f"1 +-{HALVES_WITHIN:.0%}"
-                out.append(Claim(words, shape, row.held_out, expected, near))
-    return out
+                wording = f"{drive} {kind}{row.cell.op} {size}, over the published"
+                value = row.held_out
+                one = claim(
+                    words,
+                    wording,
+                    {wording: int(value is not None)},
+                    lambda value=value: met_if(abs(value - 1) <= HALVES_WITHIN, f"{value:.3g}"),
+                    criterion=f"1 +-{HALVES_WITHIN:.0%}",
+                )
+                result.append(Shape(one, value))
+    return result
 
 
 def runs(name: str, out: Path, quick: bool) -> pd.DataFrame:
@@ -210,66 +239,60 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     record.option(parser)
     arguments = parser.parse_args()
-    found = claims("simulator", simulated())
+    found = shapes("simulator", simulated())
     if not arguments.virtual:
         try:
             tables = [runs(name, arguments.out, arguments.quick) for name in ("", "-readahead")]
         except PenstockError as error:
             print(error, file=sys.stderr)
             return 1
-        found += claims("disk", measured(*tables))
+        found += shapes("disk", measured(*tables))
         for table in tables:
             left_out = int((~table["valid"]).sum())
             print(f"{left_out} of {len(table)} runs left out as not valid", file=sys.stderr)
-    planted = [c.shape for c in claims("simulator", simulated(without_fetch)) if c.holds is False]
-    broken = [c for c in found if c.holds is False]
+    changed = shapes("simulator", simulated(without_fetch))
+    reported = [s.claim.wording for s in changed if s.claim.result is Result.NOT_MET]
+    claims = [s.claim for s in found]
     predicted = halves()
     if arguments.json:
-        said = {"claims": found, "halves": predicted}
-        plain = {name: [asdict(c) for c in some] for name, some in said.items()}
-        print(json.dumps({**plain, "planted_found": planted}))
+        document = {
+            "claims": checks.as_json(claims),
+            "halves": checks.as_json(s.claim for s in predicted),
+        }
+        print(json.dumps({**document, "planted_found": reported}))
     else:
-        show(found + predicted)
-        print(f"planted drive without page fetch: {len(planted)} shapes reported")
-    noticed = "ordered over random, 4k, one job" in planted
+        checks.show([*claims, *(s.claim for s in predicted)])
+        print(f"planted drive without page fetch: {len(reported)} shapes reported")
+    planted = {"a drive without pages": "ordered over random, 4k, one job" in reported}
     about = " ".join((__doc__ or "").split("\n\n")[2].split())
-    record.keep(arguments.record, kept(found, predicted), {"a drive without pages": noticed}, about)
-    return 1 if not noticed else 3 if broken else 0
+    record.keep(arguments.record, kept(found, predicted), planted, about)
+    return checks.finish("ssd-patterns", claims, planted)
 
 
-def kept(found: list[Claim], predicted: list[Claim]) -> list[record.Row]:
+def kept(found: list[Shape], predicted: list[Shape]) -> list[record.Row]:
     """Totals that are quoted, and every claim."""
     rows = []
-    for engine in dict.fromkeys(c.engine for c in found + predicted):
+    for engine in dict.fromkeys(s.claim.of for s in found + predicted):
         for words, given in (("published numbers that the profile was made from", True),
                              ("shapes that follow from it", False)):  # fmt: skip
-            mine = [c for c in found if c.engine == engine and c.given is given]
-            mine = [c for c in mine if c.holds is not None]
+            mine = [s for s in found if s.claim.of == engine and s.given is given]
             if mine:
-                right = sum(bool(c.holds) for c in mine)
-                rows.append(record.share(engine, "", words, right, len(mine)))
-        mine = [c for c in predicted if c.engine == engine]
+                rows.append(_share(engine, words, mine))
+        mine = [s for s in predicted if s.claim.of == engine]
         if mine:
-            right = sum(bool(c.holds) for c in mine)
-            rows.append(record.share(engine, "", "cells predicted within 10 %", right, len(mine)))
-            worst = max((c.found or 0 for c in mine), key=lambda x: max(x, 1 / x))
+            rows.append(_share(engine, "cells predicted within 10 %", mine))
+            worst = max((s.value or 0 for s in mine), key=lambda x: max(x, 1 / x) if x else 0)
             rows.append(record.row(engine, "", "farthest, predicted over published", [worst], ""))
     rows = [{**row, "quoted": True} for row in rows]
-    for c in found + predicted:
-        ours = "not measured" if c.found is None else f"{c.found:.3g}"
-        bar = "" if c.found is None else c.expected
-        rows.append(record.claim(c.engine, c.shape, ours, bar, c.holds))
-    return rows
+    return rows + checks.rows(s.claim for s in found + predicted)
 
 
-def show(found: list[Claim]) -> None:
-    """One line per claim."""
-    table = Table("engine", "shape", "found", "expected", "holds")
-    for c in found:
-        value = "-" if c.found is None else f"{c.found:.3g}"
-        holds = "not measured" if c.holds is None else "yes" if c.holds else "NO"
-        table.add_row(c.engine, c.shape, value, c.expected, holds + (", given" if c.given else ""))
-    Console(width=100).print(table)
+def _share(engine: str, wording: str, subset: list[Shape]) -> record.Row:
+    """Claims that are met, of all: one that is not measured is not met."""
+    right = sum(s.claim.result is Result.MET for s in subset)
+    row = record.share(engine, "", wording, right, len(subset))
+    absent = sum(s.claim.result is Result.NOT_MEASURED for s in subset)
+    return {**row, "value": f"{row['value']}, {absent} not measured"} if absent else row
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
 """Storage layout: what reading in another order than the file's costs real storage engines, and the remedy.
 
-`studies/storage_layout.py` makes the runs of `studies/storage-layout-*.study.yaml` (WiredTiger, PostgreSQL,
-tables with more and more keys out of order, and Cassandra as one that is well; name some of them to choose)
-on emulated disks, judges them beside the published case and draws its figures as SVG. What is there already
-is not measured again. `--quick`: one replicate of small tables, a few minutes. Needs root.
+`studies/storage_layout.py` makes the runs of `studies/storage-layout-*.study.yaml` (WiredTiger,
+PostgreSQL, tables with more and more keys out of order, and Cassandra as one that is well; name some of
+them to choose) on emulated disks, judges them beside the published case and draws its figures as SVG.
+What is there already is not measured again. `--quick`: one replicate of small tables, a few minutes.
+Needs root.
 
 The published case is section 4.3 of A. Saif, Experimental Methods for the Evaluation of Big Data Systems
 (2020): MongoDB and Cassandra. Planted: the same runs with the scans before and after the rewriting taken
-for each other, which must be reported. Exit status 3 if something that must hold does not, 1 if something
-failed or what was planted is not found.
+for each other, which must be reported. Exit status 3 if a claim is not met or not measured (a treatment
+without a valid run), 1 if something failed or what was planted is not found.
 """
 
 from __future__ import annotations
@@ -31,13 +32,16 @@ sys.path.insert(0, str(HERE / "blackbox"))
 sys.path.insert(0, str(HERE / "storage-layout"))
 sys.path.insert(0, str(HERE.parent))
 
-from claims import Claim, disks_of, kept, layout_claims, shuffled_claims  # noqa: E402
-from disks import penstock  # noqa: E402
+from disks import run_study  # noqa: E402
 from drawing import disorder, offsets, save  # noqa: E402
+from layout_claims import disks_of, layout_claims, shuffled_claims  # noqa: E402
 from nodes import Build, build_offsets, build_table, builds, cassandra_claims  # noqa: E402
 from steps import Step, mean_interval, steps  # noqa: E402
 
 from bench import record  # noqa: E402
+from penstock.study.load import load_study  # noqa: E402
+from studies import claims as checks  # noqa: E402
+from studies.claims import Claim, Result  # noqa: E402
 
 STUDIES = ("wiredtiger", "postgres", "shuffled", "cassandra")
 
@@ -47,28 +51,37 @@ def measure(name: str, out: Path, quick: bool) -> None:
     words = ["--resume"] if (out / "campaign.json").exists() else []
     if quick:
         words += ["--quick", "--set", "design.replicates=1"]
-    penstock("run", HERE / f"storage-layout-{name}.study.yaml", "-o", out, *words)
+    run_study(HERE / f"storage-layout-{name}.study.yaml", out, words)
+
+
+def loads() -> list[str]:
+    """Shares of shuffled keys of the study."""
+    study = load_study(HERE / "storage-layout-shuffled.study.yaml")
+    return [level.name for level in study.factor("shuffled").levels]
 
 
 def show(name: str, runs: Path, file: Path, quiet: bool) -> list[Claim]:
-    """Draws the figure of one study, prints what its runs took if not `quiet`, gives the claims on it."""
-    figure: Figure
-    claims: list[Claim]
+    """Draw the figure of one study, print the times of its runs unless `quiet`, return its claims."""
+    figure: Figure | None = None
     with style.look():
         if name == "cassandra":
             made, left_out = builds(runs)
-            claims, figure = cassandra_claims(made), build_offsets(runs, made)
-            if not quiet:
+            claims = cassandra_claims(made)
+            figure = build_offsets(runs, made) if made else None
+            if made and not quiet:
                 show_builds(made)
         else:
             found, left_out = steps(runs)
             if name == "shuffled":
-                claims, figure = shuffled_claims(found), disorder(found)
+                claims = shuffled_claims(found, loads())
+                figure = disorder(found) if found else None
             else:
-                claims, figure = layout_claims(name, found), offsets(runs, found)
-            if not quiet:
+                claims = layout_claims(name, found)
+                figure = offsets(runs, found) if found else None
+            if found and not quiet:
                 show_steps(name, found)
-        save(figure, file)
+        if figure is not None:
+            save(figure, file)
     for reason in left_out:
         print(f"storage-layout: {name}: left out: {reason}", file=sys.stderr)
     return claims
@@ -90,7 +103,7 @@ def noticed(name: str, runs: Path) -> bool | None:
     found, _ = steps(runs)
     if not {"scan-loaded", "scan-rewritten"} <= {s.levels["step"] for s in found}:
         return None
-    return any(c.holds is False for c in layout_claims(name, exchanged(found)))
+    return any(c.result is Result.NOT_MET for c in layout_claims(name, exchanged(found)))
 
 
 def show_builds(made: list[Build]) -> None:
@@ -140,19 +153,8 @@ def _order(step: Step) -> float:
     return float(step.levels.get("shuffled", 0))
 
 
-def show_claims(claims: list[Claim]) -> None:
-    """Published beside ours."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("of", "claim", "published", "ours (95 % interval)", "holds"):
-        table.add_column(heading, overflow="fold")
-    words = {True: "yes", False: "NO", None: ""}
-    for one in claims:
-        table.add_row(one.of, one.says, one.published, one.ours, words[one.holds])
-    Console(width=110, highlight=False).print(table)
-
-
 def main() -> int:
-    """Exit status: 0 all holds, 1 something failed, 3 something does not hold."""
+    """Exit status: 0 every claim is met, 1 something failed, 3 a claim is not met or not measured."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("study", nargs="*", help=f"of {', '.join(STUDIES)}; default all")
     options.add_argument("-o", "--out", type=Path, default=HERE.parent / "out" / "storage-layout")
@@ -171,8 +173,6 @@ def main() -> int:
     try:
         for name in given.study or STUDIES:
             runs = out / name
-            if given.compare and not (runs / "runs.parquet").exists():
-                continue
             if not given.compare:
                 print(f"storage-layout: {name}", file=sys.stderr)
                 measure(name, runs, given.quick)
@@ -182,15 +182,12 @@ def main() -> int:
         print(f"storage-layout: {error}", file=sys.stderr)
         return 1
     if given.json:
-        print(json.dumps({"claims": [vars(c) for c in claims]}))
+        print(json.dumps({"claims": checks.as_json(claims)}))
     else:
-        show_claims(claims)
+        checks.show(claims)
     planted = {what: seen for what, seen in planted.items() if seen is not None}
-    record.keep(given.record, kept(claims), planted)
-    if not all(planted.values()):
-        print("storage-layout: planted exchanged scans: NOT FOUND", file=sys.stderr)
-        return 1
-    return 0 if all(c.holds is not False for c in claims) else 3
+    record.keep(given.record, checks.rows(claims), planted)
+    return checks.finish("storage-layout", claims, planted)
 
 
 if __name__ == "__main__":

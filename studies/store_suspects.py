@@ -1,13 +1,14 @@
 """What is wrong is planted on a real store, and the comparison with its model has to name it.
 
-MooseFS on a manager and four nodes, service times found on three of them. Healthy runs first: what the model
-is always off by. Then the same workloads with nothing wrong (nothing may be named), with a seeded time of
-reading that is made 20 % too long, with a link that delivers 80 %, and with one node that has half the
-processor time of the others (a store in memory is as fast as its processor).
+MooseFS on a manager and four nodes, service times found on three of them. Healthy runs first: what the
+model is always off by. Then the same workloads with nothing wrong (nothing may be named), with a seeded
+time of reading that is made 20 % too long, with a link that delivers 80 %, and with one node that has
+half the processor time of the others (a store in memory is as fast as its processor).
 
     python studies/store_suspects.py [--repeat 4] [--quick] [--json] [--record]
 
-Status 3 where the first thing named is not what was planted, or something is named where nothing is wrong.
+Exit status 3 if the first thing named is not what was planted, or something is named where nothing is
+wrong, or a plant was not compared; 1 if something failed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,6 +31,8 @@ from penstock.parts.stores.workflow.execute import Executed, execute  # noqa: E4
 from penstock.parts.stores.workflow.run import store_of  # noqa: E402
 from penstock.parts.stores.workflow.suspects import Comparison, Suspect, suspects, usual  # noqa: E402
 from penstock.platform.hosts import Platform  # noqa: E402
+from studies import claims as checks  # noqa: E402
+from studies.claims import Claim, Finding, claim, met_if  # noqa: E402
 from studies.stores import DEFAULT, NOMINAL_BPS, Scenario, cluster, models, seeded_under  # noqa: E402
 
 ENGINE, NODES = "moosefs", 4
@@ -65,21 +68,39 @@ def main() -> int:
         named = planted(seen, 2 if options.quick else options.repeat)
     except PenstockError as error:
         print(f"store_suspects: {error}", file=sys.stderr)
-        return 4
-    rows, told = [], {}
-    for plant, found in named.items():
-        first = found[0].name if found else ""
-        told[plant] = first == EXPECTED[plant]
-        said = "; ".join(map(str, found[:3])) or "nothing is named"
-        rows.append(
-            record.claim(plant, "named first", said, EXPECTED[plant] or "nothing", told[plant])
-        )
-        print(f"{plant}: {said}{'' if told[plant] else '  ** NOT AS PLANTED **'}")
-    plants = {plant: found for plant, found in told.items() if EXPECTED[plant]}
+        return 1
+    claims = claims_of(named)
+    plants = {
+        c.of: not c.missing and c.result is checks.Result.MET for c in claims if EXPECTED[c.of]
+    }
+    rows = checks.rows(claims)
     record.keep(options.record, rows, plants, f"{options.repeat} runs of each of three workloads.")
     if options.json:
         print(json.dumps(rows))
-    return 0 if all(told.values()) else 3
+    else:
+        checks.show(claims)
+    return checks.finish("store_suspects", claims)
+
+
+def claims_of(named: Mapping[str, Sequence[Suspect]]) -> list[Claim]:
+    """One claim per plant: the first suspect is the one that was planted."""
+
+    def first_of(plant: str) -> Finding:
+        suspected = named[plant]
+        evidence = "; ".join(map(str, suspected[:3])) or "nothing is named"
+        first = suspected[0].name if suspected else ""
+        return met_if(first == EXPECTED[plant], evidence)
+
+    return [
+        claim(
+            plant,
+            "named first",
+            {plant: int(plant in named)},
+            lambda plant=plant: first_of(plant),
+            criterion=expected or "nothing",
+        )
+        for plant, expected in EXPECTED.items()
+    ]
 
 
 def planted(seen: Measurements, repeat: int) -> dict[str, list[Suspect]]:

@@ -2,11 +2,11 @@
 witness.
 
 `studies/systems_on_disks.py` runs `studies/systems-on-disks.study.yaml` (needs root, PostgreSQL,
-rocksdb-tools, Maven and Java), then sets the bytes that the tracer saw in calls beside those that
-each disk says it served, file by file. `--quick`: 16 MiB per system and one replicate, minutes.
-Planted: the same runs with the larger requests taken out of the disks' logs, of which every one must be
-reported. Exit status 3 if something that must hold does not, or a certificate is not valid; 1 if something
-failed or what was planted is not found.
+rocksdb-tools, Maven and Java), then sets the bytes that the tracer saw in calls beside those that each
+disk says it served, file by file. `--quick`: 16 MiB per system and one replicate, minutes. Planted: the
+same runs with the larger requests taken out of the disks' logs, of which every one must be reported. Exit
+status 3 if a claim is not met or not measured (no run of a treatment is valid), 1 if something failed or
+what was planted is not found.
 """
 
 from __future__ import annotations
@@ -30,10 +30,13 @@ sys.path.insert(0, str(HERE / "systems"))
 
 sys.path.insert(0, str(HERE.parent))
 
-from disks import penstock  # noqa: E402
+from disks import run_study  # noqa: E402
 from witnessed import DIRECT, large, witnessed  # noqa: E402
 
 from bench import record  # noqa: E402
+from penstock.study.load import load_study  # noqa: E402
+from studies import claims as checks  # noqa: E402
+from studies.claims import Claim, Finding, claim, met_if, valid_runs  # noqa: E402
 
 STUDY = HERE / "systems-on-disks.study.yaml"
 DISK = "node1.data"
@@ -44,7 +47,9 @@ ABOUT = (
 
 def judged(out: Path, plant: bool = False) -> list[dict[str, Any]]:
     """A row per run: did it end well, what says its certificate, do the witnesses agree."""
-    found = []
+    found: list[dict[str, Any]] = []
+    if not (out / "runs.parquet").exists():
+        return found
     runs = pd.read_parquet(out / "runs.parquet").sort_values("run_order")
     for run in runs.to_dict("records"):
         row: dict[str, Any] = {k: run[k] for k in ("run_id", "disk", "system", "replicate")}
@@ -91,7 +96,7 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> int:
-    """Exit status: 0 all holds, 1 something failed, 3 something does not hold."""
+    """Exit status: 0 every claim is met, 1 something failed, 3 a claim is not met or not measured."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("-o", "--out", type=Path, default=HERE.parent / "out" / "systems-on-disks")
     options.add_argument("--quick", action="store_true", help="16 MiB, one replicate")
@@ -104,35 +109,58 @@ def main() -> int:
         if not given.compare:
             words = ["--resume"] if (out / "campaign.json").exists() else []
             words += ["--quick", "--set", "design.replicates=1"] if given.quick else []
-            penstock("run", STUDY, "-o", out, *words)
+            run_study(STUDY, out, words)
         rows = judged(out)
-        noticed = not any(row["confirmed"] for row in judged(out, plant=True))
+        noticed = not any(row["confirmed"] for row in judged(out, plant=True)) if rows else None
     except PenstockError as error:
         print(f"systems-on-disks: {error}", file=sys.stderr)
         return 1
+    claims = claims_of(rows)
     if given.json:
-        print(json.dumps({"runs": rows}, default=str))
+        print(json.dumps({"runs": rows, "claims": checks.as_json(claims)}, default=str))
     else:
         show(rows)
-    record.keep(given.record, kept(rows), {"the larger requests lost": noticed}, ABOUT)
-    if not noticed:
-        print("systems-on-disks: planted lost requests: NOT FOUND", file=sys.stderr)
-        return 1
-    good = all(row["ended_well"] and row["confirmed"] and row["certificate"] for row in rows)
-    return 0 if good else 3
+        checks.show(claims, 110)
+    planted = {"the larger requests lost": noticed}
+    record.keep(given.record, kept(rows), planted, ABOUT)
+    return checks.finish("systems-on-disks", claims, planted)
+
+
+def claims_of(rows: list[dict[str, Any]]) -> list[Claim]:
+    """Of each system on each disk: tracer and disk agree on its bytes in every valid run."""
+    study = load_study(STUDY)
+    claims = []
+    for system in (level.name for level in study.factor("system").levels):
+        for disk in (level.name for level in study.factor("disk").levels):
+            valid = [
+                r for r in rows
+                if (r["system"], r["disk"]) == (system, disk) and r["certificate"] and r["ended_well"]
+            ]  # fmt: skip
+            treatment = f"{system} {disk}"
+            wording = "bytes by the disk over those by the tracer, file by file, within 5 %"
+            needs = valid_runs([treatment], [treatment] * len(valid))
+            claims.append(claim(f"{system}, {disk}", wording, needs, lambda v=valid: _agree(v)))
+    return claims
+
+
+def _agree(valid: list[dict[str, Any]]) -> Finding:
+    ratios = sorted(ratio for row in valid for ratio in row["ratios"])
+    apart = [file for row in valid for file in row["apart"]]
+    if not ratios:
+        return Finding(checks.Result.NOT_MEASURED, "no file that both see completely")
+    evidence = f"{ratios[0]:.4f} to {ratios[-1]:.4f} of {len(ratios)} files in {len(valid)} runs"
+    if apart:
+        evidence += f"; apart: {', '.join(apart[:2])}"
+    return met_if(all(row["confirmed"] for row in valid), evidence)
 
 
 def kept(rows: list[dict[str, Any]]) -> list[record.Row]:
-    """The ratios of each run's files, and how many certificates are valid."""
-    made = []
-    for row in rows:
-        if row["ratios"]:
-            metric = "bytes by the disk over those by the tracer, file by file"
-            one = record.row(f"{row['system']}, {row['disk']}", "", metric, row["ratios"], "")
-            verdict = record.MET if row["confirmed"] else record.MISSED
-            made.append({**one, "bar": "within 5 %", "verdict": verdict})
+    """The claims, and how many certificates are valid."""
     valid = sum(row["certificate"] for row in rows)
-    return [*made, record.share("runs", "", "certificates valid", valid, len(rows))]
+    return [
+        *checks.rows(claims_of(rows)),
+        record.share("runs", "", "certificates valid", valid, max(len(rows), 1)),
+    ]
 
 
 if __name__ == "__main__":

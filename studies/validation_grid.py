@@ -1,14 +1,15 @@
 """The fio validation grid: is what was asked for delivered, on every back end and data path?
 
 `studies/validation_grid.py` makes the runs of `studies/validation-grid*.study.yaml` on disks of the model
-(`fuse`), the same cells on loop devices throttled by the blkio hierarchy (`cgroup1`) and, with `--guest`, by
-`io.max` in a virtual machine with a current kernel (`cgroup2`); then it prints the criteria. Planted
+(`fuse`), the same cells on loop devices throttled by the blkio hierarchy (`cgroup1`) and, with `--guest`,
+by `io.max` in a virtual machine with a current kernel (`cgroup2`); then it prints the criteria. Planted
 failures belong to every run: a limit set 5 % wrong, a disk 5 % slow, a host with two busy loops per core.
-What is there already is not made again. `--full`: the whole factorial on throttled disks (hours). Needs root
-and fio.
+What is there already is not made again. `--full`: the whole factorial on throttled disks (hours). Needs
+root and fio.
 
 After section 3.3.3 of A. Saif, Experimental Methods for the Evaluation of Big Data Systems (2020). Exit
-status 3 if something that must hold does not, 1 if something failed or what was planted is not found.
+status 3 if a claim is not met or not measured (a cell without a valid run), 1 if something failed or what
+was planted is not found. `--only` and `--guest` choose the back ends, and with them the claims.
 """
 
 from __future__ import annotations
@@ -21,10 +22,6 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from penstock.emulate.backends.choice import missing_here
 from penstock.errors import PenstockError
@@ -37,10 +34,23 @@ sys.path.insert(0, str(HERE.parent))
 from cells import MB, Cell, crossed, full, some, sustained  # noqa: E402
 from cells import quick as quick_cells  # noqa: E402
 from disks import finish  # noqa: E402
-from judge import Criterion, Row, as_dicts, criteria, fuse_rows, throttled_rows  # noqa: E402
+from judge import (  # noqa: E402
+    Planned,
+    Row,
+    as_dicts,
+    criteria,
+    fuse_rows,
+    kind_of,
+    notes,
+    planted_limits,
+    throttled_rows,
+)
 from planted import busy_host, slow_disk  # noqa: E402
 
 from bench import record  # noqa: E402
+from penstock.design.plan import make_plan  # noqa: E402
+from penstock.study.load import load_study  # noqa: E402
+from studies import claims as checks  # noqa: E402
 
 LIMITS = {"512k": 512e3, "1m": 1e6, "4m": 4e6, "16m": 16e6, "64m": 64e6}
 STUDIES = ("", "-limits", "-shape")
@@ -70,6 +80,45 @@ def on_fuse(out: Path, quick: bool) -> list[Row]:
     return rows
 
 
+#: length of the cells of the studies `` and `-limits` at their limit, and of `-shape` [s]
+LONGEST_S, SHAPE_S = 4.0, 6.0
+
+
+def planned_on_fuse() -> list[Planned]:
+    """Cells of all studies on disks of the model."""
+    planned = []
+    for name in STUDIES:
+        for row in make_plan(load_study(HERE / f"validation-grid{name}.study.yaml")).rows:
+            levels = {factor: str(level) for factor, level in row.levels.items()}
+            engine, pattern = levels.get("engine", ""), levels["pattern"]
+            direct = levels.get("path", "direct") == "direct"
+            if engine == "mmap" and direct:
+                continue  # there is no such cell
+            seconds = SHAPE_S if name == "-shape" else LONGEST_S
+            if name == "-limits":
+                seconds = min(LONGEST_S, float(levels["size"]) * MB / LIMITS[levels["limit"]])
+            kind = kind_of(engine, pattern, direct, "write" if "write" in pattern else "read")
+            cell = " ".join(levels.values())
+            planned.append(Planned("fuse", cell, kind, seconds, name == "-shape"))
+    return planned
+
+
+def planned_on_throttles(backend: str, cells: list[Cell]) -> list[Planned]:
+    """Cells of the grid on throttled disks."""
+    planned = []
+    for cell in cells:
+        if cell.planted or (backend == "cgroup1" and not honoured(cell)):
+            continue
+        kind = kind_of(cell.engine, cell.pattern, cell.direct, cell.directions[-1])
+        planned.append(Planned(backend, cell.name, kind, cell.bytes / cell.limit_bps))
+    return planned
+
+
+def honoured(cell: Cell) -> bool:
+    """True if the blkio hierarchy controls the cell: it refuses buffered writes."""
+    return cell.direct or cell.directions == ("read",)
+
+
 def cells_of(seconds: float, quick: bool, whole: bool, guest: bool = False) -> list[Cell]:
     """The cells of throttled disks, and a planted failure; fewer in the guest, unless all are wanted."""
     wrong = replace(sustained(seconds, Cell("psync", "read", True, 4 * MB, 64 * MB)), planted=0.05)
@@ -84,7 +133,7 @@ def on_host(out: Path, cells: list[Cell], workers: int) -> list[Row]:
     """Throttled by the blkio hierarchy of this host."""
     kept = out / "cgroup1.json"
     if not kept.exists():
-        cells = [c for c in cells if c.direct or c.directions == ("read",)]  # the others it refuses
+        cells = [c for c in cells if honoured(c)]
         with tempfile.TemporaryDirectory(prefix="penstock-grid-") as place:
             (Path(place) / "cells.json").write_text(json.dumps([asdict(c) for c in cells]))
             words = [sys.executable, HERE / "validation-grid" / "throttled.py", "cgroup1",
@@ -113,24 +162,25 @@ def _result(text: str) -> str:
     return line.removeprefix("RESULT ")
 
 
-def show(rows: list[Row], bars: list[Criterion]) -> None:
-    """Cells that miss, then the criteria."""
+def show_unusable(rows: list[Row]) -> None:
+    """Cells that are not valid, with the reason, and figures without a goal."""
     missed = [r for r in rows if not r.planted and not r.valid]
     for row in missed[:20]:
         print(f"not used: {row.backend} {row.cell}: {row.reason[:120]}", file=sys.stderr)
     if len(missed) > 20:
         print(f"not used: {len(missed) - 20} more", file=sys.stderr)
-    table = Table(box=None, pad_edge=False)
-    for heading in ("back end", "criterion", "found", "holds"):
-        table.add_column(heading, overflow="fold")
-    words = {True: "yes", False: "NO", None: ""}
-    for bar in bars:
-        table.add_row(bar.of, bar.asks, bar.found, words[bar.holds])
-    Console(width=110, highlight=False).print(table)
+    for backend, subject, figure in notes(rows):
+        print(f"{backend}: {subject}: {figure}")
+
+
+def described(evidence: tuple[str, str, bool]) -> tuple[str, bool]:
+    """Planted failure, its figure, and true if it was detected."""
+    asks, figure, detected = evidence
+    return f"fuse: {asks.removeprefix('planted: ')} ({figure})", detected
 
 
 def main() -> int:
-    """Exit status: 0 all holds, 1 something failed, 3 something does not hold."""
+    """Exit status: 0 every claim is met, 1 something failed, 3 a claim is not met or not measured."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("-o", "--out", type=Path, default=HERE.parent / "out" / "validation-grid")
     options.add_argument("--quick", action="store_true", help="a few cells, half a minute")
@@ -144,43 +194,54 @@ def main() -> int:
     given = options.parse_args()
     out: Path = given.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    cells = cells_of(given.seconds or (4.5 if given.quick else 6.0), given.quick, given.full)
+    seconds = given.seconds or (4.5 if given.quick else 6.0)
+    cells = cells_of(seconds, given.quick, given.full)
+    in_guest_cells = cells_of(given.seconds or 6.0, given.quick, given.full, guest=True)
     lacking = missing_here()
-    parts: dict[str, Callable[[], Any]] = {"fuse": lambda: on_fuse(out, given.quick)}
-    if not lacking["cgroup1"]:
-        parts["cgroup1"] = lambda: on_host(out, cells, given.workers)
-    if given.guest or given.only == "cgroup2":
-        fewer = cells_of(given.seconds or 6.0, given.quick, given.full, guest=True)
-        parts["cgroup2"] = lambda: in_guest(out, fewer, min(2, given.workers))
+    backends = (
+        [given.only] if given.only else ["fuse", "cgroup1", *(["cgroup2"] if given.guest else [])]
+    )
+    parts: dict[str, Callable[[], list[Row]]] = {
+        "fuse": lambda: on_fuse(out, given.quick),
+        "cgroup1": lambda: on_host(out, cells, given.workers),
+        "cgroup2": lambda: in_guest(out, in_guest_cells, min(2, given.workers)),
+    }
+    planned: list[Planned] = []
     rows: list[Row] = []
+    planted: dict[str, bool | None] = {}
     try:
-        for name, part in parts.items():
-            if given.only in (None, name):
-                rows += part()
-        bars = criteria(rows)
+        for name in (n for n in backends if n in parts):
+            planned += planned_of(name, seconds, given.full)
+            if name == "cgroup1" and lacking["cgroup1"]:
+                print(f"validation-grid: cgroup1: {lacking['cgroup1']}", file=sys.stderr)
+            else:
+                rows += parts[name]()
         if given.only in (None, "planted"):
-            bars += [Criterion("fuse", *slow_disk()), Criterion("fuse", *busy_host())]
+            planted |= dict([described(slow_disk()), described(busy_host())])
     except PenstockError as error:
         print(f"validation-grid: {error}", file=sys.stderr)
         return 1
+    claims = criteria(rows, planned)
+    planted |= planted_limits(rows)
     if given.json:
-        print(json.dumps({"rows": as_dicts(rows), "criteria": [vars(b) for b in bars]}))
+        document = {"rows": as_dicts(rows), "claims": checks.as_json(claims), "planted": planted}
+        print(json.dumps(document))
     else:
-        show(rows, bars)
-    planted = [b for b in bars if b.asks.startswith("planted")]
-    record.keep(
-        given.record,
-        [
-            record.claim(b.of, b.asks, b.found, "" if b.holds is None else "holds", b.holds)
-            for b in bars
-            if b not in planted
-        ],
-        {f"{b.of}: {b.asks.removeprefix('planted: ')}": b.holds for b in planted},
-        ABOUT,
-    )
-    if any(b.holds is False for b in planted):
-        return 1
-    return 0 if all(b.holds is not False for b in bars) else 3
+        show_unusable(rows)
+        checks.show(claims)
+    without_goal = [record.claim(*note, "", None) for note in notes(rows)]
+    record.keep(given.record, [*checks.rows(claims), *without_goal], planted, ABOUT)
+    if given.only == "planted":
+        return int(not all(planted.values()))
+    return checks.finish("validation-grid", claims, planted)
+
+
+def planned_of(backend: str, seconds: float, whole: bool) -> list[Planned]:
+    """Cells of the grid on a back end, those of `--quick` or not."""
+    if backend == "fuse":
+        return planned_on_fuse()
+    cells = cells_of(seconds, False, whole, guest=backend == "cgroup2")
+    return planned_on_throttles(backend, cells)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Predicted and measured, and what is claimed of it.
+"""Predicted and measured times, and the claims on them.
 
 A prediction of a run on a disk uses the model of that disk, which saw no program, and the bytes and processor
 time of one run of the program on *another* disk (the next in order): nothing of the disk it is made for.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import fmean
 from typing import Any
 
@@ -17,6 +18,7 @@ from observed import Observed
 from penstock.parts.prediction.black_box.model import BlackBoxModel
 from penstock.parts.prediction.black_box.predict import task_time
 from penstock.parts.prediction.black_box.tasks import accuracy
+from studies.claims import Claim, Finding, claim, met_if, valid_runs
 
 #: programs → the task of the model, and what is known of how they read
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -123,63 +125,89 @@ def ranked_alike(
     return pairs, right
 
 
-def claims(rows: Sequence[Compared], swapped: Sequence[Sequence[Compared]]) -> list[dict[str, Any]]:
-    """What must show. `kind` is `shape`, which alters the exit status, or `number`, which does not."""
-    found: list[dict[str, Any]] = []
+@dataclass(frozen=True)
+class Treatments:
+    """Treatments of the study: its programs, disks and sizes."""
 
-    def claim(kind: str, says: str, ours: str, holds: bool) -> None:
-        found.append({"kind": kind, "claim": says, "ours": ours, "holds": bool(holds)})
+    programs: Sequence[str]
+    disks: Sequence[str]
+    sizes: Sequence[str]
 
-    present = [p for p in TASKS if any(r.run.program == p for r in rows)]
-    for program in present:
+    def valid(self, rows: Sequence[Compared], program: str) -> dict[str, int]:
+        """Valid runs of a program on each disk with each size."""
+        required = [f"{program} {disk} {size}" for disk in self.disks for size in self.sizes]
+        runs = (f"{r.run.program} {r.run.disk} {r.run.size}" for r in rows)
+        return valid_runs(required, runs)
+
+
+def claims(rows: Sequence[Compared], treatments: Treatments) -> list[Claim]:
+    """Accuracy, ranking, lower bound and interval of each program."""
+    result: list[Claim] = []
+    for program in treatments.programs:
         published, plain_gate, whole_gate = PUBLISHED[program]
-        plain = fmean(by_disk(rows, program, lambda r: r.plain))
-        whole = fmean(by_disk(rows, program, lambda r: r.corrected))
-        kind = "shape" if program == "grep-fixed" else "number"
-        claim(
-            kind,
-            f"{program}: at least {plain_gate:.0%} (published {published})",
-            f"{plain:.1%}",
-            plain >= plain_gate,
+        needs = treatments.valid(rows, program)
+        mine = [r for r in rows if r.run.program == program]
+
+        def add(
+            of: str,
+            wording: str,
+            evaluate: Callable[[], Finding],
+            published: str = "",
+            program: str = program,
+            needs: dict[str, int] = needs,
+        ) -> None:
+            full = f"{program}{wording}"
+            result.append(claim(of, full, needs, evaluate, published=published))
+
+        shape = "shape" if program == "grep-fixed" else "number"
+        add(
+            shape,
+            f": at least {plain_gate:.0%} (published {published})",
+            lambda mine=mine, gate=plain_gate: _accuracy(mine, attrgetter("plain"), gate),
+            published,
         )
-        claim(
+        add(
             "number",
-            f"{program}, with computing: at least {whole_gate:.0%}",
-            f"{whole:.1%}",
-            whole >= whole_gate,
+            f", with computing: at least {whole_gate:.0%}",
+            lambda mine=mine, gate=whole_gate: _accuracy(mine, attrgetter("corrected"), gate),
         )
-    for program in present:
-        pairs, right = ranked_alike(rows, program, lambda r: r.storage_s)
-        claim(
-            "shape", f"{program}: disks ranked as measured", f"{right} of {pairs}", right == pairs
-        )
-    for program in present:
-        if program == "grep-fixed":
-            continue
-        ratios = [r.storage_s / r.run.time_s for r in rows if r.run.program == program]
-        claim(
-            "shape",
-            f"{program}: storage alone is a lower bound (within {SLACK:.0%})",
-            f"highest {max(ratios):.2f} of measured",
-            max(ratios) <= 1 + SLACK,
-        )
-        pairs, right = ranked_alike(rows, program, lambda r: r.whole_s)
-        says = f"{program}: disks ranked as measured, with computing"
-        claim("number", says, f"{right} of {pairs}", right == pairs)
-    for program in present:
-        inside = [r.low_s <= r.run.time_s <= r.high_s for r in rows if r.run.program == program]
-        claim(
-            "number",
-            f"{program}: runs inside of the 90 % interval (of the storage, with computing)",
-            f"{sum(inside)} of {len(inside)}",
-            sum(inside) >= 0.8 * len(inside),
-        )
-    if "grep-fixed" in present and swapped:
-        best = max(fmean(by_disk(s, "grep-fixed", lambda r: r.plain)) for s in swapped)
-        claim(
-            "shape",
-            "planted: grep-fixed by the model of another disk misses 90 %",
-            f"{best:.1%} at best",
-            best < PUBLISHED["grep-fixed"][1],
-        )
-    return found
+        wording = ": disks ranked as measured"
+        add("shape", wording, lambda mine=mine: _ranking(mine, attrgetter("storage_s")))
+        if program != "grep-fixed":
+            bound = f": storage alone is a lower bound (within {SLACK:.0%})"
+            add("shape", bound, lambda mine=mine: _lower_bound(mine))
+            wording += ", with computing"
+            add("number", wording, lambda mine=mine: _ranking(mine, attrgetter("whole_s")))
+        inside = ": runs inside of the 90 % interval (of the storage, with computing)"
+        add("number", inside, lambda mine=mine: _inside(mine))
+    return result
+
+
+def _accuracy(rows: Sequence[Compared], of: Callable[[Compared], float], least: float) -> Finding:
+    mean = fmean(by_disk(rows, rows[0].run.program, of))
+    return met_if(mean >= least, f"{mean:.1%}")
+
+
+def _ranking(rows: Sequence[Compared], of: Callable[[Compared], float]) -> Finding:
+    pairs, right = ranked_alike(rows, rows[0].run.program, of)
+    return met_if(right == pairs, f"{right} of {pairs}")
+
+
+def _lower_bound(rows: Sequence[Compared]) -> Finding:
+    highest = max(r.storage_s / r.run.time_s for r in rows)
+    return met_if(highest <= 1 + SLACK, f"highest {highest:.2f} of measured")
+
+
+def _inside(rows: Sequence[Compared]) -> Finding:
+    inside = sum(r.low_s <= r.run.time_s <= r.high_s for r in rows)
+    return met_if(inside >= 0.8 * len(rows), f"{inside} of {len(rows)}")
+
+
+def best_of_others(swapped: Sequence[Sequence[Compared]]) -> float | None:
+    """Accuracy of grep-fixed by the best of models of other disks; None without a run of it."""
+    means = [
+        fmean(by_disk(rows, "grep-fixed", lambda r: r.plain))
+        for rows in swapped
+        if any(r.run.program == "grep-fixed" for r in rows)
+    ]
+    return max(means) if means else None

@@ -26,6 +26,18 @@ def penstock(*words: str | Path, quiet: bool = False) -> str:
     return done.stdout
 
 
+def run_study(study: Path, out: Path, words: Sequence[str]) -> None:
+    """Execute `study` in `out`. Raises PenstockError if it fails.
+
+    A study that ends without a valid run has ended: its claims are not measured.
+    """
+    try:
+        penstock("run", study, "-o", out, *words)
+    except PenstockError:
+        if not (out / "runs.parquet").exists():
+            raise
+
+
 def finish(study: Path, out: Path, words: Sequence[str] = (), *, quiet: bool = False) -> None:
     """Makes the runs of `study` that are not in `out` yet; an interrupted campaign goes on.
 

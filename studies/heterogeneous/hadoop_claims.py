@@ -1,18 +1,19 @@
-"""What the Hadoop studies must show, and whether they did."""
+"""Claims of the Hadoop studies, and the figure of their times."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from claims import Claim
+import numpy as np
 from jobs import Run
 from matplotlib.figure import Figure
 from settings import SETTINGS
 from steps import Interval, mean_interval, ratio_interval
 
 from penstock.report import style
+from studies.claims import Claim, Finding, Result, claim, met_if, valid_runs
 
 #: from fast to slow
 ORDER = ("all-fast", "all-half", "half-half", "all-quarter")
@@ -33,6 +34,8 @@ PUBLISHED = {
         "half-half": 47.0,
     },
 }
+#: study → storages of its factor; TeraSort's disks are flash drives
+STORAGES = {"job": ("hard-disk", "flash"), "terasort": ("flash",)}
 #: largest departure from what the bytes predict, and of one storage from the other
 PREDICTED_LIMIT, STORAGE_LIMIT = 0.15, 0.10
 #: setting → nodes of which one must be the straggler
@@ -47,60 +50,119 @@ def _time(found: list[Run], storage: str, setting: str) -> Interval:
     return mean_interval(r.time_s for r in _of(found, storage, setting))
 
 
+def _needs(
+    found: Iterable[Run], storages: Iterable[str], settings: Iterable[str]
+) -> dict[str, int]:
+    """Runs of each setting on each storage."""
+    treatments = [f"{storage} {setting}" for storage in storages for setting in settings]
+    return valid_runs(treatments, (f"{r.storage} {r.setting}" for r in found))
+
+
 def order_claims(name: str, found: list[Run]) -> list[Claim]:
-    """The order of the times, one-slow beside all-half, and one checksum."""
-    made = []
-    for storage in sorted({r.storage for r in found}):
-        of = f"{name}, {storage}"
-        times = [(s, _time(found, storage, s)) for s in ORDER if _of(found, storage, s)]
-        for (first, a), (second, b) in pairwise(times):
-            published = PUBLISHED[storage]
-            words = f"{published[first]:g} and {published[second]:g} min"
-            holds = a.value < b.value
-            if a.high == a.high and b.low == b.low:  # both have an interval
-                holds = a.high < b.low
-            made.append(Claim(of, f"{first} is faster than {second}", words, f"{a}; {b} s", holds))
-        if len(times) > 1:
-            says = f"the means stand in this order: {', '.join(setting for setting, _ in times)}"
-            ours = ", ".join(f"{mean.value:.3g}" for _, mean in times) + " s"
-            in_order = all(a.value < b.value for (_, a), (_, b) in pairwise(times))
-            made.append(Claim(of, says, "as published", ours, in_order))
-        slow, half = _of(found, storage, "one-slow"), _of(found, storage, "all-half")
-        if slow and half:
-            ratio = ratio_interval(*_paired(slow, half))
-            said = PUBLISHED[storage]["one-slow"] / PUBLISHED[storage]["all-half"]
-            made.append(Claim(of, "one-slow over all-half", f"{said:.2f}", str(ratio), None))
+    """Order of the times, and one checksum."""
+    claims = []
+    for storage in STORAGES[name]:
+        for first, second in pairwise(ORDER):
+            minutes = PUBLISHED[storage]
+            claims.append(
+                claim(
+                    f"{name}, {storage}",
+                    f"{first} is faster than {second}",
+                    _needs(found, [storage], [first, second]),
+                    lambda storage=storage, first=first, second=second: _faster(
+                        _time(found, storage, first), _time(found, storage, second)
+                    ),
+                    published=f"{minutes[first]:g} and {minutes[second]:g} min",
+                    criterion="95 % intervals apart",
+                    relaxed="means in this order",
+                )
+            )
+    needs = _needs(found, STORAGES[name], SETTINGS)
+    same = "the output is the same in all runs"
+    return [*claims, claim(name, same, needs, lambda: _one_checksum(found))]
+
+
+def _faster(first: Interval, second: Interval) -> Finding:
+    evidence = f"{first}; {second} s"
+    if first.value >= second.value:
+        return met_if(False, evidence, relaxed=False)
+    if np.isnan(first.high) or np.isnan(second.low):
+        return Finding(Result.UNDECIDED, f"{evidence}, single runs", Result.MET)
+    return met_if(first.high < second.low, evidence, relaxed=True)
+
+
+def _one_checksum(found: Sequence[Run]) -> Finding:
     sums = {r.checksum for r in found}
-    ours = f"{len(sums)} checksum in {len(found)} runs"
-    holds = len(sums) == 1 if found else None
-    made.append(Claim(name, "the output is the same in all runs", "", ours, holds))
-    return made
+    return met_if(len(sums) == 1, f"{len(sums)} checksum in {len(found)} runs")
+
+
+def slow_node_ratios(name: str, found: list[Run]) -> list[tuple[str, Interval, float]]:
+    """Time of one-slow over that of all-half: storage, ratio, published ratio. No goal was stated."""
+    ratios = []
+    for storage in STORAGES[name]:
+        slow, half = _of(found, storage, "one-slow"), _of(found, storage, "all-half")
+        first, second = _paired(slow, half)
+        if first:
+            published = PUBLISHED[storage]["one-slow"] / PUBLISHED[storage]["all-half"]
+            ratios.append((storage, ratio_interval(first, second), published))
+    return ratios
 
 
 def job_claims(found: list[Run]) -> list[Claim]:
-    """What only the job of our own can show: predictions, storage, stragglers."""
-    made = []
+    """Claims on the map-reduce job only: predictions, storage, stragglers."""
+    claims = []
+    storages = STORAGES["job"]
     for setting in SETTINGS:
-        mine = [r for r in found if r.setting == setting]
-        if not mine:
-            continue
-        ratios = [r.time_s / r.predicted_s for r in mine if r.predicted_s]
-        holds = all(abs(x - 1) <= PREDICTED_LIMIT for x in ratios)
-        says = f"{setting}: time over that predicted from the disks' bytes, 0.85 to 1.15"
-        ours = f"{mean_interval(ratios)}, {min(ratios):.3f} to {max(ratios):.3f}"
-        made.append(Claim("job", says, "", ours, holds))
-        hdd, flash = _of(found, "hard-disk", setting), _of(found, "flash", setting)
-        if hdd and flash:
-            ratio = ratio_interval(*_paired(hdd, flash))
-            said = PUBLISHED["hard-disk"][setting] / PUBLISHED["flash"][setting]
-            holds = abs(ratio.value - 1) <= STORAGE_LIMIT
-            says = f"{setting}: hard disk over flash, 0.9 to 1.1"
-            made.append(Claim("job", says, f"{said:.2f}", str(ratio), holds))
+        needs = _needs(found, storages, [setting])
+        runs = [r for r in found if r.setting == setting]
+        flash, disk = PUBLISHED["flash"][setting], PUBLISHED["hard-disk"][setting]
+        claims += [
+            claim(
+                "job",
+                f"{setting}: time over that predicted from the disks' bytes, 0.85 to 1.15",
+                needs,
+                lambda runs=runs: _as_predicted(runs),
+            ),
+            claim(
+                "job",
+                f"{setting}: hard disk over flash, 0.9 to 1.1",
+                needs,
+                lambda setting=setting: _alike(found, setting),
+                published=f"{disk / flash:.2f}",
+            ),
+        ]
         if setting in STRAGGLERS:
-            names = sorted({r.straggler for r in mine})
-            says = f"{setting}: the straggler is one of {', '.join(sorted(STRAGGLERS[setting]))}"
-            made.append(Claim("job", says, "", ", ".join(names), set(names) <= STRAGGLERS[setting]))
-    return made
+            nodes = STRAGGLERS[setting]
+            claims.append(
+                claim(
+                    "job",
+                    f"{setting}: the straggler is one of {', '.join(sorted(nodes))}",
+                    needs,
+                    lambda runs=runs, nodes=nodes: _straggles(runs, nodes),
+                )
+            )
+    return claims
+
+
+def _as_predicted(runs: Sequence[Run]) -> Finding:
+    ratios = [r.time_s / r.predicted_s for r in runs if r.predicted_s]
+    if len(ratios) < len(runs):
+        return Finding(Result.NOT_MEASURED, f"{len(runs) - len(ratios)} runs without a prediction")
+    evidence = f"{mean_interval(ratios)}, {min(ratios):.3f} to {max(ratios):.3f}"
+    return met_if(all(abs(ratio - 1) <= PREDICTED_LIMIT for ratio in ratios), evidence)
+
+
+def _alike(found: list[Run], setting: str) -> Finding:
+    first, second = _paired(_of(found, "hard-disk", setting), _of(found, "flash", setting))
+    if not first:
+        return Finding(Result.NOT_MEASURED, "no replicate with valid runs of both storages")
+    ratio = ratio_interval(first, second)
+    return met_if(abs(ratio.value - 1) <= STORAGE_LIMIT, str(ratio))
+
+
+def _straggles(runs: Sequence[Run], nodes: set[str]) -> Finding:
+    names = sorted({r.straggler for r in runs})
+    return met_if(set(names) <= nodes, ", ".join(names))
 
 
 def _paired(first: list[Run], second: list[Run]) -> tuple[list[float], list[float]]:

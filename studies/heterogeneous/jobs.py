@@ -37,6 +37,8 @@ def _runs(
 ) -> tuple[list[Run], list[str]]:
     """The valid runs (with `invalid`, all that ended well), and why the others are left out."""
     found, left_out = [], []
+    if not (out / "runs.parquet").exists():
+        return found, ["no run"]
     for row in pd.read_parquet(out / "runs.parquet").sort_values("run_order").to_dict("records"):
         values = {str(k): v for k, v in row.items()}
         bundle = Bundle.open(out / "runs" / str(row["run_id"]))

@@ -1,15 +1,11 @@
-"""A study run by penstock, whose runs are wanted even where none of them is valid, and its options."""
+"""Options that the checks of several studies share."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
-from disks import penstock
-
 from bench import record
-from penstock.errors import PenstockError
 
 
 def options(document: str | None, out: str, quick: str) -> argparse.ArgumentParser:
@@ -28,15 +24,3 @@ def options(document: str | None, out: str, quick: str) -> argparse.ArgumentPars
 def resumed(out: Path) -> list[str]:
     """The words by which penstock goes on with what is in `out`."""
     return ["--resume"] if (out / "campaign.json").exists() else []
-
-
-def run_study(study: Path, out: Path, words: Sequence[str], *, invalid: bool) -> None:
-    """Makes the runs of `study` in `out`. Raises PenstockError if it fails.
-
-    With `invalid` a study that ends without a valid run has not failed, as long as its runs are there.
-    """
-    try:
-        penstock("run", study, "-o", out, *words)
-    except PenstockError:
-        if not (invalid and (out / "runs.parquet").exists()):
-            raise

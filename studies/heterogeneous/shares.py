@@ -60,6 +60,8 @@ class Asked:
 def asked(out: Path, *, invalid: bool) -> tuple[list[Asked], list[str]]:
     """The valid runs of the study in `out` (`invalid`: all that ended well), and why others are left out."""
     found, left_out = [], []
+    if not (out / "runs.parquet").exists():
+        return found, ["no run"]
     for row in pd.read_parquet(out / "runs.parquet").sort_values("run_order").to_dict("records"):
         bundle = Bundle.open(out / "runs" / str(row["run_id"]))
         usable = row["valid"] or (invalid and bundle.manifest["exit_status"] == 0)

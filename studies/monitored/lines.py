@@ -1,12 +1,13 @@
-"""The lines that a monitored study must show: a figure with its spread, a bar, and whether it is met.
+"""Lines of a monitored study (a figure with its spread, a goal, the verdict), and the program of a study.
 
-And its program: options, lines, what is kept, exit status.
+A figure that is not a number was not measured, which fails as a missed goal does.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,8 @@ from rich.table import Table
 
 from bench import record
 from penstock.errors import PenstockError
+from studies import claims as checks
+from studies.claims import Claim
 
 #: makes the study in a folder, in its quick size or not: its lines, and whether what was planted was found
 Study = Callable[[Path, bool], tuple[Sequence[record.Row], Mapping[str, bool]]]
@@ -26,8 +29,8 @@ FAILED = (PenstockError, OSError, httpx.HTTPError, subprocess.SubprocessError)
 
 def line(case: str, metric: str, value: float, unit: str, holds: bool, bar: str) -> record.Row:
     """One figure that was taken once, and a bar."""
-    made = record.row(case, "", metric, [value], unit)
-    return {**made, "bar": bar, "verdict": record.MET if holds else record.MISSED}
+    row = record.row(case, "", metric, [value], unit)
+    return {**row, "bar": bar, "verdict": _verdict(value, holds)}
 
 
 def interval(
@@ -48,34 +51,40 @@ def interval(
         "n": n,
         "spread": record.INTERVAL,
         "bar": bar,
-        "verdict": record.MET if holds else record.MISSED,
+        "verdict": _verdict(value, holds),
     }
 
 
-def _said(row: record.Row) -> str:
-    value = row["value"]
-    text = value if isinstance(value, str) else f"{value:.5g}"
-    if not isinstance(value, str) and row["n"] > 1:
-        text += f" ({row['low']:.4g} to {row['high']:.4g}, n = {row['n']})"
-    return f"{text} {row['unit']}".rstrip()
+def _verdict(value: float, holds: bool) -> str:
+    if math.isnan(value):
+        return record.NOT_MEASURED
+    return record.MET if holds else record.MISSED
 
 
-def _shown(title: str, rows: Sequence[record.Row], planted: Mapping[str, bool]) -> None:
-    """All lines, and what was planted."""
+def claims_of(rows: Sequence[record.Row]) -> list[Claim]:
+    """Claims of the lines that have a goal."""
+    return [
+        checks.of_row(row, {row["case"]: int(row["verdict"] != record.NOT_MEASURED)})
+        for row in rows
+        if row.get("verdict")
+    ]
+
+
+def _show(title: str, rows: Sequence[record.Row], planted: Mapping[str, bool]) -> None:
+    """All lines, and the planted failures."""
     table = Table(box=None, pad_edge=False, title=title, title_justify="left")
-    for heading in ("case", "what", "found", "bar", "verdict"):
+    for heading in ("case", "figure", "found", "goal", "verdict"):
         table.add_column(heading, overflow="fold")
     for row in rows:
-        table.add_row(
-            row["case"], row["metric"], _said(row), row.get("bar", ""), row.get("verdict", "")
-        )
+        goal, verdict = row.get("bar", ""), row.get("verdict", "")
+        table.add_row(row["case"], row["metric"], checks.figure(row), goal, verdict)
     Console(width=140, highlight=False).print(table)
-    for what, found in planted.items():
-        print(f"planted: {what}: {'reported' if found else 'NOT FOUND'}")
+    for failure, detected in planted.items():
+        print(f"planted: {failure}: {'detected' if detected else 'NOT DETECTED'}")
 
 
 def program(name: str, document: str | None, about: str, quick: str, study: Study) -> int:
-    """A monitored study from the command line: exit status 0 where no line is missed, 1 otherwise."""
+    """A monitored study from the command line; exit status as of every check of a study."""
     title = (document or name).splitlines()[0]
     options = argparse.ArgumentParser(description=title)
     options.add_argument("-o", "--out", type=Path, default=record.ROOT / "out" / name)
@@ -89,18 +98,8 @@ def program(name: str, document: str | None, about: str, quick: str, study: Stud
         print(f"{name}: {error}", file=sys.stderr)
         return 1
     record.keep(given.record, rows, planted, about)
-    return _ended(title, rows, planted, as_json=given.json)
-
-
-def _ended(
-    title: str, rows: Sequence[record.Row], planted: Mapping[str, bool], *, as_json: bool
-) -> int:
-    """Prints the lines; exit status 1 where one is missed or what was planted was not found."""
-    if as_json:
+    if given.json:
         print(json.dumps({"rows": list(rows), "planted": dict(planted)}))
     else:
-        _shown(title, rows, planted)
-    missed = [row for row in rows if row.get("verdict") == record.MISSED]
-    for row in missed:
-        print(f"missed: {row['case']}: {row['metric']}: {_said(row)}", file=sys.stderr)
-    return 1 if missed or not all(planted.values()) else 0
+        _show(title, rows, planted)
+    return checks.finish(name, claims_of(rows), planted)

@@ -1,7 +1,8 @@
-"""What the deployment scenarios must show: the five shapes of table 3.3a of IOStack's deliverable 2.1.
+"""Claims of the deployment scenarios: the five shapes of table 3.3a of IOStack's deliverable 2.1.
 
-A shape is **missed** where the means contradict it, **undecided** where they agree with it but cannot be told
-apart (Welch, all pairs of a program together by Holm, 95 %), and **met** else.
+A shape is **not measured** if a scenario that it needs has no valid run, **not met** if the means contradict
+it, **undecided** if they agree with it without a significant difference (Welch, all pairs of a program
+together by Holm, 95 %), and **met** otherwise.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ from dataclasses import dataclass, replace
 
 from penstock.analyse.treatments.ranking import Measured, Order, order
 from penstock.workload.execution_waves import Sensitivity
+from studies.claims import Claim, Finding, Result, claim, valid_runs
 
 LOCAL = ("guest", "host", "apart")
 VOLUMES = ("host-volumes", "apart-volumes")
 OBJECTS = "objects"
+SCENARIOS = (*LOCAL, *VOLUMES, OBJECTS)
 #: of the mean, where a scenario was run once only (`--quick`): nothing is told apart by it
 ASSUMED_SD = 0.10
 #: means that are nearer than this count as one, if they are not told apart
 TIE = 0.02
 #: pairs of programs of which so many must agree: a coin does it in 2 % of cases, of 15
 AGREEING = 0.8
-MET, MISSED, UNDECIDED = "met", "missed", "undecided"
+MET, MISSED, UNDECIDED = Result.MET, Result.NOT_MET, Result.UNDECIDED
 
 #: seconds, mean and deviation of five runs, by program and scenario (table 3.3a), and waves and slots
 PUBLISHED = {
@@ -44,17 +47,6 @@ PUBLISHED_RUNS = 5
 PUBLISHED_WAVES = {"wordcount": 10, "dfsio": 80, "tpcds": 6584}
 
 Means = Mapping[str, Mapping[str, Measured]]
-
-
-@dataclass(frozen=True)
-class Shape:
-    """One shape: what must hold, how it was published, how it is here, and the verdict."""
-
-    letter: str
-    says: str
-    published: str
-    ours: str
-    verdict: str
 
 
 @dataclass(frozen=True)
@@ -111,21 +103,68 @@ def shapes(
     means: Means,
     rates: Mapping[str, float],
     after: Mapping[str, Mapping[str, float]] | None = None,
-) -> list[Shape]:
-    """All five. `rates`: waves per second of the programs in `guest`; `after`: seconds after the last job of
-    the programs that write, by scenario, where they are known."""
-    orders = {program: order(list(rows.values())) for program, rows in means.items()}
+) -> list[Claim]:
+    """The five claims.
+
+    `rates`: waves per second of the programs in `guest`; `after`: seconds after the last job of the programs
+    that write, by scenario.
+    """
+    orders = {
+        program: order(list(rows.values())) for program, rows in means.items() if len(rows) > 1
+    }
+    table = published()
+    every = _needs(means, tuple(PUBLISHED), SCENARIOS)
+    volumes_table = ", ".join(
+        f"{n} {_ratio(table['tpcds'], n, 'guest'):.2f}" for n in (*VOLUMES, "apart", "host")
+    )
+    theirs = _agreeing(table, published_rates())
     return [
-        _objects_last(means, orders, after or {}),
-        _dfsio(means["dfsio"], orders["dfsio"]),
-        _tie(means["wordcount"], orders["wordcount"]),
-        _volumes_overtake(means["tpcds"], orders["tpcds"]),
-        _grows(means, rates),
+        claim(
+            "shape a",
+            "objects are slowest, alone, in every program; some of it after the last job (renaming)",
+            every,
+            lambda: _objects_last(means, orders, after or {}),
+            published=_times({p: _ratio(table[p], OBJECTS) for p in PUBLISHED}),
+        ),
+        claim(
+            "shape b",
+            "DFSIO: guest, apart, host before volumes before objects",
+            _needs(means, ("dfsio",), SCENARIOS),
+            lambda: _dfsio(means["dfsio"], orders["dfsio"]),
+            published="volumes +128 %, +117 % of guest; 1: guest < 2: apart < 3: host",
+        ),
+        claim(
+            "shape c",
+            "WordCount: guest, host and apart are a tie",
+            _needs(means, ("wordcount",), LOCAL),
+            lambda: _tie(means["wordcount"], orders["wordcount"]),
+            published="within 1.5 %",
+        ),
+        claim(
+            "shape d",
+            "queries that read again: cached volumes before remote data that is not cached",
+            _needs(means, ("tpcds",), (*LOCAL, *VOLUMES)),
+            lambda: _volumes_overtake(means["tpcds"], orders["tpcds"]),
+            published=f"{volumes_table} x guest",
+        ),
+        claim(
+            "shape e",
+            "the cost of a scenario grows with the waves per second of the program",
+            every,
+            lambda: _grows(means, rates),
+            published=f"in {theirs[0]} of {theirs[1]} pairs of programs",
+        ),
     ]
 
 
-def _below(rows: Mapping[str, Measured], found: Order, pairs: Sequence[tuple[str, str]]) -> str:
-    """Verdict on the first of each pair being faster than the second."""
+def _needs(means: Means, programs: Sequence[str], scenarios: Sequence[str]) -> dict[str, int]:
+    """Scenarios of the programs that have a valid run."""
+    measured_ones = (f"{program} {s}" for program, rows in means.items() for s in rows)
+    return valid_runs([f"{p} {s}" for p in programs for s in scenarios], measured_ones)
+
+
+def _below(rows: Mapping[str, Measured], found: Order, pairs: Sequence[tuple[str, str]]) -> Result:
+    """Result of the first of each pair being faster than the second."""
     if any(rows[a].mean >= rows[b].mean for a, b in pairs):
         return MISSED
     return MET if all(found.pair(a, b).apart for a, b in pairs) else UNDECIDED
@@ -136,13 +175,13 @@ def _ratio(rows: Mapping[str, Measured], scenario: str, to: str | None = None) -
     return rows[scenario].mean / least
 
 
-def _worst(verdicts: Sequence[str]) -> str:
+def _worst(verdicts: Sequence[Result]) -> Result:
     return next((v for v in (MISSED, UNDECIDED) if v in verdicts), MET)
 
 
 def _objects_last(
     means: Means, orders: Mapping[str, Order], after: Mapping[str, Mapping[str, float]]
-) -> Shape:
+) -> Finding:
     verdicts = [
         _below(rows, orders[program], [(s, OBJECTS) for s in rows if s != OBJECTS])
         for program, rows in means.items()
@@ -152,22 +191,16 @@ def _objects_last(
         others = max(t for s, t in seconds.items() if s != OBJECTS)
         verdicts.append(MET if seconds[OBJECTS] > others else MISSED)
         said.append(f"{program} {seconds[OBJECTS]:.2f} s, others {others:.2f} s at most")
-    table = published()
-    return Shape(
-        "a",
-        "objects are slowest, alone, in every program; some of it after the last job (renaming)",
-        _times({p: _ratio(table[p], OBJECTS) for p in means}),
-        _times({p: _ratio(rows, OBJECTS) for p, rows in means.items()})
-        + (f"; after the last job: {'; '.join(said)}" if said else ""),
-        _worst(verdicts),
-    )
+    evidence = _times({p: _ratio(rows, OBJECTS) for p, rows in means.items()})
+    evidence += f"; after the last job: {'; '.join(said)}" if said else ""
+    return Finding(_worst(verdicts), evidence)
 
 
 def _times(ratios: Mapping[str, float]) -> str:
     return ", ".join(f"{p} {r:.2f} x" for p, r in ratios.items()) + " the fastest"
 
 
-def _dfsio(rows: Mapping[str, Measured], found: Order) -> Shape:
+def _dfsio(rows: Mapping[str, Measured], found: Order) -> Finding:
     strong = [(a, b) for a in LOCAL for b in VOLUMES] + [(v, OBJECTS) for v in VOLUMES]
     verdict = _below(rows, found, strong)
     # guest < apart < host were 3 and 7 % apart: the other way round only where that can be told
@@ -177,39 +210,22 @@ def _dfsio(rows: Mapping[str, Measured], found: Order) -> Shape:
         if p.apart and (p.second, p.first) in (("guest", "apart"), ("apart", "host"))
     ]
     more = {v: 100 * (_ratio(rows, v, "guest") - 1) for v in VOLUMES}
-    return Shape(
-        "b",
-        "DFSIO: guest, apart, host before volumes before objects",
-        "volumes +128 %, +117 % of guest; 1: guest < 2: apart < 3: host",
-        "volumes " + ", ".join(f"{m:+.0f} %" for m in more.values()) + f" of guest; {found}",
-        MISSED if wrong else verdict,
-    )
+    volumes = ", ".join(f"{m:+.0f} %" for m in more.values())
+    return Finding(MISSED if wrong else verdict, f"volumes {volumes} of guest; {found}")
 
 
-def _tie(rows: Mapping[str, Measured], found: Order) -> Shape:
+def _tie(rows: Mapping[str, Measured], found: Order) -> Finding:
     local = [rows[s].mean for s in LOCAL]
     spread = max(local) / min(local) - 1
     apart = any(found.pair(a, b).apart for a, b in itertools.combinations(LOCAL, 2))
-    return Shape(
-        "c",
-        "WordCount: guest, host and apart are a tie",
-        "within 1.5 %",
-        f"within {100 * spread:.1f} %, {'told apart' if apart else 'not told apart'}",
-        MISSED if apart else MET if spread <= TIE else UNDECIDED,
-    )
+    evidence = f"within {100 * spread:.1f} %, {'a' if apart else 'no'} significant difference"
+    return Finding(MISSED if apart else MET if spread <= TIE else UNDECIDED, evidence)
 
 
-def _volumes_overtake(rows: Mapping[str, Measured], found: Order) -> Shape:
+def _volumes_overtake(rows: Mapping[str, Measured], found: Order) -> Finding:
     pairs = [(v, s) for v in VOLUMES for s in ("host", "apart")]
-    table = published()["tpcds"]
-    names = (*VOLUMES, "apart", "host")
-    return Shape(
-        "d",
-        "queries that read again: cached volumes before remote data that nobody keeps",
-        ", ".join(f"{n} {_ratio(table, n, 'guest'):.2f}" for n in names) + " x guest",
-        ", ".join(f"{n} {_ratio(rows, n, 'guest'):.2f}" for n in names) + " x guest",
-        _below(rows, found, pairs),
-    )
+    ratios = (f"{n} {_ratio(rows, n, 'guest'):.2f}" for n in (*VOLUMES, "apart", "host"))
+    return Finding(_below(rows, found, pairs), f"{', '.join(ratios)} x guest")
 
 
 def _agreeing(means: Means, rates: Mapping[str, float]) -> tuple[int, int]:
@@ -221,31 +237,30 @@ def _agreeing(means: Means, rates: Mapping[str, float]) -> tuple[int, int]:
     return agree, of
 
 
-def _grows(means: Means, rates: Mapping[str, float]) -> Shape:
+def _grows(means: Means, rates: Mapping[str, float]) -> Finding:
     agree, of = _agreeing(means, rates)
-    theirs = _agreeing(published(), published_rates())
     share = agree / of
-    return Shape(
-        "e",
-        "what a scenario costs grows with the waves per second of the program",
-        f"in {theirs[0]} of {theirs[1]} pairs of programs",
-        f"in {agree} of {of} pairs; " + ", ".join(f"{p} {r:.2f}/s" for p, r in rates.items()),
-        MET if share >= AGREEING else MISSED if share <= 0.5 else UNDECIDED,
-    )
+    result = MET if share >= AGREEING else MISSED if share <= 0.5 else UNDECIDED
+    speeds = ", ".join(f"{p} {r:.2f}/s" for p, r in rates.items())
+    return Finding(result, f"in {agree} of {of} pairs; {speeds}")
 
 
 def swapped(means: Means, one: str = "guest", other: str = OBJECTS) -> Means:
-    """The planted failure: the times of two scenarios under each other's name."""
+    """The planted failure: the times of two scenarios under each other's name, where there are both."""
     names = {one: other, other: one}
     return {
         program: {s: replace(rows[names.get(s, s)], name=s) for s in rows}
+        if {one, other} <= set(rows)
+        else dict(rows)
         for program, rows in means.items()
     }
 
 
-def noticed(real: Sequence[Shape], planted: Sequence[Shape]) -> bool | None:
-    """Whether the planted runs miss the first shape, which swapped times always bend; None where it could
-    not be told, the real runs missing it themselves."""
-    if real[0].verdict == MISSED:
+def noticed(real: Sequence[Claim], planted: Sequence[Claim]) -> bool | None:
+    """True if the planted runs miss the first shape, which swapped times always bend.
+
+    None if that cannot be decided: the real runs miss it themselves, or it is not measured.
+    """
+    if real[0].result in (MISSED, Result.NOT_MEASURED):
         return None
-    return planted[0].verdict == MISSED
+    return planted[0].result is MISSED

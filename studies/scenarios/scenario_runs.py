@@ -61,6 +61,8 @@ def runs(out: Path, *, invalid: bool) -> tuple[list[Ran], list[str]]:
     """
     found, left_out = [], []
     made: dict[str, Any] = {}
+    if not (out / "runs.parquet").exists():
+        return found, ["no run"]
     for row in pd.read_parquet(out / "runs.parquet").sort_values("run_order").to_dict("records"):
         run = out / "runs" / str(row["run_id"])
         if not row["valid"]:
@@ -231,7 +233,8 @@ def costs(found: Sequence[Ran]) -> list[Cost]:
     made = []
     for program in PROGRAMS:
         mine = [r for r in found if r.program == program]
-        guest_s = np.mean([r.time_s for r in mine if r.scenario == "guest"])
+        guest = [r.time_s for r in mine if r.scenario == "guest"]
+        guest_s = np.mean(guest) if guest else np.nan
         for scenario in dict.fromkeys(r.scenario for r in mine):
             these = [r for r in mine if r.scenario == scenario]
             made.append(

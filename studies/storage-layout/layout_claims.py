@@ -1,39 +1,24 @@
-"""What the studies of storage layout must show, and whether they did."""
+"""Claims of the studies of storage layout, and the figures that they rest on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from steps import Interval, Step, by_replicate, mean_interval, rank_correlation, ratio_interval
 
-from bench import record
+from studies.claims import Claim, Finding, Result, claim, met_if, valid_runs
 
 #: least gain on each disk, and the published one (20 GB: 1341 s to 108 s; 89 s to 32 s)
 GAIN = {"hard-disk": (5.0, 1341 / 108), "flash": (1.5, 89 / 32)}
+STEPS = ("scan-loaded", "rewrite", "scan-rewritten")
+#: step, pattern of its reads, published pattern
+PATTERNS = (
+    ("scan-loaded", "random", "random (figures 4.7, 4.8-a, 4.9-a)"),
+    ("scan-rewritten", "consecutive", "a diagonal (figure 4.9-b)"),
+)
 CORRELATION = 0.9
-FEWEST_LOADS = 10
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A statement with what it rests on; `holds` is None where the runs cannot decide it."""
-
-    of: str
-    says: str
-    published: str
-    ours: str
-    holds: bool | None
-
-
-def kept(claims: Sequence[Claim]) -> list[record.Row]:
-    """As rows of a result; what is said beside the claims has no goal."""
-    return [
-        record.claim(c.of, c.says, c.ours, "" if c.holds is None else c.published or "yes", c.holds)
-        for c in claims
-    ]
 
 
 def disks_of(found: Sequence[Step]) -> list[str]:
@@ -60,49 +45,86 @@ def break_even(found: list[Step], disk: str) -> Interval:
     )
 
 
+def _needs(found: Sequence[Step], disks: Sequence[str], steps: Sequence[str]) -> dict[str, int]:
+    """Valid runs of each step on each disk."""
+    treatments = [f"{disk} {step}" for disk in disks for step in steps]
+    return valid_runs(treatments, (f"{s.levels['disk']} {s.levels['step']}" for s in found))
+
+
 def layout_claims(system: str, found: list[Step]) -> list[Claim]:
-    """Before and after: patterns, gain, contents, break-even."""
-    made = []
-    for step, wanted, published in (
-        ("scan-loaded", "random", "random (figures 4.7, 4.8-a, 4.9-a)"),
-        ("scan-rewritten", "consecutive", "a diagonal (figure 4.9-b)"),
-    ):
-        mine = [s for s in found if s.levels["step"] == step]
-        shares = [s.consecutive_share for s in mine]
-        classes = ", ".join(sorted({s.verdict for s in mine}))
-        ours = f"{classes}, consecutive {min(shares):.3f} to {max(shares):.3f}"
-        holds = all(s.verdict == wanted for s in mine)
-        made.append(Claim(system, f"{step} is {wanted} in every run", published, ours, holds))
-    for disk in disks_of(found):
-        least, published_gain = GAIN[disk]
-        said = f"{published_gain:.3g}" if system == "wiredtiger" else ""
-        one = gain(found, disk)
-        if np.isnan(one.value):
-            made.append(Claim(system, f"{disk}: the gain", said, "no pair of valid runs", None))
-            continue
-        says = f"{disk}: the scan is {least:g} times as fast after, or more"
-        made.append(Claim(system, says, said, str(one), one.lowest >= least))
-        paid = break_even(found, disk)
-        says = f"{disk}: scans until rewriting has paid"
-        made.append(Claim(system, says, "", str(paid), None))
+    """Before and after the rewriting: patterns, gain, contents."""
+    disks = tuple(GAIN)
+    claims = [
+        claim(
+            system,
+            f"{step} is {pattern} in every run",
+            _needs(found, disks, [step]),
+            lambda step=step, pattern=pattern: _patterns(found, step, pattern),
+            published=published,
+        )
+        for step, pattern, published in PATTERNS
+    ]
+    for disk, (least, published_gain) in GAIN.items():
+        claims.append(
+            claim(
+                system,
+                f"{disk}: the scan is {least:g} times as fast after, or more",
+                _needs(found, [disk], ["scan-loaded", "scan-rewritten"]),
+                lambda disk=disk, least=least: _gain(found, disk, least),
+                published=f"{published_gain:.3g}" if system == "wiredtiger" else "",
+            )
+        )
+    needs = _needs(found, disks, STEPS)
+    same = "the contents are the same in all steps"
+    return [*claims, claim(system, same, needs, lambda: _contents(found))]
+
+
+def _patterns(found: Sequence[Step], step: str, pattern: str) -> Finding:
+    runs = [s for s in found if s.levels["step"] == step]
+    shares = [s.consecutive_share for s in runs]
+    classes = ", ".join(sorted({s.verdict for s in runs}))
+    evidence = f"{classes}, consecutive {min(shares):.3f} to {max(shares):.3f}, n = {len(runs)}"
+    return met_if(all(s.verdict == pattern for s in runs), evidence)
+
+
+def _gain(found: list[Step], disk: str, least: float) -> Finding:
+    ratio = gain(found, disk)
+    if np.isnan(ratio.value):
+        return Finding(Result.NOT_MEASURED, "no replicate with a valid run of both scans")
+    paid = break_even(found, disk)
+    evidence = str(ratio)
+    if not np.isnan(paid.value):
+        evidence += f"; rewriting pays after {paid} scans"
+    return met_if(ratio.lowest >= least, evidence)
+
+
+def _contents(found: Sequence[Step]) -> Finding:
     sums = {s.checksum for s in found if s.checksum}
-    ours = f"{len(sums)} checksum in {sum(bool(s.checksum) for s in found)} runs"
-    made.append(Claim(system, "the contents are the same in all steps", "", ours, len(sums) == 1))
-    return made
+    evidence = f"{len(sums)} checksum in {sum(bool(s.checksum) for s in found)} runs"
+    return met_if(len(sums) == 1, evidence)
 
 
-def shuffled_claims(found: list[Step]) -> list[Claim]:
-    """Time follows the pattern over loads of more and more disorder."""
-    made = []
-    for disk in disks_of(found):
-        means = by_load(found, disk)
-        rho = rank_correlation(means["consecutive_share"], means["time_s"])
-        ours = f"{rho:.3f} over {len(means)} loads"
-        holds = len(means) >= FEWEST_LOADS and rho <= -CORRELATION
-        says = f"{disk}: rank correlation of consecutive share and time is -{CORRELATION} or beyond"
-        published = "each shard's time follows its pattern"
-        made.append(Claim("shuffled", says, published, ours, holds))
-    return made
+def shuffled_claims(found: list[Step], loads: Sequence[str]) -> list[Claim]:
+    """Time follows the pattern over `loads` of increasing disorder."""
+    return [
+        claim(
+            "shuffled",
+            f"{disk}: rank correlation of consecutive share and time is -{CORRELATION} or beyond",
+            valid_runs(
+                [f"{disk} {load} %" for load in loads],
+                (f"{s.levels['disk']} {s.levels['shuffled']} %" for s in found),
+            ),
+            lambda disk=disk: _correlation(found, disk),
+            published="each shard's time follows its pattern",
+        )
+        for disk in GAIN
+    ]
+
+
+def _correlation(found: list[Step], disk: str) -> Finding:
+    means = by_load(found, disk)
+    rho = rank_correlation(means["consecutive_share"], means["time_s"])
+    return met_if(rho <= -CORRELATION, f"{rho:.3f} over {len(means)} loads")
 
 
 def by_load(found: list[Step], disk: str) -> pd.DataFrame:

@@ -36,8 +36,10 @@ class Step:
 
 def steps(out: Path) -> tuple[list[Step], list[str]]:
     """The valid runs of the study in `out`, and the reasons for which others are left out."""
-    names = [f["name"] for f in json.loads((out / "plan.json").read_text())["factors"]]
     found, left_out = [], []
+    if not (out / "runs.parquet").exists():
+        return found, ["no run"]
+    names = [f["name"] for f in json.loads((out / "plan.json").read_text())["factors"]]
     for row in pd.read_parquet(out / "runs.parquet").sort_values("run_id").to_dict("records"):
         levels = {name: str(row[name]) for name in names}
         if not row["valid"]:

@@ -13,13 +13,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from studies.claims import Claim, Result, status
+
 STUDIES = Path(__file__).parents[2] / "studies"
 PARTS = ("storage-layout", "heterogeneous", "hadoop")
 MODULES = (
-    "claims", "steps", "settings", "jobs", "hadoop_claims", "shares", "records",
+    "layout_claims", "steps", "settings", "jobs", "hadoop_claims", "shares", "records",
     "configured", "terasort",
 )  # fmt: skip
-TIMES = {"all-fast": 10.0, "all-half": 20.0, "half-half": 30.0, "all-quarter": 40.0}
+TIMES = {
+    "all-fast": 10.0, "one-slow": 19.0, "all-half": 20.0, "half-half": 30.0, "all-quarter": 40.0,
+}  # fmt: skip
+STORAGES = ("hard-disk", "flash")
 
 
 @pytest.fixture(scope="module", name="parts")
@@ -35,58 +40,135 @@ def _parts() -> Iterator[dict[str, Any]]:
 
 
 def runs(parts: dict[str, Any], **changed: Any) -> list[Any]:
-    """Three replicates of every setting of the order, as they should be."""
+    """Three replicates of every setting on both storages, as they should be."""
     found = []
-    for setting, time in TIMES.items():
-        for replicate in range(3):
-            values = {
-                "run_id": f"{setting}-{replicate}",
-                "storage": "flash",
-                "setting": setting,
-                "replicate": replicate,
-                "valid": True,
-                "time_s": time + 0.1 * replicate,
-                "last_reducer": "n5",
-                "checksum": "a",
-                "straggler": "n4",
-                "predicted_s": time,
-                **changed,
-            }
-            found.append(parts["jobs"].Run(**values))
+    for storage in STORAGES:
+        for setting, time in TIMES.items():
+            for replicate in range(3):
+                values = {
+                    "run_id": f"{storage}-{setting}-{replicate}",
+                    "storage": storage,
+                    "setting": setting,
+                    "replicate": replicate,
+                    "valid": True,
+                    "time_s": time + 0.1 * replicate,
+                    "last_reducer": "n5",
+                    "checksum": "a",
+                    "straggler": "n2" if setting == "one-slow" else "n4",
+                    "predicted_s": time,
+                    **changed,
+                }
+                found.append(parts["jobs"].Run(**values))
     return found
 
 
-def verdicts(claims: list[Any]) -> dict[str, bool | None]:
-    return {claim.says: claim.holds for claim in claims}
+def results(claims: list[Claim], of: str = "job, flash") -> dict[str, Result]:
+    return {claim.wording: claim.result for claim in claims if claim.of in (of, "job")}
 
 
 def test_the_order_holds_and_a_planted_one_is_reported(parts: dict[str, Any]) -> None:
     made = parts["hadoop_claims"]
-    good = verdicts(made.order_claims("job", runs(parts)))
-    assert set(good.values()) == {True}
-    planted = verdicts(made.order_claims("job", made.planted(runs(parts))))
-    assert planted["all-half is faster than half-half"] is False
-    assert planted["half-half is faster than all-quarter"] is True
+    good = made.order_claims("job", runs(parts))
+    assert {c.result for c in good} == {Result.MET}
+    assert len(good) == 7
+    planted = results(made.order_claims("job", made.planted(runs(parts))))
+    assert planted["all-half is faster than half-half"] is Result.NOT_MET
+    assert planted["half-half is faster than all-quarter"] is Result.MET
 
 
-def test_intervals_that_meet_are_no_order(parts: dict[str, Any]) -> None:
+def test_intervals_that_meet_are_no_order_but_by_the_means(parts: dict[str, Any]) -> None:
     found = [
         parts["jobs"].Run(**{**vars(r), "time_s": r.time_s + (0, 9, 18)[r.replicate]})
         for r in runs(parts)
     ]
-    held = verdicts(parts["hadoop_claims"].order_claims("job", found))
-    assert held["all-fast is faster than all-half"] is False
+    claims = parts["hadoop_claims"].order_claims("job", found)
+    held = {c.wording: c for c in claims if c.of == "job, flash"}
+    one = held["all-fast is faster than all-half"]
+    assert one.result is Result.NOT_MET
+    assert one.relaxed is not None
+    assert (one.relaxed.criterion, one.relaxed.result) == ("means in this order", Result.MET)
+
+
+def test_single_runs_decide_no_order(parts: dict[str, Any]) -> None:
+    found = [r for r in runs(parts) if r.replicate == 0]
+    claims = [c for c in parts["hadoop_claims"].order_claims("job", found) if c.relaxed]
+    assert {c.result for c in claims} == {Result.UNDECIDED}
+    assert {c.relaxed.result for c in claims if c.relaxed} == {Result.MET}
+    assert status(claims) == 3
 
 
 def test_predictions_stragglers_and_checksums(parts: dict[str, Any]) -> None:
     made = parts["hadoop_claims"]
-    assert set(verdicts(made.job_claims(runs(parts))).values()) == {True}
-    off = verdicts(made.job_claims(runs(parts, predicted_s=100.0)))
-    assert off["all-fast: time over that predicted from the disks' bytes, 0.85 to 1.15"] is False
-    other = verdicts(made.job_claims(runs(parts, straggler="n1")))
-    assert other["half-half: the straggler is one of n4, n5, n6"] is False
+    assert set(results(made.job_claims(runs(parts))).values()) == {Result.MET}
+    off = results(made.job_claims(runs(parts, predicted_s=100.0)))
+    wording = "all-fast: time over that predicted from the disks' bytes, 0.85 to 1.15"
+    assert off[wording] is Result.NOT_MET
+    assert results(made.job_claims(runs(parts, predicted_s=0.0)))[wording] is Result.NOT_MEASURED
+    other = results(made.job_claims(runs(parts, straggler="n1")))
+    assert other["half-half: the straggler is one of n4, n5, n6"] is Result.NOT_MET
     sums = [parts["jobs"].Run(**{**vars(r), "checksum": r.run_id}) for r in runs(parts)]
-    assert verdicts(made.order_claims("job", sums))["the output is the same in all runs"] is False
+    same = results(made.order_claims("job", sums))["the output is the same in all runs"]
+    assert same is Result.NOT_MET
+
+
+@pytest.mark.parametrize("setting", TIMES)
+@pytest.mark.parametrize("storage", STORAGES)
+def test_a_removed_treatment_is_not_measured(
+    parts: dict[str, Any], storage: str, setting: str
+) -> None:
+    made = parts["hadoop_claims"]
+    found = [r for r in runs(parts) if (r.storage, r.setting) != (storage, setting)]
+    claims = made.order_claims("job", found) + made.job_claims(found)
+    missing = [c for c in claims if c.result is Result.NOT_MEASURED]
+    expected = {c.wording for c in claims if c.wording.startswith(f"{setting}:")}
+    expected |= {
+        c.wording for c in claims
+        if c.of == f"job, {storage}" and setting in c.wording.split(" is faster than ")
+    }  # fmt: skip
+    assert {c.wording for c in missing} == expected | {"the output is the same in all runs"}
+    assert {c.missing for c in missing} == {(f"{storage} {setting}",)}
+    assert status(claims) == 3
+
+
+@pytest.mark.parametrize("name", ["job", "terasort"])
+def test_a_study_without_runs_is_not_measured(
+    parts: dict[str, Any], name: str, tmp_path: Path
+) -> None:
+    assert parts["jobs"].job_runs(tmp_path, invalid=False) == ([], ["no run"])
+    claims = parts["hadoop_claims"].order_claims(name, [])
+    claims += parts["hadoop_claims"].job_claims([]) if name == "job" else []
+    assert {c.result for c in claims} == {Result.NOT_MEASURED}
+    assert status(claims) == 3
+
+
+def clients(parts: dict[str, Any], *names: str) -> list[Any]:
+    """Requests of clients: two before, one in each window between the changes, two after."""
+    at = np.array(
+        [-1.0, -0.5, *np.linspace(0.1, 9.9, 20), *np.linspace(10.1, 19.9, 20), 22.0, 23.0]
+    )
+    aware = np.array([True, False, *[True] * 20, *[False] * 20, True, False])
+    blind = np.arange(len(at)) % 2 == 0
+    found = []
+    for name in names:
+        times, second = (at, aware) if name == "aware" else (at[::2], blind[: len(at[::2])])
+        found.append(
+            parts["shares"].Asked("r", name, True, (0.0, 10.0, 20.0), times, second, times * 0)
+        )
+    return found
+
+
+def test_without_one_kind_of_clients_its_claims_are_not_measured(parts: dict[str, Any]) -> None:
+    load_balance = importlib.import_module("studies.load_balance")
+    every = load_balance.balance_claims(clients(parts, "aware", "blind"))
+    assert {c.result for c in every[:4]} == {Result.MET}
+    assert every[5].result is Result.MET
+    assert Result.NOT_MEASURED not in {c.result for c in every}
+    for kind, absent in (("aware", {4, 5}), ("blind", {0, 1, 2, 3, 5})):
+        claims = load_balance.balance_claims(clients(parts, kind))
+        missing = {n for n, c in enumerate(claims) if c.result is Result.NOT_MEASURED}
+        assert missing == absent
+        assert status(claims) == 3
+    assert {c.result for c in load_balance.balance_claims([])} == {Result.NOT_MEASURED}
 
 
 def test_profiles_in_the_repository_are_those_of_the_settings(parts: dict[str, Any]) -> None:

@@ -130,21 +130,28 @@ def test_packets_of_a_port_are_counted_once_and_others_are_not() -> None:
                 assert packets.count() == 8
 
 
-def test_a_missed_line_or_a_failure_that_is_not_found_ends_with_1(
+def test_a_goal_that_is_not_met_or_a_failure_that_is_not_found_fails(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", ["it"])
     met = lines.line("a", "b", 1, "s", True, "at most 2 s")
     missed = lines.line("a", "c", 3, "s", False, "at most 2 s")
+    absent = lines.line("a", "d", float("nan"), "s", True, "at most 2 s")
+    wide = lines.interval("a", "e", (1.0, -9.0, 9.0), "s", 2, "", True)
+    undecided = record.at_most(wide, 2)
 
     def ended(rows: list[record.Row], planted: dict[str, bool]) -> int:
         return lines.program("it", "Told.", "", "less", lambda *_: (rows, planted))
 
     assert ended([met], {"p": True}) == 0
-    assert ended([met, missed], {"p": True}) == 1
-    assert "missed: a: c: 3 s" in capsys.readouterr().err
+    assert ended([met, missed], {"p": True}) == 3
+    assert "it: not met: a: c: 3 s" in capsys.readouterr().err
+    assert ended([met, absent], {"p": True}) == 3
+    assert "it: not measured: a: d: no valid run of a" in capsys.readouterr().err
+    assert ended([met, undecided], {"p": True}) == 3
+    assert ended([], {"p": True}) == 3
     assert ended([met], {"p": False}) == 1
-    assert "NOT FOUND" in capsys.readouterr().out
+    assert "NOT DETECTED" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["shards", "swarm", "offsets"])

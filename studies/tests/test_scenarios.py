@@ -15,21 +15,23 @@ from ruamel.yaml import YAML
 
 from penstock.archive.bundle import Bundle
 from penstock.errors import PenstockError
+from studies.claims import Result, status
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "studies" / "scenarios"))
 
 import judged
 import scenario_runs
 from inputs import FIRST_DATE_KEY, make_tables, make_texts
-from judged import MET, MISSED, UNDECIDED, Cost, Means, Shape, measured, noticed, published, swapped
+from judged import MET, MISSED, UNDECIDED, Cost, Means, measured, noticed, published, swapped
 from layout import HOST, SCENARIOS, WIRE, hosts_file, racks
 
 S = 1_000_000_000
 SCENARIO_STUDY = Path(__file__).resolve().parents[1] / "scenarios.study.yaml"
 
 
-def verdicts(means: Means) -> dict[str, str]:
-    return {s.letter: s.verdict for s in judged.shapes(means, judged.published_rates())}
+def verdicts(means: Means) -> dict[str, Result]:
+    claims = judged.shapes(means, judged.published_rates())
+    return {c.of.removeprefix("shape "): c.result for c in claims}
 
 
 def changed(program: str, scenario: str, factor: float) -> Means:
@@ -42,9 +44,9 @@ def changed(program: str, scenario: str, factor: float) -> Means:
 
 def test_the_published_table_has_all_its_shapes() -> None:
     assert verdicts(published()) == dict.fromkeys("abcde", MET)
-    tie = next(s for s in judged.shapes(published(), judged.published_rates()) if s.letter == "c")
-    assert "within 1.5 %" in tie.ours  # guest 222.33, host 218.96: 3.37 s
-    ratios = judged.shapes(published(), judged.published_rates())[0].ours
+    first, _, tie, *_ = judged.shapes(published(), judged.published_rates())
+    assert "within 1.5 %" in tie.evidence  # guest 222.33, host 218.96: 3.37 s
+    ratios = first.evidence
     assert ratios == "wordcount 3.67 x, dfsio 12.98 x, tpcds 17.33 x the fastest"
 
 
@@ -52,10 +54,10 @@ def test_renaming_after_the_last_job_belongs_to_what_objects_cost() -> None:
     table, speeds = published(), judged.published_rates()
     seconds = {"dfsio": dict.fromkeys(SCENARIOS, 0.2) | {"objects": 3.0}}
     shape = judged.shapes(table, speeds, seconds)[0]
-    assert shape.verdict == MET
-    assert "dfsio 3.00 s, others 0.20 s at most" in shape.ours
+    assert shape.result is MET
+    assert "dfsio 3.00 s, others 0.20 s at most" in shape.evidence
     seconds["dfsio"]["apart"] = 3.5
-    assert judged.shapes(table, speeds, seconds)[0].verdict == MISSED
+    assert judged.shapes(table, speeds, seconds)[0].result is MISSED
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_renaming_after_the_last_job_belongs_to_what_objects_cost() -> None:
     ],
 )
 def test_a_shape_that_is_bent_is_reported(
-    letter: str, program: str, scenario: str, factor: float, verdict: str
+    letter: str, program: str, scenario: str, factor: float, verdict: Result
 ) -> None:
     assert verdicts(changed(program, scenario, factor))[letter] == verdict
 
@@ -80,11 +82,37 @@ def test_a_shape_that_is_bent_is_reported(
 def test_swapped_scenarios_are_noticed_unless_all_shapes_were_missed_before() -> None:
     real = judged.shapes(published(), judged.published_rates())
     planted = judged.shapes(swapped(published()), judged.published_rates())
-    assert {s.letter for s in planted if s.verdict == MISSED} >= {"a", "b", "c"}
+    missed = {c.of for c in planted if c.result is MISSED}
+    assert missed >= {"shape a", "shape b", "shape c"}
     assert noticed(real, planted) is True
     assert noticed(real, real) is False
-    lost = [Shape(s.letter, s.says, s.published, s.ours, MISSED) for s in real]
+    lost = [replace(c, result=MISSED) for c in real]
     assert noticed(lost, planted) is None
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("program", judged.PUBLISHED)
+def test_a_removed_scenario_is_not_measured(program: str, scenario: str) -> None:
+    table = {
+        p: {s: m for s, m in rows.items() if (p, s) != (program, scenario)}
+        for p, rows in published().items()
+    }
+    claims = judged.shapes(table, judged.published_rates())
+    missing = {c.of[-1] for c in claims if c.result is Result.NOT_MEASURED}
+    of_program = {
+        "wordcount": "c" if scenario in judged.LOCAL else "",
+        "dfsio": "b",
+        "tpcds": "d" if scenario != "objects" else "",
+    }
+    assert missing == {"a", "e", *of_program[program]}
+    assert status(claims) == 3
+    assert f"no valid run of {program} {scenario}" in claims[0].evidence
+
+
+def test_without_runs_every_shape_is_not_measured() -> None:
+    claims = judged.shapes(measured(scenario_runs.times([])), {})
+    assert {c.result for c in claims} == {Result.NOT_MEASURED}
+    assert scenario_runs.costs([]) == []
 
 
 def test_single_runs_are_never_told_apart() -> None:

@@ -7,9 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
+
+from penstock.design.plan import make_plan
 from penstock.study.load import load_study
+from studies.claims import Result, status
 
 STUDIES = Path(__file__).parents[2] / "studies"
+sys.path.insert(0, str(STUDIES))
+
+import ssd_patterns  # noqa: E402
 
 
 def test_shapes_hold_in_virtual_time_and_a_planted_drive_is_found() -> None:
@@ -18,8 +25,44 @@ def test_shapes_hold_in_virtual_time_and_a_planted_drive_is_found() -> None:
     assert done.returncode == 0, done.stderr + done.stdout
     found = json.loads(done.stdout)
     assert len(found["claims"]) == 28
-    assert all(claim["holds"] for claim in found["claims"])
+    assert {claim["result"] for claim in found["claims"]} == {"met"}
     assert "ordered over random, 4k, one job" in found["planted_found"]
+
+
+def tables(removed: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Runs as the study files have them, at the simulator's rates; `removed` has no valid run at 4 KiB."""
+    rate = ssd_patterns.simulated()
+    found = []
+    for name in ("", "-readahead"):
+        rows = []
+        for row in make_plan(load_study(STUDIES / f"ssd-patterns{name}.study.yaml")).rows:
+            at = {"drive": "px05smb040", "ahead": "on", "jobs": "1", **row.levels}
+            cell = (at["drive"], at["ahead"], at["pattern"], at["size"], int(at["jobs"]))
+            valid = (at["drive"], at["pattern"], at["size"], str(at["jobs"])) != (
+                removed, "read", "4k", "1",
+            )  # fmt: skip
+            scaled = rate(*cell) / ssd_patterns.SCALE
+            rows.append({**row.levels, "valid": valid, "bandwidth": scaled})
+        found.append(pd.DataFrame(rows))
+    return found[0], found[1]
+
+
+def test_a_removed_cell_is_not_measured() -> None:
+    every = ssd_patterns.shapes("disk", ssd_patterns.measured(*tables("")))
+    assert {s.claim.result for s in every} == {Result.MET}
+    found = ssd_patterns.shapes("disk", ssd_patterns.measured(*tables("px02ssf020")))
+    missing = [s.claim for s in found if s.claim.result is Result.NOT_MEASURED]
+    assert [c.wording for c in missing] == ["px02ssf020 read 4k: MB/s"]
+    assert status(s.claim for s in found) == 3
+
+
+def test_without_runs_no_shape_of_the_disk_is_met() -> None:
+    nothing = [table.assign(valid=False) for table in tables("")]
+    found = ssd_patterns.shapes("disk", ssd_patterns.measured(*nothing))
+    assert {s.claim.result for s in found} == {Result.NOT_MEASURED}
+    (share, *_) = ssd_patterns.kept(found, [])
+    assert share["verdict"] == "missed"
+    assert "not measured" in share["value"]
 
 
 def test_the_studies_are_studies() -> None:

@@ -1,15 +1,20 @@
-"""Claims of the storage-layout studies: what they accept and what they must refuse."""
+"""Claims of the storage-layout studies: what they accept, refuse, and leave not measured."""
 
 from __future__ import annotations
 
 import importlib
+import json
+import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+
+from studies.claims import Result, status
 
 STUDIES = Path(__file__).parents[2] / "studies"
 
@@ -20,10 +25,10 @@ Row = tuple[str, str, int, float, str, float]
 def _parts() -> Iterator[tuple[Any, Any]]:
     sys.path.insert(0, str(STUDIES / "storage-layout"))
     try:
-        yield importlib.import_module("steps"), importlib.import_module("claims")
+        yield importlib.import_module("steps"), importlib.import_module("layout_claims")
     finally:
         sys.path.remove(str(STUDIES / "storage-layout"))
-        for name in ("steps", "claims", "nodes"):
+        for name in ("steps", "layout_claims", "nodes"):
             sys.modules.pop(name, None)
 
 
@@ -49,7 +54,9 @@ def study(parts: tuple[Any, Any], before_s: float = 10.0, after_s: float = 1.0) 
 
 
 def broken(parts: tuple[Any, Any], found: list[Any]) -> list[str]:
-    return [c.says for c in parts[1].layout_claims("wiredtiger", found) if c.holds is False]
+    claims = parts[1].layout_claims("wiredtiger", found)
+    assert not [c for c in claims if c.result is Result.NOT_MEASURED]
+    return [c.wording for c in claims if c.result is Result.NOT_MET]
 
 
 def test_gain_and_break_even_with_their_intervals(parts: tuple[Any, Any]) -> None:
@@ -75,7 +82,7 @@ def test_a_gain_that_is_too_small_a_pattern_or_contents_that_differ_do_not_hold(
 def test_an_interval_that_reaches_below_the_least_gain_does_not_hold(
     parts: tuple[Any, Any],
 ) -> None:
-    found = [s for s in study(parts) if s.levels["disk"] == "flash"]
+    found = study(parts)
     wild = [
         step(parts, ("flash", "scan-loaded", r, t, "random", 0.0)) for r, t in ((7, 0.4), (8, 9.0))
     ]
@@ -104,11 +111,58 @@ def test_time_has_to_follow_the_pattern_over_ten_loads(parts: tuple[Any, Any]) -
         ]
 
     rising = [float(t) for t in range(1, 11)]
-    (claim,) = parts[1].shuffled_claims(loads(rising))
-    assert claim.holds
-    assert not parts[1].shuffled_claims(loads(rising[:9]))[0].holds  # too few loads
-    assert not parts[1].shuffled_claims(loads(rising[::-1]))[0].holds
-    assert not parts[1].shuffled_claims(loads([*rising[5:], *rising[:5]]))[0].holds
+    shares = [str(i) for i in range(10)]
+
+    def result(times: list[float]) -> Result:
+        claims = {
+            c.wording.split(":")[0]: c for c in parts[1].shuffled_claims(loads(times), shares)
+        }
+        assert claims["hard-disk"].result is Result.NOT_MEASURED  # it has no run
+        one: Result = claims["flash"].result
+        return one
+
+    assert result(rising) is Result.MET
+    assert result(rising[:9]) is Result.NOT_MEASURED  # too few loads
+    assert result(rising[::-1]) is Result.NOT_MET
+    assert result([*rising[5:], *rising[:5]]) is Result.NOT_MET
+
+
+@pytest.mark.parametrize("step", ["scan-loaded", "rewrite", "scan-rewritten"])
+@pytest.mark.parametrize("disk", ["hard-disk", "flash"])
+def test_a_removed_treatment_is_not_measured(parts: tuple[Any, Any], disk: str, step: str) -> None:
+    found = [s for s in study(parts) if (s.levels["disk"], s.levels["step"]) != (disk, step)]
+    claims = parts[1].layout_claims("wiredtiger", found)
+    missing = {c.wording for c in claims if c.result is Result.NOT_MEASURED}
+    gains = {c.wording for c in claims if c.wording.startswith(disk)}
+    patterns = {c.wording for c in claims if c.wording.startswith(f"{step} is")}
+    contents = {"the contents are the same in all steps"}
+    assert missing == contents | patterns | (gains if step != "rewrite" else set())
+    assert {c.missing for c in claims if c.wording in missing} == {(f"{disk} {step}",)}
+    assert status(claims) == 3
+
+
+def test_a_study_without_runs_is_not_measured(parts: tuple[Any, Any], tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text('{"factors": []}')
+    found, left_out = parts[0].steps(tmp_path)
+    assert (found, left_out) == ([], ["no run"])
+    nodes = importlib.import_module("nodes")
+    assert nodes.builds(tmp_path) == ([], ["no run"])
+    for claims in (
+        parts[1].layout_claims("wiredtiger", found),
+        parts[1].shuffled_claims(found, ["0", "1"]),
+        nodes.cassandra_claims([]),
+    ):
+        assert {c.result for c in claims} == {Result.NOT_MEASURED}
+        assert status(claims) == 3
+
+
+def test_the_program_fails_without_runs(tmp_path: Path) -> None:
+    line = [sys.executable, str(STUDIES / "storage_layout.py"), "--compare", "--json", "-o"]
+    done = subprocess.run([*line, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 3, done.stderr
+    claims = json.loads(done.stdout)["claims"]
+    assert {c["of"] for c in claims} == {"wiredtiger", "postgres", "shuffled", "cassandra"}
+    assert {c["result"] for c in claims} == {"not measured"}
 
 
 def builds(
@@ -125,13 +179,44 @@ def builds(
             rows = {"class": ["consecutive"] * (files - 1) + [kind], "basis": ["faults"] * files}
             time = time_s * (1 + 0.01 * replicate)
             pattern = pd.DataFrame(rows)
-            made.append(nodes.Build("r", "flash", setting, replicate, time, 8.0, busy, 7, pattern))
+            for disk in ("hard-disk", "flash"):
+                # departures are those of the flash drive
+                part, of_disk = (busy, time) if disk == "flash" else (0.3, 0.01 * replicate)
+                if disk == "hard-disk":
+                    of_disk += {"one-node": 10.0, "half-memory": 11.0, "two-nodes": 5.0}[setting]
+                made.append(
+                    nodes.Build("r", disk, setting, replicate, of_disk, 8.0, part, 7, pattern)
+                )
     return nodes, made
 
 
 def test_order_waiting_and_two_nodes(parts: tuple[Any, Any]) -> None:
     nodes, made = builds(parts)
-    assert all(c.holds for c in nodes.cassandra_claims(made))
+    assert {c.result for c in nodes.cassandra_claims(made)} == {Result.MET}
+
+
+def test_less_time_with_half_the_memory_meets_the_relaxed_criterion_only(
+    parts: tuple[Any, Any],
+) -> None:
+    nodes, made = builds(parts)
+    less = [replace(b, time_s=0.8 * b.time_s) if b.setting == "half-memory" else b for b in made]
+    claims = [c for c in nodes.cassandra_claims(less) if "half the memory" in c.wording]
+    assert {c.result for c in claims} == {Result.NOT_MET}
+    assert {c.relaxed.result for c in claims} == {Result.MET}
+
+
+@pytest.mark.parametrize("setting", ["one-node", "half-memory", "two-nodes"])
+def test_a_removed_setting_is_not_measured(parts: tuple[Any, Any], setting: str) -> None:
+    nodes, made = builds(parts)
+    rest = [b for b in made if (b.disk, b.setting) != ("flash", setting)]
+    claims = nodes.cassandra_claims(rest)
+    missing = [c for c in claims if c.result is Result.NOT_MEASURED]
+    assert {c.missing for c in missing} == {(f"flash {setting}",)}
+    assert not [c for c in missing if c.wording.startswith("hard-disk")]
+    assert len([c for c in missing if c.wording.startswith("flash")]) == (
+        3 if setting == "one-node" else 2
+    )
+    assert status(claims) == 3
 
 
 @pytest.mark.parametrize(
@@ -147,6 +232,6 @@ def test_planted_departures_do_not_hold(
     parts: tuple[Any, Any], planted: dict[str, Any], says: str
 ) -> None:
     nodes, made = builds(parts, **planted)
-    broken = [c.says for c in nodes.cassandra_claims(made) if c.holds is False]
+    broken = [c.wording for c in nodes.cassandra_claims(made) if c.result is Result.NOT_MET]
     assert len(broken) == 1
     assert says in broken[0]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from penstock.parts.stores.calibration.seed import identified
+from penstock.parts.stores.workflow.suspects import Suspect
+from studies.claims import Result, status
+from studies.store_suspects import EXPECTED, claims_of
 from studies.stores import (
     DEFAULT,
     ENGINES,
@@ -14,10 +19,13 @@ from studies.stores import (
     ROOT,
     cluster,
     judged,
+    kept,
+    main,
     models,
     planted,
     predicted,
     read_kept,
+    scenarios,
 )
 
 
@@ -36,6 +44,26 @@ def test_what_was_measured_is_predicted_again(engine: str) -> None:
     assert rows["inside of the 90 % interval, calibrated on other patterns"]["value"]
 
 
+def test_a_scenario_that_was_not_measured_fails_the_comparison(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Four scenarios are needed with --quick; of one of them there are no runs."""
+    seen, found = read_kept(ROOT / "studies" / "stores" / "moosefs.json.gz")
+    small = [c for c in found if c.scenario in scenarios(True)]
+    assert len(small) == 4
+    for runs, missing in ((small, 0), (small[1:], 1), ([], 4)):
+        file = tmp_path / f"{missing}.json"
+        file.write_text(json.dumps(kept(seen, runs)))
+        words = ["stores.py", "compare", "--from", str(file), "--quick", "--json"]
+        monkeypatch.setattr("sys.argv", words)
+        assert main() in ((0, 3) if not missing else (3,) if runs else (1,))
+        error = capsys.readouterr().err
+        assert ("not measured" in error) == (0 < missing < 4)
+        if missing == 1:
+            assert f"no valid run of {small[0].scenario}" in error
+            assert " met" not in error.splitlines()[-1].replace("not met", "")
+
+
 def test_few_and_uneven_times_give_service_times_nevertheless() -> None:
     """An interval of four times, one of them long, reaches below nothing."""
     seen, _ = read_kept(ROOT / "studies" / "stores" / "moosefs.json.gz")
@@ -52,3 +80,14 @@ def test_few_and_uneven_times_give_service_times_nevertheless() -> None:
 def test_every_engine_compared_has_a_model() -> None:
     for engine in ENGINES:
         assert {DEFAULT, "published"} <= set(models(engine))
+
+
+def test_a_plant_that_was_not_compared_is_not_measured() -> None:
+    named = {plant: [Suspect(name, 1.2, 0.9)] if name else [] for plant, name in EXPECTED.items()}
+    assert status(claims_of(named)) == 0
+    for plant in EXPECTED:
+        other = claims_of({**named, plant: [Suspect("network", 1.2, 0.9)]})
+        assert [c.of for c in other if c.result is Result.NOT_MET] == [plant]
+        claims = claims_of({k: v for k, v in named.items() if k != plant})
+        assert [c.of for c in claims if c.result is Result.NOT_MEASURED] == [plant]
+        assert status(claims) == 3

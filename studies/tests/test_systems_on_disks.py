@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+
+from studies import systems_on_disks
+from studies.claims import Result, status
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "studies" / "systems"))
 
@@ -47,3 +51,35 @@ def test_ranges_that_overlap_are_counted_once() -> None:
 )
 def test_witnesses(one: Seen, direct: bool, agrees: bool | None) -> None:
     assert one.agrees(direct) is agrees
+
+
+def rows() -> list[dict[str, Any]]:
+    """One valid run of each system on each disk, whose witnesses agree."""
+    return [
+        {"system": system, "disk": disk, "certificate": True, "ended_well": True,
+         "ratios": [1.0, 1.01], "apart": [], "confirmed": True}
+        for system in ("postgres", "rocksdb", "hdfs") for disk in ("hard-disk", "flash")
+    ]  # fmt: skip
+
+
+def test_every_system_on_every_disk_is_a_claim() -> None:
+    claims = systems_on_disks.claims_of(rows())
+    assert len(claims) == 6
+    assert status(claims) == 0
+    apart = [{**row, "apart": ["f (read)"], "confirmed": False} for row in rows()]
+    assert {c.result for c in systems_on_disks.claims_of(apart)} == {Result.NOT_MET}
+
+
+@pytest.mark.parametrize("change", [{"certificate": False}, {"ended_well": False}, None])
+def test_a_treatment_without_a_valid_run_is_not_measured(change: dict[str, Any] | None) -> None:
+    first, *rest = rows()
+    claims = systems_on_disks.claims_of([*rest, {**first, **change}] if change else rest)
+    missing = [c for c in claims if c.result is Result.NOT_MEASURED]
+    assert [c.missing for c in missing] == [("postgres hard-disk",)]
+    assert status(claims) == 3
+
+
+def test_a_study_without_runs_is_not_measured(tmp_path: Path) -> None:
+    claims = systems_on_disks.claims_of(systems_on_disks.judged(tmp_path))
+    assert {c.result for c in claims} == {Result.NOT_MEASURED}
+    assert status(claims) == 3

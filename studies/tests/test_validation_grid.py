@@ -16,7 +16,19 @@ for part in ("studies/validation-grid", "bench", "bench/throttles"):
 
 import throttles  # noqa: E402
 from cells import ENGINES, LIMITS_BPS, MB, Cell, crossed, full, quick, sustained  # noqa: E402
-from judge import Row, criteria, kind_of, ks_distance, latencies, throttled_rows  # noqa: E402
+from judge import (  # noqa: E402
+    Planned,
+    Row,
+    criteria,
+    kind_of,
+    ks_distance,
+    latencies,
+    planted_limits,
+    throttled_rows,
+)
+
+from studies import validation_grid  # noqa: E402
+from studies.claims import Result, status  # noqa: E402
 
 
 def row(ratio: float, **more: Any) -> Row:
@@ -25,7 +37,8 @@ def row(ratio: float, **more: Any) -> Row:
 
 
 def holds(rows: list[Row], asks: str) -> bool | None:
-    return next(c.holds for c in criteria(rows) if asks in c.asks)
+    results = {Result.MET: True, Result.NOT_MET: False, Result.NOT_MEASURED: None}
+    return next(results[c.result] for c in criteria(rows) if asks in c.wording)
 
 
 def test_a_disk_five_percent_off_misses_the_mean() -> None:
@@ -44,9 +57,12 @@ def test_a_disk_that_is_right_by_its_own_log_alone_misses() -> None:
 def test_what_is_below_its_limit_is_a_miss_unless_the_host_was_busy() -> None:
     low = row(0.8, verdict="demand-bound")
     assert holds([row(1.0), low], "all within 5 %") is False
-    busy = row(0.8, verdict="host-saturated", valid=False)
-    assert holds([row(1.0), busy], "all within 5 %") is True
+    busy = row(0.8, cell="d", verdict="host-saturated", valid=False)
+    assert holds([row(1.0), busy], "all within 5 %") is None  # a cell is not measured
+    assert holds([row(1.0), low, busy], "all within 5 %") is False  # whatever the missing cell does
     assert holds([busy], "mean error 1 %") is None
+    device = row(0.8, cell="d", verdict="device-bound")
+    assert holds([row(1.0), device], "all within 5 %") is True
 
 
 def test_buffered_writes_have_their_own_bars() -> None:
@@ -69,8 +85,29 @@ def test_neither_direction_of_a_mixed_cell_may_pass_its_limit() -> None:
 
 
 def test_a_planted_limit_must_be_found() -> None:
-    assert holds([row(0.95, planted=0.05)], "planted") is True
-    assert holds([row(0.999, planted=0.05)], "planted") is False
+    assert list(planted_limits([row(0.95, planted=0.05)]).values()) == [True]
+    assert list(planted_limits([row(0.999, planted=0.05)]).values()) == [False]
+
+
+def test_a_cell_of_the_grid_without_a_row_is_not_measured() -> None:
+    planned = [Planned("fuse", cell, "read", 4.0) for cell in ("a", "b")]
+    both = [row(1.0, cell="a"), row(1.0, cell="b")]
+    assert {c.result for c in criteria(both, planned) if "reads" in c.wording} == {Result.MET}
+    claims = [c for c in criteria(both[:1], planned) if "reads" in c.wording]
+    assert {c.result for c in claims} == {Result.NOT_MEASURED}
+    assert all(c.missing == ("b",) for c in claims)
+    assert status(claims) == 3
+
+
+@pytest.mark.parametrize("backend", ["fuse", "cgroup1", "cgroup2"])
+def test_a_back_end_without_rows_is_not_measured(backend: str) -> None:
+    claims = criteria([], validation_grid.planned_of(backend, 6.0, False))
+    assert {c.of for c in claims} == {backend}
+    assert {c.result for c in claims} <= {Result.NOT_MEASURED, Result.NOT_COMPARABLE}
+    wordings = " ".join(c.wording for c in claims)
+    assert all(word in wordings for word in ("mean error", "buffered", "both directions"))
+    assert ("KS" in wordings) == (backend == "fuse")
+    assert status(claims) == 3
 
 
 def test_shapes_are_judged_by_quantiles_and_distance() -> None:

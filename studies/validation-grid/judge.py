@@ -1,9 +1,9 @@
-"""What the cells of the validation grid delivered, and whether the criteria hold."""
+"""Rates that the cells of the validation grid delivered, and the claims on them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from cells import Cell, said
 from penstock.analyse.fidelity.fidelity_counters import fidelity_of_counters
 from penstock.archive.bundle import Bundle
 from penstock.emulate.backends.counters import as_table
+from studies.claims import Claim, Finding, Result, met_if, over_all
 
 #: shorter than this, a cell is sustained by nobody [s]
 SUSTAINED_S = 3.8
@@ -51,13 +52,21 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Criterion:
-    """One bar: what it asks, what was found, and whether it holds (None: nothing to judge)."""
+class Planned:
+    """One cell of the grid in one direction, and how long it takes at its limit [s]."""
 
-    of: str
-    asks: str
-    found: str
-    holds: bool | None
+    backend: str
+    cell: str
+    kind: str
+    seconds: float
+    shaped: bool = False
+
+
+#: verdicts of a cell that was not measured; a device that is slower than the limit is no failure of the limit
+UNUSABLE = ("host-saturated", "failed")
+NOT_JUDGED = (*UNUSABLE, "device-bound")
+EXACT, BUFFERED, BOTH = ("read", "direct write"), ("buffered write",), ("mixed", "mapped")
+FLAGS = ("too-short", "burst", "device-bound", "not-honoured", "host-saturated")
 
 
 def kind_of(engine: str, pattern: str, direct: bool, direction: str) -> str:
@@ -200,113 +209,199 @@ def ks_distance(
     return float(max(over.max(), under.max()))
 
 
-def criteria(rows: Sequence[Row]) -> list[Criterion]:
-    """The bars, each back end by itself, over cells whose certificate lets them be judged."""
-    out = []
+@dataclass(frozen=True)
+class Subset:
+    """Cells of one back end that a claim is about: usable rows, and the names of those without."""
+
+    backend: str
+    rows: Sequence[Row]
+    missing: Sequence[str]
+
+    def claim(self, wording: str, evaluate: Callable[[Sequence[Row]], Finding]) -> Claim:
+        """Claim on every one of these cells."""
+        needs = dict.fromkeys((r.cell for r in self.rows), 1) | dict.fromkeys(self.missing, 0)
+        return over_all(self.backend, wording, needs, lambda: evaluate(self.rows))
+
+
+def subset(
+    backend: str,
+    rows: Sequence[Row],
+    planned: Sequence[Planned],
+    usable: Callable[[Row], bool],
+    expected: Callable[[Row | Planned], bool],
+) -> Subset:
+    """Rows of the cells that are `expected` in a claim; missing are those without a usable one."""
+    mine = [r for r in rows if r.backend == backend and not r.planted]
+    chosen = [r for r in mine if usable(r) and expected(r)]
+    names = {r.cell for r in chosen}
+    required = [p.cell for p in planned if p.backend == backend and expected(p)]
+    required += [
+        r.cell for r in mine if r.verdict in UNUSABLE and (expected(r) or r.kind == "failed")
+    ]
+    excused = {r.cell for r in mine if r.verdict == "device-bound"}
+    missing = [cell for cell in dict.fromkeys(required) if cell not in names | excused]
+    return Subset(backend, chosen, missing)
+
+
+def _backends(rows: Sequence[Row], planned: Sequence[Planned]) -> list[str]:
+    return sorted({r.backend for r in rows} | {p.backend for p in planned})
+
+
+def _usable(row: Row) -> bool:
+    return row.verdict not in NOT_JUDGED and row.ratio == row.ratio
+
+
+def criteria(rows: Sequence[Row], planned: Sequence[Planned] = ()) -> list[Claim]:
+    """Claims on each back end, over cells whose certificate allows it; `planned`: the cells of the grid."""
+    claims = []
+    for backend in _backends(rows, planned):
+
+        def cells(
+            kinds: Sequence[str],
+            usable: Callable[[Row], bool],
+            low: float = SUSTAINED_S,
+            high: float = float("inf"),
+            backend: str = backend,
+        ) -> Subset:
+            def expected(cell: Row | Planned) -> bool:
+                return cell.kind in kinds and low <= cell.seconds < high
+
+            return subset(backend, rows, planned, usable, expected)
+
+        # fio always asks for more: a rate below its limit has no excuse but a busy host or the device
+        exact = cells(EXACT, _usable)
+        claims += [
+            exact.claim("reads, direct writes: mean error 1 %", _mean_error),
+            exact.claim("reads, direct writes: all within 5 %", _largest_error),
+        ]
+        if backend == "fuse":  # the others' are fio's already
+            by_fio = cells(EXACT, lambda r: _usable(r) and r.valid)
+            wording = "reads, direct writes, by fio's own rate: all within 5 %"
+            claims.append(by_fio.claim(wording, _by_fio))
+        claims += _buffered(backend, cells(BUFFERED, lambda r: r.verdict not in NOT_JUDGED))
+        both = cells(BOTH, lambda r: r.kind != "failed", SUSTAINED_S / 2)
+        if both.rows or both.missing:
+            wording = "both directions: neither above its limit by 5 %"
+            claims.append(both.claim(wording, _neither_above))
+        claims += _shaped(backend, rows, planned)
+        short = cells((*EXACT, *BUFFERED), lambda r: r.seconds > 0, 0.0, SHORT_S)
+        if short.rows or short.missing:
+            claims.append(
+                short.claim("under 0.5 s: right within 10 % or flagged", _right_or_flagged)
+            )
+    return claims
+
+
+def notes(rows: Sequence[Row]) -> list[tuple[str, str, str]]:
+    """Figures without a goal: back end, subject, figure."""
+    result = []
     for backend in sorted({r.backend for r in rows}):
         mine = [r for r in rows if r.backend == backend and not r.planted]
-        good = [r for r in mine if r.valid]
-        # fio always asks for more, so what is below its limit has no excuse but a busy host or the device
-        judged = [r for r in mine if r.verdict not in ("host-saturated", "device-bound", "failed")]
-        long = [r for r in judged if r.seconds >= SUSTAINED_S]
-        exact = [r.ratio for r in long if r.kind in ("read", "direct write")]
-        out += _exact(backend, exact)
-        if backend == "fuse":  # the others' are fio's already
-            out += _by_fio(
-                [r.program for r in long if r.valid and r.kind in ("read", "direct write")]
-            )
-        buffered = [r.program for r in long if r.kind == "buffered write"]
-        if backend != "cgroup1":  # which says itself that it does not honour them
-            out += _buffered(backend, buffered)
-        mixed = [r for r in mine if r.kind in ("mixed", "mapped") and r.seconds >= SUSTAINED_S / 2]
-        if mixed:
-            most = max(r.program for r in mixed)
-            out.append(Criterion(backend, "both directions: neither above its limit by 5 %",
-                                 f"most {100 * most:.1f} % of {len(mixed)}", most <= 1.05))  # fmt: skip
-        shaped = [r for r in good if r.ks == r.ks]
-        if shaped:
-            out += _shaped(backend, shaped)
         busy = [r for r in mine if r.verdict == "host-saturated" and r.seconds >= SUSTAINED_S]
-        if busy:
-            off = np.array(
-                [abs(r.ratio - 1) for r in busy if r.kind not in ("mixed", "mapped")] or [np.nan]
-            )
-            out.append(Criterion(backend, "on a busy host (not judged)",
-                                 f"mean error {100 * off.mean():.2f} %, largest "
-                                 f"{100 * off.max():.2f} % of {len(off)}", None))  # fmt: skip
-        short = [r for r in mine if 0 < r.seconds < SHORT_S and r.kind not in ("mixed", "mapped")]
-        if short:
-            flags = ("too-short", "burst", "device-bound", "not-honoured", "host-saturated")
-            wrong = [r for r in short if abs(r.program - 1) > 0.1 and r.verdict not in flags]
-            right = sum(abs(r.program - 1) <= 0.1 for r in short)
-            out.append(Criterion(backend, "under 0.5 s: right within 10 % or flagged",
-                                 f"{right} right, {len(short) - right - len(wrong)} flagged, "
-                                 f"{len(wrong)} wrong", not wrong))  # fmt: skip
-        out.append(
-            Criterion(
-                backend, "cells", f"{len(mine)} made, {len(good)} valid: " + _verdicts(mine), None
-            )
-        )
-    planted = [r for r in rows if r.planted]
-    for row in planted:
-        found = not row.valid or abs(row.ratio - 1) > 0.02
-        words = f"{100 * (row.ratio - 1):+.1f} %, {row.verdict}"
-        out.append(
-            Criterion(row.backend, f"planted: limit {100 * row.planted:g} % off", words, found)
-        )
-    return out
+        off = np.array([abs(r.ratio - 1) for r in busy if r.kind not in BOTH])
+        if len(off):
+            figure = f"mean error {100 * off.mean():.2f} %, largest {100 * off.max():.2f} % of {len(off)}"
+            result.append((backend, "on a busy host", figure))
+        valid = sum(r.valid for r in mine)
+        result.append((backend, "cells", f"{len(mine)} run, {valid} valid: {_verdicts(mine)}"))
+    return result
 
 
-def _exact(backend: str, ratios: list[float]) -> list[Criterion]:
-    if not ratios:
-        return [Criterion(backend, "reads, direct writes: mean error 1 %", "no cells", None)]
-    off = np.abs(np.array(ratios) - 1)
+def planted_limits(rows: Sequence[Row]) -> dict[str, bool]:
+    """Limits that were set wrong on purpose: true if detected."""
+    return {
+        f"{r.backend}: limit {100 * r.planted:g} % off ({100 * (r.ratio - 1):+.1f} %, {r.verdict})": (
+            not r.valid or abs(r.ratio - 1) > 0.02
+        )
+        for r in rows
+        if r.planted
+    }
+
+
+def _errors(values: Iterable[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.abs(np.array([v for v in values if v == v]) - 1)
+
+
+def _mean_error(rows: Sequence[Row]) -> Finding:
+    off = _errors(r.ratio for r in rows)
     mean, low, high = interval(off)
-    words = f"{100 * mean:.2f} % [{100 * low:.2f}, {100 * high:.2f}] of {len(off)}"
-    worst = f"largest {100 * off.max():.2f} %, {int((off > 0.05).sum())} beyond"
-    return [
-        Criterion(backend, "reads, direct writes: mean error 1 %", words, bool(mean <= 0.01)),
-        Criterion(
-            backend, "reads, direct writes: all within 5 %", worst, bool((off <= 0.05).all())
-        ),
-    ]
+    evidence = f"{100 * mean:.2f} % [{100 * low:.2f}, {100 * high:.2f}] of {len(off)}"
+    return met_if(bool(mean <= 0.01), evidence)
 
 
-def _by_fio(ratios: list[float]) -> list[Criterion]:
-    """What the program itself counted of a disk of the model, whose own log says the rest."""
-    off = np.abs(np.array([r for r in ratios if r == r]) - 1)
-    asks = "reads, direct writes, by fio's own rate: all within 5 %"
+def _largest_error(rows: Sequence[Row]) -> Finding:
+    off = _errors(r.ratio for r in rows)
+    evidence = f"largest {100 * off.max():.2f} %, {int((off > 0.05).sum())} beyond"
+    return met_if(bool((off <= 0.05).all()), evidence)
+
+
+def _by_fio(rows: Sequence[Row]) -> Finding:
+    """Rate by the program itself on a disk of the model, whose own log is the other source."""
+    off = _errors(r.program for r in rows)
     if not len(off):
-        return [Criterion("fuse", asks, "no cells", None)]
-    words = f"mean error {100 * off.mean():.2f} %, largest {100 * off.max():.2f} % of {len(off)}"
-    return [Criterion("fuse", asks, words, bool((off <= 0.05).all()))]
+        return Finding(Result.NOT_MEASURED, "no rate of fio")
+    evidence = f"mean error {100 * off.mean():.2f} %, largest {100 * off.max():.2f} % of {len(off)}"
+    return met_if(bool((off <= 0.05).all()), evidence)
 
 
-def _buffered(backend: str, ratios: list[float]) -> list[Criterion]:
-    if not ratios:
-        return [Criterion(backend, "buffered writes: 95 % within 10 %", "no cells", None)]
-    off = np.abs(np.array(ratios) - 1)
-    share = float((off <= 0.1).mean())
-    words = f"{100 * share:.0f} % of {len(off)}, mean error {100 * off.mean():.2f} %"
-    return [
-        Criterion(backend, "buffered writes: 95 % within 10 %", words, share >= 0.95),
-        Criterion(backend, "buffered writes: all within 15 %",
-                  f"largest {100 * off.max():.2f} %", bool((off <= 0.15).all())),
-    ]  # fmt: skip
+def _buffered(backend: str, cells: Subset) -> list[Claim]:
+    wordings = ("buffered writes: 95 % within 10 %", "buffered writes: all within 15 %")
+    if backend == "cgroup1":
+        evidence = "blkio does not control write-back; the back end refuses them"
+        found = (Result.NOT_COMPARABLE, evidence)
+        return [Claim(backend, wording, "", "", found[1], found[0]) for wording in wordings]
+
+    def most(rows: Sequence[Row]) -> Finding:
+        off = _errors(r.program for r in rows)
+        share = float((off <= 0.1).mean())
+        evidence = f"{100 * share:.0f} % of {len(off)}, mean error {100 * off.mean():.2f} %"
+        return met_if(share >= 0.95, evidence)
+
+    def all_of_them(rows: Sequence[Row]) -> Finding:
+        off = _errors(r.program for r in rows)
+        return met_if(bool((off <= 0.15).all()), f"largest {100 * off.max():.2f} %")
+
+    return [cells.claim(wordings[0], most), cells.claim(wordings[1], all_of_them)]
 
 
-def _shaped(backend: str, rows: list[Row]) -> list[Criterion]:
-    out = []
-    for name in ("p50", "p99"):
-        off = [abs(getattr(r, name) - 1) for r in rows if getattr(r, name) == getattr(r, name)]
-        if off:
-            out.append(Criterion(backend, f"{name} within 15 % of the draws",
-                                 f"largest {100 * max(off):.1f} % of {len(off)}",
-                                 max(off) <= 0.15))  # fmt: skip
-    most = max(r.ks for r in rows)
-    out.append(Criterion(backend, "KS distance at most 0.1", f"largest {most:.3f} of {len(rows)}",
-                         most <= 0.1))  # fmt: skip
-    return out
+def _neither_above(rows: Sequence[Row]) -> Finding:
+    most = max(r.program for r in rows)
+    return met_if(most <= 1.05, f"most {100 * most:.1f} % of {len(rows)}")
+
+
+def _right_or_flagged(rows: Sequence[Row]) -> Finding:
+    wrong = [r for r in rows if abs(r.program - 1) > 0.1 and r.verdict not in FLAGS]
+    right = sum(abs(r.program - 1) <= 0.1 for r in rows)
+    evidence = f"{right} right, {len(rows) - right - len(wrong)} flagged, {len(wrong)} wrong"
+    return met_if(not wrong, evidence)
+
+
+def _shaped(backend: str, rows: Sequence[Row], planned: Sequence[Planned]) -> list[Claim]:
+    def expected(r: Row | Planned) -> bool:
+        return r.shaped if isinstance(r, Planned) else r.ks == r.ks
+
+    cells = subset(backend, rows, planned, lambda r: r.valid, expected)
+    if not cells.rows and not cells.missing:
+        return []
+
+    def quantile(name: str) -> Callable[[Sequence[Row]], Finding]:
+        def evaluate(subset: Sequence[Row]) -> Finding:
+            off = _errors(getattr(r, name) for r in subset)
+            if not len(off):
+                return Finding(Result.NOT_MEASURED, f"too few requests for {name}")
+            evidence = f"largest {100 * off.max():.1f} % of {len(off)}"
+            return met_if(bool(off.max() <= 0.15), evidence)
+
+        return evaluate
+
+    def distance(subset: Sequence[Row]) -> Finding:
+        most = max(r.ks for r in subset)
+        return met_if(most <= 0.1, f"largest {most:.3f} of {len(subset)}")
+
+    claims = [
+        cells.claim(f"{name} within 15 % of the draws", quantile(name)) for name in ("p50", "p99")
+    ]
+    return [*claims, cells.claim("KS distance at most 0.1", distance)]
 
 
 def interval(values: np.ndarray[Any, Any]) -> tuple[float, float, float]:

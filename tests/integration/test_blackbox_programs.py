@@ -101,6 +101,8 @@ def test_planted_models_of_the_other_disk_are_caught(
         pytest.skip("busy host: no valid run of grep with a fixed string")
     status, swapped = study("--compare", "--swap")
     assert status == 3
-    (bar,) = [c for c in swapped["claims"] if c["claim"].startswith("grep-fixed: at least")]
-    assert not bar["holds"]
+    (bar,) = [c for c in swapped["claims"] if c["wording"].startswith("grep-fixed: at least")]
+    assert bar["result"] in ("not met", "not measured")
+    if not bar["missing"]:
+        assert bar["result"] == "not met"
     assert len(swapped["runs"]) == len(answer["runs"])

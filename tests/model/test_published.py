@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,17 @@ import published  # noqa: E402
 import scenario  # noqa: E402
 
 from penstock.errors import PenstockError  # noqa: E402
+from studies.claims import Result, status  # noqa: E402
 
 
-def failing(name: str, rows: published.Rows) -> list[str]:
+def failing(
+    name: str, rows: published.Rows, required: Iterable[published.Key] | None = None
+) -> list[str]:
+    """Shapes that are not met, or not measured."""
     return [
-        c["claim"] for c in published.judged(name, rows) if c["kind"] == "shape" and not c["holds"]
+        c.wording
+        for c in published.judged(name, rows, required)
+        if c.result is not Result.MET and not c.wording.endswith("(a number)")
     ]
 
 
@@ -33,7 +40,26 @@ def test_the_seeds_best_split_and_chunk_of_blast() -> None:
     every = dict(published.treatments("blast"))
     assert chosen < set(every)
     rows = {key: scenario.prediction(every[key], seeds=3) for key in (*chosen, ("1", "4MiB"))}
-    assert failing("blast", rows) == []
+    assert failing("blast", rows, rows) == []
+
+
+@pytest.mark.parametrize("name", published.NAMES)
+def test_a_removed_treatment_is_not_measured(name: str) -> None:
+    """Every claim that reads the treatment; without any prediction all of them."""
+    row = {"makespan_s": 1.0, "energy_j": 1.0, "cost": {"amount": 1.0}}
+    rows = {key: row for key, _ in published.treatments(name)}
+    complete = published.judged(name, rows, rows)
+    assert Result.NOT_MEASURED not in {c.result for c in complete}
+    affected = set()
+    for key in rows:
+        rest = {k: v for k, v in rows.items() if k != key}
+        claims = published.judged(name, rest, rows)
+        missing = [c for c in claims if c.result is Result.NOT_MEASURED]
+        assert all(c.missing == (" ".join(key),) for c in missing)
+        assert not missing or status(claims) == 3
+        affected |= {c.wording for c in missing}
+    assert affected == {c.wording for c in complete}
+    assert {c.result for c in published.judged(name, {}, rows)} == {Result.NOT_MEASURED}
 
 
 def test_a_wrong_platform_turns_the_shape() -> None:

@@ -20,6 +20,7 @@ import pytest
 from penstock.analyse.statistics.calibration import read_pairs
 from penstock.platform.profiles import read_profile, scaled
 from penstock.study_prediction.predict import REPLAY_NOTE, predict_study, score
+from studies.claims import Result, status
 
 ROOT = Path(__file__).parents[2]
 ARCHIVE = ROOT / "tests" / "golden" / "postgres-archive"
@@ -136,7 +137,14 @@ def test_two_bases_are_each_used_where_they_are_nearer(tmp_path: Path) -> None:
 def test_what_is_recorded_is_what_both_campaigns_give() -> None:
     """The model was made on the first campaign; the later one is kept whatever came of it."""
     postgres = importlib.import_module("studies.postgres")
-    given = postgres.kept(postgres.scores(LATER))
+    scores = postgres.scores(LATER)
+    given = postgres.kept(scores)
+    # of the later campaign no run on the solid-state drive is valid
+    first, *later = postgres.claims_of(scores)
+    assert first.result is Result.MET
+    assert {one.result for one in later} == {Result.NOT_MEASURED}
+    assert all("sata-ssd" in treatment for one in later for treatment in one.missing)
+    assert status([first, *later]) == 3
     recorded = json.loads((ROOT / "bench" / "results" / "postgres-campaigns.json").read_text())[
         "rows"
     ]
