@@ -1,14 +1,19 @@
 """Makes docs/measurements.md of the files in bench/results: prints it, or with --check compares it.
 
-Exit status 1 if `--check` finds the page out of date.
+Exit status 1 if `--check` finds the page out of date. Ages depend on the commit at which the page was made;
+`--check` does not compare them.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import re
+import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,13 +91,44 @@ PARTS = {
     ),
 }
 
+#: heading → what its figures measure, beside the script itself
+MEASURED = {
+    "Tracing": ("crates/probe", "crates/pattern", "python/penstock/observe"),
+    "Hostile and foreign input": (
+        "crates/tracefmt",
+        "python/penstock/spec",
+        "python/penstock/archive",
+    ),
+    "Emulated disks": ("crates/station", "crates/disk", "python/penstock/emulate"),
+    "Nodes, links, and systems on them": (
+        "crates/disk",
+        "crates/relay",
+        "crates/station",
+        "python/penstock/emulate",
+    ),
+    "Monitoring": ("crates/points", "crates/sampler", "python/penstock/parts/monitoring"),
+    "Designs and their analysis": ("python/penstock/analyse", "python/penstock/design"),
+    "Studies and prediction": (
+        "crates/queuenet",
+        "crates/station",
+        "python/penstock/campaign",
+        "python/penstock/parts/prediction",
+        "python/penstock/study_prediction",
+    ),
+}
+#: age of a result on the page, and their total
+AGE = re.compile(r" · (?:\d+ commits? since|age unknown)(?:, \*stale\*)?")
+AGES = re.compile(r"^Of \d+ results \d+ are \*stale\*.*\n\n?", re.MULTILINE)
+
 HEAD = """\
 # Measurements
 
 Made by `python bench/measurements.py > docs/measurements.md` of the files in `bench/results/`, which
 benches and studies write themselves with `--record`. A figure is the median of `n`, in brackets the
 smallest and the largest or what is named there. A goal is **met**, **missed**, or *undecided*: its 95 %
-interval reaches over the goal, or too little could be measured. "Planted" is a failure made on purpose,
+interval reaches over the goal, or too little could be measured. A claim is **not measured** if a treatment
+that it needs has no valid run. The age of a result is the number of later commits to what it measures and
+to its script; a result with such commits is *stale*. "Planted" is a failure made on purpose,
 which the same command must find. Files marked as recorded by hand hold what the README said at the commit
 named, of the programs as they were then.
 """
@@ -117,8 +153,41 @@ def results(folder: Path) -> dict[str, list[Result]]:
     return found
 
 
-def page(folder: Path = RESULTS) -> str:
-    """The whole page. Raises ValueError for a file that has no place on it."""
+def paths_of(name: str) -> tuple[str, ...]:
+    """Paths of a script and of what it measures."""
+    (heading,) = (heading for heading, names in PARTS.items() if name in names)
+    own = [f"{folder}/{name}{end}" for folder in ("bench", "studies") for end in (".py", "")]
+    own.append(f"studies/{name.replace('_', '-')}")
+    return (*own, *MEASURED[heading])
+
+
+@functools.cache
+def commits_since(commit: str, paths: tuple[str, ...]) -> int | None:
+    """Number of later commits that touch one of the paths; None if git does not know the commit."""
+    line = ["git", "-C", str(ROOT), "rev-list", "--count", f"{commit}..HEAD", "--", *paths]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    return int(done.stdout) if done.returncode == 0 else None
+
+
+def age_of(name: str, one: Result) -> int | None:
+    """Age of a result in commits; None if it is unknown."""
+    return commits_since(one["commit"].split()[0], paths_of(name))
+
+
+def without_ages(text: str) -> str:
+    """The page without what depends on the commit at which it was made."""
+    return AGES.sub("", AGE.sub("", text))
+
+
+def _age_text(age: int | None) -> str:
+    if age is None:
+        return " · age unknown, *stale*"
+    stale = ", *stale*" if age else ""
+    return f" · {age} commit{'' if age == 1 else 's'} since{stale}"
+
+
+def page(folder: Path = RESULTS, age: Callable[[str, Result], int | None] | None = None) -> str:
+    """The complete page, with the ages by `age`. Raises ValueError for a file that has no place on it."""
     found = results(folder)
     known = {name for names in PARTS.values() for name in names}
     if odd := sorted(set(found) - known):
@@ -126,15 +195,20 @@ def page(folder: Path = RESULTS) -> str:
     parts = []
     for heading, names in PARTS.items():
         sections, title = [], ""
-        for one in (one for name in names for one in found.get(name, ())):
+        for name, one in ((script, one) for script in names for one in found.get(script, ())):
             if one["title"] != title:
                 title = one["title"]
                 sections.append(f"### {title.rstrip('.')}\n")
-            sections.append(section(one))
+            sections.append(section(one, _age_text(age(name, one)) if age else ""))
         if sections:
             parts.append(f"## {heading}\n\n" + "\n".join(sections))
     everything = [one for name in known for one in found.get(name, ())]
-    return "\n".join([HEAD, summary(everything), *parts])
+    total = []
+    if age:
+        ages = [age(name, one) for name in sorted(known) for one in found.get(name, ())]
+        stale = sum(one is None or one > 0 for one in ages)
+        total = [f"Of {len(ages)} results {stale} are *stale*.\n"]
+    return "\n".join([HEAD, *total, summary(everything), *parts])
 
 
 def summary(found: list[Result]) -> str:
@@ -142,8 +216,8 @@ def summary(found: list[Result]) -> str:
     judged = [(one, row) for one in found for row in quoted(one) if row.get("verdict")]
     count = Counter(row["verdict"] for _, row in judged)
     lines = [
-        f"Of {len(judged)} goals {count['met']} are met, {count['missed']} **missed** and "
-        f"{count['undecided']} *undecided*. Missed are:\n"
+        f"Of {len(judged)} goals {count['met']} are met, {count['missed']} **missed**, "
+        f"{count['undecided']} *undecided* and {count['not measured']} **not measured**. Missed are:\n"
     ]
     lines += sorted(
         f"- {row['case']}: {_what(row)}: {figure(row)}, goal {row['bar']} (`{one['command']}`)"
@@ -159,11 +233,11 @@ def quoted(one: Result) -> list[dict[str, Any]]:
     return [row for row in rows if row.get("quoted")] or rows
 
 
-def section(one: Result) -> str:
+def section(one: Result, age: str = "") -> str:
     """One file: its command, where and when, what was planted, the rows."""
     rows = quoted(one)
     judged = any(row.get("bar") for row in rows)
-    lines = [f"**`{one['command']}`** · {_origin(one)}\n"]
+    lines = [f"**`{one['command']}`** · {_origin(one)}{age}\n"]
     if one.get("about"):
         lines.append(f"{one['about']}\n")
     lines.append(f"Planted: {_planted(one)}.\n")
@@ -232,11 +306,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare docs/measurements.md")
     asked = parser.parse_args()
-    text = page()
     if not asked.check:
-        print(text, end="")
+        print(page(age=age_of), end="")
         return 0
-    if PAGE.read_text("utf-8") == text:
+    if without_ages(PAGE.read_text("utf-8")) == page():
         return 0
     print(
         "docs/measurements.md is out of date: python bench/measurements.py > docs/measurements.md",

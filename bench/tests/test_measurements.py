@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -43,7 +44,8 @@ def _measurements() -> ModuleType:
 
 
 def test_the_page_is_that_of_the_files(measurements: ModuleType) -> None:
-    assert (ROOT / "docs" / "measurements.md").read_text("utf-8") == measurements.page()
+    text = (ROOT / "docs" / "measurements.md").read_text("utf-8")
+    assert measurements.without_ages(text) == measurements.page()
 
 
 def test_another_figure_is_another_page(measurements: ModuleType, tmp_path: Path) -> None:
@@ -54,6 +56,53 @@ def test_another_figure_is_another_page(measurements: ModuleType, tmp_path: Path
     one["rows"][0]["value"] = 0.6
     (tmp_path / "conductor.json").write_text(json.dumps(one), "utf-8")
     assert measurements.page(tmp_path) != measurements.page()
+
+
+def test_a_result_is_as_old_as_the_commits_to_what_it_measures(measurements: ModuleType) -> None:
+    ages = {"conductor": 0, "designs": 1, "kills": 12, "demo": None}
+    text = measurements.page(age=lambda name, one: ages.get(name, 0))
+    assert measurements.without_ages(text) == measurements.page()
+    assert "0 commits since\n" in text
+    assert "1 commit since, *stale*" in text
+    assert "12 commits since, *stale*" in text
+    assert "age unknown, *stale*" in text
+    assert f"Of {len(FILES)} results 3 are *stale*." in text
+    assert measurements.without_ages(measurements.page()) == measurements.page()
+
+
+def test_paths_that_results_measure_exist(measurements: ModuleType) -> None:
+    assert set(measurements.MEASURED) == set(measurements.PARTS)
+    assert not [
+        p for paths in measurements.MEASURED.values() for p in paths if not (ROOT / p).exists()
+    ]
+    scripts = {name for names in measurements.PARTS.values() for name in names}
+    absent = [
+        n for n in scripts if not any((ROOT / p).exists() for p in measurements.paths_of(n)[:5])
+    ]
+    # of `make` and of `penstock run`
+    assert set(absent) <= {"demo", "fuzz", "stores_cephfs"}
+
+
+def test_a_commit_that_touches_nothing_measured_makes_nothing_older(
+    measurements: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*words: str) -> str:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        line = ["git", *who, "-C", str(tmp_path), *words]
+        return subprocess.run(line, check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init", "-q")
+    commits = []
+    for file in ("bench/kills.py", "docs/page.md", "crates/points/a.rs", "bench/kills.py"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(f"{len(commits)}")
+        git("add", "-A")
+        git("commit", "-q", "-m", file)
+        commits.append(git("rev-parse", "HEAD"))
+    monkeypatch.setattr(measurements, "ROOT", tmp_path)
+    ages = [measurements.age_of("kills", {"commit": f"{commit} and changes"}) for commit in commits]
+    assert ages == [2, 2, 1, 0]
+    assert measurements.age_of("kills", {"commit": "0" * 40}) is None
 
 
 def test_a_file_that_no_part_names_is_refused(measurements: ModuleType, tmp_path: Path) -> None:
