@@ -140,20 +140,14 @@ demo: $(if $(PREBUILT)$(wildcard $(STAMPS)/wheel),$(STAMPS)/wheel,build) ## the 
 picture: demo $(STAMPS)/dev ## docs/figures/demo-report.webp, from the demo's report
 	$(PY) tools/report_figure.py demo/report.html
 
-studies: build ## the studies on real systems, one after the other, results under out/
-	for study in examples/postgres.study.yaml $(wildcard studies/*.study.yaml); do
-	  name=$$(basename $$study .study.yaml)
-	  $(VENV)/bin/penstock run $$study -o out/$$name --resume
-	done
+studies: build ## all studies on real systems, one after the other, and a table; QUICK=1: small ones, under an hour; RECORD=1
+	$(PY) tools/measure.py studies $(if $(QUICK),--quick) $(if $(RECORD),--record)
 
-bench: build ## every measurement, beside its peers, kept in bench/results and docs/measurements.md
-	missed=0
-	for bench in $(filter-out bench/record.py bench/measurements.py,$(wildcard bench/*.py)); do
-	  echo "== $$bench"
-	  $(PY) $$bench --record || missed=1
-	done
-	$(PY) bench/measurements.py > docs/measurements.md
-	exit $$missed
+bench: build ## all benchmarks, beside their peers; RECORD=1: kept in bench/results and docs/measurements.md, and all studies
+	status=0
+	$(PY) tools/measure.py bench $(if $(RECORD),--record) || status=$$?
+	$(if $(RECORD),$(PY) bench/measurements.py > docs/measurements.md)
+	exit $$status
 
 manual: build ## the manual pages in docs/man, from the command line; docs/glossary.md
 	$(PY) tools/manual.py
