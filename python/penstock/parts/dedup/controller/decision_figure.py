@@ -60,13 +60,16 @@ def draw(decisions: Sequence[Decision], width: float = style.WIDE_INCHES) -> Fig
         )  # fmt: skip
         ratio = [_percent(_ratio(decision, column)) for decision in decisions]
         above.plot(
-            writes, ratio, linestyle=(0, (2, 2)), label=f"time to hash / to send, {name}", **marks
+            writes,
+            ratio,
+            linestyle=(0, (1, 1.5)),
+            label=f"break-even of time, {name}",
+            drawstyle="steps-post",
+            **marks,
         )
     above.set_ylabel("share (%)")
     above.set_ylim(bottom=0)
-    above.legend(loc="upper left", bbox_to_anchor=(0, 1.0), ncols=2)
-    above.margins(y=0.35)
-    above.set_title(f"Decisions for {decisions[-1].family or 'the system'}")
+    above.set_title(f"Decisions for {decisions[-1].family or 'all files'}")
     levels = [names.index(decision.configuration) for decision in decisions]
     below.plot(writes, levels, color=style.INK, drawstyle="steps-post")
     for state, colour, mark in ((STEADY_ON, style.GREEN, "s"), (STEADY_OFF, style.ORANGE, "X")):
@@ -81,7 +84,7 @@ def draw(decisions: Sequence[Decision], width: float = style.WIDE_INCHES) -> Fig
     below.set_yticks(range(len(names)), list(names))
     below.set_ylim(-0.5, len(names) - 0.5)
     below.set_xlabel("write")
-    below.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    fig.legend(loc="outside lower center", ncols=4 if width > 5 else 2)
     for axes in (above, below):
         style.grid(axes)
     return fig

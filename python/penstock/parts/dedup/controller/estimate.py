@@ -45,11 +45,11 @@ class Estimator:
         self._most = 2.0 * memory - 1
         self.size = _HEAD + window
 
-    def add(self, state: array[float], at: int, value: float) -> None:
-        """Add an observation."""
+    def add(self, state: array[float], at: int, value: float, variance: float = 0.0) -> None:
+        """Add an observation; `variance` is that of its own error, as of a sample."""
         n = state[at + _IN_WINDOW]
-        if n == 0 or (self._adaptive and self._compare(state, at, n, value)):
-            self._restart(state, at, value)
+        if n == 0 or (self._adaptive and self._compare(state, at, n, value, variance)):
+            self._restart(state, at, value, variance)
             return
         place = int(state[at + _NEXT])
         if n < self._window:
@@ -78,16 +78,20 @@ class Estimator:
         if by_fast < _PREFERENCE * error:
             error, weight, mean = by_fast, 2.0, fast
         state[at + _MEAN] = mean
+        if error < variance:
+            error = variance
         # an error of prediction is that of the mean and that of the observation
         state[at + _STANDARD_ERROR] = math.sqrt(error / (weight + 1))
 
-    def _restart(self, state: array[float], at: int, value: float) -> None:
+    def _restart(self, state: array[float], at: int, value: float, variance: float) -> None:
         state[at + _MEAN] = state[at + _SUM] = state[at + _LAST] = value
         state[at + _FAST] = state[at + _LONG] = state[at + _HEAD] = value
         state[at + _IN_WINDOW] = state[at + _IN_LONG] = state[at + _NEXT] = 1.0
-        state[at + _STANDARD_ERROR] = math.sqrt(state[at + _ERROR_LONG] / 2)
+        state[at + _STANDARD_ERROR] = math.sqrt(max(state[at + _ERROR_LONG] / 2, variance))
 
-    def _compare(self, state: array[float], at: int, n: float, value: float) -> bool:
+    def _compare(
+        self, state: array[float], at: int, n: float, value: float, variance: float
+    ) -> bool:
         """Update the long mean, and the errors of all predictions; True if `value` is a step by itself."""
         fast, window, long = state[at + _ERROR_FAST], state[at + _ERROR_WINDOW], state[at + _LONG]
         predictions = state[at + _PREDICTIONS] = state[at + _PREDICTIONS] + 1
@@ -103,7 +107,7 @@ class Estimator:
         step *= step
         if (
             predictions > _NOISE_KNOWN
-            and step > _OUTSIDE * (fast if fast < before else before)
+            and step > _OUTSIDE * max(min(fast, before), variance)
             and step > _LEAST_JUMP * max(value * value, long * long)
         ):
             return True

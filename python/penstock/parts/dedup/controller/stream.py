@@ -136,7 +136,10 @@ class Estimates:
             numbers[_SAMPLED], numbers[_SAMPLED_SIMILAR] = chunks, similar
             return False
         numbers[_SAMPLED] = numbers[_SAMPLED_SIMILAR] = 0.0
-        self.estimator.add(numbers, self.similarity[self.sampled], similar / chunks)
+        # Laplace's estimate, which is not 0 for a sample without differences
+        z = (similar + 1) / (chunks + 2)
+        variance = z * (1 - z) / chunks
+        self.estimator.add(numbers, self.similarity[self.sampled], similar / chunks, variance)
         return True
 
     def forget(self, stream: Stream, index: int) -> None:

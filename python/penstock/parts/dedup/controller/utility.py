@@ -55,7 +55,8 @@ class Utility:
     def _single(self) -> int | None:
         """The only metric that matters, if there is one and no limit."""
         weighted = [metric for metric, weight in enumerate(self.weights) if weight]
-        return weighted[0] if len(weighted) == 1 and not self.limits else None
+        alone = len(weighted) == 1 and not self.limits and self.weights[weighted[0]] < 0
+        return weighted[0] if alone else None
 
     def best(self, costs: Sequence[Costs | None], off: int | None) -> int:
         """Index of the first configuration with the largest utility."""
