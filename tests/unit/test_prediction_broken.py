@@ -386,7 +386,7 @@ def test_a_broken_pipe_and_a_closed_stdout_leave_no_traceback(tmp_path: Path):
     with open("/dev/full", "w") as full:
         ended = commands.run(base, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, check=False)
     assert ended.returncode == 1
-    assert one_error(ended.stderr.decode()) == "cannot go on: No space left on device"
+    assert one_error(ended.stderr.decode()) == "cannot continue: No space left on device"
     read, write = os.pipe()
     os.close(read)
     ended = commands.run(base, cwd=tmp_path, stdout=write, stderr=subprocess.PIPE, check=False)

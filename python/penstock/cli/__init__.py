@@ -2,9 +2,9 @@
 
 A file `cli/VERB.py` offers either `command`, a function with Typer parameters, or `app`, a Typer
 application with verbs of its own. `CONTEXT` (optional) holds Typer's context settings. The help page and
-completion go by the table; a file is imported when its verb is asked for, and imports at its top only
-what its options need: libraries and the other packages are imported where they are used. What verbs share
-is in files with an underscore. Verbs of parts and of other packages are rows of `penstock.plugins.COMMANDS`.
+completion need the table alone. A file is imported when its verb runs, and imports at its top only what
+its options need; functions import libraries and other packages. Files with an underscore are shared by
+verbs. Verbs of parts and of other packages are rows of `penstock.plugins.COMMANDS`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typer import _completion_classes, completion
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from penstock.cli._failure import tell
+from penstock.cli._failure import print_error
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import COMMANDS, verbs_of_parts
 from penstock.terminal import escaped_output, say
@@ -98,13 +98,13 @@ class _Group(TyperGroup):
         return option
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        rows = [(name, one.get_short_help_str(1000)) for name, one in self.commands.items()]
+        rows = [(name, command.get_short_help_str(1000)) for name, command in self.commands.items()]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
 
 class _Verbs(_Group):
-    """The verbs by group; what Typer knows of each is its row until it is asked for."""
+    """Verbs by group. Typer has only the row of each; the file of a verb is imported when it runs."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*super().list_commands(ctx), *added()]
@@ -130,7 +130,7 @@ class _Verbs(_Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            _stopped()
+            _exit_interrupted()
 
 
 def added() -> list[str]:
@@ -181,16 +181,16 @@ def _build() -> typer.Typer:
 
 
 def _command(verb: str) -> Any:
-    """Typer's command of the verb's file."""
+    """Typer command of a verb, from its file."""
     core = any(verb in rows for rows in CORE.values())
     module = importlib.import_module(f"{__name__}.{verb}") if core else COMMANDS.load(verb)
-    holder = typer.Typer(rich_markup_mode=None)
+    application = typer.Typer(rich_markup_mode=None)
     if hasattr(module, "app"):
-        holder.add_typer(module.app, name=verb, cls=_Group)
+        application.add_typer(module.app, name=verb, cls=_Group)
     else:
         settings = getattr(module, "CONTEXT", None)
-        holder.command(name=verb, context_settings=settings)(module.command)
-    return get_group(holder).commands[verb]
+        application.command(name=verb, context_settings=settings)(module.command)
+    return get_group(application).commands[verb]
 
 
 def main() -> None:
@@ -202,13 +202,13 @@ def main() -> None:
 def _main() -> NoReturn:
     try:
         status = _build()(prog_name="penstock", standalone_mode=False)
-        _must_be_closed()
+        _check_journal_closed()
         sys.exit(status if isinstance(status, int) else 0)
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()  # no arguments: print the help page
         else:
-            _report(BadInput(_in_one_line(error)))
+            _report(BadInput(_usage_message(error)))
         sys.exit(error.exit_code)
     except typer.Abort:
         say("stopped")
@@ -217,33 +217,33 @@ def _main() -> NoReturn:
         _report(error)
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
-        _stopped()
+        _exit_interrupted()
     except RuntimeError as error:
         if not _interrupted(error):
             raise
-        _stopped()
+        _exit_interrupted()
     except BrokenPipeError:  # the reader has closed the pipe
-        _forget_output()
+        _discard_output()
         sys.exit(1)
     except OSError as error:
-        _report(PenstockError(_what_failed(error)))
-        _forget_output()
+        _report(PenstockError(_os_error_message(error)))
+        _discard_output()
         sys.exit(1)
     except ImportError as error:
         if _interrupted(error):
-            _stopped()
-        lacking = _what_is_not_installed(error)
-        if lacking is None:
+            _exit_interrupted()
+        advice = _missing_library(error)
+        if advice is None:
             raise
-        _report(PenstockError(lacking))
+        _report(PenstockError(advice))
         sys.exit(1)
     except MemoryError:
-        _report(PenstockError("there is not memory enough for this"))
+        _report(PenstockError("out of memory"))
         sys.exit(1)
 
 
-def _must_be_closed() -> None:
-    """Raises PenstockError for entries of the undo journal that could not be closed."""
+def _check_journal_closed() -> None:
+    """Raise PenstockError for entries of the undo journal that could not be closed."""
     journal = sys.modules.get(
         "penstock.host.journal.journal"
     )  # not imported by verbs that change no host
@@ -253,7 +253,7 @@ def _must_be_closed() -> None:
 
 
 def _interrupted(error: BaseException | None) -> bool:
-    """True for an error that wraps an interrupt, as `__set_name__` and compiled modules that load do."""
+    """True for an error caused by a KeyboardInterrupt, as `__set_name__` and compiled modules raise."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True
@@ -261,8 +261,8 @@ def _interrupted(error: BaseException | None) -> bool:
     return False
 
 
-def _stopped() -> NoReturn:
-    """The user's Ctrl-C: one line, and the status that shells expect of it."""
+def _exit_interrupted() -> NoReturn:
+    """Exit after Ctrl-C with one line, and the status of SIGINT in shells."""
     say("stopped")
     # an interrupt inside exec(text), as in the creation of dataclasses, leaves a flag that makes
     # `python -m` end by the signal instead of our status; the next exec(text) clears it
@@ -270,8 +270,8 @@ def _stopped() -> NoReturn:
     sys.exit(130)
 
 
-def _in_one_line(error: Any) -> str:
-    """`trace: No such option: --wrong; see penstock trace --help`."""
+def _usage_message(error: Any) -> str:
+    """Usage error in one line: `trace: No such option: --wrong; see penstock trace --help`."""
     verbs = error.ctx.command_path.split()[1:] if error.ctx else []
     message = "; ".join(
         line.strip() for line in error.format_message().splitlines() if line.strip()
@@ -280,14 +280,14 @@ def _in_one_line(error: Any) -> str:
     return f"{where}{message.rstrip('.')}; see {' '.join(['penstock', *verbs, '--help'])}"
 
 
-def _what_failed(error: OSError) -> str:
-    """`/data/x: No space left on device`; without a file it was what is printed."""
+def _os_error_message(error: OSError) -> str:
+    """Message such as `/data/x: No space left on device`. An error of stdout has no file."""
     reason = error.strerror or str(error)
-    return f"{error.filename}: {reason}" if error.filename else f"cannot go on: {reason}"
+    return f"{error.filename}: {reason}" if error.filename else f"cannot continue: {reason}"
 
 
-def _what_is_not_installed(error: ImportError) -> str | None:
-    """Advice on what to install, where it is an optional library or one of the system."""
+def _missing_library(error: ImportError) -> str | None:
+    """Installation advice for an optional or system library; None for other errors."""
     library = (error.name or "").split(".")[0]
     if isinstance(error, ModuleNotFoundError) and library in EXTRAS:
         return f"this needs {library}: pip install 'penstock[{EXTRAS[library]}]'"
@@ -298,8 +298,8 @@ def _what_is_not_installed(error: ImportError) -> str | None:
     return None
 
 
-def _forget_output() -> None:
-    """Drop what could not be printed, so that Python does not try again at its end."""
+def _discard_output() -> None:
+    """Discard unprinted output, so that Python does not try to print it at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -307,5 +307,5 @@ def _forget_output() -> None:
 
 
 def _report(error: PenstockError) -> None:
-    """Tells it, as JSON too where penstock (not a command that it runs) was given `--json`."""
-    tell(error, "--json" in sys.argv and "--" not in sys.argv[: sys.argv.index("--json")])
+    """Print the error; with `--json`, also as JSON. Options of a command that penstock runs do not count."""
+    print_error(error, "--json" in sys.argv and "--" not in sys.argv[: sys.argv.index("--json")])

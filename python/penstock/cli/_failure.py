@@ -15,10 +15,12 @@ from penstock.terminal import say
 OWN_STATUS = 125
 
 
-def tell(error: Exception, as_json: bool) -> None:
-    """One clear message on stderr; with `as_json`, one object on stdout as well."""
+def print_error(error: Exception, as_json: bool) -> None:
+    """Print the message on stderr; with `as_json`, also an object on stdout."""
     if as_json:
-        mistakes = [vars(m) for m in error.mistakes] if isinstance(error, BadInput) else []
+        mistakes = (
+            [vars(mistake) for mistake in error.mistakes] if isinstance(error, BadInput) else []
+        )
         with contextlib.suppress(OSError):
             print(json.dumps({"error": str(error), "mistakes": mistakes}))
     for line in str(error).splitlines() or [type(error).__name__]:
@@ -26,15 +28,15 @@ def tell(error: Exception, as_json: bool) -> None:
 
 
 @contextlib.contextmanager
-def of_wrapper(as_json: bool) -> Iterator[None]:
-    """Around what a verb does to run a command: what fails there is told, and ends with 125.
+def wrapper_status(as_json: bool) -> Iterator[None]:
+    """Print failures of a verb that runs a command, and exit with status 125.
 
-    Bad input goes on as it is: nothing was run.
+    BadInput propagates, since no command has run.
     """
     try:
         yield
     except BadInput:
         raise
     except (PenstockError, OSError) as error:
-        tell(error, as_json)
+        print_error(error, as_json)
         raise typer.Exit(OWN_STATUS) from None

@@ -1,4 +1,4 @@
-"""Options that several verbs have in the same words."""
+"""Options that several verbs share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock analyse`: analysis and report again, from the bundles of a study or of one trace."""
+"""`penstock analyse`: repeat the analysis and report, from the bundles of a study or of one trace."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def command(
         [],
         "--at",
         metavar="A=1,B=x",
-        help="Only predict the responses at this setting, which may be one that was not run; repeatable.",
+        help="Only predict the responses at this setting, which may be new; repeatable.",
     ),
     fraction: list[str] = typer.Option(
         [],
         "--fraction",
         metavar="D=A*B",
-        help="Only report what the fraction of a full design with this generator (repeatable; or a number P, "
-        "of 2^(K-P)) would have cost and shown.",
+        help="Only report cost and results of the fraction of a full design with this generator (repeatable; "
+        "or a number P, of 2^(K-P)).",
     ),
     top: int = typer.Option(
         3,
@@ -59,9 +59,9 @@ def command(
     ),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on stdout."),
 ) -> None:
-    """Effects, fidelity, predictions, findings and report from the runs that are there.
+    """Recompute effects, fidelity, predictions, findings and report from the recorded runs.
 
-    Of a trace bundle: its verdicts again, from its events (without events as recorded), and its findings.
+    For a trace bundle: verdicts, recomputed from its events (without events as recorded), and findings.
     """
     import duckdb
     import pyarrow as pa
@@ -84,7 +84,7 @@ def command(
     if not is_study(runs):
         with reading(runs) as (trace,):
             try:
-                findings = _judge_trace(trace, as_json)
+                findings = _analyse_trace(trace, as_json)
             except (OSError, pa.ArrowException, duckdb.Error, KeyError) as error:
                 reason = str(error).splitlines()[0]
                 raise BadInput(f"{trace}: {reason}; expected the bundle of a trace") from error
@@ -153,13 +153,13 @@ def _fraction(out: Path, generators: list[str], top: int, as_json: bool) -> None
 
     costs = fraction_costs(Outcome.read(out), generators, top)
     if as_json:
-        print(json.dumps([one.document() for one in costs]))
+        print(json.dumps([cost.document() for cost in costs]))
         return
     for line in fraction_lines(costs):
         print(line)
 
 
-def _judge_trace(bundle: Path, as_json: bool) -> list[Finding]:
+def _analyse_trace(bundle: Path, as_json: bool) -> list[Finding]:
     from penstock.analyse.traces.traced_run import TracedRun
     from penstock.archive.traces.verdicts import verdicts_of
     from penstock.errors import printable
@@ -172,8 +172,7 @@ def _judge_trace(bundle: Path, as_json: bool) -> list[Finding]:
     else:
         table = run.table("patterns")
         print(
-            "penstock: the bundle has no single calls (--mode trace keeps them): verdicts as they "
-            "were recorded",
+            "penstock: the bundle has no calls (--mode trace records them); verdicts as recorded",
             file=sys.stderr,
         )
     rows = [row for row in verdicts_of(table) if row.tid is None]
@@ -188,12 +187,12 @@ def _judge_trace(bundle: Path, as_json: bool) -> list[Finding]:
         print(printable(closing))
     for finding in run_findings:
         print(f"{finding.code}: {printable(finding.statement)}")
-    judged = [row for row in rows if row.kind != "insufficient"]
-    for row in judged:
+    sufficient = [row for row in rows if row.kind != "insufficient"]
+    for row in sufficient:
         phase = f", {row.phase_id}" if row.phase_id else ""
         basis = f"({basis_text(row.basis)}{phase})"
         print(f"{printable(run.from_disk(row.path))} {row.direction} {basis}: {row.sentence}")
-    few = len(rows) - len(judged)
-    if few:
-        print(f"and {few} with too few requests to evaluate (--json has all)")
+    insufficient = len(rows) - len(sufficient)
+    if insufficient:
+        print(f"and {insufficient} with too few requests to evaluate (--json has all)")
     return run_findings

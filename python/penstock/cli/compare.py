@@ -1,4 +1,4 @@
-"""penstock compare: traces, treatments of a study, runs and experiments side by side; gates."""
+"""penstock compare: compare traces, treatments of a study, runs and experiments; gates."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SHOWN = 60
 
 
 def command(
-    named: list[str] = typer.Argument(
+    inputs: list[str] = typer.Argument(
         metavar="A B…",
         help="Two trace bundles, two runs or treatments of a study (OUT:r001, OUT:t01), or two studies "
-        "(OUT OUT2: how far their rankings agree); or two and more "
+        "(OUT OUT2: agreement of their rankings); or two or more "
         "of these and of experiments (NAME, NAME#2, NAME#1..5). The first is the reference.",
     ),
     metric: list[str] = typer.Option(
@@ -57,36 +57,38 @@ def command(
     ),
     as_json: bool = JSON,
 ) -> None:
-    """Compare two traces or treatments, or two and more experiments: what differs, what is a tie.
+    """Compare two traces or treatments, or two or more experiments: differences and ties.
 
     Of traces: classes, requests, bytes, time and latency of each file. Of treatments, over their valid
     runs: responses, and the time of each file. Ratios are B over A with 95 % intervals. With --metric,
-    --align, --statistic or --fail-on, with experiments, or more than two: quantities phase by phase, pairs
-    judged by Welch's test with Holm's adjustment; a gate fails where a change is beyond it and, with
-    several runs of each, no tie.
+    --align, --statistic or --fail-on, with experiments, or more than two: quantities phase by phase. Pairs
+    are compared by Welch's test with Holm's adjustment. A gate fails if a change exceeds it and, with
+    several runs of each, is not a tie.
     """
     from penstock.archive.run_names import is_name_of_part
 
-    if fail_on and len(named) == 2 and not any(is_name_of_part(n) for n in named):
+    if fail_on and len(inputs) == 2 and not any(is_name_of_part(n) for n in inputs):
         from penstock.analyse.traces.trace_gates import is_of_traces
         from penstock.analyse.treatments.compared import Gate
 
         gates = [Gate.of(text) for text in fail_on]
         if any(is_of_traces(gate) for gate in gates):
-            _gated(Path(named[0]), Path(named[1]), gates, partial, as_json)
+            _compare_with_gates(Path(inputs[0]), Path(inputs[1]), gates, partial, as_json)
             return
     if (
-        len(named) != 2
+        len(inputs) != 2
         or metric
         or align
         or statistic
         or table
         or fail_on
-        or any(is_name_of_part(n) for n in named)
+        or any(is_name_of_part(n) for n in inputs)
     ):
-        _phases(named, metric, align, statistic or "mean", table, fail_on, partial, as_json)
+        _compare_phases(
+            inputs, metric, align, statistic or "mean", table, fail_on, partial, as_json
+        )
         return
-    _two(Path(named[0]), Path(named[1]), top, partial, as_json)
+    _compare_two(Path(inputs[0]), Path(inputs[1]), top, partial, as_json)
 
 
 def _rankings(a: Path, b: Path, top: int, as_json: bool) -> None:
@@ -102,7 +104,7 @@ def _rankings(a: Path, b: Path, top: int, as_json: bool) -> None:
         print(printable(line))
 
 
-def _two(a: Path, b: Path, top: int, partial: bool, as_json: bool) -> None:
+def _compare_two(a: Path, b: Path, top: int, partial: bool, as_json: bool) -> None:
     from penstock.analyse.traces.trace_compare import Run, compare_runs
     from penstock.analyse.treatments.replicates import compare_replicates
     from penstock.archive.completeness import check_complete, reading
@@ -110,33 +112,33 @@ def _two(a: Path, b: Path, top: int, partial: bool, as_json: bool) -> None:
     from penstock.observe.trace.replay import distance_of
     from penstock.observe.trace.show.compare import show, show_replicates
 
-    named = select(a), select(b)
-    if all(side.kind == "study" for side in named):
+    sides = select(a), select(b)
+    if all(side.kind == "study" for side in sides):
         _rankings(a, b, top, as_json)
         return
-    if all(side.is_trace for side in named):
-        with reading(a, b) as (one, other):
-            runs = Run(one), Run(other)
-            near = (
+    if all(side.is_trace for side in sides):
+        with reading(a, b) as (first, second):
+            runs = Run(first), Run(second)
+            distance = (
                 distance_of(runs[0].tables, runs[1].tables) if all(r.events for r in runs) else None
             )
-            comparison = compare_runs(*runs, near)
+            comparison = compare_runs(*runs, distance)
         if as_json:
             print(json.dumps(comparison.document()))
         else:
             show(comparison)
         return
-    for run in [run for side in named for run in side.replicates]:
+    for run in [run for side in sides for run in side.replicates]:
         check_complete(run, partial)
-    over_runs = compare_replicates(*named)
+    replicates = compare_replicates(*sides)
     if as_json:
-        print(json.dumps(over_runs.document()))
+        print(json.dumps(replicates.document()))
     else:
-        show_replicates(over_runs)
+        show_replicates(replicates)
 
 
-def _gated(a: Path, b: Path, gates: list[Gate], partial: bool, as_json: bool) -> None:
-    """Two traces with gates on their input and output; other gates are judged as for runs."""
+def _compare_with_gates(a: Path, b: Path, gates: list[Gate], partial: bool, as_json: bool) -> None:
+    """Compare two traces with gates on their I/O; evaluate other gates as for runs."""
     from penstock.analyse.traces.trace_compare import Run, compare_runs
     from penstock.analyse.traces.trace_gates import is_of_traces, judge_traces
     from penstock.analyse.treatments.compared import compared, judge
@@ -146,37 +148,37 @@ def _gated(a: Path, b: Path, gates: list[Gate], partial: bool, as_json: bool) ->
     from penstock.errors import BadInput
     from penstock.observe.trace.show.compare import show
 
-    for place in (a, b):
-        if not select(place).is_trace:
+    for path in (a, b):
+        if not select(path).is_trace:
             raise BadInput(
-                f"--fail-on: found no trace in {place}; expected one for requests, bytes or time"
+                f"--fail-on: found no trace in {path}; expected one for requests, bytes or time"
             )
-    with reading(a, b) as (one, other):
-        runs = Run(one), Run(other)
+    with reading(a, b) as (first, second):
+        runs = Run(first), Run(second)
         comparison = compare_runs(*runs, None)
-        judged = judge_traces(*runs, [gate for gate in gates if is_of_traces(gate)])
+        trace_results = judge_traces(*runs, [gate for gate in gates if is_of_traces(gate)])
     rest = [gate for gate in gates if not is_of_traces(gate)]
-    of_runs = (
+    run_results = (
         judge(compared([select_named(str(p)) for p in (a, b)], partial=partial), rest)
         if rest
         else []
     )
-    failed = any(gate.failed for gate in judged) or any(gate.failed for gate in of_runs)
+    failed = any(r.failed for r in trace_results) or any(r.failed for r in run_results)
     if as_json:
-        documents = [*(gate.document() for gate in judged), *(gate.document() for gate in of_runs)]
+        documents = [*(r.document() for r in trace_results), *(r.document() for r in run_results)]
         print(json.dumps({**comparison.document(), "gates": documents}))
     else:
-        for gate in judged:
-            print(gate.text)
-        _show_gates(of_runs)
+        for result in trace_results:
+            print(result.text)
+        _show_gates(run_results)
         if failed:
             print()
             show(comparison)
     raise typer.Exit(3 if failed else 0)
 
 
-def _phases(
-    named: list[str],
+def _compare_phases(
+    inputs: list[str],
     metrics: list[str],
     align: str | None,
     statistic: str,
@@ -192,24 +194,25 @@ def _phases(
 
     gates = [Gate.of(text) for text in fail_on]
     comparison = compared(
-        [select_named(n) for n in named],
+        [select_named(n) for n in inputs],
         metrics=metrics,
         align=align,
         statistic=statistic,
         partial=partial,
         table=table,
     )
-    judged = judge(comparison, gates)
+    results = judge(comparison, gates)
     if as_json:
-        print(json.dumps({**comparison.document(), "gates": [j.document() for j in judged]}))
+        documents = [result.document() for result in results]
+        print(json.dumps({**comparison.document(), "gates": documents}))
     else:
-        _show_gates(judged)
-        if judged:
+        _show_gates(results)
+        if results:
             print()
-        gated = {j.metric for j in judged}
+        gated = {result.metric for result in results}
         rows = [r for r in comparison.rows if metrics or not gates or r.metric in gated]
         _show(replace(comparison, rows=rows))
-    raise typer.Exit(3 if any(j.failed for j in judged) else 0)
+    raise typer.Exit(3 if any(result.failed for result in results) else 0)
 
 
 def _show(comparison: Compared) -> None:
@@ -261,13 +264,13 @@ def _cells(
     import numpy as np
 
     spread = f"± {np.std(values, ddof=1):.4g}" if len(values) > 1 else ""
-    changed = f"{change:+.1%}" if number else ""
-    tie = "" if apart is None else "differs" if apart else "tie"
-    return f"{_letter(number)}", f"{np.mean(values):.6g}", spread, changed, tie
+    change_text = f"{change:+.1%}" if number else ""
+    verdict = "" if apart is None else "differs" if apart else "tie"
+    return f"{_letter(number)}", f"{np.mean(values):.6g}", spread, change_text, verdict
 
 
-def _show_gates(judged: list[Judged]) -> None:
-    for j in judged:
-        verdict = "failed" if j.failed else "a tie: passed" if j.beyond else "passed"
-        where = "" if j.phase == "run" else f" in {j.phase}"
-        print(f"{j.gate}: {j.name}, {j.metric}{where}: {j.change:+.2%}: {verdict}")
+def _show_gates(results: list[Judged]) -> None:
+    for r in results:
+        verdict = "failed" if r.failed else "a tie: passed" if r.beyond else "passed"
+        phase = "" if r.phase == "run" else f" in {r.phase}"
+        print(f"{r.gate}: {r.name}, {r.metric}{phase}: {r.change:+.2%}: {verdict}")

@@ -100,13 +100,15 @@ def set_(
     from penstock.emulate.disks import persistent
     from penstock.platform.disk_keys import patch_of
 
-    named = [
-        w for w in settings if "=" not in w or (w.startswith("profile=") and w != "profile=max")
+    profile_settings = [
+        setting
+        for setting in settings
+        if "=" not in setting or (setting.startswith("profile=") and setting != "profile=max")
     ]
-    profiles = [setting.removeprefix("profile=") for setting in named]
+    profiles = [setting.removeprefix("profile=") for setting in profile_settings]
     if len(profiles) > 1:
         raise BadInput(f"found two profiles, {' and '.join(profiles)}; expected one")
-    patch = patch_of([setting for setting in settings if setting not in named])
+    patch = patch_of([setting for setting in settings if setting not in profile_settings])
     applied = persistent.change(
         mount, patch, profiles[0] if profiles else None, time_scale=time_scale
     )
@@ -123,9 +125,7 @@ def schedule(
     file: Path = typer.Argument(help="A schedule (YAML or JSON) or a trace of values (CSV)."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Show the changes without making them."),
     svg: Path | None = typer.Option(None, "--svg", help="With --dry-run: a plot in this file."),
-    replace: bool = typer.Option(
-        False, "--replace", help="Replace changes that were planned before."
-    ),
+    replace: bool = typer.Option(False, "--replace", help="Replace earlier planned changes."),
     as_json: bool = JSON,
 ) -> None:
     """Schedule changes of a disk; its server applies them."""
@@ -201,11 +201,11 @@ def cut(
         return
     lost = result["lost"]
     print(
-        f"{mount}: {lost['files']} files went back ({lost['restored_bytes']} B restored, "
+        f"{mount}: {lost['files']} files reverted ({lost['restored_bytes']} B restored, "
         f"{lost['shortened_bytes']} B cut off), {lost['names']} names"
     )
-    for why in lost["failed"]:
-        print(f"not put back: {why}")
+    for reason in lost["failed"]:
+        print(f"not reverted: {reason}")
 
 
 @app.command()
@@ -215,7 +215,7 @@ def status(
 ) -> None:
     """List mounted disks with their counters, and remains of disks whose server has died.
 
-    Exit status 1 where a disk's server has died or does not answer.
+    Exits with status 1 if the server of a disk has died or does not respond.
     """
     from penstock.emulate.disks import persistent
 
@@ -310,8 +310,8 @@ def _show_events(schedule: dict[str, Any]) -> None:
             event["error"] or "",
         )
     for event in schedule["pending"]:
-        on = event.get("phase") or event.get("metric")
-        when = on if on else f"+{(event['at_ns'] - now_ns) / 1e9:.3f}"
+        trigger = event.get("phase") or event.get("metric")
+        when = trigger or f"+{(event['at_ns'] - now_ns) / 1e9:.3f}"
         table.add_row(when, "", ", ".join(patch_texts(event["patch"])), "planned")
     show(table)
     print(f"in force: {', '.join(schedule['active']) or 'nothing with a profile'}")

@@ -1,4 +1,4 @@
-"""penstock doctor: what this host can do, and what to do about the rest."""
+"""penstock doctor: supported features of this host, and remedies for missing ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.host.probe.probe import Feature
 
 _MARKS = {"supported": "yes", "unsupported": "no", "unknown": "?"}
-#: purposes, and the features that each needs (of those with a `|`, one)
+#: features that each purpose needs; of alternatives with a `|`, one
 _PURPOSES = {
     "emulated disks": ("fuse",),
     "disks throttled by the kernel": ("back end cgroup1|back end cgroup2",),
@@ -45,12 +45,12 @@ def command(
 
     features = probe_host()
     floor: HostFloor | None = None
-    trouble = ""
-    print("measuring how fast an emulated disk can be here", file=sys.stderr)
+    failure = ""
+    print("measuring the limits of emulated disks on this host", file=sys.stderr)
     try:
         floor = host_floor(refresh=refresh)
     except PenstockError as error:
-        trouble = str(error)
+        failure = str(error)
     facts = host_facts()
     if as_json:
         print(
@@ -61,7 +61,7 @@ def command(
                     "floors": asdict(floor) if floor else None,
                     "runs_here": runs_here(features),
                     "time_scales": time_scales(floor) if floor else None,
-                    "floors_unknown_because": trouble or None,
+                    "floors_unknown_because": failure or None,
                     "nodes": {"isolates": ISOLATES, "does_not_isolate": DOES_NOT_ISOLATE},
                 }
             )
@@ -72,13 +72,13 @@ def command(
         print(line)
     for line in _table(features):
         print(line)
-    print("\nWhat a virtual node isolates, and what it does not")
+    print("\nIsolation of a virtual node, and its limits")
     for sentence in (ISOLATES, DOES_NOT_ISOLATE):
         print(textwrap.fill(sentence, _width(), initial_indent="  ", subsequent_indent="  "))
     print()
-    print("Honest floors of an emulated disk here (a profile beyond them needs a time_scale)")
+    print("Limits of an emulated disk on this host (a profile beyond them needs a time_scale)")
     if floor is None:
-        print(f"  could not be measured: {trouble}")
+        print(f"  could not be measured: {failure}")
     else:
         for line in _floor_lines(floor):
             print(line)
@@ -91,7 +91,7 @@ def command(
 
 
 def _floor_lines(floor: HostFloor) -> list[str]:
-    """The figures, of each transport in a column."""
+    """Lines of the measured limits, with a column for each transport."""
     columns = [f for f in (floor, floor.io_uring) if f is not None]
     heads = ["/dev/fuse", "io_uring"][: len(columns)]
     lines = [f"{'':20}{''.join(f'{head:>10}' for head in heads)}"] if len(columns) > 1 else []
@@ -118,27 +118,27 @@ def measured(floor: HostFloor) -> str:
 
 
 def runs_here(features: list[Feature]) -> dict[str, bool]:
-    """By purpose: whether the host has all that it needs."""
-    there = {f.name for f in features if f.verdict == "supported"}
+    """True for each purpose whose needs this host meets."""
+    supported = {f.name for f in features if f.verdict == "supported"}
     return {
-        purpose: all(there.intersection(need.split("|")) for need in needs)
+        purpose: all(supported.intersection(need.split("|")) for need in needs)
         for purpose, needs in _PURPOSES.items()
     }
 
 
 def time_scales(floor: HostFloor) -> dict[str, float]:
-    """By ready profile: the smallest time scale at which this host keeps to it, however busy it is."""
+    """Smallest time scale that this host sustains under load, by name of the ready profile."""
     from penstock.profile import load_profile, nearest_honest_time_scale, ready_names
 
     return {name: nearest_honest_time_scale(load_profile(name), floor) for name in ready_names()}
 
 
 def _conclusion(features: list[Feature], floor: HostFloor | None) -> list[str]:
-    """Features that work here, and the time scale of each ready profile."""
+    """Supported purposes, and the time scale of each ready profile."""
     purposes = runs_here(features)
     lines = []
     for head, available in (("Runs here: ", True), ("Not here: ", False)):
-        names = [purpose for purpose, there in purposes.items() if there is available]
+        names = [purpose for purpose, supported in purposes.items() if supported is available]
         if names:
             lines += textwrap.wrap(f"{head}{', '.join(names)}.", _width(), subsequent_indent="  ")
     if floor is not None:
@@ -149,7 +149,7 @@ def _conclusion(features: list[Feature], floor: HostFloor | None) -> list[str]:
             f"{', '.join(names)} {'as they are' if scale == 1 else f'{scale:g} times slower'}"
             for scale, names in sorted(by_scale.items())
         ]
-        head = "Ready profiles that it can be, however busy programs keep them (time_scale)"
+        head = "Time scales at which this host sustains the ready profiles under load"
         lines += textwrap.wrap(
             f"{head}: {'; '.join(scales)}.",
             _width(),
@@ -164,7 +164,7 @@ def _width() -> int:
 
 
 def _table(features: list[Feature]) -> list[str]:
-    """Lines of at most 100 columns: mark, name, what it is for or what to do, by group."""
+    """Lines of at most 100 columns, by group: mark, name, detail, purpose or remedy."""
     width = _width()
     lines: list[str] = []
     group = ""

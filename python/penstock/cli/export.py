@@ -1,4 +1,4 @@
-"""penstock export: runs as one file that opens without penstock; a trace, or series, for other programs."""
+"""penstock export: runs as one archive file; a trace or series in the format of another program."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from penstock.archive.packing import ArchiveFormat
 
 
-#: end of a message if the part is missing
+#: end of an error message if no part provides an archive format
 _NO_ARCHIVE = "; no archive format is installed"
 
 
 def command(
-    named: str = typer.Argument(
+    source: str = typer.Argument(
         metavar="X",
         help="An experiment (NAME, NAME#2, NAME#1..5), a study's results (OUT), a treatment or run of "
         "it (OUT:t01, OUT:r001), a bundle.",
@@ -49,10 +49,10 @@ def command(
 ) -> None:
     """Write runs as one file, series as tables, or a trace in another program's format.
 
-    Or send series to a Prometheus, VictoriaMetrics or the like, by remote write.
+    Or send series to Prometheus, VictoriaMetrics or a similar server, by remote write.
 
-    A .tar.zst holds everything, with a README, schemas, sums, CSV beside Parquet, and RO-Crate metadata; the
-    same runs give the same bytes. `penstock import` takes it in again.
+    A .tar.zst contains everything, with a README, schemas, checksums, CSV and Parquet, and RO-Crate metadata;
+    the same runs give the same bytes. `penstock import` imports it.
     """
     from penstock.archive.packing import format_for
     from penstock.errors import BadInput
@@ -62,7 +62,7 @@ def command(
     if archive is not None:
         if output is not None:
             raise BadInput(f"found {form} and -o {output}; expected one file")
-        _packed(archive, named, Path(form), license, as_json)
+        _pack(archive, source, Path(form), license, as_json)
         return
     if (form == "remote-write") != (to is not None):
         raise BadInput(
@@ -71,19 +71,19 @@ def command(
     if to is not None:
         if output is not None:
             raise BadInput(f"found --to {to} and -o {output}; expected one of them")
-        _sent(named, to, as_json)
+        _send(source, to, as_json)
         return
     if output is None:
         files = "".join(f", or FILE.{name}" for name in ARCHIVE_FORMATS)
         raise BadInput(f"found no -o for {form}; expected where to{files or _NO_ARCHIVE}")
     if form in ("csv", "openmetrics"):
-        _series(named, form, output, axis, as_json)
+        _write_series(source, form, output, axis, as_json)
         return
     from penstock.archive.completeness import reading
     from penstock.archive.traces import trace_export
 
     limit = part_bytes or trace_export.PART_BYTES
-    with reading(Path(named)) as (trace,):
+    with reading(Path(source)) as (trace,):
         written = trace_export.export(trace, form, output, part_bytes=limit)
     if as_json:
         print(json.dumps(written))
@@ -95,10 +95,10 @@ def command(
         print(f"cd {shlex.quote(str(output))} && fio files.fio && fio replay.fio  # or job.fio")
 
 
-def _packed(archive: ArchiveFormat, named: str, target: Path, license: str, as_json: bool) -> None:
+def _pack(archive: ArchiveFormat, source: str, target: Path, license: str, as_json: bool) -> None:
     from penstock.archive.run_names import select_named
 
-    packed = archive.pack(select_named(named), target, license=license)
+    packed = archive.pack(select_named(source), target, license=license)
     if as_json:
         print(json.dumps({**vars(packed), "path": str(packed.path)}))
         return
@@ -107,33 +107,32 @@ def _packed(archive: ArchiveFormat, named: str, target: Path, license: str, as_j
         f"{packed.size_bytes:,}; {archive.HOW_TO_OPEN.format(name=packed.name)}"
     )
     if packed.omitted:
-        print(f"left out, as no files: {', '.join(packed.omitted[:8])}")
+        print(f"omitted, not regular files: {', '.join(packed.omitted[:8])}")
 
 
-def _sent(named: str, to: str, as_json: bool) -> None:
+def _send(source: str, to: str, as_json: bool) -> None:
     from penstock.archive.run_names import select_named
     from penstock.plugins import FUNCTIONS
     from penstock.terminal import say
 
     server = FUNCTIONS.load("remote-write")(to, say)
-    done = {}
-    for run in select_named(named).runs:
-        done[str(run)] = sent = server.send(run)
+    sent_runs = {}
+    for run in select_named(source).runs:
+        sent_runs[str(run)] = sent = server.send(run)
         if as_json:
             continue
-        unsent = ", ".join(f"{n} {why}" for why, n in sent.omitted.items())
+        unsent = ", ".join(f"{n} {reason}" for reason, n in sent.omitted.items())
         print(
             f"{server.url}: {sent.points} points of {sent.series} series in {sent.requests} requests"
             + (f"; not sent: {unsent}" if unsent else "")
         )
     if as_json:
-        print(
-            json.dumps({"to": server.url, "runs": [{"run": r, **vars(s)} for r, s in done.items()]})
-        )
+        documents = [{"run": run, **vars(sent)} for run, sent in sent_runs.items()]
+        print(json.dumps({"to": server.url, "runs": documents}))
 
 
-def _series(
-    named: str,
+def _write_series(
+    source: str,
     form: str,
     output: Path,
     axis: Literal["timestamp", "duration", "sample"] | None,
@@ -144,7 +143,7 @@ def _series(
     from penstock.writing import atomic_folder
 
     write = FUNCTIONS.load("export-series")
-    runs = select_named(named).runs
+    runs = select_named(source).runs
     with atomic_folder(output) as folder:
         names = write(runs, folder, "csv" if form == "csv" else "openmetrics", axis)
     if as_json:

@@ -1,4 +1,4 @@
-"""penstock import: another tool's trace, or what a program reported, as a bundle."""  # noqa: N999 - the verb
+"""penstock import: another tool's trace, or a program's metrics, as a bundle."""  # noqa: N999 - the verb
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def command(
         None,
         "-o",
         "--output",
-        help="Directory of the bundle; default for a .tar.zst: the name it was packed with.",
+        help="Directory of the bundle; default for a .tar.zst: the packed name.",
     ),
     name: str = typer.Option(
         None, "--as", help="Import metrics into an experiment of this name instead of a bundle."
@@ -37,7 +37,7 @@ def command(
         help=f"Of traces {', '.join(TRACE_IMPORTERS) or 'none'}; of metrics {', '.join(METRIC_READERS)}; "
         "detected if omitted.",
     ),
-    beside: Path = typer.Option(
+    base_run: Path = typer.Option(
         None, "--with", help="With metrics: a run whose tables and clock the bundle takes over."
     ),
     description: Path = typer.Option(
@@ -45,49 +45,51 @@ def command(
     ),
     as_json: bool = JSON,
 ) -> None:
-    """Take in exported runs; make a bundle of another tool's trace, judged, or of a program's own report.
+    """Import exported runs, or another tool's trace or a program's metrics as a bundle.
 
-    What the source cannot know is said, and stands in the bundle's manifest.
+    A trace gets verdicts. Data that the source lacks are listed, also in the bundle's manifest.
     """
     from penstock.archive.packing import format_of
     from penstock.errors import BadInput
     from penstock.workload.metrics import reader_of
 
     if len(files) == 1 and (archive := format_of(files[0])) is not None:
-        place = archive.unpack(files[0], output)
-        print(json.dumps({"path": str(place)}) if as_json else place)
+        path = archive.unpack(files[0], output)
+        print(json.dumps({"path": str(path)}) if as_json else path)
         return
     if name is not None:
-        _experiment(files, output, name, form, beside, description, (metric, unit), as_json)
+        _import_into_experiment(
+            files, output, name, form, base_run, description, (metric, unit), as_json
+        )
         return
     if output is None:
-        lacking = "" if ARCHIVE_FORMATS else "; no archive format is installed"
-        raise BadInput(f"found no -o; expected the directory of the bundle, or --as NAME{lacking}")
+        no_format = "" if ARCHIVE_FORMATS else "; no archive format is installed"
+        raise BadInput(
+            f"found no -o; expected the directory of the bundle, or --as NAME{no_format}"
+        )
 
-    described = "described" if description is not None and form is None else form
-    if described in METRIC_READERS or (
+    metric_format = "described" if description is not None and form is None else form
+    if metric_format in METRIC_READERS or (
         form is None and len(files) == 1 and (reader_of(files[0]) is not None)
     ):
-        _metrics(files, output, described, beside, description, as_json)
+        _import_metrics(files, output, metric_format, base_run, description, as_json)
         return
     from penstock.observe.trace.recordings.importers import import_trace
     from penstock.observe.trace.recordings.summary import as_document, show
 
-    if beside is not None:
-        raise BadInput(
-            "--with: found a trace; expected metrics, which can be put on another run's clock"
-        )
+    if base_run is not None:
+        raise BadInput("--with: found a trace; expected metrics, which can use another run's clock")
     if form is None and len(files) == 1 and files[0].is_file():
         _check_format(files[0])
-    judged = import_trace(files, output, form)
+    recording = import_trace(files, output, form)
     if as_json:
-        print(json.dumps(as_document(judged)))
+        print(json.dumps(as_document(recording)))
     else:
-        show(judged)
+        show(recording)
 
 
 def _check_format(path: Path) -> None:
-    """BadInput, which names the formats of metrics and of traces, for a file of none of them."""
+    """Raise BadInput, with the formats of metrics and traces, for a file of no such format."""
     from penstock.errors import BadInput
     from penstock.workload.metrics import HEAD_BYTES, formats
 
@@ -106,12 +108,12 @@ def _check_format(path: Path) -> None:
         )
 
 
-def _experiment(
+def _import_into_experiment(
     files: list[Path],
     output: Path | None,
     name: str,
     form: str | None,
-    beside: Path | None,
+    base_run: Path | None,
     description: Path | None,
     column: tuple[str, str],
     as_json: bool,
@@ -119,16 +121,16 @@ def _experiment(
     from penstock.errors import BadInput
     from penstock.plugins import FUNCTIONS
 
-    if len(files) != 1 or output is not None or beside is not None:
+    if len(files) != 1 or output is not None or base_run is not None:
         raise BadInput(
             "--as: found -o, --with or several files with it; expected one file of metrics"
         )
     metric, unit = column
-    described = "described" if description is not None and form is None else form
+    metric_format = "described" if description is not None and form is None else form
     experiment, points, notes = FUNCTIONS.load("import-experiment")(
         name,
         files[0],
-        form=described,
+        form=metric_format,
         description=_description(description),
         metric=metric,
         unit=unit,
@@ -149,11 +151,11 @@ def _experiment(
         print(f"note: {note}")
 
 
-def _metrics(
+def _import_metrics(
     files: list[Path],
     output: Path,
     form: str | None,
-    beside: Path | None,
+    base_run: Path | None,
     description: Path | None,
     as_json: bool,
 ) -> None:
@@ -167,7 +169,7 @@ def _metrics(
         )
     if output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
-    run = select(beside).one if beside is not None else None
+    run = select(base_run).one if base_run is not None else None
     bundle, imported = import_metrics(files[0], output, form, _description(description), run)
     summary: dict[str, Any] = {
         "bundle": str(bundle.path),
@@ -185,19 +187,19 @@ def _metrics(
         print(f"{name}: {rows:,} rows")
     for name in ("spark", "hadoop"):
         if name in imported.facts:
-            _waves(imported.facts[name])
+            _print_waves(imported.facts[name])
     for note in imported.notes:
         print(f"note: {note}")
 
 
-def _waves(facts: dict[str, Any]) -> None:
-    """Work of the application or job, and the cost of latency to it."""
+def _print_waves(facts: dict[str, Any]) -> None:
+    """Print the tasks of an application or job, and its sensitivity to latency."""
     from penstock.workload.execution_waves import CAVEAT, Sensitivity
 
-    lost = ", ".join(f"{n} {what}" for what, n in facts["not_succeeded"].items())
+    unsuccessful = ", ".join(f"{n} {outcome}" for outcome, n in facts["not_succeeded"].items())
     print(
         f"{facts['application']}: {facts['tasks']} tasks in {facts['waves']} waves"
-        + (f"; {lost}" if lost else "")
+        + (f"; {unsuccessful}" if unsuccessful else "")
     )
     if facts["run_time_s"] is None:
         return

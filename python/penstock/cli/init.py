@@ -31,7 +31,7 @@ def command(
     name = name or draft_name(argv)
     path = output or Path(f"{name}.study.yaml")
     if path.exists() and not force:
-        raise BadInput(f"{path} is there already; expected another -o, or --force to write over it")
+        raise BadInput(f"{path} exists already; expected another -o, or --force to overwrite it")
     text = draft(argv, name, str(path))
     read_study(text.encode(), path)  # check that the text is a valid study
     try:

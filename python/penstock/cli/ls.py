@@ -32,7 +32,7 @@ def command(
     ),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on stdout."),
 ) -> None:
-    """Studies and runs in the archive, their state and size."""
+    """List studies and runs in the archive with their state and size."""
     from penstock.archive.catalogue import open_index, studies_below
     from penstock.plugins import FUNCTIONS
 
@@ -49,7 +49,7 @@ def command(
             say(f"{number} runs found")
         rows = catalogue.studies()
         if study is not None:
-            row = _chosen(rows, study)
+            row = _find_study(rows, study)
             runs = catalogue.runs(Path(row.out))
             if as_json:
                 print(json.dumps({**vars(row), "runs": runs}))
@@ -63,29 +63,29 @@ def command(
 
 
 def chosen_study(catalogue: Catalogue, study: str) -> StudyRow:
-    """The study that a word names: its id, a unique beginning of it, or its directory."""
-    return _chosen(catalogue.studies(), study)
+    """Study by its id, a unique beginning of the id, or its directory."""
+    return _find_study(catalogue.studies(), study)
 
 
-def _chosen(rows: list[StudyRow], study: str) -> StudyRow:
+def _find_study(rows: list[StudyRow], study: str) -> StudyRow:
     directory = str(Path(study).resolve())
     by_directory = [r for r in rows if r.out == directory]
     if by_directory:
         return by_directory[0]
-    fitting = [r for r in rows if r.study_id == study] or [
+    matches = [r for r in rows if r.study_id == study] or [
         r for r in rows if r.study_id.startswith(study)
     ]
-    if len(fitting) == 1:
-        return fitting[0]
-    if fitting:
-        places = ", ".join(r.out for r in fitting)
-        raise BadInput(f"found {len(fitting)} studies for {study!r} ({places}); give the directory")
-    raise BadInput(f"found no study {study!r} in the archive; penstock ls shows what there is")
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        places = ", ".join(r.out for r in matches)
+        raise BadInput(f"found {len(matches)} studies for {study!r} ({places}); give the directory")
+    raise BadInput(f"found no study {study!r} in the archive; penstock ls lists the studies")
 
 
 def _print_studies(rows: list[StudyRow]) -> None:
     if not rows:
-        print("no studies; penstock run STUDY makes one", file=sys.stderr)
+        print("no studies; penstock run STUDY adds one", file=sys.stderr)
         return
     table = [("study", "state", "runs", "valid", "size", "last run", "directory")]
     for r in rows:
@@ -122,7 +122,7 @@ def _print_table(table: Sequence[tuple[str, ...]]) -> None:
 
 
 def size_text(size_bytes: int) -> str:
-    """A size in words."""
+    """Text of a size, in a binary unit."""
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:

@@ -64,7 +64,7 @@ def up(
         return
     nodes = list(cluster.nodes.values())
     print(f"{cluster.name}: {len(nodes)} node{'s' * (len(nodes) != 1)} up")
-    _say_login(cluster.described)
+    _print_login(cluster.described)
 
 
 @app.command()
@@ -75,22 +75,22 @@ def status(
 ) -> None:
     """List running nodes: state, processor and memory usage, disks, links, fairness.
 
-    Exit status 1 where something that they depend on does not work: relay, disk server, supervisor, a mount.
+    Exits with status 1 if a relay, disk server, supervisor or mount that they depend on does not work.
     """
     from penstock.emulate.cluster.survey import survey
 
-    name = _one_of(cluster, chosen)
+    name = _cluster_name(cluster, chosen)
     statuses, failures = survey(name)
-    failed = bool(failures) or any(one.status["failures"] for one in statuses)
+    failed = bool(failures) or any(cluster.status["failures"] for cluster in statuses)
     if as_json:
-        reports = [one.status for one in statuses]
+        reports = [cluster.status for cluster in statuses]
         print(json.dumps({"clusters": reports, "failures": [asdict(f) for f in failures]}))
     else:
         if not statuses and not failures:
             print("No node is up.")
-        for one in statuses:
-            _show(one.status)
-            _say_login(one.described)
+        for live in statuses:
+            _show(live.status)
+            _print_login(live.described)
         for failure in failures:
             print(failure.message)
     if failed:
@@ -120,9 +120,9 @@ def exec_(
     from penstock.emulate.cluster.cluster import Cluster
     from penstock.emulate.cluster.parallel import run_in
 
-    nodes, argv = _divided(arguments)
+    nodes, argv = _split(arguments)
     added = {"TERM": os.environ["TERM"]} if sys.stdin.isatty() and "TERM" in os.environ else {}
-    added |= dict(_variable(one) for one in env)
+    added |= dict(_variable(text) for text in env)
     chosen = Cluster.find(cluster).chosen(nodes)
     raise typer.Exit(run_in(chosen, argv, env=added, cwd=cwd, user=user))
 
@@ -161,19 +161,19 @@ def set_(
     from penstock.emulate.cluster.cluster import Cluster
 
     applied = Cluster.find(cluster).change(changes_of(changes))
-    wrong = [one for one in applied if one["error"]]
+    failed = [change for change in applied if change["error"]]
     if as_json:
-        print(json.dumps({"applied": applied, "failed": len(wrong)}))
+        print(json.dumps({"applied": applied, "failed": len(failed)}))
     else:
-        for one in applied:
-            what = f"{one['resource']} {one['name']}" if one["name"] else one["resource"]
-            took_ms = (one["applied_ns"] - one["planned_ns"]) / 1e6
-            if not one["error"]:
-                print(
-                    f"{one['node']}: {what}: {_brief(one['resource'], one['found'])} ({took_ms:.1f} ms)"
-                )
-    if wrong:
-        raise PenstockError("\n".join(f"{one['node']}: {one['error']}" for one in wrong))
+        for change in applied:
+            resource = change["resource"]
+            target = f"{resource} {change['name']}" if change["name"] else resource
+            delay_ms = (change["applied_ns"] - change["planned_ns"]) / 1e6
+            if not change["error"]:
+                values = _brief(resource, change["found"])
+                print(f"{change['node']}: {target}: {values} ({delay_ms:.1f} ms)")
+    if failed:
+        raise PenstockError("\n".join(f"{change['node']}: {change['error']}" for change in failed))
 
 
 @app.command()
@@ -186,34 +186,34 @@ def down(
     """Stop nodes with their disks and links; files in your own directories stay."""
     from penstock.emulate.cluster.cluster import Cluster, registered
 
-    one = _one_of(cluster, chosen)
-    if everything and one is not None:
-        raise BadInput(f"--all: found the cluster {one!r} with it; expected one of them")
-    names = list(registered()) if everything else [one]
-    gone = []
+    only = _cluster_name(cluster, chosen)
+    if everything and only is not None:
+        raise BadInput(f"--all: found the cluster {only!r} with it; expected one of them")
+    names = list(registered()) if everything else [only]
+    stopped = []
     for name in names:
         with progress_bar() as progress:
             live = Cluster.find(name)
             live.down(progress)
-            gone.append(live.name)
+            stopped.append(live.name)
         if not as_json:
             print(f"{live.name}: down")
     if as_json:
-        print(json.dumps({"down": gone}))
+        print(json.dumps({"down": stopped}))
 
 
-def _one_of(cluster: str | None, chosen: str | None) -> str | None:
-    """The cluster, said as an argument or with `--cluster` as for the other verbs."""
+def _cluster_name(cluster: str | None, chosen: str | None) -> str | None:
+    """Name of the cluster, from the argument or from `--cluster`."""
     if cluster is not None and chosen is not None and cluster != chosen:
         raise BadInput(f"--cluster {chosen}: found {cluster!r} as well; expected one cluster")
     return cluster if chosen is None else chosen
 
 
-def _divided(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Nodes and command: before and after `--`; typer swallows the first one it meets."""
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Nodes and command, before and after `--`. Typer removes the first `--`."""
     if "--" in arguments:
-        at = arguments.index("--")
-        nodes, argv = arguments[:at], arguments[at + 1 :]
+        separator = arguments.index("--")
+        nodes, argv = arguments[:separator], arguments[separator + 1 :]
     else:
         nodes, argv = arguments[:1], arguments[1:]
     if not nodes or not argv:
@@ -242,7 +242,7 @@ def _brief(resource: str, values: dict[str, Any]) -> str:
     return ", ".join(texts) or "done"
 
 
-def _say_login(described: dict[str, Any]) -> None:
+def _print_login(described: dict[str, Any]) -> None:
     ssh = described.get("ssh")
     if ssh:
         first = next(a for node in described["nodes"] for a in node["addresses"].values())
@@ -273,7 +273,7 @@ def _disks(nodes: list[dict[str, Any]]) -> Table:
     from penstock.text import at_speed
 
     table = plain_table(("node", "disk", "profile"), ("read MiB", "written MiB"))
-    table.add_column("beside the profile")
+    table.add_column("changes")
     for node in nodes:
         for name, disk in node.get("disks", {}).items():
             stats = disk["stats"] or {}
@@ -293,22 +293,22 @@ def _transferred(stats: dict[str, Any]) -> tuple[float, float]:
 
 
 def _links(nodes: list[dict[str, Any]]) -> Table:
-    table = plain_table(("node", "network", "address", "asked"), ("sent MiB", "received MiB"))
+    table = plain_table(("node", "network", "address", "limits"), ("sent MiB", "received MiB"))
     for node in nodes:
         for name, link in node.get("links", {}).items():
-            seen = link or {}
+            status = link or {}
             table.add_row(
                 node["name"],
                 name,
                 node["addresses"].get(name, "-"),
-                ", ".join(_link_texts(seen.get("asked") or {})) or "no limit",
-                *(mib(seen[k]) if k in seen else "-" for k in ("out_bytes", "in_bytes")),
+                ", ".join(_link_texts(status.get("asked") or {})) or "no limit",
+                *(mib(status[k]) if k in status else "-" for k in ("out_bytes", "in_bytes")),
             )
     return table
 
 
 def _link_texts(patch: dict[str, Any]) -> list[str]:
-    """Values of a link with the keys of `nodes set`."""
+    """Values of a link, with the keys of `nodes set`."""
     texts = []
     for key, value in patch.items():
         if key.endswith("_bps"):
@@ -327,7 +327,7 @@ def _row(node: dict[str, Any]) -> list[str]:
     state = node["state"] + (f": {node['failure']}" if node["failure"] else "")
     cpu, memory = node.get("cpu", {}), node.get("memory", {})
     amounts = [_transferred(d["stats"] or {}) for d in node.get("disks", {}).values()]
-    read, written = (sum(one) for one in zip(*amounts, strict=True)) if amounts else (0, 0)
+    read, written = (sum(column) for column in zip(*amounts, strict=True)) if amounts else (0, 0)
     hard = memory.get("hard")
     share = node["cpu_share"]
     return [

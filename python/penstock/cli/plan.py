@@ -1,4 +1,4 @@
-"""`penstock plan STUDY`: what would run; nothing happens."""
+"""`penstock plan STUDY`: the planned runs of a study."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def command(
         "--suggest",
         help="Suggest factors and levels that mattered in archived studies of similar hosts.",
     ),
-    same: int = typer.Option(
+    identical: int = typer.Option(
         0,
         "--identical",
         min=0,
@@ -66,7 +66,7 @@ def command(
         "rate of false differences. Exit with status 3 if it exceeds 5 % by more than chance.",
     ),
 ) -> None:
-    """Show what would run: runs, order, aliases, power, time. Nothing happens."""
+    """Show the planned runs: order, aliases, power, time. Nothing is run."""
     if augment is not None:
         _augment(augment, response, top, as_json)
         return
@@ -90,8 +90,8 @@ def command(
     if rank_by is not None:
         _rank(plan, loaded.responses[0], rank_by, as_json)
         return
-    if same:
-        _identical(loaded, plan, same, as_json)
+    if identical:
+        _identical(loaded, plan, identical, as_json)
         return
     treatments = resolvable(loaded, treatments_of(plan))
     speeds = speeds_of(loaded, treatments)
@@ -107,7 +107,7 @@ def command(
     if as_json:
         scales = loaded.time_scales.model_dump() if loaded.time_scales is not None else None
         document: dict[str, Any] = {"time_scales": scales, "notes": notes, "warnings": warnings}
-        document["sequence"] = [one.to_json() for one in steps] if show else None
+        document["sequence"] = [step.to_json() for step in steps] if show else None
         print(json.dumps({**plan.to_json(), **document}, indent=2))
         return
     if show:
@@ -131,7 +131,7 @@ def _rank(plan: Plan, response: Response, path: Path, as_json: bool) -> None:
 
     ranking = ranked(plan, response, predictions_of(path))
     if as_json:
-        print(json.dumps([vars(one) for one in ranking], indent=2))
+        print(json.dumps([vars(row) for row in ranking], indent=2))
         return
     for line in rank_lines(ranking, response):
         print(line)

@@ -1,4 +1,4 @@
-"""penstock platform: what a platform file says, whether it is sound; this host or a study's nodes as one."""
+"""penstock platform: describe this host or a study's nodes as a platform file; show and check files."""
 
 from __future__ import annotations
 
@@ -46,27 +46,27 @@ def import_platform(
         "--profile",
         help="Storage profile: a file (see `penstock profile`) or a ready profile.",
     ),
-    force: bool = typer.Option(False, "--force", help="Replace FILE if it is there."),
+    force: bool = typer.Option(False, "--force", help="Replace FILE if it exists."),
     as_json: bool = typer.Option(False, "--json", help="Write JSON instead of YAML."),
 ) -> None:
     """Write a platform file of this host, from the kernel's data and a short measurement.
 
-    What was measured has its interval; whatever was not is listed under `assumed`, with a range.
+    Measured values have intervals. All others are listed under `assumed`, with a range.
 
-    With --from it is the platform that another program's FILE describes; what of that has no counterpart
-    is named, and refused without --leave-out.
+    With --from, convert the platform in another program's FILE. Content without a counterpart is listed, and
+    is an error without --leave-out.
     """
     from penstock.campaign.measurements.import_platform import import_host
 
-    base = _target(output, force)
+    base = _base_directory(output, force)
     if foreign is not None:
         _import_foreign(directory, foreign, leave_out, output, base, as_json)
         return
     platform = import_host(directory, base, profile, lambda text: say(f"measuring {text}"))
-    _leave(platform, output, as_json)
+    _write_platform(platform, output, as_json)
     for e in platform.estimates:
-        doubt = "" if e.converged else "; not within 5 %, the host is busy or uneven"
-        say(f"{e.path}: {e.value:g} {e.unit} ({e.low:g} to {e.high:g}, n = {e.n}){doubt}")
+        caution = "" if e.converged else "; not within 5 %, the host is busy or uneven"
+        say(f"{e.path}: {e.value:g} {e.unit} ({e.low:g} to {e.high:g}, n = {e.n}){caution}")
     say(f"power: {platform.document['facts']['power_meter']}")
     say(f"assumed, not measured: {', '.join(a.path for a in platform.assumed)}")
 
@@ -81,7 +81,7 @@ def study_platform(
         None, "--disk", help="Disk on which nodes store data (default: their first with a profile)."
     ),
     output: Path | None = typer.Option(None, "--output", "-o", help="The file to write."),
-    force: bool = typer.Option(False, "--force", help="Replace FILE if it is there."),
+    force: bool = typer.Option(False, "--force", help="Replace FILE if it exists."),
     as_json: bool = typer.Option(False, "--json", help="Print the output of `show --json`."),
 ) -> None:
     """Write a platform file of a study's nodes, for one of its treatments."""
@@ -91,17 +91,17 @@ def study_platform(
     from penstock.study.as_platform import platform_of
     from penstock.study.load import load_study
 
-    base = _target(output, force)
-    read, _ = as_planned(load_study(study))
-    treatment = {f.name: f.levels[0].name for f in read.factors}
+    base = _base_directory(output, force)
+    planned, _ = as_planned(load_study(study))
+    treatment = {f.name: f.levels[0].name for f in planned.factors}
     for text in levels:
         name, equals, level = text.partition("=")
-        by_factor = {f.name: [x.name for x in f.levels] for f in read.factors}
+        by_factor = {f.name: [x.name for x in f.levels] for f in planned.factors}
         if not equals or level not in by_factor.get(name, []):
             choices = "; ".join(f"{k}={listed(v)}" for k, v in by_factor.items())
             raise BadInput(f"--level {text}: factor=level of this study is expected: {choices}")
         treatment[name] = level
-    platform = platform_of(read, treatment, disk)
+    platform = platform_of(planned, treatment, disk)
     if output is not None:
         write_atomic(output, platform.to_yaml(base))
     if as_json:
@@ -126,17 +126,17 @@ def _import_foreign(
             + "\nfound content that a platform file cannot express; --leave-out continues without it"
         )
     platform = foreign.platform(base)
-    _leave(platform, output, as_json)
+    _write_platform(platform, output, as_json)
     for line in foreign.left_out:
         say(f"left out: {line}")
     for line in foreign.notes:
         say(f"note: {line}")
     if not platform.predictable:
-        say("it says too little to predict with: it can be put up (penstock nodes up)")
+        say("too little data for predictions; the nodes can be started (penstock nodes up)")
 
 
-def _leave(platform: Platform, output: Path | None, as_json: bool) -> None:
-    """Writes or prints a platform that was imported."""
+def _write_platform(platform: Platform, output: Path | None, as_json: bool) -> None:
+    """Write or print an imported platform."""
     text = platform.to_yaml()
     if as_json:
         text = json.dumps(platform.document, indent=2, ensure_ascii=False) + "\n"
@@ -146,13 +146,13 @@ def _leave(platform: Platform, output: Path | None, as_json: bool) -> None:
         write_atomic(output, text)
 
 
-def _target(output: Path | None, force: bool) -> Path:
-    """The directory that a file is written for. BadInput if the file may not be written."""
+def _base_directory(output: Path | None, force: bool) -> Path:
+    """Directory of the output file. BadInput if the file may not be written."""
     if output is None:
         return Path().resolve()
     check_target(output)
     if output.is_file() and not force:
-        raise BadInput(f"{output} is there already; --force replaces it")
+        raise BadInput(f"{output} exists already; --force replaces it")
     return output.parent.resolve()
 
 
@@ -182,8 +182,7 @@ def check_platform(
 ) -> None:
     """Check a platform file: exit with 0, or with 2 and all errors with line and column.
 
-    One whose hosts have no roles is for `penstock nodes up` alone: it needs nothing that only a prediction
-    needs.
+    A platform whose hosts have no roles is for `penstock nodes up` alone, and needs no data for predictions.
     """
     from penstock.platform.cluster import checked_cluster
     from penstock.platform.hosts import load_platform

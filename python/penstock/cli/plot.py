@@ -1,4 +1,4 @@
-"""`penstock plot`: one figure for a publication, or for the terminal."""
+"""`penstock plot`: draw a figure for a publication, or on the terminal."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Choices of a figure of series."""
+class SeriesOptions:
+    """Options of a figure of series."""
 
     series: list[str]
     phase: str | None
@@ -105,7 +105,7 @@ def command(
     file: str | None = typer.Option(
         None, "--file", help="File of a trace, by its path or the end of its path."
     ),
-    beside: list[str] = typer.Option(
+    compared: list[str] = typer.Option(
         [],
         "--beside",
         help="A second trace on the same axes; for series, further inputs as replicates.",
@@ -120,37 +120,37 @@ def command(
 ) -> None:
     """Draw one figure: of recorded series, of a study's tables, or of a trace.
 
-    A figure of series comes with its data (.data.csv) and a .json that gives it again, byte for byte.
+    A figure of series comes with its data (.data.csv), and a .json that reproduces it byte for byte.
     """
     from penstock.errors import BadInput
     from penstock.report.style import NotDrawn
 
     try:
         if kind is None or kind in FIGURE_KINDS:
-            sources = [out, *beside]
-            choice = Choice(
+            sources = [out, *compared]
+            options = SeriesOptions(
                 series, phase, table, node, unit, step, value, derive, align, join, partial
             )
             target, files = _of_series(
-                sources, kind, output, choice, code, width=width, title=title, x=x or ""
+                sources, kind, output, options, code, width=width, title=title, x=x or ""
             )
         else:
-            drawn = _of_tables(
+            figure = _of_tables(
                 Path(out),
                 kind,
                 output,
                 response,
                 run,
                 file,
-                [Path(b) for b in beside],
+                [Path(name) for name in compared],
                 width,
                 as_json,
             )
-            if drawn is None:
+            if figure is None:
                 return
-            target, files = drawn
-    except NotDrawn as missing:
-        raise BadInput(f"{kind or out} cannot be drawn: {missing}") from None
+            target, files = figure
+    except NotDrawn as error:
+        raise BadInput(f"{kind or out} cannot be drawn: {error}") from None
     _write(target, files, as_json)
 
 
@@ -168,7 +168,7 @@ def _of_series(
     sources: list[str],
     kind: str | None,
     output: Path | None,
-    choice: Choice,
+    options: SeriesOptions,
     code: bool,
     *,
     width: str,
@@ -190,82 +190,82 @@ def _of_series(
         target = output or first.with_suffix(".svg")
         return target, shipped(chart, recorded, target.name, code)
     size_of(width)
-    globs, table = choice.series, choice.table
-    column = None if kind == "scatter" and _holds_runs(sources[0]) else x or None
-    across_too = [x] if globs and x and kind == "scatter" else []
-    drawn = [] if choice.derive or choice.node else [*globs, *across_too]
-    recorded = _read(sources, kind, table, column, choice.align, choice.partial, drawn)
-    if choice.unit or choice.node:
-        pairs = [u.partition("=") for u in choice.unit]
-        for name, equals, of in pairs:
-            if not (name and equals and of):
-                raise BadInput(f"--unit: found {name}{equals}{of}; expected NAME=UNIT")
-        recorded = recorded.named(choice.node, {name: of for name, _, of in pairs})
-    if choice.phase is not None:
-        recorded = recorded.within(choice.phase)
-    if choice.derive:
-        recorded = _derived(recorded, choice.derive)
-        globs = globs or [expression.partition("=")[0].strip() for expression in choice.derive]
+    globs, table = options.series, options.table
+    column = None if kind == "scatter" and _is_recorded(sources[0]) else x or None
+    horizontal = [x] if globs and x and kind == "scatter" else []
+    plotted = [] if options.derive or options.node else [*globs, *horizontal]
+    recorded = _read(sources, kind, table, column, options.align, options.partial, plotted)
+    if options.unit or options.node:
+        pairs = [u.partition("=") for u in options.unit]
+        for name, equals, unit in pairs:
+            if not (name and equals and unit):
+                raise BadInput(f"--unit: found {name}{equals}{unit}; expected NAME=UNIT")
+        recorded = recorded.named(options.node, {name: unit for name, _, unit in pairs})
+    if options.phase is not None:
+        recorded = recorded.within(options.phase)
+    if options.derive:
+        recorded = _derived(recorded, options.derive)
+        globs = globs or [expression.partition("=")[0].strip() for expression in options.derive]
     # the series on the horizontal axis need not be selected
-    recorded = recorded.chosen([*globs, *across_too])
-    if choice.step is not None or choice.value is not None:
+    recorded = recorded.chosen([*globs, *horizontal])
+    if options.step is not None or options.value is not None:
         from penstock.archive.series.grid import on_grid
 
-        recorded = on_grid(recorded, choice.step, choice.value or "nearest")
+        recorded = on_grid(recorded, options.step, options.value or "nearest")
     if (
         not globs
         and table is None
-        and _holds_runs(sources[0])
+        and _is_recorded(sources[0])
         and kind not in ("sequence", "multi-y")
     ):
         shares = [s for s in recorded.series if s.unit == "%"]
         recorded = replace(recorded, series=shares or recorded.series)
-    across = _across(x, recorded) if kind == "scatter" and x else ""
+    x_series = _series_on_x(x, recorded) if kind == "scatter" and x else ""
     chart = chart_of(
         kind,
         recorded,
         width=width,
         title=title,
-        join=choice.join,
-        x=across,
-        align=choice.align or "",
+        join=options.join,
+        x=x_series,
+        align=options.align or "",
     )
     for gap in gaps_of(recorded):
         say(gap)
-    target = output or _default(sources[0], kind)
+    target = output or _default_path(sources[0], kind)
     return target, shipped(chart, recorded, target.name, code)
 
 
 def _derived(recorded: Recorded, expressions: list[str]) -> Recorded:
-    """With series computed from those that are there, each of which the next may use."""
+    """Add series computed from the recorded ones; each expression may use the earlier ones."""
     from dataclasses import replace
 
     from penstock.archive.series.expression import derived, split
 
-    for one in expressions:
-        name, expression = split(one)
+    for text in expressions:
+        name, expression = split(text)
         computed = derived(recorded, name, expression)
         recorded = replace(recorded, series=[*recorded.series, *computed.series])
     return recorded
 
 
-def _across(x: str, recorded: Recorded) -> str:
-    """The series that is across, by a name that the figure's data has; empty where `x` is none."""
+def _series_on_x(x: str, recorded: Recorded) -> str:
+    """Name of the series on the horizontal axis, as in the figure's data; empty if `x` matches none."""
     from penstock.archive.series.series import takes
 
-    across = [s for s in recorded.series if takes(x, s)]
-    names = {s.name for s in across}
-    quantities = {s.quantity for s in across}
-    alike = [s for s in recorded.series if s.quantity in quantities]
+    matches = [s for s in recorded.series if takes(x, s)]
+    names = {s.name for s in matches}
+    quantities = {s.quantity for s in matches}
+    same_quantity = [s for s in recorded.series if s.quantity in quantities]
     if len(names) == 1:
         return names.pop()
-    if len(quantities) == 1 and len(alike) == len(across):
+    if len(quantities) == 1 and len(same_quantity) == len(matches):
         return quantities.pop()
-    return x if across else ""
+    return x if matches else ""
 
 
 @functools.cache
-def _holds_runs(source: str) -> bool:
+def _is_recorded(source: str) -> bool:
     from penstock.archive.run_names import names_recorded
 
     return source != "-" and "://" not in source and names_recorded(source)
@@ -275,8 +275,8 @@ def _has_points(run: Path) -> bool:
     return (run / "points.parquet").is_file()
 
 
-def _default(source: str, kind: str) -> Path:
-    """Path of a figure without -o: in the run or the study, else here."""
+def _default_path(source: str, kind: str) -> Path:
+    """Path of a figure without -o: in the run or the study, else in the current directory."""
     path = Path(source)
     if path.is_dir():
         return path / "figures" / f"{kind}.svg"
@@ -291,7 +291,7 @@ def _read(
     x: str | None,
     align: str | None,
     partial: bool,
-    drawn: Sequence[str],
+    plotted: Sequence[str],
 ) -> Recorded:
     from dataclasses import replace
 
@@ -303,7 +303,7 @@ def _read(
     for number, source in enumerate(sources):
         if source == "-":
             content = sys.stdin.buffer.read(series_tables.MOST_BYTES + 1)
-            one = series_tables.of_csv(content, "stdin", x)
+            series = series_tables.of_csv(content, "stdin", x)
         elif source.startswith(("http://", "https://")):
             from penstock.archive.series.incomplete import of_headers
             from penstock.client import download
@@ -315,18 +315,20 @@ def _read(
                 if verdict.refuses:
                     raise BadInput(f"{message}; expected complete ones, or --partial")
                 print(f"penstock: {message}", file=sys.stderr)
-            one = series_tables.of_csv(content, source, x)
-        elif _holds_runs(source):
-            chosen = select_named(source)
+            series = series_tables.of_csv(content, source, x)
+        elif _is_recorded(source):
+            selection = select_named(source)
             # experiments have sequences among their points
-            plain = kind != "sequence" or (chosen.runs[:1] and _has_points(chosen.runs[0]))
+            plain = kind != "sequence" or (selection.runs[:1] and _has_points(selection.runs[0]))
             table_name = table or (None if plain else "io_events")
-            one = read_series.of_selection(chosen, table_name, align, partial=partial, drawn=drawn)
-            for text in [] if partial else _unknown(chosen.runs):
+            series = read_series.of_selection(
+                selection, table_name, align, partial=partial, drawn=plotted
+            )
+            for text in [] if partial else _unknown_notes(selection.runs):
                 print(f"penstock: {text}", file=sys.stderr)
         else:
-            one = series_tables.of_file(Path(source), x, partial=partial)
-        if align is not None and not _holds_runs(source):
+            series = series_tables.of_file(Path(source), x, partial=partial)
+        if align is not None and not _is_recorded(source):
             raise BadInput(f"--align: found {source}, no run; expected one that has phases")
         if len(sources) > 1:
             name = Path(source).stem if source != "-" else "stdin"
@@ -335,14 +337,14 @@ def _read(
                 if len({Path(s).stem for s in sources}) == len(sources)
                 else f"#{number + 1}"
             )
-            one = replace(one, series=[replace(s, run=s.run or label) for s in one.series])
-        inputs.append(one)
+            series = replace(series, series=[replace(s, run=s.run or label) for s in series.series])
+        inputs.append(series)
     phases = inputs[0].phases if len(inputs) == 1 else []
-    return replace(inputs[0], series=[s for one in inputs for s in one.series], phases=phases)
+    return replace(inputs[0], series=[s for series in inputs for s in series.series], phases=phases)
 
 
-def _unknown(runs: Sequence[Path]) -> list[str]:
-    """Notes on runs that are not known to be complete."""
+def _unknown_notes(runs: Sequence[Path]) -> list[str]:
+    """Notes on runs whose completeness is unknown."""
     from penstock.archive.completeness import check_manifest, unknown_note
 
     notes = [unknown_note(check_manifest(run / "manifest.json")) for run in runs]
@@ -356,11 +358,11 @@ def _of_tables(
     response: str | None,
     run: list[str],
     file: str | None,
-    beside: list[Path],
+    compared: list[Path],
     width: str,
     as_json: bool,
 ) -> tuple[Path, dict[str, bytes]] | None:
-    """Path and files of a figure of a study or a trace; None where it went to the terminal."""
+    """Path and files of a figure of a study or a trace; None if it was drawn on the terminal."""
     from penstock.archive.completeness import reading
     from penstock.archive.selection import is_study
     from penstock.errors import BadInput
@@ -371,10 +373,10 @@ def _of_tables(
         target = output or out / "figures" / f"{kind}.svg"
         content = _of_study(out, kind, inches, response, run, target.suffix.lstrip("."))
         return target, {target.name: content}
-    if len(beside) > 1:
-        raise BadInput(f"--beside: found {len(beside)} traces; expected one")
-    with reading(out, *beside) as traces:
-        if output is None and kind == "offsets" and not beside and not as_json:
+    if len(compared) > 1:
+        raise BadInput(f"--beside: found {len(compared)} traces; expected one")
+    with reading(out, *compared) as traces:
+        if output is None and kind == "offsets" and not compared and not as_json:
             _in_terminal(traces[0], file)
             return None
         target = output or traces[0] / "figures" / f"{kind}.svg"
@@ -400,9 +402,9 @@ def _of_trace(
     from penstock.report import render
     from penstock.report.trace.plots import plot
 
-    one, *others = [TracedRun(path) for path in traces]
-    beside = others[0] if others else None
-    return render.published(plot(one, kind, width, file=file, beside=beside), extension)
+    first, *others = [TracedRun(path) for path in traces]
+    compared = others[0] if others else None
+    return render.published(plot(first, kind, width, file=file, beside=compared), extension)
 
 
 def _in_terminal(out: Path, file: str | None) -> None:
@@ -419,9 +421,9 @@ def _in_terminal(out: Path, file: str | None) -> None:
     if not run.has("io_events"):
         raise BadInput("offsets cannot be drawn: --mode trace records every call")
     try:
-        chosen = chosen_file(run, totals_of(run), file)
-    except NotDrawn as missing:
-        raise BadInput(f"offsets cannot be drawn: {missing}") from None
+        totals = chosen_file(run, totals_of(run), file)
+    except NotDrawn as error:
+        raise BadInput(f"offsets cannot be drawn: {error}") from None
     width = None if sys.stdout.isatty() else 100
     console = Console(width=width)
-    print_offsets(run, chosen, name_of(run, chosen["file_id"]), console)
+    print_offsets(run, totals, name_of(run, totals["file_id"]), console)

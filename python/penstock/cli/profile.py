@@ -1,8 +1,7 @@
-"""penstock profile: a storage profile fitted from what fio measures of a directory, or from a table; and
-what profiles there are.
+"""penstock profile: fit a storage profile to fio's measurements of a directory, or to a table; list, show
+and check profiles.
 
-`fit TABLE`, `show PROFILE` and `check PROFILE` have two words; one word alone is a directory to be measured,
-unless it is `list` and there is no such directory.
+A single argument is a directory to measure, unless it is `list` and no such directory exists.
 """
 
 from __future__ import annotations
@@ -58,17 +57,19 @@ def command(
 
     `list` lists ready profiles, `show` prints one, `check` validates a file and tests it on this host.
     """
-    what = str(directory)
-    listing = what == "list" and table is None and not directory.is_dir()
-    if listing or (table is not None and what in ("fit", "show", "check")):
+    action = str(directory)
+    listing = action == "list" and table is None and not directory.is_dir()
+    if listing or (table is not None and action in ("fit", "show", "check")):
         if quick or resume:
-            raise BadInput(f"--quick, --resume: nothing is measured; expected neither with {what}")
-        if what == "fit":
+            raise BadInput(
+                f"--quick, --resume: nothing is measured; expected neither with {action}"
+            )
+        if action == "fit":
             _fit_table(Path(table or ""), output, name, as_json)
             return
         if output is not None or name is not None:
-            raise BadInput(f"--out, --name: nothing is written; expected neither with {what}")
-        _tell(what, str(table), as_json)
+            raise BadInput(f"--out, --name: nothing is written; expected neither with {action}")
+        _print_profiles(action, str(table), as_json)
         return
     if table is not None:
         raise BadInput(
@@ -89,11 +90,11 @@ def command(
     from penstock.campaign.measurements.measure_profile import FULL, QUICK, profile_study
 
     study = profile_study(directory, QUICK if quick else FULL)
-    with _place(None if file is not None else output) as out:
+    with _result_directory(None if file is not None else output) as out:
         result = run_loaded(study, out, resume=resume, quiet=quiet, full=False, keep_going=True)
         if result.interrupted:
             raise typer.Exit(130)
-        fit = _fitted(result, name or directory.resolve().name or "device")
+        fit = _fit_runs(result, name or directory.resolve().name or "device")
     if output is not None:
         (file or output / "profile.json").write_text(fit.profile.json + "\n")
     if as_json:
@@ -111,44 +112,42 @@ def command(
         )
 
 
-def _tell(what: str, profile: str, as_json: bool) -> None:
-    """Prints all ready profiles, or one; `check` measures the host if need be, and ends with 3 where the
-    profile is faster than that."""
+def _print_profiles(action: str, name: str, as_json: bool) -> None:
+    """Print all ready profiles, or one. `check` measures the host if necessary, and exits with 3 if the
+    profile is too fast for it."""
     from penstock.emulate.cluster.capacity import refuse_too_fast
     from penstock.emulate.disks.floor import stored_floor
     from penstock.profile import describe, load_profile, ready_names
 
-    if what == "list":
+    if action == "list":
         floor = stored_floor()
         rows = [describe.row(load_profile(name), floor) for name in ready_names()]
         lines = describe.list_lines(rows)
         if floor is None:
-            lines.append(
-                "How slow each must be on this host (?) is not known: penstock doctor measures it."
-            )
+            lines.append("?: not measured yet; penstock doctor measures the limits of this host.")
         print(json.dumps(rows) if as_json else "\n".join(lines))
         return
-    chosen = load_profile(profile)
-    checked: dict[str, Any] = {}
-    if what == "check":
+    profile = load_profile(name)
+    verdict: dict[str, Any] = {}
+    if action == "check":
         try:
-            checked = {"too_fast": "", "warnings": refuse_too_fast([chosen])}
+            verdict = {"too_fast": "", "warnings": refuse_too_fast([profile])}
         except BadInput as error:
-            checked = {"too_fast": str(error), "warnings": []}
-    details = describe.details(chosen, stored_floor())
+            verdict = {"too_fast": str(error), "warnings": []}
+    details = describe.details(profile, stored_floor())
     if as_json:
-        print(json.dumps(details | checked))
+        print(json.dumps(details | verdict))
     else:
         print("\n".join(describe.detail_lines(details)))
-        for message in (checked.get("too_fast"), *checked.get("warnings", [])):
+        for message in (verdict.get("too_fast"), *verdict.get("warnings", [])):
             if message:
                 print(f"{message[0].upper()}{message[1:]}.")
-    if checked.get("too_fast"):
+    if verdict.get("too_fast"):
         raise typer.Exit(3)
 
 
 def _fit_table(path: Path, output: Path | None, name: str | None, as_json: bool) -> None:
-    """The profile of a table on stdout or into a file, and on stderr how well it fits and what it advises."""
+    """Write the profile of a table to stdout or a file; print fit errors and advice on stderr."""
     from penstock.profile.advice import advice, cell_text, judged, not_to_be_used, verdict
     from penstock.profile.fit import profile_of
     from penstock.profile.table import read_table
@@ -161,39 +160,39 @@ def _fit_table(path: Path, output: Path | None, name: str | None, as_json: bool)
     text = "Fitted from a table of sizes and rates."
     profile = profile_of(table.fit, name or table.name, source, text)
     rows = judged(profile, table.fit, table.judge)
-    judgement, off = verdict(rows), not_to_be_used(rows)
-    profile = _with_verdict(profile, judgement, off)
-    follows = advice(profile, [row.cell for row in rows])
+    quality, excluded_uses = verdict(rows), not_to_be_used(rows)
+    profile = _with_verdict(profile, quality, excluded_uses)
+    recommendations = advice(profile, [row.cell for row in rows])
     if output is not None:
         output.write_text(profile.json + "\n")
     if as_json:
-        document = {"profile": profile.to_dict(), "cells": [row.document() for row in rows]}
-        print(
-            json.dumps({**document, "verdict": judgement, "not_to_be_used": off, "advice": follows})
-        )
+        document: dict[str, Any] = {"profile": profile.to_dict()}
+        document["cells"] = [row.document() for row in rows]
+        document |= {"verdict": quality, "not_to_be_used": excluded_uses}
+        print(json.dumps({**document, "advice": recommendations}))
         return
     if output is None:
         print(profile.json)
     for row in rows:
         fitted = "  –  " if row.fitted is None else f"{row.fitted:5.2f}"
-        without = "  –  " if row.held_out is None else f"{row.held_out:5.2f}"
+        cross_validated = "  –  " if row.held_out is None else f"{row.held_out:5.2f}"
         print(
             f"{cell_text(row.cell):<44} {row.cell.rate_bps / 1e6:8.1f} MB/s   fitted/stated {fitted}   "
-            f"without it {without}",
+            f"without it {cross_validated}",
             file=sys.stderr,
         )
     for row in profile.to_dict()["source"]:
         if row["where"].startswith("assumed"):
             print(f"{row['what'][0].upper()}{row['what'][1:]}: {row['where']}.", file=sys.stderr)
-    print(f"{judgement[0].upper()}{judgement[1:]}.", file=sys.stderr)
-    for x in off:
-        print(f"Not to be used for {x}.", file=sys.stderr)
-    for x in follows:
-        print(f"{x[0].upper()}{x[1:]}.", file=sys.stderr)
+    print(f"{quality[0].upper()}{quality[1:]}.", file=sys.stderr)
+    for use in excluded_uses:
+        print(f"Not to be used for {use}.", file=sys.stderr)
+    for text in recommendations:
+        print(f"{text[0].upper()}{text[1:]}.", file=sys.stderr)
 
 
-def _fitted(result: CampaignResult, name: str) -> Fit:
-    """The fit to the valid runs; its source says what was left out, how well it fits, and what it misses."""
+def _fit_runs(result: CampaignResult, name: str) -> Fit:
+    """Fit the valid runs. The profile's source lists excluded cells, fit quality and unmet cells."""
     from penstock.campaign.measurements.measure_profile import measurements
     from penstock.profile.advice import JudgedCell, not_to_be_used, verdict
     from penstock.profile.fit import fit_profile
@@ -202,37 +201,39 @@ def _fitted(result: CampaignResult, name: str) -> Fit:
     runs = result.analysis.runs
     if not result.valid_runs:
         raise PenstockError(f"no cell could be measured: {runs['reason'].iloc[0]}")
-    measured = measurements(result.out, runs)
+    measurement = measurements(result.out, runs)
     today = datetime.date.today().isoformat()
-    where = f"{measured.fio_version}, direct I/O, on {platform.node()}, {today}"
+    where = f"{measurement.fio_version}, direct I/O, on {platform.node()}, {today}"
     source = [{"what": "all numbers", "where": f"measured: {where}"}]
     for run in runs[runs["validity"].ne("valid")].to_dict("records"):
         excluded = {"what": f"cell {run['cell']}", "where": f"left out: {run['reason']}"}
         say(f"{excluded['what']} {excluded['where']}")
         source.append(excluded)
-    fit = fit_profile(measured, name, source)
-    pairs = zip(measured.cells, fit.errors, strict=True)
+    fit = fit_profile(measurement, name, source)
+    pairs = zip(measurement.cells, fit.errors, strict=True)
     rows = [JudgedCell(c, e.rate_ratio, None, e.p50_ratio, e.p99_ratio) for c, e in pairs]
-    judgement, off = verdict(rows), not_to_be_used(rows)
-    say(judgement)
-    for what in off:
-        say(f"not to be used for {what}")
-    return replace(fit, profile=_with_verdict(fit.profile, judgement, off))
+    quality, excluded_uses = verdict(rows), not_to_be_used(rows)
+    say(quality)
+    for use in excluded_uses:
+        say(f"not to be used for {use}")
+    return replace(fit, profile=_with_verdict(fit.profile, quality, excluded_uses))
 
 
-def _with_verdict(profile: StorageProfile, judgement: str, off: list[str]) -> StorageProfile:
-    """The profile, whose source says how well it fits and which cells it does not meet."""
+def _with_verdict(
+    profile: StorageProfile, quality: str, excluded_uses: list[str]
+) -> StorageProfile:
+    """Add fit quality and unmet cells to the profile's source."""
     from penstock.profile.model import NOT_MET, StorageProfile
 
     values = profile.to_dict()
-    values["source"].append({"what": "how well it fits", "where": judgement})
-    values["source"] += [{"what": what, "where": NOT_MET} for what in off]
+    values["source"].append({"what": "how well it fits", "where": quality})
+    values["source"] += [{"what": use, "where": NOT_MET} for use in excluded_uses]
     return StorageProfile.from_dict(values)
 
 
 @contextlib.contextmanager
-def _place(requested: Path | None) -> Iterator[Path]:
-    """The directory of the results: the one asked for, or one that goes when the profile is there."""
+def _result_directory(requested: Path | None) -> Iterator[Path]:
+    """Directory of the results: the requested one, or a temporary one."""
     if requested is not None:
         yield requested
         return

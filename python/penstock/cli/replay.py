@@ -1,4 +1,4 @@
-"""penstock replay: a trace run again."""
+"""penstock replay: replay a trace on other storage."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ def command(
     ),
     as_json: bool = JSON,
 ) -> None:
-    """Run the reads, writes and syncs of a trace again, by fio on scratch files, and score the likeness.
+    """Replay the reads, writes and syncs of a trace with fio on scratch files, and measure the similarity.
 
-    Each thread keeps its order. What cannot be made again is listed. The distance is 0 for two traces
-    that are alike and 1 for two that have nothing in common.
+    The order of each thread is preserved. Operations that cannot be replayed are listed. The distance is 0
+    for identical traces and 1 for traces with nothing in common.
     """
     from penstock.archive.completeness import reading
     from penstock.observe.trace import replay
 
     with reading(bundle) as (trace,):
-        done = replay.replay(trace, on, speed, output)
+        result = replay.replay(trace, on, speed, output)
     if as_json:
-        print(json.dumps(done.document()))
+        print(json.dumps(result.document()))
         return
     print(
-        f"{done.operations} operations again in {done.replay_s:.3g} s (recorded: {done.original_s:.3g} s); "
-        f"{done.requests_again} of {done.requests} requests seen"
+        f"{result.operations} operations in {result.replay_s:.3g} s (recorded: {result.original_s:.3g} s); "
+        f"{result.requests_again} of {result.requests} requests observed"
     )
-    for what, n in done.omitted.items():
-        print(f"not replayed: {n} x {what}")
-    like = done.likeness
+    for operation, n in result.omitted.items():
+        print(f"not replayed: {n} x {operation}")
+    distance = result.likeness
     print(
-        f"distance {like.mean:.3f}: sizes {like.sizes:.3f}, steps {like.steps:.3f}, "
-        f"share of reads {like.read_share:.3f}, classes {like.classes:.3f}"
+        f"distance {distance.mean:.3f}: sizes {distance.sizes:.3f}, steps {distance.steps:.3f}, "
+        f"share of reads {distance.read_share:.3f}, classes {distance.classes:.3f}"
     )
-    for note in done.notes:
+    for note in result.notes:
         print(note)
-    if done.bundle:
-        print(f"bundle: {done.bundle}")
+    if result.bundle:
+        print(f"bundle: {result.bundle}")

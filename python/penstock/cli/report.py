@@ -1,4 +1,4 @@
-"""`penstock report`: the page from the tables of a study."""
+"""`penstock report`: write the report of a study or a trace."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 
 
 class Open(StrEnum):
-    """Choice of showing the page in a browser: `auto` only from a terminal with a display."""
+    """Show the page in a browser; `auto`: only from a terminal."""
 
     auto = "auto"
     yes = "yes"
@@ -33,15 +33,15 @@ def command(
     from penstock.archive.selection import is_study
 
     if is_study(out):
-        page = _of_study(out, as_json)
+        page = _study_report(out, as_json)
     else:
         with reading(out) as (trace,):
-            page = _of_trace(trace, as_json)
+            page = _trace_report(trace, as_json)
     if show is Open.yes or (show is Open.auto and sys.stdout.isatty()):
         webbrowser.open(page.resolve().as_uri())
 
 
-def _of_trace(bundle: Path, as_json: bool) -> Path:
+def _trace_report(bundle: Path, as_json: bool) -> Path:
     from penstock.analyse.traces.traced_run import TracedRun
     from penstock.errors import printable
     from penstock.report.trace.page import write_trace_report
@@ -59,7 +59,7 @@ def _of_trace(bundle: Path, as_json: bool) -> Path:
     return page
 
 
-def _of_study(out: Path, as_json: bool) -> Path:
+def _study_report(out: Path, as_json: bool) -> Path:
     from penstock.analyse.findings.answer import answer
     from penstock.analyse.findings.findings import findings
     from penstock.analyse.outcome import Outcome
@@ -76,12 +76,12 @@ def _of_study(out: Path, as_json: bool) -> Path:
     conclusion = answer(outcome, all_findings)
     if as_json:
         sentences = [] if conclusion is None else conclusion.sentences
-        every = [vars(f) for f in all_findings]
-        print(
-            json.dumps(
-                {"report": str(page), "answer": sentences, "findings": every}, default=str, indent=1
-            )
-        )
+        document = {
+            "report": str(page),
+            "answer": sentences,
+            "findings": [vars(f) for f in all_findings],
+        }
+        print(json.dumps(document, default=str, indent=1))
     else:
         print(page)
         for line in [] if conclusion is None else conclusion.lines(out=out):

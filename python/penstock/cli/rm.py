@@ -19,7 +19,7 @@ def command(
     yes: bool = typer.Option(False, "--yes", "-y", help="Do not ask for confirmation."),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on stdout; needs --yes."),
 ) -> None:
-    """Removes a study or runs of it: what penstock wrote, nothing else."""
+    """Remove a study or some of its runs; only files that penstock wrote."""
     from penstock.archive.catalogue import Catalogue, campaign_of, open_index
     from penstock.archive.removal import remove, runs_removal, study_removal
     from penstock.host.storage.mounts import mounts_below
@@ -33,17 +33,17 @@ def command(
             say(f"{out} is gone; dropped from the catalogue")
             return
         removal = runs_removal(out, runs) if runs else study_removal(out)
-        what = f"{', '.join(runs)} of {out}" if runs else f"all that penstock wrote in {out}"
+        target = f"{', '.join(runs)} of {out}" if runs else f"all files of penstock in {out}"
         if not yes:
             if as_json or not sys.stdin.isatty():
                 raise BadInput(
-                    f"would remove {what} ({size_text(removal.size_bytes)}); say --yes to do it"
+                    f"would remove {target} ({size_text(removal.size_bytes)}); expected --yes"
                 )
-            typer.confirm(f"Remove {what} ({size_text(removal.size_bytes)})?", abort=True, err=True)
-        if below := [m for path in (out, *removal.paths) for m in mounts_below(path)]:
-            raise PenstockError(
-                f"{below[-1].point} is still mounted; `penstock undo` takes it down"
+            typer.confirm(
+                f"Remove {target} ({size_text(removal.size_bytes)})?", abort=True, err=True
             )
+        if below := [m for path in (out, *removal.paths) for m in mounts_below(path)]:
+            raise PenstockError(f"{below[-1].point} is still mounted; `penstock undo` unmounts it")
         foreign = remove(removal)
         catalogue.forget(out, runs or None)
         if runs:
@@ -55,4 +55,4 @@ def command(
         return
     say(f"{size_text(removal.size_bytes)} removed")
     for path in foreign:
-        say(f"left, not penstock's: {path}")
+        say(f"not removed, not a file of penstock: {path}")

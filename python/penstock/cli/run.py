@@ -72,7 +72,7 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="One JSON object on stdout at the end."),
     quiet: bool = QUIET,
 ) -> None:
-    """Makes the runs of a study, and its analysis and report."""
+    """Run a study, analyse it and write its report."""
     from penstock.campaign.run import run_study
     from penstock.emulate.disks.transport import require
 
@@ -80,7 +80,7 @@ def command(
         require(transport)
     check_fail_on(fail_on)
     if interleaved and not augment:
-        raise BadInput("--interleaved: found no --augment; expected a step to go on with")
+        raise BadInput("--interleaved: found no --augment; expected --augment STEP")
     if repeat and (repeat != "degraded" or not resume or augment):
         raise BadInput(f"--repeat: found {repeat}; expected --resume --repeat degraded")
     result = run_study(
@@ -99,8 +99,8 @@ def command(
     if as_json:
         print(json.dumps(result.to_json()))
     elif result.analysis is not None:
-        _say(result, study)
-        _go_on(result, study)
+        _print_results(result, study)
+        _print_advice(result, study)
     if result.interrupted:
         raise typer.Exit(130)
     if result.failed:
@@ -108,8 +108,8 @@ def command(
         raise typer.Exit(1)
     if result.limited:
         print(
-            f"penstock: ended at a limit of the study: {result.limited}; what is missing is made by --resume "
-            "with a larger one",
+            f"penstock: ended at a limit of the study: {result.limited}; with a larger limit, --resume makes "
+            "the missing runs",
             file=sys.stderr,
         )
     if not result.valid_runs:
@@ -123,7 +123,7 @@ def command(
 
 
 def check_fail_on(fail_on: str | None) -> None:
-    """Raises BadInput for a severity that there is not."""
+    """Raise BadInput for an invalid severity."""
     if fail_on is not None and fail_on not in SEVERITIES:
         raise BadInput(f"--fail-on: found {fail_on}; expected {', '.join(SEVERITIES)}")
 
@@ -135,20 +135,20 @@ def reaches(findings: list[Any], fail_on: str | None) -> bool:
     return any(SEVERITIES.index(f.severity) >= SEVERITIES.index(fail_on) for f in findings)
 
 
-def _go_on(result: CampaignResult, study: Path) -> None:
-    """Advice on repeating runs that are not valid, where that may help."""
+def _print_advice(result: CampaignResult, study: Path) -> None:
+    """Print how to repeat runs that are not valid."""
     excluded = result.runs - result.valid_runs
     if not excluded or result.interrupted or result.failed:
         return
     print(
         f"penstock: {counted(excluded, 'run is', 'runs are')} not valid, and left out; "
-        f"`penstock run {shlex.quote(str(study))} -o {shlex.quote(str(result.out))} --resume` makes once "
-        "more those that the host spoilt",
+        f"`penstock run {shlex.quote(str(study))} -o {shlex.quote(str(result.out))} --resume` repeats "
+        "those that the host invalidated",
         file=sys.stderr,
     )
 
 
-def _say(result: CampaignResult, study: Path) -> None:
+def _print_results(result: CampaignResult, study: Path) -> None:
     analysis = result.analysis
     assert analysis is not None
     for note in analysis.notes:

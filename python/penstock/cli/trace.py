@@ -1,4 +1,4 @@
-"""penstock trace: what a command does to its files."""
+"""penstock trace: trace the file I/O of a command or of running processes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _NOT_EXECUTABLE = 126
 _NO_SUCH_COMMAND = 127
 
 
-_WHAT, _HOW, _OUT = "What is traced (kinds combine by AND)", "How", "Results"
+_SCOPE, _METHOD, _RESULTS = "What is traced (kinds combine by AND)", "How", "Results"
 
 
-#: options valid with --disk; the log of a disk supports no others
+#: options that the log of a disk supports
 _WITH_DISK = {"argv", "disk", "exact", "output", "as_json"}
 
 
@@ -36,51 +36,51 @@ def command(
         "-p",
         "--pid",
         help="A running process and its children; repeatable.",
-        rich_help_panel=_WHAT,
+        rich_help_panel=_SCOPE,
     ),
     cgroup: str = typer.Option(
         None,
         "--cgroup",
         metavar="GROUP",
         help="A control group: directory (unified or v1), container, or process.",
-        rich_help_panel=_WHAT,
+        rich_help_panel=_SCOPE,
     ),
     files: list[Path] = typer.Option(
-        [], "--file", help="Only this file; repeatable.", rich_help_panel=_WHAT
+        [], "--file", help="Only this file; repeatable.", rich_help_panel=_SCOPE
     ),
     inodes: list[str] = typer.Option(
         [],
         "--inode",
         metavar="DEV:INO",
         help="Only this inode (MAJOR:MINOR:INO); repeatable.",
-        rich_help_panel=_WHAT,
+        rich_help_panel=_SCOPE,
     ),
     directories: list[Path] = typer.Option(
-        [], "--dir", help="Only files below it; repeatable.", rich_help_panel=_WHAT
+        [], "--dir", help="Only files below it; repeatable.", rich_help_panel=_SCOPE
     ),
     endings: list[str] = typer.Option(
         [],
         "--ext",
         metavar="ENDING",
         help="Only names with this ending (.wt); repeatable.",
-        rich_help_panel=_WHAT,
+        rich_help_panel=_SCOPE,
     ),
     only: str = typer.Option(
         None,
         "--only",
         metavar="read|write",
         help="Only reads or only writes.",
-        rich_help_panel=_WHAT,
+        rich_help_panel=_SCOPE,
     ),
     seconds: float = typer.Option(
-        None, "--seconds", help="Duration without a command, in seconds.", rich_help_panel=_WHAT
+        None, "--seconds", help="Duration without a command, in seconds.", rich_help_panel=_SCOPE
     ),
     mode: str = typer.Option(
         "pattern",
         "--mode",
         "-m",
         help="count: sums; pattern: records of the order, stored in the kernel; trace: every event.",
-        rich_help_panel=_HOW,
+        rich_help_panel=_METHOD,
     ),
     ring_size: int = typer.Option(
         RING_BYTES >> 20,
@@ -88,27 +88,27 @@ def command(
         min=1,
         max=16384,
         help="Size of the event buffer in the kernel, in MiB.",
-        rich_help_panel=_HOW,
+        rich_help_panel=_METHOD,
     ),
     require: list[str] = typer.Option(
         [],
         "--require",
         metavar="FEATURE",
         help="Exit with status 2 before the start if the kernel lacks this feature (`doctor` lists them).",
-        rich_help_panel=_HOW,
+        rich_help_panel=_METHOD,
     ),
     layers: bool = typer.Option(
         None,
         "--layers/--no-layers",
         help="Record the page cache and block devices too, and join them with the "
         "calls (default: with a command, --mode trace and -o).",
-        rich_help_panel=_HOW,
+        rich_help_panel=_METHOD,
     ),
     mmap_exact: bool = typer.Option(
         False,
         "--mmap-exact",
         help="Map one page for each fault of mapped files, on the machine while it runs.",
-        rich_help_panel=_HOW,
+        rich_help_panel=_METHOD,
     ),
     calibrate: int = typer.Option(
         0,
@@ -116,101 +116,103 @@ def command(
         metavar="PAIRS",
         min=0,
         help="First run the command N times with and without tracing (15 give a good estimate).",
-        rich_help_panel=_HOW,
+        rich_help_panel=_METHOD,
     ),
     hot: bool = typer.Option(
         False,
         "--hot",
         help="With --mode trace: store the calls of the fewest files that cover 90 % of "
         "requests, chosen every 10 s; count the others.",
-        rich_help_panel=_HOW,
+        rich_help_panel=_METHOD,
     ),
     hot_bytes: bool = typer.Option(
-        False, "--hot-bytes", help="The same, by bytes.", rich_help_panel=_HOW
+        False, "--hot-bytes", help="The same, by bytes.", rich_help_panel=_METHOD
     ),
     live: bool = typer.Option(
         None,
         "--live/--no-live",
         help="Show progress on stderr while it runs (default: if stderr is a terminal).",
-        rich_help_panel=_OUT,
+        rich_help_panel=_RESULTS,
     ),
     drop_every: int = typer.Option(0, "--drop-every", hidden=True, min=0),
     disk: Path = typer.Option(
         None,
         "--disk",
         help="Read the requests from the log of the emulated disk mounted there; needs no root.",
-        rich_help_panel=_HOW,
+        rich_help_panel=_METHOD,
     ),
     exact: bool = typer.Option(
         False,
         "--exact",
         help="With --disk: bypass the page cache, so that every call reaches the disk.",
-        rich_help_panel=_HOW,
+        rich_help_panel=_METHOD,
     ),
     output: Path = typer.Option(
         None,
         "-o",
         "--output",
         help="Write a bundle of one run to this directory.",
-        rich_help_panel=_OUT,
+        rich_help_panel=_RESULTS,
     ),
     key_file: Path = typer.Option(
         None,
         "--anonymize",
         metavar="KEYFILE",
         help="Hash every component of every path with the key in this file.",
-        rich_help_panel=_OUT,
+        rich_help_panel=_RESULTS,
     ),
     fail_on: str = typer.Option(
         None,
         "--fail-on",
         metavar="SEVERITY",
         help="Exit with status 3 on a finding of this severity or above: info, warning or error.",
-        rich_help_panel=_OUT,
+        rich_help_panel=_RESULTS,
     ),
     as_json: bool = typer.Option(
         False,
         "--json",
         help="One JSON object on stdout; the command's stdout goes to stderr.",
-        rich_help_panel=_OUT,
+        rich_help_panel=_RESULTS,
     ),
 ) -> None:
-    """Trace the I/O of a command and its children, or of what runs: patterns, and what looking cost.
+    """Trace the I/O of a command and its children, or of running processes: patterns, and the overhead.
 
-    Returns the command's own status, 125 when penstock itself failed. Options of the command go
+    Exits with the command's status, or with 125 if penstock itself failed. Options of the command go
     after `--`. Without a command, Ctrl-C ends the trace. A line written to $PENSTOCK_MARKS begins a phase.
     """
     if disk is not None or exact:
-        others = _set_parameters(context) - _WITH_DISK
-        if disk is not None and others:
-            raise BadInput(f"--disk: cannot be combined with {_options(context, others)}")
+        unsupported = _set_parameters(context) - _WITH_DISK
+        if disk is not None and unsupported:
+            raise BadInput(f"--disk: cannot be combined with {_options(context, unsupported)}")
         if argv:
-            _must_be_there(argv[0])
-        raise typer.Exit(_by_log(argv or [], disk, output, exact, as_json))
+            _check_executable(argv[0])
+        raise typer.Exit(_trace_by_disk_log(argv or [], disk, output, exact, as_json))
     if mode not in MODES:
         raise BadInput(f"--mode: found {mode!r}; expected {' or '.join(MODES)}")
-    named = bool(process or cgroup or files or inodes or directories)
-    if not argv and not named:
+    running = bool(process or cgroup or files or inodes or directories)
+    if not argv and not running:
         raise BadInput(
-            "penstock trace needs a command (penstock trace -- COMMAND ...), or what runs already: "
+            "penstock trace needs a command (penstock trace -- COMMAND ...), or running processes: "
             "-p, --cgroup, --file, --dir"
         )
     if argv and (process or cgroup):
-        raise BadInput("-p and --cgroup are for what runs already; leave out the command")
+        raise BadInput("-p and --cgroup are for running processes; leave out the command")
     if argv and seconds is not None:
-        raise BadInput("--seconds is for what runs already; leave out the command")
+        raise BadInput("--seconds is for running processes; leave out the command")
     if fail_on is not None and fail_on not in SEVERITIES:
         raise BadInput(f"--fail-on: found {fail_on!r}; expected {', '.join(SEVERITIES)}")
     if calibrate and not argv:
         raise BadInput("--calibrate needs a command: it is run with and without tracing")
     if (hot or hot_bytes) and (mode != "trace" or (hot and hot_bytes)):
-        raise BadInput("one of --hot and --hot-bytes, with --mode trace: the others only count")
+        raise BadInput(
+            "one of --hot and --hot-bytes, with --mode trace: other modes store no calls"
+        )
     if seconds is not None and not 0 < seconds < 1e9:
         raise BadInput(f"--seconds: found {seconds:g}; expected more than 0")
     if output is not None and output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
     if argv:
-        _must_be_there(argv[0])
+        _check_executable(argv[0])
     from penstock.observe.trace.capture.scope import read_scope
     from penstock.observe.trace.capture.session import Session, trace_command, trace_running
     from penstock.observe.trace.show.summary import as_document, show
@@ -227,7 +229,7 @@ def command(
     if layers is None:
         layers = bool(argv) and mode == "trace" and output is not None
     if (layers or mmap_exact) and not argv:
-        raise BadInput("--layers and --mmap-exact need a command: they are for the run of one")
+        raise BadInput("--layers and --mmap-exact need a command")
     session = Session(
         mode,
         ring_size << 20,
@@ -243,7 +245,7 @@ def command(
         key_file=key_file,
         hot="bytes" if hot_bytes else "requests" if hot else None,
     )
-    with _failure.of_wrapper(as_json):
+    with _failure.wrapper_status(as_json):
         traced = trace_command(argv, session) if argv else trace_running(seconds, session)
     try:
         findings = traced.opened().findings
@@ -258,16 +260,16 @@ def command(
         say(f"no bundle: {traced.unwritten}")
         raise typer.Exit(traced.exit_status or _failure.OWN_STATUS)
     if fail_on is not None and traced.exit_status == 0:
-        grave = SEVERITIES[SEVERITIES.index(fail_on) :]
-        if any(finding.severity in grave for finding in findings):
+        failing = SEVERITIES[SEVERITIES.index(fail_on) :]
+        if any(finding.severity in failing for finding in findings):
             raise typer.Exit(_FINDING_STATUS)
     raise typer.Exit(traced.exit_status)
 
 
-def _by_log(
+def _trace_by_disk_log(
     argv: list[str], mount: Path | None, output: Path | None, exact: bool, as_json: bool
 ) -> int:
-    """Traces a command by the log of the disk at `mount`, prints the result; gives its exit status."""
+    """Trace a command by the log of the disk at `mount` and print the result; returns its exit status."""
     from penstock.campaign.evidence.trace_disk import trace_on_disk
     from penstock.observe.trace.recordings.summary import as_document, show
 
@@ -277,17 +279,17 @@ def _by_log(
         raise BadInput("--disk: found no command; expected -- COMMAND")
     if output is not None and output.exists():
         raise BadInput(f"-o: {output} exists already; expected a path that does not")
-    with _failure.of_wrapper(as_json):
-        status, judged = trace_on_disk(argv, mount, output, exact=exact, quiet=as_json)
+    with _failure.wrapper_status(as_json):
+        status, recording = trace_on_disk(argv, mount, output, exact=exact, quiet=as_json)
     if as_json:
-        print(json.dumps({"command": argv, "exit_status": status, **as_document(judged)}))
+        print(json.dumps({"command": argv, "exit_status": status, **as_document(recording)}))
     else:
-        show(judged)
+        show(recording)
     return status
 
 
 def _set_parameters(context: typer.Context) -> set[str]:
-    """Names of the parameters that were given, whatever their value."""
+    """Names of the parameters that were set on the command line, whatever their value."""
     return {
         name
         for name in context.params
@@ -296,7 +298,7 @@ def _set_parameters(context: typer.Context) -> set[str]:
 
 
 def _options(context: typer.Context, names: set[str]) -> str:
-    """Parameters as a user writes them, in the order of the help."""
+    """Long options of parameters, in the order of the help."""
     return ", ".join(
         max(parameter.opts, key=len)
         for parameter in context.command.params
@@ -304,11 +306,11 @@ def _options(context: typer.Context, names: set[str]) -> str:
     )
 
 
-def _must_be_there(program: str) -> None:
-    """Ends as a shell would where the command is none: 127 not found, 126 not executable."""
+def _check_executable(program: str) -> None:
+    """Exit as a shell does if the command cannot be run: 127 not found, 126 not executable."""
     if shutil.which(program):
         return
     status = _NOT_EXECUTABLE if Path(program).exists() else _NO_SUCH_COMMAND
-    why = "is not executable" if status == _NOT_EXECUTABLE else "no such command"
-    say(f"{program}: {why}")
+    reason = "is not executable" if status == _NOT_EXECUTABLE else "no such command"
+    say(f"{program}: {reason}")
     raise typer.Exit(status)

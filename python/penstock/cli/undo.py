@@ -1,4 +1,4 @@
-"""penstock undo: put the host back after a crash."""
+"""penstock undo: undo changes to the host after a crash."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ def command(
         "--all",
         help="Also undo changes that daemons maintain on purpose, such as disks without a study.",
     ),
-    forgotten: str | None = typer.Option(
+    change_id: str | None = typer.Option(
         None,
         "--forget",
         metavar="ID",
         help="Forget a change that cannot be undone, by the id in its error message; it stays.",
     ),
 ) -> None:
-    """Put the host back after a crash: mounts, control groups, processes, settings, directories.
+    """Undo changes to the host after a crash: mounts, control groups, processes, settings, directories.
 
-    Only what penstock itself made, and only where the command that made it is dead. What a study's hooks
-    changed is put right by its own `undo`.
+    Only changes by penstock are undone, and only if the command that made them has died. Changes by a study's
+    hooks are undone by the study's own `undo`.
     """
     from penstock.host.journal.journal import Journal
     from penstock.host.journal.undo import forget, undo
 
     journal = Journal()
-    done = [forget(journal, forgotten)] if forgotten else undo(journal, everything=everything)
-    failed = [u for u in done if u.outcome == "failed"]
+    undone = [forget(journal, change_id)] if change_id else undo(journal, everything=everything)
+    failed = [change for change in undone if change.outcome == "failed"]
     if as_json:
-        print(json.dumps({"undone": [vars(u) for u in done], "failed": len(failed)}))
-    elif not done:
+        print(json.dumps({"undone": [vars(change) for change in undone], "failed": len(failed)}))
+    elif not undone:
         print("Nothing to undo.")
     else:
-        for u in done:
+        for u in undone:
             note = f" ({u.note})" if u.note else ""
             note += f" [id {u.id}]" if u.outcome == "failed" else ""
             print(f"{u.outcome:<7} {u.kind:<10} {u.target}{note}")
-        counts = Counter(u.outcome for u in done)
+        counts = Counter(u.outcome for u in undone)
         print(", ".join(f"{n} {outcome}" for outcome, n in counts.items()), file=sys.stderr)
     if failed:
         raise PenstockError(f"{len(failed)} could not be undone; see above, then try again")

@@ -132,7 +132,7 @@ def run(
     status: int | None = None
     cut_short = True
     receipts: dict[str, Any] = {}
-    with _failure.of_wrapper(as_json), Signals() as signals:
+    with _failure.wrapper_status(as_json), Signals() as signals:
         first = Patient.leniently(server)
         facts = facts_of_command(argv, config)
         experiment = first.start(name or Path(argv[0]).name, facts=facts, **options)
