@@ -89,10 +89,10 @@ class Study:
         quiet: bool = False,
         keep_going: bool = False,
     ) -> Campaign:
-        """Make the remaining runs, then analysis and report, in `out` (`./NAME`).
+        """Run the remaining runs, analyse them and write the report, in `out` (`./NAME`).
 
-        Needs root for emulated disks and observers. As `penstock run`: raises BadInput for invalid requests,
-        PenstockError if the host refuses; `campaign.result` tells if the study was stopped.
+        Needs root for emulated disks and observers. Raises BadInput for invalid requests, PenstockError if
+        the host cannot run the study. `campaign.result` shows if the study was stopped.
         """
         from penstock.campaign.campaign import run_loaded
 
@@ -174,7 +174,7 @@ class Campaign:
 
     @property
     def report(self) -> Path:
-        """Path of the page."""
+        """Path of the report."""
         return self.out / "report.html"
 
     def analyse(self) -> Campaign:

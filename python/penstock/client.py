@@ -23,8 +23,8 @@ from penstock.errors import BadInput, PenstockError
 from penstock.host.processes.servers import running_servers, server_at, trust_in
 
 NodeState = Literal["up", "down", "frozen", "running"]
-#: longest request, such as the start of a thousand nodes [s]
-_PATIENCE_S = 900.0
+#: timeout of a request; the start of a thousand nodes takes minutes [s]
+_TIMEOUT_S = 900.0
 _PREFIX = "/api/v1"
 
 
@@ -46,7 +46,7 @@ class Client:
             verify=tls if tls is not None else True,
             base_url=url,
             headers={"Authorization": f"Bearer {token}"},
-            timeout=httpx.Timeout(_PATIENCE_S, connect=10.0),
+            timeout=httpx.Timeout(_TIMEOUT_S, connect=10.0),
             transport=transport,
         )
 
@@ -62,7 +62,7 @@ class Client:
         return cls(server.url, server.token, tls=tls)
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         self._http.close()
 
     def __enter__(self) -> Client:
@@ -77,10 +77,10 @@ class Client:
         Raises BadInput for an invalid request (400, 404, 409, 422), PenstockError if it failed.
         """
         try:
-            answer = self._http.request(method, f"{_PREFIX}{path}", **options)
+            response = self._http.request(method, f"{_PREFIX}{path}", **options)
         except httpx.HTTPError as error:
             raise PenstockError(f"{self._http.base_url}: {error}") from error
-        return _content(answer)
+        return _content(response)
 
     def version(self) -> dict[str, Any]:
         """Version of the server."""
@@ -98,12 +98,12 @@ class Client:
         """`state` at regular intervals, until the caller closes the iterator."""
         with self._http.stream(
             "GET", f"{_PREFIX}/live", params={"interval_s": interval_s}
-        ) as answer:
-            if answer.is_error:
-                answer.read()
-                _content(answer)
+        ) as response:
+            if response.is_error:
+                response.read()
+                _content(response)
             event = ""
-            for line in answer.iter_lines():
+            for line in response.iter_lines():
                 if line.startswith("event: "):
                     event = line[7:]
                 elif line.startswith("data: ") and event == "state":
@@ -143,8 +143,8 @@ class Client:
         ):
             if value is not None:
                 body[key] = value
-        answer = self.request("POST", "/clusters", json=body)
-        return RemoteCluster(self, answer["cluster"])
+        response = self.request("POST", "/clusters", json=body)
+        return RemoteCluster(self, response["cluster"])
 
     def begin(self, method: str, path: str, **options: Any) -> Job:
         """Send a request that continues after its response."""
@@ -187,57 +187,59 @@ class RemoteCluster:
         self.client = client
         self.name = name
 
-    def _ask(self, method: str, path: str, **options: Any) -> Any:
+    def _request(self, method: str, path: str, **options: Any) -> Any:
         return self.client.request(method, f"/clusters/{_part(self.name)}{path}", **options)
 
     def nodes(self) -> list[dict[str, Any]]:
         """Nodes: state, addresses, disks."""
-        return list(self._ask("GET", "/nodes"))
+        return list(self._request("GET", "/nodes"))
 
     def status(self) -> dict[str, Any]:
         """Status of its nodes."""
-        return dict(self._ask("GET", "/status"))
+        return dict(self._request("GET", "/status"))
 
     def platform(self) -> dict[str, Any]:
         """Specification, for `Client.put_up(spec=…)`."""
-        return dict(self._ask("GET", "/platform"))
+        return dict(self._request("GET", "/platform"))
 
     def networks(self) -> list[dict[str, Any]]:
         """Networks: subnet, carrier, delays between nodes, counters of the relay."""
-        return list(self._ask("GET", "/networks"))
+        return list(self._request("GET", "/networks"))
 
     def set_delays(self, network: str, delays: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
         """Change one-way delays [s] from node to node; both ways unless both are given."""
         by_node = {a: dict(to) for a, to in delays.items()}
-        return dict(self._ask("PATCH", f"/networks/{_part(network)}", json={"delays": by_node}))
+        return dict(self._request("PATCH", f"/networks/{_part(network)}", json={"delays": by_node}))
 
     def certificate(self, length_s: float = 4.0) -> dict[str, Any]:
         """Observe its disks for `length_s`; returns `valid`, `reason`, and the evidence for each."""
-        return dict(self._ask("POST", "/certificate", json={"seconds": length_s}))
+        return dict(self._request("POST", "/certificate", json={"seconds": length_s}))
 
     def change(self, changes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Make changes `{nodes, resource, name?, patch}`, all checked first; returns the values read back."""
-        return list(self._ask("PATCH", "", json={"changes": list(changes)})["applied"])
+        return list(self._request("PATCH", "", json={"changes": list(changes)})["applied"])
 
     def set_link(self, node: str, network: str, **patch: Any) -> dict[str, Any]:
         """Change a link: out_bps, in_bps, delay, loss, …; None removes a limit."""
-        return dict(self._ask("PATCH", f"/nodes/{_part(node)}/links/{_part(network)}", json=patch))
+        return dict(
+            self._request("PATCH", f"/nodes/{_part(node)}/links/{_part(network)}", json=patch)
+        )
 
     def set_disk(self, node: str, disk: str, **patch: Any) -> dict[str, Any]:
         """Change a disk: limits, profile, slow, faults, …"""
-        return dict(self._ask("PATCH", f"/nodes/{_part(node)}/disks/{_part(disk)}", json=patch))
+        return dict(self._request("PATCH", f"/nodes/{_part(node)}/disks/{_part(disk)}", json=patch))
 
     def set_cpu(self, node: str, **patch: Any) -> dict[str, Any]:
         """Change processors: cpus, cpuset, ratio."""
-        return dict(self._ask("PATCH", f"/nodes/{_part(node)}/cpu", json=patch))
+        return dict(self._request("PATCH", f"/nodes/{_part(node)}/cpu", json=patch))
 
     def set_memory(self, node: str, **patch: Any) -> dict[str, Any]:
         """Change memory [bytes]: hard, soft."""
-        return dict(self._ask("PATCH", f"/nodes/{_part(node)}/memory", json=patch))
+        return dict(self._request("PATCH", f"/nodes/{_part(node)}/memory", json=patch))
 
     def set_state(self, node: str, state: NodeState) -> dict[str, Any]:
         """Start, stop, freeze or thaw a node."""
-        return dict(self._ask("PUT", f"/nodes/{_part(node)}/state", json={"state": state}))
+        return dict(self._request("PUT", f"/nodes/{_part(node)}/state", json={"state": state}))
 
     def exec(
         self,
@@ -252,15 +254,15 @@ class RemoteCluster:
         """Run a command in nodes at once: exit_status, stdout, stderr, seconds of each."""
         body: dict[str, Any] = {"nodes": list(nodes), "argv": list(argv), "timeout_s": timeout_s}
         body |= {"env": dict(env or {}), "cwd": cwd, "user": user}
-        return list(self._ask("POST", "/exec", json=body)["results"])
+        return list(self._request("POST", "/exec", json=body)["results"])
 
     def read_file(self, node: str, path: str) -> bytes:
         """Read a file of a node."""
-        return bytes(self._ask("GET", f"/nodes/{_part(node)}/files/{_path(path)}"))
+        return bytes(self._request("GET", f"/nodes/{_part(node)}/files/{_path(path)}"))
 
     def write_file(self, node: str, path: str, content: bytes) -> None:
         """Write a file of a node."""
-        self._ask(
+        self._request(
             "PUT",
             f"/nodes/{_part(node)}/files/{_path(path)}",
             content=content,
@@ -269,19 +271,19 @@ class RemoteCluster:
 
     def schedule(self, events: Sequence[Mapping[str, Any]]) -> int:
         """Schedule changes; returns the time they count from [ns]."""
-        return int(self._ask("POST", "/events", json={"events": list(events)})["start_ns"])
+        return int(self._request("POST", "/events", json={"events": list(events)})["start_ns"])
 
     def events(self) -> list[dict[str, Any]]:
         """Events and their state."""
-        return list(self._ask("GET", "/events"))
+        return list(self._request("GET", "/events"))
 
     def mark(self, phase: str) -> int:
         """Mark the start of a phase; returns the number of events that waited for it."""
-        return int(self._ask("POST", "/marks", json={"phase": phase})["events"])
+        return int(self._request("POST", "/marks", json={"phase": phase})["events"])
 
     def down(self) -> None:
         """Stop the cluster."""
-        self._ask("DELETE", "")
+        self._request("DELETE", "")
 
 
 class Job:
@@ -296,28 +298,28 @@ class Job:
         return dict(self._client.request("GET", f"/jobs/{self.number}", params={"wait_s": wait_s}))
 
     def result(self) -> Any:
-        """Result, once it has ended. Raises as the request itself would."""
+        """Wait for the end and return the result. Raises the errors of the request."""
         while (job := self.state(30.0))["state"] == "running":
             pass
         if job["state"] == "failed":
-            wrong = BadInput if (job["status"] or 500) < 500 else PenstockError
-            raise wrong(job["error"])
+            error = BadInput if (job["status"] or 500) < 500 else PenstockError
+            raise error(job["error"])
         return job["result"]
 
 
-def _content(answer: httpx.Response) -> Any:
-    if answer.is_success:
-        if answer.content and "json" in answer.headers.get("content-type", ""):
-            return answer.json()
-        return answer.content
+def _content(response: httpx.Response) -> Any:
+    if response.is_success:
+        if response.content and "json" in response.headers.get("content-type", ""):
+            return response.json()
+        return response.content
     try:
-        detail = answer.json()["detail"]
+        detail = response.json()["detail"]
     except (ValueError, KeyError, TypeError):
-        detail = answer.text[:500]
+        detail = response.text[:500]
     if isinstance(detail, list):  # FastAPI's errors for an invalid body
         detail = "; ".join(f"{'.'.join(map(str, d['loc']))}: {d['msg']}" for d in detail)
-    wrong = BadInput if answer.status_code in (400, 404, 409, 422) else PenstockError
-    raise wrong(f"{detail} ({answer.status_code})")
+    error = BadInput if response.status_code in (400, 404, 409, 422) else PenstockError
+    raise error(f"{detail} ({response.status_code})")
 
 
 def _part(text: str) -> str:
@@ -329,21 +331,21 @@ def _path(text: str) -> str:
 
 
 def download(url: str, most_bytes: int) -> tuple[bytes, Mapping[str, str]]:
-    """The body of at most `most_bytes` at an address, and the headers of the response.
+    """Download at most `most_bytes`; returns the body and the headers of the response.
 
-    A server of this user on this host gets its token, and the one of $PENSTOCK_SERVER gets $PENSTOCK_TOKEN.
-    Raises PenstockError without a response, BadInput for an error status or a longer body.
+    Servers of this user on this host get their own token, and the server $PENSTOCK_SERVER gets
+    $PENSTOCK_TOKEN. Raises PenstockError without a response, BadInput for an error status or a longer body.
     """
     parts: list[bytes] = []
     total = 0
-    where, headers, tls = _authorized(url)
+    address, headers, tls = _authorized(url)
     try:
         with httpx.stream(
-            "GET", where, headers=headers, timeout=httpx.Timeout(60.0, connect=10.0), verify=tls
-        ) as answer:
-            if answer.status_code != 200:
-                raise BadInput(f"{url}: found status {answer.status_code}; expected 200")
-            for part in answer.iter_bytes():
+            "GET", address, headers=headers, timeout=httpx.Timeout(60.0, connect=10.0), verify=tls
+        ) as response:
+            if response.status_code != 200:
+                raise BadInput(f"{url}: found status {response.status_code}; expected 200")
+            for part in response.iter_bytes():
                 total += len(part)
                 if total > most_bytes:
                     raise BadInput(
@@ -354,22 +356,22 @@ def download(url: str, most_bytes: int) -> tuple[bytes, Mapping[str, str]]:
         raise BadInput(f"{url}: {error}; expected the address of an export") from None
     except httpx.HTTPError as error:
         raise PenstockError(f"{url}: {error}") from error
-    return b"".join(parts), answer.headers
+    return b"".join(parts), response.headers
 
 
 def _authorized(url: str) -> tuple[str, dict[str, str], ssl.SSLContext | bool]:
-    """The address to use, headers with a token if there is one, and the TLS trust settings."""
-    named, token = (
+    """URL to use, headers with a token if there is one, and TLS settings."""
+    server_url, token = (
         os.environ.get("PENSTOCK_SERVER", "").rstrip("/"),
         os.environ.get("PENSTOCK_TOKEN"),
     )
-    if token and named and url.startswith(f"{named}/"):
+    if token and server_url and url.startswith(f"{server_url}/"):
         return url, {"Authorization": f"Bearer {token}"}, True
     server = server_at(url)
     if server is None:
         return url, {}, True
     parts = urlsplit(url)
     own = urlsplit(server.url)
-    where = urlunsplit((own.scheme, own.netloc, parts.path, parts.query, ""))
+    address = urlunsplit((own.scheme, own.netloc, parts.path, parts.query, ""))
     headers = {"Authorization": f"Bearer {server.experiments_token}"}
-    return where, headers, trust_in(server.cert) if server.cert else True
+    return address, headers, trust_in(server.cert) if server.cert else True

@@ -1,4 +1,4 @@
-"""Rich's console for external text, without markup and control sequences."""
+"""Rich's console for text of other programs, without markup and control sequences."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Console(console.Console):
         super().__init__(**{"markup": False, "emoji": False, "highlight": False} | settings)
 
     def render_str(self, text: str, **settings: Any) -> Text:
-        """As Rich's, escaped before measuring."""
+        """Escape before Rich measures the text."""
         return super().render_str(escaped(text), **settings)
 
     def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:
-        """As Rich's; Rich's own control sequences, such as those of progress bars, are not escaped."""
+        """Escape text, but not Rich's own control sequences, such as those of progress bars."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=escaped(segment.text))
 
@@ -35,7 +35,7 @@ class TextColumn(progress.TextColumn):
         super().__init__(text_format, **{"markup": False} | settings)
 
     def render(self, task: progress.Task) -> Text:
-        """As Rich's, escaped before measuring."""
+        """Escape before Rich measures the text."""
         text = super().render(task)
         text.plain = escaped(text.plain)
         return text

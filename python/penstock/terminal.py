@@ -40,13 +40,13 @@ def _escaping(stream: Any) -> Any:
 
 @contextlib.contextmanager
 def escaped_output() -> Iterator[None]:
-    """Escape all output meanwhile, so that text of input files cannot control the terminal."""
-    before: tuple[Any, Any] = sys.stdout, sys.stderr
+    """Escape all output in the context, so that text of input files cannot control the terminal."""
+    original: tuple[Any, Any] = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _escaping(sys.stdout), _escaping(sys.stderr)
     try:
         yield
     finally:
-        sys.stdout, sys.stderr = before
+        sys.stdout, sys.stderr = original
 
 
 def say(text: str) -> None:
@@ -84,8 +84,7 @@ def mib(nbytes: float) -> str:
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Any]:
-    """A bar on stderr, called with current step, number of completed steps, total; None without a
-    terminal."""
+    """Bar on stderr: a function of step, number of completed steps and total; None without a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
     from penstock.console import Console, TextColumn
@@ -98,7 +97,7 @@ def progress_bar() -> Iterator[Any]:
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=None)
 
-        def say(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total or None)
+        def update(step: str, completed: int, total: int) -> None:
+            bar.update(task, description=step, completed=completed, total=total or None)
 
-        yield say
+        yield update

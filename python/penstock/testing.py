@@ -68,13 +68,13 @@ def check_parser(
     run_dir: Path | None = None,
     gives: Collection[str] = (),
 ) -> dict[str, Measured]:
-    """Check a parser on a program's output; `gives`: responses that it must find. Returns all it finds."""
-    assert parser.RESPONSES, "it names no response"
+    """Check a parser on a program's output; `gives` are required responses. Returns all responses."""
+    assert parser.RESPONSES, "RESPONSES is empty"
     for unit in parser.RESPONSES.values():
         convert(1.0, unit, unit)
     with tempfile.TemporaryDirectory() as scratch:
-        where = run_dir or Path(scratch)
-        parsed: dict[str, Measured] = parser.parse(where, stdout, stderr, 1.0)
+        directory = run_dir or Path(scratch)
+        parsed: dict[str, Measured] = parser.parse(directory, stdout, stderr, 1.0)
         for name, measured in parsed.items():
             if name == "wall_s":  # common to all parsers
                 continue
@@ -95,38 +95,41 @@ def check_parser(
 def check_design(kind: Any, options: Mapping[str, Any] | None = None) -> None:
     """Check a kind of design on factors of two, three and mixed levels: it refuses with a reason, or returns
     valid levels, reproducible by seed, with the properties it claims."""
-    assert kind.WHAT, "it does not say what it is"
-    assert set(options or {}) <= set(kind.OPTIONS), "it does not name its options"
-    every = [[2], [2] * 3, [2] * 11, [3, 2], [3] * 4, [4, 3, 2, 2]]
-    factors = [tuple(_factor(place, n) for place, n in enumerate(levels)) for levels in every]
-    kinds = [Asked(each, dict(options or {}), 7) for each in factors]
-    possible = [request for request in kinds if not kind.fault(request)]
-    assert possible, f"it takes no factors at all: {kind.fault(kinds[0])}"
+    assert kind.WHAT, "WHAT: expected a description"
+    assert set(options or {}) <= set(kind.OPTIONS), "OPTIONS: expected all options"
+    level_counts = [[2], [2] * 3, [2] * 11, [3, 2], [3] * 4, [4, 3, 2, 2]]
+    factors = [
+        tuple(_factor(index, n) for index, n in enumerate(counts)) for counts in level_counts
+    ]
+    requests = [Asked(each, dict(options or {}), 7) for each in factors]
+    possible = [request for request in requests if not kind.fault(request)]
+    assert possible, f"it refuses all factors: {kind.fault(requests[0])}"
     for request in possible:
         levels = request.levels
         matrix = np.asarray(kind.treatments(request))
         assert matrix.ndim == 2, f"a matrix of {matrix.ndim} dimensions"
         assert matrix.shape[1] == len(levels), f"{matrix.shape[1]} columns of {len(levels)} factors"
         assert len(matrix), "no treatments"
-        assert len(np.unique(matrix, axis=0)) == len(matrix), "a treatment stands there twice"
-        for place, count in enumerate(levels):
-            seen = {int(v) for v in matrix[:, place]}
-            assert seen <= set(range(count)), f"levels {seen} of a factor with {count}"
-            assert len(seen) > 1, f"the factor {place} has one level only"
+        assert len(np.unique(matrix, axis=0)) == len(matrix), "a treatment occurs twice"
+        for index, count in enumerate(levels):
+            used = {int(v) for v in matrix[:, index]}
+            assert used <= set(range(count)), f"levels {used} of a factor with {count}"
+            assert len(used) > 1, f"factor {index} has one level only"
         again = np.asarray(kind.treatments(request))
         assert np.array_equal(matrix, again), "another matrix from the same seed"
         check(request, matrix, kind.claim(request))
 
 
-def _factor(place: int, levels: int) -> Factor:
-    named = tuple(Level(name=str(n), value=n) for n in range(levels))
-    return Factor(name=f"f{place}", levels=named)
+def _factor(index: int, levels: int) -> Factor:
+    return Factor(
+        name=f"f{index}", levels=tuple(Level(name=str(n), value=n) for n in range(levels))
+    )
 
 
 def check_metric_reader(reader: Any, path: Path) -> None:
     """Check a reader of metrics: it accepts this file, returns samples in UTC, and refuses other files."""
-    assert str(reader.WHAT), "WHAT: expected what is said where no reader knows a file"
-    assert reader.matches(path, path.read_bytes()[:HEAD_BYTES]), f"{path}: it does not know its own"
+    assert str(reader.WHAT), "WHAT: expected a description, for files that no reader accepts"
+    assert reader.matches(path, path.read_bytes()[:HEAD_BYTES]), f"{path}: not accepted"
     metrics = reader.read(path, {})
     assert list(metrics.samples.columns) == list(COLUMNS), f"samples: found {list(metrics.samples)}"
     assert len(metrics.samples) or metrics.tables, "found neither samples nor tables"
@@ -137,7 +140,7 @@ def check_metric_reader(reader: Any, path: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="penstock-check-") as folder:
             other = Path(folder) / "other"
             other.write_text(text)
-            assert not reader.matches(other, text.encode()), f"it takes {text!r} for its own"
+            assert not reader.matches(other, text.encode()), f"it accepts {text!r}"
             with contextlib.suppress(PenstockError):
                 reader.read(other, {})
 
@@ -180,20 +183,20 @@ def check_figure(kind: Any, recorded: RecordedSeries) -> None:
     """Check a kind of figures: it draws these series reproducibly, labels its axes and has a description."""
     assert str(kind.WHAT), "WHAT: expected a line of help"
     assert set(kind.AXES) <= {"time", "index", "value"}, f"AXES: found {kind.AXES}"
-    drawn = []
+    images = []
     for _ in range(2):
         with style.look():
             fig = style.figure(7.0, 2.5)
             kind.draw(Layout(fig, 7.0, 2.5, 8.5), Chart("checked", axis=recorded.axis), recorded)
-            drawn.append(render.published(style.settled(fig), "svg"))
-    assert drawn[0] == drawn[1], "the same series gave another picture"
+            images.append(render.published(style.settled(fig), "svg"))
+    assert images[0] == images[1], "the same series gave different images"
     labels = [text for axes in fig.axes for text in (axes.get_xlabel(), axes.get_ylabel())]
     assert any(labels), "no axis has a label"
 
 
 def check_response_kind(kind: Any, expression: str, text: str, number: float) -> None:
-    """Check a kind of response: it finds the number in the text, and reports where there is none."""
-    assert kind.WHAT, "it does not say what it takes"
+    """Check a kind of response: it extracts the number from the text, and refuses texts without one."""
+    assert kind.WHAT, "WHAT: expected a description"
     assert not kind.expected(expression), f"{expression!r}: {kind.expected(expression)}"
     assert kind.number(expression, text, "stdout") == number
     for other in _NOT_A_REPORT:
@@ -206,26 +209,26 @@ def check_response_kind(kind: Any, expression: str, text: str, number: float) ->
 
 def check_importer(importer: Importer, files: Sequence[Path], events: int) -> Recording:
     """Check an importer on the files of one trace: it accepts only them, and reads all their events."""
-    assert importer.what, "it does not say what it reads"
-    assert any(importer.matches(path.read_bytes()[: 1 << 16]) for path in files), "not known"
+    assert importer.what, "what: expected a description"
+    assert any(importer.matches(path.read_bytes()[: 1 << 16]) for path in files), "not recognised"
     for text in _NOT_A_REPORT:
-        assert not importer.matches(text.encode()), f"{text[:20]!r} is taken for a trace of it"
+        assert not importer.matches(text.encode()), f"{text[:20]!r} is recognised as its trace"
     with tempfile.TemporaryDirectory() as scratch:
-        assert importer.parts(Path(scratch) / "nothing") == [], "a name of nothing has files"
+        assert importer.parts(Path(scratch) / "nothing") == [], "a missing trace has files"
         recording = importer.read(files, Path(scratch))
-        judged = write_recording(None, recording)
-        assert judged.events == recording.counts["kept"] == events, f"{judged.events} events"
+        summary = write_recording(None, recording)
+        assert summary.events == recording.counts["kept"] == events, f"{summary.events} events"
         numbers = {row["file_id"] for row in recording.files}
-        assert {row["file_id"] for row in judged.verdicts} <= numbers, "a file without a name"
+        assert {row["file_id"] for row in summary.verdicts} <= numbers, "a file without a name"
         assert recording.basis in ("calls", "device"), recording.basis
-        assert {"format", "not_known"} <= recording.source.keys(), "`source` does not say enough"
-        wrong = Path(scratch) / "wrong"
-        wrong.write_bytes(files[0].read_bytes()[:40] + b"\0\xff not of this format")
+        assert {"format", "not_known"} <= recording.source.keys(), "`source` lacks keys"
+        damaged = Path(scratch) / "damaged"
+        damaged.write_bytes(files[0].read_bytes()[:40] + b"\0\xff not of this format")
         try:
-            partly = importer.read([wrong], Path(scratch))
+            partial = importer.read([damaged], Path(scratch))
         except PenstockError:
             return recording
-        assert partly.counts["kept"] < events, "what is no trace of it is read as one"
+        assert partial.counts["kept"] < events, "all events were read from a damaged trace"
     return recording
 
 
@@ -235,14 +238,14 @@ def check_exporter(export: Any, bundle: Path) -> dict[str, Any]:
     rows = TraceTables(bundle)
     with tempfile.TemporaryDirectory() as scratch:
         written: dict[str, Any] = export(rows, Path(scratch) / "out", 1 << 30)
-        assert written["files"], "no file is named"
+        assert written["files"], "no file was written"
         for name in written["files"]:
             path = Path(name)
-            assert path.is_relative_to(scratch), f"{path} lies elsewhere"
-            assert path.is_file(), f"{path} is not there"
+            assert path.is_relative_to(scratch), f"{path} is outside the output directory"
+            assert path.is_file(), f"{path} is missing"
     events = sum(len(batch["t_ns"]) for batch in TraceTables(bundle).event_batches())
     reported = written["events"] + sum(written.get("skipped", {}).values())
-    assert reported == events, f"{reported} of {events} events, what it says it skipped included"
+    assert reported == events, f"{reported} of {events} events written or reported as skipped"
     return written
 
 
@@ -279,23 +282,23 @@ def _checked(findings: list[Finding]) -> list[Finding]:
 def check_observer(make: Any, settings: Mapping[str, Any], group: RunCgroup | None = None) -> None:
     """Check an observer around two runs, the second without a program: Parquet tables, and a receipt."""
     with tempfile.TemporaryDirectory() as scratch:
-        place = Path(scratch)
-        journal = Journal(place / "journal.jsonl")
-        observer: Observer = make(journal, place, settings)
+        folder = Path(scratch)
+        journal = Journal(folder / "journal.jsonl")
+        observer: Observer = make(journal, folder, settings)
         try:
             for n, run in enumerate(((1, 2), None)):
-                bundle = Bundle.create(place / f"r{n}", {"run_id": f"r{n}"})
+                bundle = Bundle.create(folder / f"r{n}", {"run_id": f"r{n}"})
                 observer.start(Watched(group, group), bundle.path)
                 json.dumps(followed(observer))  # a live source, if any, is JSON values
-                seen = observer.finish(bundle, run)
-                for name, table in seen.tables.items():
+                observation = observer.finish(bundle, run)
+                for name, table in observation.tables.items():
                     assert isinstance(table, pa.Table), f"{name} is no table"
-                    pq.write_table(table, place / f"{n}-{name}.parquet")
-                assert isinstance(seen.receipt, dict), "the receipt is no dictionary"
-                assert seen.lost >= 0
+                    pq.write_table(table, folder / f"{n}-{name}.parquet")
+                assert isinstance(observation.receipt, dict), "the receipt is no dictionary"
+                assert observation.lost >= 0
         finally:
             observer.stop()
-        assert not journal.open_entries(), "it left the host changed"
+        assert not journal.open_entries(), "changes to the host were not undone"
 
 
 def check_backend(make: type[Backend], disk: DiskSpec | None = None) -> None:
@@ -332,20 +335,20 @@ def check_backend(make: type[Backend], disk: DiskSpec | None = None) -> None:
                 None,
                 None,
             )
-            assert certificate is None or certificate.overall.num_rows, "it certifies nothing"
+            assert certificate is None or certificate.overall.num_rows, "the certificate is empty"
             before = up.read_back()
             try:
                 up.patch({"no-such-feature": 1})
             except PenstockError:
                 pass
             else:
-                raise AssertionError("it took a patch of a feature that there is not")
+                raise AssertionError("it accepted a patch of an unknown feature")
             assert up.read_back() == before, "a refused patch changed something"
             up.down()
         finally:
             backend.stop()
         assert not mounts_at(base / "mount"), "it is still mounted"
-        assert not journal.open_entries(), "it left the host changed"
+        assert not journal.open_entries(), "changes to the host were not undone"
 
 
 def check_runtime(name: str) -> None:
@@ -360,17 +363,17 @@ def check_runtime(name: str) -> None:
     try:
         assert cluster.described["runtime"] == name
         assert _output_of(cluster, "one", "hostname; touch /only-one") == "one\n"
-        seen = _output_of(cluster, "two", "ls -d /only-one /proc/[0-9]*").split()
-        assert "/only-one" not in seen, "the nodes have one root"
-        assert len(seen) < 10, "it sees processes that are not its own"
+        visible = _output_of(cluster, "two", "ls -d /only-one /proc/[0-9]*").split()
+        assert "/only-one" not in visible, "the nodes share a root"
+        assert len(visible) < 10, "it sees processes of others"
         for state in ("down", "up"):
             cluster.set(["one"], "node", None, {"state": state})
         cluster.refresh()
-        assert _output_of(cluster, "one", "hostname") == "one\n", "it did not come back"
+        assert _output_of(cluster, "one", "hostname") == "one\n", "it did not restart"
     finally:
         cluster.down()
     remaining = [entry for entry in journal.open_entries() if entry.token not in before]
-    assert not remaining, f"it left the host changed: {remaining}"
+    assert not remaining, f"changes to the host were not undone: {remaining}"
 
 
 def _output_of(cluster: Cluster, node: str, command: str) -> str:

@@ -273,7 +273,7 @@ def test_our_importers_and_formats_keep_to_their_protocols(tmp_path: Path) -> No
     log = tmp_path / "log"
     log.write_text("fio version 2 iolog\n/f add\n/f open\n/f read 0 4096\n/f close\n")
     testing.check_importer(TRACE_IMPORTERS.load("iolog"), [log], 1)
-    with pytest.raises(AssertionError, match="not known"):
+    with pytest.raises(AssertionError, match="not recognised"):
         testing.check_importer(TRACE_IMPORTERS.load("dxt"), [log], 1)
     workload = make_workload("pipeline", "small", {})
     for name in WORKLOAD_FORMATS:
