@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 
+mod chunks;
 mod disk;
 mod epochs;
 mod network;
@@ -21,6 +22,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     station::register(module)?;
     network::register(module)?;
+    chunks::register(module)?;
     disk::register(module)?;
     probe::register(module)?;
     pattern::register(module)?;

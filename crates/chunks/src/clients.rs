@@ -1,0 +1,176 @@
+//! Clients of a store: processes, also of other hosts, that have it open for writing.
+//!
+//! Each has a file `clients/PREFIX` with its host, boot and process, which it touches every few seconds. A file of this
+//! boot counts while its process lives, another one while it is recent.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::objects::Objects;
+
+/// Interval at which a client touches its file.
+pub(crate) const TOUCHED_EVERY: Duration = Duration::from_secs(10);
+/// Age from which a client of another host counts as dead.
+const DEAD_AFTER: Duration = Duration::from_secs(300);
+const MOST_FILE_BYTES: u64 = 4096;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Identity {
+    host: String,
+    boot_id: String,
+    pid: u32,
+    /// Start of the process in clock ticks after the boot.
+    started: u64,
+    role: Role,
+}
+
+/// Purpose of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// It writes versions.
+    Writer,
+    /// It removes chunks.
+    Collector,
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path)
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+fn start_of(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    if fields.next()? == "Z" {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+impl Identity {
+    fn own(role: Role) -> Self {
+        let pid = std::process::id();
+        Identity {
+            host: read("/proc/sys/kernel/hostname"),
+            boot_id: read("/proc/sys/kernel/random/boot_id"),
+            pid,
+            started: start_of(pid).unwrap_or(0),
+            role,
+        }
+    }
+
+    fn is_alive(&self, touched: SystemTime) -> bool {
+        if self.boot_id == read("/proc/sys/kernel/random/boot_id") {
+            return start_of(self.pid) == Some(self.started);
+        }
+        let age = SystemTime::now().duration_since(touched);
+        age.unwrap_or_default() < DEAD_AFTER // touched in the future: the clocks differ
+    }
+}
+
+/// Registration of this process, which ends when it is dropped.
+pub struct Client {
+    path: PathBuf,
+}
+
+impl Client {
+    /// Registers this process. A writer and a collector that start at the same time see each other.
+    ///
+    /// Error: a writer finds a collector, or a collector another client.
+    pub fn register(objects: &Objects, role: Role) -> Result<Self> {
+        let name = match role {
+            Role::Writer => objects.names.prefix(),
+            Role::Collector => objects.names.prefix() + "-collector",
+        };
+        let path = objects.clients().join(name);
+        let (draft, mut file) = objects.draft()?;
+        let text = serde_json::to_vec(&Identity::own(role)).unwrap_or_default();
+        file.write_all(&text)
+            .and_then(|()| fs::rename(&draft, &path))
+            .map_err(|error| Error::at(&path, error))?;
+        let client = Client { path }; // its file is removed if it is refused
+        let rivals: Vec<String> = others(objects)?
+            .into_iter()
+            .filter(|other| Role::Collector == role || other.identity.role == Role::Collector)
+            .map(|other| format!("process {} on {}", other.identity.pid, other.identity.host))
+            .collect();
+        if rivals.is_empty() {
+            return Ok(client);
+        }
+        Err(Error::Bad(match role {
+            Role::Writer => format!(
+                "garbage is collected by {}; mount it later",
+                rivals.join(", ")
+            ),
+            Role::Collector => format!(
+                "the store is used by {}; collect garbage there, or unmount it first",
+                rivals.join(", ")
+            ),
+        }))
+    }
+
+    /// Touches the file. It is not created again: it is removed only if this client seemed dead.
+    pub fn touch(&self) -> Result<()> {
+        let file = File::options().write(true).open(&self.path);
+        file.and_then(|file| file.set_modified(SystemTime::now()))
+            .map_err(|error| Error::at(&self.path, error))
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// A live client of another process.
+pub(crate) struct Other {
+    identity: Identity,
+    /// Prefix of its temporary files.
+    pub(crate) prefix: String,
+}
+
+/// Other clients that are alive. Files of dead ones are removed.
+pub(crate) fn others(objects: &Objects) -> Result<Vec<Other>> {
+    let directory = objects.clients();
+    let mut alive = Vec::new();
+    let entries = fs::read_dir(&directory).map_err(|error| Error::at(&directory, error))?;
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with(&objects.names.prefix()) {
+            continue;
+        }
+        let touched = entry.metadata().and_then(|facts| facts.modified());
+        match (identity(&entry.path()), touched) {
+            (Some(identity), Ok(touched)) if identity.is_alive(touched) => {
+                let prefix = name.trim_end_matches("-collector").to_owned();
+                alive.push(Other { identity, prefix });
+            }
+            (_, Err(_)) => {} // it has just ended
+            _ => _ = fs::remove_file(entry.path()),
+        }
+    }
+    Ok(alive)
+}
+
+fn identity(path: &Path) -> Option<Identity> {
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path);
+    let mut text = String::new();
+    file.ok()?
+        .take(MOST_FILE_BYTES)
+        .read_to_string(&mut text)
+        .ok()?;
+    serde_json::from_str(&text).ok()
+}

@@ -1,0 +1,174 @@
+//! What all files of a served store share.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Deserialize;
+
+use crate::error::{Error, Result};
+use crate::family::Rule;
+use crate::hash::Naming;
+use crate::index::{Index, Key};
+use crate::map::{Entry, Map};
+use crate::objects::Objects;
+
+/// Deepest directory that is read.
+const MOST_LEVELS: usize = 256;
+
+/// Versions with which a new one is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// Previous versions of its family.
+    Family,
+    /// All chunks of the store.
+    Global,
+}
+
+/// A store, and its state while this process uses it.
+pub struct Core {
+    /// Its directories.
+    pub objects: Objects,
+    /// Rule of families.
+    pub rule: Rule,
+    /// Scope of the comparison.
+    pub scope: Scope,
+    index: Mutex<Index>,
+    /// Read while a map is loaded and registered; a collection waits for these.
+    pub(crate) loading: RwLock<()>,
+    /// Steps of a long operation: completed, all.
+    pub(crate) progress: [AtomicU64; 2],
+}
+
+/// Time since 1970 in ns.
+pub(crate) fn now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as u64)
+}
+
+impl Core {
+    /// The store `objects`.
+    pub fn new(objects: Objects, rule: Rule, scope: Scope) -> Self {
+        Core {
+            objects,
+            rule,
+            scope,
+            index: Mutex::default(),
+            loading: RwLock::default(),
+            progress: Default::default(),
+        }
+    }
+
+    pub(crate) fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn step(&self, done: usize, all: usize) {
+        self.progress[0].store(done as u64, Ordering::Relaxed);
+        self.progress[1].store(all as u64, Ordering::Relaxed);
+    }
+
+    /// Family of a path below the mount.
+    pub fn family(&self, path: &str) -> String {
+        self.rule.family(path)
+    }
+
+    /// Finds the newest maps of each family, which [`Core::prepare`] loads when they are needed.
+    pub fn find_earlier(&self) -> Result<()> {
+        let mut dated: HashMap<String, Vec<(i128, PathBuf)>> = HashMap::new();
+        let files = self.objects.files();
+        walk(&files, &mut |path, facts| {
+            let below = path.strip_prefix(&files).unwrap_or(path);
+            let changed =
+                i128::from(facts.mtime()) * 1_000_000_000 + i128::from(facts.mtime_nsec());
+            let of = dated
+                .entry(self.family(&below.to_string_lossy()))
+                .or_default();
+            of.push((changed, path.to_owned()));
+        })?;
+        let earlier = dated.into_iter().map(|(family, mut of)| {
+            of.sort();
+            (family, of.into_iter().map(|(_, path)| path).collect())
+        });
+        self.index().set_earlier(earlier.collect());
+        Ok(())
+    }
+
+    /// Loads the maps of previous versions of a family, the first time that it is written.
+    pub(crate) fn prepare(&self, family: &str) {
+        let paths = self.index().take_earlier(family);
+        for path in paths {
+            let _loading = self.loading.read().unwrap_or_else(PoisonError::into_inner);
+            // a damaged or removed map is no version to compare with
+            if let Ok(map) = Map::load(&path) {
+                self.index().add(family, &map);
+            }
+        }
+    }
+
+    /// Pins a chunk; true if it is stored already, within the scope.
+    pub(crate) fn claim(&self, family: &str, key: Key, length: usize) -> bool {
+        let mut index = self.index();
+        index.pin(key);
+        match self.scope {
+            Scope::Family => index.has(Some(family), &key),
+            // under the lock: a collection must not remove it meanwhile
+            Scope::Global => {
+                let stored = || self.objects.has(key.0, &key.1, length);
+                index.has(None, &key) || !index.is_damaged(&key) && stored()
+            }
+        }
+    }
+
+    /// Loads the map at `path` for the open file `handle`.
+    pub(crate) fn load_for(&self, handle: u64, path: &Path) -> Result<Arc<Map>> {
+        let _loading = self.loading.read().unwrap_or_else(PoisonError::into_inner);
+        let map = Arc::new(Map::load(path)?);
+        self.index().opened(handle, &map);
+        Ok(map)
+    }
+
+    /// Content of a chunk; a damaged one is sent again when it is written next.
+    pub(crate) fn chunk(&self, naming: Naming, entry: &Entry) -> Result<Vec<u8>> {
+        let content = self.objects.get(naming, entry);
+        if matches!(content, Err(Error::Damaged(_))) {
+            self.index().note_damage(naming.key(entry.address));
+        }
+        content
+    }
+}
+
+/// Calls `see` for each map below `directory`.
+pub(crate) fn walk(directory: &Path, see: &mut dyn FnMut(&Path, &fs::Metadata)) -> Result<()> {
+    let mut waiting = vec![(directory.to_owned(), 0)];
+    while let Some((directory, level)) = waiting.pop() {
+        let entries = match fs::read_dir(&directory) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && level > 0 => continue,
+            entries => entries.map_err(|error| Error::at(&directory, error))?,
+        };
+        for entry in entries {
+            let entry = entry.map_err(|error| Error::at(&directory, error))?;
+            let facts = match entry.metadata() {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                facts => facts.map_err(|error| Error::at(&entry.path(), error))?,
+            };
+            if facts.is_dir() {
+                if level == MOST_LEVELS {
+                    return Err(Error::Bad(format!(
+                        "{}: found more than {MOST_LEVELS} levels of directories",
+                        directory.display()
+                    )));
+                }
+                waiting.push((entry.path(), level + 1));
+            } else if facts.is_file() {
+                see(&entry.path(), &facts);
+            }
+        }
+    }
+    Ok(())
+}

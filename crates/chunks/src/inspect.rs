@@ -1,0 +1,170 @@
+//! Verification and usage of a store.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::core::{walk, Core};
+use crate::error::{Error, Result};
+use crate::index::Key;
+use crate::map::{Header, Map};
+
+/// Problems that are listed; more are counted.
+const MOST_LISTED: usize = 1000;
+
+/// Result of a verification.
+#[derive(Debug, Default, Clone, Serialize)]
+pub struct Verified {
+    /// Maps that were read.
+    pub maps: u64,
+    /// Chunks that were read, each once.
+    pub chunks: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Files that are damaged.
+    pub damaged_files: u64,
+    /// Their paths below the mount and the reason; at most 1000.
+    pub damaged: Vec<(String, String)>,
+}
+
+/// Bytes of a family of files.
+#[derive(Debug, Default, Clone, Serialize)]
+pub struct FamilyUsage {
+    /// Files.
+    pub files: u64,
+    /// Bytes of the files.
+    pub logical_bytes: u64,
+    /// Bytes of their chunks, each counted once in the family.
+    pub unique_bytes: u64,
+}
+
+/// Bytes of a store.
+#[derive(Debug, Default, Clone, Serialize)]
+pub struct Usage {
+    /// Files.
+    pub files: u64,
+    /// Bytes of the files.
+    pub logical_bytes: u64,
+    /// Bytes of all chunks.
+    pub stored_bytes: u64,
+    /// Bytes of the maps.
+    pub map_bytes: u64,
+    /// Chunks.
+    pub chunks: u64,
+    /// Files whose map is damaged.
+    pub damaged_files: u64,
+    /// By family.
+    pub families: BTreeMap<String, FamilyUsage>,
+}
+
+impl Core {
+    fn maps(&self) -> Result<Vec<(PathBuf, u64)>> {
+        let mut paths = Vec::new();
+        walk(&self.objects.files(), &mut |path, facts| {
+            paths.push((path.to_owned(), facts.len()));
+        })?;
+        paths.sort();
+        Ok(paths)
+    }
+
+    fn below(&self, path: &Path) -> String {
+        let below = path.strip_prefix(self.objects.files()).unwrap_or(path);
+        below.to_string_lossy().into_owned()
+    }
+
+    /// Reads all maps and all of their chunks, and compares them with their hashes.
+    pub fn verify(&self) -> Result<Verified> {
+        let mut verified = Verified::default();
+        let mut seen: HashMap<Key, Option<String>> = HashMap::new();
+        let paths = self.maps()?;
+        for (done, (path, _)) in paths.iter().enumerate() {
+            self.step(done, paths.len());
+            let problem = match Map::load(path) {
+                Ok(map) => self.damaged_chunk(&map, &mut seen, &mut verified)?,
+                // removed meanwhile
+                Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                    continue
+                }
+                Err(error) => Some(error.to_string()),
+            };
+            verified.maps += 1;
+            // a file that was replaced or removed meanwhile may have lost its chunks
+            if let Some(why) = problem.filter(|_| path.exists()) {
+                verified.damaged_files += 1;
+                if verified.damaged.len() < MOST_LISTED {
+                    verified.damaged.push((self.below(path), why));
+                }
+            }
+        }
+        Ok(verified)
+    }
+
+    fn damaged_chunk(
+        &self,
+        map: &Map,
+        seen: &mut HashMap<Key, Option<String>>,
+        verified: &mut Verified,
+    ) -> Result<Option<String>> {
+        let mut first = None;
+        for entry in map.entries() {
+            let key = map.naming.key(entry.address);
+            if let Some(earlier) = seen.get(&key) {
+                first = first.or_else(|| earlier.clone());
+                continue;
+            }
+            let problem = match self.objects.load(map.naming, entry, false) {
+                Ok(_) => None,
+                Err(error @ Error::Damaged(_)) => {
+                    self.index().note_damage(key);
+                    Some(error.to_string())
+                }
+                Err(error) => return Err(error),
+            };
+            verified.chunks += 1;
+            verified.bytes += u64::from(entry.length);
+            first = first.or_else(|| problem.clone());
+            seen.insert(key, problem);
+        }
+        Ok(first)
+    }
+
+    /// Adds up the bytes of files and chunks.
+    pub fn usage(&self) -> Result<Usage> {
+        let mut usage = Usage::default();
+        let mut seen: HashMap<String, HashSet<Key>> = HashMap::new();
+        let paths = self.maps()?;
+        for (done, (path, map_bytes)) in paths.iter().enumerate() {
+            self.step(done, paths.len());
+            usage.files += 1;
+            usage.map_bytes += map_bytes;
+            let Ok(map) = Map::load(path) else {
+                usage.damaged_files += 1;
+                continue;
+            };
+            let family = self.family(&self.below(path));
+            let of = usage.families.entry(family.clone()).or_default();
+            let seen = seen.entry(family).or_default();
+            of.files += 1;
+            of.logical_bytes += map.size_bytes();
+            usage.logical_bytes += map.size_bytes();
+            for entry in map.entries() {
+                if seen.insert(map.naming.key(entry.address)) {
+                    of.unique_bytes += u64::from(entry.length);
+                }
+            }
+        }
+        walk(&self.objects.chunk_directory(), &mut |_, facts| {
+            usage.chunks += 1;
+            usage.stored_bytes += facts.len();
+        })?;
+        Ok(usage)
+    }
+}
+
+/// Size of the file whose map is at `path`. Error: its header is damaged.
+pub(crate) fn size_at(path: &Path) -> Result<u64> {
+    let file = fs::File::open(path).map_err(|error| Error::at(path, error))?;
+    Header::read(&file, path).map(|header| header.size_bytes)
+}

@@ -1,0 +1,203 @@
+//! The directories of a store: chunks, files (their maps), temporary files, clients.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::hash::{Address, Naming, UniqueNames};
+use crate::map::Entry;
+
+const FORMAT_FILE: &str = "penstock-dedup";
+const FORMAT: &str = "penstock deduplicating store, format 1\n";
+
+/// Directories of a store, below one of any file system. They belong to the user who created the store alone.
+pub struct Objects {
+    root: PathBuf,
+    pub(crate) names: UniqueNames,
+    /// Chunks are not compared with their hashes when they are read.
+    trust: bool,
+}
+
+fn private_directory(path: &Path) -> Result<()> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(Error::at(path, error)),
+        _ => Ok(()),
+    }
+}
+
+fn new_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+}
+
+impl Objects {
+    /// Opens the store at `root`, an existing directory; with `create`, an empty one becomes a store.
+    pub fn open(root: &Path, create: bool, trust: bool) -> Result<Self> {
+        let root = fs::canonicalize(root).map_err(|error| Error::at(root, error))?;
+        let format = root.join(FORMAT_FILE);
+        match fs::read_to_string(&format) {
+            Ok(text) if text == FORMAT => {}
+            Ok(_) => {
+                return Err(Error::Bad(format!(
+                    "{}: found another format; expected {FORMAT:?}",
+                    format.display()
+                )))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound && create => {
+                let mut entries = fs::read_dir(&root).map_err(|error| Error::at(&root, error))?;
+                // some file systems have one of their own
+                if entries.any(|entry| !entry.is_ok_and(|entry| entry.file_name() == "lost+found"))
+                {
+                    return Err(Error::Bad(format!(
+                        "{}: found files; expected a store, or an empty directory",
+                        root.display()
+                    )));
+                }
+                // the mount has the mode that the directory had, and only its owner sees how files are stored
+                let facts = fs::metadata(&root).map_err(|error| Error::at(&root, error))?;
+                let set_mode = |path: &Path, mode: u32| {
+                    let set = fs::set_permissions(path, Permissions::from_mode(mode));
+                    set.map_err(|error| Error::at(path, error))
+                };
+                set_mode(&root, 0o700)?;
+                for name in ["chunks", "files", "tmp", "clients"] {
+                    private_directory(&root.join(name))?;
+                }
+                set_mode(&root.join("files"), facts.mode() & 0o7777)?;
+                let mut draft =
+                    new_file(&root.join("tmp/format")).map_err(|error| Error::at(&root, error))?;
+                draft
+                    .write_all(FORMAT.as_bytes())
+                    .and_then(|()| fs::rename(root.join("tmp/format"), &format))
+                    .map_err(|error| Error::at(&format, error))?;
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(Error::Bad(format!(
+                    "{}: found no store; expected a directory that `penstock dedup mount` has used",
+                    root.display()
+                )))
+            }
+            Err(error) => return Err(Error::at(&format, error)),
+        }
+        let names =
+            UniqueNames::new().map_err(|error| Error::at(Path::new("/dev/urandom"), error))?;
+        Ok(Objects { root, names, trust })
+    }
+
+    /// Directory of the store.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Directory of the maps.
+    pub fn files(&self) -> PathBuf {
+        self.root.join("files")
+    }
+
+    pub(crate) fn clients(&self) -> PathBuf {
+        self.root.join("clients")
+    }
+
+    pub(crate) fn chunk_directory(&self) -> PathBuf {
+        self.root.join("chunks")
+    }
+
+    /// Directory of temporary files.
+    pub(crate) fn drafts(&self) -> PathBuf {
+        self.root.join("tmp")
+    }
+
+    /// A new temporary file; its name has the prefix of this client.
+    pub(crate) fn draft(&self) -> Result<(PathBuf, File)> {
+        let name = format!("{}-{:x}", self.names.prefix(), self.names.number());
+        let path = self.drafts().join(name);
+        let file = new_file(&path).map_err(|error| Error::at(&path, error))?;
+        Ok((path, file))
+    }
+
+    pub(crate) fn chunk_path(&self, naming: Naming, address: &Address) -> PathBuf {
+        let name = naming.file_name(address);
+        let mut path = self.chunk_directory();
+        path.push(&name[..2]);
+        path.push(name);
+        path
+    }
+
+    /// True if there is a chunk of that length at the address.
+    pub(crate) fn has(&self, naming: Naming, address: &Address, length: usize) -> bool {
+        fs::metadata(self.chunk_path(naming, address)).is_ok_and(|it| it.len() == length as u64)
+    }
+
+    /// Stores a chunk: written to a temporary file, then renamed.
+    pub(crate) fn put(&self, naming: Naming, address: &Address, content: &[u8]) -> Result<()> {
+        let path = self.chunk_path(naming, address);
+        let (draft, mut file) = self.draft()?;
+        let stored = file.write_all(content).and_then(|()| {
+            drop(file);
+            match fs::rename(&draft, &path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    let parent = path.parent().unwrap_or(&path);
+                    private_directory(parent)
+                        .map_err(|error| io::Error::other(error.to_string()))?;
+                    fs::rename(&draft, &path)
+                }
+                result => result,
+            }
+        });
+        stored.map_err(|error| {
+            let _ = fs::remove_file(&draft);
+            Error::at(&path, error)
+        })
+    }
+
+    /// Content of a chunk. Error: it is missing or damaged.
+    pub fn get(&self, naming: Naming, entry: &Entry) -> Result<Vec<u8>> {
+        self.load(naming, entry, self.trust)
+    }
+
+    pub(crate) fn load(&self, naming: Naming, entry: &Entry, trust: bool) -> Result<Vec<u8>> {
+        let path = self.chunk_path(naming, &entry.address);
+        let damaged = |why: String| Error::Damaged(format!("chunk {} {why}", path.display()));
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(damaged("is missing".into()))
+            }
+            file => file.map_err(|error| Error::at(&path, error))?,
+        };
+        let length = entry.length as usize;
+        let mut content = Vec::with_capacity(length + 1);
+        file.take(length as u64 + 1)
+            .read_to_end(&mut content)
+            .map_err(|error| Error::at(&path, error))?;
+        if content.len() != length {
+            let found = if content.len() > length {
+                "more".into()
+            } else {
+                content.len().to_string()
+            };
+            return Err(damaged(format!("has {found} bytes; expected {length}")));
+        }
+        if !trust && !naming.matches(&entry.address, &content) {
+            return Err(damaged("is damaged: its content has another hash".into()));
+        }
+        Ok(content)
+    }
+
+    /// Writes everything of the store's file system to its devices: syncfs(2).
+    pub(crate) fn sync(&self) -> Result<()> {
+        let directory = File::open(&self.root).map_err(|error| Error::at(&self.root, error))?;
+        // SAFETY: a valid descriptor.
+        if unsafe { libc::syncfs(directory.as_raw_fd()) } == 0 {
+            return Ok(());
+        }
+        Err(Error::at(&self.root, io::Error::last_os_error()))
+    }
+}

@@ -1,0 +1,110 @@
+//! An open file: the version that it reads.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::core::Core;
+use crate::error::Result;
+use crate::map::Map;
+use crate::nodes::Node;
+
+/// Chunks of a file that stay in memory; readers of small pieces need the same chunk several times.
+const CACHED_CHUNKS: usize = 4;
+
+struct View {
+    map: Option<Arc<Map>>,
+    /// Number of the commit that `map` is.
+    commits: u64,
+    /// Content of the last chunks by index.
+    chunks: VecDeque<(usize, Arc<Vec<u8>>)>,
+}
+
+/// A file that a program has opened.
+pub(crate) struct OpenFile {
+    pub(crate) node: Arc<Node>,
+    /// It may be written by this handle.
+    pub(crate) writes: bool,
+    view: Mutex<View>,
+}
+
+impl OpenFile {
+    /// A file that reads `map`, which was current after so many commits.
+    pub(crate) fn new(node: Arc<Node>, writes: bool, map: Option<Arc<Map>>, commits: u64) -> Self {
+        OpenFile {
+            node,
+            writes,
+            view: Mutex::new(View {
+                map,
+                commits,
+                chunks: VecDeque::new(),
+            }),
+        }
+    }
+
+    /// True if the map is that after so many commits. One that only reads keeps its version.
+    pub(crate) fn is_current(&self, commits: u64) -> bool {
+        let view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+        view.map.is_some() && (!self.writes || view.commits == commits)
+    }
+
+    /// Size of the version that is read.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        let view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+        view.map.as_ref().map_or(0, |map| map.size_bytes())
+    }
+
+    /// Sets the version that is read.
+    pub(crate) fn set_map(&self, map: Arc<Map>, commits: u64) {
+        *self.view.lock().unwrap_or_else(PoisonError::into_inner) = View {
+            map: Some(map),
+            commits,
+            chunks: VecDeque::new(),
+        };
+    }
+
+    /// Reads up to `size` bytes at `offset`. Error: a chunk is missing or damaged.
+    pub(crate) fn read(&self, core: &Core, mut offset: u64, size: usize) -> Result<Vec<u8>> {
+        let map = {
+            let view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+            view.map.clone()
+        };
+        let Some(map) = map else {
+            return Ok(Vec::new());
+        };
+        let mut content = Vec::with_capacity(size);
+        while content.len() < size {
+            let Some((index, begin)) = map.chunk_at(offset) else {
+                break;
+            };
+            let chunk = self.chunk(core, &map, index)?;
+            let from = (offset - begin) as usize;
+            let to = chunk.len().min(from + size - content.len());
+            content.extend_from_slice(&chunk[from..to]);
+            offset += (to - from) as u64;
+        }
+        Ok(content)
+    }
+
+    fn chunk(&self, core: &Core, map: &Arc<Map>, index: usize) -> Result<Arc<Vec<u8>>> {
+        let cached = {
+            let view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+            let same = view.map.as_ref().is_some_and(|own| Arc::ptr_eq(own, map));
+            let mut chunks = view.chunks.iter().filter(|_| same);
+            chunks
+                .find(|(of, _)| *of == index)
+                .map(|(_, it)| it.clone())
+        };
+        if let Some(chunk) = cached {
+            return Ok(chunk);
+        }
+        let chunk = Arc::new(core.chunk(map.naming, &map.entries()[index])?);
+        let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+        if view.map.as_ref().is_some_and(|own| Arc::ptr_eq(own, map)) {
+            view.chunks.push_back((index, chunk.clone()));
+            if view.chunks.len() > CACHED_CHUNKS {
+                view.chunks.pop_front();
+            }
+        }
+        Ok(chunk)
+    }
+}

@@ -1,0 +1,466 @@
+//! The mounted tree: operations on files, directories and their versions.
+
+use std::collections::HashMap;
+use std::ffi::{CString, OsStr};
+use std::fs::{self, File, FileTimes, Metadata, Permissions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{fchown, lchown, DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Instant, SystemTime};
+
+use crate::attributes::{set_times, size_of};
+use crate::chunking::Chunking;
+use crate::core::{now_ns, Core};
+use crate::error::{Error, Result};
+use crate::hash::Naming;
+use crate::map::Map;
+use crate::nodes::{Node, Nodes, Writing};
+use crate::open_file::OpenFile;
+use crate::records::Records;
+use crate::version::Version;
+use crate::xattr;
+
+/// Configuration of new versions, unless a controller chooses.
+#[derive(Clone, Copy)]
+pub(crate) struct Settings {
+    pub(crate) chunking: Chunking,
+    pub(crate) hash: Naming,
+    /// Every commit is written to the devices.
+    pub(crate) sync: bool,
+}
+
+/// A served store.
+pub(crate) struct Tree {
+    pub(crate) core: Arc<Core>,
+    pub(crate) nodes: Nodes,
+    pub(crate) settings: Mutex<Settings>,
+    pub(crate) records: Records,
+    /// Written while names change: paths that were read stay true meanwhile.
+    names: RwLock<()>,
+    files: RwLock<HashMap<u64, Arc<OpenFile>>>,
+    last_handle: AtomicU64,
+}
+
+/// A failure as the kernel gets it; a damaged file is reported in the log, too.
+pub(crate) fn number_of(error: Error) -> io::Error {
+    if !matches!(&error, Error::Io { source, .. } if source.raw_os_error().is_some()) {
+        eprintln!("penstock-dedup: {error}");
+    }
+    io::Error::from_raw_os_error(error.errno())
+}
+
+pub(crate) fn error(number: i32) -> io::Error {
+    io::Error::from_raw_os_error(number)
+}
+
+impl Tree {
+    /// The tree of a store.
+    pub(crate) fn new(core: Arc<Core>, settings: Settings, records: Records) -> Self {
+        Tree {
+            nodes: Nodes::new(core.objects.files()),
+            core,
+            settings: Mutex::new(settings),
+            records,
+            names: RwLock::default(),
+            files: RwLock::default(),
+            last_handle: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        *self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn node(&self, number: u64) -> io::Result<Arc<Node>> {
+        self.nodes.get(number).ok_or_else(|| error(libc::ESTALE))
+    }
+
+    /// Calls `act` with the path of an inode, which does not change meanwhile.
+    pub(crate) fn at<T>(
+        &self,
+        number: u64,
+        act: impl FnOnce(&Path) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let _names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        let path = self.nodes.path(number).ok_or_else(|| error(libc::ENOENT))?;
+        act(&path)
+    }
+
+    /// Calls `act` with the path of a name while no name changes otherwise.
+    fn changing<T>(
+        &self,
+        parent: u64,
+        name: &OsStr,
+        act: impl FnOnce(&Path) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let _names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+        let path = self.nodes.path(parent).ok_or_else(|| error(libc::ENOENT))?;
+        act(&path.join(name))
+    }
+
+    /// Path below the mount, as records have it.
+    pub(crate) fn below(&self, number: u64) -> String {
+        let path = self.nodes.path(number).unwrap_or_default();
+        let below = path.strip_prefix(self.core.objects.files());
+        below.unwrap_or(&path).to_string_lossy().into_owned()
+    }
+
+    pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> io::Result<(Arc<Node>, Metadata)> {
+        let facts = self.at(parent, |path| fs::symlink_metadata(path.join(name)))?;
+        Ok((self.nodes.looked_up(parent, name), facts))
+    }
+
+    /// Attributes of the map or directory, and the size of the content.
+    pub(crate) fn facts(&self, number: u64) -> io::Result<(Metadata, u64)> {
+        let node = self.node(number)?;
+        let written = {
+            let writing = node.writing();
+            let size = writing.version.as_ref().map(Version::size_bytes);
+            size.transpose().map_err(number_of)?
+        };
+        self.at(number, |path| {
+            let facts = fs::symlink_metadata(path)?;
+            let size_bytes = match written {
+                Some(size_bytes) => size_bytes,
+                None => size_of(path, &facts)?,
+            };
+            Ok((facts, size_bytes))
+        })
+    }
+
+    pub(crate) fn file(&self, handle: u64) -> io::Result<Arc<OpenFile>> {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        files
+            .get(&handle)
+            .cloned()
+            .ok_or_else(|| error(libc::EBADF))
+    }
+
+    fn handle(&self) -> u64 {
+        self.last_handle.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Opens a file. A truncated one is empty for its writers at once, for others after the commit.
+    pub(crate) fn open(&self, number: u64, flags: i32) -> io::Result<u64> {
+        let node = self.node(number)?;
+        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        let truncates = writes && flags & libc::O_TRUNC != 0;
+        let handle = self.handle();
+        let mut writing = node.writing();
+        let map = if truncates {
+            None
+        } else {
+            let load = |path: &Path| self.core.load_for(handle, path).map_err(number_of);
+            Some(self.at(number, load)?)
+        };
+        if truncates {
+            self.change(&node, &mut writing, true)?
+                .set_size(0)
+                .map_err(number_of)?;
+            if let Some(version) = &mut writing.version {
+                version.dirty = true;
+            }
+        }
+        writing.writers += usize::from(writes);
+        let open = OpenFile::new(node.clone(), writes, map, writing.commits);
+        drop(writing);
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        files.insert(handle, Arc::new(open));
+        Ok(handle)
+    }
+
+    /// The version in progress; a new one begins with the committed content unless it is to be `empty`.
+    pub(crate) fn change<'a>(
+        &self,
+        node: &Node,
+        writing: &'a mut Writing,
+        empty: bool,
+    ) -> io::Result<&'a mut Version> {
+        writing.times = None;
+        if writing.version.is_none() {
+            let base = match self.nodes.path(node.number) {
+                Some(_) if !empty => {
+                    Some(self.at(node.number, |path| Map::load(path).map_err(number_of))?)
+                }
+                _ => None,
+            };
+            let path = self.below(node.number);
+            let family = self.core.family(&path);
+            let settings = self.settings();
+            let chunking = self
+                .records
+                .choose(&path, &family)
+                .unwrap_or(settings.chunking);
+            let version = Version::new(&self.core, family, chunking, settings.hash, base.as_ref());
+            writing.version = Some(version.map_err(number_of)?);
+        }
+        writing.version.as_mut().ok_or_else(|| error(libc::EIO))
+    }
+
+    /// Commits the version in progress, if there are changes; with `sync`, to the devices.
+    pub(crate) fn commit(&self, node: &Node, sync: bool) -> io::Result<()> {
+        let mut writing = node.writing();
+        let sync = sync || self.settings().sync;
+        let Some(version) = writing.version.as_mut().filter(|version| version.dirty) else {
+            return if sync {
+                self.core.objects.sync().map_err(number_of)
+            } else {
+                Ok(())
+            };
+        };
+        let map = version.map().map_err(number_of)?;
+        let begin = Instant::now();
+        let times = writing.times.take();
+        if self.store_map(node.number, &map, times, sync)? {
+            writing.commits += 1;
+        }
+        if let Some(version) = &mut writing.version {
+            version.committed(&map, begin.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Replaces the map of a file, whose attributes stay; false if the file was removed.
+    fn store_map(
+        &self,
+        number: u64,
+        map: &Map,
+        times: Option<[Option<SystemTime>; 2]>,
+        sync: bool,
+    ) -> io::Result<bool> {
+        let draft = self.draft_of(map).map_err(number_of)?;
+        let result = self.at(number, |path| {
+            copy_attributes(path, &draft.0, &draft.1)?;
+            if let Some([accessed, modified]) = times {
+                let mut times = FileTimes::new();
+                times = accessed.map_or(times, |time| times.set_accessed(time));
+                times = modified.map_or(times, |time| times.set_modified(time));
+                draft.1.set_times(times)?;
+            }
+            if sync {
+                self.core.objects.sync().map_err(number_of)?;
+            }
+            fs::rename(&draft.0, path)?;
+            if let Some(parent) = path.parent().filter(|_| sync) {
+                File::open(parent)?.sync_all()?;
+            }
+            Ok(true)
+        });
+        match result {
+            Ok(stored) => Ok(stored),
+            Err(failure) => {
+                let _ = fs::remove_file(&draft.0);
+                if failure.raw_os_error() == Some(libc::ENOENT) && self.nodes.path(number).is_none()
+                {
+                    return Ok(false); // its content goes with the last handle
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    fn draft_of(&self, map: &Map) -> Result<(PathBuf, File)> {
+        let (path, file) = self.core.objects.draft()?;
+        let written = io::Write::write_all(&mut &file, &map.to_bytes());
+        match written {
+            Ok(()) => Ok((path, file)),
+            Err(failure) => {
+                let _ = fs::remove_file(&path);
+                Err(Error::at(&path, failure))
+            }
+        }
+    }
+
+    /// Creates an empty file.
+    pub(crate) fn create(
+        &self,
+        parent: u64,
+        name: &OsStr,
+        mode: u32,
+        owner: (u32, u32),
+    ) -> io::Result<()> {
+        let settings = self.settings();
+        let map = Map::new(
+            settings.hash,
+            settings.chunking.to_string(),
+            now_ns(),
+            Vec::new(),
+        );
+        let (draft, file) = self.draft_of(&map).map_err(number_of)?;
+        let created = self.changing(parent, name, |path| {
+            if fs::symlink_metadata(path).is_ok() {
+                return Err(error(libc::EEXIST));
+            }
+            let group = inherited_group(path, owner.1);
+            fchown(&file, Some(owner.0), Some(group)).or_else(ignore_unprivileged)?;
+            file.set_permissions(Permissions::from_mode(mode & 0o7777))?;
+            fs::rename(&draft, path)
+        });
+        if created.is_err() {
+            let _ = fs::remove_file(&draft);
+        }
+        created
+    }
+
+    pub(crate) fn make_directory(
+        &self,
+        parent: u64,
+        name: &OsStr,
+        mode: u32,
+        owner: (u32, u32),
+    ) -> io::Result<()> {
+        self.changing(parent, name, |path| {
+            fs::DirBuilder::new().mode(0o700).create(path)?;
+            let group = inherited_group(path, owner.1);
+            // a directory in one with the set-group-ID bit has it, too
+            let inherited = if group == owner.1 { 0 } else { libc::S_ISGID };
+            lchown(path, Some(owner.0), Some(group)).or_else(ignore_unprivileged)?;
+            fs::set_permissions(path, Permissions::from_mode(mode & 0o7777 | inherited))
+        })
+    }
+
+    pub(crate) fn link(
+        &self,
+        parent: u64,
+        name: &OsStr,
+        target: &Path,
+        owner: (u32, u32),
+    ) -> io::Result<()> {
+        self.changing(parent, name, |path| {
+            std::os::unix::fs::symlink(target, path)?;
+            lchown(path, Some(owner.0), Some(owner.1)).or_else(ignore_unprivileged)
+        })
+    }
+
+    pub(crate) fn remove(&self, parent: u64, name: &OsStr, directory: bool) -> io::Result<()> {
+        self.changing(parent, name, |path| {
+            if directory {
+                fs::remove_dir(path)?;
+            } else {
+                fs::remove_file(path)?;
+            }
+            self.nodes.removed(parent, name);
+            Ok(())
+        })
+    }
+
+    pub(crate) fn rename(
+        &self,
+        from: (u64, &OsStr),
+        to: (u64, &OsStr),
+        replaces: bool,
+    ) -> io::Result<()> {
+        self.changing(from.0, from.1, |path| {
+            let directory = self.nodes.path(to.0).ok_or_else(|| error(libc::ENOENT))?;
+            let target = directory.join(to.1);
+            if !replaces && fs::symlink_metadata(&target).is_ok() {
+                return Err(error(libc::EEXIST));
+            }
+            self.core.note_rename(path);
+            fs::rename(path, &target)?;
+            self.nodes.renamed(from, to);
+            Ok(())
+        })
+    }
+
+    /// Sets the size by a handle that writes, or without one: then the version is committed at once.
+    pub(crate) fn set_size(
+        &self,
+        number: u64,
+        handle: Option<u64>,
+        size_bytes: u64,
+    ) -> io::Result<()> {
+        let node = self.node(number)?;
+        let by_writer = handle.is_some_and(|it| self.file(it).is_ok_and(|file| file.writes));
+        {
+            let mut writing = node.writing();
+            let version = self.change(&node, &mut writing, size_bytes == 0)?;
+            version.set_size(size_bytes).map_err(number_of)?;
+            version.dirty |= size_bytes == 0;
+        }
+        if by_writer {
+            return Ok(());
+        }
+        self.commit(&node, false)?;
+        let mut writing = node.writing();
+        if writing.writers == 0 {
+            self.finish(&node, &mut writing);
+        }
+        Ok(())
+    }
+
+    /// Sets times; those of a version in progress apply when it is committed.
+    pub(crate) fn set_times(&self, number: u64, times: [Option<SystemTime>; 2]) -> io::Result<()> {
+        let node = self.node(number)?;
+        {
+            let mut writing = node.writing();
+            if writing
+                .version
+                .as_ref()
+                .is_some_and(|version| version.dirty)
+            {
+                writing.times = Some(times);
+            }
+        }
+        self.at(number, |path| set_times(path, times))
+    }
+
+    /// The last handle that writes is closed: the record of the version is complete.
+    fn finish(&self, node: &Node, writing: &mut Writing) {
+        if let Some(version) = writing.version.take() {
+            if let Some(record) = version.record(self.below(node.number)) {
+                self.records.add(record);
+            }
+        }
+    }
+
+    pub(crate) fn release(&self, handle: u64) -> io::Result<()> {
+        let file = {
+            let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+            files.remove(&handle).ok_or_else(|| error(libc::EBADF))?
+        };
+        let result = if file.writes {
+            let committed = self.commit(&file.node, false);
+            let mut writing = file.node.writing();
+            writing.writers -= 1;
+            if writing.writers == 0 {
+                self.finish(&file.node, &mut writing);
+            }
+            committed
+        } else {
+            Ok(())
+        };
+        self.core.index().closed(handle);
+        result
+    }
+}
+
+/// Group of a new entry: that of a directory with the set-group-ID bit.
+fn inherited_group(path: &Path, group: u32) -> u32 {
+    let parent = path.parent().and_then(|parent| fs::metadata(parent).ok());
+    match parent {
+        Some(facts) if facts.mode() & libc::S_ISGID != 0 => facts.gid(),
+        _ => group,
+    }
+}
+
+/// Without the right to change owners, files belong to the user of the server.
+fn ignore_unprivileged(failure: io::Error) -> io::Result<()> {
+    if failure.raw_os_error() == Some(libc::EPERM) {
+        Ok(())
+    } else {
+        Err(failure)
+    }
+}
+
+/// Gives the new map of a file the attributes of the present one.
+fn copy_attributes(path: &Path, draft: &Path, file: &File) -> io::Result<()> {
+    let facts = fs::symlink_metadata(path)?;
+    fchown(file, Some(facts.uid()), Some(facts.gid())).or_else(ignore_unprivileged)?;
+    file.set_permissions(Permissions::from_mode(facts.mode() & 0o7777))?;
+    let c_path = |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other);
+    xattr::copy(&c_path(path)?, &c_path(draft)?)
+}
