@@ -28,7 +28,18 @@ from penstock.host.processes.processes import TOKEN_VARIABLE, Identity
 from penstock.state import closed, runtime_dir
 from penstock.writing import write_atomic
 
-KINDS = ("disk", "relay", "tracer", "layers", "sampler", "nodes", "tags", "collect", "record")
+KINDS = (
+    "disk",
+    "relay",
+    "tracer",
+    "layers",
+    "sampler",
+    "nodes",
+    "tags",
+    "collect",
+    "record",
+    "dedup",
+)
 _READY_WITHIN_S = 60.0
 _PR_SET_NAME = 15
 

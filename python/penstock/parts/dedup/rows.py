@@ -1,5 +1,10 @@
-"""Rows of this part in the tables of `penstock.plugins`."""
+"""Rows of this part in the tables of `penstock.plugins`, and its verbs."""
 
 from __future__ import annotations
 
-ROWS: dict[str, dict[str, str]] = {}
+ROWS = {"commands": {"dedup": "penstock.parts.dedup.cli.dedup"}}
+VERBS = {
+    "Emulate storage and clusters": {
+        "dedup": "Store similar versions of files once, on any mounted file system.",
+    },
+}
