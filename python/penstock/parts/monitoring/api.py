@@ -61,8 +61,8 @@ class Recording:
     ) -> None:
         """Record one value of a metric now, or many values with their times [ns since 1970 UTC].
 
-        `index`: positions in a sequence, from 0, instead of times or in addition. When this returns, the values
-        are on disk if the server is up; with `every_s`, they are in memory until the next write.
+        `index`: positions in a sequence, from 0, instead of times or in addition. When this returns, the
+        values are on disk if the server is up; with `every_s`, they are in memory until the next write.
         """
         # a copy: the caller may change its values afterwards
         many = np.atleast_1d(np.array(values))
@@ -104,14 +104,14 @@ def experiment(
 ) -> Iterator[Recording]:
     """Record the block as an experiment, or as the next repeat of an experiment of that name.
 
-    It is stored in this user's archive, or on `server` (default: `$PENSTOCK_SERVER`). If the server is down or
-    the archive unusable, a message on stderr reports it, and the block runs without recording. After an
+    It is stored in this user's archive, or on `server` (default: `$PENSTOCK_SERVER`). If the server is down
+    or the archive unusable, a message on stderr reports it, and the block runs without recording. After an
     exception, which is re-raised, the experiment is `aborted`.
 
-    `every_s`: values are collected in memory and written at this interval [s] (`math.inf`: only at the end) by
-    a separate thread, so that `record` does not wait. A server that is unreachable meanwhile receives them
-    later; at the end, for ten seconds at most. If the process is killed, values since the last write are lost.
-    BadInput unless `every_s` is above 0.
+    `every_s`: values are collected in memory and written at this interval [s] (`math.inf`: only at the end)
+    by a separate thread, so that `record` does not wait. A server that is unreachable meanwhile receives them
+    later; at the end, for ten seconds at most. If the process is killed, values since the last write are
+    lost. BadInput unless `every_s` is above 0.
     """
     if every_s is not None and not every_s > 0:
         raise BadInput(f"found every_s {every_s:g}; expected more than 0")
@@ -153,8 +153,8 @@ def series(
     """A metric of an experiment: a column for each series, rows by time, or by index for sequences.
 
     `labels`: labels whose values name the columns. The experiment is from this user's archive, or from
-    `server` (default: `$PENSTOCK_SERVER`). A PartialData warning names the incomplete series, unless `partial`.
-    Raises BadInput for an unknown experiment or metric.
+    `server` (default: `$PENSTOCK_SERVER`). A PartialData warning names the incomplete series, unless
+    `partial`. Raises BadInput for an unknown experiment or metric.
     """
     parameters = {"metric": metric, "format": "parquet", "phase": phase, "type": axis}
     options: dict[str, Any] = {k: v for k, v in parameters.items() if v is not None}

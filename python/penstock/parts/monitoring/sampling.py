@@ -2,7 +2,7 @@
 
     sampling = Sampling.opened(None, 1.0)      # a process that outlives this command
     sampling.begin("x#1", None)                # start to record
-    ended = finish(None, "x")                  # in another command: store the last samples and end the process
+    ended = finish(None, "x")                  # in another command: store the last samples, then end
 
 The process also ends with its experiment, at the experiment's `timeout` or after a day, and before the disk
 of its spool is full; the samples until then are stored. Its spool is a directory of the undo journal, owned
@@ -190,7 +190,7 @@ class _Recording:
 
 
 class _Daemon:
-    """The sampling process: handles requests on its socket until a request, its experiment, or a timeout ends it."""
+    """The sampling process: answers on its socket until a request, its experiment or a timeout ends it."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._journal = Journal()
