@@ -115,7 +115,7 @@ def test_the_token_is_told_once_kept_close_and_wanted(server: Server) -> None:
 
 def test_a_cluster_over_http(client: Client) -> None:
     job = client.begin("POST", "/clusters", json={"platform": PLATFORM})
-    assert job.state()["what"] == "put served up"
+    assert job.state()["what"] == "start served"
     assert job.result()["cluster"] == "served"
     cluster = client.cluster("served")
     try:
@@ -239,7 +239,7 @@ def test_networks_and_certificates(client: Client) -> None:
         job = client.begin("POST", "/clusters/served/certificate", json={"seconds": 2.5})
         while not job.state()["seconds"] > 0.3:
             time.sleep(0.05)
-        with pytest.raises(BadInput, match="being made already"):
+        with pytest.raises(BadInput, match="being measured already"):
             cluster.certificate(0.5)
         write = "dd if=/dev/zero of=/disks/data/f bs=64k count=60 oflag=direct 2>/dev/null"
         assert cluster.exec(["n-0"], ["sh", "-c", write])[0]["exit_status"] == 0

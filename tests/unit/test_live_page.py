@@ -298,9 +298,9 @@ def test_a_wrong_token_opens_the_door_again(chromium: Any, served: Served) -> No
     context = chromium.new_context()
     page = context.new_page()
     page.goto(f"{served.url}/live#token=something-else-entirely")
-    page.wait_for_selector("#door:not([hidden])")
+    page.wait_for_selector("#login:not([hidden])")
     assert page.locator("#token").get_attribute("type") == "password"
-    assert "not the token" in page.locator("#state").inner_text()
+    assert "Invalid token" in page.locator("#state").inner_text()
     page.get_by_label("Token").fill(TOKEN)
     page.keyboard.press("Enter")
     until(page, "document.getElementById('state').textContent === 'Live.'")

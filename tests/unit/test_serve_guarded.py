@@ -228,13 +228,13 @@ def test_a_browser_shows_the_trace_to_who_has_the_token(server: Server, tmp_path
         "(e) => e.name.includes('/view?') && e.responseStatus === 200)"
     )
     secret = f"document.body.innerText.includes({json.dumps(SECRET)})"
-    door = "document.getElementById('door')?.hidden === false"
+    login = "document.getElementById('login')?.hidden === false"
     with opened(tmp_path) as browser:
         browser.open(f"{server.url}/")
-        browser.awaits(door)
+        browser.awaits(login)
         browser.open(f"{server.url}/#token={server.token}x")
-        browser.awaits("document.body.innerText.includes('not the token of this server')")
-        assert browser.value(door)
+        browser.awaits("document.body.innerText.includes('Invalid token.')")
+        assert browser.value(login)
         assert not browser.value(secret)
         for page in ("/traces/0", "/"):
             browser.open(f"{server.url}{page}#token={server.token}")

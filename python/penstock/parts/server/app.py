@@ -42,7 +42,7 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
         (409, "The host or the node rejected the change."),
         (413, "The request body is too long."),
         (421, "The Host header names another server."),
-        (503, "No memory for the request body; retry after Retry-After."),
+        (503, "No memory for the request body; retry after the time in Retry-After."),
     )
 }
 
@@ -123,8 +123,8 @@ def _add_error_handlers(app: FastAPI, server: Server) -> None:
 
     @app.exception_handler(BadInput)
     async def refuse(request: Request, error: BadInput) -> JSONResponse:
-        of_data = request.url.path.startswith((PREFIX, *server.data_prefixes))
-        return JSONResponse({"detail": str(error)}, 400 if of_data else 404)
+        is_data = request.url.path.startswith((PREFIX, *server.data_prefixes))
+        return JSONResponse({"detail": str(error)}, 400 if is_data else 404)
 
     @app.exception_handler(PenstockError)
     async def fail(_: Request, error: PenstockError) -> JSONResponse:
@@ -134,11 +134,11 @@ def _add_error_handlers(app: FastAPI, server: Server) -> None:
     @app.exception_handler(OverflowError)
     @app.exception_handler(RecursionError)
     @app.exception_handler(UnicodeError)
-    async def beyond(_: Request, error: Exception) -> JSONResponse:
+    async def unrepresentable(_: Request, error: Exception) -> JSONResponse:
         kind = {
             RecursionError: "JSON that is nested too deeply",
             OverflowError: "a number that is too large",
-        }.get(type(error), "a text with half a character")
+        }.get(type(error), "a text with an unpaired surrogate")
         return JSONResponse({"detail": f"found {kind}; expected a smaller or simpler value"}, 400)
 
     @app.exception_handler(Away)

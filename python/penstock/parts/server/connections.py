@@ -43,7 +43,7 @@ def limited_protocol(most: int) -> type[H11Protocol]:
 
         def connection_made(self, transport: Any) -> None:
             if len(connections) >= most:
-                idle = next((each for each in connections if not each.answering), None)
+                idle = next((c for c in connections if not c.answering), None)
                 if idle is None:
                     super().connection_made(transport)
                     transport.abort()

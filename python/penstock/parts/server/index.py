@@ -1,7 +1,7 @@
-"""Memory-mapped index of one file's requests in order, from which any view is counted in milliseconds.
+"""Memory-mapped index of one file's requests in order; counts any view of a figure in milliseconds.
 
 A column of a figure over request number or time is a range of this order. A view is counted from the requests
-in its range (crates/tracefmt, window.rs), so that no pyramid of resolutions is needed.
+in its range (crates/tracefmt, window.rs), without a pyramid of resolutions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""HTML pages: live view, dashboards, list of studies and traces, reports."""
+"""HTML pages: live view, dashboards, list of studies and traces, reports.
+
+A page contains no data. Its script asks the user for the token, unless the address contains it.
+"""
 
 from __future__ import annotations
 
@@ -14,38 +17,38 @@ from penstock.report.trace.page import scripts as scripts_of_trace
 
 
 def live_page() -> HTMLResponse:
-    """The live view. It asks for the token and then opens the event stream."""
+    """The live view, from the event stream."""
     return _page("live.html", "live.js")
 
 
 def dashboards_page() -> HTMLResponse:
-    """The page of dashboards. It asks for the token if the server needs one."""
+    """Dashboards of experiments."""
     return _page("dashboards.html", "dashboards.js")
 
 
 def list_page() -> HTMLResponse:
-    """The list of studies, their runs, and traces. It asks for the token first."""
+    """List of studies, their runs, and traces."""
     return _page("list.html", "list.js")
 
 
 def report_page() -> HTMLResponse:
-    """The page of a study's report. It asks for the token first."""
+    """Report of a study."""
     return _page("trace.html", "trace.js", [text_of("page.js")])
 
 
 def trace_page() -> HTMLResponse:
-    """The page of a trace's report. It asks for the token first."""
+    """Report of a trace."""
     return _page("trace.html", "trace.js", scripts_of_trace(served=True))
 
 
 def _page(html: str, script: str, loaded_scripts: Iterable[str] = ()) -> HTMLResponse:
     """A page with its script. Its content security policy allows the script and `loaded_scripts`."""
     # a block keeps its names out of the scope of loaded scripts
-    code = f'"use strict";\n{{\n{_text("door.js")}{_text(script)}}}\n'
+    code = f'"use strict";\n{{\n{_text("login.js")}{_text(script)}}}\n'
     parts = {
         "/*page.css*/": text_of("page.css"),
         "/*live.css*/": _text("live.css"),
-        "<!--door-->": _text("door.html"),
+        "<!--login-->": _text("login.html"),
         "/*script*/": code,
     }
     page = _text(html)

@@ -104,7 +104,7 @@ class ServedTrace:
                 )
             index = self._indexes[file_id]
         if view.axis == "time" and not index.ordered:
-            raise BadInput("the trace is not in order of time: look at request numbers")
+            raise BadInput("the trace is not in order of time; expected the axis number")
         return index.answer(view)
 
 

@@ -1,4 +1,4 @@
-"""Certificates of a live cluster's disks, in the form that runs of studies have."""
+"""Certificates of a live cluster's disks, in the same form as those of a study's runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def certify(cluster: Cluster, length_s: float) -> dict[str, Any]:
     """
     with _lock:
         if cluster.name in _measured:
-            raise BadInput(f"a certificate of {cluster.name} is being made already")
+            raise BadInput(f"a certificate of {cluster.name} is being measured already")
         _measured.add(cluster.name)
     try:
         with tempfile.TemporaryDirectory(prefix="certificate-", dir=state_dir()) as folder:

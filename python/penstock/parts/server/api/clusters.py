@@ -91,7 +91,7 @@ def spec_of(body: models.PutUp) -> ClusterSpec:
 
 
 def events_of(body: models.Events) -> list[Event]:
-    """The events of a request. Raises BadInput that names the invalid field."""
+    """The events of a request. Raises BadInput with the name of an invalid field."""
     try:
         return [from_json(Event, event) for event in body.events]
     except ValueError as error:
@@ -113,7 +113,7 @@ def router(registry: JobRegistry) -> APIRouter:
         def start() -> dict[str, Any]:
             return Cluster.up(spec, Journal(), outlive=True).described
 
-        return registry.do(prefer, f"put {spec.name} up", start, 201)
+        return registry.do(prefer, f"start {spec.name}", start, 201)
 
     @api.get("/{cluster}", tags=["clusters"], summary="Get nodes, disks and addresses")
     def describe(cluster: _Cluster) -> dict[str, Any]:
@@ -123,11 +123,11 @@ def router(registry: JobRegistry) -> APIRouter:
     def down(cluster: _Cluster, prefer: Prefer = None) -> Any:
         live = find_cluster(cluster)
 
-        def act() -> dict[str, Any]:
+        def stop() -> dict[str, Any]:
             live.down()
             return {"cluster": cluster, "state": "down"}
 
-        return registry.do(prefer, f"take {cluster} down", act)
+        return registry.do(prefer, f"stop {cluster}", stop)
 
     @api.get(
         "/{cluster}/status",
@@ -220,11 +220,11 @@ def router(registry: JobRegistry) -> APIRouter:
     def execute(cluster: _Cluster, body: models.Exec, prefer: Prefer = None) -> Any:
         targets = find_cluster(cluster).chosen(body.nodes)
 
-        def act() -> dict[str, Any]:
+        def run() -> dict[str, Any]:
             with ThreadPoolExecutor(min(_THREADS, len(targets))) as pool:
                 return {"results": list(pool.map(lambda n: _run(n, body), targets))}
 
-        return registry.do(prefer, f"run {body.argv[0]} in {len(targets)} nodes of {cluster}", act)
+        return registry.do(prefer, f"run {body.argv[0]} in {len(targets)} nodes of {cluster}", run)
 
     @api.get(
         "/{cluster}/nodes/{node}/files/{path:path}",
@@ -284,10 +284,10 @@ def router(registry: JobRegistry) -> APIRouter:
     def certified(cluster: _Cluster, body: models.Watch, prefer: Prefer = None) -> Any:
         live = find_cluster(cluster)
 
-        def act() -> Any:
+        def measure() -> Any:
             return jsonable_encoder(certify(live, body.seconds))
 
-        return registry.do(prefer, f"certificate of {cluster}", act)
+        return registry.do(prefer, f"certificate of {cluster}", measure)
 
     @api.get(
         "/{cluster}/networks",

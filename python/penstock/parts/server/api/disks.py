@@ -39,7 +39,7 @@ def router(registry: JobRegistry) -> APIRouter:
                 durable=body.durable,
             )
 
-        return registry.do(prefer, f"put a disk up at {body.mount}", start, 201)
+        return registry.do(prefer, f"start a disk at {body.mount}", start, 201)
 
     @api.get("/{disk}", summary="Get a disk")
     def disk(disk: str) -> dict[str, Any]:
@@ -68,6 +68,6 @@ def router(registry: JobRegistry) -> APIRouter:
     @api.delete("/{disk}", summary="Stop a disk; its files remain")
     def down(disk: str, force: bool = False, prefer: Prefer = None) -> Any:
         mount = _mount(disk)
-        return registry.do(prefer, f"take {disk} down", lambda: persistent.down(mount, force=force))
+        return registry.do(prefer, f"stop {disk}", lambda: persistent.down(mount, force=force))
 
     return api

@@ -77,15 +77,15 @@ class JobRegistry:
         self._lock = threading.Lock()
 
     def do(
-        self, prefer: str | None, what: str, action: Callable[[], Any], status: int = 200
+        self, prefer: str | None, description: str, action: Callable[[], Any], status: int = 200
     ) -> Any:
         """Run `action` and respond with its result, or start a job if the Prefer header requests it.
 
-        `prefer` is the value of that header.
+        `prefer` is the value of that header, `description` the text of the job.
         """
         if prefer is None or "respond-async" not in prefer:
             return JSONResponse(action(), status)
-        job = _Job(next(self._numbers), what)
+        job = _Job(next(self._numbers), description)
         with self._lock:
             self._jobs[job.number] = job
             ended = [n for n, j in self._jobs.items() if j.ended.is_set()]
@@ -100,9 +100,9 @@ class JobRegistry:
         )
 
     @staticmethod
-    def _run(job: _Job, act: Callable[[], Any], status: int) -> None:
+    def _run(job: _Job, action: Callable[[], Any], status: int) -> None:
         try:
-            job.result, job.status = act(), status
+            job.result, job.status = action(), status
         except HTTPException as error:
             job.error, job.status = str(error.detail), error.status_code
         except (PenstockError, OSError) as error:

@@ -19,7 +19,7 @@ def add_routes(app: FastAPI, server: Server) -> None:
     registry = server.jobs
 
     @api.get("", summary="Get the version")
-    def front_door() -> dict[str, Any]:
+    def api_version() -> dict[str, Any]:
         return {"penstock": version(), "api": 1}
 
     for part in (

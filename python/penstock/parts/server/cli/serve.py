@@ -21,7 +21,7 @@ def command(
     port: int = typer.Option(5000, min=0, max=65535, help="TCP port; 0 selects a free one."),
     host: str = typer.Option(
         "127.0.0.1",
-        help="Address to listen on; one that other hosts reach needs TLS or --insecure.",
+        help="Address to listen on; addresses that other hosts can reach need TLS or --insecure.",
     ),
     tls_cert: Path | None = typer.Option(
         None, help="Certificate with its chain (PEM): serve over TLS."

@@ -98,9 +98,8 @@ class Hub:
                 yield _format_event("who", {"user": view.reader})
             while True:
                 if view is not None and time.monotonic() - checked_s >= _TOKEN_CHECK_S:
-                    with contextlib.suppress(
-                        PenstockError
-                    ):  # the catalogue is unavailable: keep the last result
+                    # if the catalogue is unavailable, the last result counts
+                    with contextlib.suppress(PenstockError):
                         if not await run_in_threadpool(view.allowed):
                             return
                     checked_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""Live state of clusters, studies, experiments and access patterns, polled at a limited cost."""
+"""Live state of clusters, studies, experiments and access patterns, polled at a limited rate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Event = tuple[str, Any]
 
 
 def state() -> Document:
-    """Live clusters with their nodes, and disks without a node. Omits those that are being stopped."""
+    """Live clusters with their nodes, and disks without a node; without clusters that are being stopped."""
     clusters = []
     for name in registered():
         try:
@@ -114,9 +114,9 @@ class LiveState:
                 [_announcement_document(a) for a in self._announcements],
                 self._use.history(),
             )
-        nothing = {"t_ns": time.monotonic_ns(), "clusters": [], "disks": []}
+        empty = {"t_ns": time.monotonic_ns(), "clusters": [], "disks": []}
         return [
-            ("state", self._state.value or nothing),
+            ("state", self._state.value or empty),
             ("now", now),
             ("experiments", self._running.value or []),
             ("patterns", self._patterns.value or []),
@@ -137,11 +137,11 @@ class LiveState:
             self._trace_views = {}
 
     def _changed(self, name: str, value: Any, without: str = "") -> list[Event]:
-        compared = {k: v for k, v in value.items() if k != without} if without else value
-        moving = name == "state" and bool(value["clusters"] or value["disks"])
-        if not moving and self._last.get(name) == compared:
+        content = {k: v for k, v in value.items() if k != without} if without else value
+        has_counters = name == "state" and bool(value["clusters"] or value["disks"])
+        if not has_counters and self._last.get(name) == content:
             return []
-        self._last[name] = compared
+        self._last[name] = content
         return [(name, value)]
 
     # --- patterns -------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ class _StudyEvents:
 
 
 def certificates(path: Path) -> list[Document]:
-    """The certificate of each emulated disk of a bundle: invalid, with a reason, if any metric is."""
+    """Certificate of each emulated disk of a bundle: invalid, with a reason, if one of its metrics is."""
     try:
         rows = pq.read_table(path / "fidelity.parquet").to_pylist()
     except (OSError, ValueError):

@@ -62,11 +62,11 @@ class _Source:
             return None
         last_ns = max(int(v.t_ns[-1]) for v in new_values)
         values: dict[str, dict[str, float]] = {}
-        for each in new_values:
-            by_entity = values.setdefault(each.metric, {})
-            mean = _mean(each)
+        for series in new_values:
+            by_entity = values.setdefault(series.metric, {})
+            mean = _mean(series)
             if mean is not None and len(by_entity) < _MOST_ENTITIES:
-                by_entity[each.entity] = mean
+                by_entity[series.entity] = mean
         shift_ns = time.time_ns() - time.monotonic_ns()
         sample = {
             "source": source_id,
@@ -81,7 +81,7 @@ class _Source:
 
 
 class Utilisation:
-    """The spools of announced samplers. If there is none, starts a sampler of this host."""
+    """Samples of announced samplers. Without any, starts a sampler of this host."""
 
     def __init__(self) -> None:
         self._sources: dict[str, _Source] = {}
@@ -175,8 +175,8 @@ def _mean(values: Values) -> float | None:
 
 def _announced_spool(announcement: Mapping[str, Any]) -> Path | None:
     sources = announcement.get("sources")
-    where = sources.get("monitor") if isinstance(sources, dict) else None
-    spool = where.get("spool") if isinstance(where, dict) else None
+    monitor = sources.get("monitor") if isinstance(sources, dict) else None
+    spool = monitor.get("spool") if isinstance(monitor, dict) else None
     return Path(spool) if isinstance(spool, str) else None
 
 

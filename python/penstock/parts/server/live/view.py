@@ -1,4 +1,4 @@
-"""The part of the live stream that a user's token may read: experiments, nothing of the host."""
+"""Part of the live stream that a user's token may read: experiments, no data of the host."""
 
 from __future__ import annotations
 
@@ -38,4 +38,4 @@ class View:
 
 def _without_detail(row: dict[str, Any]) -> dict[str, Any]:
     """An error row without the server's error message."""
-    return {"name": row["name"], "trouble": "it does not answer just now"}
+    return {"name": row["name"], "trouble": "the catalogue is unavailable"}

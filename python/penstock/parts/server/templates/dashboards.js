@@ -77,9 +77,9 @@ function zoomable(svg, start, end, redraw) {
   });
   svg.addEventListener("pointerup", (event) => {
     if (from === null) return;
-    const both = [from, at(event)].sort((a, b) => a - b);
+    const range = [from, at(event)].sort((a, b) => a - b);
     from = null;
-    if (both[1] - both[0] > 0.02 * (end - start)) zoom = both;
+    if (range[1] - range[0] > 0.02 * (end - start)) zoom = range;
     redraw();
   });
   svg.addEventListener("dblclick", () => {
@@ -168,7 +168,7 @@ async function show(token) {
   const dashboard = byId("dashboard").value;
   const experiment = byId("experiment").value;
   if (!experiment) {
-    say("There is no experiment yet.", "on");
+    showState("There is no experiment yet.", "on");
     return;
   }
   try {
@@ -180,13 +180,13 @@ async function show(token) {
     const phases = content.experiment.phases.map((p) => ({ name: p.name, start_ms: p.start_ns / 1e6, end_ms: p.end_ns === null ? null : p.end_ns / 1e6 }));
     const shown = zoom || [content.start_ms, content.end_ms];
     const rows = content.rows.map((row) => section(row, ...shown, phases, () => show(token)));
-    byId("rows").replaceChildren(...(rows.length ? rows : [make("p", "Nothing of this was recorded.", "empty")]));
+    byId("rows").replaceChildren(...(rows.length ? rows : [make("p", "No data were recorded for this dashboard.", "empty")]));
     const state = content.experiment.state;
-    say(`${experiment}: ${state}, ${rows.length} ${rows.length === 1 ? "row" : "rows"}.`, "on");
+    showState(`${experiment}: ${state}, ${rows.length} ${rows.length === 1 ? "row" : "rows"}.`, "on");
     history.replaceState(null, "", `?dashboard=${dashboard}&experiment=${encodeURIComponent(experiment)}`);
     if (state === "running") timer = setTimeout(() => show(token), REFRESH_MS);
   } catch (error) {
-    say(`The server does not answer (${error.message}).`, "off");
+    showState(`The server does not answer (${error.message}).`, "off");
     timer = setTimeout(() => show(token), REFRESH_MS);
   }
 }
@@ -211,6 +211,6 @@ withToken(async (token) => {
     });
     await show(token);
   } catch (error) {
-    say(`The server does not answer (${error.message}).`, "off");
+    showState(`The server does not answer (${error.message}).`, "off");
   }
 });

@@ -71,13 +71,13 @@ withToken(async (token) => {
         trace.closing || "",
       ]);
       const section = make("section");
-      section.append(make("h2", "Traces"), table(["trace", "command", "what it says"], rows));
+      section.append(make("h2", "Traces"), table(["trace", "command", "summary"], rows));
       list.append(section);
     }
     const ofRuns = traces.length - otherTraces.length;
     const suffix = ofRuns ? `, ${ofRuns} of runs of studies` : "";
-    say(`${countText(studies, "study", "studies")}, ${countText(traces, "trace", "traces")}${suffix}.`, "on");
+    showState(`${countText(studies, "study", "studies")}, ${countText(traces, "trace", "traces")}${suffix}.`, "on");
   } catch (error) {
-    say(`The server does not answer (${error.message}).`, "off");
+    showState(`The server does not answer (${error.message}).`, "off");
   }
 });

@@ -1,8 +1,8 @@
 // Reads the event stream /api/v1/live: a snapshot, then changes; with a user's token only experiments. Updates elements in place,
 // which preserves focus, selection and the position of a screen reader.
-const at = (id) => document.getElementById(id);
+const byId = (id) => document.getElementById(id);
 const units = ["", "k", "M", "G", "T"];
-let before = null;
+let previous = null;
 
 function short(value, unit) {
   if (value === null || value === undefined || !isFinite(value)) return "–";
@@ -53,14 +53,14 @@ function group(list, ...parts) {
 function linkMeters(list, name, link, then, seconds) {
   const requested = link.asked || {};
   const chips = [];
-  for (const [way, before] of [["out", ""], ["in", "in_"]]) {
-    const delay = requested[`${before}delay`];
+  for (const [way, prefix] of [["out", ""], ["in", "in_"]]) {
+    const delay = requested[`${prefix}delay`];
     if (delay && delay.mean_s > 0) {
       const jitter = delay.jitter_s > 0 ? ` ± ${short(delay.jitter_s * 1e3, "ms")} ${delay.distribution}` : "";
       chips.push(make("span", "chip", `${way} ${short(delay.mean_s * 1e3, "ms")}${jitter}`));
     }
     for (const share of ["loss", "duplicate", "corrupt", "reorder"]) {
-      const value = requested[before + share];
+      const value = requested[prefix + share];
       if (value > 0) chips.push(make("span", "chip warn", `${way} ${share} ${(value * 100).toPrecision(2)} %`));
     }
   }
@@ -137,15 +137,15 @@ function nodeCard(node, then, seconds) {
   return card;
 }
 
-function put(element, text) {
+function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
 // Synchronise the children of a parent with items by key, in order: create, update, remove.
-function keyed(parent, items, key, create, update) {
+function synchronise(parent, items, key, create, update) {
   const elements = parent.keyedElements || (parent.keyedElements = new Map());
   const present = new Set();
-  let before = null;
+  let sibling = null;
   for (const item of items) {
     const id = key(item);
     if (present.has(id)) continue;
@@ -155,9 +155,9 @@ function keyed(parent, items, key, create, update) {
       element = create(item);
       elements.set(id, element);
     }
-    const place = before ? before.nextSibling : parent.firstChild;
-    if (place !== element) parent.insertBefore(element, place);
-    before = element;
+    const next = sibling ? sibling.nextSibling : parent.firstChild;
+    if (next !== element) parent.insertBefore(element, next);
+    sibling = element;
     update(element, item);
   }
   for (const [id, element] of elements) {
@@ -203,8 +203,8 @@ function runningCard() {
 }
 
 function planText(activity) {
-  const before = activity.done_before || 0;
-  const parts = [`${before + (activity.made || 0)} of ${activity.planned} runs made`];
+  const earlier = activity.done_before || 0;
+  const parts = [`${earlier + (activity.made || 0)} of ${activity.planned} runs made`];
   if (activity.failed) parts.push(`${activity.failed} failed`);
   if (activity.invalid) parts.push(`${activity.invalid} not valid`);
   if (activity.analysing) parts.push("analysing");
@@ -214,12 +214,12 @@ function planText(activity) {
 }
 
 function drawRunning() {
-  at("running-empty").hidden = running.length > 0 || !at("experiments").hidden;
-  keyed(at("running-cards"), running, (activity) => activity.id, runningCard, (card, activity) => {
+  byId("running-empty").hidden = running.length > 0 || !byId("experiments").hidden;
+  synchronise(byId("running-cards"), running, (activity) => activity.id, runningCard, (card, activity) => {
     const [head, question, bar, plan, runs] = card.children;
-    put(head.firstChild, activity.name);
-    put(head.lastChild, activity.host ? `${activity.kind} on ${activity.host}` : activity.kind);
-    put(question, activity.question || "");
+    setText(head.firstChild, activity.name);
+    setText(head.lastChild, activity.host ? `${activity.kind} on ${activity.host}` : activity.kind);
+    setText(question, activity.question || "");
     question.hidden = !activity.question;
     const planned = activity.planned > 0;
     bar.hidden = !planned;
@@ -228,11 +228,11 @@ function drawRunning() {
       bar.value = Math.max(0, activity.planned - (activity.left || 0));
       bar.setAttribute("aria-label", `Runs of ${activity.name}`);
     }
-    put(plan, planned ? planText(activity) : `since ${clock(activity.began_ms)}`);
-    keyed(runs, activity.runs || [], (run) => `${run.run_id}.${run.attempt}`, () => make("li"), (item, run) => {
-      const again = run.attempt > 1 ? `, attempt ${run.attempt}` : "";
+    setText(plan, planned ? planText(activity) : `since ${clock(activity.began_ms)}`);
+    synchronise(runs, activity.runs || [], (run) => `${run.run_id}.${run.attempt}`, () => make("li"), (item, run) => {
+      const attempt = run.attempt > 1 ? `, attempt ${run.attempt}` : "";
       const levels = levelsOf(run.levels);
-      put(item, `${run.run_id}${again}: ${run.phase || "begins"}, ${since(run.began_ms)}${levels ? `; ${levels}` : ""}`);
+      setText(item, `${run.run_id}${attempt}: ${run.phase || "begins"}, ${since(run.began_ms)}${levels ? `; ${levels}` : ""}`);
     });
   });
 }
@@ -240,8 +240,8 @@ function drawRunning() {
 let experiments = [];
 
 function drawExperiments() {
-  at("experiments").hidden = experiments.length === 0;
-  keyed(at("experiments-rows"), experiments, (e) => `${e.user} ${e.name}#${e.repeat}`, () => row(6), (line, e) => {
+  byId("experiments").hidden = experiments.length === 0;
+  synchronise(byId("experiments-rows"), experiments, (e) => `${e.user} ${e.name}#${e.repeat}`, () => row(6), (line, e) => {
     const recorded = e.recorded;
     const cells = [
       e.trouble ? "The catalogue cannot be read" : `${e.name}#${e.repeat}`,
@@ -249,9 +249,9 @@ function drawExperiments() {
       e.trouble || e.phase || (e.phases ? "between phases" : ""),
       since(e.start_ms),
       !recorded ? "" : recorded.bytes ? short(recorded.bytes, "B") : `${count(recorded.points)} points of ${count(recorded.series)} series`,
-      !recorded ? "" : recorded.bytes ? "judged at its end" : recorded.verdict + (recorded.lost ? `, ${recorded.lost} lost` : ""),
+      !recorded ? "" : recorded.bytes ? "determined at its end" : recorded.verdict + (recorded.lost ? `, ${recorded.lost} lost` : ""),
     ];
-    cells.forEach((text, n) => put(line.children[n], text));
+    cells.forEach((text, n) => setText(line.children[n], text));
     line.children[5].className = recorded && recorded.verdict && !["complete", "unknown"].includes(recorded.verdict) ? "bad" : "";
   });
   drawRunning();
@@ -289,13 +289,13 @@ function addSample(sample) {
   sources.set(sample.source, source);
 }
 
-function usePart() {
+function sourcePart() {
   const part = make("div", "source");
   part.append(make("h3"), make("ul", "use"), make("p", "facts idle"));
   return part;
 }
 
-function useItem() {
+function metricItem() {
   const item = make("li");
   const name = make("span", "what");
   name.append(document.createTextNode(""), make("small"));
@@ -343,24 +343,24 @@ function drawUse() {
   for (const [id, source] of sources) {
     if (performance.now() - source.seen > Math.max(5000, 3 * (source.gap || 0))) sources.delete(id);
   }
-  keyed(at("sources"), [...sources].reverse(), ([id]) => id, usePart, (part, [, source]) => {
+  synchronise(byId("sources"), [...sources].reverse(), ([id]) => id, sourcePart, (part, [, source]) => {
     const [title, list, rest] = part.children;
-    put(title, source.name);
+    setText(title, source.name);
     const [rows, idle] = split(source, source.points[source.points.length - 1]);
-    keyed(list, rows, (r) => `${r.metric} ${r.entity}`, useItem, (item, r) => {
+    synchronise(list, rows, (r) => `${r.metric} ${r.entity}`, metricItem, (item, r) => {
       const [name, value] = item.children;
       if (name.firstChild.data !== r.label) name.firstChild.data = r.label;
-      put(name.lastChild, r.own ? ` ${r.own}` : "");
-      put(value, r.unit === "%" ? `${r.value.toFixed(r.value < 10 ? 1 : 0)} %` : short(r.value, r.unit));
+      setText(name.lastChild, r.own ? ` ${r.own}` : "");
+      setText(value, r.unit === "%" ? `${r.value.toFixed(r.value < 10 ? 1 : 0)} %` : short(r.value, r.unit));
       drawSpark(item, source.points, r.metric, r.entity, r.limit);
     });
     rest.hidden = idle.length === 0;
-    put(rest, `Idle: ${idle.join(", ")}.`);
+    setText(rest, `Idle: ${idle.join(", ")}.`);
   });
   const newest = [...sources.values()].map((s) => s.points[s.points.length - 1]);
   if (!newest.length) return;
   const latest = newest.reduce((a, b) => (a.utc_ms > b.utc_ms ? a : b));
-  const time = at("sampled");
+  const time = byId("sampled");
   if (time.dataset.tNs !== latest.t_ns) {
     time.dateTime = new Date(latest.utc_ms).toISOString();
     time.dataset.tNs = latest.t_ns;
@@ -371,10 +371,10 @@ function drawUse() {
 }
 
 function drawAge() {
-  const time = at("sampled");
+  const time = byId("sampled");
   if (!time.dataset.utcMs) return;
   const age = (Date.now() - time.dataset.utcMs) / 1e3;
-  put(time, age < 10 ? "less than 10 s ago" : `${durationText(age)} ago`);
+  setText(time, age < 10 ? "less than 10 s ago" : `${durationText(age)} ago`);
   time.className = age > 10 ? "bad" : "";
 }
 
@@ -399,14 +399,14 @@ function patternTable(tracer) {
 }
 
 function drawPatterns(tracers) {
-  at("patterns-empty").hidden = tracers.length > 0;
-  keyed(at("tracers"), tracers, (t) => t.source, patternTable, (scroll, tracer) => {
+  byId("patterns-empty").hidden = tracers.length > 0;
+  synchronise(byId("tracers"), tracers, (t) => t.source, patternTable, (scroll, tracer) => {
     const table = scroll.firstChild;
     const lost = tracer.lost ? `, ${tracer.lost} lost` : "";
-    put(table.caption, `${tracer.name}: ${count(tracer.seen)} calls seen${lost}`);
-    keyed(table.tBodies[0], tracer.files, (f) => `${f.path} ${f.direction}`, () => row(5), (line, f) => {
-      const texts = [f.path, f.direction, f.sentence || "not judged yet", count(f.calls), f.time_ns ? durationText(f.time_ns / 1e9) : ""];
-      texts.forEach((text, n) => put(line.children[n], text));
+    setText(table.caption, `${tracer.name}: ${count(tracer.seen)} calls seen${lost}`);
+    synchronise(table.tBodies[0], tracer.files, (f) => `${f.path} ${f.direction}`, () => row(5), (line, f) => {
+      const texts = [f.path, f.direction, f.sentence || "not classified yet", count(f.calls), f.time_ns ? durationText(f.time_ns / 1e9) : ""];
+      texts.forEach((text, n) => setText(line.children[n], text));
       line.children[2].className = "long";
       line.children[3].className = line.children[4].className = "n";
     });
@@ -425,17 +425,17 @@ function addItems(map, items) {
 function certificateText(disks) {
   if (!disks.length) return "no emulated disk";
   const bad = disks.filter((d) => !d.valid);
-  return bad.length ? bad.map((d) => `${d.disk}: ${d.reason || "not delivered"}`).join("; ") : `${disks.length} delivered as asked`;
+  return bad.length ? bad.map((d) => `${d.disk}: ${d.reason || "not delivered"}`).join("; ") : `${disks.length} delivered as specified`;
 }
 
 function drawEnded(items) {
   addItems(ended, items);
-  at("ended-empty").hidden = ended.size > 0;
-  at("ended-table").hidden = ended.size === 0;
-  keyed(at("ended-rows"), [...ended.values()].reverse(), (e) => e.id, () => row(6), (line, e) => {
+  byId("ended-empty").hidden = ended.size > 0;
+  byId("ended-table").hidden = ended.size === 0;
+  synchronise(byId("ended-rows"), [...ended.values()].reverse(), (e) => e.id, () => row(6), (line, e) => {
     const state = e.state === "finished" && !e.valid ? "not valid" : e.state;
     const texts = [`${e.study} ${e.run_id}`, levelsOf(e.levels), state, e.wall_s === null ? "" : `${Number(e.wall_s).toPrecision(3)} s`, certificateText(e.disks), e.reason];
-    texts.forEach((text, n) => put(line.children[n], text));
+    texts.forEach((text, n) => setText(line.children[n], text));
     line.children[2].className = e.valid ? "good" : "bad";
     line.children[1].className = line.children[5].className = "long";
     line.children[4].className = e.disks.some((d) => !d.valid) ? "bad long" : "long";
@@ -444,8 +444,8 @@ function drawEnded(items) {
 
 function drawFindings(items) {
   addItems(findings, items);
-  at("found-empty").hidden = findings.size > 0;
-  keyed(at("found-list"), [...findings.values()].reverse(), (f) => f.id, (f) => {
+  byId("found-empty").hidden = findings.size > 0;
+  synchronise(byId("found-list"), [...findings.values()].reverse(), (f) => f.id, (f) => {
     const item = make("li", f.severity);
     const time = make("time", "", clock(f.utc_ms));
     time.dateTime = new Date(f.utc_ms).toISOString();
@@ -457,10 +457,10 @@ function drawFindings(items) {
 
 // --- nodes and disks ------------------------------------------------------------------------------
 function drawNodes(state) {
-  const seconds = before ? (state.t_ns - before.t_ns) / 1e9 : 0;
+  const seconds = previous ? (state.t_ns - previous.t_ns) / 1e9 : 0;
   const shown = [];
   for (const cluster of state.clusters) {
-    const past = before && before.clusters.find((c) => c.cluster === cluster.cluster);
+    const past = previous && previous.clusters.find((c) => c.cluster === cluster.cluster);
     const section = make("div");
     section.append(make("h3", "", cluster.cluster));
     const running = cluster.nodes.filter((n) => n.state === "running").length;
@@ -474,10 +474,10 @@ function drawNodes(state) {
     shown.push(section);
   }
   if (!shown.length && !state.disks.length) shown.push(make("p", "empty", "Nothing is up: penstock nodes up PLATFORM.yaml, or POST /api/v1/clusters."));
-  at("clusters").replaceChildren(...shown);
-  at("disks").hidden = state.disks.length === 0;
-  at("disks").querySelector(".cards").replaceChildren(...state.disks.map((disk) => {
-    const past = before && before.disks.find((d) => d.disk_id === disk.disk_id);
+  byId("clusters").replaceChildren(...shown);
+  byId("disks").hidden = state.disks.length === 0;
+  byId("disks").querySelector(".cards").replaceChildren(...state.disks.map((disk) => {
+    const past = previous && previous.disks.find((d) => d.disk_id === disk.disk_id);
     const card = make("article", "card");
     card.append(make("h3", "", disk.mount));
     const list = make("div", "meters");
@@ -485,7 +485,7 @@ function drawNodes(state) {
     card.append(list);
     return card;
   }));
-  before = state;
+  previous = state;
 }
 
 const handlers = {
@@ -511,7 +511,7 @@ function setUser(user) {
 
 handlers.who = (value) => setUser(value.user || "");
 
-function event(message) {
+function handle(message) {
   let name = "";
   let data = "";
   let id = null;
@@ -524,7 +524,7 @@ function event(message) {
   if (id !== null) last = id;
   if (name && !connected) {
     connected = true;
-    say(userName ? `Live: experiments of ${userName}, and shared ones.` : "Live.", "on");
+    showState(userName ? `Live: experiments of ${userName}, and shared ones.` : "Live.", "on");
   }
 }
 
@@ -539,11 +539,11 @@ async function follow(token) {
   let text = "";
   for (;;) {
     const { value, done } = await reader.read();
-    if (done) throw new Error("it has ended the stream");
+    if (done) throw new Error("the stream ended");
     text += value;
     const messages = text.split("\n\n");
     text = messages.pop();
-    messages.forEach(event);
+    messages.forEach(handle);
   }
 }
 
@@ -552,10 +552,10 @@ async function keepConnected(token) {
     try {
       if (!(await follow(token))) return;
     } catch (error) {
-      if (connected || last === null) say(`The server does not answer (${error.message}); trying again.`, "off");
+      if (connected || last === null) showState(`The server does not answer (${error.message}); trying again.`, "off");
     }
     connected = false;
-    before = null;
+    previous = null;
     await new Promise((resolve) => setTimeout(resolve, 1500));
   }
 }

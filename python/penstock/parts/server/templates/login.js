@@ -1,7 +1,7 @@
-// The token: from the fragment of the address (which browsers do not send), from this tab's storage, or from the form.
+// Token from the fragment of the address (which browsers do not send), the storage of this tab, or the form.
 const STORAGE_KEY = "penstock-token";
 
-function say(text, kind) {
+function showState(text, kind) {
   document.getElementById("state").textContent = text;
   document.getElementById("state").className = `state ${kind}`;
 }
@@ -9,10 +9,10 @@ function say(text, kind) {
 // Fetch with the token. Returns null and shows the form if the token is invalid; throws for other errors.
 async function request(path, token, headers = {}) {
   const response = await fetch(path, { headers: { Authorization: `Bearer ${token}`, ...headers } });
-  document.getElementById("door").hidden = response.status !== 401;
+  document.getElementById("login").hidden = response.status !== 401;
   if (response.status === 401) {
     sessionStorage.removeItem(STORAGE_KEY);
-    say("That is not the token of this server.", "off");
+    showState("Invalid token.", "off");
     return null;
   }
   if (!response.ok) throw new Error(`status ${response.status}`);
@@ -21,8 +21,8 @@ async function request(path, token, headers = {}) {
 }
 
 function withToken(connect) {
-  const door = document.getElementById("door");
-  door.addEventListener("submit", (event) => {
+  const login = document.getElementById("login");
+  login.addEventListener("submit", (event) => {
     event.preventDefault();
     connect(document.getElementById("token").value.trim());
   });
@@ -30,5 +30,5 @@ function withToken(connect) {
   if (fromAddress) history.replaceState(null, "", location.pathname);
   const token = fromAddress || sessionStorage.getItem(STORAGE_KEY);
   if (token) connect(token);
-  else door.hidden = false;
+  else login.hidden = false;
 }

@@ -1,16 +1,16 @@
 // Replace this page with the report.
 withToken(async (token) => {
-  say("Reading …", "on");
+  showState("Reading …", "on");
   const [, kind, number] = location.pathname.match(/\/(traces|studies)\/(\d+)/) || [0, "traces", 0];
   try {
     const response = await request(`/api/${kind}/${number}/page`, token);
     if (response === null) return;
     let page = await response.text();
-    if (location.pathname !== "/") page = page.replace("<main>", '<main><p><a href="/">All that is served here</a></p>');
+    if (location.pathname !== "/") page = page.replace("<main>", '<main><p><a href="/">All studies and traces</a></p>');
     document.open();
     document.write(page);
     document.close();
   } catch (error) {
-    say(`The server does not show it (${error.message}).`, "off");
+    showState(`The server does not answer (${error.message}).`, "off");
   }
 });
