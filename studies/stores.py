@@ -62,6 +62,7 @@ from penstock.platform.hosts import Platform, load_platform  # noqa: E402
 from penstock.plugins import STORE_ENGINES  # noqa: E402
 from penstock.writing import write_atomic  # noqa: E402
 from studies import claims as checks  # noqa: E402
+from studies.claims import Claim  # noqa: E402
 
 CLUSTER = ROOT / "studies" / "stores" / "cluster.platform.yaml"
 PAGE = ROOT / "docs" / "stores.md"
@@ -368,6 +369,23 @@ def valid_scenarios(found: Sequence[Compared], quick: bool) -> dict[str, int]:
     return checks.valid_runs(map(str, scenarios(quick)), runs)
 
 
+def evaluated(
+    rows: Sequence[record.Row], found: Sequence[Compared], quick: bool
+) -> tuple[list[record.Row], list[Claim]]:
+    """Rows with the verdicts of their claims, and the claims of the default model."""
+    needs = valid_scenarios(found, quick)
+    marked, claims = [], []
+    for row in rows:
+        if not row.get("verdict"):
+            marked.append(row)
+            continue
+        one = checks.of_row(row, needs)
+        marked.append(checks.marked(row, one))
+        if DEFAULT in (row["engine"], row["metric"].split(":")[0]):
+            claims.append(one)
+    return marked, claims
+
+
 def _calibrated(found: Sequence[Compared], model: str) -> Iterator[record.Row]:
     """Intervals that measured runs of the other patterns calibrate; none of a pattern's own runs does."""
     inside, widths = 0, []
@@ -551,13 +569,7 @@ def main() -> int:
         for row in (judged(found, model) if found else ())
     ]
     rows += [row | {"quoted": True} for row in (cost(found) if found else ())]
-    needs = valid_scenarios(found, options.quick)
-    claims = []
-    for at, row in enumerate(rows):
-        if row.get("verdict"):
-            one = checks.of_row(row, needs)
-            rows[at] = checks.marked(row, one)
-            claims += [one] if DEFAULT in (row["engine"], row["metric"].split(":")[0]) else []
+    rows, claims = evaluated(rows, found, options.quick)
     for c in found:
         rows.append(record.row(str(c.scenario), options.engine, "measured", c.measured_s, "s"))
         for model, (value, low, high, verdict) in c.predicted.items():
