@@ -166,7 +166,7 @@ _STEPS = """
   let unpacked = 0;
   for (const figure of penstockFigures) {
     const begun = performance.now();
-    await figure.begin();
+    await figure.load();
     unpacked += performance.now() - begun;
     for (const axis of ["number", "time"]) {
       figure.canvases[axis].scrollIntoView();
@@ -180,7 +180,7 @@ _STEPS = """
       for (let i = 0; i < 8; i++) time(() => figure.zoom(axis, 0.6, 0.3, 0.6));
       for (let i = 0; i < 4; i++) time(() => figure.shift(axis, 0.2, -0.1));
       for (let i = 0; i < 8; i++) time(() => figure.zoom(axis, 1.7, 0.5, 0.5));
-      time(() => figure.look(axis, figure.whole[axis]));
+      time(() => figure.setView(axis, figure.full[axis]));
     }
   }
   const body = JSON.stringify({steps, unpacked});  // how long each took [ms]

@@ -68,7 +68,7 @@ def view(address: str, file_id: int = 1, **asked: Any) -> tuple[Any, bytes]:
 def test_the_page_is_served_and_may_ask_its_server_only(address: str) -> None:
     text = get(address + "/api/traces/0/page")[0].decode()
     assert "connect-src 'self'" in text
-    assert "penstockDeeper" in text
+    assert "penstockDetail" in text
     assert "/data/</script>" not in text
 
 

@@ -2,7 +2,7 @@
   "use strict";
   var tip = document.getElementById("tip");
   function show(event) {
-    if (event.target.tagName === "CANVAS") return; // it tells what lies under the pointer itself
+    if (event.target.tagName === "CANVAS") return; // figures show their own tips
     var mark = event.target.closest && event.target.closest("[data-tip]");
     if (!mark) { tip.hidden = true; return; }
     tip.textContent = mark.getAttribute("data-tip");
@@ -38,10 +38,10 @@
       }).forEach(function (row) { body.appendChild(row); });
     });
   });
-  function unfold() { // a link to what is folded away
-    var at = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
-    var folded = at && at.closest("details");
-    if (folded && !folded.open) { folded.open = true; at.scrollIntoView(); }
+  function unfold() { // open the <details> around the target of a link
+    var target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
+    var details = target && target.closest("details");
+    if (details && !details.open) { details.open = true; target.scrollIntoView(); }
   }
   window.addEventListener("hashchange", unfold);
   unfold();

@@ -1,4 +1,4 @@
-// Throughput, latency and calls in flight over a range of time, in as many bins as there is room for.
+// Throughput, latency and calls in flight over a range of time, in at most `bins` bins.
 "use strict";
 
 const latencyOfRow = (row) => Math.pow(2, Math.floor(row / 8)) * (1 + (row % 8) / 8);
@@ -11,11 +11,11 @@ function emptyClock(bins) {
   };
 }
 
-// The value below which that share of sorted values lies.
+// Quantile of sorted values.
 const quantile = (sorted, share) => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))];
 
 function clockOfPoints(points) {
-  // calls under way at each start, by a sweep over starts and ends
+  // calls in flight at each start, by a sweep over starts and ends
   const real = [];
   for (let i = 0; i < points.n; i++) if (points.channel[i] < 2) real.push(i);
   const ends = Float64Array.from(real, (i) => points.t[i] + points.latency[i]).sort();
@@ -65,7 +65,7 @@ function clockOfCells(shape, sections, latency) {
   const busy = column("busy"), most = column("most");
   const origin = shape.x.origin, own = Math.pow(2, shape.x.shift);
   return (from, to, bins) => {
-    // never narrower than its own bins: what lies below is not known
+    // never narrower than the recorded bins
     bins = Math.max(1, Math.min(bins, Math.ceil((to - from) / own)));
     const clock = emptyClock(bins), width = (to - from) / bins;
     const first = Math.max(0, Math.floor((from - origin) / own));

@@ -48,7 +48,7 @@ function ticksOf(low, high, most, kind) {
   return { ticks, unit: name };
 }
 
-// A canvas of a width and height in CSS pixels, cleared, its units CSS pixels.
+// Resize and clear a canvas; its units are CSS pixels.
 function prepared(canvas, width, height) {
   const ratio = Math.min(3, window.devicePixelRatio || 1);
   const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
@@ -112,8 +112,8 @@ function rgb(name) {
   return [0, 2, 4].map((i) => parseInt(full.slice(i, i + 2), 16));
 }
 
-// Counts of a view per pixel (reads, ranges mapped around) and per three pixels (writes, so that their crosses
-// can be told from the reads' squares where both are dense).
+// Counts of a view per pixel (reads), three pixels (writes) and four (ranges mapped around). Crosses of writes are
+// larger than squares of reads, so that both are visible where they are dense.
 class Raster {
   constructor(area) {
     this.pitch = [1, 3, 4];
@@ -121,7 +121,7 @@ class Raster {
     this.rows = this.pitch.map((p) => Math.max(1, Math.ceil(area.height / p)));
     this.counts = this.pitch.map((_, c) => new Float32Array(this.columns[c] * this.rows[c]));
   }
-  // x and y in pixels of the plot, y upwards; a cell of at least one pixel fills what it covers
+  // x and y in pixels of the plot, y upwards; a cell counts in all pixels that it covers, at least one
   add(x, y, width, height, n, c) {
     const p = this.pitch[c], columns = this.columns[c], rows = this.rows[c], counts = this.counts[c];
     const first = Math.max(0, Math.floor(x / p)), low = Math.max(0, Math.floor(y / p));
@@ -165,7 +165,7 @@ class Raster {
   }
 }
 
-// Few requests: a dot per read, a cross per write, and how far each reaches where that can be seen.
+// Few requests: a dot per read, a cross per write, and a line for the size where it is visible.
 function marks(pen, area, view, axis, points, on) {
   const sx = area.width / (view.x1 - view.x0), sy = area.height / (view.y1 - view.y0);
   for (const c of [2, 0, 1]) {
@@ -189,8 +189,8 @@ function marks(pen, area, view, axis, points, on) {
   }
 }
 
-// Phases as named stretches above the plot with a line at each border, and barred, tinted stretches where events were lost.
-function stretches(pen, area, view, phases, lost) {
+// Phases: a name and a line at each border. Intervals with lost events: a tint and a bar.
+function intervals(pen, area, view, phases, lost) {
   const at = (x) => area.left + (area.width * (x - view.x0)) / (view.x1 - view.x0);
   const ink = colourOf("ink"), muted = colourOf("muted");
   const end = area.left + area.width;
@@ -233,7 +233,7 @@ function flushes(pen, area, view, moments) {
   pen.stroke();
 }
 
-// A line through bins, broken where there is no value; `step` as a staircase.
+// A line through bins, with gaps at missing values; `step`: as a staircase.
 function line(pen, area, view, values, scale, colour, dash, step) {
   pen.strokeStyle = colour; pen.lineWidth = 1.4; pen.setLineDash(dash);
   pen.beginPath();

@@ -1,4 +1,4 @@
-// One file's figures: offset against number and against time, and the clock beneath, with zoom by mouse, touch and keys.
+// Figures of one file: offset against number and time, and rates over time, with zoom by mouse, touch and keys.
 "use strict";
 
 const NAMES = ["read", "write", "mapped around"];
@@ -11,60 +11,60 @@ class Figure {
     this.on = [true, true, true];
     this.total = head.counts.reduce((a, b) => a + b, 0);
     const tall = Math.max(head.high - head.low, head.tallest, 1);
-    const whole = { y0: Math.max(0, head.low - 0.03 * tall), y1: head.high + head.tallest + 0.03 * tall };
-    if (head.low < 0.1 * head.high) whole.y0 = -0.02 * head.high;
+    const offsets = { y0: Math.max(0, head.low - 0.03 * tall), y1: head.high + head.tallest + 0.03 * tall };
+    if (head.low < 0.1 * head.high) offsets.y0 = -0.02 * head.high;
     const n = Math.max(this.total, 2), span = Math.max(head.until - head.from, 1);
-    this.whole = {
-      number: { x0: -0.01 * n, x1: 1.01 * (n - 1), ...whole },
-      time: { x0: head.from - 0.01 * span, x1: head.until + 0.01 * span, ...whole },
+    this.full = {
+      number: { x0: -0.01 * n, x1: 1.01 * (n - 1), ...offsets },
+      time: { x0: head.from - 0.01 * span, x1: head.until + 0.01 * span, ...offsets },
     };
-    this.view = { number: { ...this.whole.number }, time: { ...this.whole.time } };
+    this.view = { number: { ...this.full.number }, time: { ...this.full.time } };
     this.canvases = {};
     box.querySelectorAll("canvas").forEach((canvas) => { this.canvases[canvas.dataset.panel] = canvas; });
-    this.said = {};
-    box.querySelectorAll("[data-shown]").forEach((p) => { this.said[p.dataset.shown] = p; });
-    this.deeper = {};
+    this.captions = {};
+    box.querySelectorAll("[data-shown]").forEach((p) => { this.captions[p.dataset.shown] = p; });
+    this.detail = {};
     for (const axis of ["number", "time"]) this.listen(this.canvases[axis], axis);
     for (const panel of ["throughput", "latency", "depth"]) this.listen(this.canvases[panel], "time", panel);
     box.querySelectorAll("button[data-do]").forEach((b) => b.addEventListener("click", () => this.press(b)));
-    this.begun = null;
+    this.loading = null;
   }
 
-  begin() {
-    if (!this.begun) {
-      this.begun = requestsOf(this.head, this.text).then((requests) => { this.requests = requests; this.draw(); });
+  load() {
+    if (!this.loading) {
+      this.loading = requestsOf(this.head, this.text).then((requests) => { this.requests = requests; this.draw(); });
       this.text = null;
     }
-    return this.begun;
+    return this.loading;
   }
 
   press(button) {
-    const what = button.dataset.do, axis = button.dataset.axis;
-    if (what === "toggle") {
+    const action = button.dataset.do, axis = button.dataset.axis;
+    if (action === "toggle") {
       const c = +button.dataset.channel;
       this.on[c] = !this.on[c];
       button.setAttribute("aria-pressed", this.on[c]);
       this.draw();
-    } else if (what === "whole") this.look(axis, this.whole[axis]);
-    else this.zoom(axis, what === "in" ? 0.5 : 2);
+    } else if (action === "full") this.setView(axis, this.full[axis]);
+    else this.zoom(axis, action === "in" ? 0.5 : 2);
   }
 
-  // Looks at a range; the range of offsets holds for both figures.
-  look(axis, view) {
-    const whole = this.whole[axis], other = axis === "time" ? "number" : "time";
+  // Set the view of an axis, within the full range; both figures have the same range of offsets.
+  setView(axis, view) {
+    const full = this.full[axis], other = axis === "time" ? "number" : "time";
     const fit = (low, high, least, most, smallest) => {
       let size = Math.min(Math.max(high - low, smallest), most - least);
       let from = Math.min(Math.max((low + high - size) / 2, least), most - size);
       return [from, from + size];
     };
-    const [x0, x1] = fit(view.x0, view.x1, whole.x0, whole.x1, axis === "time" ? 100 : 4);
-    const [y0, y1] = fit(view.y0, view.y1, whole.y0, whole.y1, 64);
+    const [x0, x1] = fit(view.x0, view.x1, full.x0, full.x1, axis === "time" ? 100 : 4);
+    const [y0, y1] = fit(view.y0, view.y1, full.y0, full.y1, 64);
     this.view[axis] = { x0, x1, y0, y1 };
     Object.assign(this.view[other], { y0, y1 });
     this.draw();
   }
 
-  // Zooms about a place, given as shares of the plot from the left and from the bottom.
+  // Zoom about a point, in shares of the plot from the left and from the bottom.
   zoom(axis, factor, fx = 0.5, fy = 0.5, which = "xy") {
     const v = { ...this.view[axis] };
     if (which.includes("x")) {
@@ -75,12 +75,12 @@ class Figure {
       const at = v.y0 + fy * (v.y1 - v.y0), size = (v.y1 - v.y0) * factor;
       v.y0 = at - fy * size; v.y1 = v.y0 + size;
     }
-    this.look(axis, v);
+    this.setView(axis, v);
   }
 
   shift(axis, dx, dy) {
     const v = this.view[axis], w = v.x1 - v.x0, h = v.y1 - v.y0;
-    this.look(axis, { x0: v.x0 + dx * w, x1: v.x1 + dx * w, y0: v.y0 + dy * h, y1: v.y1 + dy * h });
+    this.setView(axis, { x0: v.x0 + dx * w, x1: v.x1 + dx * w, y0: v.y0 + dy * h, y1: v.y1 + dy * h });
   }
 
   area(canvas, panel) {
@@ -95,7 +95,7 @@ class Figure {
     this.waiting = requestAnimationFrame(() => { this.waiting = 0; this.drawNow(); });
   }
 
-  // Draws what is in the window, or near it; the rest when it comes there.
+  // Draw the panels in or near the window; `stale` if others remain.
   drawNow(all) {
     const near = (panel) => {
       const box = this.canvases[panel].getBoundingClientRect();
@@ -116,33 +116,33 @@ class Figure {
     const { pen, ratio } = prepared(canvas, canvas.clientWidth, area.all);
     frame(pen, area, view, axis === "time" ? "time" : "count", "bytes", axis === "time" ? "time" : "request number", "offset");
     const sx = area.width / (view.x1 - view.x0), sy = area.height / (view.y1 - view.y0);
-    const { points, cells } = this.requests, deeper = this.deeper[axis];
-    let inView, how;
-    if (points || (deeper && deeper.points && same(deeper.view, view))) {
-      const source = points || deeper.points, on = this.on;
+    const { points, cells } = this.requests, detail = this.detail[axis];
+    let inView, form;
+    if (points || (detail && detail.points && same(detail.view, view))) {
+      const source = points || detail.points, on = this.on;
       const raster = new Raster(area);
       inView = source.each(axis, view, on, (x, y, c) => raster.add((x - view.x0) * sx, (y - view.y0) * sy, 0, 0, 1, c));
       if (inView <= MANY) marks(pen, area, view, axis, source, on);
       else raster.paint(pen, area, ratio);
-      how = "each as one mark";
-    } else if (deeper && deeper.counts && same(deeper.view, view)) {
+      form = "each as one mark";
+    } else if (detail && detail.counts && same(detail.view, view)) {
       const raster = new Raster(area);
-      inView = deeper.each(this.on, (x, y, w, h, n, c) => raster.add((x - view.x0) * sx, (y - view.y0) * sy, w * sx, h * sy, n, c));
+      inView = detail.each(this.on, (x, y, w, h, n, c) => raster.add((x - view.x0) * sx, (y - view.y0) * sy, w * sx, h * sy, n, c));
       raster.paint(pen, area, ratio);
-      how = "counted for this view";
+      form = "counted for this view";
     } else {
       const raster = new Raster(area), grid = cells[axis];
       inView = grid.fill(raster, view, sx, sy, this.on);
       raster.paint(pen, area, ratio);
       const wide = axis === "time" ? timeText(grid.width) : `${plain(grid.width)} requests`;
-      how = `as counts per cell of ${wide} × ${bytesText(grid.height)}`;
-      if (window.penstockDeeper && grid.width * sx > 2) window.penstockDeeper(this, axis, { ...view }, area);
+      form = `as counts per cell of ${wide} × ${bytesText(grid.height)}`;
+      if (window.penstockDetail && grid.width * sx > 2) window.penstockDetail(this, axis, { ...view }, area);
     }
-    stretches(pen, area, view, this.head.phases[axis], this.head.lost[axis]);
+    intervals(pen, area, view, this.head.phases[axis], this.head.lost[axis]);
     flushes(pen, area, view, this.head.flushes[axis]);
     const range = `offsets ${bytesText(Math.max(0, view.y0))} to ${bytesText(view.y1)}`;
     const x = axis === "time" ? `${timeText(Math.max(0, view.x0))} to ${timeText(view.x1)}` : `requests ${plain(Math.max(0, Math.round(view.x0)))} to ${plain(Math.round(view.x1))}`;
-    this.said[axis].textContent = `Shown ${plain(inView)} of ${plain(this.total)} requests, ${how}. ${x}, ${range}.`;
+    this.captions[axis].textContent = `Shown ${plain(inView)} of ${plain(this.total)} requests, ${form}. ${x}, ${range}.`;
   }
 
   drawClock() {
@@ -156,7 +156,7 @@ class Figure {
       const { pen } = prepared(canvas, canvas.clientWidth, area.all);
       frame(pen, area, v, last ? "time" : "", kind, "time", title);
       body(pen, area, v);
-      stretches(pen, area, v, [], this.head.lost.time);
+      intervals(pen, area, v, [], this.head.lost.time);
     };
     const line_ = [[], [5, 3]], same_ = (v) => v;
     const rate = top(ways.map((c) => clock.bytes[c])) || 1;
@@ -201,8 +201,8 @@ class Figure {
     });
   }
 
-  // What lies under the pointer, in words.
-  told(axis, panel, px, py) {
+  // Text of the request, cell or time under the pointer.
+  describe(axis, panel, px, py) {
     const canvas = this.canvases[panel || axis], area = this.area(canvas, panel || axis), view = this.view[axis];
     const ux = px - area.left, uy = py - area.top;
     if (!this.requests || ux < 0 || uy < -4 || ux > area.width || uy > area.height + 4) return "";
@@ -217,7 +217,7 @@ class Figure {
       return part.length ? at + part.join("; ") : `${at}no call began`;
     }
     const y = view.y0 + (1 - uy / area.height) * (view.y1 - view.y0);
-    const points = this.requests.points || (this.deeper[axis] && same(this.deeper[axis].view, view) && this.deeper[axis].points);
+    const points = this.requests.points || (this.detail[axis] && same(this.detail[axis].view, view) && this.detail[axis].points);
     if (points) {
       const i = points.nearest(axis, view, area, this.on, ux, uy);
       if (i < 0) return "";
@@ -235,13 +235,13 @@ class Figure {
   }
 
   listen(canvas, axis, panel) {
-    const place = (event) => {
+    const locate = (event) => {
       const box = canvas.getBoundingClientRect(), area = this.area(canvas, panel || axis);
       const px = event.clientX - box.left, py = event.clientY - box.top;
       return { px, py, fx: (px - area.left) / area.width, fy: 1 - (py - area.top) / area.height, area };
     };
     const which = panel ? "x" : "xy", pointers = new Map();
-    let held = null;
+    let drag = null;
     canvas.addEventListener("keydown", (event) => {
       const step = 0.2, moves = { ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, step], ArrowDown: [0, -step] };
       if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -250,44 +250,44 @@ class Figure {
       else if (event.key === "-") this.zoom(axis, 2, 0.5, 0.5, which);
       else if (event.key === "]") this.zoom(axis, 0.5, 0.5, 0.5, "x");
       else if (event.key === "[") this.zoom(axis, 2, 0.5, 0.5, "x");
-      else if (event.key === "0" || event.key === "Home") this.look(axis, this.whole[axis]);
+      else if (event.key === "0" || event.key === "Home") this.setView(axis, this.full[axis]);
       else return;
       event.preventDefault();
     });
     canvas.addEventListener("wheel", (event) => {
       if (!event.ctrlKey && !event.metaKey && document.activeElement !== canvas) return;
       event.preventDefault();
-      const { fx, fy } = place(event);
+      const { fx, fy } = locate(event);
       this.zoom(axis, Math.exp(Math.sign(event.deltaY) * 0.25), fx, fy, event.shiftKey ? "x" : which);
     }, { passive: false });
     canvas.addEventListener("dblclick", (event) => {
-      const { fx, fy } = place(event);
+      const { fx, fy } = locate(event);
       this.zoom(axis, 0.4, fx, fy, which);
     });
     canvas.addEventListener("pointerdown", (event) => {
-      pointers.set(event.pointerId, place(event));
+      pointers.set(event.pointerId, locate(event));
       canvas.setPointerCapture(event.pointerId);
-      held = { view: { ...this.view[axis] }, at: place(event), gap: this.gap(pointers) };
+      drag = { view: { ...this.view[axis] }, at: locate(event), gap: this.gap(pointers) };
     });
     canvas.addEventListener("pointermove", (event) => {
-      const here = place(event);
-      if (!pointers.has(event.pointerId) || !held) { tell(this.told(axis, panel, here.px, here.py), event); return; }
-      pointers.set(event.pointerId, here);
-      const v = held.view;
+      const position = locate(event);
+      if (!pointers.has(event.pointerId) || !drag) { showTip(this.describe(axis, panel, position.px, position.py), event); return; }
+      pointers.set(event.pointerId, position);
+      const v = drag.view;
       if (pointers.size > 1) {
-        const gap = this.gap(pointers), factor = held.gap / Math.max(gap, 10);
+        const gap = this.gap(pointers), factor = drag.gap / Math.max(gap, 10);
         this.view[axis] = { ...v };
-        this.zoom(axis, factor, held.at.fx, held.at.fy, which);
+        this.zoom(axis, factor, drag.at.fx, drag.at.fy, which);
         return;
       }
-      const dx = ((held.at.px - here.px) / here.area.width) * (v.x1 - v.x0);
-      const dy = panel ? 0 : ((here.py - held.at.py) / here.area.height) * (v.y1 - v.y0);
-      this.look(axis, { x0: v.x0 + dx, x1: v.x1 + dx, y0: v.y0 + dy, y1: v.y1 + dy });
+      const dx = ((drag.at.px - position.px) / position.area.width) * (v.x1 - v.x0);
+      const dy = panel ? 0 : ((position.py - drag.at.py) / position.area.height) * (v.y1 - v.y0);
+      this.setView(axis, { x0: v.x0 + dx, x1: v.x1 + dx, y0: v.y0 + dy, y1: v.y1 + dy });
     });
-    const let_go = (event) => { pointers.delete(event.pointerId); if (!pointers.size) held = null; };
-    canvas.addEventListener("pointerup", let_go);
-    canvas.addEventListener("pointercancel", let_go);
-    canvas.addEventListener("pointerleave", () => tell(""));
+    const release = (event) => { pointers.delete(event.pointerId); if (!pointers.size) drag = null; };
+    canvas.addEventListener("pointerup", release);
+    canvas.addEventListener("pointercancel", release);
+    canvas.addEventListener("pointerleave", () => showTip(""));
   }
 
   gap(pointers) {
@@ -298,7 +298,7 @@ class Figure {
 
 const same = (a, b) => a && b && ["x0", "x1", "y0", "y1"].every((k) => a[k] === b[k]);
 
-function tell(text, event) {
+function showTip(text, event) {
   const tip = document.getElementById("tip");
   tip.hidden = !text;
   if (!text) return;
@@ -321,16 +321,16 @@ document.querySelectorAll(".trace-figure").forEach((box) => {
 if (typeof DecompressionStream === "undefined") {
   document.querySelectorAll("[data-shown]").forEach((p) => { p.textContent = "Not drawn: this browser is too old (it lacks DecompressionStream)."; });
 } else {
-  // figures are unpacked when they come near the window
-  const near = new IntersectionObserver((seen) => seen.forEach((s) => {
-    if (!s.isIntersecting) return;
-    near.unobserve(s.target);
-    penstockFigures.find((f) => f.box === s.target).begin();
+  // load figures near the window
+  const near = new IntersectionObserver((entries) => entries.forEach((entry) => {
+    if (!entry.isIntersecting) return;
+    near.unobserve(entry.target);
+    penstockFigures.find((f) => f.box === entry.target).load();
   }), { rootMargin: "800px" });
   penstockFigures.forEach((f) => near.observe(f.box));
   document.addEventListener("scroll", () => penstockFigures.forEach((f) => { if (f.stale) f.draw(); }), { passive: true });
-  const again = () => penstockFigures.forEach((f) => f.draw());
-  new ResizeObserver(again).observe(document.querySelector("main"));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
-  window.addEventListener("beforeprint", () => penstockFigures.forEach((f) => f.begin().then(() => f.drawNow(true))));
+  const redraw = () => penstockFigures.forEach((f) => f.draw());
+  new ResizeObserver(redraw).observe(document.querySelector("main"));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  window.addEventListener("beforeprint", () => penstockFigures.forEach((f) => f.load().then(() => f.drawNow(true))));
 }

@@ -1,4 +1,4 @@
-// What the page holds of a file's requests: all of them, or counts per cell (crates/tracefmt, tiles).
+// Requests of a file in the page: all of them, or counts per cell (crates/tracefmt, tiles).
 "use strict";
 
 async function inflated(text) {
@@ -53,19 +53,19 @@ class Points {
     }
   }
   x(axis, i) { return axis === "time" ? this.t[i] : this.number ? this.number[i] : i; }
-  // Calls see(x, y, channel) for every request of the view that is switched on; gives how many that were.
-  each(axis, view, on, see) {
+  // Call visit(x, y, channel) for every request in the view whose channel is on; returns their number.
+  each(axis, view, on, visit) {
     const all = axis === "time" || this.number;
     const first = all ? 0 : Math.max(0, Math.ceil(view.x0));
     const last = all ? this.n - 1 : Math.min(this.n - 1, Math.floor(view.x1));
-    let seen = 0;
+    let total = 0;
     for (let i = first; i <= last; i++) {
       const x = this.x(axis, i), y = this.offset[i], c = this.channel[i];
       if (x < view.x0 || x > view.x1 || y < view.y0 || y > view.y1 || !on[c]) continue;
-      seen++;
-      see(x, y, c, i);
+      total++;
+      visit(x, y, c, i);
     }
-    return seen;
+    return total;
   }
   nearest(axis, view, area, on, px, py) {
     let best = -1, least = 100;
@@ -79,7 +79,7 @@ class Points {
   }
 }
 
-// Counts per cell; cells of a column lie together, from the bottom.
+// Counts per cell, by column from the bottom.
 class Cells {
   constructor(shape, cells, edges) {
     this.shape = shape;
@@ -130,12 +130,12 @@ class Cells {
     const last = Math.min(this.shape.columns - 1, this.column(view.x1));
     return [first, last];
   }
-  // Calls see(x, y, width, height, n, channel) for every cell that meets the view; gives the requests in them.
-  each(view, on, see) {
+  // Call visit(x, y, width, height, n, channel) for every cell that intersects the view; returns their requests.
+  each(view, on, visit) {
     const [first, last] = this.range(view);
     const low = (view.y0 - this.shape.y.origin) / this.height - 1;
     const high = (view.y1 - this.shape.y.origin) / this.height;
-    let seen = 0;
+    let total = 0;
     for (let column = first; column <= last; column++) {
       const x = this.shape.x.origin + column * this.width;
       for (let i = this.starts[column], end = this.starts[column + 1]; i < end; i++) {
@@ -145,20 +145,20 @@ class Cells {
         const y = this.shape.y.origin + row * this.height;
         for (let c = 0; c < 3; c++) {
           const n = this.count[c][i];
-          if (n && on[c]) { seen += n; see(x, y, this.width, this.height, n, c); }
+          if (n && on[c]) { total += n; visit(x, y, this.width, this.height, n, c); }
         }
       }
     }
-    return seen;
+    return total;
   }
-  // Puts the view's cells into a raster of pixels, as `each` with `Raster.add` would; gives the requests in them.
+  // Add the cells of a view to a raster, as `each` with `Raster.add`; returns their requests.
   fill(raster, view, sx, sy, on) {
     const [first, last] = this.range(view), { starts, row, count } = this;
     const low = (view.y0 - this.shape.y.origin) / this.height - 1;
     const high = (view.y1 - this.shape.y.origin) / this.height;
     const bottom = this.shape.y.origin - view.y0, tall = this.height;
     const ways = [0, 1, 2].filter((c) => on[c]);
-    let seen = 0;
+    let total = 0;
     for (let column = first; column <= last; column++) {
       const x = (this.shape.x.origin + column * this.width - view.x0) * sx, end = starts[column + 1];
       let from = starts[column], to = end;
@@ -176,7 +176,7 @@ class Cells {
           if (!v) continue;
           const r = row[k];
           if (r > high) break;
-          seen += v;
+          total += v;
           const y = (bottom + r * tall) * scale;
           const j0 = y > 0 ? Math.floor(y) : 0;
           const j1 = Math.min(rows - 1, Math.max(j0, Math.ceil(y + tall * scale) - 1));
@@ -184,7 +184,7 @@ class Cells {
         }
       }
     }
-    return seen;
+    return total;
   }
   at(x, y) {
     const column = this.column(x), row = Math.floor((y - this.shape.y.origin) / this.height);
@@ -201,7 +201,7 @@ class Cells {
   }
 }
 
-// One file's requests as the page holds them.
+// Requests of one file, from the page.
 async function requestsOf(head, text) {
   const bytes = await inflated(text), sections = {};
   let at = 0;

@@ -1,24 +1,24 @@
-// Served pages only: what lies below the page's own cells is asked of the server that the page came from.
+// Served pages only: fetch details below the resolution of the page from the server.
 "use strict";
 (() => {
   const trace = (location.pathname.match(/\/traces\/(\d+)/) || [0, 0])[1];
   const token = sessionStorage.getItem("penstock-token");
   const waiting = new Map();
 
-  // Counts of one view, as Figure draws them.
+  // Counts of one view, for Figure.
   class Counts {
     constructor(view, head, content) { this.view = view; this.head = head; this.counts = new Uint32Array(content); }
-    each(on, see) {
+    each(on, visit) {
       const { columns, rows, low, high } = this.head, v = this.view;
       const w = (v.x1 - v.x0) / columns, h = (high - low) / rows;
-      let seen = 0, at = 0;
+      let total = 0, at = 0;
       for (let i = 0; i < columns; i++) for (let j = 0; j < rows; j++) for (let c = 0; c < 3; c++) {
         const n = this.counts[at++];
         if (!n || !on[c]) continue;
-        seen += n;
-        see(v.x0 + i * w, low + j * h, w, h, n, c);
+        total += n;
+        visit(v.x0 + i * w, low + j * h, w, h, n, c);
       }
-      return seen;
+      return total;
     }
   }
 
@@ -41,20 +41,20 @@
     return points;
   }
 
-  window.penstockDeeper = (figure, axis, view, area) => {
+  window.penstockDetail = (figure, axis, view, area) => {
     const key = figure.box.id + axis;
     clearTimeout(waiting.get(key));
     waiting.set(key, setTimeout(async () => {
-      const asked = new URLSearchParams({
+      const query = new URLSearchParams({
         axis, x0: view.x0, x1: view.x1, y0: view.y0, y1: view.y1,
         columns: Math.round(area.width), rows: Math.round(area.height),
       });
-      const place = `/api/traces/${trace}/files/${figure.head.file_id}/view?${asked}`;
-      const answer = await fetch(place, { headers: { Authorization: `Bearer ${token}` } });
-      if (!answer.ok || !same(view, figure.view[axis])) return;
-      const head = JSON.parse(answer.headers.get("X-Penstock-View")), content = await answer.arrayBuffer();
+      const path = `/api/traces/${trace}/files/${figure.head.file_id}/view?${query}`;
+      const response = await fetch(path, { headers: { Authorization: `Bearer ${token}` } });
+      if (!response.ok || !same(view, figure.view[axis])) return;
+      const head = JSON.parse(response.headers.get("X-Penstock-View")), content = await response.arrayBuffer();
       if (!same(view, figure.view[axis])) return;
-      figure.deeper[axis] = head.form === "points"
+      figure.detail[axis] = head.form === "points"
         ? { view, points: pointsOf(head, content) }
         : Object.assign(new Counts(view, head, content), { view });
       figure.draw();
