@@ -1,0 +1,77 @@
+"""Claims of the black-box study: programs, disks and sizes without a valid run are not measured."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from studies.claims import Result, status
+
+FOLDER = Path(__file__).parents[2] / "studies" / "blackbox"
+DISKS = {"hard-disk": 4.0, "flash": 1.0}
+SIZES = {"48MiB": 1.0, "96MiB": 2.0}
+
+
+@pytest.fixture(scope="module", name="compare")
+def _compare() -> Iterator[Any]:
+    sys.path.insert(0, str(FOLDER))
+    try:
+        yield importlib.import_module("compare")
+    finally:
+        sys.path.remove(str(FOLDER))
+        for name in ("compare", "observed"):
+            sys.modules.pop(name, None)
+
+
+@pytest.fixture(name="treatments")
+def _treatments(compare: Any) -> Any:
+    return compare.Treatments(tuple(compare.TASKS), tuple(DISKS), tuple(SIZES))
+
+
+def rows(compare: Any, share: float = 1.0) -> list[Any]:
+    """A run of each treatment; the storage takes `share` of what was measured, computing the rest."""
+    found = []
+    for program in compare.TASKS:
+        for disk, disk_s in DISKS.items():
+            for size, size_s in SIZES.items():
+                time_s = disk_s * size_s
+                run = compare.Observed(disk, program, size, 1, time_s, {}, 0.0, 1e6)
+                one = compare.Compared(run, share * time_s, time_s, 0.9 * time_s, 1.1 * time_s)
+                found.append(one)
+    return found
+
+
+def test_exact_predictions_meet_every_claim(compare: Any, treatments: Any) -> None:
+    claims = compare.claims(rows(compare), treatments)
+    assert {c.result for c in claims} == {Result.MET}
+    assert status(claims) == 0
+    short = compare.claims(rows(compare, share=0.2), treatments)
+    assert sum(c.result is Result.NOT_MET for c in short) == len(compare.TASKS)  # their accuracy
+
+
+def test_each_treatment_that_is_removed_is_not_measured(compare: Any, treatments: Any) -> None:
+    every = rows(compare)
+    for gone in every:
+        claims = compare.claims([r for r in every if r is not gone], treatments)
+        missing = [c for c in claims if c.result is Result.NOT_MEASURED]
+        of_program = [
+            c for c in claims if c.wording.split(":")[0].split(",")[0] == gone.run.program
+        ]
+        assert missing == of_program != []
+        treatment = f"{gone.run.program} {gone.run.disk} {gone.run.size}"
+        assert {c.missing for c in missing} == {(treatment,)}
+        assert status(claims) == 3
+
+
+def test_without_runs_nothing_is_measured(compare: Any, treatments: Any) -> None:
+    claims = compare.claims([], treatments)
+    assert {c.result for c in claims} == {Result.NOT_MEASURED}
+    assert compare.best_of_others([[], []]) is None
+    far = [replace(r, storage_s=3 * r.storage_s) for r in rows(compare)]
+    assert compare.best_of_others([far]) < compare.PUBLISHED["grep-fixed"][1]
