@@ -156,7 +156,7 @@ DECISIONS = [
         ("off", "fixed:65536"),
         (None, 0.1 * n),
         (-0.9, None),
-        8e-9,
+        (8e-9, 9e-9),
         (None, 4e-9),
         100,
     )

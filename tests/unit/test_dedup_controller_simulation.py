@@ -204,7 +204,7 @@ def test_the_verb_writes_a_log_and_a_figure(tmp_path: Path) -> None:
     assert names == [AUTO, PUBLISHED, STATIC_OFF, STATIC_ON, ORACLE]
     shown = invoke(simulate_verb, "-n", "200", "--testbed", "old")
     assert "energy" in shown.stdout.splitlines()[0]
-    assert f"auto: +0.00% compared with {STATIC_ON}" in shown.stdout
+    assert f"published: +0.00% compared with {STATIC_ON}" in shown.stdout
     assert max(map(len, shown.stdout.splitlines())) <= 100
 
 

@@ -24,8 +24,8 @@ _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 class Decision:
     """One change of state of one family, and the estimates on which it rests.
 
-    `write` counts the family's writes from 1. `similarity` and `utility` have an item for each of
-    `configurations`, None where unknown. Times are per byte. `next_probe` is the number of writes to the next
+    `write` counts the family's writes from 1. `similarity`, `utility` and times (per byte) have an
+    item for each of `configurations`, None where unknown. `next_probe` is the number of writes to the next
     probe, 0 without one.
     """
 
@@ -39,7 +39,7 @@ class Decision:
     configurations: tuple[str, ...]
     similarity: tuple[float | None, ...]
     utility: tuple[float | None, ...]
-    send_s_per_byte: float | None
+    send_s_per_byte: tuple[float | None, ...]
     hash_s_per_byte: tuple[float | None, ...]
     next_probe: int
 
@@ -96,7 +96,7 @@ def _write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
         "configurations": pa.list_(text),
         "similarity": numbers,
         "utility": numbers,
-        "send_s_per_byte": number,
+        "send_s_per_byte": numbers,
         "hash_s_per_byte": numbers,
         "next_probe": pa.int64(),
     }

@@ -58,7 +58,7 @@ def draw(decisions: Sequence[Decision], width: float = style.WIDE_INCHES) -> Fig
             writes, z, marker=series.mark, markersize=4, drawstyle="steps-post",
             label=f"similarity, {name}", **marks,
         )  # fmt: skip
-        ratio = [_percent(_ratio(decision, column)) for decision in decisions]
+        ratio = [_percent(_break_even(decision, column)) for decision in decisions]
         above.plot(
             writes,
             ratio,
@@ -94,6 +94,12 @@ def _percent(share: float | None) -> float:
     return float("nan") if share is None else 100 * share
 
 
-def _ratio(decision: Decision, column: int) -> float | None:
-    hashing, sending = decision.hash_s_per_byte[column], decision.send_s_per_byte
-    return None if hashing is None or not sending else hashing / sending
+def _break_even(decision: Decision, column: int) -> float | None:
+    """Similarity from which a configuration takes less time than off, without overlap."""
+    if OFF not in decision.configurations:
+        return None
+    off = decision.send_s_per_byte[decision.configurations.index(OFF)]
+    hashing, sending = decision.hash_s_per_byte[column], decision.send_s_per_byte[column]
+    if hashing is None or off is None or not sending:
+        return None
+    return (hashing + sending - off) / sending

@@ -37,10 +37,10 @@ class Estimator:
     long mean.
     """
 
-    __slots__ = ("_adaptive", "_long_rate", "_most", "_window", "size")
+    __slots__ = ("_long_rate", "_most", "_window", "adaptive", "size")
 
     def __init__(self, window: int, adaptive: bool, memory: int) -> None:
-        self._window, self._adaptive, self._long_rate = window, adaptive, 1 / memory
+        self._window, self.adaptive, self._long_rate = window, adaptive, 1 / memory
         # effective number of observations of an exponential mean (variance 1 / (2 / rate - 1))
         self._most = 2.0 * memory - 1
         self.size = _HEAD + window
@@ -48,7 +48,7 @@ class Estimator:
     def add(self, state: array[float], at: int, value: float, variance: float = 0.0) -> None:
         """Add an observation; `variance` is that of its own error, as of a sample."""
         n = state[at + _IN_WINDOW]
-        if n == 0 or (self._adaptive and self._compare(state, at, n, value, variance)):
+        if n == 0 or (self.adaptive and self._compare(state, at, n, value, variance)):
             self._restart(state, at, value, variance)
             return
         place = int(state[at + _NEXT])
@@ -63,7 +63,7 @@ class Estimator:
         mean = total / n
         fast = state[at + _FAST] = (value + state[at + _LAST]) / 2
         state[at + _LAST] = value
-        if not self._adaptive:
+        if not self.adaptive:
             state[at + _MEAN] = mean
             return
         # the slowest mean that does not predict worse

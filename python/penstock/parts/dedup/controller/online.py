@@ -147,6 +147,9 @@ class OnlineController:
         if index != stream.probed:
             return
         stream.count += 1
+        if index == self.estimates.off:
+            self._decide(stream, record, "time without deduplication")
+            return
         if stream.count < self.settings.window and not self._conclusive(stream):
             return
         following = self._next_probe(stream)
@@ -184,6 +187,11 @@ class OnlineController:
 
     def _wait(self, stream: Stream, record: WriteRecord) -> None:
         """Start a probe in a steady state if one is due."""
+        if stream.state == STEADY_ON and self._adaptive and self._off_is_open(stream):
+            off = self.estimates.off
+            assert off is not None
+            self._start_probe(stream, record, off, "never written without deduplication")
+            return
         other = self._others[stream.incumbent]
         if other < 0:
             return
@@ -191,6 +199,19 @@ class OnlineController:
             self._start_probe(stream, record, other, "send time changed")
         elif stream.count >= stream.interval * (1 if self._unsampled(stream) else _SAMPLED):
             self._start_probe(stream, record, other, "interval")
+
+    def _off_is_open(self, stream: Stream) -> bool:
+        """True if a write without deduplication, never measured, may take so little that it is better.
+
+        At the first interval that is tried at 1/10 of the estimate; after a window at half of it, so that an
+        attempt costs little.
+        """
+        if stream.count != self.settings.window and stream.count != stream.interval:
+            return False
+        share = 0.5 if stream.count < stream.interval else 0.1
+        costs = self.estimates.costs(stream)
+        costs = self.estimates.unmeasured_off(stream, costs, share)
+        return bool(costs) and self._best(costs) == self.estimates.off
 
     def _unsampled(self, stream: Stream) -> bool:
         """True if samples do not show the similarity of every configuration to probe."""
@@ -276,7 +297,7 @@ class OnlineController:
             configurations=names,
             similarity=tuple(estimates.similarity_of(stream, i) for i in range(len(names))),
             utility=tuple(value if math.isfinite(value) else None for value in values),
-            send_s_per_byte=estimates.send_s(stream),
+            send_s_per_byte=tuple(estimates.send_s(stream, i) for i in range(len(names))),
             hash_s_per_byte=tuple(estimates.hash_s(stream, i) for i in range(len(names))),
             next_probe=steady_only,
         )

@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Sequence
 
 from penstock.parts.dedup.controller.estimate import Estimator
+from penstock.parts.dedup.controller.send_time import SendTimes
 from penstock.parts.dedup.controller.settings import OFF, Settings
 from penstock.parts.dedup.controller.utility import Costs
 from penstock.parts.dedup.record import WriteRecord
@@ -20,10 +21,10 @@ from penstock.parts.dedup.record import WriteRecord
 CALIBRATE, PROBE, STEADY_ON, STEADY_OFF = "calibrate", "probe", "steady on", "steady off"
 
 # slots of a stream; then those of each configuration; then its estimates
-_BYTES, _CHUNK_BYTES, _SEND_AGE, _SEND_BEFORE, _SAMPLED, _SAMPLED_SIMILAR = range(6)
+_BYTES, _CHUNK_BYTES, _SEND_BEFORE, _SAMPLED, _SAMPLED_SIMILAR = range(5)
 #: benefit of the current stay, and writes to stay in off or on (`patience`)
-BENEFIT, WAIT_OFF, WAIT_ON = range(6, 9)
-_OTHER, _STREAM = 9, 10
+BENEFIT, WAIT_OFF, WAIT_ON = range(5, 8)
+_OTHER, _STREAM = 8, 9
 _HASH, _OVERLAP, _SHORTER, _CONFIGURATION = range(4)
 #: least share of a write that must be sent for an estimate of the send time
 _LEAST_SENT = 0.02
@@ -68,11 +69,13 @@ class Estimates:
         self.sampled = self.dedup[0] if self.dedup else -1
         n = len(self.configurations)
         self._tables = [_STREAM + _CONFIGURATION * i for i in range(n)]
-        self.send = _STREAM + _CONFIGURATION * n
+        at = _STREAM + _CONFIGURATION * n
+        self.sending = SendTimes(self.estimator, at, n, settings.window)
+        at += self.sending.size
         # the one of off is never used
-        places = {i: 1 + k for k, i in enumerate(self.dedup)}
-        self.similarity = [self.send + self.estimator.size * places.get(i, 0) for i in range(n)]
-        self.size = self.send + self.estimator.size * (1 + len(self.dedup))
+        places = {i: k for k, i in enumerate(self.dedup)}
+        self.similarity = [at + self.estimator.size * places.get(i, 0) for i in range(n)]
+        self.size = at + self.estimator.size * len(self.dedup)
         self._quantile = settings.quantile if settings.adaptive else 0.0
         self._power = settings.power
 
@@ -86,10 +89,9 @@ class Estimates:
         sent = size if is_off else size - record.similar_bytes
         sending = record.send_s or (max(0.0, record.duration_s - record.hash_s) if is_off else 0.0)
         if sent >= _LEAST_SENT * size and sending > 0:
-            self.estimator.add(numbers, self.send, sending / sent)
-            numbers[_SEND_AGE] = 0.0
+            self.sending.add(numbers, index, sending / sent, stream.previous != index)
         else:
-            numbers[_SEND_AGE] += 1.0
+            self.sending.miss(numbers)
         self._learn_times(stream, record, index, sending)
         if is_off:
             observed = self._learn_sample(stream, record)
@@ -144,7 +146,8 @@ class Estimates:
 
     def forget(self, stream: Stream, index: int) -> None:
         """Discard the observations of a configuration's similarity."""
-        self.estimator.forget(stream.numbers, self.similarity[index])
+        if index != self.off:
+            self.estimator.forget(stream.numbers, self.similarity[index])
 
     def observations(self, stream: Stream, index: int) -> int:
         """Observations of a configuration's similarity in the window."""
@@ -156,28 +159,38 @@ class Estimates:
             return None
         return self.estimator.mean(stream.numbers, self.similarity[index])
 
-    def send_s(self, stream: Stream) -> float | None:
-        """Seconds to send a byte, None if unknown."""
-        if not self.estimator.count(stream.numbers, self.send):
-            return None
-        return self.estimator.mean(stream.numbers, self.send)
+    def send_s(self, stream: Stream, index: int) -> float | None:
+        """Seconds to send a byte in a configuration, None if unknown."""
+        return self.sending.of(stream.numbers, index) if self.sent(stream) else None
 
     def mark(self, stream: Stream) -> None:
         """Store the send time as that of the last decision."""
-        stream.numbers[_SEND_BEFORE] = self.send_s(stream) or 0.0
+        stream.numbers[_SEND_BEFORE] = self.send_s(stream, max(0, stream.incumbent)) or 0.0
 
     def drift(self, stream: Stream) -> float:
         """Relative change of the send time since `mark`."""
-        before, now = stream.numbers[_SEND_BEFORE], self.send_s(stream)
+        before, now = stream.numbers[_SEND_BEFORE], self.send_s(stream, max(0, stream.incumbent))
         return abs(now / before - 1) if before and now is not None else 0.0
-
-    def send_age(self, stream: Stream) -> int:
-        """Writes since the last observation of the send time: with a similarity of 100 % there is none."""
-        return int(stream.numbers[_SEND_AGE])
 
     def sent(self, stream: Stream) -> bool:
         """True if the time to send is known."""
-        return self.estimator.count(stream.numbers, self.send) > 0
+        return self.sending.known(stream.numbers)
+
+    def unmeasured_off(
+        self, stream: Stream, costs: Sequence[Costs | None], share: float
+    ) -> list[Costs | None]:
+        """Costs if sending without deduplication, which was never measured, takes `share` of the estimate.
+
+        Empty if it was measured, or if it is no configuration.
+        """
+        if self.off is None or self.sending.measured(stream.numbers, self.off):
+            return []
+        off = costs[self.off]
+        if off is None:
+            return []
+        shifted = list(costs)
+        shifted[self.off] = (share * off[0], off[1], share * off[2])
+        return shifted
 
     def hash_s(self, stream: Stream, index: int) -> float | None:
         """Seconds to hash a byte, None if unknown."""
@@ -194,20 +207,19 @@ class Estimates:
         """Share of chunks for one observation of similarity, in at most `time_share` of a write."""
         numbers = stream.numbers
         hashing, size = numbers[self._tables[self.sampled] + _HASH], numbers[_BYTES]
-        if not hashing or not size or not self.estimator.count(numbers, self.send):
+        if not hashing or not size or self.off is None or not self.sent(stream):
             return 0.0
-        sending = self.estimator.mean(numbers, self.send)
+        sending = self.sending.of(numbers, self.off)
         # half a chunk more, as the store rounds down
         enough = (_LEAST_SAMPLE + 0.5) * numbers[_CHUNK_BYTES] / size
         return min(most, enough, time_share * sending / hashing)
 
     def costs(self, stream: Stream) -> list[Costs | None]:
         """Costs of a mean write in each configuration; None where its similarity is unknown."""
-        count = self.estimator.count
-        if not count(stream.numbers, self.send):
+        if not self.sent(stream):
             return [None] * len(self.configurations)
-        numbers, mean = stream.numbers, self.estimator.mean
-        send = mean(numbers, self.send)
+        numbers, count, mean = stream.numbers, self.estimator.count, self.estimator.mean
+        send = self.sending.shared(numbers)
         return [
             self._cost(stream, i, send, mean(numbers, at) if count(numbers, at) else None)
             for i, at in enumerate(self.similarity)
@@ -215,9 +227,9 @@ class Estimates:
 
     def pair(self, stream: Stream, index: int, z: float) -> tuple[Costs, Costs] | None:
         """Costs without deduplication, and with it in a configuration for a similarity; None if unknown."""
-        if self.off is None or not self.estimator.count(stream.numbers, self.send):
+        if self.off is None or not self.sent(stream):
             return None
-        send = self.estimator.mean(stream.numbers, self.send)
+        send = self.sending.shared(stream.numbers)
         off, on = self._cost(stream, self.off, send, None), self._cost(stream, index, send, z)
         return None if off is None or on is None else (off, on)
 
@@ -226,8 +238,7 @@ class Estimates:
     ) -> list[Costs | None]:
         """Costs with a similarity and send time that favour `incumbent`, within their intervals."""
         numbers, q = stream.numbers, self._quantile
-        send = self.estimator.mean(numbers, self.send)
-        error = self.estimator.standard_error(numbers, self.send)
+        send, error = self.sending.shared(numbers), self.sending.error(numbers)
         bounds = {
             index: self._bound(stream, index, -q),
             incumbent: self._bound(stream, incumbent, q),
@@ -245,7 +256,7 @@ class Estimates:
         self, stream: Stream, costs: Sequence[Costs | None], index: int, sign: int
     ) -> list[Costs | None]:
         """Costs with the similarity of `index` at the lower (-1) or upper (1) end of its interval."""
-        send = self.estimator.mean(stream.numbers, self.send)
+        send = self.sending.shared(stream.numbers)
         shifted = list(costs)
         shifted[index] = self._cost(
             stream, index, send, self._bound(stream, index, sign * self._quantile)
@@ -260,6 +271,7 @@ class Estimates:
         return min(1.0, max(0.0, mean + errors * self.estimator.standard_error(numbers, at)))
 
     def _cost(self, stream: Stream, index: int, send: float, z: float | None) -> Costs | None:
+        """Costs if the shared estimate of the send time is `send`."""
         numbers, at = stream.numbers, self._tables[index]
         size = numbers[_BYTES]
         if index == self.off:
@@ -268,7 +280,7 @@ class Estimates:
             return None
         else:
             hashing, space = numbers[at + _HASH] * size, size * (1 - z)
-        sending = send * space
+        sending = send * self.sending.factor(numbers, index) * space
         time = hashing + sending + numbers[_OTHER]
         if numbers[at + _OVERLAP] > 0:
             time -= self.overlap(stream, index) * min(hashing, sending)
