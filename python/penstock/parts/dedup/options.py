@@ -53,6 +53,10 @@ class MountOptions:
         family_of(self.family, "")
         if self.controller is not None and self.chunking != AUTO:
             raise BadInput(f"controller: found chunking {self.chunking}; expected {AUTO} with it")
+        if self.controller is not None:
+            from penstock.parts.dedup.controller.settings import read_settings
+
+            read_settings(self.controller)  # raises BadInput
 
     def server_config(self) -> dict[str, Any]:
         """Fields of the server's configuration that these options determine."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import typer
+
+from penstock.cli._options import JSON
 
 
 def command(
@@ -15,10 +18,11 @@ def command(
     family: str | None = typer.Option(
         None, "--family", help="Family of files [the one with most decisions]."
     ),
+    as_json: bool = JSON,
 ) -> None:
     """Plot the similarity, its break-even and the configuration over the writes of a family."""
     from penstock.parts.dedup.controller.decision import read_decisions
     from penstock.parts.dedup.controller.decision_figure import write_figure
 
     write_figure(read_decisions(log), output, family)
-    print(f"wrote {output}")
+    print(json.dumps({"file": str(output)}) if as_json else f"wrote {output}")

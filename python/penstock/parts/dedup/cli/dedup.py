@@ -31,16 +31,19 @@ def mount(
         "--chunking",
         "-c",
         help="off, fixed:SIZE, fastcdc:MIN,AVG,MAX, seqcdc:MIN,AVG,MAX or auto "
-        "[seqcdc:16KiB,64KiB,256KiB].",
+        "(default: seqcdc:16KiB,64KiB,256KiB).",
     ),
-    hash_name: str | None = typer.Option(None, "--hash", help="blake3 or sha256 [blake3]."),
+    hash_name: str | None = typer.Option(
+        None, "--hash", help="blake3 or sha256 (default: blake3)."
+    ),
     scope: str = typer.Option(
-        "family", "--scope", help="Compare with versions of the family, or global [family]."
+        "family", "--scope", help="Compare with versions of the family, or global."
     ),
     family: str | None = typer.Option(
         None,
         "--family",
-        help="Regular expression: paths that differ only in its matches are one family [[0-9]+].",
+        help="Regular expression: paths that differ only in its matches are one family "
+        "(default: [0-9]+).",
     ),
     configurations: list[str] = typer.Option(
         [], "--configuration", help="With auto: a configuration to choose from; repeatable."
@@ -113,7 +116,7 @@ def unmount(place: Path = _PLACE, force: bool = _FORCE, as_json: bool = JSON) ->
 @app.command()
 def status(
     place: Path | None = typer.Argument(None, help="Only this mount or store, with its usage."),
-    records: int = typer.Option(10, "--records", min=0, help="Number of latest records [10]."),
+    records: int = typer.Option(10, "--records", min=0, help="Number of latest records."),
     as_json: bool = JSON,
 ) -> None:
     """List mounts, or show the usage of a store by family and the latest versions.
@@ -195,20 +198,23 @@ def verify(place: Path = _PLACE, quiet: bool = QUIET, as_json: bool = JSON) -> N
 @app.command()
 def generate(
     directory: Path = typer.Argument(help="Directory of the files; it may be a mount."),
-    size: str = typer.Option("256MiB", "--size", help="Size of the first version [256MiB]."),
-    versions: int = typer.Option(5, "--versions", "-n", min=1, help="Number of versions [5]."),
+    size: str = typer.Option("256MiB", "--size", help="Size of the first version."),
+    versions: int = typer.Option(5, "--versions", "-n", min=1, help="Number of versions."),
     similarity: str | None = typer.Option(
-        None, "--similarity", "-z", help="Share of a version that the previous one has [60%]."
+        None,
+        "--similarity",
+        "-z",
+        help="Share of a version that the previous one has (default: 60%).",
     ),
     change: str | None = typer.Option(
-        None, "--change", help="aligned, unaligned, insert or delete [aligned]."
+        None, "--change", help="aligned, unaligned, insert or delete (default: aligned)."
     ),
     preset: str | None = typer.Option(
         None, "--preset", help="checkpoint, archive or images: similarity and change."
     ),
-    chunk: str = typer.Option("64KiB", "--chunk", help="Size of the changed pieces [64KiB]."),
-    seed: int = typer.Option(0, "--seed", min=0, help="Seed of all content [0]."),
-    name: str = typer.Option("version", "--name", help="Name of the files [version]."),
+    chunk: str = typer.Option("64KiB", "--chunk", help="Size of the changed pieces."),
+    seed: int = typer.Option(0, "--seed", min=0, help="Seed of all content."),
+    name: str = typer.Option("version", "--name", help="Name of the files."),
     overwrite: bool = typer.Option(
         False, "--overwrite", help="Write each version over the previous one."
     ),
@@ -290,7 +296,7 @@ def compare(
 
 @app.command()
 def measure(
-    repeats: int = typer.Option(5, "--repeats", min=1, max=1000, help="Repetitions [5]."),
+    repeats: int = typer.Option(5, "--repeats", min=1, max=1000, help="Repetitions."),
     as_json: bool = JSON,
 ) -> None:
     """Measure hashes and chunkers on one core of this host."""
