@@ -310,7 +310,7 @@ def away_at_its_end(server: AtPort, own: Path) -> Iterator[subprocess.Popen[str]
     with monitored(server, own, "0.1") as run:
         until_stored(server, 10)
         server.kill()
-        line_with(run, "samples wait here meanwhile")
+        line_with(run, "samples are stored locally and sent later")
         time.sleep(1.0)
         (own / "go").touch()
         yield run
@@ -345,7 +345,7 @@ def test_a_server_that_is_begun_anew_gets_all(tmp_path: Path) -> None:
         _, said = run.communicate(timeout=120)
     server.end()
     assert run.returncode == 7, said
-    assert "is stored" not in said
+    assert "send them with" not in said
     assert not (own / "unsent").exists()
     bundle = is_there_whole(server)
     assert bundle.manifest["times"]["end_realtime_ns"] <= ended_ns
@@ -357,12 +357,12 @@ def test_what_a_server_that_stays_away_did_not_take_is_sent_later(tmp_path: Path
     (own := tmp_path / "own").mkdir(mode=0o700)
     server = AtPort(tmp_path / "served")
     with away_at_its_end(server, own) as run:
-        line = line_with(run, "is stored")
+        line = line_with(run, "send them with")
         run.communicate(timeout=120)
     assert run.returncode == 7
     (place,) = (own / "unsent").iterdir()
     assert str(place) in line
-    command = shlex.split(line.partition("send it with: ")[2])
+    command = shlex.split(line.partition("send them with: ")[2])
     assert command[:3] == ["penstock", "monitor", "push"]
     environment = client(server, own)
     again = [sys.executable, "-m", *command]
@@ -389,7 +389,7 @@ def test_who_is_interrupted_does_not_wait_for_a_server(tmp_path: Path) -> None:
         run.send_signal(signal.SIGINT)
         _, said = run.communicate(timeout=120)
     assert "trying again" not in said
-    assert "send it with: penstock monitor push 'x#1'" in said
+    assert "send them with: penstock monitor push 'x#1'" in said
 
 
 def test_a_batch_holds_no_more_than_it_is_of() -> None:

@@ -149,7 +149,7 @@ class _Recording:
         self._compare_clocks()
         shift_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         monitor.start(None, None, place)
-        self._sending = Sending(self._write, monitor.interval_ns, shift_ns, tell=print)
+        self._sending = Sending(self._write, monitor.interval_ns, shift_ns, report=print)
         self._sending.follow(Path(monitor.live()["spool"]))
 
     def finish(self) -> Finished:

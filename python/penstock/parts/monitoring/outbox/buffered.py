@@ -2,7 +2,7 @@
 
     buffer = Buffered(write, "python-1f", every_s=2.0)
     buffer.add(Series("queue", "{}", "1", "integer", ("utc_ns",)), values, times)
-    buffer.close()                                     # writes the rest
+    buffer.close()                                     # write the rest
 
 The program does not wait for a server: a batch that cannot be written is retried under the same number.
 """
@@ -37,25 +37,25 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Series:
-    """Common attributes of points. `kind`: column of their values; `place`: `utc_ns`, `index` or both."""
+    """Common attributes of points. `kind`: column of their values; `axes`: `utc_ns`, `index` or both."""
 
     metric: str
     labels: str
     unit: str
     kind: str
-    place: tuple[str, ...]
+    axes: tuple[str, ...]
 
 
 class Buffered:
-    """Buffers points of one source and writes them every `every_s` seconds, and at the end.
+    """Buffer of the points of one source, written every `every_s` seconds, and at the end.
 
-    If `every_s` is infinite, it writes at the end alone.
+    If `every_s` is infinite, it is written only at the end.
     """
 
     def __init__(self, write: Callable[[Batch], None], source: str, every_s: float) -> None:
         self._write, self._source = write, source
         self._pause_s = None if math.isinf(every_s) else every_s
-        self._gathered: dict[Series, list[tuple[Array, ...]]] = {}
+        self._buffer: dict[Series, list[tuple[Array, ...]]] = {}
         self._produced: dict[Series, int] = {}
         self._waiting = self._lost = self._number = 0
         self._batches: deque[Batch] = deque()
@@ -65,13 +65,15 @@ class Buffered:
         self._thread = threading.Thread(target=self._work, name="recording", daemon=True)
         self._thread.start()
 
-    def add(self, series: Series, values: Array, *places: Array) -> None:
+    def add(self, series: Series, values: Array, *positions: Array) -> None:
         """Buffer points. BadInput for invalid ones; raises the error of the store for earlier ones."""
         if self._error is not None:
             raise self._error
         if series not in self._produced:
             checked(
-                Batch(self._source, 0, table_of(series, [(values[:1], *(p[:1] for p in places))]))
+                Batch(
+                    self._source, 0, table_of(series, [(values[:1], *(p[:1] for p in positions))])
+                )
             )
         with self._lock:
             self._produced[series] = self._produced.get(series, 0) + len(values)
@@ -79,7 +81,7 @@ class Buffered:
                 self._lost += len(values)
                 return
             self._waiting += len(values)
-            self._gathered.setdefault(series, []).append((values, *places))
+            self._buffer.setdefault(series, []).append((values, *positions))
 
     def close(self) -> None:
         """Write the buffered points. Raises the error of the store for points that it refused."""
@@ -97,15 +99,15 @@ class Buffered:
                 try:
                     self._send()
                 except Away as error:
-                    self._away(f"{error}; trying again")
+                    self._report(f"{error}; trying again")
             self._batches.extend(self._drained(last=True))
             with contextlib.suppress(Away):
-                patiently(self._send, PATIENCE_S, self._away)
+                patiently(self._send, PATIENCE_S, self._report)
         except PenstockError as error:
             self._error = error
 
     def _send(self) -> None:
-        """Write all waiting batches. Raises Away if that is to be retried."""
+        """Write all waiting batches. Raises Away for an error that a retry may solve."""
         while self._batches:
             self._write(self._batches[0])
             self._reported = False
@@ -113,7 +115,7 @@ class Buffered:
             with self._lock:
                 self._waiting -= batch.points.num_rows
 
-    def _away(self, message: str) -> None:
+    def _report(self, message: str) -> None:
         """Print a message once, until a batch is written again."""
         if not self._reported:
             print(f"penstock: {message}", file=sys.stderr)
@@ -122,8 +124,8 @@ class Buffered:
     def _drained(self, last: bool = False) -> Iterator[Batch]:
         """Buffered points as batches; the last one has the number of points of each series."""
         with self._lock:
-            gathered, self._gathered = self._gathered, {}
-        tables = [table_of(series, parts) for series, parts in gathered.items()]
+            buffer, self._buffer = self._buffer, {}
+        tables = [table_of(series, parts) for series, parts in buffer.items()]
         if not tables and not (last and self._produced):
             return
         table = pa.concat_tables([points(metric=[]), *tables])
@@ -135,18 +137,18 @@ class Buffered:
             self._number += 1
 
     def _accounts(self) -> list[Account]:
-        timed = [(s, n) for s, n in self._produced.items() if "index" not in s.place]
-        return [Account(s.metric, s.labels, produced=n) for s, n in timed]
+        time_series = [(s, n) for s, n in self._produced.items() if "index" not in s.axes]
+        return [Account(s.metric, s.labels, produced=n) for s, n in time_series]
 
 
 def table_of(series: Series, parts: list[tuple[Array, ...]]) -> pa.Table:
-    """Points of a series from parts of it: values, and their places."""
-    values, *places = (np.concatenate(column) for column in zip(*parts, strict=True))
+    """Points of a series from parts of it: values, and their times or indexes."""
+    values, *positions = (np.concatenate(column) for column in zip(*parts, strict=True))
     column: Any = values.tolist() if series.kind == "text" else values
     return points(
         metric=series.metric,
         labels=series.labels,
         unit=series.unit,
         **{series.kind: column},
-        **dict(zip(series.place, places, strict=True)),
+        **dict(zip(series.axes, positions, strict=True)),
     )

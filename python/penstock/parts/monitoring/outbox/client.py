@@ -38,20 +38,18 @@ if TYPE_CHECKING:
 
     from penstock.parts.monitoring.experiments.targets import Targets
 
-#: header of the answer to a stop: series that could not be fetched from other servers, percent-encoded
+#: header of the response to a stop: series that could not be fetched from other servers, percent-encoded
 NOT_FETCHED = "X-Penstock-Not-Fetched"
-#: header of the answer to a start: receivers that do not listen
+#: header of the response to a start: receivers that do not listen
 NOT_LISTENING = "X-Penstock-Not-Listening"
-#: timeout of an answer [s]
-_ANSWER_S = 0.8
+#: timeout of a response [s]
+_RESPONSE_S = 0.8
 #: timeout of long requests (stop, data), and interval and timeout of checks that the server is alive [s]
 _LONG_S, _PAUSE_S, _ALIVE_S = 900.0, 0.3, 0.5
 #: wait for a locked catalogue by a command that runs in any case [s]
 LENIENT_WAIT_S = 5.0
 #: timeout of a start, which waits for receivers [s]
 _START_S = 10.0
-#: exceptions by HTTP status; others are PenstockError
-_WRONG = {**dict.fromkeys((400, 404, 409, 422), BadInput), 503: Away}
 #: timeout of the comparison of clocks [s]
 _CLOCK_S = 2.0
 
@@ -62,7 +60,7 @@ _T = TypeVar("_T")
 
 
 class Unreachable(Away):
-    """The server is down, or does not answer."""
+    """The server is down, or does not respond."""
 
 
 class Conflicting(BadInput):
@@ -70,7 +68,7 @@ class Conflicting(BadInput):
 
 
 #: exceptions by HTTP status; others are PenstockError
-_WRONG = {**dict.fromkeys((400, 404, 422), BadInput), 409: Conflicting, 503: Away}
+_ERRORS = {**dict.fromkeys((400, 404, 422), BadInput), 409: Conflicting, 503: Away}
 
 
 @dataclass(frozen=True)
@@ -137,21 +135,23 @@ class Client(Protocol):
 def patiently(
     call: Callable[[], Any],
     patience_s: float,
-    tell: Callable[[str], Any] = lambda _: None,
+    report: Callable[[str], Any] = lambda _: None,
     impatient: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Retry a call until the server answers and has free space. Raises Away after `patience_s`, or as soon as
-    `impatient()` is true."""
-    until, wait_s = None, 0.1
+    """Retry a call until the server responds and has free space.
+
+    Raises Away after `patience_s`, or as soon as `impatient()` is true. `report` is called before each retry.
+    """
+    deadline_s, wait_s = None, 0.1
     while True:
         try:
             call()
             return
         except Away as error:
-            until = time.monotonic() + patience_s if until is None else until
-            if impatient() or time.monotonic() + wait_s > until:
+            deadline_s = time.monotonic() + patience_s if deadline_s is None else deadline_s
+            if impatient() or time.monotonic() + wait_s > deadline_s:
                 raise
-            tell(f"{error}; trying again")
+            report(f"{error}; trying again")
             time.sleep(wait_s)
             wait_s = min(2.0, 2 * wait_s)
 
@@ -160,13 +160,13 @@ def _in_thread(call: Callable[[], _T]) -> queue.SimpleQueue[_T | BaseException]:
     """Queue that gets the result or the exception of a call in a daemon thread."""
     results: queue.SimpleQueue[_T | BaseException] = queue.SimpleQueue()
 
-    def act() -> None:
+    def run() -> None:
         try:
             results.put(call())
         except BaseException as error:
             results.put(error)
 
-    threading.Thread(target=act, daemon=True).start()
+    threading.Thread(target=run, daemon=True).start()
     return results
 
 
@@ -188,8 +188,8 @@ class Local:
         self._user = local_user()
 
     def start(self, name: str, **options: Any) -> str:
-        begun = self._store.start(name, self._user, **options)
-        return f"{begun.name}#{begun.repeat}"
+        started = self._store.start(name, self._user, **options)
+        return f"{started.name}#{started.repeat}"
 
     def mark(self, name: str, kind: str, text: str, at_ns: int | None = None) -> None:
         experiment = self._store.find(name, self._user, to_change=True)
@@ -259,14 +259,14 @@ class Local:
 
 
 class Remote:
-    """Store of a server. Raises Unreachable if it does not answer."""
+    """Store of a server. Raises Unreachable if it does not respond."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
         if not url.startswith(("http://", "https://")):
             raise BadInput(f"found server {url!r}; expected http://HOST:PORT or https://HOST:PORT")
         self.url = url.rstrip("/")
         self._token = token
-        # imported now, so that it does not count towards the timeout of an answer
+        # imported now, so that the import does not count towards the timeout of a response
         for module in ("httpx", "httpcore"):
             importlib.import_module(module)
         _trust(self.url, None)
@@ -278,15 +278,17 @@ class Remote:
         document["tags"] = list(document.get("tags", ()))
         document.setdefault("repeat", True)
         newer = {"facts": for_server(document.pop("facts", {}))}
-        answer = self._ask_newer("POST", f"/exp/{_part(name)}", document, newer, wait_s=_START_S)
-        if NOT_LISTENING in answer.headers:
-            silent = unquote(answer.headers[NOT_LISTENING])
+        response = self._call_with_newer(
+            "POST", f"/exp/{_part(name)}", document, newer, wait_s=_START_S
+        )
+        if NOT_LISTENING in response.headers:
+            silent = unquote(response.headers[NOT_LISTENING])
             print(f"penstock: not listening: {silent}", file=sys.stderr)
-        return answer.text.split(" ", 1)[1].strip()
+        return response.text.split(" ", 1)[1].strip()
 
     def mark(self, name: str, kind: str, text: str, at_ns: int | None = None) -> None:
         document = _with_time({"kind": kind, "name": text, "at_ns": at_ns})
-        self._ask("POST", f"/api/v1/experiments/{_part(name)}/marks", document)
+        self._call("POST", f"/api/v1/experiments/{_part(name)}/marks", document)
 
     def stop(
         self,
@@ -299,10 +301,14 @@ class Remote:
     ) -> str:
         document = _with_time({"exit": exit_status, "aborted": aborted, "at_ns": at_ns})
         newer = {"receipts": dict(receipts)} if receipts else {}
-        answer = self._ask_newer("PUT", f"/exp/{_part(name)}", document, newer, wait_s=_LONG_S)
-        if NOT_FETCHED in answer.headers:
-            print(f"penstock: not fetched: {unquote(answer.headers[NOT_FETCHED])}", file=sys.stderr)
-        return answer.text.split(" ", 1)[1].strip()
+        response = self._call_with_newer(
+            "PUT", f"/exp/{_part(name)}", document, newer, wait_s=_LONG_S
+        )
+        if NOT_FETCHED in response.headers:
+            print(
+                f"penstock: not fetched: {unquote(response.headers[NOT_FETCHED])}", file=sys.stderr
+            )
+        return response.text.split(" ", 1)[1].strip()
 
     def write(self, name: str, batch: Batch) -> None:
         sink = pa.BufferOutputStream()
@@ -310,13 +316,13 @@ class Remote:
         table = batch.points.replace_schema_metadata({ACCOUNTS: json.dumps(accounts).encode()})
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
-        where = f"/api/v1/experiments/{_part(name)}/points?source={_part(batch.source)}&number={batch.number}"
+        path = f"/api/v1/experiments/{_part(name)}/points?source={_part(batch.source)}&number={batch.number}"
         # for older servers, which read only this parameter
         older = [{k: v for k, v in a.items() if k not in _NEW} for a in accounts[:100]]
-        where += f"&accounts={_part(json.dumps(older))}"
-        self._ask(
+        path += f"&accounts={_part(json.dumps(older))}"
+        self._call(
             "POST",
-            where,
+            path,
             content=sink.getvalue().to_pybytes(),
             media="application/vnd.apache.arrow.stream",
             wait_s=_LONG_S,
@@ -326,23 +332,23 @@ class Remote:
         return None
 
     def get(self, name: str, options: Mapping[str, Any]) -> Data:
-        answer = self._ask("GET", f"/exp/{_part(name)}", dict(options), wait_s=_LONG_S)
-        return Data(iter([answer.content]), of_headers(answer.headers))
+        response = self._call("GET", f"/exp/{_part(name)}", dict(options), wait_s=_LONG_S)
+        return Data(iter([response.content]), of_headers(response.headers))
 
     def series(self, name: str) -> list[dict[str, Any]]:
-        where = f"/api/v1/experiments/{_part(name)}/series"
-        rows: list[dict[str, Any]] = self._ask("GET", where, wait_s=_LONG_S).json()["series"]
+        path = f"/api/v1/experiments/{_part(name)}/series"
+        rows: list[dict[str, Any]] = self._call("GET", path, wait_s=_LONG_S).json()["series"]
         return rows
 
     def clock(self) -> Offset | None:
         results = _in_thread(self._compared)
         try:
-            answer = results.get(timeout=_CLOCK_S)
+            offset = results.get(timeout=_CLOCK_S)
         except queue.Empty:
-            return None  # its answer is incomplete, or the latency is too high to compare clocks
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
+            return None  # the response is incomplete, or the latency too high to compare clocks
+        if isinstance(offset, BaseException):
+            raise offset
+        return offset
 
     def _compared(self) -> Offset | None:
         import httpx
@@ -358,48 +364,48 @@ class Remote:
 
     def listed(self, **by: str | None) -> list[dict[str, Any]]:
         query = "&".join(f"{k}={_part(v)}" for k, v in by.items() if v is not None)
-        answer = self._ask("GET", f"/api/v1/experiments?{query}", wait_s=_LONG_S)
-        rows: list[dict[str, Any]] = answer.json()
+        response = self._call("GET", f"/api/v1/experiments?{query}", wait_s=_LONG_S)
+        rows: list[dict[str, Any]] = response.json()
         return rows
 
     def remove(self, name: str) -> None:
-        self._ask("DELETE", f"/exp/{_part(name)}", wait_s=_LONG_S)
+        self._call("DELETE", f"/exp/{_part(name)}", wait_s=_LONG_S)
 
     def fetch(
         self, name: str, request: Mapping[str, Any], targets: Targets | None = None
     ) -> list[dict[str, Any]]:
         if targets is not None:
             raise BadInput(
-                f"found servers of our own for {self.url}, which asks those of its --config alone; expected "
-                "the name of one of them"
+                f"found other servers for {self.url}, which fetches from those of its --config only; "
+                "expected the name of one of them"
             )
-        where = f"/api/v1/experiments/{_part(name)}/fetched"
-        receipts: list[dict[str, Any]] = self._ask("POST", where, request, wait_s=_LONG_S).json()
+        path = f"/api/v1/experiments/{_part(name)}/fetched"
+        receipts: list[dict[str, Any]] = self._call("POST", path, request, wait_s=_LONG_S).json()
         return receipts
 
     def switch(self, name: str, collector: str, on: bool) -> bool:
-        where = f"/api/v1/experiments/{_part(name)}/collectors"
-        answer = self._ask("POST", where, {"collector": collector, "on": on}, wait_s=_LONG_S)
-        return bool(answer.json()["changed"])
+        path = f"/api/v1/experiments/{_part(name)}/collectors"
+        response = self._call("POST", path, {"collector": collector, "on": on}, wait_s=_LONG_S)
+        return bool(response.json()["changed"])
 
-    def _ask_newer(
+    def _call_with_newer(
         self,
         method: str,
         path: str,
         document: Mapping[str, Any],
         newer: Mapping[str, Any],
         *,
-        wait_s: float = _ANSWER_S,
+        wait_s: float = _RESPONSE_S,
     ) -> httpx.Response:
         """Request with the keys `newer`; retried without them if an older server refuses them."""
         try:
-            return self._ask(method, path, {**document, **newer}, wait_s=wait_s)
+            return self._call(method, path, {**document, **newer}, wait_s=wait_s)
         except BadInput as error:
             if not any(key in str(error) for key in newer):
                 raise
-            return self._ask(method, path, document, wait_s=wait_s)
+            return self._call(method, path, document, wait_s=wait_s)
 
-    def _ask(
+    def _call(
         self,
         method: str,
         path: str,
@@ -407,53 +413,53 @@ class Remote:
         *,
         content: bytes | None = None,
         media: str = "application/json",
-        wait_s: float = _ANSWER_S,
+        wait_s: float = _RESPONSE_S,
     ) -> httpx.Response:
         body = json.dumps(document).encode() if document is not None else content
-        # the timeout also holds for a server that sends a byte now and then
-        answers = _in_thread(lambda: self._authorized(method, path, body, media, wait_s))
+        # the timeout also applies to a server that sends single bytes
+        results = _in_thread(lambda: self._authorized(method, path, body, media, wait_s))
         end = time.monotonic() + wait_s
         while True:
             try:
-                answer = answers.get(timeout=_ANSWER_S if wait_s <= _ANSWER_S else _PAUSE_S)
+                response = results.get(timeout=_RESPONSE_S if wait_s <= _RESPONSE_S else _PAUSE_S)
                 break
             except queue.Empty:
-                if wait_s <= _ANSWER_S or time.monotonic() >= end or not self._alive():
+                if wait_s <= _RESPONSE_S or time.monotonic() >= end or not self._alive():
                     raise Unreachable(f"{self.url}: it does not answer") from None
-        if isinstance(answer, BaseException):
-            raise answer
-        if answer.is_success:
-            return answer
+        if isinstance(response, BaseException):
+            raise response
+        if response.is_success:
+            return response
         try:
-            detail = answer.json()["detail"]
+            detail = response.json()["detail"]
         except (ValueError, KeyError, TypeError):
-            detail = answer.text[:500]
-        wrong = _WRONG.get(answer.status_code, PenstockError)
-        raise wrong(f"{detail} ({answer.status_code})")
+            detail = response.text[:500]
+        error = _ERRORS.get(response.status_code, PenstockError)
+        raise error(f"{detail} ({response.status_code})")
 
     def _authorized(
         self, method: str, path: str, body: bytes | None, media: str, wait_s: float
     ) -> httpx.Response:
-        """Answer to a request with the token of this client, else with that of this user's own server."""
+        """Response to a request with the token of this client, else with that of this user's own server."""
         if self._token:
             return self._request(method, path, body, media, wait_s, token=self._token)
         server = server_at(self.url)
         while True:
-            answer = self._request(
+            response = self._request(
                 method,
                 path,
                 body,
                 media,
                 wait_s,
-                # only at this one of the addresses of the name
+                # the name of the server may have other addresses, too
                 url=None if server is None else server.url.rstrip("/"),
                 token=None if server is None else server.experiments_token,
                 cert=None if server is None else server.cert,
             )
-            before, server = server, server_at(self.url)
-            # a server with another token may have started meanwhile; it listens before its token is on file
-            if answer.status_code != 401 or server is None or server == before:
-                return answer
+            previous, server = server, server_at(self.url)
+            # a server with another token may have started; it listens before its token is on file
+            if response.status_code != 401 or server is None or server == previous:
+                return response
 
     def _request(
         self,
@@ -478,22 +484,22 @@ class Remote:
                 f"{url or self.url}{path}",
                 content=body,
                 headers=headers,
-                timeout=httpx.Timeout(wait_s, connect=min(wait_s, _ANSWER_S)),
+                timeout=httpx.Timeout(wait_s, connect=min(wait_s, _RESPONSE_S)),
                 verify=_trust(url or self.url, cert),
             )
         except httpx.HTTPError as error:
             raise Unreachable(f"{self.url}: {error or type(error).__name__}") from error
 
     def _alive(self) -> bool:
-        """True if the server answers with any status."""
+        """True if the server responds with any status."""
         replies: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
-        def ask() -> None:
+        def check() -> None:
             with contextlib.suppress(Unreachable):
                 self._request("GET", "/api", None, "text/plain", _ALIVE_S)
                 replies.put(True)
 
-        threading.Thread(target=ask, daemon=True).start()
+        threading.Thread(target=check, daemon=True).start()
         try:
             return replies.get(timeout=_ALIVE_S)
         except queue.Empty:
@@ -501,10 +507,10 @@ class Remote:
 
 
 class Patient:
-    """Client whose calls, except `get`, `listed` and `remove`, do nothing once its server is down.
+    """Client whose calls do nothing once its server is down.
 
-    The first failed call prints a message to stderr, so that a program ends as it would without recording.
-    With `lenient` this holds for all errors of a store, except those of the caller.
+    The first failed call prints a message on stderr, so that a program ends as it would without recording.
+    With `lenient` this applies to all errors of a store, but not to those of the caller.
     """
 
     def __init__(self, client: Client, lenient: bool = False) -> None:
@@ -531,31 +537,31 @@ class Patient:
 
     def start(self, name: str, **options: Any) -> str:
         """As `Client.start`."""
-        return self._done("start", name, **options) or name
+        return self._try("start", name, **options) or name
 
     def mark(self, name: str, kind: str, text: str, at_ns: int | None = None) -> None:
         """As `Client.mark`."""
-        self._done("mark", name, kind, text, at_ns)
+        self._try("mark", name, kind, text, at_ns)
 
     def stop(self, name: str, **options: Any) -> str:
         """As `Client.stop`."""
-        return self._done("stop", name, **options) or name
+        return self._try("stop", name, **options) or name
 
     def write(self, name: str, batch: Batch) -> None:
         """As `Client.write`."""
-        self._done("write", name, batch)
+        self._try("write", name, batch)
 
     def spool(self, name: str) -> Path | None:
         """As `Client.spool`."""
-        place: Path | None = self._done("spool", name)
+        place: Path | None = self._try("spool", name)
         return place
 
     def clock(self) -> Offset | None:
         """As `Client.clock`."""
-        offset: Offset | None = self._done("clock")
+        offset: Offset | None = self._try("clock")
         return offset
 
-    def _done(self, call: str, *arguments: Any, **options: Any) -> Any:
+    def _try(self, call: str, *arguments: Any, **options: Any) -> Any:
         if self.down:
             return None
         try:
@@ -563,15 +569,15 @@ class Patient:
         except Unreachable as error:
             self._give_up(error)
         except Exception as error:
-            wrong = isinstance(error, BadInput) and not isinstance(error, Conflicting)
-            if wrong or not self.lenient:
+            callers = isinstance(error, BadInput) and not isinstance(error, Conflicting)
+            if callers or not self.lenient:
                 raise
             self._give_up(error)
         return None
 
     def _give_up(self, error: Exception) -> None:
         self.down = True
-        reason = str(error) if isinstance(error, PenstockError) else described(error)
+        reason = str(error) if isinstance(error, PenstockError) else error_text(error)
         print(f"penstock: {reason}; nothing is recorded", file=sys.stderr)
 
 
@@ -592,8 +598,8 @@ def _host_certificates() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
-def described(error: Exception) -> str:
-    """Type and message of an error in one line."""
+def error_text(error: Exception) -> str:
+    """Type and message of an error, in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
@@ -614,7 +620,7 @@ def clocks(measured: Sequence[tuple[int, Offset]], sources: Sequence[str]) -> Ba
 
 def _account(account: Account) -> dict[str, Any]:
     document = {**vars(account), "labels": json.loads(account.labels)}
-    if not account.free:  # only this client sends it
+    if not account.free:  # older servers do not accept the key
         del document["free"]
     return {k: v for k, v in document.items() if v is not None}
 

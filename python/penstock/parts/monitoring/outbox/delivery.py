@@ -16,7 +16,7 @@ from penstock.parts.monitoring.outbox.client import (
     Client,
     Remote,
     Unreachable,
-    described,
+    error_text,
     patiently,
 )
 from penstock.parts.monitoring.outbox.unsent import Unsent
@@ -29,20 +29,20 @@ class Delivery:
     """Calls of one started experiment; with a client of None they do nothing.
 
     Calls wait at most `PATIENCE_S` for an unreachable server, and not at all if `impatient()` is true. A call
-    that fails, and all later ones, are written to a directory, `unsent`; `tell` is called with the command
-    that sends it. If the store fails otherwise, or the directory cannot be written, `tell` is called with the
-    message that the rest is lost. The command itself is not affected.
+    that fails, and all later ones, are written to a directory, `unsent`; `report` gets the command that sends
+    it. If the store fails otherwise, or the directory cannot be written, `report` gets the message that the
+    rest is lost. The command itself is not affected.
     """
 
     def __init__(
         self,
         client: Client | None,
         experiment: str,
-        tell: Callable[[str], Any],
+        report: Callable[[str], Any],
         impatient: Callable[[], bool] = lambda: False,
     ) -> None:
         self._client, self._experiment = client, experiment
-        self._tell, self._impatient = tell, impatient
+        self._report, self._impatient = report, impatient
         self._unsent: Unsent | None = None
         self._offset_ns = 0
         #: time of the first late call [ns since 1970 UTC]
@@ -84,8 +84,8 @@ class Delivery:
 
     def write(self, batch: Batch) -> None:
         """Write a batch after the end of the command."""
-        if not self._sent(lambda: self.write_now(batch)):
-            self._keep(lambda unsent: unsent.write(batch))
+        if not self._try(lambda: self.write_now(batch)):
+            self._store(lambda unsent: unsent.write(batch))
 
     def note(self, text: str) -> None:
         """Store a note with the current time."""
@@ -93,8 +93,8 @@ class Delivery:
         if self._client is None:
             return
         mark = functools.partial(self._client.mark, self._experiment, "note", text)
-        if not self._sent(mark):
-            self._keep(lambda unsent: unsent.tell("mark", kind="note", words=text, at_ns=at_ns))
+        if not self._try(mark):
+            self._store(lambda unsent: unsent.add("mark", kind="note", words=text, at_ns=at_ns))
 
     def stop(self, **options: Any) -> None:
         """Stop the experiment at the end of the command, even if the call is late."""
@@ -105,62 +105,63 @@ class Delivery:
 
         def end() -> None:
             nonlocal tried
-            again, tried = tried, True
+            retry, tried = tried, True
             try:
-                stop(**self._ended())
+                stop(**self._end_time())
             except BadInput:
-                if not again:  # the answer to the first attempt was lost
+                if not retry:  # the response to the first attempt was lost
                     raise
 
-        if not self._sent(end):
-            self._keep(lambda unsent: unsent.tell("stop", **options, **self._ended()))
+        if not self._try(end):
+            self._store(lambda unsent: unsent.add("stop", **options, **self._end_time()))
         if self._unsent is not None and not self.failed:
             name, place = shlex.quote(self._experiment), shlex.quote(str(self._unsent.place))
             remote = self._client if isinstance(self._client, Remote) else None
             store = "the catalogue" if remote is None else remote.url
             to = "" if remote is None else f" --server {remote.url}"
-            self._tell(
-                f"what {store} did not take is stored; send it with: penstock monitor push {name} {place}{to}"
+            self._report(
+                f"data that {store} did not accept are stored; send them with: penstock monitor push {name} "
+                f"{place}{to}"
             )
 
-    def _ended(self) -> dict[str, int]:
+    def _end_time(self) -> dict[str, int]:
         return {} if self._late_ns is None else {"at_ns": self._late_ns + self._offset_ns}
 
-    def _sent(self, call: Callable[[], Any]) -> bool:
+    def _try(self, call: Callable[[], Any]) -> bool:
         """True if a call succeeded; otherwise create a directory for it and for later ones."""
         if self._unsent is not None or self._client is None:
             return False
         began_ns = time.time_ns()
 
-        def late(message: str) -> None:
+        def report_late(message: str) -> None:
             if self._late_ns is None:
                 self._late_ns = began_ns
-                self._tell(message)
+                self._report(message)
 
         try:
-            patiently(call, PATIENCE_S, late, self._impatient)
+            patiently(call, PATIENCE_S, report_late, self._impatient)
             return True
         except Away as error:
-            late(str(error))
+            report_late(str(error))
             try:
                 self._unsent = Unsent.create(self._experiment)
-            except (PenstockError, OSError) as why:
-                self._fail(why)
+            except (PenstockError, OSError) as failure:
+                self._fail(failure)
         except Exception as error:
             self._fail(error)
         return False
 
-    def _keep(self, keep: Callable[[Unsent], Any]) -> None:
-        """Write a call to the directory `unsent`, if there is one."""
+    def _store(self, write: Callable[[Unsent], Any]) -> None:
+        """Write a call to the directory of unsent calls, if it exists."""
         if self._unsent is None or self.failed:
             return
         try:
-            keep(self._unsent)
+            write(self._unsent)
         except (PenstockError, OSError) as error:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
         """Stop recording and report the error."""
         self._client, self.failed = None, True
-        reason = str(error) if isinstance(error, PenstockError) else described(error)
-        self._tell(f"{reason}; the rest of {self._experiment} is not recorded")
+        reason = str(error) if isinstance(error, PenstockError) else error_text(error)
+        self._report(f"{reason}; the rest of {self._experiment} is not recorded")

@@ -1,7 +1,7 @@
-"""Pushing the content of a file to an experiment in batches, each of which may be sent again.
+"""Push the content of a file to an experiment in batches, with retries.
 
-The source of the points is a hash of their content, so that pushing a file twice duplicates nothing, and
-another file of the same metric is another source.
+The source of the points is a hash of their content. So pushing a file twice duplicates no points, and another
+file of the same metric is another source.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def parsed(file: IO[bytes], ending: str, name: str) -> pa.Table:
             raise BadInput(f"{name}: found {actual}; expected .csv, .jsonl or .parquet")
         names = table.column_names
     except (pa.ArrowException, OSError, ValueError, OverflowError, TypeError) as error:
-        what = printable((str(error).splitlines() or [""])[0][:200])
-        raise BadInput(f"{name}: {what}; expected a table") from None
+        reason = printable((str(error).splitlines() or [""])[0][:200])
+        raise BadInput(f"{name}: {reason}; expected a table") from None
     if not all(n.isprintable() for n in names):
         raise BadInput(f"{name}: found a column's name that is not printable; expected text")
     return table
@@ -107,9 +107,9 @@ def file_id_of(bundle: Path, path: str) -> int:
     return int(matches[0][0])
 
 
-def rows_where(table: pa.Table, where: Mapping[str, str]) -> pa.Table:
+def rows_where(table: pa.Table, values: Mapping[str, str]) -> pa.Table:
     """Rows whose columns have these values as text. BadInput for a missing column."""
-    for name, value in where.items():
+    for name, value in values.items():
         table = table.filter(pc.equal(column_of(table, name).cast(pa.string()), value))
     return table
 
@@ -130,7 +130,7 @@ def batches_of(
     unit: str = "",
     utc_ns: pa.ChunkedArray | None = None,
     source: str | None = None,
-    each: int = BATCH_POINTS,
+    batch_points: int = BATCH_POINTS,
     interval_s: float | None = None,
 ) -> Iterator[Batch]:
     """Values as batches: a sequence 0, 1, 2, …, or, with times, a time series.
@@ -141,27 +141,27 @@ def batches_of(
     if interval_s is not None and (utc_ns is None or not 1e-9 <= interval_s <= 1e9):
         actual = "an interval without times" if utc_ns is None else f"interval {interval_s:g} s"
         raise BadInput(f"found {actual}; expected more than 0 s, with times")
-    if not 0 < each <= MOST_POINTS:
-        raise BadInput(f"found {each} points a batch; expected 1 to {MOST_POINTS}")
+    if not 0 < batch_points <= MOST_POINTS:
+        raise BadInput(f"found {batch_points} points a batch; expected 1 to {MOST_POINTS}")
     if not len(values):
         raise BadInput("found no row; expected at least one")
     if values.null_count or (utc_ns is not None and utc_ns.null_count):
         raise BadInput(f"found {values.null_count} empty cells; expected a value in each row")
     kind, values = _as_values(values)
     label_text = canonical_labels(labels)
-    named = source or f"push-{_digest(metric, label_text, values, utc_ns)}"
+    source_name = source or f"push-{_digest(metric, label_text, values, utc_ns)}"
     count = len(values)
-    for number, low in enumerate(range(0, count, each)):
-        part = values.slice(low, each)
+    for number, low in enumerate(range(0, count, batch_points)):
+        part = values.slice(low, batch_points)
         places = {"index": np.arange(low, low + len(part))}
         if utc_ns is not None:
-            places = {"utc_ns": utc_ns.slice(low, each)}
+            places = {"utc_ns": utc_ns.slice(low, batch_points)}
         table = points(metric=metric, labels=label_text, unit=unit, **places, **{kind: part})
-        last = low + each >= count
+        last = low + batch_points >= count
         interval_ns = None if interval_s is None else round(interval_s * 1e9)
         account = Account(metric, label_text, interval_ns, produced=count)
         accounts: Sequence[Account] = [account] if last else []
-        yield Batch(named, number, table, accounts)
+        yield Batch(source_name, number, table, accounts)
 
 
 def push(
@@ -170,7 +170,7 @@ def push(
     batches: Iterator[Batch],
     *,
     patience_s: float = 60.0,
-    tell: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Pushed:
     """Write batches, with retries. PenstockError if the server remains unreachable."""
     sent = count = 0
@@ -178,10 +178,10 @@ def push(
     for batch in batches:
         source = batch.source
         try:
-            patiently(functools.partial(client.write, experiment, batch), patience_s, tell)
+            patiently(functools.partial(client.write, experiment, batch), patience_s, report)
         except Away as error:
             raise PenstockError(
-                f"{error}; {count} points were acknowledged: push again, nothing is doubled"
+                f"{error}; {count} points were acknowledged; push again, without duplicates"
             ) from None
         sent += 1
         count += batch.points.num_rows

@@ -15,8 +15,8 @@ from penstock.parts.monitoring.experiments.points import MOST_POINTS, Account, B
 
 #: polled sources, whose values may be missing: each poll has a value of `up`
 _POLLED = ("file", "command")
-#: prefixes of metrics that are not in every sample
-_NOW_AND_THEN = ("process_", "command_", "sampler_source_")
+#: prefixes of metrics that a sample may lack
+_OPTIONAL = ("process_", "command_", "sampler_source_")
 SOURCES = ("samples", "utilisation")
 
 Ints = npt.NDArray[np.int64]
@@ -37,16 +37,16 @@ class Sent:
 
     def add(self, utc_ns: Ints, codes: Ints) -> None:
         """Add the points of one batch, by their times and series."""
-        times, at = np.unique(utc_ns, return_inverse=True)
-        series, of = numbered(codes)
-        there = np.zeros((len(times), len(series)), bool)
-        there[at, of] = True
+        times, row = np.unique(utc_ns, return_inverse=True)
+        series, column = numbered(codes)
+        present = np.zeros((len(times), len(series)), bool)
+        present[row, column] = True
         if self._sent and np.array_equal(self._sent[-1][1], series):
             series = self._sent[-1][1]  # share equal arrays
-        self._sent.append((times, series, np.packbits(there)))
+        self._sent.append((times, series, np.packbits(present)))
         self.number += 1
 
-    def lacks(self, columns: pa.Table) -> npt.NDArray[np.bool_]:
+    def unsent(self, columns: pa.Table) -> npt.NDArray[np.bool_]:
         """Mask of the rows of a table of points that were not sent."""
         if not self._sent:
             return np.ones(len(columns), bool)
@@ -61,33 +61,33 @@ class Sent:
         times = np.unique(np.concatenate([t for t, _, _ in self._sent]))
         most = len(self._codes)
         keys = []
-        for at, series, bits in self._sent:
-            there = np.unpackbits(bits, count=len(at) * len(series)).reshape(len(at), -1)
-            row, of = np.nonzero(there)
-            keys.append(np.searchsorted(times, at)[row] * most + series[of])
+        for batch_times, series, bits in self._sent:
+            shape = len(batch_times), len(series)
+            present = np.unpackbits(bits, count=shape[0] * shape[1]).reshape(shape[0], -1)
+            row, column = np.nonzero(present)
+            keys.append(np.searchsorted(times, batch_times)[row] * most + series[column])
         utc_ns = columns["utc_ns"].to_numpy()
-        place = np.minimum(np.searchsorted(times, utc_ns), len(times) - 1)
-        candidate = (times[place] == utc_ns) & (codes >= 0)
-        lacking: npt.NDArray[np.bool_] = ~(
-            candidate & np.isin(place * most + codes, np.concatenate(keys))
+        index = np.minimum(np.searchsorted(times, utc_ns), len(times) - 1)
+        candidate = (times[index] == utc_ns) & (codes >= 0)
+        unsent: npt.NDArray[np.bool_] = ~(
+            candidate & np.isin(index * most + codes, np.concatenate(keys))
         )
-        return lacking
+        return unsent
 
 
 def numbered(codes: Ints) -> tuple[Ints, Ints]:
     """Sorted unique codes, and their index for each code, as `np.unique` but without sorting."""
     used = np.flatnonzero(np.bincount(codes))
-    place = np.zeros(int(used[-1]) + 1 if len(used) else 0, np.int64)
-    place[used] = np.arange(len(used))
-    return used, place[codes]
+    index = np.zeros(int(used[-1]) + 1 if len(used) else 0, np.int64)
+    index[used] = np.arange(len(used))
+    return used, index[codes]
 
 
 def first_account(
     metric: str, labels: str, entity: str, counter: bool, interval_ns: int, since_ns: int
 ) -> Account:
     """Account of a series at its first point; `sampled` writes the final one."""
-    now_and_then = (*_NOW_AND_THEN, "file_value", "block_latency_")
-    if metric.startswith(now_and_then) or PROCESS.fullmatch(entity):
+    if metric.startswith((*_OPTIONAL, "file_value", "block_latency_")) or PROCESS.fullmatch(entity):
         return Account(metric, labels, counter=counter, free=True)
     return Account(metric, labels, interval_ns=interval_ns, since_ns=since_ns, counter=counter)
 
@@ -133,29 +133,28 @@ def sampled(
         )
         polls = _polls_due(table) if source == "samples" else {}
         # a bucket begins with its first request, and processes start and exit
-        begins_late = {text for text, e in zip(label_sets, entities, strict=True) if bucket_of(e)}
-        passing = {
+        buckets = {text for text, e in zip(label_sets, entities, strict=True) if bucket_of(e)}
+        processes = {
             text for text, e in zip(label_sets, entities, strict=True) if PROCESS.fullmatch(e)
         }
         accounts = []
         for r in rows:
-            name, there = (r["metric"], r["labels"]), r["metric_count"]
+            name, present = (r["metric"], r["labels"]), r["metric_count"]
             if name in polls:
                 due = polls[name]
-            elif name[1] in passing or name[0].startswith(_NOW_AND_THEN):
-                due = there
-            elif source == "samples" and name[1] not in begins_late:
+            elif name[1] in processes or name[0].startswith(_OPTIONAL):
+                due = present
+            elif source == "samples" and name[1] not in buckets:
                 due = expected
-            else:  # points present, plus samples that were missed
-                due = there + missed
+            else:  # points present, plus missed samples
+                due = present + missed
             accounts.append(Account(*name, expected=due, counter=r["counter"]))
-        before = (sent or {}).get(source, Sent())
-        columns = columns.filter(pa.array(before.lacks(columns)))
+        earlier = (sent or {}).get(source, Sent())
+        columns = columns.filter(pa.array(earlier.unsent(columns)))
         starts = range(0, max(1, len(columns)), MOST_POINTS)
-        for number, first in enumerate(starts, before.number):
+        for number, first in enumerate(starts, earlier.number):
             part = columns.slice(first, MOST_POINTS)
-            announced = accounts if first == starts[-1] else ()
-            batches.append(Batch(source, number, part, announced))
+            batches.append(Batch(source, number, part, accounts if first == starts[-1] else ()))
     return batches
 
 
@@ -166,9 +165,9 @@ def _polls_due(table: pa.Table) -> dict[tuple[str, str], int]:
         subset = table.filter(pc.equal(table["source"], source))
         frame = subset.select(["t_ns", "entity", "metric"]).to_pandas()
         for entity, rows in frame.groupby("entity", observed=True):
-            there = rows.loc[rows["metric"] == "value", "t_ns"]
+            values = rows.loc[rows["metric"] == "value", "t_ns"]
             polls = rows.loc[rows["metric"] == "up", "t_ns"]
-            if len(there):
-                due = int(polls.between(there.min(), there.max()).sum())
+            if len(values):
+                due = int(polls.between(values.min(), values.max()).sum())
                 counts[f"{source}_value", labels_of_entity(str(entity))] = due
     return counts

@@ -1,14 +1,14 @@
-"""Sending of samples from a spool to an experiment while the command runs.
+"""Send samples from a spool to an experiment while the command runs.
 
     sending = Sending(write, interval_ns, shift_ns)
-    sending.follow(spool)              # from now on about every second
+    sending.follow(spool)              # start to send about every second
     sending.end()
     for batch in sending.rest(tables, due):
         …
 
-The points sent in total are those that `sampled` computes from the tables. Therefore only samples that are
-stored for a run of any length are sent early. Utilisation of the beginning of a run is deferred until the
-beginning is over, because in a shorter run it is computed from samples at shorter intervals.
+In total, the points that `sampled` computes from the tables are sent. Therefore only samples that are stored
+for a run of any length are sent early. Utilisation of the beginning of a run is deferred until the beginning
+is over, because a shorter run computes it from samples at shorter intervals.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ EVERY_S = 1.0
 #: longest pause after a failed batch [s]
 _LONGEST_PAUSE_S = 8.0
 #: number of past samples to which records may be added late
-_LATELY = 64
+_RECENT_SAMPLES = 64
 
 
 class Sending:
     """Thread that sends the records of a spool, with retries.
 
-    `write` sends one batch and raises PenstockError if it was not stored; `tell` is called with the first
+    `write` sends one batch and raises PenstockError if it was not stored; `report` is called with the first
     such error. Unsent records stay in the spool, not in memory. If `every_s` is 0, everything is sent by
     `rest`.
     """
@@ -52,16 +52,16 @@ class Sending:
         interval_ns: int,
         shift_ns: int,
         every_s: float = EVERY_S,
-        tell: Callable[[str], Any] = lambda _: None,
+        report: Callable[[str], Any] = lambda _: None,
     ) -> None:
-        self._write, self._tell = write, tell
+        self._write, self._report = write, report
         self._interval_ns, self._shift_ns, self._every_s = interval_ns, shift_ns, every_s
         self._sent = {source: _Source(interval_ns) for source in SOURCES}
         self._waiting: list[Batch] = []
-        self._of_series: list[int] = []
+        self._series_codes: list[int] = []
         self._start_ns: int | None = None
         self._seen_ns = self._used_ns = -1
-        self._taken = np.zeros(0, np.int64)
+        self._sample_times = np.zeros(0, np.int64)
         self._deferred: list[Values] | None = [] if interval_ns > CLOSE_NS else None
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -75,7 +75,7 @@ class Sending:
         self._thread.start()
 
     def end(self) -> None:
-        """Send nothing more; does not wait for a batch that is being sent."""
+        """Stop sending, without waiting for a batch that is being sent."""
         self._over.set()
 
     def rest(self, tables: Mapping[str, pa.Table], due: int) -> Sequence[Batch]:
@@ -96,10 +96,10 @@ class Sending:
                 pause_s = max(pause_s, min(2 * pause_s, _LONGEST_PAUSE_S))
                 if not reported:
                     reported = True
-                    self._tell(f"{error}; samples wait here meanwhile")
-            except Exception as error:  # the command goes on; `rest` sends everything
+                    self._report(f"{error}; samples are stored locally and sent later")
+            except Exception as error:  # the command continues; `rest` sends everything
                 if not self._over.is_set():  # the spool is removed with the command
-                    self._tell(f"samples are sent at the end: {error}")
+                    self._report(f"samples are sent at the end: {error}")
                 return
 
     def _send(self) -> None:
@@ -112,12 +112,12 @@ class Sending:
             records = self._follower.growing.piece()
             if not len(records):
                 return
-            of_use = self._of_use(records)
-            of_commands = np.isin(records["series"], self._numbers("command"))
-            self._waiting += self._samples(records[of_use | of_commands])
-            self._waiting += self._utilisation(records[of_use & ~of_commands])
+            retained = self._retained(records)
+            from_commands = np.isin(records["series"], self._numbers("command"))
+            self._waiting += self._samples(records[retained | from_commands])
+            self._waiting += self._utilisation(records[retained & ~from_commands])
 
-    def _of_use(self, records: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    def _retained(self, records: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """Mask of the records that are stored for a run of any length, as `monitor._of_use`."""
         times = records["t_ns"]
         if self._start_ns is None:
@@ -126,28 +126,29 @@ class Sending:
         new = np.unique(times)
         new = new[new > self._seen_ns]
         number = (new - self._start_ns) // self._interval_ns
-        before = (self._seen_ns - self._start_ns) // self._interval_ns
+        last = (self._seen_ns - self._start_ns) // self._interval_ns
         _, first = np.unique(number, return_index=True)
-        fresh = new[first[number[first] > before]] if self._seen_ns >= 0 else new[first]
+        fresh = new[first[number[first] > last]] if self._seen_ns >= 0 else new[first]
         self._seen_ns = int(new[-1]) if len(new) else self._seen_ns
-        taken = np.concatenate([self._taken, fresh])
-        self._taken = taken[-_LATELY:]
-        used: npt.NDArray[np.bool_] = np.isin(times, taken)
-        return used
+        sample_times = np.concatenate([self._sample_times, fresh])
+        self._sample_times = sample_times[-_RECENT_SAMPLES:]
+        retained: npt.NDArray[np.bool_] = np.isin(times, sample_times)
+        return retained
 
     def _numbers(self, source: str, metric: str | None = None) -> list[int]:
-        named = enumerate(self._follower.growing.series)
-        return [n for n, s in named if s.source == source and metric in (None, s.metric)]
+        numbered_series = enumerate(self._follower.growing.series)
+        return [n for n, s in numbered_series if s.source == source and metric in (None, s.metric)]
 
     def _samples(self, records: npt.NDArray[Any]) -> list[Batch]:
         if not len(records):
             return []
         source, utc_ns = self._sent["samples"], records["t_ns"] + self._shift_ns
-        for number in range(len(self._of_series), len(self._follower.growing.series)):
-            one = self._follower.growing.series[number]
-            metric = f"{one.source}_{one.metric}"
-            self._of_series.append(source.code(metric, one.entity, one.unit, one.cumulative))
-        codes = np.array(self._of_series, np.int64)[records["series"].astype(np.int64)]
+        for number in range(len(self._series_codes), len(self._follower.growing.series)):
+            series = self._follower.growing.series[number]
+            metric = f"{series.source}_{series.metric}"
+            code = source.code(metric, series.entity, series.unit, series.cumulative)
+            self._series_codes.append(code)
+        codes = np.array(self._series_codes, np.int64)[records["series"].astype(np.int64)]
         return [source.batch("samples", utc_ns, codes, records["value"])]
 
     def _utilisation(self, records: npt.NDArray[Any]) -> list[Batch]:
@@ -159,10 +160,10 @@ class Sending:
                 return []
             parts, self._deferred = self._deferred, None
         source, rows = self._sent["utilisation"], []
-        for one in parts:
-            use = ~np.isnan(one.values) & (one.t_ns > self._used_ns)
-            code = source.code(one.metric, one.entity, METRICS[one.metric], False)
-            rows.append((one.t_ns[use], np.full(int(use.sum()), code), one.values[use]))
+        for part in parts:
+            unsent = ~np.isnan(part.values) & (part.t_ns > self._used_ns)
+            code = source.code(part.metric, part.entity, METRICS[part.metric], False)
+            rows.append((part.t_ns[unsent], np.full(int(unsent.sum()), code), part.values[unsent]))
         if not any(len(t) for t, _, _ in rows):
             return []
         t_ns, codes, values = map(np.concatenate, zip(*rows, strict=True))
@@ -190,13 +191,13 @@ class _Source:
 
     def batch(self, name: str, utc_ns: Ints, codes: Ints, values: npt.NDArray[np.float64]) -> Batch:
         """The next batch, with accounts of new series."""
-        used, of = numbered(codes)
+        used, index = numbered(codes)
         columns = {}
-        for place, column in enumerate(("metric", "labels", "unit")):
-            texts = pa.array([self._series[n][place] for n in used], pa.string())
+        for field, column in enumerate(("metric", "labels", "unit")):
+            texts = pa.array([self._series[n][field] for n in used], pa.string())
             coded = texts.dictionary_encode()
             columns[column] = pa.DictionaryArray.from_arrays(
-                coded.indices.take(pa.array(of)), coded.dictionary
+                coded.indices.take(pa.array(index)), coded.dictionary
             )
         accounts: list[Account] = []
         for code in set(used.tolist()) - self._announced:

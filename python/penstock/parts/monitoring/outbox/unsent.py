@@ -2,7 +2,7 @@
 
     unsent = Unsent.create("x#1")
     unsent.write(batch)
-    unsent.tell("stop", exit_status=0)
+    unsent.add("stop", exit_status=0)
     send(client, "x#1", unsent.place)     # and the directory is removed
 
 It is a spool (`spool.py`) and a file `told.jsonl` with the calls other than `write`, in order.
@@ -52,10 +52,10 @@ class Unsent:
         return cls(place)
 
     def write(self, batch: Batch) -> None:
-        """Store a batch; it is on the disk when this returns."""
+        """Store a batch on the disk."""
         self._spool.write(batch)
 
-    def tell(self, call: str, **arguments: Any) -> None:
+    def add(self, call: str, **arguments: Any) -> None:
         """Store a `mark` or the `stop`, with the arguments of `Client`."""
         append_line(self.place / _RECORDS, {"call": call, **arguments})
 
@@ -71,7 +71,7 @@ def send(
     place: Path,
     *,
     patience_s: float = 60.0,
-    tell: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Pushed:
     """Send the calls of a directory to its experiment, then remove the directory.
 
@@ -80,17 +80,17 @@ def send(
     """
     head, *records = read_lines(place / _RECORDS)
     if head["experiment"] != experiment:
-        raise BadInput(f"{place}: found what is of {head['experiment']}; expected {experiment}")
-    done = push(client, experiment, Spool(place).batches(), patience_s=patience_s, tell=tell)
+        raise BadInput(f"{place}: found data of {head['experiment']}; expected {experiment}")
+    pushed = push(client, experiment, Spool(place).batches(), patience_s=patience_s, report=report)
     for record in records:
         call = record.pop("call")
         if call not in _CALLS:
             raise BadInput(f"{place}: found {call!r}; expected {' or '.join(_CALLS)}")
         arguments = [record.pop(k) for k in ("kind", "words") if k in record]
-        act = functools.partial(getattr(client, call), experiment, *arguments, **record)
+        request = functools.partial(getattr(client, call), experiment, *arguments, **record)
         try:
-            patiently(act, patience_s, tell)
+            patiently(request, patience_s, report)
         except Away as error:
             raise PenstockError(f"{error}; all points were acknowledged: push again") from None
     shutil.rmtree(place)
-    return done
+    return pushed

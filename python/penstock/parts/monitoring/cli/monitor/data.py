@@ -228,8 +228,8 @@ def push(
     from penstock.parts.monitoring.outbox.unsent import is_unsent, send
 
     if is_unsent(table_file):
-        done = send(opened(server), name, table_file, patience_s=patience, tell=say)
-        _pushed(done, as_json)
+        result = send(opened(server), name, table_file, patience_s=patience, report=say)
+        _pushed(result, as_json)
         return
     if column is None:
         raise BadInput("found no --column; expected which one has the values")
@@ -247,10 +247,10 @@ def push(
         unit=unit,
         utc_ns=None if time_column is None else column_of(rows, time_column),
         source=source,
-        each=batch,
+        batch_points=batch,
         interval_s=interval,
     )
-    _pushed(pushed(opened(server), name, batches, patience_s=patience, tell=say), as_json)
+    _pushed(pushed(opened(server), name, batches, patience_s=patience, report=say), as_json)
 
 
 def _pushed(done: Pushed, as_json: bool) -> None:
