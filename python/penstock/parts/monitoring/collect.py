@@ -1,14 +1,14 @@
-"""Collectors around the runs of a study, or a monitored command: an observer.
+"""Observer that runs collectors during the runs of a study or a monitored command.
 
     observer = CollectObserver(journal, home, {"power": {"type": "snmp", "host": "pdu", "outlets": […]}})
     observer.start(watched, out_dir)
     observer.environment()         # variables of the command: addresses of receivers
-    seen = observer.finish(bundle, run)
-    seen.tables["points"]
+    observed = observer.finish(bundle, run)
+    observed.tables["points"]
 
 They run in a process of their own (`collectors/collector_process.py`) and write to a spool in the run's
-directory, which survives a kill. Their errors are in the receipt; they do not end a run, nor delay its start
-or its end by more than `PATIENCE_S`.
+directory, which survives a kill. Their errors are in the receipt. They never end a run, and delay its start
+and its end by at most `PATIENCE_S`.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from penstock.parts.monitoring.experiments.spool import Spool
 
 #: longest wait for the collectors at the start and at the end of a run [s]
 PATIENCE_S = 10.0
-#: additional timeout of the answer of their process [s]
-_ANSWER_S = 5.0
+#: additional timeout of the response of their process [s]
+_RESPONSE_S = 5.0
 SPOOL = "collected.spool"
 _MODULE = "penstock.parts.monitoring.collectors.collector_process"
 
 
 class CollectObserver:
-    """Collectors around the runs of a study. `settings`: settings of each collector by name.
+    """Runs collectors during the runs of a study. `settings`: settings of each collector by name.
 
     `into`: spool of an experiment that stores the points directly; `forward` is called with each batch at the
     end of a run. BadInput for invalid settings.
@@ -72,12 +72,12 @@ class CollectObserver:
         self._log = None if home is None else home / "collect.log"
         self._into, self._forward = into, forward
         self._daemon: Daemon | None = None
-        self._place: Path | None = None
+        self._spool_path: Path | None = None
         self._scratch: Path | None = None
-        self._reached: dict[str, str] = {}
+        self._addresses: dict[str, str] = {}
         self._failed: dict[str, str] = {}
-        self._shift_ns = self._begun_ns = 0
-        self._up()
+        self._shift_ns = self._start_ns = 0
+        self._ensure_process()
 
     @staticmethod
     def mistakes(settings: Any) -> Iterator[Mistake]:
@@ -86,21 +86,21 @@ class CollectObserver:
 
     def start(self, watched: Watched, out_dir: Path | None) -> None:
         """Start the collectors; those that fail to start in time are reported at the end."""
-        self._failed, self._reached = {}, {}
-        self._begun_ns = time.monotonic_ns()
-        self._shift_ns = time.time_ns() - self._begun_ns
+        self._failed, self._addresses = {}, {}
+        self._start_ns = time.monotonic_ns()
+        self._shift_ns = time.time_ns() - self._start_ns
         try:
             if self._into is None and out_dir is None:
                 out_dir = self._scratch = Path(tempfile.mkdtemp(prefix="penstock-collect-"))
             if self._into is not None:
-                self._place = self._into
+                self._spool_path = self._into
             else:
                 assert out_dir is not None
-                self._place = Spool.create(out_dir / SPOOL).directory
-            reply = self._up().call(
+                self._spool_path = Spool.create(out_dir / SPOOL).directory
+            reply = self._ensure_process().call(
                 "start",
-                PATIENCE_S + _ANSWER_S,
-                spool=str(self._place.absolute()),
+                PATIENCE_S + _RESPONSE_S,
+                spool=str(self._spool_path.absolute()),
                 collectors={n: of_run(n, s) for n, s in self._settings.items()},
                 patience_s=PATIENCE_S,
             )
@@ -109,35 +109,36 @@ class CollectObserver:
             self._failed = dict.fromkeys(self._settings, str(error))
             return
         self._failed = dict(reply["failed"])
-        for name, ways in reply["reached"].items():
-            for way, value in ways.items():
-                self._reached[f"{variable(name)}_{way}" if way else variable(name)] = value
+        for name, values in reply["reached"].items():
+            for suffix, value in values.items():
+                key = f"{variable(name)}_{suffix}" if suffix else variable(name)
+                self._addresses[key] = value
 
     def environment(self) -> dict[str, str]:
         """Addresses and tokens of receivers, as `PENSTOCK_COLLECT_NAME` and `…_TOKEN`."""
-        return dict(self._reached)
+        return dict(self._addresses)
 
     def finish(self, bundle: Bundle | None, run: tuple[int, int] | None) -> Seen:
         """Stop the collectors; returns the tables `series`, `points` and `gaps` of the run."""
-        self._reached = {}
-        reply = self._stopped()
+        self._addresses = {}
+        reply = self._stop_collectors()
         end_ns = time.monotonic_ns()
-        begin_ns, end_ns = run if run is not None else (self._begun_ns, end_ns)
+        begin_ns, end_ns = run if run is not None else (self._start_ns, end_ns)
         records = recorded([], 0, 0)
-        trouble = ""
+        failure = ""
         try:
-            if self._place is not None:
-                batches = list(Spool(self._place).batches())
+            if self._spool_path is not None:
+                batches = list(Spool(self._spool_path).batches())
                 records = recorded(batches, begin_ns + self._shift_ns, end_ns + self._shift_ns)
                 for batch in batches if self._forward is not None else ():
                     self._forward(batch)  # type: ignore[misc]
         except (PenstockError, OSError, MemoryError) as error:
-            trouble = str(error) or type(error).__name__
+            failure = str(error) or type(error).__name__
         finally:
             self._clear()
         receipt = self._receipt(records, reply)
-        if trouble:
-            receipt |= {"complete": "unusable", "trouble": trouble}
+        if failure:
+            receipt |= {"complete": "unusable", "trouble": failure}
         tables = {"series": records.series, "points": records.points, "gaps": records.gaps}
         return Seen(tables, receipt, records.lost)
 
@@ -148,7 +149,7 @@ class CollectObserver:
             daemon.stop()
         self._clear()
 
-    def _up(self) -> Daemon:
+    def _ensure_process(self) -> Daemon:
         """The process, restarted if it was killed."""
         if self._daemon is None or not self._daemon.alive:
             self._kill()
@@ -157,16 +158,16 @@ class CollectObserver:
             self._daemon = start_daemon("collect", config, self._journal, self._log, module=_MODULE)
         return self._daemon
 
-    def _stopped(self) -> dict[str, Any]:
+    def _stop_collectors(self) -> dict[str, Any]:
         """Stop the collectors; if some do not stop in time, kill the process."""
         if self._daemon is None:
             return {}
         try:
-            reply = self._daemon.call("stop", PATIENCE_S + _ANSWER_S, patience_s=PATIENCE_S)
+            reply = self._daemon.call("stop", PATIENCE_S + _RESPONSE_S, patience_s=PATIENCE_S)
         except PenstockError as error:
-            died = "the process that collects was killed" if self._daemon.gone(1.0) else str(error)
+            reason = "the collector process was killed" if self._daemon.gone(1.0) else str(error)
             self._kill()
-            return {"died": died}
+            return {"died": reason}
         if reply["failed"]:
             self._failed |= reply["failed"]
             self._kill()
@@ -182,17 +183,17 @@ class CollectObserver:
             daemon.stop()
 
     def _clear(self) -> None:
-        place, self._place = self._place, None
+        spool_path, self._spool_path = self._spool_path, None
         scratch, self._scratch = self._scratch, None
-        if place is not None and place != self._into:
-            shutil.rmtree(place, ignore_errors=True)
+        if spool_path is not None and spool_path != self._into:
+            shutil.rmtree(spool_path, ignore_errors=True)
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def _receipt(self, records: Recorded, reply: Mapping[str, Any]) -> dict[str, Any]:
         receipts = reply.get("receipts", {})
         collectors = {
-            name: _account(
+            name: _collector_account(
                 str(settings.get("type", name)),
                 records,
                 name,
@@ -206,7 +207,7 @@ class CollectObserver:
         return {
             "observer": "collect",
             "complete": worst(
-                [records.verdict, *(str(one["verdict"]) for one in collectors.values())]
+                [records.verdict, *(str(account["verdict"]) for account in collectors.values())]
             ),
             "series": records.series.num_rows,
             "points": records.points.num_rows,
@@ -217,26 +218,26 @@ class CollectObserver:
         }
 
 
-def _account(
-    kind: str, records: Recorded, name: str, receipt: Mapping[str, Any], trouble: str
+def _collector_account(
+    kind: str, records: Recorded, name: str, receipt: Mapping[str, Any], failure: str
 ) -> dict[str, Any]:
-    """Counts of one collector, and the verdict of the completeness of its polls and series.
+    """Counts of one collector, and the completeness verdict of its polls and series.
 
     A receiver without points is complete, as the number of points due is unknown, and marked `empty`.
     """
     rows = records.series.filter(pc.equal(records.series["source"], name))
-    counted = receipt.get("counted", {})
-    due = int(counted.get("due", 0))
-    went = due - int(counted.get("failed", 0)) - int(counted.get("missed", 0))
+    polls = receipt.get("counted", {})
+    due = int(polls.get("due", 0))
+    successful = due - int(polls.get("failed", 0)) - int(polls.get("missed", 0))
     verdicts = rows["verdict"].to_pylist()
     if due:
-        verdicts.append(verdict(max(0, went), due, 0, None, 0))
+        verdicts.append(verdict(max(0, successful), due, 0, None, 0))
     # duplicates and points without a value are no loss
     refused = receipt.get("refused", {})
-    lost = sum(n for why, n in refused.items() if why not in NO_LOSS)
+    lost = sum(n for reason, n in refused.items() if reason not in NO_LOSS)
     messages = sum(receipt.get("refused_messages", {}).values())
     verdicts.append(of_refusals(int(receipt.get("stored", 0)), lost, messages))
-    if trouble:
+    if failure:
         verdicts.append("partial" if rows.num_rows else "unusable")
     account: dict[str, Any] = {
         "type": kind,
@@ -252,4 +253,4 @@ def _account(
             account["outside_by_ns"] = round(by_ns)
     account |= {key: value for key, value in receipt.items() if value}
     empty = {} if rows.num_rows else {"empty": True}
-    return account | empty | ({"trouble": trouble} if trouble else {})
+    return account | empty | ({"trouble": failure} if failure else {})

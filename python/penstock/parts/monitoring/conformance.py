@@ -36,10 +36,10 @@ _NAME = "it"
 
 @dataclass(frozen=True)
 class Sent:
-    """A point as it was sent; `has_value`: it has a valid value.
+    """A sent point; `has_value`: it has a valid value.
 
-    `refused`: the reason for which it has to be refused, empty if it has to be accepted, which includes
-    points outside of the experiment, and points with a later one of the same time.
+    `refused`: expected reason of refusal; empty for a point that must be accepted. Points outside of the
+    experiment, and points followed by one of the same time, must be accepted.
     """
 
     metric: str
@@ -51,7 +51,7 @@ class Sent:
 
 @dataclass
 class Ledger:
-    """Points sent, and numbers of messages that had to be refused completely, by reason."""
+    """Sent points, and numbers of messages to be refused completely, by reason."""
 
     points: Sequence[Sent] = ()
     messages: Mapping[str, int] = field(default_factory=dict)
@@ -66,8 +66,8 @@ def check_receiver(
 
     Raises AssertionError if the counts do not balance.
     """
-    with tempfile.TemporaryDirectory(prefix="penstock-receiver-") as place:
-        spool = Spool.create(Path(place) / "spool")
+    with tempfile.TemporaryDirectory(prefix="penstock-receiver-") as folder:
+        spool = Spool.create(Path(folder) / "spool")
         start_ns = time.time_ns()
         collector = make(_NAME, settings)
         with Collecting({_NAME: collector}, spool.hold(_NAME)) as collecting:
@@ -83,15 +83,15 @@ def check_balance(
 ) -> None:
     """Compare recorded tables and receipt with the points sent. Raises AssertionError if they differ."""
     rows = {(r["metric"], r["labels"]): r for r in tables.series.to_pylist()}
-    taken: dict[tuple[str, str], list[Sent]] = {}
+    accepted: dict[tuple[str, str], list[Sent]] = {}
     for point in ledger.points:
         if not point.refused:
             name = point.metric, canonical_labels(point.labels)
-            taken.setdefault(name, []).append(point)
-    for name, points in taken.items():
-        assert name in rows, f"{name}: {len(points)} points were sent, and there is no such series"
+            accepted.setdefault(name, []).append(point)
+    for name, points in accepted.items():
+        assert name in rows, f"{name}: {len(points)} points were sent, and the series is missing"
     for name, row in rows.items():
-        _check_series(str(name), taken.get(name, []), row, tables, window)
+        _check_series(str(name), accepted.get(name, []), row, tables, window)
     _check_refused(ledger, tables, receipt, sum(r["without_value"] for r in rows.values()))
 
 
@@ -104,8 +104,10 @@ def _check_series(
 ) -> None:
     parts = {k: row[k] for k in ("stored", "outside", "without_value", "duplicate")}
     assert sum(parts.values()) == row["received"], f"{name}: {parts} of {row['received']} received"
-    assert row["received"] == len(sent), f"{name}: {len(sent)} points were sent, there are {parts}"
-    last = {point.utc_ns: point.has_value for point in sent}  # the last of a time counts
+    assert row["received"] == len(sent), f"{name}: {len(sent)} points were sent; found {parts}"
+    last = {
+        point.utc_ns: point.has_value for point in sent
+    }  # of equal times, the last point counts
     low, high = window
     expected = {
         "stored": sum(v for t, v in last.items() if low <= t <= high),
@@ -115,16 +117,16 @@ def _check_series(
     }
     assert parts == expected, f"{name}: found {parts}; expected {expected}"
     series = np.asarray(tables.points["series_id"].combine_chunks(), np.int64)
-    there = int((series == row["series_id"]).sum())
-    assert there == parts["stored"] + parts["outside"], f"{name}: {there} rows of points, {parts}"
+    count = int((series == row["series_id"]).sum())
+    assert count == parts["stored"] + parts["outside"], f"{name}: {count} rows of points, {parts}"
 
 
 def _check_refused(ledger: Ledger, tables: Recorded, receipt: Receipt, without_value: int) -> None:
     refused = Counter(point.refused for point in ledger.points if point.refused)
-    reported = Counter({why: n for why, n in receipt.refused.items() if n})
-    of_no_value = sum(reported.pop(why, 0) for why in NO_VALUE)
+    reported = Counter({reason: n for reason, n in receipt.refused.items() if n})
+    valueless = sum(reported.pop(reason, 0) for reason in NO_VALUE)
     assert reported == refused, f"refused: found {dict(reported)}; expected {dict(refused)}"
-    assert of_no_value >= without_value, f"{of_no_value} without a value, {without_value} in series"
+    assert valueless >= without_value, f"{valueless} without a value, {without_value} in series"
     messages = Counter(dict(ledger.messages))
     reported_messages = receipt.refused_messages
     assert reported_messages == messages, (
@@ -136,6 +138,6 @@ def _check_refused(ledger: Ledger, tables: Recorded, receipt: Receipt, without_v
     for gap in tables.gaps.to_pylist():
         if gap["kind"] in gaps:
             gaps[gap["kind"]][gap["detail"].partition(": ")[0]] += gap["missing"]
-    stored = Counter({w: n for w, n in receipt.refused.items() if n and w != "duplicate"})
-    assert gaps["refused"] == stored, f"in gaps: found {gaps['refused']}; expected {stored}"
+    lost = Counter({why: n for why, n in receipt.refused.items() if n and why != "duplicate"})
+    assert gaps["refused"] == lost, f"in gaps: found {gaps['refused']}; expected {lost}"
     assert gaps["refused-messages"] == messages, f"in gaps: found {gaps['refused-messages']}"

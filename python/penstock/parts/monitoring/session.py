@@ -1,4 +1,4 @@
-"""One monitored command, from its control group to its bundle."""
+"""Run and record one monitored command, from its control group to its bundle."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from penstock.spec.application import Application
 
 @dataclass(frozen=True)
 class Monitored:
-    """A monitored command: its end, its samples, its bundle, and its alerts."""
+    """A completed monitored command: exit status and times, samples, bundle and alerts."""
 
     argv: list[str]
     finished: Finished
@@ -40,7 +40,7 @@ class Monitored:
     bundle: Path | None
     #: alerts that fired, in order of time
     alerts: list[Stretch]
-    #: the signal that ended it early
+    #: signal that ended it early
     interrupted: str | None = None
     #: receipt of its collectors
     collected: dict[str, Any] | None = None
@@ -119,13 +119,13 @@ def monitor_command(
     sending: Sending | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> Monitored:
-    """Run a command in a control group of its own, and sample it and the host meanwhile.
+    """Run a command in a control group of its own, and sample it and the host.
 
     With `quiet` the command's stdout goes to stderr; `name` is its name on live pages. A rule that aborts
     ends the command; `on_alert` is called with each alert that fires, in another thread. `signals` are passed
     on to the command, and its end is awaited; a second signal kills it. `collect` creates its collectors,
-    `sending` sends the samples meanwhile, `about` is added to the bundle's manifest. Raises PenstockError if
-    sampling is not possible.
+    `sending` sends the samples during the run, `about` is added to the bundle's manifest. Raises
+    PenstockError if sampling is not possible.
     """
     journal = Journal()
     settings = _settings(interval_ns, block_latency, application)
@@ -138,16 +138,18 @@ def monitor_command(
         contextlib.ExitStack() as stack,
     ):
         recorder.start(Watched(group, group), Path(scratch) if bundle is None else bundle.path)
-        where = recorder.live()
-        announcement = stack.enter_context(Announcement("monitor", name or argv[0], sources=where))
-        spool = Path(where["monitor"]["spool"])
+        sources = recorder.live()
+        announcement = stack.enter_context(
+            Announcement("monitor", name or argv[0], sources=sources)
+        )
+        spool = Path(sources["monitor"]["spool"])
 
-        def fired_now(stretch: Stretch) -> None:
+        def announce_alert(stretch: Stretch) -> None:
             row = {**stretch.row(), "words": stretch.summary, "utc_ns": time.time_ns()}
             announcement.add("alerts", row)
             on_alert(stretch)
 
-        watch = AlertWatch(rules, spool, interval_ns, stop.ask, fired_now)
+        watch = AlertWatch(rules, spool, interval_ns, stop.ask, announce_alert)
         if sending is not None:
             sending.follow(spool)
         try:
@@ -167,26 +169,26 @@ def monitor_command(
             if sending is not None:
                 sending.end()
         run = finished.start_ns, finished.end_ns
-        seen = recorder.finish(bundle, run)
+        observations = recorder.finish(bundle, run)
         interrupted = signals.name if signals is not None else None
-        tables = seen.observed
-        used_ns = int(seen.receipts["monitor"]["used_ns"])
+        tables = observations.observed
+        used_ns = int(observations.receipts["monitor"]["used_ns"])
         fired = judged(
             rules, used_ns, tables.get("samples"), tables.get("utilisation"), watch.stretches
         )
         if rules:
             tables["alerts"] = fired.table()
         if watch.trouble:
-            seen.receipts["monitor"]["alerts"] = watch.trouble
+            observations.receipts["monitor"]["alerts"] = watch.trouble
         stored = None
         if bundle is not None:
             phase = {"phase_id": "workload", "start_ns": run[0], "end_ns": run[1]}
             facts = {"command": argv, **(about or {})}
             facts |= {"host": host_facts(), "interrupted": interrupted}
-            stored = finish_bundle(bundle, seen, [phase], finished.exit_status, run, facts)
-    result = MonitorResult(seen.observed, seen.receipts["monitor"])
+            stored = finish_bundle(bundle, observations, [phase], finished.exit_status, run, facts)
+    result = MonitorResult(observations.observed, observations.receipts["monitor"])
     alerts = sorted(fired.stretches, key=lambda s: s.fired_ns)
-    collected = seen.receipts.get("collect")
+    collected = observations.receipts.get("collect")
     return Monitored(argv, finished, result, stored, alerts, interrupted, collected)
 
 
@@ -200,6 +202,6 @@ def _observers(
     try:
         return {**collectors, "monitor": MonitorObserver(journal, None, settings)}
     except BaseException:
-        for one in collectors.values():
-            one.stop()
+        for collector in collectors.values():
+            collector.stop()
         raise

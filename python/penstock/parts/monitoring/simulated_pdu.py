@@ -41,26 +41,29 @@ class BusyDisk:
 
     def __init__(self, device: str, sys: Path = Path("/sys")) -> None:
         self._stat = sys / "class" / "block" / device / "stat"
-        self._seen: deque[tuple[float, int]] = deque()
+        self._samples: deque[tuple[float, int]] = deque()
         if "/" in device or not self._stat.exists():
             raise BadInput(f"found no block device {device}; expected one of {sys}/class/block")
 
     def percent(self, now_s: float) -> float:
         """Utilisation [%]; to be called every `STEP_S`."""
         try:
-            self._seen.append((now_s, int(self._stat.read_text().split()[9])))
+            self._samples.append((now_s, int(self._stat.read_text().split()[9])))
         except (OSError, IndexError, ValueError):  # the device was removed
             return 0.0
-        while len(self._seen) > 2 and self._seen[1][0] <= now_s - WINDOW_S:
-            self._seen.popleft()
-        (begin_s, begin_ms), (_, end_ms) = self._seen[0], self._seen[-1]
+        while len(self._samples) > 2 and self._samples[1][0] <= now_s - WINDOW_S:
+            self._samples.popleft()
+        (begin_s, begin_ms), (_, end_ms) = self._samples[0], self._samples[-1]
         if now_s <= begin_s:
             return 0.0
         return max(0.0, min(100.0, (end_ms - begin_ms) / (10 * (now_s - begin_s))))
 
 
 class SimulatedPdu:
-    """Agent in the current event loop: outlets 0, 1, … with these powers [W]; `requests` counts GETBULKs."""
+    """Agent in the current event loop: outlets 0, 1, … with these powers [W]; `requests` counts GETBULKs.
+
+    The powers are read by `draw`.
+    """
 
     def __init__(self, powers_w: Sequence[Callable[[], float]], community: str = "public") -> None:
         from pysnmp.carrier.asyncio.dgram import udp
@@ -123,8 +126,8 @@ async def _run(devices: Sequence[str], seed: int) -> None:
 
     unit = SimulatedPdu([power(disk) for disk in disks])
     stopped = asyncio.Event()
-    for what in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(what, stopped.set)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     print(json.dumps({"simulated": True, "port": await unit.port()}), flush=True)
     while not stopped.is_set():
         unit.draw()

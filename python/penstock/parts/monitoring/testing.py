@@ -27,8 +27,8 @@ from penstock.parts.monitoring.servers.reader import ServerReader
 
 
 class MemorySink:
-    """A sink that keeps in memory what it checked as every sink does; full as often as `fails` says, and
-    closed where `closed`."""
+    """A sink in memory, with the checks of all sinks. The next `fails` writes fail as on a full disk; with
+    `closed`, all fail."""
 
     def __init__(self) -> None:
         self.batches: dict[tuple[str, int], Batch] = {}
@@ -64,19 +64,19 @@ class MemorySink:
         return pa.concat_tables([points(metric=[]), *tables]).unify_dictionaries().combine_chunks()
 
     def rows(self, *sources: str) -> list[dict[str, Any]]:
-        """The same as dictionaries without empty fields."""
+        """`points` as dictionaries without empty fields."""
         records = self.points(*sources).to_pylist()
         return [{k: v for k, v in row.items() if v not in (None, "")} for row in records]
 
 
 def check_collector(make: Any, settings: Mapping[str, Any], least: int = 0) -> MemorySink:
-    """A collector from its start to its end, and again where the one before it was; gives what it brought.
+    """Run a collector from start to stop, and a second one that continues its numbers; returns their sink.
 
-    It works for a tenth of a second, and longer until it has brought `least` batches.
+    Each runs for at least a tenth of a second, and until it has written `least` batches.
     """
     sink = MemorySink()
 
-    async def once() -> None:
+    async def run_once() -> None:
         collector: Collector = make("it", settings)
         due, end = len(sink.batches) + least, time.monotonic() + 60
         await collector.start(sink)
@@ -89,22 +89,24 @@ def check_collector(make: Any, settings: Mapping[str, Any], least: int = 0) -> M
 
     for _ in range(2):
         before = len(sink.batches)
-        asyncio.run(once())
+        asyncio.run(run_once())
         numbers = sorted(n for s, n in sink.batches if s == "it")
-        assert numbers == list(range(len(numbers))), "batches are not numbered one after the other"
+        assert numbers == list(range(len(numbers))), "batches are not numbered consecutively"
         assert len(sink.batches) >= before
     try:
         make("it", {**settings, "no such setting": 1})
     except BadInput:
         return sink
-    raise AssertionError("it takes a setting that there is not")
+    raise AssertionError("it accepts an unknown setting")
 
 
 def check_metric_server(reader: ServerReader, query: str, start_ns: int, end_ns: int) -> pa.Table:
-    """A reader of a server that has points of the query at both ends of a window; gives them."""
+    """Check a reader on a server with points of the query at both ends of a window; returns the points."""
     reply = reader.read(query, start_ns, end_ns, 1_000_000_000)
     table = checked(Batch("it", 0, reply.points)).points
     times = table["utc_ns"].to_numpy()
-    assert reply.requests >= 1, "it requested nothing"
-    assert (times.min(), times.max()) == (start_ns, end_ns), "an end of the window is left out"
+    assert reply.requests >= 1, "it counts no request"
+    assert (times.min(), times.max()) == (start_ns, end_ns), (
+        "points at an end of the window are missing"
+    )
     return table

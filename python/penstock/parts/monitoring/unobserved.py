@@ -1,4 +1,4 @@
-"""Running a command without sampling it, if penstock's directories are not writable."""
+"""Run a command without sampling it, if penstock's directories are not writable."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from penstock.host.journal.journal import Journal
 from penstock.parts.monitoring.session import Signals
 from penstock.state import runtime_dir
 
-#: more than a recording writes before the start of its command
-_ROOM_BYTES = 1 << 16
+#: free space to test, more than a recording writes before the start of its command
+_SPACE_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -28,17 +28,17 @@ class Unobserved:
     wall_s: float
 
 
-def state_trouble() -> str:
-    """Error message if penstock's directories are not writable, or ""."""
+def state_error() -> str:
+    """Error message if penstock's directories are not writable, else ""."""
     try:
-        for place in (Journal().path.parent, runtime_dir(), Path(tempfile.gettempdir())):
-            with tempfile.TemporaryFile(dir=place) as file:
-                file.write(bytes(_ROOM_BYTES))
+        for folder in (Journal().path.parent, runtime_dir(), Path(tempfile.gettempdir())):
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(bytes(_SPACE_BYTES))
                 file.flush()
                 os.fsync(file.fileno())
         Journal().open_entries()
     except OSError as error:
-        return f"{error.filename or place}: {error.strerror}"
+        return f"{error.filename or folder}: {error.strerror}"
     except PenstockError as error:
         return str(error)
     return ""
@@ -49,7 +49,7 @@ def run_unobserved(argv: Sequence[str], signals: Signals, *, quiet: bool = False
 
     Raises PenstockError if it cannot be started.
     """
-    began = time.monotonic()
+    start_s = time.monotonic()
     try:
         child = subprocess.Popen(
             list(argv), stdout=sys.stderr.fileno() if quiet else None, start_new_session=True
@@ -59,4 +59,4 @@ def run_unobserved(argv: Sequence[str], signals: Signals, *, quiet: bool = False
     signals.begun(child.pid)
     status = child.wait()
     # as in a shell: 128 plus the number of the signal
-    return Unobserved(status if status >= 0 else 128 - status, time.monotonic() - began)
+    return Unobserved(status if status >= 0 else 128 - status, time.monotonic() - start_s)

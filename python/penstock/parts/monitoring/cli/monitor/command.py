@@ -126,7 +126,7 @@ def run(
     from penstock.parts.monitoring.outbox.sampled import SOURCES
     from penstock.parts.monitoring.outbox.sending import EVERY_S, Sending
     from penstock.parts.monitoring.session import Signals, monitor_command
-    from penstock.parts.monitoring.unobserved import run_unobserved, state_trouble
+    from penstock.parts.monitoring.unobserved import run_unobserved, state_error
 
     options: dict[str, Any] = {"tags": tag, "params": params(param)}
     status: int | None = None
@@ -186,7 +186,7 @@ def run(
         except BadInput:
             raise
         except (PenstockError, OSError) as error:
-            trouble = "" if signals.command_began or signals.name else state_trouble()
+            trouble = "" if signals.command_began or signals.name else state_error()
             if not trouble:
                 raise
             say(f"{trouble}; the command runs without being sampled")
