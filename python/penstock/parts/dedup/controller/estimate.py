@@ -20,6 +20,8 @@ _PREDICTIONS, _ERROR_FAST, _ERROR_WINDOW, _ERROR_LONG, _HEAD = range(9, 14)
 _ERROR_RATE = 1 / 20
 #: a faster mean must have at most this share of the squared error of a slower one
 _PREFERENCE = 0.9
+#: squared errors of the long mean, over the variance of single observations, that this variance explains
+_EXPLAINED = 1.5
 #: with at most this share of the long mean's squared error, the last two observations restart it
 _STEP = 0.25
 #: an observation restarts the means if it is this many standard deviations away, squared, and changes them
@@ -69,13 +71,13 @@ class Estimator:
         # the slowest mean that does not predict worse
         error, weight = state[at + _ERROR_LONG], state[at + _IN_LONG]
         by_window, by_fast = state[at + _ERROR_WINDOW], state[at + _ERROR_FAST]
-        if by_window < _PREFERENCE * error:
+        changing = error > _EXPLAINED * variance
+        if changing and by_window < _PREFERENCE * error:
             error, weight = by_window, n
         else:
             mean = state[at + _LONG]
-            if weight > self._most:
-                weight = self._most
-        if by_fast < _PREFERENCE * error:
+            weight = min(weight, self._most)
+        if changing and by_fast < _PREFERENCE * error:
             error, weight, mean = by_fast, 2.0, fast
         state[at + _MEAN] = mean
         if error < variance:
