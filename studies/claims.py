@@ -142,8 +142,9 @@ def over_all(
     relaxed: str = "",
 ) -> Claim:
     """Claim on all of its treatments. Those with a valid run can contradict it, but not establish it."""
-    named = {"published": published, "criterion": criterion, "relaxed": relaxed}
-    one = claim(of, wording, needs, evaluate, **named)
+    one = claim(
+        of, wording, needs, evaluate, published=published, criterion=criterion, relaxed=relaxed
+    )
     if not one.missing or len(one.missing) == len(needs):
         return one
     rest = evaluate()
