@@ -345,6 +345,6 @@ def test_what_was_sent_is_stored_refused_or_outside(
                 else:
                     points += [Sent("?", {}, 0, why) for why in part[1]]
             intake.read(protocol.read, message, *words)
-        intake.tell()
+        intake.write_pending()
         made = recorded(spool.batches(), *WINDOW)
     check_balance(Ledger(points, broken), made, intake.receipt, WINDOW)

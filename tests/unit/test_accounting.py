@@ -412,11 +412,11 @@ def test_refused_points_of_a_numbered_batch_are_told_with_that_batch() -> None:
 def test_a_receipt_of_a_part_of_the_time() -> None:
     receipt = Receipt("s")
     receipt.refused["malformed"] += 2
-    receipt.tell("one")
+    receipt.add_error("one")
     before = receipt.copy()
     receipt.refused["malformed"] += 3
     receipt.stored += 5
-    receipt.tell("two")
+    receipt.add_error("two")
     said = receipt.document(before)
     assert (said["refused"], said["stored"], said["told"]) == ({"malformed": 3}, 5, ["two"])
     assert receipt.document()["refused"] == {"malformed": 5}

@@ -84,7 +84,7 @@ class BlockLatency:
         receipt = self.intake.receipt
         async for _ in due(self._interval_s, self.intake):
             try:
-                await asyncio.to_thread(self._keep)
+                await asyncio.to_thread(self._store_unless_ended)
             except Closed as error:
                 receipt.errors.append(str(error))
                 return
@@ -96,7 +96,7 @@ class BlockLatency:
             self._ended = True
             self._kernel.close()
 
-    def _keep(self) -> None:
+    def _store_unless_ended(self) -> None:
         with self._lock:
             if not self._ended:
                 self._store()

@@ -36,7 +36,7 @@ native: Any = importlib.import_module("penstock._native")
 #: error messages stored in a receipt
 _MOST_ERRORS = 20
 #: error messages in an event of refused points, its length [characters], pause between such events [s]
-_MOST_DETAILS, _LONGEST_DETAIL, _TELL_S = 3, 400, 1.0
+_MOST_DETAILS, _LONGEST_DETAIL, _EVENT_PAUSE_S = 3, 400, 1.0
 _NONE = points(metric=[])
 
 
@@ -58,15 +58,15 @@ class Receipt:
     counted: Counter[str] = field(default_factory=Counter)
     errors: list[str] = field(default_factory=list)
 
-    def tell(self, what: str) -> None:
+    def add_error(self, message: str) -> None:
         """Record an error message, up to a maximum number."""
         if len(self.errors) < _MOST_ERRORS:
-            self.errors.append(what)
+            self.errors.append(message)
 
-    def failed(self, what: str) -> None:
+    def failed(self, message: str) -> None:
         """Count a failed poll and record its error message."""
         self.counted["failed"] += 1
-        self.tell(what)
+        self.add_error(message)
 
     def copy(self) -> Receipt:
         """A copy of the current counts."""
@@ -86,7 +86,7 @@ class Receipt:
             **{n: getattr(self, n) - getattr(first, n) for n in numbers},
             "refused": dict(self.refused - first.refused),
             "refused_messages": dict(self.refused_messages - first.refused_messages),
-            "counted": {what: n - first.counted[what] for what, n in self.counted.items()},
+            "counted": {name: n - first.counted[name] for name, n in self.counted.items()},
             "told": self.errors[len(first.errors) :],
         }
 
@@ -131,7 +131,7 @@ class Collector(Protocol):
 
 
 async def due(interval_s: float, intake: Intake) -> AsyncIterator[int]:
-    """Yield the time of each poll [ns since 1970]: poll k at t0 + k x interval; none is made up for.
+    """Yield the time of each poll [ns since 1970]: poll k at t0 + k x interval; missed ones are skipped.
 
     Counts `due` polls in the intake's receipt, and `missed` ones, which were due during another poll.
     """
@@ -154,7 +154,7 @@ async def due(interval_s: float, intake: Intake) -> AsyncIterator[int]:
 
 
 def due_at_the_end(counted: int, t0: float, interval_s: float, now: float) -> int:
-    """Polls due by now if the last of those `counted` is cut short by the end.
+    """Polls due by now if the end interrupts the last of those `counted`.
 
     A poll in progress for less than its interval does not count as due.
     """
@@ -223,26 +223,26 @@ class Intake:
         """Read messages and store their points as one batch. Returns the result or error of each."""
         with self._lock:
             results = [self._message(self._reader, *message) for message in messages]
-            table, odd = table_of(self._reader.take(), self._unit)
-            self._odd(odd, results)
-            self._keep(table, self._new_accounts())
-            return [one if isinstance(one, ValueError) else one[0] for one in results]
+            table, unprintable = table_of(self._reader.take(), self._unit)
+            self._refuse_unprintable(unprintable, results)
+            self._write(table, self._new_accounts())
+            return [result if isinstance(result, ValueError) else result[0] for result in results]
 
     def read_numbered(self, source: str, number: int, protocol: str, *arguments: Any) -> Read:
-        """Read a message that its sender numbered: sent again, it changes nothing.
+        """Read a message that its sender numbered; a repetition changes nothing.
 
         Raises Held if a running collector, such as this one, has its source.
         """
         if source == self.receipt.source:
             raise Held(source)
         with self._lock:
-            self._keep(_NONE, at_once=True)  # earlier refusals are not of this message
+            self._write(_NONE, immediately=True)  # earlier refusals are not of this message
             reader = native.PointReader(in_order=False)
             result = self._message(reader, protocol, *arguments)
             if isinstance(result, ValueError):
                 raise result
-            table, odd = table_of(reader.take(), self._unit)
-            self._odd(odd, [result])
+            table, unprintable = table_of(reader.take(), self._unit)
+            self._refuse_unprintable(unprintable, [result])
             accounts = self._of_series(reader.known_from(0))
             # written to its source, and not again with our own batches
             events = self._refusals()
@@ -252,7 +252,7 @@ class Intake:
                 self._dropped(table, error)
                 raise
             self._mark_reported()
-            self._count(accepted, 0 if accepted.duplicate else _valued(table))
+            self._count(accepted, 0 if accepted.duplicate else _count_valued(table))
             return result[0]
 
     def keep(
@@ -260,8 +260,8 @@ class Intake:
     ) -> None:
         """Store the points of a table."""
         with self._lock:
-            self.receipt.received += _valued(table)
-            self._keep(table, accounts, events)
+            self.receipt.received += _count_valued(table)
+            self._write(table, accounts, events)
 
     def begins(self, utc_ns: int) -> None:
         """Record that the first poll is due at `utc_ns`. Written with the next batch."""
@@ -271,7 +271,7 @@ class Intake:
             self._events.append(Event("starting", self._created_ns, utc_ns, detail=detail))
 
     def due(self) -> int:
-        """Number of polls due by now, without one that the end cuts; call it in the event loop."""
+        """Number of polls due by now, without an unfinished one; call it in the event loop."""
         counted = self.receipt.counted["due"]
         if self.polling is None:
             return counted
@@ -282,28 +282,28 @@ class Intake:
         with self._lock:
             stopped_ns = time.time_ns() if utc_ns is None else utc_ns
             event = Event("ending", stopped_ns, detail="the collector was stopped")
-            self._keep(_NONE, accounts, [event], at_once=True)
+            self._write(_NONE, accounts, [event], immediately=True)
 
-    def tell(self) -> None:
+    def write_pending(self) -> None:
         """Store pending events and accounts: intervals of series, and refusals."""
         with self._lock:
-            self._keep(_NONE, list(self._accounts.values()), at_once=True)
+            self._write(_NONE, list(self._accounts.values()), immediately=True)
 
-    def refuse(self, reason: str, what: str, count: int = 1) -> None:
+    def refuse(self, reason: str, message: str, count: int = 1) -> None:
         """Count points that were refused before they could be read."""
         with self._lock:
             self.receipt.received += count
             self.receipt.refused[reason] += count
-            self.receipt.tell(what)
+            self.receipt.add_error(message)
 
-    def refuse_message(self, reason: str, what: str) -> None:
+    def refuse_message(self, reason: str, message: str) -> None:
         """Count a message that was refused unread, with an unknown number of points."""
         with self._lock:
-            self._refuse_message(reason, what)
+            self._refuse_message(reason, message)
 
-    def _refuse_message(self, reason: str, what: str) -> None:
+    def _refuse_message(self, reason: str, message: str) -> None:
         self.receipt.refused_messages[reason] += 1
-        self.receipt.tell(what)
+        self.receipt.add_error(message)
 
     def _message(
         self, reader: Any, protocol: str, *arguments: Any
@@ -317,40 +317,40 @@ class Intake:
         refused = Counter(dict(summary["refused"]))
         self.receipt.received += summary["points"] + refused.total()
         self.receipt.refused += refused
-        for line, what in summary["told"]:
-            self.receipt.tell(f"line {line}: found {what}")
+        for line, problem in summary["told"]:
+            self.receipt.add_error(f"line {line}: found {problem}")
         written = summary["points"] + summary["valueless"] + refused["duplicate"]
         read = Read(written, refused, summary["exemplars"])
         if summary["exemplars"]:
             self.receipt.counted["exemplars"] += summary["exemplars"]
         return read, summary["points"] + summary["valueless"]
 
-    def _odd(
-        self, odd: npt.NDArray[np.bool_], results: Sequence[tuple[Read, int] | ValueError]
+    def _refuse_unprintable(
+        self, unprintable: npt.NDArray[np.bool_], results: Sequence[tuple[Read, int] | ValueError]
     ) -> None:
         """Count rows of unprintable names as refused, each in the result of its message."""
-        if not odd.any():
+        if not unprintable.any():
             return
-        self.receipt.refused["malformed"] += int(odd.sum())
-        self.receipt.tell("found a name or label that cannot be printed")
-        at = 0
-        for one in results:
-            if not isinstance(one, ValueError):
-                read, rows = one
-                number = int(odd[at : at + rows].sum())
-                at += rows
+        self.receipt.refused["malformed"] += int(unprintable.sum())
+        self.receipt.add_error("found a name or label that cannot be printed")
+        first = 0
+        for result in results:
+            if not isinstance(result, ValueError):
+                read, rows = result
+                number = int(unprintable[first : first + rows].sum())
+                first += rows
                 if number:
                     read.refused["malformed"] += number
                     read.written -= number
 
     def _dropped(self, table: pa.Table, error: BaseException) -> None:
         """Count points that a sink did not accept: as refused if it never will, else as not received."""
-        number = _valued(table)
+        number = _count_valued(table)
         if isinstance(error, Closed):
             self.receipt.refused["no room" if isinstance(error, Full) else "after the end"] += (
                 number
             )
-            self.receipt.tell(str(error))
+            self.receipt.add_error(str(error))
         else:
             self.receipt.received -= number
 
@@ -384,10 +384,10 @@ class Intake:
         messages = self.receipt.refused_messages - self._messages_reported
         kinds: dict[EventKind, Counter[str]] = {"refused": points, "refused-messages": messages}
         return [
-            Event(kind, now, now, detail=why + detail, count=n)
+            Event(kind, now, now, detail=reason + detail, count=n)
             for kind, new in kinds.items()
-            for why, n in sorted(new.items())
-            if why != "duplicate"
+            for reason, n in sorted(new.items())
+            if reason != "duplicate"
         ]
 
     def _mark_reported(self) -> None:
@@ -396,16 +396,16 @@ class Intake:
         self._errors_reported = len(self.receipt.errors)
         self._refused_at_s = time.monotonic()
 
-    def _keep(
+    def _write(
         self,
         table: pa.Table,
         accounts: Sequence[Account] = (),
         events: Sequence[Event] = (),
         *,
-        at_once: bool = False,
+        immediately: bool = False,
     ) -> None:
         refusals: list[Event] = []
-        if at_once or time.monotonic() - self._refused_at_s >= _TELL_S:
+        if immediately or time.monotonic() - self._refused_at_s >= _EVENT_PAUSE_S:
             refusals = self._refusals()
         if not (table.num_rows or accounts or events or refusals):
             return
@@ -428,7 +428,7 @@ class Intake:
         del self._events[:waiting]
         if refusals:
             self._mark_reported()
-        self._count(accepted, _valued(table))
+        self._count(accepted, _count_valued(table))
 
     def _count(self, accepted: Accepted, rows: int) -> None:
         self.receipt.batches += 1
@@ -436,7 +436,7 @@ class Intake:
         self.receipt.stored += 0 if accepted.duplicate else rows
 
 
-def _valued(table: pa.Table) -> int:
+def _count_valued(table: pa.Table) -> int:
     """Number of points that have a value; the others are counted as refused."""
     return int(table.num_rows - without_value(table).sum())
 
@@ -448,10 +448,12 @@ def setting(
     value = settings.get(key, default)
     if value is None and default is not None:
         value = default
-    right = isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool)
-    if value is not default and not right:
-        one = kind if isinstance(kind, type) else kind[-1]
-        raise BadInput(f"{name}: {key}: found {value!r}; expected a value of kind {one.__name__}")
+    valid = isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool)
+    if value is not default and not valid:
+        expected = kind if isinstance(kind, type) else kind[-1]
+        raise BadInput(
+            f"{name}: {key}: found {value!r}; expected a value of kind {expected.__name__}"
+        )
     if value is ...:
         raise BadInput(f"{name}: found no {key}; expected one")
     return value
@@ -475,10 +477,10 @@ async def ended(task: asyncio.Task[None]) -> None:
 
 def only(name: str, settings: Mapping[str, Any], allowed: Sequence[str]) -> None:
     """BadInput for a setting that does not exist."""
-    strange = [key for key in settings if key not in allowed]
-    if strange:
+    unknown = [key for key in settings if key not in allowed]
+    if unknown:
         raise BadInput(
-            f"{name}: found {', '.join(map(str, strange))}; expected {', '.join(allowed)}"
+            f"{name}: found {', '.join(map(str, unknown))}; expected {', '.join(allowed)}"
         )
 
 

@@ -1,12 +1,12 @@
-"""The process of the collectors of a study.
+"""Process of the collectors of a study.
 
-It is `python -m penstock.parts.monitoring.collectors.collector_process collect CONFIG.json`.
+Started as `python -m penstock.parts.monitoring.collectors.collector_process collect CONFIG.json`.
 
-Collectors may be code of other packages, and their input is arbitrary. A process of their own keeps them from
-disturbing the runs, and its processor time and memory can be measured. Requests at a socket `start`
-collectors on a spool and `stop` them; the process ends with its owner. Each collector has an event loop of
-its own, so one that blocks does not delay the others. A collector that takes longer than `patience_s` is
-reported as failed.
+Collectors may be code of other packages, and their input is arbitrary. In a process of their own they cannot
+disturb the runs, and their processor time and memory can be measured. Requests at a socket `start` collectors
+on a spool and `stop` them; the process ends with its owner. Each collector has an event loop of its own, so
+that one that blocks does not delay the others. A collector that takes longer than `patience_s` is reported as
+failed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST_SOURCES = 1_000
 
 
 class Budget:
-    """Limit of what all collectors of a run store together. Threads share it."""
+    """Limit of the data that all collectors of a run store. Threads share it."""
 
     def __init__(
         self, points: int = MOST_POINTS, bytes_: int = MOST_BYTES, sources: int = MOST_SOURCES
@@ -49,7 +49,7 @@ class Budget:
         #: True if a batch was refused
         self.full = False
 
-    def take(self, batch: Batch) -> None:
+    def charge(self, batch: Batch) -> None:
         """Charge a batch. Raises Full if it exceeds the limit; its points are dropped and counted."""
         rows, size = batch.points.num_rows, int(batch.points.nbytes)
         with self._lock:
@@ -58,7 +58,7 @@ class Budget:
             if rows and any(n > most for n, most in zip(after, self._most, strict=True)):
                 self.full = True
                 raise Full(
-                    f"the collectors of a run keep {self._most[0]} points, {self._most[1]} bytes and "
+                    f"the collectors of a run store {self._most[0]} points, {self._most[1]} bytes and "
                     f"{self._most[2]} sources at most"
                 )
             self._points, self._bytes, self._sources = after[0], after[1], sources
@@ -72,7 +72,7 @@ class Budgeted:
 
     def write(self, batch: Batch) -> Accepted:
         """As `points.Sink.write`; raises Full if the limit is exceeded."""
-        self._budget.take(batch)
+        self._budget.charge(batch)
         return self._sink.write(batch)
 
     def next_number(self, source: str) -> int:
@@ -84,7 +84,7 @@ class CollectorSet:
     """Collectors that write to a spool from `start` to `stop`; reusable for other collectors and spools."""
 
     def __init__(self) -> None:
-        self._at_work: dict[str, Collecting] = {}
+        self._running: dict[str, Collecting] = {}
         self._sinks: list[Holding] = []
         self._used_ns = 0
         self._budget = Budget()
@@ -92,46 +92,49 @@ class CollectorSet:
     def start(
         self, spool: Path, settings: Mapping[str, Mapping[str, Any]], patience_s: float
     ) -> dict[str, Any]:
-        """Returns `reached`, environment values by listening collector, and `failed`, errors by collector."""
+        """Start collectors.
+
+        Returns `reached`, environment values by listening collector, and `failed`, errors by collector.
+        """
         self._used_ns = _cpu_ns()
-        place, self._budget = Spool(spool), Budget()
+        directory, self._budget = Spool(spool), Budget()
         budget = self._budget
-        self._at_work, self._sinks = {}, []
+        self._running, self._sinks = {}, []
         reached: dict[str, Mapping[str, str]] = {}
 
         def begin(name: str) -> None:
             (collector,) = collectors_of({name: settings[name]}).values()
-            sink = place.hold(name)
+            sink = directory.hold(name)
             self._sinks.append(sink)
-            one = Collecting({name: collector}, Budgeted(sink, budget))
-            one.start()
-            self._at_work[name] = one
+            collecting = Collecting({name: collector}, Budgeted(sink, budget))
+            collecting.start()
+            self._running[name] = collecting
             addresses = getattr(collector, "reached", None)
             if addresses is not None:
                 reached[name] = addresses()
 
-        _, failed = _together(begin, list(settings), patience_s)
+        _, failed = _in_parallel(begin, list(settings), patience_s)
         return {"reached": dict(reached), "failed": failed}
 
     def stop(self, patience_s: float) -> dict[str, Any]:
-        """Returns `receipts`, `failed`, and the processor time and memory since the start."""
+        """Stop all; returns `receipts`, `failed`, and the processor time and memory since the start."""
 
         def end(name: str) -> dict[str, Any]:
-            one = self._at_work[name]
+            collecting = self._running[name]
             try:
                 with contextlib.suppress(Closed):
-                    one.stop()
+                    collecting.stop()
             finally:
-                receipt = one.receipt_of(name)
+                receipt = collecting.receipt_of(name)
                 if receipt is not None:
                     receipts[name] = receipt.document()
             return receipts.get(name, {})
 
         receipts: dict[str, dict[str, Any]] = {}
-        _, failed = _together(end, list(self._at_work), patience_s)
+        _, failed = _in_parallel(end, list(self._running), patience_s)
         for sink in self._sinks:
             sink.release()
-        self._at_work = {}
+        self._running = {}
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         return {
             "receipts": dict(receipts),
@@ -148,26 +151,26 @@ def _cpu_ns() -> int:
     return round(sum(u.ru_utime + u.ru_stime for u in used) * 1e9)
 
 
-def _together(
-    do: Callable[[str], Any], names: list[str], patience_s: float
+def _in_parallel(
+    call: Callable[[str], Any], names: list[str], patience_s: float
 ) -> tuple[list[str], dict[str, str]]:
-    """Call `do` for each name in parallel; returns the names done in time, and the errors of the others."""
+    """Call `call` for each name in parallel; returns the names done in time, and the errors of the others."""
     done: list[str] = []
     failed: dict[str, str] = {}
 
-    def one(name: str) -> None:
+    def run(name: str) -> None:
         try:
-            do(name)
+            call(name)
             done.append(name)
         except Exception as error:  # an error of one collector must not affect the others
             failed[name] = str(error) or type(error).__name__
 
-    threads = {n: threading.Thread(target=one, args=(n,), daemon=True) for n in names}
+    threads = {n: threading.Thread(target=run, args=(n,), daemon=True) for n in names}
     for thread in threads.values():
         thread.start()
-    until = time.monotonic() + patience_s
+    deadline_s = time.monotonic() + patience_s
     for name, thread in threads.items():
-        thread.join(max(0.0, until - time.monotonic()))
+        thread.join(max(0.0, deadline_s - time.monotonic()))
         if thread.is_alive():
             failed.setdefault(name, f"it took longer than {patience_s:g} s")
     return list(done), dict(failed)
@@ -187,11 +190,11 @@ class _Daemon:
         listener = listen(Path(self._config["socket"]))
         answering(listener, self._answer)
         say_ready(ready_fd)
-        threading.Thread(target=self._outlived, args=(owner,), daemon=True).start()
+        threading.Thread(target=self._end_with_owner, args=(owner,), daemon=True).start()
         self._ending.wait()
         listener.close()
 
-    def _outlived(self, owner: int) -> None:
+    def _end_with_owner(self, owner: int) -> None:
         select.select([owner], [], [])
         self._ending.set()
 

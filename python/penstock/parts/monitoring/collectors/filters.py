@@ -75,10 +75,14 @@ def _patterns(
         raise BadInput(
             f"{name}: {key}: found {len(raw)} patterns; expected {MOST_PATTERNS} at most"
         )
-    for one in raw:
-        if not isinstance(one, str) or not 0 < len(one) <= MOST_PATTERN or not one.isprintable():
+    for pattern in raw:
+        if (
+            not isinstance(pattern, str)
+            or not 0 < len(pattern) <= MOST_PATTERN
+            or not pattern.isprintable()
+        ):
             raise BadInput(
-                f"{name}: {key}: found {printable(str(one)[:80])!r}; expected a pattern of 1 to "
+                f"{name}: {key}: found {printable(str(pattern)[:80])!r}; expected a pattern of 1 to "
                 f"{MOST_PATTERN} printable characters"
             )
-    return [("{" in one, re.compile(fnmatch.translate(one))) for one in raw]
+    return [("{" in pattern, re.compile(fnmatch.translate(pattern))) for pattern in raw]

@@ -130,16 +130,16 @@ class GraphiteReceiver:
         except BaseException:
             await self._close()
             raise
-        self._keeping = asyncio.create_task(self._keep())
+        self._storing = asyncio.create_task(self._store())
 
     async def stop(self) -> Receipt:
         # data that is in the sockets already was sent before the stop
         await asyncio.sleep(GATHERED_S)
         await self._close()
         self._ending = True
-        await self._keeping
+        await self._storing
         with contextlib.suppress(Closed):
-            await asyncio.to_thread(self.intake.tell)
+            await asyncio.to_thread(self.intake.write_pending)
         return self.intake.receipt
 
     async def _close(self) -> None:
@@ -148,12 +148,12 @@ class GraphiteReceiver:
                 await listener.stop()
                 if hasattr(self, "intake"):
                     counted = self.intake.receipt.counted
-                    for what, number in (
+                    for name, number in (
                         ("connections dropped", listener.dropped),
                         (OTHER_USERS, listener.foreign),
                     ):
                         if number:
-                            counted[what] += number
+                            counted[name] += number
         if self._datagrams is not None:
             self._datagrams.close()
 
@@ -182,8 +182,8 @@ class GraphiteReceiver:
                     rest += data
                 if len(rest) > MOST_LINE:
                     rest = b""
-                    what = f"found a line of more than {MOST_LINE} bytes"
-                    self.intake.refuse("too long", what)
+                    message = f"found a line of more than {MOST_LINE} bytes"
+                    self.intake.refuse("too long", message)
                     return
         finally:
             if rest:
@@ -207,25 +207,25 @@ class GraphiteReceiver:
                 began = True
                 length = int.from_bytes(head + await reader.readexactly(3), "big")
                 if length > MOST_PICKLE:
-                    what = f"found a pickle of {length} bytes; expected {MOST_PICKLE} at most"
-                    self.intake.refuse_message("too long", what)
+                    message = f"found a pickle of {length} bytes; expected {MOST_PICKLE} at most"
+                    self.intake.refuse_message("too long", message)
                     return
                 with self._pickles.room.share() as share:
                     async with asyncio.timeout(PATIENCE_S):
                         data = await exactly(reader, length, share)
                     began = False
                     heard()
-                    going_on = await self._keep_pickle(data)
+                    going_on = await self._store_pickle(data)
             except FullError:
-                what = "found no room for a pickle message with those of other connections"
-                self.intake.refuse_message("no room", what)
+                message = "found no room for a pickle message with those of other connections"
+                self.intake.refuse_message("no room", message)
                 return
             except (OSError, EOFError, asyncio.CancelledError):
                 if began:
                     self.intake.refuse_message("broke off", "found a pickle that broke off")
                 raise
 
-    async def _keep_pickle(self, data: bytes) -> bool:
+    async def _store_pickle(self, data: bytes) -> bool:
         """Store a pickle, with retries; True if more of its sender is read."""
         while True:
             try:
@@ -262,7 +262,7 @@ class GraphiteReceiver:
         if len(self._gathered) > MOST_GATHERED:
             self._room.clear()
 
-    async def _keep(self) -> None:
+    async def _store(self) -> None:
         """Store the buffered lines periodically. While the sink fails, nothing is read."""
         while True:
             ending = self._ending

@@ -118,7 +118,7 @@ class _Push:
         await self._listener.stop()
         await self._together.stop()
         with contextlib.suppress(Closed):
-            await asyncio.to_thread(self.intake.tell)
+            await asyncio.to_thread(self.intake.write_pending)
         if self._listener.dropped:
             self.intake.receipt.counted["connections dropped"] = self._listener.dropped
         if self._listener.foreign:
@@ -128,11 +128,11 @@ class _Push:
     async def answer(self, request: Request) -> Answer:
         raise NotImplementedError
 
-    def _turned_away(self, request: Request, status: int, reason: str, what: str) -> Answer:
+    def _refuse(self, request: Request, status: int, reason: str, detail: str) -> Answer:
         """Count a message that is refused unread; returns the answer to it."""
         if request.pushes:
-            self.intake.refuse_message(reason, what)
-        return _error(status, what)
+            self.intake.refuse_message(reason, detail)
+        return _error(status, detail)
 
     async def _read(self, request: Request, protocol: str, *arguments: Any) -> Read | Answer:
         """Result of a message, or the answer if nothing could be stored."""
@@ -142,18 +142,18 @@ class _Push:
                 return await self._together.read(protocol, *arguments)
             source, _, number = numbered.rpartition(" ")
             if not source or not number.isascii() or not number.isdigit() or len(number) > 18:
-                what = "found a header X-Penstock-Batch other than SOURCE NUMBER"
-                return self._turned_away(request, 400, "malformed", what)
+                detail = "found a header X-Penstock-Batch other than SOURCE NUMBER"
+                return self._refuse(request, 400, "malformed", detail)
             intake = self.intake.read_numbered
             return await asyncio.to_thread(intake, source, int(number), protocol, *arguments)
         except ValueError as error:  # counted where it was read
             return _error(400, f"found {error}")
         except BadInput as error:
-            return self._turned_away(request, 400, "malformed", str(error))
+            return self._refuse(request, 400, "malformed", str(error))
         except Closed as error:  # its points were counted
             return _error(410, str(error))
         except Held as error:
-            return self._turned_away(request, 409, "a collector's name", str(error))
+            return self._refuse(request, 409, "a collector's name", str(error))
         except PenstockError as error:
             self.intake.receipt.counted["not stored at first"] += 1
             return _error(503, str(error))
@@ -174,19 +174,19 @@ class InfluxReceiver(_Push):
             body = b'{"results":[{"statement_id":0}]}\n'
             return Answer(200, body, (("content-type", "application/json"), *version))
         if request.path not in ("/write", "/api/v2/write"):
-            what = f"found {request.path[:100]}; expected /write"
-            return self._turned_away(request, 404, "another path", what)
+            detail = f"found {request.path[:100]}; expected /write"
+            return self._refuse(request, 404, "another path", detail)
         if request.method != "POST":
-            what = f"found {request.method[:20]}; expected POST"
-            return self._turned_away(request, 405, "another method", what)
+            detail = f"found {request.method[:20]}; expected POST"
+            return self._refuse(request, 405, "another method", detail)
         precision = query.get("precision", [""])[0]
         if precision not in PRECISIONS:
-            what = f"found precision {precision[:20]!r}; expected n, u, ms, s, m or h"
-            return self._turned_away(request, 400, "malformed", what)
+            detail = f"found precision {precision[:20]!r}; expected n, u, ms, s, m or h"
+            return self._refuse(request, 400, "malformed", detail)
         try:
             body = _inflated(request)
         except BadInput as error:
-            return self._turned_away(request, 400, "malformed", str(error))
+            return self._refuse(request, 400, "malformed", str(error))
         if not body.strip():
             return Answer(204, headers=version)
         result = await self._read(
@@ -195,9 +195,11 @@ class InfluxReceiver(_Push):
         if isinstance(result, Answer):
             return result
         # duplicates are no error of a sender that retries; InfluxDB has no NaN
-        wrong = _wrong(result, {"duplicate"})
-        if wrong:
-            return _error(400, f"partial write: {_listed(wrong)} dropped={sum(wrong.values())}")
+        refusals = _refusals(result, {"duplicate"})
+        if refusals:
+            return _error(
+                400, f"partial write: {_listed(refusals)} dropped={sum(refusals.values())}"
+            )
         return Answer(204, headers=version)
 
 
@@ -213,20 +215,20 @@ class RemoteWriteReceiver(_Push):
 
     async def answer(self, request: Request) -> Answer:
         if request.path not in ("/api/v1/write", "/write"):
-            what = f"found {request.path[:100]}; expected /api/v1/write"
-            return self._turned_away(request, 404, "another path", what)
+            detail = f"found {request.path[:100]}; expected /api/v1/write"
+            return self._refuse(request, 404, "another path", detail)
         if request.method != "POST":
-            what = f"found {request.method[:20]}; expected POST"
-            return self._turned_away(request, 405, "another method", what)
+            detail = f"found {request.method[:20]}; expected POST"
+            return self._refuse(request, 405, "another method", detail)
         try:
             protocol = _protocol(request)
         except BadInput as error:
-            return self._turned_away(request, 415, "unsupported", str(error))
+            return self._refuse(request, 415, "unsupported", str(error))
         try:
             message = unsnapped(request.body)
             request.share.grow(len(message))
         except BadInput as error:
-            return self._turned_away(request, 400, "malformed", str(error))
+            return self._refuse(request, 400, "malformed", str(error))
         result = await self._read(request, protocol, message)
         if isinstance(result, Answer):
             return result
@@ -235,9 +237,9 @@ class RemoteWriteReceiver(_Push):
             for of, number in (("samples", result.written), ("histograms", 0), ("exemplars", 0))
         )
         # a staleness marker has no value and is no error
-        wrong = _wrong(result, NO_LOSS)
-        if wrong:
-            refused = _error(400, f"refused points: {_listed(wrong)}")
+        refusals = _refusals(result, NO_LOSS)
+        if refusals:
+            refused = _error(400, f"refused points: {_listed(refusals)}")
             return Answer(400, refused.body, (*refused.headers, *written))
         return Answer(204, headers=written)
 
@@ -261,12 +263,12 @@ def _protocol(request: Request) -> str:
     return MESSAGES[message]
 
 
-def _wrong(result: Read, forgiven: Collection[str]) -> dict[str, int]:
-    return {why: n for why, n in result.refused.items() if why not in forgiven and n}
+def _refusals(result: Read, forgiven: Collection[str]) -> dict[str, int]:
+    return {reason: n for reason, n in result.refused.items() if reason not in forgiven and n}
 
 
-def _listed(wrong: Mapping[str, int]) -> str:
-    return ", ".join(f"{n} {why}" for why, n in sorted(wrong.items()))
+def _listed(refusals: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} {reason}" for reason, n in sorted(refusals.items()))
 
 
 def unsnapped(body: bytes) -> bytes:
@@ -301,8 +303,8 @@ def _inflated(request: Request) -> bytes:
     return body
 
 
-def _error(status: int, what: str) -> Answer:
-    body = json.dumps({"error": what}).encode() + b"\n"
+def _error(status: int, detail: str) -> Answer:
+    body = json.dumps({"error": detail}).encode() + b"\n"
     # clients retry after a pause
     later = (("retry-after", "1"),) if status == 503 else ()
     return Answer(status, body, (("content-type", "application/json"), *later))

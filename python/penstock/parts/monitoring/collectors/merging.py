@@ -50,10 +50,10 @@ class Together:
                 results = await asyncio.to_thread(self._intake.read_all, messages)
             except Exception as error:
                 results = [error] * len(taken)
-            for (_, _, done), what in zip(taken, results, strict=True):
-                if done.done():  # the connection was closed
+            for (_, _, future), result in zip(taken, results, strict=True):
+                if future.done():  # the connection was closed
                     continue
-                if isinstance(what, BaseException):
-                    done.set_exception(what)
+                if isinstance(result, BaseException):
+                    future.set_exception(result)
                 else:
-                    done.set_result(what)
+                    future.set_result(result)

@@ -59,7 +59,7 @@ class Collecting:
             …
         collecting.receipts["graphite"].stored
 
-    If one cannot start, those already started are stopped and its error is raised.
+    If a collector cannot start, the started ones are stopped, and its error is raised.
     """
 
     def __init__(self, collectors: Mapping[str, Collector], sink: Sink) -> None:

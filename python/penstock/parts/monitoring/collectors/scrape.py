@@ -208,7 +208,7 @@ class Scraper:
             over_s = min(target.interval_s, max(1.0, number / _A_SECOND))
             t0 = begin + over_s * place / number
             self._tasks.append(asyncio.create_task(self._scrape(target, t0)))
-        self._keeping = asyncio.create_task(self._keep())
+        self._storing = asyncio.create_task(self._store())
 
     async def stop(self) -> Receipt:
         self._stopping = True
@@ -217,7 +217,7 @@ class Scraper:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._ended_ns = time.time_ns()
         self._ending.set()
-        await self._keeping
+        await self._storing
         counted = self.intake.receipt.counted
         for target in self.targets:
             target.close()
@@ -276,8 +276,8 @@ class Scraper:
             except (FailedError, OSError, TimeoutError) as error:
                 target.close()
                 target.failed += 1
-                what = str(error) or type(error).__name__
-                self._tell(f"{target.instance}: {what}")
+                message = str(error) or type(error).__name__
+                self._add_error(f"{target.instance}: {message}")
             took_s = loop.time() - began
             own = (
                 f"scrape_success {success}\nscrape_duration_seconds {took_s!r}\n"
@@ -293,10 +293,10 @@ class Scraper:
             target.due += skipped
             k = next_k
 
-    def _tell(self, what: str) -> None:
+    def _add_error(self, message: str) -> None:
         receipt = self.intake.receipt
-        if what not in receipt.errors:
-            receipt.tell(what)
+        if message not in receipt.errors:
+            receipt.add_error(message)
 
     def _take(
         self,
@@ -313,11 +313,11 @@ class Scraper:
         except ValueError as error:
             raise FailedError(f"found {error}") from None
         receipt = self.intake.receipt
-        for why, count in summary["refused"]:
-            receipt.refused[why] += count
+        for reason, count in summary["refused"]:
+            receipt.refused[reason] += count
             receipt.received += count
-        for line, what in summary["told"][:1]:
-            self._tell(f"{target.instance}: line {line}: found {what}")
+        for line, problem in summary["told"][:1]:
+            self._add_error(f"{target.instance}: line {line}: found {problem}")
         if self._reader.known > self._accounted:
             counters = _counters(text)
             later = target.succeeded > 0
@@ -329,7 +329,7 @@ class Scraper:
                     self._new.append(_account(target, metric, labels, seen))
             self._accounted = self._reader.known
 
-    async def _keep(self) -> None:
+    async def _store(self) -> None:
         waiting: list[pa.Table] = []
         while True:
             ending, pause_s = self._ending.is_set(), GATHERED_S
@@ -363,8 +363,8 @@ class Scraper:
         """Columns as tables of points, each with no more series than a batch may have."""
         table, odd = table_of(columns, unit_of)
         if odd.any():
-            what = "found a name or label that cannot be printed"
-            self.intake.refuse("malformed", what, int(odd.sum()))
+            message = "found a name or label that cannot be printed"
+            self.intake.refuse("malformed", message, int(odd.sum()))
         chosen = self._choice.of(table)
         if len(chosen) < len(table):
             self.intake.receipt.counted["not chosen"] += len(table) - len(chosen)

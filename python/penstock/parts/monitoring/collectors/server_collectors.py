@@ -28,7 +28,7 @@ from penstock.errors import PenstockError
 from penstock.parts.monitoring.collectors.collector import Receipt
 from penstock.parts.monitoring.collectors.runner import Collecting, collectors_of
 from penstock.parts.monitoring.collectors.settings import BEGUN, checked_collectors, own_settings
-from penstock.parts.monitoring.collectors.toggle import Part, joined, tell
+from penstock.parts.monitoring.collectors.toggle import Part, joined, write_switch
 from penstock.parts.monitoring.experiments.experiment import Experiment
 from penstock.parts.monitoring.experiments.experiments import Experiments
 from penstock.parts.monitoring.experiments.points import (
@@ -108,21 +108,21 @@ class Fan:
 class Gathering:
     """Starts and stops the collectors of a configuration as experiments start and end.
 
-    Threads may share it. `tell` is called with each error message, once.
+    Threads may share it. `report` is called with each error message, once.
     """
 
     def __init__(
         self,
         settings: Mapping[str, Mapping[str, Any]],
         store: Callable[[], Experiments],
-        tell: Callable[[str], None] = lambda _: None,
+        report: Callable[[str], None] = lambda _: None,
         server: str = "",
     ) -> None:
         """`server`: identity of this server in the experiments started through it (`Experiments.start`)."""
         self._settings = checked_collectors(settings)
         self.server = server
         self._store = store
-        self._tell = tell
+        self._report = report
         self._reported: set[str] = set()
         self._lock = threading.RLock()
         self._polling: dict[tuple[Path, str], Collecting] = {}
@@ -178,14 +178,14 @@ class Gathering:
     def soon(self) -> None:
         """Call `look` in a thread."""
         if self._settings and not self._closed:
-            with contextlib.suppress(RuntimeError):  # it was closed meanwhile
+            with contextlib.suppress(RuntimeError):  # the executor was shut down
                 self._worker.submit(self._try)
 
     def _try(self) -> None:
         try:
             self.look()
         except (PenstockError, OSError) as error:
-            self._say(str(error))
+            self._report_once(str(error))
 
     def look(self) -> None:
         """Start collectors for new experiments, and stop those of ended ones."""
@@ -255,7 +255,7 @@ class Gathering:
             with self._changed:
                 self._changed.notify_all()
             for name in list(self._listening):
-                self._quiet(name)
+                self._stop_listening(name)
             for path in {p for p, _ in self._holdings}:
                 self._end(path)
         self._worker.shutdown(wait=False)
@@ -274,8 +274,8 @@ class Gathering:
             if not getattr(kind, "listens", False):
                 if (path, name) not in self._polling:
                     part = self._parts[path, name] = Part(name, sink, self._parts.get((path, name)))
-                    one = Collecting(collectors_of({name: own_settings(settings)}), part)
-                    self._polling[path, name] = one.start()
+                    collecting = Collecting(collectors_of({name: own_settings(settings)}), part)
+                    self._polling[path, name] = collecting.start()
                 return
             fan = self._fans.setdefault(name, Fan(name))
             if path not in fan.places:
@@ -283,52 +283,52 @@ class Gathering:
                     sink.write(_starting(name, experiment.start_ns))
                 fan.add(path, sink)
             if name not in self._listening:
-                one = Collecting(collectors_of({name: own_settings(settings)}), fan)
-                self._listening[name] = one.start()
+                collecting = Collecting(collectors_of({name: own_settings(settings)}), fan)
+                self._listening[name] = collecting.start()
                 self._failed.pop(name, None)
             if (path, name) not in self._before:
-                one = self._listening[name]
-                done = one.receipt_of(name) or Receipt(name)
-                self._before[path, name] = done.copy(), one.cpu_ns()
+                collecting = self._listening[name]
+                receipt = collecting.receipt_of(name) or Receipt(name)
+                self._before[path, name] = receipt.copy(), collecting.cpu_ns()
         except Closed:
-            # it ended meanwhile
+            # the experiment has ended
             self._free(path, name)
         except PenstockError as error:
             self._failed[name] = f"{name}: {error}"
-            self._say(f"{name}: {error}")
+            self._report_once(f"{name}: {error}")
             if name in self._fans:
                 self._fans[name].remove(path)
             self._free(path, name)
 
     def _is_on(self, path: Path, name: str, spool: Spool, sink: Sink) -> bool:
         """True if a collector is switched on for an experiment; stops one that was switched off."""
-        word, at_ns = spool.switched(name)
-        if word == "off" and (path, name) not in self._off:
+        state, at_ns = spool.switched(name)
+        if state == "off" and (path, name) not in self._off:
             if (path, name) in self._parts:
                 self._parts[path, name].goes_on = True
             self._pause(path, name)
-            tell(name, sink, "disabled", at_ns)
+            write_switch(name, sink, "disabled", at_ns)
             self._off.add((path, name))
-        elif word == "on":
-            tell(name, sink, "enabled", time.time_ns())
+        elif state == "on":
+            write_switch(name, sink, "enabled", time.time_ns())
             spool.forget_switch(name)
             self._off.discard((path, name))
-        return word != "off"
+        return state != "off"
 
     def _pause(self, path: Path, name: str) -> None:
         """Stop a collector for an experiment, and add its receipt to those of its previous parts."""
         receipt: dict[str, Any] | None = None
-        one = self._polling.pop((path, name), None)
-        if one is not None:
-            receipt = self._stopped(one, name)
+        collecting = self._polling.pop((path, name), None)
+        if collecting is not None:
+            receipt = self._stop(collecting, name)
         fan = self._fans.get(name)
         if fan is not None and path in fan.places:
             before, cpu_ns = self._before.pop((path, name), (Receipt(name), 0))
             shared = self._listening.get(name)
             if fan.places == {path}:
-                receipt = self._quiet(name, before, cpu_ns)
+                receipt = self._stop_listening(name, before, cpu_ns)
             elif shared is not None:
-                receipt = self._so_far(shared, name, before, cpu_ns)
+                receipt = self._receipt_of_part(shared, name, before, cpu_ns)
             fan.remove(path)
         if receipt is not None:
             self._receipts[path, name] = joined(self._receipts.get((path, name)), receipt)
@@ -347,61 +347,60 @@ class Gathering:
             self._off.discard((path, name))
         for key in [k for k in self._holdings if k[0] == path]:
             self._free(*key)
-        named = {n: r for n, r in receipts.items() if r}
-        return {f"collector {n}" if n in _OBSERVERS else n: r for n, r in named.items()}
+        return {f"collector {n}" if n in _OBSERVERS else n: r for n, r in receipts.items() if r}
 
-    def _quiet(
+    def _stop_listening(
         self, name: str, before: Receipt | None = None, cpu_ns: int = 0
     ) -> dict[str, Any] | None:
-        one = self._listening.pop(name, None)
-        return None if one is None else self._stopped(one, name, before, cpu_ns)
+        collecting = self._listening.pop(name, None)
+        return None if collecting is None else self._stop(collecting, name, before, cpu_ns)
 
-    def _so_far(
-        self, one: Collecting, name: str, before: Receipt, cpu_ns: int
+    def _receipt_of_part(
+        self, collecting: Collecting, name: str, before: Receipt, cpu_ns: int
     ) -> dict[str, Any] | None:
         """Receipt of a shared collector for an experiment that ends."""
-        intake = getattr(one.collectors[name], "intake", None)
+        intake = getattr(collecting.collectors[name], "intake", None)
         if intake is None:
             return None
         try:
-            intake.tell()
+            intake.write_pending()
         except PenstockError as error:
-            self._say(f"{name}: {error}")
+            self._report_once(f"{name}: {error}")
         document: dict[str, Any] = intake.receipt.document(before)
-        return document | {"cpu_ns": one.cpu_ns() - cpu_ns}
+        return document | {"cpu_ns": collecting.cpu_ns() - cpu_ns}
 
-    def _stopped(
-        self, one: Collecting, name: str, before: Receipt | None = None, cpu_ns: int = 0
+    def _stop(
+        self, collecting: Collecting, name: str, before: Receipt | None = None, cpu_ns: int = 0
     ) -> dict[str, Any] | None:
         try:
-            one.stop()
+            collecting.stop()
         except Closed:
             pass  # the experiment has ended
         except PenstockError as error:
-            self._say(f"{name}: {error}")
-        receipt = one.receipt_of(name)
+            self._report_once(f"{name}: {error}")
+        receipt = collecting.receipt_of(name)
         if receipt is None:
             return None
-        if trouble := _trouble(receipt):
-            self._tell(f"{name}: {receipt.stored} points; {trouble}")
+        if errors := _errors(receipt):
+            self._report(f"{name}: {receipt.stored} points; {errors}")
         document: dict[str, Any] = receipt.document(before)
-        return document | {"cpu_ns": one.cpu_ns() - cpu_ns}
+        return document | {"cpu_ns": collecting.cpu_ns() - cpu_ns}
 
-    def _say(self, what: str) -> None:
-        if what not in self._reported and len(self._reported) < 1000:
-            self._reported.add(what)
-            self._tell(what)
+    def _report_once(self, message: str) -> None:
+        if message not in self._reported and len(self._reported) < 1000:
+            self._reported.add(message)
+            self._report(message)
 
 
 def _listens(name: str, settings: Mapping[str, Any]) -> bool:
     return bool(getattr(COLLECTORS.load(str(settings.get("type", name))), "listens", False))
 
 
-def _trouble(receipt: Receipt) -> str:
+def _errors(receipt: Receipt) -> str:
     """Errors of a collector in one line, or ""."""
     counted = {k: n for k, n in receipt.counted.items() if k in ("missed", "failed", "late") and n}
-    parts = [f"{n} {why}" for why, n in [*counted.items(), *receipt.refused.items()]]
-    parts += [f"{n} messages {why}" for why, n in receipt.refused_messages.items()]
+    parts = [f"{n} {reason}" for reason, n in [*counted.items(), *receipt.refused.items()]]
+    parts += [f"{n} messages {reason}" for reason, n in receipt.refused_messages.items()]
     return ", ".join(parts) + (f" ({receipt.errors[0]})" if parts and receipt.errors else "")
 
 

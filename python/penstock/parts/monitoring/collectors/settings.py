@@ -68,21 +68,21 @@ def variable(name: str) -> str:
 def of_file(path: Path, raw: Any) -> dict[str, dict[str, Any]]:
     """Collectors of a configuration. BadInput with file and line of each mistake."""
     if not isinstance(raw, Mapping) or len(raw) > MOST_COLLECTORS:
-        wrong = list(mistakes(raw))
+        errors = list(mistakes(raw))
     else:
-        wrong = [m for name, settings in raw.items() for m in _of_settings(name, settings)]
-    if wrong:
-        raise placed(path, wrong)
+        errors = [m for name, settings in raw.items() for m in _of_settings(name, settings)]
+    if errors:
+        raise placed(path, errors)
     return checked_collectors(raw)
 
 
-def placed(path: Path, wrong: Iterable[Mistake]) -> BadInput:
+def placed(path: Path, errors: Iterable[Mistake]) -> BadInput:
     """Error with the mistakes in the `collectors` of a JSON file, with line numbers."""
     try:
         source = read_source(path.read_bytes(), str(path))
     except (BadInput, OSError):  # JSON that is not YAML: the line is unknown
         source = Source(str(path), None)
-    for where, actual, expected in wrong:
+    for where, actual, expected in errors:
         source.mistake(("collectors", *where), actual, expected)
     return BadInput(mistakes=source.mistakes)
 
@@ -128,12 +128,12 @@ def _of_settings(name: str, settings: Any, *, run: bool = False) -> Iterator[Mis
 
 def checked_of_run(raw: Any) -> dict[str, dict[str, Any]]:
     """Settings of the collectors of a run. BadInput with all mistakes."""
-    wrong = [
+    errors = [
         f"{'.'.join(map(str, path))}: found {actual}; expected {expected}"
         for path, actual, expected in mistakes(raw)
     ]
-    if wrong:
-        raise BadInput("; ".join(wrong))
+    if errors:
+        raise BadInput("; ".join(errors))
     return {name: dict(settings) for name, settings in raw.items()}
 
 

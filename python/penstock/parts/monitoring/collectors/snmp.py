@@ -132,7 +132,7 @@ class SnmpPoller:
         receipt = self.intake.receipt
         async for utc_ns in due(self._interval_s, self.intake):
             try:
-                await self._keep(utc_ns, await self._values())
+                await self._store(utc_ns, await self._values())
             except PenstockError as error:
                 receipt.failed(str(error))
                 if isinstance(error, Closed):
@@ -165,7 +165,7 @@ class SnmpPoller:
         numbers = {tuple(name): number_of(value) for name, value in bound}
         return [numbers.get(oid) for oid in self._oids]
 
-    async def _keep(self, utc_ns: int, values: list[float | None]) -> None:
+    async def _store(self, utc_ns: int, values: list[float | None]) -> None:
         scaled = [
             (series, value * series[3])
             for series, value in zip(self._series, values, strict=True)

@@ -1,4 +1,4 @@
-"""Switching a collector off and on while an experiment runs.
+"""Switch a collector off and on while an experiment runs.
 
 Each part of the experiment has a new collector without state of the previous one: its batches are numbered
 consecutively, and the points due are added up.
@@ -20,7 +20,9 @@ from penstock.parts.monitoring.experiments.points import (
 )
 
 
-def tell(source: str, sink: Sink, kind: Literal["disabled", "enabled"], utc_ns: int) -> None:
+def write_switch(
+    source: str, sink: Sink, kind: Literal["disabled", "enabled"], utc_ns: int
+) -> None:
     """Store the event that a collector was switched off or on."""
     event = Event(kind, utc_ns, detail="switched by hand" if kind == "disabled" else "")
     sink.write(Batch(source, sink.next_number(source), points(metric=[]), (), [event]))
@@ -45,7 +47,7 @@ class Part:
 
     def __init__(self, source: str, sink: Sink, before: Part | None = None) -> None:
         self._source, self._sink = source, sink
-        self._again = before is not None
+        self._continued = before is not None
         #: True if another part may follow: the collector is switched off, and does not end
         self.goes_on = False
         #: number of its first batch
@@ -61,9 +63,9 @@ class Part:
         accounts = [self._added(a) for a in batch.accounts]
         events = [e for e in map(self._adjusted, batch.events) if e is not None]
         number = self._first + batch.number
-        done = self._sink.write(replace(batch, number=number, accounts=accounts, events=events))
+        accepted = self._sink.write(replace(batch, number=number, accounts=accounts, events=events))
         self.accounts |= {(a.metric, a.labels): a for a in accounts}
-        return done
+        return accepted
 
     def next_number(self, source: str) -> int:
         """As `points.Sink.next_number`."""
@@ -72,7 +74,7 @@ class Part:
 
     def _adjusted(self, event: Event) -> Event | None:
         """Event of a part as one of the experiment: switching off is not an end, switching on not a start."""
-        if event.kind == "starting" and self._again:
+        if event.kind == "starting" and self._continued:
             return replace(event, kind="disabled")
         return None if event.kind == "ending" and self.goes_on else event
 
@@ -80,8 +82,8 @@ class Part:
         before = self._before.get((account.metric, account.labels))
         if before is None:
             return account
-        both = (account.expected, before.expected)
-        expected = None if None in both else sum(n for n in both if n is not None)
+        counts = (account.expected, before.expected)
+        expected = None if None in counts else sum(n for n in counts if n is not None)
         return replace(
             account, since_ns=before.since_ns, expected=expected, late=account.late + before.late
         )

@@ -54,10 +54,10 @@ class CassandraPoller:
         self.name = name
         self._command = _texts(name, settings, "command", ["nodetool"])
         self._statistics = _texts(name, settings, "statistics", ["tablestats", "tpstats"])
-        for one in self._statistics:
-            if one not in STATISTICS:
+        for statistic in self._statistics:
+            if statistic not in STATISTICS:
                 raise BadInput(
-                    f"{name}: found statistic {one!r}; expected some of {', '.join(STATISTICS)}"
+                    f"{name}: found statistic {statistic!r}; expected some of {', '.join(STATISTICS)}"
                 )
         self._keyspaces = _texts(name, settings, "keyspaces", [])
         self._interval_s = interval_of(name, settings, 10.0)
@@ -100,21 +100,21 @@ class CassandraPoller:
             for statistic in self._statistics:
                 values: list[Value] = []
                 try:
-                    values = values_of(statistic, await self._ask(statistic))
+                    values = values_of(statistic, await self._run(statistic))
                 except (FailedError, ValueError) as error:
                     receipt.counted["failed"] += 1
-                    what = (
+                    message = (
                         f"{statistic}: {'' if isinstance(error, FailedError) else 'found '}{error}"
                     )
-                    if what not in receipt.errors:
-                        receipt.tell(what)
+                    if message not in receipt.errors:
+                        receipt.add_error(message)
                 try:
-                    await asyncio.to_thread(self._keep, utc_ns, statistic, values)
+                    await asyncio.to_thread(self._store, utc_ns, statistic, values)
                 except Closed as error:
                     receipt.errors.append(str(error))
                     return
 
-    async def _ask(self, statistic: str) -> str:
+    async def _run(self, statistic: str) -> str:
         """Output of nodetool. On any error or cancellation, nodetool and its children are killed."""
         argv = [*self._command, *STATISTICS[statistic][0]]
         if statistic == "tablestats":
@@ -138,7 +138,7 @@ class CassandraPoller:
                 raise FailedError(f"status {status}: {printable((lines or [''])[0][:200])}")
             return _text(out, MOST_BYTES)
 
-    def _keep(self, utc_ns: int, statistic: str, values: list[Value]) -> None:
+    def _store(self, utc_ns: int, statistic: str, values: list[Value]) -> None:
         rows = [
             (f"cassandra_{v.metric}", canonical_labels({**self._labels, "entity": v.entity}), v)
             for v in values

@@ -112,14 +112,14 @@ class CephPoller:
     async def _poll(self) -> None:
         receipt = self.intake.receipt
         async for utc_ns in due(self._interval_s, self.intake):
-            sockets, wrong = await asyncio.to_thread(sockets_at, self._places)
-            if wrong:
-                self._tell(wrong)
+            sockets, socket_error = await asyncio.to_thread(sockets_at, self._places)
+            if socket_error:
+                self._add_error(socket_error)
             self._find(sockets)
             daemons = list(self._daemons.values())
-            replies = await asyncio.gather(*map(self._ask, daemons))
+            replies = await asyncio.gather(*map(self._read, daemons))
             self._keeping = asyncio.ensure_future(
-                asyncio.to_thread(self._keep, utc_ns, daemons, replies)
+                asyncio.to_thread(self._store, utc_ns, daemons, replies)
             )
             try:
                 await asyncio.shield(self._keeping)
@@ -133,7 +133,7 @@ class CephPoller:
             if key in self._daemons:
                 continue
             if len(self._daemons) == MOST_DAEMONS:
-                self._tell(f"found more than {MOST_DAEMONS} daemons")
+                self._add_error(f"found more than {MOST_DAEMONS} daemons")
                 break
             self._daemons[key] = daemon = Daemon(socket.labels, self._begin_ns)
             if self.intake.receipt.counted["due"] > 1:
@@ -143,11 +143,11 @@ class CephPoller:
             if daemon.socket is None and not daemon.heard:
                 del self._daemons[key]
 
-    def _tell(self, what: str) -> None:
-        if what not in self.intake.receipt.errors:
-            self.intake.receipt.tell(what)
+    def _add_error(self, message: str) -> None:
+        if message not in self.intake.receipt.errors:
+            self.intake.receipt.add_error(message)
 
-    async def _ask(self, daemon: Daemon) -> Sequence[tuple[Series, float]] | str:
+    async def _read(self, daemon: Daemon) -> Sequence[tuple[Series, float]] | str:
         """Values of a daemon's counters, or an error message."""
         if daemon.socket is None:
             return "its socket is gone"
@@ -180,10 +180,10 @@ class CephPoller:
         schema = await ask(path, "perf schema")
         counters = await asyncio.to_thread(Counters, schema, self._chosen)
         if counters.omitted:
-            self._tell(f"{path}: found {counters.omitted} counters more than {MOST_COUNTERS}")
+            self._add_error(f"{path}: found {counters.omitted} counters more than {MOST_COUNTERS}")
         return counters
 
-    def _keep(
+    def _store(
         self,
         utc_ns: int,
         daemons: Sequence[Daemon],
@@ -203,7 +203,7 @@ class CephPoller:
                 continue
             if isinstance(reply, str):
                 counted["failed"] += daemon.socket is not None
-                self._tell(f"{daemon.name}: {reply}")
+                self._add_error(f"{daemon.name}: {reply}")
             new_rows, new, new_events = daemon.take(utc_ns, reply, missed, room)
             rows += new_rows
             accounts += [self._account(metric, labels) for metric, labels in new]
@@ -212,10 +212,10 @@ class CephPoller:
         if stale and not self._stale_reported:
             # sockets of programs that were killed, or do not remove theirs
             many = "" if len(stale) == 1 else f", and at {len(stale) - 1} more"
-            self._tell(f"{stale[0].name}: {NOBODY}{many}")
+            self._add_error(f"{stale[0].name}: {NOBODY}{many}")
             self._stale_reported = True
         if room <= 0:
-            self._tell(f"found more than {MOST_SERIES} series")
+            self._add_error(f"found more than {MOST_SERIES} series")
         table = points(
             metric=[r.metric for r in rows],
             labels=[r.labels for r in rows],

@@ -57,20 +57,20 @@ def sockets_at(places: Sequence[tuple[str, Mapping[str, str]]]) -> tuple[dict[st
     If a daemon has several, the newest one is used: a daemon that is killed leaves its socket behind.
     """
     sockets: dict[str, Socket] = {}
-    wrong = ""
+    error = ""
     for pattern, labels in places:
         paths = list(islice(glob.iglob(pattern), MOST_SOCKETS + 1))
         if not paths:
-            wrong = wrong or f"{pattern}: found no socket"
+            error = error or f"{pattern}: found no socket"
         if len(paths) > MOST_SOCKETS:
-            wrong = f"{pattern}: found more than {MOST_SOCKETS} sockets"
+            error = f"{pattern}: found more than {MOST_SOCKETS} sockets"
         for path in paths[:MOST_SOCKETS]:
             try:
                 about = os.stat(path)
             except OSError:
                 continue
             if not stat.S_ISSOCK(about.st_mode) or not path.isprintable():
-                wrong = f"{printable(path)}: found no socket"
+                error = f"{printable(path)}: found no socket"
                 continue
             one = Socket(
                 path,
@@ -80,7 +80,7 @@ def sockets_at(places: Sequence[tuple[str, Mapping[str, str]]]) -> tuple[dict[st
             previous = sockets.setdefault(canonical_labels(one.labels), one)
             if previous.identity < one.identity:
                 sockets[canonical_labels(one.labels)] = one
-    return sockets, wrong
+    return sockets, error
 
 
 @dataclass

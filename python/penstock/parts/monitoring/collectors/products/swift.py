@@ -103,15 +103,15 @@ class SwiftPoller:
         receipt = self.intake.receipt
         async for utc_ns in due(self._interval_s, self.intake):
             answers = await asyncio.gather(
-                *(asyncio.to_thread(self._ask, url) for url, _ in self._servers)
+                *(asyncio.to_thread(self._get, url) for url, _ in self._servers)
             )
             try:
-                await asyncio.to_thread(self._keep, utc_ns, answers)
+                await asyncio.to_thread(self._store, utc_ns, answers)
             except Closed as error:
                 receipt.errors.append(str(error))
                 return
 
-    def _ask(self, url: str) -> dict[str, float] | str:
+    def _get(self, url: str) -> dict[str, float] | str:
         """Rate of each device [MB/s], or an error message."""
         headers = {"X-Penstock-Token": self._token} if self._token else {}
         try:
@@ -121,7 +121,7 @@ class SwiftPoller:
         except (OSError, HTTPException, BadInput) as error:
             return f"{url}: {str(error) or type(error).__name__}"[:200]
 
-    def _keep(self, utc_ns: int, answers: list[dict[str, float] | str]) -> None:
+    def _store(self, utc_ns: int, answers: list[dict[str, float] | str]) -> None:
         labels: list[str] = []
         values: list[float] = []
         receipt = self.intake.receipt
