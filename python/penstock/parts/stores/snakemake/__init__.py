@@ -1,0 +1,1 @@
+"""Jobs of Snakemake on the nodes of a store, with placement hints and data location."""

@@ -1,0 +1,176 @@
+"""Choice of nodes, hints of a graph, and the program that runs jobs in a node."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.parts.stores.snakemake import node_jobs
+from penstock.parts.stores.snakemake.job_hints import GraphJob, tags_by_file
+from penstock.parts.stores.snakemake.job_records import JobRecord, JobRecords
+from penstock.parts.stores.snakemake.slots import Slots
+
+
+def test_a_job_goes_to_the_node_with_most_of_its_bytes() -> None:
+    slots = Slots({"a": 1, "b": 1, "c": 1})
+    assert slots.take(1, {"b": 10, "c": 20}) == "c"
+    assert slots.take(1, {"b": 10, "c": 20}) == "b"
+    assert slots.take(1, {"b": 10, "c": 20}) == "a"
+    assert slots.take(1, {}) is None
+    slots.give_back("c", 1)
+    assert slots.take(1, {"b": 10}) == "c"
+
+
+def test_a_queue_goes_to_the_least_busy_node() -> None:
+    slots = Slots({"a": 2, "b": 2}, by_data=False)
+    nodes = [slots.take(1, {"a": 10}) for _ in range(5)]
+    assert nodes == ["a", "b", "a", "b", None]
+
+
+def test_threads_are_slots_at_most_those_of_a_node() -> None:
+    slots = Slots({"a": 2, "b": 4})
+    assert slots.take(8, {}) == "b"
+    assert slots.take(2, {}) == "a"
+    assert slots.take(1, {}) is None
+    slots.give_back("b", 8)
+    slots.drop("a")
+    assert slots.nodes == ["b"]
+    assert slots.take(4, {"a": 10}) == "b"
+
+
+def test_hints_of_scatter_broadcast_and_gather() -> None:
+    counts = [GraphJob(f"count-{n}", (f"part-{n}", "list"), (f"count-{n}",)) for n in range(4)]
+    jobs = [
+        GraphJob("split", ("text",), tuple(f"part-{n}" for n in range(4))),
+        GraphJob("list", (), ("list",)),
+        *counts,
+        GraphJob("merge", tuple(f"count-{n}" for n in range(4)), ("result",)),
+    ]
+    tags = tags_by_file(jobs, 3)
+    assert tags["part-0"] == {"DP": "local"}
+    assert tags["list"] == {"Replication": "2"}
+    assert tags["count-0"] == tags["count-3"] == {"DP": "collocation merge"}
+    # one that exists before the run, and one without reader
+    assert "text" not in tags
+    assert "result" not in tags
+
+
+def test_the_summary_counts_bytes_and_hints(tmp_path: Path) -> None:
+    records = JobRecords(tmp_path / "new" / "jobs.jsonl")
+    one = JobRecord("a-1", "a", node="n", status=0, input_local_bytes=30, input_remote_bytes=10)
+    one.tags = [{"how": "native"}, {"how": "refused"}]
+    records.add(one)
+    records.add(JobRecord("b-2", "b", node="m", status=3))
+    line = records.summary()
+    assert "2 jobs (1 failed) on 2 nodes" in line
+    assert "75% of 40 input bytes" in line
+    assert "1 applied, 1 refused" in line
+    rows = [json.loads(text) for text in records.path.read_text().splitlines()]
+    assert [row["job"] for row in rows] == ["a-1", "b-2"]
+
+
+class Agent:
+    """The program of a node, started here."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-u", str(node_jobs.__file__)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def send(self, **request: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+
+    def job(self, name: str, command: str, cwd: Path, **more: Any) -> None:
+        base = {"env": {"PATH": "/usr/bin:/bin"}, "inputs": [], "wait_s": 5.0, "created": []}
+        argv = ["/bin/sh", "-c", command]
+        self.send(**{"job": name, "argv": argv, "cwd": str(cwd), **base, **more})
+
+    def line(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        return dict(json.loads(self.process.stdout.readline()))
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.wait(10) == 0
+
+
+@pytest.fixture
+def agent() -> Any:
+    running = Agent()
+    yield running
+    running.end()
+
+
+def test_status_output_and_times(agent: Agent, tmp_path: Path) -> None:
+    agent.job("a", "pwd; echo wrong >&2; exit 3", tmp_path)
+    line = agent.line()
+    assert (line["job"], line["status"]) == ("a", 3)
+    assert line["output"] == f"{tmp_path}\nwrong\n"
+    assert line["started_ns"] <= line["ended_ns"]
+    agent.send(job="b", argv=["/no/such"], cwd="/", env={}, inputs=[], wait_s=0, created=[])
+    assert agent.line()["status"] == 126
+
+
+def test_an_input_that_comes_later_is_awaited(agent: Agent, tmp_path: Path) -> None:
+    late = tmp_path / "late"
+    agent.job("waits", "cat late", tmp_path, inputs=[str(late)], wait_s=60.0)
+    agent.job("in vain", "true", tmp_path, inputs=[str(tmp_path / "never")], wait_s=0.1)
+    line = agent.line()
+    assert (line["job"], line["status"]) == ("in vain", 126)
+    assert "never" in line["output"]
+    late.write_text("here")
+    assert agent.line()["output"] == "here"
+
+
+def test_a_file_that_a_job_did_not_write_is_removed(agent: Agent, tmp_path: Path) -> None:
+    names = ("written", "touched", "idle")
+    for name in names:
+        (tmp_path / name).touch()
+    created = [str(tmp_path / name) for name in names]
+    agent.job("a", "echo x > written; sleep 0.01; touch touched", tmp_path, created=created)
+    assert agent.line()["status"] == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["touched", "written"]
+
+
+def test_a_job_asks_for_its_hints(agent: Agent, tmp_path: Path) -> None:
+    ask = "import os; fd = int(os.environ['PENSTOCK_HINTS_FD']); os.write(fd, b'?'); os.read(fd, 1)"
+    agent.job("a", f'{sys.executable} -c "{ask}"; cat hint', tmp_path)
+    assert agent.line() == {"job": "a", "hints": True}
+    (tmp_path / "hint").write_text("set")
+    agent.send(hinted="a", created=[])
+    assert agent.line()["output"] == "set"
+
+
+def test_all_processes_of_a_job_end_with_it(agent: Agent, tmp_path: Path) -> None:
+    agent.job("a", "(setsid sleep 3599.25 &); sleep 3599.25", tmp_path)
+    until = time.monotonic() + 60
+    while len(_sleeping()) < 2:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    agent.send(cancel="a")
+    assert agent.line()["status"] == -9
+    agent.end()
+    assert not _sleeping()
+
+
+def _sleeping() -> list[str]:
+    names = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cmdline").read_bytes() == b"sleep\0003599.25\0":
+                names.append(process.name)
+        except OSError:
+            continue
+    return names
