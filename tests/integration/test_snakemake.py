@@ -1,0 +1,329 @@
+"""Snakefiles on the nodes of a real store, through the executor plug-in of Snakemake.
+
+The node that is killed comes last: the store is not the same afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.host.journal.journal import Journal
+from penstock.host.journal.undo import undo
+from penstock.host.storage.mounts import mounts
+from tests.integration.known_host import with_known_host
+from tests.integration.node_ground import NODES
+from tests.support import commands
+
+pytestmark = NODES
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "snakemake"
+NAME = "gt-sm"
+PLATFORM = (EXAMPLES / "cluster.yaml").read_text().replace("name: words", f"name: {NAME}")
+#: longest that anything here may take on a host that is busy [s]
+PATIENCE_S = 240.0
+
+
+class Here:
+    """A store that is up, with a state of its own, and a directory of Snakefiles."""
+
+    def __init__(self, where: Path) -> None:
+        self.where = where
+        self.environment = {
+            **os.environ,
+            "PENSTOCK_STATE": str(with_known_host(where / "state")),
+            "PENSTOCK_RUNTIME": str(where / "run"),
+            "XDG_CACHE_HOME": str(where / "cache"),
+        }
+        (where / "cluster.yaml").write_text(PLATFORM)
+
+    def run(self, *argv: str, status: int = 0, **options: Any) -> str:
+        done = commands.run(
+            [sys.executable, "-m", *argv],
+            env=self.environment,
+            cwd=self.where,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE_S,
+            **options,
+        )
+        assert done.returncode == status, done.stdout
+        return done.stdout
+
+    def arguments(self, snakefile: Path | str, directory: str, *more: str) -> list[str]:
+        """Arguments of `python -m` that run a Snakefile in a directory of the store."""
+        file = self.where / "Snakefile"
+        if isinstance(snakefile, str):
+            file = self.where / f"{directory}.smk"
+            file.write_text(snakefile)
+        else:
+            file = snakefile
+        executor = ["--executor", "penstock", "--jobs", "6", "--directory", f"/store/{directory}"]
+        return ["snakemake", "--snakefile", str(file), *executor, *more]
+
+    def snakemake(self, snakefile: Path | str, directory: str, *more: str, status: int = 0) -> str:
+        return self.run(*self.arguments(snakefile, directory, *more), status=status)
+
+    @property
+    def store(self) -> Path:
+        """The store as its first client has it."""
+        return self.root("node-0") / "store"
+
+    def root(self, node: str) -> Path:
+        """Files of a node."""
+        return Path(f"/proc/{self.pid(node)}/root")
+
+    def pid(self, node: str) -> int:
+        """First process of a node."""
+        (cluster,) = json.loads(self.run("penstock", "nodes", "status", NAME, "--json"))["clusters"]
+        (pid,) = (one["pid"] for one in cluster["nodes"] if one["name"] == node)
+        return int(pid)
+
+    def jobs(self, directory: str) -> list[dict[str, Any]]:
+        """Records of all runs in a directory."""
+        tables = sorted((self.store / directory / ".penstock").glob("jobs-*.jsonl"))
+        return [json.loads(line) for table in tables for line in table.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[Here]:
+    where = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
+    created = Here(where)
+    created.run("penstock", "store", "up", "-p", "cluster.yaml")
+    yield created
+    undo(Journal(where / "state" / "journal.jsonl"), own=True, everything=True)
+    shutil.rmtree(where)
+
+
+@pytest.fixture(scope="module")
+def words(here: Here) -> str:
+    """The example, run in `words`: output of Snakemake."""
+    return here.snakemake(EXAMPLES / "Snakefile", "words")
+
+
+def files(top: Path) -> dict[str, bytes]:
+    """Contents of the files below a directory, without those of the tools."""
+    paths = (p for p in top.rglob("*") if p.is_file() and ".snakemake" not in p.parts)
+    own = (p for p in paths if ".penstock" not in p.parts)
+    return {str(path.relative_to(top)): path.read_bytes() for path in own}
+
+
+def left(here: Here) -> tuple[list[str], list[str], list[str]]:
+    """Mounts of the host at our paths, open entries of the journal, and processes of the nodes."""
+    points = [m.point for m in mounts() if m.point.startswith((str(here.where), "/store"))]
+    entries = [e.id for e in Journal(here.where / "state" / "journal.jsonl").open_entries()]
+    return points, entries, in_nodes()
+
+
+def in_nodes() -> list[str]:
+    """Processes of the nodes."""
+    pids = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"penstock-{NAME}-" in (process / "cgroup").read_text():
+                pids.append(process.name)
+    return sorted(pids)
+
+
+def test_results_equal_those_of_the_local_executor(here: Here, words: str) -> None:
+    local = ["--cores", "2", "--directory", str(here.where / "local")]
+    here.run("snakemake", "--snakefile", str(EXAMPLES / "Snakefile"), *local)
+    expected = files(here.where / "local")
+    assert len(expected["results/words.tsv"]) > 1000
+    assert files(here.store / "words") == expected
+    jobs = {job["job"]: job for job in here.jobs("words")}
+    assert len(jobs) == 11
+    assert all(job["status"] == 0 for job in jobs.values())
+    assert [job["rule"] for job in jobs.values() if not job["direct"]] == ["report"]
+    for job in jobs.values():
+        times = [job[key] for key in ("submitted_s", "sent_s", "started_s", "ended_s")]
+        assert times == sorted(times)
+    assert "11 jobs (0 failed)" in words
+
+
+def test_nothing_of_a_run_remains_on_the_host(here: Here) -> None:
+    before = left(here)
+    here.snakemake(EXAMPLES / "Snakefile", "plain", "--penstock-hints", "never", "--until", "split")
+    assert [job["tags"] for job in here.jobs("plain")] == [[], []]
+    until = time.monotonic() + PATIENCE_S
+    while left(here) != before:  # the programs in nodes end when Snakemake has
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert not Path("/store").exists()
+
+
+def test_hints_follow_from_the_graph(here: Here, words: str) -> None:
+    tags = {
+        t["path"].removeprefix("/store/words/"): t for j in here.jobs("words") for t in j["tags"]
+    }
+    assert {tag["how"] for tag in tags.values()} <= {"native", "emulated"}
+    assert tags["parts/00.txt"]["value"] == "local"
+    assert tags["data/short.txt"]["value"] == "3"
+    assert tags["counts/00.tsv"]["value"].startswith("collocation merge-")
+    # the input of the job that is no shell command, whose Snakemake removes outputs first
+    assert tags["results/words.tsv"]["value"] == "local"
+    jobs = here.jobs("words")
+    counts = [job for job in jobs if job["rule"] == "count"]
+    (merge,) = (job for job in jobs if job["rule"] == "merge")
+    (split,) = (job for job in jobs if job["rule"] == "split")
+    assert split["output_local_bytes"] > 0
+    assert split["output_remote_bytes"] == 0
+    # the counts are on one node, and their reader went there
+    assert merge["input_local_bytes"] == sum(
+        job["output_local_bytes"] + job["output_remote_bytes"] for job in counts
+    )
+    assert merge["input_remote_bytes"] == 0
+
+
+FAILING = """
+rule all:
+    input: "good", "bad", "empty"
+rule good:
+    output: "good"
+    shell: "echo good > {output}"
+rule twice:
+    output: "bad"
+    retries: 1
+    shell: "echo try >> tries; [ $(wc -l < tries) = 2 ] && echo done > {output}"
+rule nothing:
+    output: "part"
+    shell: "true"
+rule empty:
+    input: "part"
+    output: "empty"
+    shell: "cp {input} {output}"
+"""
+
+
+def test_a_failed_job_is_one_for_snakemake(here: Here) -> None:
+    printed = here.snakemake(FAILING, "failing", "--keep-going", "--latency-wait", "1", status=1)
+    at = here.store / "failing"
+    assert (at / "bad").read_text() == "done\n"
+    assert (at / "good").read_text() == "good\n"
+    assert "its process ended with status 1" in printed
+    # a job that writes nothing has no output, although the file with hints was there before
+    assert "MissingOutputException" in printed
+    assert "rule nothing" in printed
+    assert not (at / "part").exists()
+    assert [j["status"] for j in here.jobs("failing") if j["rule"] == "twice"] == [1, 0]
+
+
+LONG = """
+rule all:
+    input: "slow"
+rule slow:
+    output: "slow"
+    shell: "echo begun > begun; (setsid sleep {pause}) & sleep {pause}; echo done > {{output}}"
+"""
+
+
+def processes(command: str) -> list[int]:
+    """Processes of a command line."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+        except OSError:
+            continue
+        if words == command:
+            found.append(int(process.name))
+    return found
+
+
+def awaited(what: Callable[[], Any], child: subprocess.Popen[str]) -> Any:
+    until = time.monotonic() + PATIENCE_S
+    while not (result := what()):
+        assert child.poll() is None, child.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return result
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_jobs_end_with_the_run(here: Here, number: signal.Signals) -> None:
+    pause = f"36{number.value:02}.5"
+    argv = here.arguments(LONG.format(pause=pause), f"long-{number.name}")
+    child = commands.popen(
+        [sys.executable, "-m", *argv],
+        env=here.environment,
+        cwd=here.where,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    awaited(lambda: len(processes(f"sleep {pause}")) == 2, child)
+    child.send_signal(number)
+    child.communicate(timeout=PATIENCE_S)
+    until = time.monotonic() + PATIENCE_S
+    while processes(f"sleep {pause}"):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    # and the next run makes what is incomplete
+    again = LONG.format(pause="0.1")
+    if number == signal.SIGKILL:
+        here.snakemake(again, f"long-{number.name}", "--unlock")
+    here.snakemake(again, f"long-{number.name}", "--rerun-incomplete")
+    assert (here.store / f"long-{number.name}" / "slow").read_text() == "done\n"
+
+
+def test_a_directory_outside_of_the_store_is_refused(here: Here) -> None:
+    argv = ["--executor", "penstock", "--jobs", "1", "--directory", str(here.where / "outside")]
+    printed = here.run("snakemake", "--snakefile", str(EXAMPLES / "Snakefile"), *argv, status=1)
+    assert "expected a directory of the store, such as /store/run" in printed
+    assert "Traceback" not in printed
+
+
+def test_a_dry_run_sees_the_store(here: Here, words: str) -> None:
+    dry = ["-n", "--snakefile", str(EXAMPLES / "Snakefile"), "--directory", "/store/words"]
+    printed = here.run(
+        "snakemake_executor_plugin_penstock", sys.executable, "-m", "snakemake", *dry
+    )
+    assert "Nothing to be done" in printed
+
+
+DYING = """
+rule all:
+    input: expand("out/{n}", n=range(3))
+rule one:
+    output: "out/{n}"
+    retries: 2
+    shell:
+        "echo begun > begun-{wildcards.n}-$HOSTNAME; until [ -e go ]; do sleep 0.1; done; "
+        "echo $HOSTNAME > {output}"
+"""
+
+
+def test_a_job_of_a_dead_node_runs_on_another(here: Here) -> None:
+    argv = here.arguments(DYING, "dying", "--penstock-slots", "3", "--penstock-hints", "never")
+    child = commands.popen(
+        [sys.executable, "-m", *argv, "--penstock-scheduler", "workqueue"],
+        env=here.environment,
+        cwd=here.where,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    at = here.store / "dying"
+    awaited(lambda: len(list(at.glob("begun-*"))) == 3, child)
+    (victim,) = {p.name.split("-", 2)[2] for p in at.glob("begun-*")} - {"node-0", "node-1"}
+    os.kill(here.pid(victim), signal.SIGKILL)
+    awaited(lambda: len(list(at.glob("begun-*"))) == 4, child)
+    (at / "go").touch()
+    printed, _ = child.communicate(timeout=PATIENCE_S)
+    assert child.returncode == 0, printed
+    assert f"node {victim} has died" in printed
+    hosts = {p.read_text().strip() for p in (at / "out").iterdir()}
+    assert hosts == {"node-0", "node-1"}
