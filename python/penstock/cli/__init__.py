@@ -276,8 +276,8 @@ def _usage_message(error: Any) -> str:
     message = "; ".join(
         line.strip() for line in error.format_message().splitlines() if line.strip()
     )
-    where = f"{' '.join(verbs)}: " if verbs else ""
-    return f"{where}{message.rstrip('.')}; see {' '.join(['penstock', *verbs, '--help'])}"
+    prefix = f"{' '.join(verbs)}: " if verbs else ""
+    return f"{prefix}{message.rstrip('.')}; see {' '.join(['penstock', *verbs, '--help'])}"
 
 
 def _os_error_message(error: OSError) -> str:

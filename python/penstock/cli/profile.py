@@ -155,8 +155,8 @@ def _fit_table(path: Path, output: Path | None, name: str | None, as_json: bool)
     table = read_table(path)
     if output is not None and not output.absolute().parent.is_dir():
         raise BadInput(f"{output.parent}: found no directory; expected one for {output.name}")
-    where = f"table {path.name}" + (f": {table.source}" if table.source else "")
-    source = [{"what": f"{len(table.fit.cells)} cells of sizes and rates", "where": where}]
+    origin = f"table {path.name}" + (f": {table.source}" if table.source else "")
+    source = [{"what": f"{len(table.fit.cells)} cells of sizes and rates", "where": origin}]
     text = "Fitted from a table of sizes and rates."
     profile = profile_of(table.fit, name or table.name, source, text)
     rows = judged(profile, table.fit, table.judge)
@@ -203,8 +203,8 @@ def _fit_runs(result: CampaignResult, name: str) -> Fit:
         raise PenstockError(f"no cell could be measured: {runs['reason'].iloc[0]}")
     measurement = measurements(result.out, runs)
     today = datetime.date.today().isoformat()
-    where = f"{measurement.fio_version}, direct I/O, on {platform.node()}, {today}"
-    source = [{"what": "all numbers", "where": f"measured: {where}"}]
+    origin = f"{measurement.fio_version}, direct I/O, on {platform.node()}, {today}"
+    source = [{"what": "all numbers", "where": f"measured: {origin}"}]
     for run in runs[runs["validity"].ne("valid")].to_dict("records"):
         excluded = {"what": f"cell {run['cell']}", "where": f"left out: {run['reason']}"}
         say(f"{excluded['what']} {excluded['where']}")

@@ -138,6 +138,8 @@ def _check_refused(ledger: Ledger, tables: Recorded, receipt: Receipt, without_v
     for gap in tables.gaps.to_pylist():
         if gap["kind"] in gaps:
             gaps[gap["kind"]][gap["detail"].partition(": ")[0]] += gap["missing"]
-    lost = Counter({why: n for why, n in receipt.refused.items() if n and why != "duplicate"})
+    lost = Counter(
+        {reason: n for reason, n in receipt.refused.items() if n and reason != "duplicate"}
+    )
     assert gaps["refused"] == lost, f"in gaps: found {gaps['refused']}; expected {lost}"
     assert gaps["refused-messages"] == messages, f"in gaps: found {gaps['refused-messages']}"

@@ -107,7 +107,7 @@ class BlockLatency:
         rows: list[tuple[_Series, str, int, int]] = []
         new: list[_Series] = []
 
-        def put(series: _Series, unit: str, value: int, grows: bool) -> None:
+        def add(series: _Series, unit: str, value: int, grows: bool) -> None:
             if series not in self._since and series not in new:
                 new.append(series)
                 if grows and self._last_ns is not None:
@@ -116,9 +116,9 @@ class BlockLatency:
 
         for device, le, metric, unit, value in counters:
             labels = {"entity": device} | ({} if le is None else {"le": le})
-            put((f"{SOURCE}_{metric}", canonical_labels(labels)), unit, value, True)
+            add((f"{SOURCE}_{metric}", canonical_labels(labels)), unit, value, True)
         for (metric, unit, grows), value in zip(_OWN, own, strict=True):
-            put((f"{SOURCE}_{metric}", canonical_labels({"entity": "all"})), unit, value, grows)
+            add((f"{SOURCE}_{metric}", canonical_labels({"entity": "all"})), unit, value, grows)
         table = points(
             metric=[s[0] for s, _, _, _ in rows],
             labels=[s[1] for s, _, _, _ in rows],
@@ -127,6 +127,6 @@ class BlockLatency:
             integer=[value for _, _, _, value in rows],
         )
         self.intake.keep(table)
-        done = self.intake.receipt.counted["due"] - 1
-        self._since |= dict.fromkeys(new, max(0, done - (self._last_ns is not None)))
+        completed = self.intake.receipt.counted["due"] - 1
+        self._since |= dict.fromkeys(new, max(0, completed - (self._last_ns is not None)))
         self._last_ns = utc_ns

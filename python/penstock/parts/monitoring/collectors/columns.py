@@ -56,9 +56,9 @@ def table_of(
     of_unit = np.array([unit_names.index(u) for u in units], np.int32)
     texts = pa.nulls(rows, pa.string())
     if columns["texts"]:
-        place = np.full(rows, -1)
-        place[kind == 2] = np.arange(len(columns["texts"]))
-        taken = pa.array(place, pa.int64(), mask=kind != 2)
+        position = np.full(rows, -1)
+        position[kind == 2] = np.arange(len(columns["texts"]))
+        taken = pa.array(position, pa.int64(), mask=kind != 2)
         texts = pa.array(columns["texts"], pa.string()).take(taken)
     table = pa.table(
         [
@@ -74,13 +74,13 @@ def table_of(
         ],
         schema=POINTS,
     )
-    odd_names = np.array([not name.isprintable() for name in names], bool)
-    odd_sets = np.array([not one.isprintable() for one in sets], bool)
-    odd = np.zeros(rows, bool)
-    if odd_names.any() or odd_sets.any():
-        odd = odd_names[metric] | odd_sets[labels]
-        table = table.filter(pa.array(~odd))
-    return table, odd
+    unprintable_names = np.array([not name.isprintable() for name in names], bool)
+    unprintable_sets = np.array([not text.isprintable() for text in sets], bool)
+    unprintable = np.zeros(rows, bool)
+    if unprintable_names.any() or unprintable_sets.any():
+        unprintable = unprintable_names[metric] | unprintable_sets[labels]
+        table = table.filter(pa.array(~unprintable))
+    return table, unprintable
 
 
 def _values(values: Any, missing: Any, kind: pa.DataType) -> pa.Array:

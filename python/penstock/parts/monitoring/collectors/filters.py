@@ -37,10 +37,10 @@ class Choice:
         """True if a series is stored; `labels` as returned by `points.canonical_labels`."""
         if not (self._keep or self._drop):
             return True
-        chosen = self._cached.get((metric, labels))
-        if chosen is None:
-            chosen = self._cached[metric, labels] = self._matches(metric, labels)
-        return chosen
+        stored = self._cached.get((metric, labels))
+        if stored is None:
+            stored = self._cached[metric, labels] = self._matches(metric, labels)
+        return stored
 
     def of(self, table: pa.Table) -> pa.Table:
         """Rows of a table of points whose series are stored."""
@@ -50,9 +50,9 @@ class Choice:
         names, texts = metric.dictionary.to_pylist(), labels.dictionary.to_pylist()
         pairs = np.asarray(metric.indices, np.int64) * len(texts) + np.asarray(labels.indices)
         used, of_row = np.unique(pairs, return_inverse=True)
-        chosen = [self(names[p // len(texts)], texts[p % len(texts)]) for p in used.tolist()]
+        stored = [self(names[p // len(texts)], texts[p % len(texts)]) for p in used.tolist()]
         return (
-            table if all(chosen) else table.filter(pa.array(np.array(chosen)[of_row.reshape(-1)]))
+            table if all(stored) else table.filter(pa.array(np.array(stored)[of_row.reshape(-1)]))
         )
 
     def _matches(self, metric: str, labels: str) -> bool:
@@ -61,10 +61,10 @@ class Choice:
         label_text = ",".join(f'{k}="{v}"' for k, v in json.loads(labels).items())
         series = f"{metric}{{{label_text}}}"
 
-        def fits(patterns: list[tuple[bool, re.Pattern[str]]]) -> bool:
+        def match_any(patterns: list[tuple[bool, re.Pattern[str]]]) -> bool:
             return any(p.match(series if with_labels else metric) for with_labels, p in patterns)
 
-        return (not self._keep or fits(self._keep)) and not fits(self._drop)
+        return (not self._keep or match_any(self._keep)) and not match_any(self._drop)
 
 
 def _patterns(

@@ -89,10 +89,10 @@ class GraphiteReceiver:
 
     def reached(self) -> dict[str, str]:
         """Addresses of lines and of pickles for a command's environment."""
-        ways = {"": self._lines, "PICKLE": self._pickles}
+        listeners = {"": self._lines, "PICKLE": self._pickles}
         return {
-            way: "{}:{}".format(*listener.address)
-            for way, listener in ways.items()
+            suffix: "{}:{}".format(*listener.address)
+            for suffix, listener in listeners.items()
             if listener is not None
         }
 

@@ -253,8 +253,8 @@ def _protocol(request: Request) -> str:
         raise BadInput(f"found content-encoding {coding[:40]!r}; expected snappy")
     if media in _SAYS_NOTHING:
         return MESSAGES["prometheus.writerequest"]
-    named = [p.partition("=")[2].strip('" ') for p in parameters if p.startswith("proto=")]
-    message = named[0] if named else "prometheus.writerequest"
+    messages = [p.partition("=")[2].strip('" ') for p in parameters if p.startswith("proto=")]
+    message = messages[0] if messages else "prometheus.writerequest"
     if media != PROTOBUF or message not in MESSAGES:
         raise BadInput(
             f"found content type {declared[:100]!r}; expected {PROTOBUF} with proto=prometheus.WriteRequest "

@@ -135,7 +135,7 @@ class Scraper:
         raw = setting(name, settings, "targets", list, ...)
         if not 0 < len(raw) <= MOST_TARGETS:
             raise BadInput(f"{name}: found {len(raw)} targets; expected 1 to {MOST_TARGETS}")
-        self.targets = [self._target(one, settings) for one in raw]
+        self.targets = [self._target(raw_target, settings) for raw_target in raw]
         self._ca = setting(name, settings, "ca", str, None)
         self._token_from = setting(name, settings, "token_from", str, None)
         if self._token_from and not all(t.secure or t.loopback for t in self.targets):
@@ -144,12 +144,12 @@ class Scraper:
                 "but for loopback addresses"
             )
 
-    def _target(self, one: Any, settings: Mapping[str, Any]) -> Target:
-        own = {"url": one} if isinstance(one, str) else one
+    def _target(self, raw_target: Any, settings: Mapping[str, Any]) -> Target:
+        own = {"url": raw_target} if isinstance(raw_target, str) else raw_target
         if not isinstance(own, Mapping):
-            raise BadInput(f"{self.name}: found target {one!r}; expected a URL")
+            raise BadInput(f"{self.name}: found target {raw_target!r}; expected a URL")
         only(self.name, own, _OF_TARGET)
-        both = {**settings, **own}
+        merged = {**settings, **own}
         url = setting(self.name, own, "url", str, ...)
         try:
             parts = urlsplit(url if "//" in url else f"http://{url}")
@@ -161,9 +161,9 @@ class Scraper:
             raise BadInput(
                 f"{self.name}: found target {url!r}; expected http://HOST:PORT/PATH or https"
             )
-        interval_s = interval_of(self.name, both, least_s=SHORTEST_S)
+        interval_s = interval_of(self.name, merged, least_s=SHORTEST_S)
         timeout_s = float(
-            setting(self.name, both, "timeout_s", (int, float), min(10.0, max(1.0, interval_s)))
+            setting(self.name, merged, "timeout_s", (int, float), min(10.0, max(1.0, interval_s)))
         )
         path = (parts.path or "/metrics") + (f"?{parts.query}" if parts.query else "")
         instance = setting(self.name, own, "instance", str, f"{host}:{port}")
@@ -184,7 +184,7 @@ class Scraper:
             secure,
             path,
             {"instance": instance, **labels},
-            setting(self.name, both, "honor_labels", bool, False),
+            setting(self.name, merged, "honor_labels", bool, False),
         )
 
     async def start(self, sink: Sink) -> None:
@@ -204,9 +204,9 @@ class Scraper:
         self._utc_ns = time.time_ns() - time.monotonic_ns()
         begin, number = asyncio.get_running_loop().time(), len(self.targets)
         self._tasks = []
-        for place, target in enumerate(self.targets):
+        for index, target in enumerate(self.targets):
             over_s = min(target.interval_s, max(1.0, number / _A_SECOND))
-            t0 = begin + over_s * place / number
+            t0 = begin + over_s * index / number
             self._tasks.append(asyncio.create_task(self._scrape(target, t0)))
         self._storing = asyncio.create_task(self._store())
 
@@ -361,14 +361,14 @@ class Scraper:
 
     def _tables(self, columns: Mapping[str, Any]) -> list[pa.Table]:
         """Columns as tables of points, each with no more series than a batch may have."""
-        table, odd = table_of(columns, unit_of)
-        if odd.any():
+        table, unprintable = table_of(columns, unit_of)
+        if unprintable.any():
             message = "found a name or label that cannot be printed"
-            self.intake.refuse("malformed", message, int(odd.sum()))
-        chosen = self._choice.of(table)
-        if len(chosen) < len(table):
-            self.intake.receipt.counted["not chosen"] += len(table) - len(chosen)
-        table = chosen
+            self.intake.refuse("malformed", message, int(unprintable.sum()))
+        stored = self._choice.of(table)
+        if len(stored) < len(table):
+            self.intake.receipt.counted["not chosen"] += len(table) - len(stored)
+        table = stored
         return [table.slice(at, MOST_SERIES) for at in range(0, table.num_rows, MOST_SERIES)]
 
     def _accounts(self) -> tuple[Account, ...]:

@@ -65,15 +65,15 @@ class Fan:
         """Paths of the experiments that batches are written to."""
         return set(self._sinks)
 
-    def add(self, place: Path, sink: Sink) -> None:
+    def add(self, path: Path, sink: Sink) -> None:
         """Write further batches to an experiment."""
         with self._lock:
-            self._sinks.setdefault(place, sink)
+            self._sinks.setdefault(path, sink)
 
-    def remove(self, place: Path) -> None:
+    def remove(self, path: Path) -> None:
         """Write no further batches to an experiment."""
         with self._lock:
-            self._sinks.pop(place, None)
+            self._sinks.pop(path, None)
 
     def write(self, batch: Batch) -> Accepted:
         """As `points.Sink.write`, to all experiments that run. Raises Closed if none does."""
@@ -82,17 +82,17 @@ class Fan:
             if (source, last) != (batch.source, batch.number):
                 accepted = {}
             self._half = (batch.source, batch.number, accepted)
-            for place, sink in list(self._sinks.items()):
-                if place in accepted:
+            for path, sink in list(self._sinks.items()):
+                if path in accepted:
                     continue
                 number = batch.number
                 if batch.source == self.source:
                     number = sink.next_number(self.source)
-                one = Batch(batch.source, number, batch.points, batch.accounts, batch.events)
+                numbered = Batch(batch.source, number, batch.points, batch.accounts, batch.events)
                 try:
-                    accepted[place] = sink.write(one)
+                    accepted[path] = sink.write(numbered)
                 except Closed:
-                    del self._sinks[place]
+                    del self._sinks[path]
             self._half = ("", -1, {})
             if not accepted:
                 raise Closed(f"{self.source}: no experiment runs")

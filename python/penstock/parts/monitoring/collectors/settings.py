@@ -82,8 +82,8 @@ def placed(path: Path, errors: Iterable[Mistake]) -> BadInput:
         source = read_source(path.read_bytes(), str(path))
     except (BadInput, OSError):  # JSON that is not YAML: the line is unknown
         source = Source(str(path), None)
-    for where, actual, expected in errors:
-        source.mistake(("collectors", *where), actual, expected)
+    for keys, actual, expected in errors:
+        source.mistake(("collectors", *keys), actual, expected)
     return BadInput(mistakes=source.mistakes)
 
 
@@ -97,15 +97,15 @@ def mistakes(raw: Any) -> Iterator[Mistake]:
         return
     variables: dict[str, str] = {}
     for name, settings in raw.items():
-        other = variables.setdefault(variable(str(name)), str(name))
+        other_name = variables.setdefault(variable(str(name)), str(name))
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             yield (name,), f"collector {name!r}", "1 to 64 letters, digits, `.`, `_`, `-`"
         elif name in TAKEN:
             yield (name,), f"collector {name}", "another name: a run's own series have it"
-        elif other != name:
+        elif other_name != name:
             yield (
                 (name,),
-                f"collectors {other} and {name}",
+                f"collectors {other_name} and {name}",
                 f"names that differ in {variable(name)}",
             )
         elif isinstance(settings, Mapping) and (choice := [k for k in _CHOOSE if k in settings]):
@@ -140,9 +140,9 @@ def checked_of_run(raw: Any) -> dict[str, dict[str, Any]]:
 def _parted(text: str, name: str) -> tuple[str, str]:
     """Actual and expected value, parsed from an error message of a collector."""
     actual, _, expected = text.removeprefix(f"{name}: ").rpartition("; expected ")
-    key, colon, rest = actual.partition(": found ")
+    key, colon, remainder = actual.partition(": found ")
     if colon and key.isidentifier():
-        actual = f"{key} {rest}"
+        actual = f"{key} {remainder}"
     actual = actual.removeprefix("found ")
     return (actual, expected) if actual and expected else (text, "settings of a collector")
 
@@ -168,8 +168,8 @@ def _leaves(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str
         inner = enumerate(value)
     if path:
         yield path, value
-    for key, one in inner:
-        yield from _leaves(one, (*path, key))
+    for key, item in inner:
+        yield from _leaves(item, (*path, key))
 
 
 def _says(text: str, word: str) -> bool:

@@ -59,13 +59,13 @@ class CephPoller:
         self.name = name
         labels = setting(name, settings, "labels", Mapping, {})
         self._places = [
-            _place(name, one, labels) for one in _listed(name, settings, "sockets", [SOCKETS])
+            _place(name, spec, labels) for spec in _listed(name, settings, "sockets", [SOCKETS])
         ]
         self._chosen = _listed(name, settings, "counters", USUAL)
-        for one in self._chosen:
-            if not isinstance(one, str) or not one or not one.isprintable():
+        for pattern in self._chosen:
+            if not isinstance(pattern, str) or not pattern or not pattern.isprintable():
                 raise BadInput(
-                    f"{name}: found counter {printable(repr(one)[:80])}; expected COLLECTION.NAME, "
+                    f"{name}: found counter {printable(repr(pattern)[:80])}; expected COLLECTION.NAME, "
                     "a pattern of such, or all"
                 )
         self._interval_s = float(setting(name, settings, "interval_s", (int, float), 1.0))
@@ -168,11 +168,11 @@ class CephPoller:
     async def _counted(self, daemon: Daemon, path: str) -> Sequence[tuple[Series, float]]:
         counters = daemon.counters or await self._counters(path)
         dump = await ask(path, "perf dump")
-        values, strange = await asyncio.to_thread(counters.read, dump)
-        if strange:  # new counters, as of an image that was opened since
+        values, new = await asyncio.to_thread(counters.read, dump)
+        if new:  # new counters, as of an image that was opened since
             counters = await self._counters(path)
-            values, still = await asyncio.to_thread(counters.read, dump)
-            counters.seen |= still
+            values, missing = await asyncio.to_thread(counters.read, dump)
+            counters.seen |= missing
         daemon.counters = counters
         return values
 
@@ -243,5 +243,5 @@ def _place(name: str, spec: Any, labels: Mapping[str, Any]) -> tuple[str, dict[s
     path = setting(name, own, "path", str, ...)
     if not path.startswith("/") or not path.isprintable():
         raise BadInput(f"{name}: found socket {printable(repr(path)[:80])}; expected a path from /")
-    both = {**labels, **setting(name, own, "labels", Mapping, {})}
-    return path, {str(k): str(v) for k, v in both.items()}
+    merged = {**labels, **setting(name, own, "labels", Mapping, {})}
+    return path, {str(k): str(v) for k, v in merged.items()}

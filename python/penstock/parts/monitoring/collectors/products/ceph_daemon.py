@@ -66,20 +66,20 @@ def sockets_at(places: Sequence[tuple[str, Mapping[str, str]]]) -> tuple[dict[st
             error = f"{pattern}: found more than {MOST_SOCKETS} sockets"
         for path in paths[:MOST_SOCKETS]:
             try:
-                about = os.stat(path)
+                status = os.stat(path)
             except OSError:
                 continue
-            if not stat.S_ISSOCK(about.st_mode) or not path.isprintable():
+            if not stat.S_ISSOCK(status.st_mode) or not path.isprintable():
                 error = f"{printable(path)}: found no socket"
                 continue
-            one = Socket(
+            socket = Socket(
                 path,
                 {**labels, **labels_of(path)},
-                (about.st_mtime_ns, about.st_ino, about.st_dev),
+                (status.st_mtime_ns, status.st_ino, status.st_dev),
             )
-            previous = sockets.setdefault(canonical_labels(one.labels), one)
-            if previous.identity < one.identity:
-                sockets[canonical_labels(one.labels)] = one
+            previous = sockets.setdefault(canonical_labels(socket.labels), socket)
+            if previous.identity < socket.identity:
+                sockets[canonical_labels(socket.labels)] = socket
     return sockets, error
 
 
@@ -190,10 +190,10 @@ class Daemon:
     def _back(self, utc_ns: int) -> Iterator[Event]:
         if self._quiet is None:
             return
-        kind, since_ns, why = self._quiet
+        kind, since_ns, reason = self._quiet
         self._quiet = None
         for text in islice(self._texts.values(), _MOST_EVENTS):
-            yield Event(kind, since_ns, utc_ns, labels=text, detail=f"{self.name}: {why}")
+            yield Event(kind, since_ns, utc_ns, labels=text, detail=f"{self.name}: {reason}")
 
     def _of_values(
         self,

@@ -73,18 +73,18 @@ class Counters:
         collections = _collections(schema)
         #: collections of the schema, and those of dumps that it lacks
         self.seen = set(collections)
-        right = re.compile("|".join(fnmatch.translate(p) for p in chosen))
-        every = ALL in chosen
+        pattern = re.compile("|".join(fnmatch.translate(p) for p in chosen))
+        all_counters = ALL in chosen
         by_name: dict[tuple[str, str], Series] = {}
         #: number of counters beyond the maximum
         self.omitted = 0
         for collection, counters in collections.items():
             for name, about in counters.items():
-                if not (every or right.match(f"{collection}.{name}")):
+                if not (all_counters or pattern.match(f"{collection}.{name}")):
                     continue
-                for one in _series(collection, name, about):
+                for series in _series(collection, name, about):
                     if len(by_name) < MOST_COUNTERS:
-                        by_name.setdefault((one.metric, one.entity), one)
+                        by_name.setdefault((series.metric, series.entity), series)
                     else:
                         self.omitted += 1
         self.series = tuple(by_name.values())
@@ -93,12 +93,12 @@ class Counters:
         """Values of a dump, and its new collections. ValueError for an invalid dump."""
         collections = _collections(dump)
         values: list[tuple[Series, float]] = []
-        for one in self.series:
-            value = collections.get(one.collection, {}).get(one.counter)
-            if one.part:
-                value = value.get(one.part) if isinstance(value, dict) else None
+        for series in self.series:
+            value = collections.get(series.collection, {}).get(series.counter)
+            if series.part:
+                value = value.get(series.part) if isinstance(value, dict) else None
             if (number := _number(value)) is not None:
-                values.append((one, number))
+                values.append((series, number))
         return values, set(collections) - self.seen
 
 
@@ -128,8 +128,8 @@ def _collections(text: bytes) -> Mapping[str, Mapping[str, Any]]:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         shown = printable(" ".join(text[:200].decode("utf-8", "replace").split())[:60])
-        what = "too deep" if isinstance(error, RecursionError) else str(error)
-        raise ValueError(f"{shown!r}, which is no JSON ({what})") from None
+        reason = "too deep" if isinstance(error, RecursionError) else str(error)
+        raise ValueError(f"{shown!r}, which is no JSON ({reason})") from None
     if not isinstance(document, dict):
         raise ValueError(f"a {type(document).__name__} and no object")
     return {name: own for name, own in document.items() if isinstance(own, dict)}

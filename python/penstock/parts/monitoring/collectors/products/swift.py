@@ -53,8 +53,8 @@ def rates(content: bytes) -> dict[str, float]:
         OverflowError,
         RecursionError,
     ) as error:
-        what = str(error)[:100] or type(error).__name__
-        raise BadInput(f"found an answer that is no bwinfo ({what}); expected devices") from None
+        reason = str(error)[:100] or type(error).__name__
+        raise BadInput(f"found an answer that is no bwinfo ({reason}); expected devices") from None
 
 
 class SwiftPoller:
