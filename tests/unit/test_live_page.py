@@ -247,7 +247,7 @@ def test_by_keyboard_alone(desktop: Any) -> None:
                 "parseFloat(getComputedStyle(document.activeElement).outlineWidth)]"
             )
         )
-    assert [text for text, _ in seen] == ["To what is running", "Running", "Use", "Patterns"]
+    assert [text for text, _ in seen] == ["Skip to Running", "Running", "Use", "Patterns"]
     assert all(width >= 2 for _, width in seen)
     desktop.keyboard.press("Shift+Tab")
     desktop.keyboard.press("Enter")
