@@ -38,7 +38,14 @@ def _name(text: str) -> str:
     return text
 
 
+def _host(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9*?\[\]!._:-]{1,255}", text):
+        raise expect("a physical host, or a pattern such as rack1-*")
+    return text
+
+
 Name = Annotated[Text, AfterValidator(_name)]
+PhysicalHosts = Annotated[Text, AfterValidator(_host)]
 Role = Literal["client", "storage", "manager"]
 
 
@@ -185,6 +192,11 @@ class HostFile(MachineFile):
     client: ClientFile | None = Field(None, description="What a client needs for a request.")
     rack: Rack | None = Field(
         None, description="The rack, or a list of racks over which the group is spread; 0."
+    )
+    host: PhysicalHosts | None = Field(
+        None,
+        description="Physical hosts that may carry it: a name, an address, or a pattern such as rack1-*; "
+        "only for a cluster on several hosts.",
     )
     price: PriceFile | None = Field(None, description="Where it is not the platform's.")
     power: PowerFile | None = Field(None, description="Where it is not the platform's.")
