@@ -263,6 +263,22 @@ def test_what_is_no_platform_of_distem_is_refused(changes: dict[str, Any], words
             read_distem(HERE, raw)
 
 
+def test_physical_hosts_of_distem_are_pins() -> None:
+    described = distem(host="172.16.3.7")
+    pnode = {"id": "0", "address": "172.16.3.7", "status": "RUNNING", "cpu": {}, "memory": {}}
+    described["vplatform"]["pnodes"] = {"172.16.3.7": pnode}
+    found = read_distem(HERE, json.dumps(described).encode())
+    assert found.left_out == []
+    pins = {host.name: host.part.host for host in found.platform(Path()).hosts}
+    assert pins == {"node-1-0": "172.16.3.7", "node2-0": None}
+    assert found.document["facts"]["physical_hosts"] == ["172.16.3.7"]
+    for wrong in (7, "a b", "*"):
+        with pytest.raises(
+            BadInput, match=r"vnode node\.1: host .*; expected the address of a pnode"
+        ):
+            read_distem(HERE, json.dumps(distem(host=wrong)).encode())
+
+
 def test_the_command_refuses_what_it_would_lose(tmp_path: Path) -> None:
     source, target = tmp_path / "s.xml", tmp_path / "t.yaml"
     source.write_text(SIMGRID % "")

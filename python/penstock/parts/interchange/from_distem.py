@@ -50,10 +50,10 @@ _LIMITS = {
 #: keys of each object: those that are read, and those that do not matter on another host (generated names,
 #: paths, states). Any other key is reported as omitted.
 _KEYS = {
-    "vplatform": ("vnodes vnetworks", "pnodes"),
+    "vplatform": ("pnodes vnodes vnetworks", ""),
     "vnode": (
-        "name mode vcpu vmem vfilesystem vifaces ssh_key",
-        "id status host",
+        "name mode vcpu vmem vfilesystem vifaces ssh_key host",
+        "id status",
     ),
     "vnetwork": ("name address vroutes", "vnodes opts"),
     "vcpu": ("vcores corenb val unit frequency", "pcpu"),
@@ -123,8 +123,10 @@ class _Reader:
             hosts.append(self.node(raw, networks))
         if not hosts:
             raise mistake(self.path, 1, "no vnodes", "at least one")
-        if any(True for _ in self.each(self.described.get("pnodes"), "pnodes")):
-            self.omitted.append("pnodes: nodes are started on the host that reads the file")
+        physical = [
+            self.text(raw, "address", "a pnode")
+            for raw in self.each(self.described.get("pnodes"), "pnodes")
+        ]
         document: dict[str, Any] = {
             "penstock_platform": 1,
             "name": "distem",
@@ -133,8 +135,9 @@ class _Reader:
             "network": {},
             "networks": [self.network(name, subnet) for name, subnet in networks.items()],
         }
-        if self.names.original:
-            document["facts"] = {"names": self.names.original}
+        facts = {"names": self.names.original, "physical_hosts": physical}
+        if any(facts.values()):
+            document["facts"] = {key: value for key, value in facts.items() if value}
         return Foreign(document, self.omitted)
 
     def each(self, many: Any, what: str) -> Iterator[dict[str, Any]]:
@@ -172,6 +175,7 @@ class _Reader:
         host: dict[str, Any] = {"group": name, "count": 1}
         if raw.get("mode") == "gateway":
             self.omitted.append(f"{where}: mode gateway; networks are not joined by gateways")
+        host |= self.pin(raw, where)
         self.processors(host, self.within(raw, "vcpu", where), where)
         self.memory(host, self.within(raw, "vmem", where), where)
         system = self.within(raw, "vfilesystem", where)
@@ -195,6 +199,15 @@ class _Reader:
         if not host["interfaces"]:
             self.omitted.append(f"{where}: on no network; it gets one interface in the network net")
         return {k: v for k, v in host.items() if v != []}
+
+    def pin(self, raw: Mapping[str, Any], where: str) -> dict[str, str]:
+        """The physical host of a node, of which Distem writes the address."""
+        address = raw.get("host")
+        if address in (None, ""):
+            return {}
+        if not isinstance(address, str) or not re.fullmatch(r"[A-Za-z0-9._:-]{1,255}", address):
+            raise self.wrong(f"{where}: host", address, "the address of a pnode")
+        return {"host": address}
 
     def joined(self, viface: dict[str, Any], where: str) -> bool:
         if viface.get("vnetwork"):
