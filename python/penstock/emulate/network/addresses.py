@@ -33,8 +33,11 @@ def subnets(
     networks: Sequence[NetworkSpec],
     nodes: Mapping[str, int],
     taken: Mapping[str, Subnet] | None = None,
+    *,
+    most_nodes: int = MOST_NODES,
 ) -> dict[str, Subnet]:
-    """Subnet of every network; `nodes`: number of nodes on it; `taken`: subnets of the host, by name.
+    """Subnet of every network; `nodes`: number of nodes on it; `taken`: subnets of the host, by name;
+    `most_nodes`: largest number of nodes of one network, on one host or on several.
 
     Raises BadInput for an overlap (with both names), for too few addresses, and if 10.88/16 is exhausted.
     """
@@ -57,9 +60,9 @@ def subnets(
         used[spec.name] = subnet
     for spec in networks:
         count = nodes.get(spec.name, 0)
-        if count > MOST_NODES:
+        if count > most_nodes:
             raise BadInput(
-                f"network {spec.name}: found {count} nodes; expected at most {MOST_NODES}, "
+                f"network {spec.name}: found {count} nodes; expected at most {most_nodes}, "
                 "the ports of a Linux bridge"
             )
         if spec.subnet is not None:

@@ -1,4 +1,6 @@
-"""Runs on other hosts: one Dask worker per host, TLS for all connections, one host for each block of a study.
+"""Runs on other hosts, and plans of clusters on several hosts.
+
+Runs: one Dask worker per host, TLS for all connections, one host for each block of a study.
 
 | file | content |
 |---|---|
@@ -6,4 +8,5 @@
 | `worker.py` | the worker process of a host |
 | `assignment.py` | the tasks of a worker, one run each |
 | `conductor.py` | assignment of runs to hosts, and their results |
+| `cluster/` | plan of one virtual cluster on several hosts |
 """

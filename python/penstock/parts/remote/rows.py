@@ -1,5 +1,13 @@
-"""Rows of this part in the tables of `penstock.plugins`."""
+"""Rows of this part in the tables of `penstock.plugins`, and its commands."""
 
 from __future__ import annotations
 
-ROWS = {"conductors": {"hosts": "penstock.parts.remote.conductor:conductor_of"}}
+ROWS = {
+    "conductors": {"hosts": "penstock.parts.remote.conductor:conductor_of"},
+    "commands": {"hosts": "penstock.parts.remote.cli.hosts"},
+}
+VERBS = {
+    "Emulate storage and clusters": {
+        "hosts": "Plan a virtual cluster on several hosts; measure this one for it.",
+    },
+}

@@ -1,0 +1,17 @@
+"""Plan of one virtual cluster on several physical hosts. Nothing here changes a host.
+
+| file | content |
+|---|---|
+| `physical.py` | physical hosts and the paths between them, in numbers |
+| `hosts_file.py` | the hosts file, and the facts of each host |
+| `verify.py` | checks of the hosts before anything is changed |
+| `demand.py` | demands of the nodes, supplies of the hosts |
+| `placement.py` | the host of each node |
+| `packing.py` | vector bin packing |
+| `traffic.py` | traffic between hosts |
+| `overcommitment.py` | demands above what hosts sustain |
+| `network_plan.py` | tunnels, addresses, routes |
+| `impairments.py` | delay and loss in addition to those of the real paths |
+| `plan.py` | the complete plan of a platform |
+| `report.py` | the plan as tables and as JSON |
+"""

@@ -1,0 +1,196 @@
+"""The hosts file, and the facts of each host as `penstock hosts facts` writes them.
+
+The keys of a worker are those of a study's `hosts` section, and those of this file's model.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from penstock.errors import BadInput
+from penstock.parts.remote.cluster.physical import Inventory, PathRule, PhysicalHost, RealPath
+from penstock.platform.fields import Bandwidth
+from penstock.spec.fields import expect
+from penstock.spec.mistakes import in_order, note
+from penstock.spec.quantities import Duration, Part, Share, Text
+from penstock.spec.source import read_input, read_source
+from penstock.spec.units import parse_bandwidth, parse_duration, parse_share
+from penstock.study.file import WorkerFile
+
+PAGE = "docs/several-hosts.md"
+#: largest file of facts [bytes]; those of a host have some 20 kB
+_MOST_FACTS = 4 << 20
+_PATTERN = re.compile(r"[A-Za-z0-9*?\[\]!._:-]{1,255}")
+
+
+def _pattern(text: str) -> str:
+    if not _PATTERN.fullmatch(text):
+        raise expect("a host, or a pattern such as rack1-*")
+    return text
+
+
+Hosts = Annotated[Text, AfterValidator(_pattern)]
+
+
+class PhysicalFile(WorkerFile):
+    """A host that carries nodes."""
+
+    address: Text | None = Field(
+        None, description="End point of its tunnels; the host that ssh names."
+    )
+    link: Bandwidth | None = Field(None, description="Measured rate of its link, each direction.")
+    mtu: int | None = Field(
+        None, ge=68, le=65536, description="Largest packet on its paths; the facts' own."
+    )
+    facts: Text | None = Field(
+        None, description="File of its facts, relative to this one; FACTS/NAME.json."
+    )
+
+
+class PathFile(Part):
+    """The path from some hosts to others, as measured."""
+
+    from_: Hosts = Field(alias="from", description="Hosts that send.")
+    to: Hosts = Field(description="Hosts that receive.")
+    latency: Duration = Field(description="One way.")
+    loss: Share = Field("0%", description="Share of the packets.")
+
+
+class InventoryFile(Part):
+    """Physical hosts of a virtual cluster."""
+
+    penstock_hosts: Literal[1] = Field(description="Version of this format: 1.")
+    listen: Text | None = Field(None, description="Address of this host for the others.")
+    facts: Text = Field("facts", description="Directory of the facts, relative to this file.")
+    workers: list[PhysicalFile] = Field(min_length=1, description="The hosts.")
+    paths: list[PathFile] = Field([], description="Paths between them; later entries come first.")
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class _Storage(_Facts):
+    free_bytes: float | None = Field(None, ge=0)
+
+
+class _Host(_Facts):
+    penstock: str
+    cpus: int = Field(ge=1)
+    memory_bytes: float = Field(gt=0)
+    storage: _Storage = _Storage(free_bytes=None)
+
+
+class _Feature(_Facts):
+    name: str
+    verdict: str
+
+
+class _Floors(_Facts):
+    read_bps: float = Field(gt=0)
+    write_bps: float = Field(gt=0)
+    iops: float = Field(gt=0)
+    service_floor_ns: float = Field(ge=0)
+
+
+class _Link(_Facts):
+    rate_bps: float | None = Field(None, gt=0)
+    mtu: int | None = Field(None, ge=68, le=65536)
+
+
+class _Clock(_Facts):
+    offset_ns: int
+    bound_ns: int = Field(0, ge=0)
+
+
+class FactsFile(_Facts):
+    """The parts of a host's facts that a plan needs; `link.rate_bps` is in bytes per second."""
+
+    host: _Host
+    features: list[_Feature]
+    floors: _Floors | None = None
+    link: _Link = _Link(rate_bps=None, mtu=None)
+    clock: _Clock | None = None
+
+
+def read_inventory(path: Path) -> Inventory:
+    """Physical hosts of a hosts file. Raises BadInput with every mistake of it and of the facts."""
+    source = read_source(read_input(path, "a hosts file"), str(path), f"a hosts file; see {PAGE}")
+    try:
+        file = InventoryFile.model_validate(source.value)
+    except ValidationError as error:
+        for detail in error.errors():
+            note(source, detail, InventoryFile, PAGE)
+        raise BadInput(mistakes=in_order(source.mistakes)) from None
+    hosts, wrong = [], []
+    for worker in file.workers:
+        facts = path.parent / (worker.facts or Path(file.facts) / f"{worker.name}.json")
+        try:
+            hosts.append(_host(worker, read_facts(facts)))
+        except BadInput as error:
+            wrong.append(f"host {worker.name}: {error}")
+    if wrong:
+        raise BadInput("\n".join(wrong))
+    rules = (
+        PathRule(p.from_, p.to, RealPath(parse_duration(p.latency), parse_share(p.loss)))
+        for p in file.paths
+    )
+    return Inventory(tuple(hosts), tuple(rules))
+
+
+def read_facts(path: Path) -> FactsFile:
+    """The facts of a host. Raises BadInput for an unreadable file and for values that are not facts."""
+    expected = "the output of `penstock hosts facts --json` on that host"
+    try:
+        size_bytes = path.stat().st_size
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BadInput(f"{path}: {reason}; expected {expected}") from None
+    if size_bytes > _MOST_FACTS:
+        raise BadInput(f"{path}: found {size_bytes} bytes; expected {expected}")
+    try:
+        return FactsFile.model_validate(json.loads(read_input(path, expected)))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "facts"
+        message = first["msg"][0].lower() + first["msg"][1:]
+        raise BadInput(
+            f"{path}: {key}: found an invalid value ({message}); expected {expected}"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: found no JSON ({error}); expected {expected}") from None
+
+
+def _host(worker: PhysicalFile, facts: FactsFile) -> PhysicalHost:
+    address = worker.address or (worker.ssh or "").rpartition("@")[2]
+    if not address:
+        raise BadInput("address: found none; expected the address of its end of the tunnels")
+    rate_bps = parse_bandwidth(worker.link) if worker.link is not None else facts.link.rate_bps
+    if rate_bps is None:
+        raise BadInput("link: found no rate; expected the measured one, such as 10 Gbit/s")
+    mtu = worker.mtu or facts.link.mtu
+    if mtu is None:
+        raise BadInput("mtu: found none; expected the largest packet on its paths, such as 1500")
+    floors, clock = facts.floors, facts.clock
+    return PhysicalHost(
+        name=worker.name,
+        address=address,
+        processors=facts.host.cpus,
+        memory_bytes=facts.host.memory_bytes,
+        link_bps=rate_bps,
+        mtu=mtu,
+        version=facts.host.penstock,
+        read_bps=floors.read_bps if floors else None,
+        write_bps=floors.write_bps if floors else None,
+        iops=floors.iops if floors else None,
+        service_floor_s=floors.service_floor_ns * 1e-9 if floors else None,
+        disk_bytes=facts.host.storage.free_bytes,
+        clock_offset_s=clock.offset_ns * 1e-9 if clock else None,
+        clock_bound_s=clock.bound_ns * 1e-9 if clock else 0.0,
+        features={f.name: f.verdict for f in facts.features},
+    )
