@@ -50,6 +50,9 @@ def command(
     sampling: bool = typer.Option(
         True, "--sampling/--no-sampling", help="The store can sample [yes]."
     ),
+    compare: bool = typer.Option(
+        True, "--compare/--no-compare", help="Also run the published controller [yes]."
+    ),
     seed: int = typer.Option(1, "--seed", min=0, help="Seed of the random draws [1]."),
     log: Path | None = typer.Option(
         None, "--log", help="Write the decisions to this file: .jsonl or .parquet."
@@ -98,7 +101,7 @@ def command(
         seed=seed,
     )
     with progress_bar() as progress:
-        result = simulate(scenario, rules, progress=progress)
+        result = simulate(scenario, rules, compare=compare, progress=progress)
     if log is not None:
         write_decisions(result.decisions, log)
     if figure is not None:
@@ -179,12 +182,13 @@ def _document(scenario: Scenario, result: Simulation) -> dict[str, Any]:
 
     from penstock.parts.dedup.controller.simulation.run import AUTO, PUBLISHED
 
+    controllers = [name for name in (AUTO, PUBLISHED) if name in result.outcomes]
     return {
         "writes": scenario.writes,
         "outcomes": [asdict(outcome) for outcome in result.outcomes.values()],
         "best_static": result.best_static.name,
-        "excess": {name: result.excess(name) for name in (AUTO, PUBLISHED)},
-        "regret": {name: result.regret(name) for name in (AUTO, PUBLISHED)},
+        "excess": {name: result.excess(name) for name in controllers},
+        "regret": {name: result.regret(name) for name in controllers},
         "controller_s": result.controller_s,
         "decisions": len(result.decisions),
     }
@@ -206,7 +210,7 @@ def _show(scenario: Scenario, result: Simulation) -> None:
         table.add_row(outcome.name, *row)
     show(table)
     print()
-    for name in (AUTO, PUBLISHED):
+    for name in (name for name in (AUTO, PUBLISHED) if name in result.outcomes):
         print(
             f"{name}: {result.excess(name):+.2%} compared with {result.best_static.name}, "
             f"regret {result.regret(name):.2%}"

@@ -76,9 +76,10 @@ def simulate(
     settings: Settings,
     *,
     reference: Settings | None = None,
+    compare: bool = True,
     progress: Progress | None = None,
 ) -> Simulation:
-    """Run a scenario with `settings` and with the published controller (or `reference`).
+    """Run a scenario with `settings`, and with `compare` also the published controller (or `reference`).
 
     All contenders have the same draws of times and similarities. The best configuration of each write is the
     one with the least cost by the similarity that the process has on average at that write; a change of
@@ -86,12 +87,10 @@ def simulate(
     """
     names = scenario.configurations
     weights = settings.utility.weights
-    contenders = {
-        AUTO: _Contender(scenario, settings, 1),
-        PUBLISHED: _Contender(
-            scenario, reference or published(settings.utility, power=settings.power), 2
-        ),
-    }
+    contenders = {AUTO: _Contender(scenario, settings, 1)}
+    if compare:
+        other = reference or published(settings.utility, power=settings.power)
+        contenders[PUBLISHED] = _Contender(scenario, other, 2)
     static = [_Sum() for _ in names]
     oracle = _Sum()
     base, typical = _base(scenario), _typical(scenario)
