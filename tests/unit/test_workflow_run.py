@@ -15,7 +15,6 @@ from penstock.errors import BadInput, PenstockError
 from penstock.parts.prediction.workloads.read import read_workload
 from penstock.parts.prediction.workloads.task import Command, File, Operation, Task
 from penstock.parts.prediction.workloads.workflow import Workload
-from penstock.parts.stores.workflow.compare import difference_of, mean_of
 from penstock.parts.stores.workflow.execute import AGENT
 from penstock.parts.stores.workflow.hints import hints_of_graph
 from penstock.parts.stores.workflow.options import RunOptions
@@ -31,6 +30,7 @@ from penstock.parts.stores.workflow.running.recovery import Recovery
 from penstock.parts.stores.workflow.running.resume import repeated
 from penstock.parts.stores.workflow.running.task_lines import log_name
 from penstock.parts.stores.workflow.schedule import Scheduler
+from penstock.parts.stores.workflow.spread import difference_of, mean_of
 
 
 def steps(reads: tuple[str, ...], *writes: str) -> tuple[Operation, ...]:

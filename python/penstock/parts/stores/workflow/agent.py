@@ -1,34 +1,38 @@
-"""Run the tasks of one client node: fork a process for each, which executes the task's operations, or starts
-its program and waits for it.
+"""Run the tasks of one client node: start its program, in a thread that waits for it; or fork a process that
+executes the task's operations.
 
 Started inside the node by its path, standard library only. Reads tasks as JSON lines on stdin; writes a line
 for each that ends, with times of CLOCK_MONOTONIC, which all nodes of a host share. A crashed task has a line
 with the cause. `{"cancel": TASK}` kills a task, `{"ping": …}` is repeated. At the end of stdin, running tasks
 are killed.
 
-With a `journal`, stderr is a file to which each task's process appends the answer of a program that
-succeeded before anybody else receives it: a program that has ended with status 0 is not run again.
+With a `journal`, stderr is a file to which the answer of a task that succeeded is appended before anybody
+else receives it: a program that has ended with status 0 is not run again.
 """
 
 import contextlib
 import ctypes
-import hashlib
 import json
 import os
 import select
-import shutil
 import signal
+import subprocess
+import threading
 import time
 from typing import Any
 
 BLOCK = 1 << 20
 PR_SET_PDEATHSIG = 1
-#: longest wait for the status of a process that closed its pipe, and for tasks after the end of stdin [s]
+#: longest wait for the status of a process that closed its pipe, and for programs that were killed [s]
 REAP_WITHIN_S, END_WITHIN_S = 2.0, 10.0
 #: most bytes of each output of a program that are returned: half from its beginning, half from its end
 MOST_OUTPUT = 64 * 1024
 #: bytes of one file below which a full store has no room for it
 NO_SPACE = 64 * 1024
+
+
+#: for stdout
+writing = threading.Lock()
 
 
 class Child:
@@ -55,7 +59,7 @@ def echoed(task: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Run tasks until stdin ends."""
     content = os.urandom(BLOCK)
-    poller, children, rest = select.poll(), dict[int, Child](), b""
+    poller, children, programs, rest = select.poll(), dict[int, Child](), list[Program](), b""
     poller.register(0, select.POLLIN)
     while True:
         for fd, _ in poller.poll():
@@ -65,54 +69,60 @@ def main() -> None:
                 if not piece:
                     poller.unregister(fd)
                     os.close(fd)
-                    put(1, children.pop(fd).answer())
-            elif piece:
-                *lines, rest = (rest + piece).split(b"\n")
-                for line in lines:
-                    task = json.loads(line)
-                    if "ping" in task:
-                        put(1, line + b"\n")
-                        continue
-                    if "cancel" in task:
-                        cancel(children.values(), task["cancel"])
-                        continue
+                    answer(children.pop(fd).answer())
+                continue
+            programs = [one for one in programs if one.is_alive()]
+            if not piece:
+                end(list(children.values()), programs)
+                os._exit(0)
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                task = json.loads(line)
+                if "ping" in task:
+                    answer(line + b"\n")
+                elif "cancel" in task:
+                    cancel(children.values(), programs, task["cancel"])
+                elif "argv" in task:
+                    programs.append(Program(task))
+                    programs[-1].start()
+                else:
                     reads, child = start(task, content)
                     children[reads] = child
                     poller.register(reads, select.POLLIN)
-            else:
-                end(list(children.values()))
-                return
 
 
-def cancel(children: Any, name: str) -> None:
+def answer(line: bytes) -> None:
+    """Write a line to the runner."""
+    with writing:
+        put(1, line)
+
+
+def cancel(children: Any, programs: Any, name: str) -> None:
     """Kill the processes of a task."""
     for child in children:
         if child.task["task"] == name:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(child.pid, signal.SIGTERM)
+                os.kill(child.pid, signal.SIGKILL)
+    for program in programs:
+        if program.task["task"] == name:
+            program.kill()
 
 
-def end(children: list[Child]) -> None:
+def end(children: list[Child], programs: Any) -> None:
     """Kill all tasks; one whose program has already succeeded may complete its entry in the journal."""
     for child in children:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(child.pid, signal.SIGTERM if "argv" in child.task else signal.SIGKILL)
-    until = time.monotonic() + END_WITHIN_S
-    for child in children:
-        while time.monotonic() < until:
-            with contextlib.suppress(ChildProcessError):
-                if not os.waitpid(child.pid, os.WNOHANG)[0]:
-                    time.sleep(0.005)
-                    continue
-            break
-        with contextlib.suppress(ProcessLookupError):
             os.kill(child.pid, signal.SIGKILL)
+    for program in programs:
+        program.kill()
+    until = time.monotonic() + END_WITHIN_S
+    for program in programs:
+        program.join(max(0.0, until - time.monotonic()))
 
 
 def start(task: dict[str, Any], content: bytes) -> tuple[int, Child]:
-    """Fork the process of a task; returns the pipe of its answer."""
-    reads, writes = os.pipe()
-    agent, begin_ns = os.getpid(), time.monotonic_ns()
+    """Fork the process of a task without a program; returns the pipe of its answer."""
+    (reads, writes), agent, begin_ns = os.pipe(), os.getpid(), time.monotonic_ns()
     pid = os.fork()
     if pid:
         os.close(writes)
@@ -121,129 +131,138 @@ def start(task: dict[str, Any], content: bytes) -> tuple[int, Child]:
     if os.getppid() != agent:
         os._exit(1)
     time.sleep(task.get("launch_s", 0.0))
-    answer = {**echoed(task), "forked_ns": begin_ns, "started_ns": time.monotonic_ns()}
-    answer |= {"operations": [], "error": ""}
+    result = {**echoed(task), "forked_ns": begin_ns, "started_ns": time.monotonic_ns()}
+    result |= {"operations": [], "error": ""}
     try:
-        if "argv" in task:
-            run_program(task, answer)
-        else:
-            run(task, content, answer["operations"])
-            answer["outputs"] = {p: output(p, task) for p in task.get("outputs", ())}
+        run(task, content, result["operations"])
+        result["outputs"] = {p: output(p, task) for p in task.get("outputs", ())}
     except OSError as error:
-        answer["error"] = f"{error.filename or task['task']}: {error.strerror}"
+        result["error"] = f"{error.filename or task['task']}: {error.strerror}"
     except Exception as error:
-        answer["error"] = f"{type(error).__name__}: {error}"
-    answer.setdefault("ended_ns", time.monotonic_ns())
-    if answer["error"] and "argv" in task:
-        answer["error"] += full(task["cwd"])
-    for path in task.get("partial", ()) if answer["error"] else ():
-        with contextlib.suppress(OSError):
-            os.unlink(path)
-    if task.get("journal") and not answer["error"]:
-        texts = ("stdout", "stderr")
-        line = {k: v for k, v in answer.items() if k not in texts}
-        put(2, (json.dumps(line) + "\n").encode())
-        os.fdatasync(2)
-    put(writes, (json.dumps(answer) + "\n").encode())
+        result["error"] = f"{type(error).__name__}: {error}"
+    result["ended_ns"] = time.monotonic_ns()
+    put(writes, recorded(task, result))
     os._exit(0)
 
 
-def run_program(task: dict[str, Any], answer: dict[str, Any]) -> None:
-    """Run a task's program to its end, then check its outputs and have the store write them."""
-    os.chdir(task["cwd"])
-    for path in task["outputs"]:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-    program = Program(task)
-    answer["started_ns"] = program.started_ns
-    status = program.ended()
-    answer["ended_ns"] = time.monotonic_ns()
-    answer["status"], answer["stdout"], answer["stderr"] = status, *program.texts()
-    if status:
-        lines = answer["stderr"].split("\n") + answer["stdout"].split("\n")
-        said = next((line for line in lines[::-1] if line.strip()), "")
-        said = next((one for one in answer["stderr"].split("\n")[::-1] if one.strip()), said)
-        answer["error"] = f"{task['argv'][0]}: {end_of(status)}" + (
-            f": {said[:300]}" if said else ""
-        )
-        return
-    answer["outputs"] = {p: output(p, task) for p in task["outputs"]}
-    missing = [p for p, facts in answer["outputs"].items() if facts is None]
-    if missing:
-        names = ", ".join(os.path.relpath(p) for p in missing[:3])
-        answer["error"] = f"{task['argv'][0]} ended with status 0, without its output {names}"
-    answer["stored_ns"] = time.monotonic_ns()
+def recorded(task: dict[str, Any], result: dict[str, Any]) -> bytes:
+    """Line of an answer. A success is in the journal then; a failure leaves no partial output."""
+    if result["error"]:
+        for path in task.get("partial", ()):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+    elif task.get("journal"):
+        entry = {k: v for k, v in result.items() if k not in ("stdout", "stderr")}
+        put(2, (json.dumps(entry) + "\n").encode())
+        os.fdatasync(2)
+    return (json.dumps(result) + "\n").encode()
 
 
-class Program:
+class Program(threading.Thread):
     """Program of a task, in a session of its own; its outputs are read while it runs."""
 
     def __init__(self, task: dict[str, Any]) -> None:
-        """Start it. OSError if it cannot be executed."""
-        outs, (reads, writes) = (os.pipe(), os.pipe()), os.pipe()
-        parent = os.getpid()
-        self.pid = os.fork()
-        if not self.pid:
-            try:
-                ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-                if os.getppid() != parent:
-                    os._exit(1)
-                os.setsid()
-                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-                os.dup2(outs[0][1], 1)
-                os.dup2(outs[1][1], 2)
-                signal.pthread_sigmask(signal.SIG_SETMASK, ())
-                signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-                os.execvpe(task["argv"][0], task["argv"], {**os.environ, **task["env"]})
-            except OSError as error:
-                put(writes, str(error.errno).encode())
-            finally:
-                os._exit(127)
-        os.close(writes)
-        for _, other in outs:
-            os.close(other)
-        self._ends = False
-        signal.signal(signal.SIGTERM, self._stop)
-        failed = os.read(reads, 16)  # ends when the program is executed
-        self.started_ns = time.monotonic_ns()
-        os.close(reads)
-        if failed:
-            os.waitpid(self.pid, 0)
-            raise OSError(int(failed), os.strerror(int(failed)), task["argv"][0])
-        self._fds = [fd for fd, _ in outs]
+        super().__init__(daemon=True)
+        self.task = task
+        self._changing = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._killed = self._ended = False
         self._heads, self._tails, self._dropped = [b"", b""], [b"", b""], [0, 0]
 
-    def _stop(self, *_: Any) -> None:
-        """Kill the program, unless it has ended."""
-        if not self._ends:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+    def run(self) -> None:
+        """Run it to its end, and write the answer."""
+        now_ns = time.monotonic_ns()
+        result = {**echoed(self.task), "forked_ns": now_ns, "started_ns": now_ns}
+        result |= {"operations": [], "error": ""}
+        try:
+            self._run(result)
+        except OSError as error:
+            result["error"] = f"{error.filename or self.task['task']}: {error.strerror}"
+        except Exception as error:
+            result["error"] = f"{type(error).__name__}: {error}"
+        result.setdefault("ended_ns", time.monotonic_ns())
+        if result["error"]:
+            result["error"] += full(self.task["cwd"])
+        answer(recorded(self.task, result))
 
-    def ended(self) -> int:
+    def _run(self, result: dict[str, Any]) -> None:
+        """Start it and wait, then check its outputs and have the store write them."""
+        task, argv = self.task, self.task["argv"]
+        time.sleep(task.get("launch_s", 0.0))
+        for place in {os.path.dirname(path) for path in task["outputs"]} - {task["cwd"]}:
+            os.makedirs(place, exist_ok=True)
+        with self._changing:
+            if self._killed:
+                raise OSError(0, "cancelled", argv[0])
+            result["forked_ns"] = time.monotonic_ns()
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=task["cwd"],
+                env={**os.environ, **task["env"]},
+                start_new_session=True,
+                bufsize=0,
+            )
+            result["started_ns"] = time.monotonic_ns()
+        status, result["ended_ns"] = self._wait(self._process), time.monotonic_ns()
+        result["status"], result["stdout"], result["stderr"] = status, *self._texts()
+        if status:
+            texts = (result["stderr"], result["stdout"])
+            said = [line for text in texts for line in text.split("\n")[::-1] if line.strip()]
+            signalled = (
+                f"killed by signal {-status} ({signal.Signals(-status).name})" if status < 0 else ""
+            )
+            how = signalled or f"ended with status {status}"
+            result["error"] = f"{argv[0]}: {how}" + (f": {said[0][:300]}" if said else "")
+            return
+        result["outputs"] = {p: output(p, task) for p in task["outputs"]}
+        missing = [p for p, facts in result["outputs"].items() if facts is None]
+        if missing:
+            names = ", ".join(os.path.relpath(p, task["cwd"]) for p in missing[:3])
+            result["error"] = f"{argv[0]} ended with status 0, without its output {names}"
+        result["stored_ns"] = time.monotonic_ns()
+
+    def kill(self) -> None:
+        """Kill it with the processes of its session, unless it has ended."""
+        with self._changing:
+            self._killed = True
+            if self._process is not None and not self._ended:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _wait(self, process: subprocess.Popen[bytes]) -> int:
         """Status once it has ended (negative: a signal); processes that it started are killed."""
-        handle, poller = os.pidfd_open(self.pid), select.poll()
-        for fd in (handle, *self._fds):
+        files = [file for file in (process.stdout, process.stderr) if file is not None]
+        numbers = {file.fileno(): n for n, file in enumerate(files)}
+        handle, poller = os.pidfd_open(process.pid), select.poll()
+        for fd in (handle, *numbers):
             poller.register(fd, select.POLLIN)
         running = True
         while running:
             for fd, _ in poller.poll():
                 if fd == handle:
                     running = False
-                elif not self._take(fd):
+                elif not self._take(fd, numbers[fd]):
                     poller.unregister(fd)
-        self._ends = True
-        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        for fd in self._fds:
+        with self._changing, contextlib.suppress(ProcessLookupError, PermissionError):
+            self._ended = True
+            os.killpg(process.pid, signal.SIGKILL)
+        status = process.wait()
+        for fd, n in numbers.items():
             os.set_blocking(fd, False)
             with contextlib.suppress(BlockingIOError):
-                while self._take(fd):
+                while self._take(fd, n):
                     pass
+        os.close(handle)
+        for file in files:
+            file.close()
         return status
 
-    def _take(self, fd: int) -> bool:
+    def _take(self, fd: int, n: int) -> bool:
         """Read a piece of output; its beginning and its end are retained. False at its end."""
-        piece, n, half = os.read(fd, 1 << 16), self._fds.index(fd), MOST_OUTPUT // 2
+        piece, half = os.read(fd, 1 << 16), MOST_OUTPUT // 2
         more = bool(piece)
         fits = half - len(self._heads[n])
         self._heads[n], piece = self._heads[n] + piece[:fits], piece[fits:]
@@ -252,7 +271,7 @@ class Program:
         self._tails[n] = tail[-half:]
         return more
 
-    def texts(self) -> tuple[str, str]:
+    def _texts(self) -> tuple[str, str]:
         """Its standard output and its standard error output."""
         texts = []
         for head, tail, dropped in zip(self._heads, self._tails, self._dropped, strict=True):
@@ -277,6 +296,8 @@ def output(path: str, task: dict[str, Any]) -> list[Any] | None:
         facts = os.fstat(fd)
         sha256 = None
         if task.get("checksums"):
+            import hashlib
+
             digest = hashlib.sha256()
             while piece := os.read(fd, BLOCK):
                 digest.update(piece)
@@ -289,18 +310,12 @@ def output(path: str, task: dict[str, Any]) -> list[Any] | None:
 
 def full(place: str) -> str:
     """A remark for an error if the store is full."""
-    try:
-        free = shutil.disk_usage(place).free
-    except OSError:
-        return ""
-    return f" (the store is full: {free:,} bytes are free)" if free < NO_SPACE else ""
-
-
-def end_of(status: int) -> str:
-    """End of a program, as text."""
-    if status < 0:
-        return f"killed by signal {-status} ({signal.Signals(-status).name})"
-    return f"ended with status {status}"
+    with contextlib.suppress(OSError):
+        space = os.statvfs(place)
+        free = space.f_bavail * space.f_frsize
+        if free < NO_SPACE:
+            return f" (the store is full: {free:,} bytes are free)"
+    return ""
 
 
 def ended(pid: int) -> str:

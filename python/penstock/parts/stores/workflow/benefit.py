@@ -8,13 +8,14 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
-from penstock.analyse.statistics.prediction_intervals import LEVEL, least_draws, order_statistics
+from penstock.analyse.statistics.prediction_intervals import LEVEL, least_draws
 from penstock.parts.prediction.queue_network.simulate import Simulator, makespan
 from penstock.parts.prediction.queue_network.uncertainty import sampled, uncertain_values
 from penstock.parts.prediction.workloads.task import Hints
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.parts.stores.workflow.hints import hints_of_graph, tags_of, with_hints
 from penstock.parts.stores.workflow.running.run_files import inputs_of, outputs_of
+from penstock.parts.stores.workflow.spread import mean_of
 from penstock.platform.hosts import Platform
 from penstock.spec.store import Support
 
@@ -26,8 +27,8 @@ _DRAWS = least_draws(LEVEL)
 class Decision:
     """Decision about the hints of a group of files: those of one rule, written and read by the same stages.
 
-    `gain_s`: predicted reduction of the makespan, with its interval (`low_s` to `high_s`); None if it was not
-    predicted.
+    `gain_s`: predicted reduction of the makespan, the mean of simulated runs, with its interval (95 %,
+    `low_s` to `high_s`); None if it was not predicted.
     """
 
     group: str
@@ -103,10 +104,8 @@ def simulated_makespans(workload: Workload, platform: Platform) -> list[float]:
 def _decision(
     name: str, files: int, hint: str, before: Sequence[float], after: Sequence[float]
 ) -> Decision:
-    gains = [b - a for b, a in zip(before, after, strict=True)]
-    interval = order_statistics(gains, LEVEL)
-    mean = fmean(gains)
-    low, high = interval.low, interval.high
+    gain = mean_of([b - a for b, a in zip(before, after, strict=True)])
+    mean, low, high = gain.mean, gain.low or 0.0, gain.high or 0.0
     text = f"predicted gain {mean:.3g} s of {fmean(before):.3g} s ({low:.3g} to {high:.3g})"
     applied = low > 0
     if not applied:

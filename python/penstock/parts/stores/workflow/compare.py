@@ -7,7 +7,6 @@ with their data [Costa 2014].
 from __future__ import annotations
 
 import json
-import math
 import random
 import statistics
 from collections.abc import Sequence
@@ -15,9 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scipy.stats import t as t_distribution
-
-from penstock.analyse.statistics.prediction_intervals import LEVEL, order_statistics
 from penstock.errors import BadInput
 from penstock.parts.stores.deployment import deployment
 from penstock.parts.stores.store import refused_parameters
@@ -37,6 +33,7 @@ from penstock.parts.stores.workflow.run import (
     run_once,
     store_of,
 )
+from penstock.parts.stores.workflow.spread import Spread, difference_of, mean_of
 from penstock.plugins import STORE_ENGINES
 from penstock.writing import atomic_folder
 
@@ -45,23 +42,6 @@ if TYPE_CHECKING:
 
 DEFAULT, AWARE = "default", "workflow-aware"
 _SCHEDULERS = {DEFAULT: "workqueue", AWARE: "data_location"}
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A mean with an interval (95 %); without an interval for a single run."""
-
-    mean: float
-    low: float | None = None
-    high: float | None = None
-
-    def cells(self) -> tuple[str, str, str]:
-        """As texts of a table."""
-        ends = ("" if x is None else f"{x:.3f}" for x in (self.low, self.high))
-        return (f"{self.mean:.3f}", *ends)  # type: ignore[return-value]
-
-    def to_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -157,12 +137,11 @@ def compare_stores(
         results[name] = _with_prediction(plan, results[name])
     pairs = [simulated_makespans(plan.workload, plan.platform) for plan in plans.values()]
     gains = [default - aware for default, aware in zip(*pairs, strict=True)]
-    interval = order_statistics(gains, LEVEL)
     compared = Comparison(
         results,
         order,
         difference_of(results[DEFAULT].makespans_s, results[AWARE].makespans_s),
-        Spread(statistics.fmean(gains), interval.low, interval.high),
+        mean_of(gains),
         plans[AWARE].decisions,
     )
     if out is not None:
@@ -211,30 +190,6 @@ def _with_prediction(plan: Plan, result: Result) -> Result:
     result.refused.extend(refused.values())
     put_up = as_put_up(plan.platform, result.engine)
     return replace(result, prediction=prediction_of(without(plan.workload, refused), put_up))
-
-
-def mean_of(values: Sequence[float]) -> Spread:
-    """Mean of runs, with Student's interval (95 %)."""
-    mean, n = statistics.fmean(values), len(values)
-    if n < 2:
-        return Spread(mean)
-    half = float(t_distribution.ppf(0.975, n - 1)) * statistics.stdev(values) / math.sqrt(n)
-    return Spread(mean, mean - half, mean + half)
-
-
-def difference_of(first: Sequence[float], second: Sequence[float]) -> Spread:
-    """Difference of two means, with Welch's interval (95 %)."""
-    mean = statistics.fmean(first) - statistics.fmean(second)
-    if min(len(first), len(second)) < 2:
-        return Spread(mean)
-    shares = [statistics.variance(rows) / len(rows) for rows in (first, second)]
-    if not any(shares):
-        return Spread(mean, mean, mean)
-    freedom = sum(shares) ** 2 / sum(
-        s**2 / (len(rows) - 1) for s, rows in zip(shares, (first, second), strict=True)
-    )
-    half = float(t_distribution.ppf(0.975, freedom)) * math.sqrt(sum(shares))
-    return Spread(mean, mean - half, mean + half)
 
 
 def _gain(gain: Spread, of_s: float) -> str:

@@ -16,7 +16,7 @@ from penstock.parts.stores.store import Store
 from penstock.parts.stores.workflow.features import uses_set_xattr
 from penstock.parts.stores.workflow.running.executed import Executed, RunFailed, executed, placement
 from penstock.parts.stores.workflow.running.loop import Loop
-from penstock.parts.stores.workflow.running.node_agents import AGENT, Crew
+from penstock.parts.stores.workflow.running.node_agents import AGENT, Crew, kill_programs
 from penstock.parts.stores.workflow.running.recovery import Recovery, RunRecord
 from penstock.parts.stores.workflow.running.resume import Complete, remaining
 from penstock.parts.stores.workflow.running.run_files import RunFiles
@@ -165,8 +165,10 @@ class _Run:
     def prepare(self, until: float, heard: Callable[[int, int], None] | None) -> Complete:
         """Create the directory and the pre-existing files; returns the tasks that are complete already."""
         journal, complete = self._record.journal, Complete()
+        nodes = self._store.cluster.nodes
         if journal is not None and "directory" in journal.head:
             self.files.again(journal.head["directory"], journal.path)
+            kill_programs(nodes.values(), self.files.place)
             complete = remaining(self._workload, self.files, journal)
             self.loop.done.update(complete.tasks)
             self._earlier = len(complete.tasks)
@@ -175,7 +177,6 @@ class _Run:
             name = self.files.create(None if journal is None else journal.path)
             if journal is not None:
                 journal.note(directory=name, begin_ns=time.monotonic_ns(), store=self._store.name)
-        nodes = self._store.cluster.nodes
         self.crew.start((nodes[n] for n in self._store.roles.clients), tolerant=self._tolerant)
         absent = [f for f in self._workload.files if f.preloaded and f.name not in complete.inputs]
         self._copy([f.name for f in absent if f.name in self._inputs], heard)

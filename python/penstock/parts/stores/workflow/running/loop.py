@@ -13,7 +13,7 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.parts.stores.store import Store
-from penstock.parts.stores.workflow.running.node_agents import Crew
+from penstock.parts.stores.workflow.running.node_agents import Crew, kill_programs
 from penstock.parts.stores.workflow.running.recovery import Recovery, RunRecord, Troubles
 from penstock.parts.stores.workflow.running.run_files import (
     RunFiles,
@@ -299,6 +299,8 @@ class Loop:
         self._death_ns = time.monotonic_ns()
         self.troubles.died.append(f"{node} (it runs no more tasks)")
         self._crew.lose(node)
+        with contextlib.suppress(KeyError, OSError):
+            kill_programs([self._store.cluster.nodes[node]], self._files.place)
         self._scheduler.lost(node)
         for number, attempt in list(self._running.items()):
             if attempt.host == node and attempt.answer is None:

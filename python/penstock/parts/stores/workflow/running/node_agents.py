@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +16,7 @@ from typing import Any
 
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
+from penstock.host.cgroups.cgroup import members
 
 AGENT = Path(__file__).parents[1] / "agent.py"
 #: longest wait for an agent to start, and to end [s]
@@ -84,6 +87,16 @@ class NodeAgent:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+def kill_programs(nodes: Iterable[RunningNode], place: str) -> None:
+    """Kill the programs of a run on nodes whose agent has died; `place` is the run's directory."""
+    mark = f"PENSTOCK_RUN={place}".encode()
+    for node in nodes:
+        for pid in members(node.cgroup.paths.values()) - {node.pid}:
+            with contextlib.suppress(OSError):
+                if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                    os.kill(pid, signal.SIGKILL)
 
 
 class Crew:
