@@ -137,7 +137,7 @@ def _pushed(ending: str) -> Any:
         for name in table.column_names[:5]:
             with contextlib.suppress(BadInput):
                 values = column_of(rows_where(table, {}), name)
-                for batch in batches_of(values, metric="m", labels={}, each=2):
+                for batch in batches_of(values, metric="m", labels={}, batch_points=2):
                     checked(batch)
                     made += 1
         return made > 0
