@@ -118,6 +118,10 @@ SPEC = cluster(NodeSpec("n-0"), NodeSpec("n-1"))
             "hosts a and b: found the address 192.0.2.1 for all; expected one each",
         ),
         (
+            (host("a", 1), host("b", 2, address="b.example")),
+            "host b: address: found 'b.example'; expected the IPv4 address of its end of the tunnels",
+        ),
+        (
             (host("a", 1), host("b", 2, version="0.0.1")),
             f"host b: found penstock 0.0.1; expected {version()}, the version of this host",
         ),

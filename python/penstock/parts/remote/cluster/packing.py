@@ -95,6 +95,12 @@ def pack(
     return Packing(host_of, None)
 
 
+def enough(problem: Problem) -> bool:
+    """True unless the nodes together need more of a resource than all hosts have."""
+    need, supply = problem.amounts.sum(axis=0), problem.supply.sum(axis=0)
+    return bool((need <= supply * (1 + _TOLERANCE)).all())
+
+
 def orders(problem: Problem, natural: Ints) -> Iterator[Ints]:
     """Orders to try: by decreasing dominant share, then by the decreasing sum of the shares.
 

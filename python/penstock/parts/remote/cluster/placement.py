@@ -27,6 +27,7 @@ from penstock.parts.remote.cluster.overcommitment import (
 from penstock.parts.remote.cluster.packing import (
     Packing,
     Problem,
+    enough,
     grouped,
     orders,
     pack,
@@ -151,7 +152,7 @@ def _packed(
 ) -> Packing:
     """The first packing that succeeds: as if all links carried traffic to other hosts, then without links;
     overcommitted if that is allowed and no other one does."""
-    for attempt in (_with_links(problem, demand, hosts), problem):
+    for attempt in filter(enough, (_with_links(problem, demand, hosts), problem)):
         for spread in (False, True):
             for order in orders(attempt, demand.order):
                 packing = pack(attempt, order, spread=spread)

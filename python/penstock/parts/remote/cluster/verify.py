@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import ipaddress
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -28,6 +29,7 @@ def check_hosts(inventory: Inventory, spec: ClusterSpec) -> None:
     """Raise BadInput with every reason for which the hosts cannot carry the cluster."""
     wrong = [
         *_names(inventory.hosts),
+        *_addresses(inventory.hosts),
         *_versions(inventory.hosts),
         *_clocks(inventory.hosts),
         *_mtus(inventory.hosts),
@@ -50,6 +52,17 @@ def _names(hosts: Sequence[PhysicalHost]) -> Iterator[str]:
     for address, names in by_address.items():
         if len(set(names)) > 1:
             yield f"hosts {_and(names)}: found the address {address} for all; expected one each"
+
+
+def _addresses(hosts: Sequence[PhysicalHost]) -> Iterator[str]:
+    for host in hosts if len(hosts) > 1 else ():
+        try:
+            ipaddress.IPv4Address(host.address)
+        except ValueError:
+            yield (
+                f"host {host.name}: address: found {host.address!r}; expected the IPv4 address of its end "
+                "of the tunnels"
+            )
 
 
 def _versions(hosts: Sequence[PhysicalHost]) -> Iterator[str]:
