@@ -8,15 +8,10 @@ import pytest
 
 from penstock.parts.dedup.controller.decision import read_decisions
 from penstock.parts.dedup.controller.stream import PROBE, STEADY_OFF, STEADY_ON
-from tests.integration.dedup_ground import (  # noqa: F401 - a fixture
-    HOST,
-    Ground,
-    content_of,
-    ground,
-    records,
-)
+from tests.integration.dedup_ground import HOST, Ground, content_of, ground, records
 
 pytestmark = HOST
+__all__ = ["ground"]
 
 SIZE = 4 << 20
 
