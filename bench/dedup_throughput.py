@@ -1,9 +1,10 @@
 """Throughput of the hashes and chunkers of `penstock dedup`, on one core from memory.
 
-All are measured in turn, repeatedly, of 64 MiB of random bytes; hashes in pieces of 64 KiB, chunkers with that average.
-Planted: a version with one byte inserted at its beginning, of which fixed chunks find less than 1 % and
-content-defined ones at least 95 %; and one of which 30 % of the aligned chunks are overwritten, of which fixed chunks
-find 70 %, plus or minus 1. Status 1 where a goal is missed or a plant is not found.
+All are measured in turn, repeatedly, of 64 MiB of random bytes; hashes in pieces of 64 KiB, chunkers
+with that average. Planted: a version with one byte inserted at its beginning, of which fixed chunks find
+less than 1 % and content-defined ones at least 95 %; and one of which 30 % of the aligned chunks are
+overwritten, of which fixed chunks find 70 %, plus or minus 1. Status 1 where a goal is missed or a plant
+is not found.
 """
 
 from __future__ import annotations
@@ -33,9 +34,7 @@ def rates(repeats: int) -> dict[str, list[float]]:
     for _ in range(repeats):
         for name in names:
             # the first of two passes warms up
-            measured[name].append(
-                native.dedup_throughput(name, SIZE_BYTES, AVERAGE_BYTES, 2)[1]
-            )
+            measured[name].append(native.dedup_throughput(name, SIZE_BYTES, AVERAGE_BYTES, 2)[1])
     return measured
 
 
