@@ -48,11 +48,11 @@ class Ground:
     def chunks(self) -> list[Path]:
         return [path for path in (self.store / "chunks").rglob("*") if path.is_file()]
 
-    def verified(self) -> dict[str, Any]:
-        return stores.run("verify", self.store)
+    def verified(self) -> stores.Verified:
+        return stores.verify(self.store)
 
-    def collect(self) -> dict[str, Any]:
-        return stores.run("collect", self.store)
+    def collect(self) -> stores.Collected:
+        return stores.collect(self.store)
 
     def clear(self) -> None:
         """Remove everything that is mounted."""

@@ -61,13 +61,13 @@ def recover(ground: Ground, seed: int) -> None:  # noqa: F811
     committed = killed_at(ground, seed)
     served = ground.mount()
     checked(ground, seed, committed)
-    assert ground.verified()["damaged_files"] == 0
+    assert ground.verified().damaged_files == 0
     ground.collect()
     assert list((ground.store / "tmp").iterdir()) == []
     checked(ground, seed, committed)
     verified = ground.verified()
-    assert verified["damaged_files"] == 0
-    assert len(ground.chunks()) == verified["chunks"]
+    assert verified.damaged_files == 0
+    assert len(ground.chunks()) == verified.chunks
     assert served.daemon.alive
     # versions continue after it
     path = ground.point / "v0"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from penstock.cli._options import JSON, QUIET
 from penstock.errors import BadInput
 from penstock.parts.dedup.cli import controller_plot, energy, simulate
 from penstock.terminal import plain_table, progress_bar, say, show
+
+if TYPE_CHECKING:
+    from penstock.parts.dedup.stores import Usage
 
 app = typer.Typer(help="A deduplicating layer over any mounted file system.", no_args_is_help=True)
 for _name, _verb in (("simulate", simulate), ("plot", controller_plot), ("energy", energy)):
@@ -137,26 +140,25 @@ def status(
         if gone:
             raise typer.Exit(1)
         return
-    answer = _usage(place, records)
-    if as_json:
-        print(json.dumps(answer))
-    else:
-        _show_usage(answer)
+    _status_of(place, records, as_json)
 
 
-def _usage(place: Path, records: int) -> dict[str, Any]:
+def _status_of(place: Path, records: int, as_json: bool) -> None:
     from penstock.parts.dedup import stores
     from penstock.parts.dedup.mounts import find
 
-    usage = stores.run("usage", place)
-    stored = usage["stored_bytes"] + usage["map_bytes"]
-    usage["ratio"] = usage["logical_bytes"] / stored if usage["logical_bytes"] else None
+    usage = stores.usage(place)
     try:
         mounted = find(place).status()
+        mounted["records"] = mounted["records"][len(mounted["records"]) - records :]
     except BadInput:
-        return {"usage": usage, "mount": None}
-    mounted["records"] = mounted["records"][len(mounted["records"]) - records :] if records else []
-    return {"usage": usage, "mount": mounted}
+        mounted = {}
+    if as_json:
+        answer = {**asdict(usage), "ratio": usage.ratio}
+        print(json.dumps({"usage": answer, "mount": mounted or None}))
+    else:
+        _show_usage(usage)
+        _show_records(mounted.get("records", []))
 
 
 @app.command()
@@ -165,13 +167,13 @@ def gc(place: Path = _PLACE, quiet: bool = QUIET, as_json: bool = JSON) -> None:
     from penstock.parts.dedup import stores
 
     with progress_bar() as bar:
-        result = stores.run("collect", place, progress=None if quiet else bar)
+        result = stores.collect(place, None if quiet else bar)
     if as_json:
-        print(json.dumps(result))
+        print(json.dumps(asdict(result)))
     else:
         print(
-            f"{place}: removed {result['removed_chunks']:,} of {result['chunks']:,} chunks, "
-            f"{_size(result['removed_bytes'])}"
+            f"{place}: removed {result.removed_chunks:,} of {result.chunks:,} chunks, "
+            f"{_size(result.removed_bytes)}"
         )
 
 
@@ -181,17 +183,17 @@ def verify(place: Path = _PLACE, quiet: bool = QUIET, as_json: bool = JSON) -> N
     from penstock.parts.dedup import stores
 
     with progress_bar() as bar:
-        result = stores.run("verify", place, progress=None if quiet else bar)
+        result = stores.verify(place, None if quiet else bar)
     if as_json:
-        print(json.dumps(result))
+        print(json.dumps(asdict(result)))
     else:
-        for path, reason in result["damaged"]:
+        for path, reason in result.damaged:
             print(f"{path}: {reason}")
         print(
-            f"{place}: {result['maps']:,} files, {result['chunks']:,} chunks, "
-            f"{_size(result['bytes'])}; {result['damaged_files']:,} files damaged"
+            f"{place}: {result.maps:,} files, {result.chunks:,} chunks, "
+            f"{_size(result.bytes)}; {result.damaged_files:,} files damaged"
         )
-    if result["damaged_files"]:
+    if result.damaged_files:
         raise typer.Exit(1)
 
 
@@ -334,33 +336,29 @@ def _show_mounts(listed: list[dict[str, Any]], gone: list[str]) -> None:
         say(f"{place}: its server has died; `penstock undo` removes the mount")
 
 
-def _show_usage(answer: dict[str, Any]) -> None:
-    usage = answer["usage"]
-    ratio = "" if usage["ratio"] is None else f", ratio {usage['ratio']:.2f}"
+def _show_usage(usage: Usage) -> None:
+    ratio = "" if usage.ratio is None else f", ratio {usage.ratio:.2f}"
     print(
-        f"{usage['files']:,} files of {_size(usage['logical_bytes'])} in {usage['chunks']:,} chunks "
-        f"of {_size(usage['stored_bytes'])}{ratio}"
+        f"{usage.files:,} files of {_size(usage.logical_bytes)} in {usage.chunks:,} chunks "
+        f"of {_size(usage.stored_bytes)}{ratio}"
     )
-    if usage["damaged_files"]:
-        print(f"{usage['damaged_files']:,} files have a damaged map; see `penstock dedup verify`")
+    if usage.damaged_files:
+        print(f"{usage.damaged_files:,} files have a damaged map; see `penstock dedup verify`")
     table = plain_table(("family",), ("files", "size", "unique"))
-    for name, of in usage["families"].items():
-        table.add_row(
-            name, f"{of['files']:,}", _size(of["logical_bytes"]), _size(of["unique_bytes"])
-        )
-    rows = [] if answer["mount"] is None else answer["mount"]["records"]
-    latest = plain_table(("version", "chunking"), ("size", "similar %", "hash s", "send s"))
+    for name, of in usage.families.items():
+        table.add_row(name, f"{of.files:,}", _size(of.logical_bytes), _size(of.unique_bytes))
+    show(table)
+
+
+def _show_records(rows: list[dict[str, Any]]) -> None:
+    table = plain_table(("version", "chunking"), ("size", "similar %", "hash s", "send s"))
     for row in rows:
         share = 100 * row["similar_bytes"] / max(1, row["bytes"])
-        latest.add_row(
-            row["path"],
-            row["configuration"],
-            _size(row["bytes"]),
-            f"{share:.1f}",
-            f"{row['hash_s']:.3f}",
-            f"{row['send_s']:.3f}",
+        times = (f"{row[name]:.3f}" for name in ("hash_s", "send_s"))
+        table.add_row(
+            row["path"], row["configuration"], _size(row["bytes"]), f"{share:.1f}", *times
         )
-    show(table, latest)
+    show(table)
 
 
 def _size(nbytes: float) -> str:
