@@ -210,12 +210,12 @@ class Program(threading.Thread):
         result["status"], result["stdout"], result["stderr"] = status, *self._texts()
         if status:
             texts = (result["stderr"], result["stdout"])
-            said = [line for text in texts for line in text.split("\n")[::-1] if line.strip()]
+            lines = [line for text in texts for line in text.split("\n")[::-1] if line.strip()]
             signalled = (
                 f"killed by signal {-status} ({signal.Signals(-status).name})" if status < 0 else ""
             )
             how = signalled or f"ended with status {status}"
-            result["error"] = f"{argv[0]}: {how}" + (f": {said[0][:300]}" if said else "")
+            result["error"] = f"{argv[0]}: {how}" + (f": {lines[0][:300]}" if lines else "")
             return
         result["outputs"] = {p: output(p, task) for p in task["outputs"]}
         missing = [p for p, facts in result["outputs"].items() if facts is None]

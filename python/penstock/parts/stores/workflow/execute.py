@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import BadInput, PenstockError
@@ -66,29 +67,11 @@ def execute(
     run = _Run(
         workload, store, keep_cache, speeds or {}, recovery, record or RunRecord(), inputs or {}
     )
+    by = Scheduling(slots, groups, by_data, stagger_s, pack)
     try:
         with watched_servers(store, run.server_died) if watched else contextlib.nullcontext():
-            until = time.monotonic() + timeout_s
-            complete = run.prepare(until, heard)
-            live = {n: s for n, s in slots.items() if n in run.crew.nodes or recovery is None}
-            scheduler = Scheduler(
-                workload, live, groups, by_data, stagger_s, pack, complete=set(complete.tasks)
-            )
-            if by_data:
-                names = [f.name for f in workload.files if f.preloaded]
-                scheduler.extents.update(run.files.locate([*names, *complete.files]))
-            run.loop.run(scheduler, until, heard)
-        run.finished = True
-        if uses_set_xattr(workload):
-            run.files.take_refusals()
-        extents = run.files.locate(run.existing()) if located else {}
-        if finished is not None:
-            finished(run.files, run.existing())
-        result = run.result(extents)
-        run.complete = not (result.troubles.not_run or result.troubles.lost)
-        if not run.complete:
-            raise RunFailed(not_run_text(workload, result), result)
-        return result
+            run.to_its_end(by, time.monotonic() + timeout_s, heard)
+        return run.finish(located, finished)
     except RunFailed:
         raise
     except PenstockError as error:
@@ -111,6 +94,17 @@ def not_run_text(workload: Workload, run: Executed) -> str:
     if run.troubles.lost:
         text = f"lost files: {', '.join(run.troubles.lost[:10])}; {text}"
     return "; ".join([text, *dict.fromkeys(reasons)][:5])
+
+
+@dataclass(frozen=True)
+class Scheduling:
+    """Parameters of the scheduler (`Scheduler`): slots and group of each client node, and its rules."""
+
+    slots: Mapping[str, int]
+    groups: Mapping[str, str]
+    by_data: bool
+    stagger_s: float
+    pack: bool
 
 
 def _check(workload: Workload, slots: Mapping[str, int]) -> None:
@@ -161,6 +155,42 @@ class _Run:
         self.finished = False
         self.complete = False
         self._earlier = 0
+
+    def to_its_end(
+        self, by: Scheduling, until: float, heard: Callable[[int, int], None] | None
+    ) -> None:
+        """Prepare it, and run all tasks."""
+        complete = self.prepare(until, heard)
+        live = {n: s for n, s in by.slots.items() if n in self.crew.nodes or not self._tolerant}
+        scheduler = Scheduler(
+            self._workload,
+            live,
+            by.groups,
+            by.by_data,
+            by.stagger_s,
+            by.pack,
+            complete=set(complete.tasks),
+        )
+        if by.by_data:
+            names = [f.name for f in self._workload.files if f.preloaded]
+            scheduler.extents.update(self.files.locate([*names, *complete.files]))
+        self.loop.run(scheduler, until, heard)
+
+    def finish(
+        self, located: bool, finished: Callable[[RunFiles, Collection[str]], None] | None
+    ) -> Executed:
+        """The result of a run whose tasks have ended. RunFailed if some did not run."""
+        self.finished = True
+        if uses_set_xattr(self._workload):
+            self.files.take_refusals()
+        extents = self.files.locate(self.existing()) if located else {}
+        if finished is not None:
+            finished(self.files, self.existing())
+        result = self.result(extents)
+        self.complete = not (result.troubles.not_run or result.troubles.lost)
+        if not self.complete:
+            raise RunFailed(not_run_text(self._workload, result), result)
+        return result
 
     def prepare(self, until: float, heard: Callable[[int, int], None] | None) -> Complete:
         """Create the directory and the pre-existing files; returns the tasks that are complete already."""

@@ -40,7 +40,7 @@ def command_of(
     texts = tuple(str(one) for one in arguments)
     size = sum(len(one.encode(errors="surrogateescape")) + 1 for one in texts)
     if len(texts) > _MOST_ARGUMENTS or size > _MOST_BYTES:
-        found = f"{len(texts):,} arguments of {size:,} bytes"
+        actual = f"{len(texts):,} arguments of {size:,} bytes"
         expected = f"at most {_MOST_ARGUMENTS:,}, of {_MOST_BYTES:,} bytes, of {whose}"
-        document.mistake((*path, "command", "arguments"), found, expected)
+        document.mistake((*path, "command", "arguments"), actual, expected)
     return Command(program, texts)

@@ -41,8 +41,8 @@ class RunRecord:
 
 @dataclass
 class Troubles:
-    """What went wrong during a run: rows of failed attempts, tasks that did not run and why, lost files,
-    servers and nodes that died."""
+    """Failures of a run: rows of failed attempts, tasks that did not run and why, lost files, servers and
+    nodes that died."""
 
     attempts: list[dict[str, Any]] = field(default_factory=list)
     not_run: dict[str, str] = field(default_factory=dict)

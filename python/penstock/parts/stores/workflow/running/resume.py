@@ -53,8 +53,8 @@ def remaining(workload: Workload, files: RunFiles, journal: RunJournal) -> Compl
     inputs = {
         n for n in preloaded if n in intact or n not in needed or n in _changed(workload, done)
     }
-    kept = [n for i in done for n in outputs_of(workload.tasks[i]) if n in intact]
-    return Complete(done, list(dict.fromkeys(kept)), inputs)
+    outputs = [n for i in done for n in outputs_of(workload.tasks[i]) if n in intact]
+    return Complete(done, list(dict.fromkeys(outputs)), inputs)
 
 
 def _changed(workload: Workload, done: Mapping[int, Any]) -> set[str]:

@@ -92,7 +92,7 @@ class RunFiles:
         return {name: self._store.locate(self.at(name), node) for name in names}
 
     def lost(self, names: Iterable[str], node: str | None = None) -> list[str]:
-        """Those of existing files of which some bytes are on no node any more."""
+        """Existing files of which some bytes are on no node any more."""
         lost, files = [], self._store.files(node)
         for name in names:
             kind = files.kind(self.inside(name))
