@@ -319,6 +319,8 @@ def _show_mounts(listed: list[dict[str, Any]], gone: list[str]) -> None:
     if not listed and not gone:
         print("Nothing is mounted.")
     table = plain_table(("mount", "store", "chunking"), ("versions", "written", "similar %"))
+    for column in table.columns[:2]:
+        column.overflow = "fold"  # paths are complete
     for one in listed:
         totals = one["totals"]
         share = 100 * totals["similar_bytes"] / max(1, totals["bytes"])
