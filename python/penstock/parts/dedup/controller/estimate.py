@@ -27,8 +27,8 @@ _STEP = 0.25
 #: an observation restarts the means if it is this many standard deviations away, squared, and changes them
 #: by a tenth at least
 _OUTSIDE, _LEAST_JUMP = 25.0, 0.01
-#: predictions after which the noise is known well enough for that
-_NOISE_KNOWN = 3
+#: predictions after which the noise is measured well enough for that
+_ENOUGH = 3
 
 
 class Estimator:
@@ -108,7 +108,7 @@ class Estimator:
         step = value - state[at + _MEAN]
         step *= step
         if (
-            predictions > _NOISE_KNOWN
+            predictions > _ENOUGH
             and step > _OUTSIDE * max(min(fast, before), variance)
             and step > _LEAST_JUMP * max(value * value, long * long)
         ):

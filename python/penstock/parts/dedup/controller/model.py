@@ -91,6 +91,6 @@ def hash_time(versions: Sequence[WriteRecord]) -> float:
         raise BadInput(f"versions: found {len(versions)}; expected 2 of one file")
     second = versions[1]
     if second.bytes == 0 or second.similar_bytes != second.bytes:
-        found = f"{second.similar_bytes} of {second.bytes} bytes similar"
-        raise BadInput(f"second version: found {found}; expected a copy of the first")
+        actual = f"{second.similar_bytes} of {second.bytes} bytes similar"
+        raise BadInput(f"second version: found {actual}; expected a copy of the first")
     return second.duration_s / second.bytes

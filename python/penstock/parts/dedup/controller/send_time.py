@@ -65,7 +65,7 @@ class SendTimes:
         """Writes since the last observation: with a similarity of 100 % there is none."""
         return int(state[self._at + _AGE])
 
-    def known(self, state: array[float]) -> bool:
+    def has_estimate(self, state: array[float]) -> bool:
         """True if there is an observation of any configuration."""
         return self._estimator.count(state, self._estimate) > 0
 

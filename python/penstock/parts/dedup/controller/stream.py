@@ -117,9 +117,9 @@ class Estimates:
         numbers[_OTHER] += rate * (max(-slack, 0.0) - numbers[_OTHER])
         if index == self.off or hashing <= 0:
             return
-        known = numbers[at + _HASH]
-        rate = _RATE if known else 1.0
-        numbers[at + _HASH] = known + rate * (hashing / record.bytes - known)
+        before = numbers[at + _HASH]
+        rate = _RATE if before else 1.0
+        numbers[at + _HASH] = before + rate * (hashing / record.bytes - before)
         numbers[at + _SHORTER] += rate * (min(hashing, sending) - numbers[at + _SHORTER])
         numbers[at + _OVERLAP] += rate * (max(slack, 0.0) - numbers[at + _OVERLAP])
 
@@ -173,8 +173,8 @@ class Estimates:
         return abs(now / before - 1) if before and now is not None else 0.0
 
     def sent(self, stream: Stream) -> bool:
-        """True if the time to send is known."""
-        return self.sending.known(stream.numbers)
+        """True if there is an estimate of the time to send."""
+        return self.sending.has_estimate(stream.numbers)
 
     def unmeasured_off(
         self, stream: Stream, costs: Sequence[Costs | None], share: float

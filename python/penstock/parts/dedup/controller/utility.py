@@ -77,13 +77,13 @@ class Utility:
         remains if no other configuration respects them.
         """
         values = [-math.inf] * len(costs)
-        known = [cost for cost in costs if cost is not None]
-        if not known:
+        present = [cost for cost in costs if cost is not None]
+        if not present:
             return values
         divided = [
             (metric, weight / largest)
             for metric, weight in enumerate(self.weights)
-            if weight and (largest := max([cost[metric] for cost in known])) > 0
+            if weight and (largest := max([cost[metric] for cost in present])) > 0
         ]
         base = costs[off] if off is not None else None
         for index, cost in enumerate(costs):

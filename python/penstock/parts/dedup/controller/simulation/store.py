@@ -42,10 +42,10 @@ class Scenario:
 
     def __post_init__(self) -> None:
         if set(self.ratios) != set(self.similarity) or OFF in self.ratios or not self.ratios:
-            found = (
+            actual = (
                 f"ratios of {', '.join(self.ratios)}, similarity of {', '.join(self.similarity)}"
             )
-            raise BadInput(f"found {found}; expected both for the same configurations except off")
+            raise BadInput(f"found {actual}; expected both for the same configurations except off")
 
     @property
     def configurations(self) -> tuple[str, ...]:
