@@ -92,8 +92,8 @@ def main() -> None:
 
 
 def answer(line: bytes) -> None:
-    """Write a line to the runner."""
-    with writing:
+    """Write a line to the runner, unless it has died."""
+    with writing, contextlib.suppress(BrokenPipeError):
         put(1, line)
 
 
