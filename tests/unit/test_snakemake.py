@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,33 @@ from penstock.parts.stores.snakemake import node_jobs
 from penstock.parts.stores.snakemake.job_hints import GraphJob, tags_by_file
 from penstock.parts.stores.snakemake.job_records import JobRecord, JobRecords
 from penstock.parts.stores.snakemake.slots import Slots
+from penstock.parts.stores.tags import Tagged
+from penstock.spec.store import native, refused
+from tests.support import commands
+
+PLUGIN = """
+import sys
+from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
+registry = ExecutorPluginRegistry()
+registry.collect_plugins()
+print([o["cliarg"] for o in registry.get_plugin("penstock").get_settings_info()])
+print([m for m in sys.modules if m.startswith("penstock") or m in ("pyarrow", "pydantic")])
+"""
+
+
+def test_snakemake_loads_the_plugin_and_little_of_penstock() -> None:
+    done = commands.run([sys.executable, "-c", PLUGIN], capture_output=True, text=True, check=True)
+    options, modules = done.stdout.splitlines()
+    assert "'--penstock-store'" in options
+    assert "'--penstock-hints'" in options
+    assert modules == "['penstock', 'penstock.errors']"
+
+
+def test_every_package_is_in_the_wheel() -> None:
+    root = Path(__file__).parents[2]
+    packages = sorted(path.parent.name for path in root.glob("python/*/__init__.py"))
+    configured = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["maturin"]
+    assert sorted(configured["python-packages"]) == packages
 
 
 def test_a_job_goes_to_the_node_with_most_of_its_bytes() -> None:
@@ -64,7 +92,7 @@ def test_hints_of_scatter_broadcast_and_gather() -> None:
 def test_the_summary_counts_bytes_and_hints(tmp_path: Path) -> None:
     records = JobRecords(tmp_path / "new" / "jobs.jsonl")
     one = JobRecord("a-1", "a", node="n", status=0, input_local_bytes=30, input_remote_bytes=10)
-    one.tags = [{"how": "native"}, {"how": "refused"}]
+    one.tags = [Tagged("f", "DP", "local", s) for s in (native(""), refused("no"))]
     records.add(one)
     records.add(JobRecord("b-2", "b", node="m", status=3))
     line = records.summary()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from penstock.parts.stores.tags import Tagged
 
@@ -32,11 +30,7 @@ class JobRecord:
     input_remote_bytes: int = 0
     output_local_bytes: int = 0
     output_remote_bytes: int = 0
-    tags: list[dict[str, Any]] = field(default_factory=list)
-
-    def add_tags(self, results: Sequence[Tagged]) -> None:
-        """Add results of hints."""
-        self.tags += [one.to_dict() for one in results]
+    tags: list[Tagged] = field(default_factory=list)
 
 
 class JobRecords:
@@ -51,7 +45,8 @@ class JobRecords:
         """Append an ended job."""
         self.rows.append(row)
         with self.path.open("a") as table:
-            table.write(json.dumps(asdict(row)) + "\n")
+            values = {**asdict(row), "tags": [tag.to_dict() for tag in row.tags]}
+            table.write(json.dumps(values) + "\n")
 
     def summary(self) -> str:
         """Jobs, nodes, local bytes and hints of the run, as text."""
@@ -60,7 +55,7 @@ class JobRecords:
         local = sum(row.input_local_bytes for row in self.rows)
         total = local + sum(row.input_remote_bytes for row in self.rows)
         tags = [tag for row in self.rows for tag in row.tags]
-        refused = sum(tag["how"] == "refused" for tag in tags)
+        refused = sum(tag.support.how == "refused" for tag in tags)
         share = "no input bytes"
         if total:
             share = f"{local / total:.0%} of {total} input bytes were on the node of their job"

@@ -15,6 +15,7 @@ from penstock.parts.prediction.workloads.task import Operation, Task
 from penstock.parts.stores.snakemake.job_hints import Tags
 from penstock.parts.stores.snakemake.job_records import JobRecord, JobRecords
 from penstock.parts.stores.snakemake.node_client import NodeClient
+from penstock.parts.stores.snakemake.node_jobs import Line, Request
 from penstock.parts.stores.snakemake.slots import Slots
 from penstock.parts.stores.store import Store
 from penstock.parts.stores.workflow.schedule import bytes_by_node
@@ -149,7 +150,7 @@ class JobRunner:
             client = self._client(node)
             created = [] if job.asks else self._tag(one)
             one.record.sent_s = self._now_s()
-            request = {
+            request: Request = {
                 "job": job.name,
                 "argv": list(job.argv),
                 "cwd": job.cwd,
@@ -198,10 +199,10 @@ class JobRunner:
         for path, tags in one.job.tags.items():
             with self._tagging:  # an engine's state changes with some hints
                 results = self._store.tag(path, tags, node=one.record.node, create=True)
-            one.record.add_tags(results)
+            one.record.tags += results
         return list(one.job.tags)
 
-    def _heard(self, node: str, line: dict[str, Any] | None) -> None:
+    def _heard(self, node: str, line: Line | None) -> None:
         """Handle a line of a node's program; None: it ended."""
         if self._closed:
             return
@@ -215,16 +216,16 @@ class JobRunner:
         step = self._hint_later if line.get("hints") else self._conclude
         self._pool.submit(self._guarded, step, one, line)
 
-    def _hint_later(self, one: _Running, _: dict[str, Any]) -> None:
+    def _hint_later(self, one: _Running, _: Line) -> None:
         """Set the hints of a job that waits for them."""
         created: list[str] = []
         try:
             created = self._tag(one)
         finally:
-            answer = {"hinted": one.job.name, "created": created}
+            answer: Request = {"hinted": one.job.name, "created": created}
             self._client(one.record.node).send(answer)
 
-    def _conclude(self, one: _Running, line: dict[str, Any]) -> None:
+    def _conclude(self, one: _Running, line: Line) -> None:
         """Record a job that ended, and report it."""
         job, record = one.job, one.record
         record.status = line["status"]

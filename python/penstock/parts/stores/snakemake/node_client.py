@@ -9,16 +9,16 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
+from penstock.parts.stores.snakemake.node_jobs import Line, Request
 
 _AGENT = Path(__file__).with_name("node_jobs.py")
 _END_WITHIN_S = 10.0
 
 #: node, and its line; None when its program has ended
-Heard = Callable[[str, dict[str, Any] | None], None]
+Heard = Callable[[str, Line | None], None]
 
 
 class NodeClient:
@@ -42,7 +42,7 @@ class NodeClient:
                 self._heard(self._name, json.loads(line))
         self._heard(self._name, None)
 
-    def send(self, request: dict[str, Any]) -> None:
+    def send(self, request: Request) -> None:
         """Send a request. Raises PenstockError if the node has died."""
         assert self._process.stdin is not None
         try:

@@ -14,7 +14,8 @@ import signal
 import socket
 import tempfile
 import time
-from typing import IO, Any
+from collections.abc import Iterable
+from typing import IO, TypedDict
 
 #: bytes of a job's output in its line: the last ones
 MOST_OUTPUT = 64 << 10
@@ -25,6 +26,31 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LOOK_EVERY_S = 0.05
 #: interval between two looks for orphans that ended [ms]
 REAP_EVERY_MS = 500
+
+
+class Request(TypedDict, total=False):
+    """A job, if it has `argv`; else `cancel`, or `hinted` with the files `created`, as the name of a job."""
+
+    job: str
+    argv: list[str]
+    cwd: str
+    env: dict[str, str]
+    inputs: list[str]
+    wait_s: float
+    created: list[str]
+    cancel: str
+    hinted: str
+
+
+class Line(TypedDict, total=False):
+    """A job that asks for its `hints`, or one that ended."""
+
+    job: str
+    hints: bool
+    status: int
+    output: str
+    started_ns: int
+    ended_ns: int
 
 
 class Job:
@@ -38,7 +64,7 @@ class Job:
         self.begin_ns = time.monotonic_ns()
         self.hints: socket.socket | None = hints
 
-    def answer(self, status: int) -> dict[str, Any]:
+    def answer(self, status: int) -> Line:
         """Its line; removes outputs that were created for their hints and that it did not write."""
         ended_ns, code = time.monotonic_ns(), os.waitstatus_to_exitcode(status)
         with contextlib.suppress(ProcessLookupError):
@@ -51,8 +77,13 @@ class Job:
         self.output.seek(max(0, size - MOST_OUTPUT))
         text = self.output.read().decode(errors="replace")
         self.output.close()
-        times = {"started_ns": self.begin_ns, "ended_ns": ended_ns}
-        return {"job": self.name, "status": code, "output": text, **times}
+        return {
+            "job": self.name,
+            "status": code,
+            "output": text,
+            "started_ns": self.begin_ns,
+            "ended_ns": ended_ns,
+        }
 
 
 Stamps = dict[str, tuple[int, int, int] | None]
@@ -94,26 +125,25 @@ class Node:
                     self.hear(fd)
             self.reap()
 
-    def accept(self, request: dict[str, Any]) -> None:
+    def accept(self, request: Request) -> None:
         """Start a job, cancel one, or pass the answer to one that asked for its hints."""
         if "argv" in request:
             try:
                 self.start(request)
             except OSError as error:
-                now = time.monotonic_ns()
-                text = f"{request['job']}: {error}\n"
-                times = {"started_ns": now, "ended_ns": now}
-                put({"job": request["job"], "status": 126, "output": text, **times})
+                now, text = time.monotonic_ns(), f"{request['job']}: {error}\n"
+                line: Line = {"job": request["job"], "status": 126, "output": text}
+                put({**line, "started_ns": now, "ended_ns": now})
             return
         for job in list(self.jobs.values()):
             if job.name == request.get("cancel"):
-                end(descendants(job.pid) | {job.pid})
+                end([job.pid, *descendants(job.pid)])  # the job first: it must not see others end
             elif job.name == request.get("hinted") and job.hints is not None:
                 job.created = stamps(request["created"])
                 with contextlib.suppress(OSError):
                     job.hints.sendall(b"\n")
 
-    def start(self, request: dict[str, Any]) -> None:
+    def start(self, request: Request) -> None:
         """Fork the process of a job."""
         output = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the job has ended
         ours, its = socket.socketpair()
@@ -160,7 +190,7 @@ class Node:
                 put(job.answer(status))
 
 
-def become(request: dict[str, Any], agent: int, output: int, hints: int) -> None:
+def become(request: Request, agent: int, output: int, hints: int) -> None:
     """Turn this process into the job's command, once its inputs are visible on this node."""
     status = 126
     try:
@@ -209,8 +239,8 @@ def descendants(top: int) -> set[int]:
     return below - {top}
 
 
-def end(pids: set[int]) -> None:
-    """Kill processes."""
+def end(pids: Iterable[int]) -> None:
+    """Kill processes, in this order."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -224,7 +254,7 @@ def end_all() -> None:
             os.waitpid(-1, 0)
 
 
-def put(line: dict[str, Any]) -> None:
+def put(line: Line) -> None:
     """Write one line."""
     text = json.dumps(line).encode() + b"\n"
     while text:
