@@ -202,8 +202,8 @@ def _goals(results: dict[tuple[str, str], Stored]) -> list[record.Row]:
     bytes_ratio = ours.stored_bytes / min(one.stored_bytes for one in others)
     # each repeat by itself: all programs ran within a short time
     time_ratios = [
-        mine / max(seconds)
-        for mine, *seconds in zip(ours.seconds, *(one.seconds for one in others), strict=True)
+        own / max(seconds)
+        for own, *seconds in zip(ours.seconds, *(one.seconds for one in others), strict=True)
     ]
     return [
         record.at_most(

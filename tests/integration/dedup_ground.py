@@ -69,10 +69,10 @@ def ground(
         monkeypatch.setenv(f"PENSTOCK_{name}", str(base / name))
     for name in ("store", "mount"):
         (base / name).mkdir()
-    made = Ground(base / "store", base / "mount")
-    yield made
-    made.clear()
-    assert not mounts_at(made.point)
+    created = Ground(base / "store", base / "mount")
+    yield created
+    created.clear()
+    assert not mounts_at(created.point)
     assert not Journal().open_entries()
 
 

@@ -26,19 +26,19 @@ class Command:
 
     base: Path
 
-    def __call__(self, *words: Any, status: int = 0, verb: str = "dedup") -> str:
+    def __call__(self, *argv: Any, status: int = 0, verb: str = "dedup") -> str:
         environment = {
             **os.environ,
             "PENSTOCK_STATE": str(self.base / "state"),
             "PENSTOCK_RUNTIME": str(self.base / "run"),
         }
-        argv = [sys.executable, "-m", "penstock", verb, *map(str, words)]
-        done = commands.run(argv, env=environment, capture_output=True, text=True, timeout=120)
+        command = [sys.executable, "-m", "penstock", verb, *map(str, argv)]
+        done = commands.run(command, env=environment, capture_output=True, text=True, timeout=120)
         assert done.returncode == status, done.stderr
         return done.stdout if status != 2 else done.stderr
 
-    def json(self, *words: Any, status: int = 0) -> Any:
-        return json.loads(self(*words, "--json", status=status))
+    def json(self, *argv: Any, status: int = 0) -> Any:
+        return json.loads(self(*argv, "--json", status=status))
 
     @property
     def store(self) -> Path:
@@ -128,7 +128,7 @@ def test_a_server_that_is_ended_by_a_signal_leaves_nothing(dedup: Command) -> No
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("argv", "message"),
     [
         (("mount", "STORE", "NONE"), "mount point: found no directory"),
         (("mount", "STORE", "MOUNT", "-c", "fixed:1"), "expected off, fixed:SIZE"),
@@ -144,7 +144,7 @@ def test_a_server_that_is_ended_by_a_signal_leaves_nothing(dedup: Command) -> No
         (("compare", "NONE", "NONE"), "found no file"),
     ],
 )
-def test_bad_input_is_exit_status_2(dedup: Command, words: tuple[str, ...], message: str) -> None:
+def test_bad_input_is_exit_status_2(dedup: Command, argv: tuple[str, ...], message: str) -> None:
     places = {"STORE": dedup.store, "MOUNT": dedup.mount, "NONE": dedup.base / "none"}
-    assert message in dedup(*(places.get(word, word) for word in words), status=2)
+    assert message in dedup(*(places.get(word, word) for word in argv), status=2)
     assert list(dedup.store.iterdir()) == []

@@ -44,17 +44,17 @@ def checked(ground: Ground, seed: int, committed: int) -> None:  # noqa: F811
     """Each file has its last committed version, or the one in progress, completely."""
     for which in range(FILES):
         path = ground.point / f"v{which}"
-        mine = [number for number in range(committed + 1) if name_of(number) == path.name]
+        own = [number for number in range(committed + 1) if name_of(number) == path.name]
         if not path.exists():
-            assert not mine
+            assert not own
             continue
         content = path.read_bytes()
         if not content:
-            assert not mine, "a committed version is lost"
+            assert not own, "a committed version is lost"
             continue
         number = int.from_bytes(content[:8], "little")
         assert content == version_of(seed, number), f"{path.name} has a part of version {number}"
-        assert number in (mine[-1] if mine else None, committed + 1)
+        assert number in (own[-1] if own else None, committed + 1)
 
 
 def recover(ground: Ground, seed: int) -> None:  # noqa: F811

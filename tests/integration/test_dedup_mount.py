@@ -353,6 +353,18 @@ def test_a_store_in_use_is_not_collected_by_others(ground: Ground) -> None:  # n
     native.dedup_store(str(ground.store), "collect", "x")
 
 
+def test_a_client_that_was_taken_for_dead_commits_nothing(ground: Ground) -> None:  # noqa: F811
+    ground.mount()
+    path = ground.point / "f"
+    path.write_bytes(b"old")
+    for client in (ground.store / "clients").iterdir():
+        client.unlink()
+    with pytest.raises(OSError, match="Input/output"), open(path, "wb") as file:
+        file.write(b"new")
+    ground.remount()
+    assert path.read_bytes() == b"old"
+
+
 def test_unsuitable_directories_are_refused(ground: Ground, tmp_path: Path) -> None:  # noqa: F811
     (tmp_path / "file").touch()
     for store, message in ((tmp_path, "found files"), (tmp_path / "no", "found no directory")):

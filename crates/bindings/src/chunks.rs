@@ -124,7 +124,7 @@ fn dedup_compare(py: Python<'_>, old: PathBuf, new: PathBuf, chunking: &str) -> 
     serde_json::to_string(&similarity).map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
 
-/// Bytes per second of a hash (`blake3`, `sha256`, `xxh3`) or a configuration, once for each repeat, on one core.
+/// Bytes per second of processor time of a hash (`blake3`, `sha256`, `xxh3`) or a configuration, once for each repeat, on one core.
 ///
 /// It treats `size_bytes` random bytes in memory, a hash in pieces of `piece_bytes`. Raises ValueError for another name.
 #[pyfunction]

@@ -4,7 +4,7 @@
 //! boot counts while its process lives, another one while it is recent.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -121,8 +121,13 @@ impl Client {
     /// Touches the file. It is not created again: it is removed only if this client seemed dead.
     pub fn touch(&self) -> Result<()> {
         let file = File::options().write(true).open(&self.path);
-        file.and_then(|file| file.set_modified(SystemTime::now()))
-            .map_err(|error| Error::at(&self.path, error))
+        match file.and_then(|file| file.set_modified(SystemTime::now())) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(Error::Damaged(format!(
+                "{}: the registration of this client is gone: it was taken for dead; mount the store again",
+                self.path.display()
+            ))),
+            touched => touched.map_err(|error| Error::at(&self.path, error)),
+        }
     }
 }
 

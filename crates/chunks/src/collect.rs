@@ -7,6 +7,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::PoisonError;
 
@@ -78,7 +79,12 @@ impl Core {
             // under the lock, so that no version relies on it at this moment
             let mut index = self.index();
             if index.release(&key) {
-                fs::remove_file(&path).map_err(|error| Error::at(&path, error))?;
+                match fs::remove_file(&path) {
+                    Err(error) if error.kind() != ErrorKind::NotFound => {
+                        return Err(Error::at(&path, error));
+                    }
+                    _ => {}
+                }
                 drop(index);
                 collected.removed_chunks += 1;
                 collected.removed_bytes += candidate.bytes;

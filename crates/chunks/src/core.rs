@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 
+use crate::clients::Client;
 use crate::error::{Error, Result};
 use crate::family::Rule;
 use crate::hash::Naming;
@@ -17,6 +18,8 @@ use crate::index::{Index, Key};
 use crate::map::{Entry, Map};
 use crate::objects::Objects;
 
+/// Newest maps of a family that are remembered until it is written; of these, the last are compared.
+const MOST_EARLIER: usize = 16;
 /// Deepest directory that is read.
 const MOST_LEVELS: usize = 256;
 
@@ -39,6 +42,8 @@ pub struct Core {
     /// Scope of the comparison.
     pub scope: Scope,
     index: Mutex<Index>,
+    /// Registration of this process if it writes.
+    client: Mutex<Option<Client>>,
     /// Read while a map is loaded and registered; a collection waits for these.
     pub(crate) loading: RwLock<()>,
     /// Steps of a long operation: completed, all.
@@ -59,9 +64,30 @@ impl Core {
             rule,
             scope,
             index: Mutex::default(),
+            client: Mutex::default(),
             loading: RwLock::default(),
             progress: Default::default(),
         }
+    }
+
+    /// Sets the registration by which this process writes.
+    pub fn write_as(&self, client: Client) {
+        *self.client() = Some(client);
+    }
+
+    /// Ends the registration.
+    pub(crate) fn retire(&self) {
+        self.client().take();
+    }
+
+    fn client(&self) -> MutexGuard<'_, Option<Client>> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Renews the registration, before each commit. Error: it was removed, because this process seemed dead; chunks on
+    /// which its versions rely may have been collected.
+    pub(crate) fn renew(&self) -> Result<()> {
+        self.client().as_ref().map_or(Ok(()), Client::touch)
     }
 
     pub(crate) fn index(&self) -> MutexGuard<'_, Index> {
@@ -90,6 +116,10 @@ impl Core {
                 .entry(self.family(&below.to_string_lossy()))
                 .or_default();
             of.push((changed, path.to_owned()));
+            if of.len() > MOST_EARLIER {
+                of.sort();
+                of.drain(..MOST_EARLIER / 2);
+            }
         })?;
         let earlier = dated.into_iter().map(|(family, mut of)| {
             of.sort();

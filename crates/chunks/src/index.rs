@@ -43,7 +43,7 @@ impl Family {
     }
 }
 
-/// Chunks that are known to be stored.
+/// Chunks of previous versions, which are stored.
 #[derive(Default)]
 pub(crate) struct Index {
     families: HashMap<String, Family>,

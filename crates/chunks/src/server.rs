@@ -120,6 +120,7 @@ pub fn run(config_json: &str, controller: Option<Box<dyn Controller>>) -> Result
     let objects = Objects::open(&config.store, true, config.trust).map_err(failure)?;
     let client = Client::register(&objects, Role::Writer).map_err(failure)?;
     let core = Arc::new(Core::new(objects, rule, config.scope));
+    core.write_as(client);
     core.find_earlier().map_err(failure)?;
     let tree = Arc::new(Tree::new(core, settings, Records::new(controller)));
     let owner = config.owner_pid.map(Owner::new);
@@ -138,13 +139,14 @@ pub fn run(config_json: &str, controller: Option<Box<dyn Controller>>) -> Result
             });
         }
     })?;
-    let session = server.mount()?;
+    let session = server.mount().inspect_err(|_| server.tree.core.retire())?;
     process::say_ready(server.config.ready_fd);
-    server.wait(owner, &client);
+    server.wait(owner);
     let lazy = mount::unmount(&server.config.mount)?;
     if !lazy {
         let _ = session.join();
     }
+    server.tree.core.retire();
     let _ = std::fs::remove_file(&server.config.socket);
     Ok(())
 }
@@ -184,7 +186,7 @@ impl Server {
     }
 
     /// Waits for the end: by a request, a signal, or that of the owner.
-    fn wait(&self, owner: Option<Owner>, client: &Client) {
+    fn wait(&self, owner: Option<Owner>) {
         let (mut checked, mut touched) = (Instant::now(), Instant::now());
         while !self.stop.load(Ordering::Acquire) {
             if process::told_to_end(WAIT) {
@@ -192,7 +194,7 @@ impl Server {
             }
             if touched.elapsed() >= TOUCHED_EVERY {
                 touched = Instant::now();
-                if let Err(error) = client.touch() {
+                if let Err(error) = self.tree.core.renew() {
                     eprintln!("penstock-dedup: {error}");
                 }
             }

@@ -233,6 +233,7 @@ impl Tree {
     ) -> io::Result<bool> {
         let draft = self.draft_of(map).map_err(number_of)?;
         let result = self.at(number, |path| {
+            self.core.renew().map_err(number_of)?;
             copy_attributes(path, &draft.0, &draft.1)?;
             if let Some([accessed, modified]) = times {
                 let mut times = FileTimes::new();
