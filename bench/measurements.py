@@ -87,6 +87,7 @@ PARTS = {
         "published",
         "stores",
         "stores_cephfs",
+        "workflow_runner",
         "blackbox",
     ),
 }
