@@ -150,9 +150,12 @@ def main() -> int:
     parser.add_argument(
         "--nodes", type=int, action="append", help="nodes; repeatable [1000, 10000]"
     )
+    parser.add_argument("--quick", action="store_true", help="1,000 nodes, planned once")
     parser.add_argument("--json", action="store_true", help="the rows as JSON")
     record.option(parser)
     options = parser.parse_args()
+    if options.quick:
+        options.nodes, options.repetitions = [min(BARS)], 1
     rows: list[record.Row] = []
     checks: dict[str, bool] = {}
     for count in options.nodes or BARS:

@@ -88,6 +88,10 @@ PARTS = {
         "stores",
         "stores_cephfs",
         "workflow_runner",
+        "dedup_throughput",
+        "dedup_controller",
+        "dedup_peers",
+        "cluster_placement",
         "blackbox",
     ),
 }
