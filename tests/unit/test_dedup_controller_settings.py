@@ -17,7 +17,8 @@ from penstock.parts.dedup.controller.decision import (
 from penstock.parts.dedup.controller.decision_figure import write_figure
 from penstock.parts.dedup.controller.energy import PowerModel
 from penstock.parts.dedup.controller.online import OnlineController
-from penstock.parts.dedup.controller.settings import Sampling, Settings, read_settings
+from penstock.parts.dedup.controller.settings import Sampling, Settings
+from penstock.parts.dedup.controller.settings_file import read_settings
 from penstock.parts.dedup.controller.utility import Costs, Limit, Utility
 from penstock.parts.dedup.record import WriteRecord
 

@@ -81,9 +81,8 @@ def command(
     if resume and (output is None or file is not None):
         raise BadInput("--resume: found no directory of results; expected the one of -o")
     if not directory.is_dir():
-        raise BadInput(
-            f"{directory}: found no directory; expected one on the device to be measured, or fit TABLE"
-        )
+        expected = "one on the device to be measured, or fit TABLE"
+        raise BadInput(f"{directory}: found no directory; expected {expected}")
     if shutil.which("fio") is None:
         raise PenstockError("fio is missing; install it (Debian: apt-get install fio)")
     from penstock.campaign.campaign import run_loaded
@@ -98,8 +97,8 @@ def command(
     if output is not None:
         (file or output / "profile.json").write_text(fit.profile.json + "\n")
     if as_json:
-        errors = [vars(e) for e in fit.errors]
-        print(json.dumps({"profile": fit.profile.to_dict(), "fit_errors": errors}))
+        document = {"profile": fit.profile.to_dict(), "fit_errors": [vars(e) for e in fit.errors]}
+        print(json.dumps(document))
         return
     if output is None:
         print(fit.profile.json)
@@ -128,21 +127,21 @@ def _print_profiles(action: str, name: str, as_json: bool) -> None:
         print(json.dumps(rows) if as_json else "\n".join(lines))
         return
     profile = load_profile(name)
-    verdict: dict[str, Any] = {}
+    too_fast, warnings = "", list[str]()
     if action == "check":
         try:
-            verdict = {"too_fast": "", "warnings": refuse_too_fast([profile])}
+            warnings = list(refuse_too_fast([profile]))
         except BadInput as error:
-            verdict = {"too_fast": str(error), "warnings": []}
+            too_fast = str(error)
     details = describe.details(profile, stored_floor())
     if as_json:
-        print(json.dumps(details | verdict))
+        checked = {"too_fast": too_fast, "warnings": warnings} if action == "check" else {}
+        print(json.dumps(details | checked))
     else:
         print("\n".join(describe.detail_lines(details)))
-        for message in (verdict.get("too_fast"), *verdict.get("warnings", [])):
-            if message:
-                print(f"{message[0].upper()}{message[1:]}.")
-    if verdict.get("too_fast"):
+        for message in filter(None, (too_fast, *warnings)):
+            print(f"{message[0].upper()}{message[1:]}.")
+    if too_fast:
         raise typer.Exit(3)
 
 

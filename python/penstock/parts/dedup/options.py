@@ -54,7 +54,7 @@ class MountOptions:
         if self.controller is not None and self.chunking != AUTO:
             raise BadInput(f"controller: found chunking {self.chunking}; expected {AUTO} with it")
         if self.controller is not None:
-            from penstock.parts.dedup.controller.settings import read_settings
+            from penstock.parts.dedup.controller.settings_file import read_settings
 
             read_settings(self.controller)  # raises BadInput
 

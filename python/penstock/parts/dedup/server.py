@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,11 @@ Choose = Callable[[str, str], str | None]
 Record = Callable[[str], None]
 
 
-def controller(config: dict[str, Any]) -> tuple[Choose, Record]:
+def controller(config: Mapping[str, Any]) -> tuple[Choose, Record]:
     """Functions by which the online controller chooses configurations and receives records."""
     from penstock.parts.dedup.controller.online import OnlineController
-    from penstock.parts.dedup.controller.settings import Settings, read_settings
+    from penstock.parts.dedup.controller.settings import Settings
+    from penstock.parts.dedup.controller.settings_file import read_settings
 
     path = config["settings"]
     settings = Settings() if path is None else read_settings(Path(path))
@@ -40,7 +41,7 @@ def controller(config: dict[str, Any]) -> tuple[Choose, Record]:
     return choose, record
 
 
-def write_record(values: dict[str, Any]) -> WriteRecord:
+def write_record(values: Mapping[str, Any]) -> WriteRecord:
     """Record of a version from the server's JSON."""
     fields = {name: values[name] for name in WriteRecord.__dataclass_fields__}
     return WriteRecord(**fields)

@@ -84,7 +84,7 @@ def read_distem(path: Path, raw: bytes) -> Foreign:
 
 
 class _Reader:
-    def __init__(self, path: Path, described: dict[str, Any]) -> None:
+    def __init__(self, path: Path, described: Mapping[str, Any]) -> None:
         self.path = path
         self.described = described
         self.omitted: list[str] = []
@@ -167,7 +167,7 @@ class _Reader:
             raise self.wrong(f"{where}: {key}", value, "text")
         return value.strip()
 
-    def node(self, raw: dict[str, Any], networks: dict[str, str]) -> dict[str, Any]:
+    def node(self, raw: Mapping[str, Any], networks: dict[str, str]) -> dict[str, Any]:
         original = self.text(raw, "name", "a vnode")
         name = self.names.of(original)
         where = f"vnode {original}"
@@ -209,13 +209,13 @@ class _Reader:
             raise self.wrong(f"{where}: host", address, "the address of a pnode")
         return {"host": address}
 
-    def joined(self, viface: dict[str, Any], where: str) -> bool:
+    def joined(self, viface: Mapping[str, Any], where: str) -> bool:
         if viface.get("vnetwork"):
             return True
         self.omitted.append(f"{where}: interface {viface.get('name')} without a network")
         return False
 
-    def processors(self, host: dict[str, Any], vcpu: dict[str, Any], where: str) -> None:
+    def processors(self, host: dict[str, Any], vcpu: Mapping[str, Any], where: str) -> None:
         cores = list(self.each(vcpu.get("vcores"), "vcores"))
         declared_count = str(vcpu.get("corenb") or "0")
         if not declared_count.isdecimal() or len(declared_count) > 6:
@@ -242,7 +242,7 @@ class _Reader:
                 "of the host"
             )
 
-    def memory(self, host: dict[str, Any], vmem: dict[str, Any], where: str) -> None:
+    def memory(self, host: dict[str, Any], vmem: Mapping[str, Any], where: str) -> None:
         """Read the memory limits of a node. Their unit is MiB: Distem appends `M` for the cgroup files.
 
         In the unified hierarchy Distem sets `hard_limit` and `soft_limit` (memory.max and memory.high) and
@@ -268,7 +268,7 @@ class _Reader:
         if str(vmem.get("swap") or "0") not in ("0", ""):
             self.omitted.append(f"{where}: swap; nodes have none of their own")
 
-    def disks(self, throttling: dict[str, Any], where: str) -> list[dict[str, Any]]:
+    def disks(self, throttling: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
         disks = []
         self.keys("disk_throttling", throttling, f"{where}: disk_throttling")
         for limit in self.each(throttling.get("limits"), "limits"):
@@ -293,7 +293,7 @@ class _Reader:
         return disks
 
     def interface(
-        self, viface: dict[str, Any], node: str, networks: dict[str, str], where: str
+        self, viface: Mapping[str, Any], node: str, networks: dict[str, str], where: str
     ) -> dict[str, Any]:
         network = str(viface["vnetwork"])
         if network not in networks:
@@ -331,7 +331,7 @@ class _Reader:
                 interface[name_here] = f"{shares[0]:.12g}%"
         return interface
 
-    def traffic(self, raw: dict[str, Any], where: str) -> None:
+    def traffic(self, raw: Mapping[str, Any], where: str) -> None:
         """Report the keys of one direction of an interface that are not read."""
         self.keys("traffic", raw, where)
         for key in ("bandwidth", "latency", *_SHARES):
@@ -364,7 +364,7 @@ class _Reader:
         else:
             self.delays.setdefault(interface["network"], {})[node] = (delay_out, delay_in)
 
-    def share(self, raw: dict[str, Any], where: str, key: str) -> float:
+    def share(self, raw: Mapping[str, Any], where: str, key: str) -> float:
         value = raw.get("percent")
         if value in (None, ""):
             return 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -315,7 +316,7 @@ def measure(
     show(table)
 
 
-def _show_mounts(listed: list[dict[str, Any]], gone: list[str]) -> None:
+def _show_mounts(listed: Sequence[Mapping[str, Any]], gone: list[str]) -> None:
     if not listed and not gone:
         print("Nothing is mounted.")
     table = plain_table(("mount", "store", "chunking"), ("versions", "written", "similar %"))
@@ -352,7 +353,7 @@ def _show_usage(usage: Usage) -> None:
     show(table)
 
 
-def _show_records(rows: list[dict[str, Any]]) -> None:
+def _show_records(rows: Sequence[Mapping[str, Any]]) -> None:
     table = plain_table(("version", "chunking"), ("size", "similar %", "hash s", "send s"))
     for row in rows:
         share = 100 * row["similar_bytes"] / max(1, row["bytes"])

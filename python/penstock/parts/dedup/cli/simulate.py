@@ -67,10 +67,9 @@ def command(
     The controller is the one that a mount uses. Prints time, stored bytes and energy of a write, the excess
     over the best static configuration, and the regret: the cost beyond the best configuration of each write.
     """
-    from penstock.parts.dedup.controller.decision import write_decisions
     from penstock.parts.dedup.controller.simulation.run import simulate
     from penstock.parts.dedup.controller.simulation.store import Scenario
-    from penstock.spec.units import parse_bandwidth, parse_size
+    from penstock.spec.units import parse_bandwidth
     from penstock.terminal import progress_bar
 
     if writes > _MOST_WRITES:
@@ -81,12 +80,7 @@ def command(
         processes = dict.fromkeys(ratios, processes[_DEFAULT])
     power = _power(testbed)
     rules = _settings(settings, power)
-    write_bytes, chunk_bytes = (
-        int(_parsed(parse_size, option, text))
-        for option, text in (("--size", size), ("--chunk", chunk))
-    )
-    if not chunk_bytes > 0 or not write_bytes > 0:
-        raise BadInput(f"--size, --chunk: found {size}, {chunk}; expected sizes above 0")
+    write_bytes, chunk_bytes = _size("--size", size), _size("--chunk", chunk)
     scenario = Scenario(
         ratios,
         _checked(processes),
@@ -102,16 +96,32 @@ def command(
     )
     with progress_bar() as progress:
         result = simulate(scenario, rules, compare=compare, progress=progress)
-    if log is not None:
-        write_decisions(result.decisions, log)
-    if figure is not None:
-        from penstock.parts.dedup.controller.decision_figure import write_figure
-
-        write_figure(result.decisions, figure)
+    _write_files(result, log, figure)
     if as_json:
         print(json.dumps(_document(scenario, result)))
     else:
         _show(scenario, result)
+
+
+def _write_files(result: Simulation, log: Path | None, figure: Path | None) -> None:
+    """Write the decisions to a log and to a figure."""
+    from penstock.parts.dedup.controller.decision import write_decisions
+    from penstock.parts.dedup.controller.decision_figure import write_figure
+
+    if log is not None:
+        write_decisions(result.decisions, log)
+    if figure is not None:
+        write_figure(result.decisions, figure)
+
+
+def _size(option: str, text: str) -> int:
+    """Bytes of a size above 0."""
+    from penstock.spec.units import parse_size
+
+    size = int(_parsed(parse_size, option, text))
+    if size <= 0:
+        raise BadInput(f"{option}: found {text}; expected a size above 0")
+    return size
 
 
 def _named(option: str, texts: list[str]) -> dict[str, str]:
@@ -171,7 +181,8 @@ def _power(testbed: str | None) -> PowerModel | None:
 def _settings(path: Path | None, power: PowerModel | None) -> Settings:
     from dataclasses import replace
 
-    from penstock.parts.dedup.controller.settings import Settings, read_settings
+    from penstock.parts.dedup.controller.settings import Settings
+    from penstock.parts.dedup.controller.settings_file import read_settings
 
     rules = Settings() if path is None else read_settings(path)
     return rules if power is None else replace(rules, power=power)

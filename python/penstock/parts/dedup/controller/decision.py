@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ def write_decisions(decisions: Iterable[Decision], path: Path) -> None:
             _write_parquet(rows, draft)
 
 
-def _write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
+def _write_parquet(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

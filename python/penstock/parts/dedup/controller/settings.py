@@ -80,11 +80,3 @@ def published(
         adaptive=False,
         power=power,
     )
-
-
-def read_settings(path: Path) -> Settings:
-    """Settings of a YAML file. Raises BadInput with every mistake, each with its line and column."""
-    from penstock.parts.dedup.controller.settings_file import parse_settings
-    from penstock.spec.source import read_input
-
-    return parse_settings(read_input(path, "settings of the controller"), path)

@@ -17,7 +17,7 @@ from penstock.platform.fields import Watts
 from penstock.spec.fields import quantity
 from penstock.spec.mistakes import in_order, note
 from penstock.spec.quantities import Part
-from penstock.spec.source import Source, read_source
+from penstock.spec.source import Source, read_input, read_source
 from penstock.spec.units import parse_power, parse_share
 
 PAGE = "docs/dedup-controller.md"
@@ -108,6 +108,11 @@ class ControllerFile(Part):
     log: Annotated[str, Field(min_length=1)] | None = Field(
         None, description="File of the decisions, in JSON lines; relative to this file."
     )
+
+
+def read_settings(path: Path) -> Settings:
+    """Settings of a YAML file. Raises BadInput with every mistake, each with its line and column."""
+    return parse_settings(read_input(path, "settings of the controller"), path)
 
 
 def parse_settings(raw: bytes, path: Path) -> Settings:

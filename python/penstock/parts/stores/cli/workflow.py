@@ -33,6 +33,22 @@ _EMULATE = typer.Option(
     help="Run no programs: emulate the input, output and run time of every task.",
 )
 
+_RESULTS = typer.Option(
+    None, "--results", help="Directory for the results of programs [OUTPUT/results]."
+)
+_RETRIES = typer.Option(
+    0, "--retries", min=0, max=1000, help="Further attempts of a task that fails."
+)
+_KEEP_GOING = typer.Option(
+    False, "--keep-going", help="After a failure, run the tasks that do not need its output."
+)
+_CHECKSUMS = typer.Option(
+    False, "--checksums", help="Record the SHA-256 of every output of a program."
+)
+_KEEP_CACHE = typer.Option(
+    False, "--keep-cache", help="Keep data that tasks write in the page cache of their node."
+)
+
 
 @app.command()
 def run(
@@ -51,30 +67,20 @@ def run(
     ),
     emulate: bool = _EMULATE,
     inputs: Path | None = _INPUTS,
-    results: Path | None = typer.Option(
-        None, "--results", help="Directory for the results of programs [OUTPUT/results]."
-    ),
-    retries: int = typer.Option(
-        0, "--retries", min=0, max=1000, help="Further attempts of a task that fails."
-    ),
+    results: Path | None = _RESULTS,
+    retries: int = _RETRIES,
     delay_s: float = typer.Option(
         1.0,
         "--retry-delay",
         min=0.0,
         help="Seconds until the next attempt; doubled after each, up to 60.",
     ),
-    keep_going: bool = typer.Option(
-        False, "--keep-going", help="After a failure, run the tasks that do not need its output."
-    ),
+    keep_going: bool = _KEEP_GOING,
     resume: Path | None = typer.Option(
         None, "--resume", help="Output directory of an interrupted run, which is continued."
     ),
-    checksums: bool = typer.Option(
-        False, "--checksums", help="Record the SHA-256 of every output of a program."
-    ),
-    keep_cache: bool = typer.Option(
-        False, "--keep-cache", help="Keep data that tasks write in the page cache of their node."
-    ),
+    checksums: bool = _CHECKSUMS,
+    keep_cache: bool = _KEEP_CACHE,
     predicted: bool = typer.Option(
         True, "--predict/--no-predict", help="The prediction of the queue network, for comparison."
     ),
@@ -95,14 +101,11 @@ def run(
     from penstock.parts.stores.workflow.running.recovery import Recovery
 
     if resume is not None:
-        if workflow is not None or platform is not None or output is not None:
+        if (workflow, platform, output) != (None, None, None):
             expected = "no other file: the run's own workflow, platform and options apply"
-            raise BadInput(
-                f"--resume: found a workflow, a platform or an output; expected {expected}"
-            )
+            raise BadInput(f"--resume: found another file; expected {expected}")
         with progress_bar() as progress:
-            result = resume_workflow(resume, progress)
-        _show(result, as_json)
+            _show(resume_workflow(resume, progress), as_json)
         return
     if workflow is None or platform is None:
         raise BadInput("found no workflow, or no --platform; expected both, or --resume")

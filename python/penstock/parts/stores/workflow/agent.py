@@ -21,6 +21,9 @@ import threading
 import time
 from typing import Any
 
+#: a task, an operation or an answer, as a JSON object
+Message = dict[str, Any]
+
 BLOCK = 1 << 20
 PR_SET_PDEATHSIG = 1
 #: longest wait for the status of a process that closed its pipe, and for programs that were killed [s]
@@ -38,7 +41,7 @@ writing = threading.Lock()
 class Child:
     """Process of one task, and its partial answer."""
 
-    def __init__(self, task: dict[str, Any], pid: int, begin_ns: int) -> None:
+    def __init__(self, task: Message, pid: int, begin_ns: int) -> None:
         self.task, self.pid, self.text, self.begin_ns = task, pid, b"", begin_ns
 
     def answer(self) -> bytes:
@@ -51,7 +54,7 @@ class Child:
         return json.dumps(died).encode() + b"\n"
 
 
-def echoed(task: dict[str, Any]) -> dict[str, Any]:
+def echoed(task: Message) -> Message:
     """Name of a task, and what the answer repeats of its line."""
     return {"task": task["task"], **task.get("echo", {})}
 
@@ -120,7 +123,7 @@ def end(children: list[Child], programs: Any) -> None:
         program.join(max(0.0, until - time.monotonic()))
 
 
-def start(task: dict[str, Any], content: bytes) -> tuple[int, Child]:
+def start(task: Message, content: bytes) -> tuple[int, Child]:
     """Fork the process of a task without a program; returns the pipe of its answer."""
     (reads, writes), agent, begin_ns = os.pipe(), os.getpid(), time.monotonic_ns()
     pid = os.fork()
@@ -145,7 +148,7 @@ def start(task: dict[str, Any], content: bytes) -> tuple[int, Child]:
     os._exit(0)
 
 
-def recorded(task: dict[str, Any], result: dict[str, Any]) -> bytes:
+def recorded(task: Message, result: Message) -> bytes:
     """Line of an answer. A success is in the journal then; a failure leaves no partial output."""
     if result["error"]:
         for path in task.get("partial", ()):
@@ -161,7 +164,7 @@ def recorded(task: dict[str, Any], result: dict[str, Any]) -> bytes:
 class Program(threading.Thread):
     """Program of a task, in a session of its own; its outputs are read while it runs."""
 
-    def __init__(self, task: dict[str, Any]) -> None:
+    def __init__(self, task: Message) -> None:
         super().__init__(daemon=True)
         self.task = task
         self._changing = threading.Lock()
@@ -185,7 +188,7 @@ class Program(threading.Thread):
             result["error"] += full(self.task["cwd"])
         answer(recorded(self.task, result))
 
-    def _run(self, result: dict[str, Any]) -> None:
+    def _run(self, result: Message) -> None:
         """Start it and wait, then check its outputs and have the store write them."""
         task, argv = self.task, self.task["argv"]
         time.sleep(task.get("launch_s", 0.0))
@@ -280,7 +283,7 @@ class Program(threading.Thread):
         return texts[0], texts[1]
 
 
-def output(path: str, task: dict[str, Any]) -> list[Any] | None:
+def output(path: str, task: Message) -> list[Any] | None:
     """Bytes, modification time as text and, on request, SHA-256 of an output; None if it is absent.
 
     The store has all of it then. Unless the node's cache is to keep it, its pages are dropped.
@@ -339,7 +342,7 @@ def put(fd: int, text: bytes) -> None:
         text = text[os.write(fd, text) :]
 
 
-def run(task: dict[str, Any], content: bytes, done: list[tuple[int, int, int]]) -> None:
+def run(task: Message, content: bytes, done: list[tuple[int, int, int]]) -> None:
     """Run the operations of one task in order, and record start and end of each."""
     for number, operation in enumerate(task["operations"]):
         begin = time.monotonic_ns()
@@ -347,7 +350,7 @@ def run(task: dict[str, Any], content: bytes, done: list[tuple[int, int, int]]) 
         done.append((number, begin, time.monotonic_ns()))
 
 
-def act(operation: dict[str, Any], keep_cache: bool, content: bytes) -> None:
+def act(operation: Message, keep_cache: bool, content: bytes) -> None:
     """Run one operation. Closing flushes: at its end the store has all writes."""
     op, path = operation["op"], str(operation.get("path"))
     if op == "compute":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +56,7 @@ def _rows(run: Executed) -> Iterator[dict[str, Any]]:
             yield row("storage", f"{place} {one['op']}", "transfer_time", each, server)
 
 
-def _only_holder(run: Executed, operation: dict[str, Any]) -> str | None:
+def _only_holder(run: Executed, operation: Mapping[str, Any]) -> str | None:
     """The node with the only copy of every byte of an operation, if any."""
     begin = operation["offset_bytes"]
     end = begin + operation["size_bytes"]

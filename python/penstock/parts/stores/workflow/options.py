@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ class RunOptions:
         return values
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> RunOptions:
+    def from_dict(cls, values: Mapping[str, Any]) -> RunOptions:
         """Inverse of `to_dict`; unknown keys are ignored. BadInput for wrong types."""
         names = {f.name for f in fields(cls)}
         try:

@@ -30,10 +30,12 @@ class TaskProgress:
         if done < total and now - self._last < 0.5:
             return
         self._last = now
-        left_s = remaining_s(
+        estimate_s = remaining_s(
             now - self._begin[0], done - self._begin[1], total - done, self._predicted_s
         )
-        text = "tasks" if left_s is None or done == total else f"tasks, {shown(left_s)} remain"
+        text = "tasks"
+        if estimate_s is not None and done < total:
+            text = f"tasks, {shown(estimate_s)} remain"
         self._progress(text, done, total)
 
 

@@ -55,7 +55,7 @@ class Scenario:
 
 @dataclass(slots=True)
 class Draw:
-    """What one write takes, whatever the configuration: seconds to send and to hash all, similarities."""
+    """Costs of one write under any configuration: seconds to send and to hash all, similarities."""
 
     send_s: float
     hash_s: tuple[float, ...]

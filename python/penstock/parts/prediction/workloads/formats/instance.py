@@ -148,21 +148,21 @@ class _Reader:
             else:
                 self.wrong(at, row, f"an object, one of {name}")
 
-    def text(self, path: Path, values: dict[str, Any], name: str, whose: str) -> str:
+    def text(self, path: Path, values: Mapping[str, Any], name: str, whose: str) -> str:
         value = values.get(name)
         if isinstance(value, str) and value:
             return value
         self.wrong((*path, name) if name in values else path, value, f"`{name}` of {whose}")
         return ""
 
-    def texts(self, path: Path, values: dict[str, Any], name: str, whose: str) -> list[str]:
+    def texts(self, path: Path, values: Mapping[str, Any], name: str, whose: str) -> list[str]:
         value = values.get(name) or []
         if isinstance(value, list) and all(isinstance(v, str) for v in value):
             return list(dict.fromkeys(value))
         self.wrong((*path, name), value, f"a list of texts as `{name}` of {whose}")
         return []
 
-    def number(self, path: Path, values: dict[str, Any], name: str, whose: str) -> float | None:
+    def number(self, path: Path, values: Mapping[str, Any], name: str, whose: str) -> float | None:
         value = values.get(name)
         if value is None:
             return None
@@ -172,7 +172,7 @@ class _Reader:
         self.wrong((*path, name), value, f"a finite number of at least 0 as `{name}` of {whose}")
         return None
 
-    def size(self, path: Path, values: dict[str, Any], whose: str) -> int | None:
+    def size(self, path: Path, values: Mapping[str, Any], whose: str) -> int | None:
         value = values.get("sizeInBytes")
         integral = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
         if integral and not isinstance(value, bool) and 0 <= value <= MOST_BYTES:  # type: ignore[operator]
@@ -181,7 +181,7 @@ class _Reader:
         self.wrong(at, value, f"`sizeInBytes`, an integer from 0 to 2^60, of {whose}")
         return None
 
-    def execution(self, path: Path, row: dict[str, Any], job: Job) -> None:
+    def execution(self, path: Path, row: Mapping[str, Any], job: Job) -> None:
         """Run time, processor and machines of a task, common to all layouts except for one name."""
         whose = f"the task {job.id!r}"
         job.runtime_s = self.number(path, row, "runtimeInSeconds", whose)
@@ -233,7 +233,7 @@ class _Split(_Reader):
             self.executed(instance, jobs, self.object(("workflow",), workflow, "execution"))
         return instance
 
-    def job(self, path: Path, row: dict[str, Any]) -> Job:
+    def job(self, path: Path, row: Mapping[str, Any]) -> Job:
         own = self.text(path, row, "id", "a task")
         whose = f"the task {own!r}"
         name = self.text(path, row, "name", whose)
@@ -249,7 +249,9 @@ class _Split(_Reader):
             outputs=self.texts(path, row, "outputFiles", whose),
         )
 
-    def executed(self, instance: Instance, jobs: dict[str, Job], execution: dict[str, Any]) -> None:
+    def executed(
+        self, instance: Instance, jobs: dict[str, Job], execution: Mapping[str, Any]
+    ) -> None:
         seen = set()
         for path, row in self.rows(("workflow", "execution"), execution, "tasks"):
             own = self.text(path, row, "id", "an executed task")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from penstock.parts.prediction.workloads.check import MOST_SECONDS, problems, unprintable
@@ -178,7 +179,7 @@ class _Reader:
             self.wrong((*at, "placement"), "host", "`host` with placement host")
         return Hints(**hints)
 
-    def size(self, at: Path, values: dict[str, Any], name: str, whose: str) -> int:
+    def size(self, at: Path, values: Mapping[str, Any], name: str, whose: str) -> int:
         value = values.get(name)
         if _is_integer(value) and 0 <= value <= MOST_BYTES:
             return int(value)
@@ -203,7 +204,7 @@ class _Reader:
             )
         return dict(value)
 
-    def text(self, at: Path, values: dict[str, Any], name: str, otherwise: Any) -> str:
+    def text(self, at: Path, values: Mapping[str, Any], name: str, otherwise: Any) -> str:
         value = values.get(name, otherwise)
         if isinstance(value, str) and (value or otherwise is not _NOTHING):
             return value
@@ -211,7 +212,7 @@ class _Reader:
         self.wrong(path, value, f"`{name}`, a text that is not empty")
         return ""
 
-    def array(self, at: Path, values: dict[str, Any], name: str, otherwise: Any) -> list[Any]:
+    def array(self, at: Path, values: Mapping[str, Any], name: str, otherwise: Any) -> list[Any]:
         value = values.get(name, otherwise)
         if isinstance(value, list):
             return value
@@ -224,7 +225,7 @@ class _Reader:
             self.wrong(at, values, expected)
         return isinstance(values, dict)
 
-    def only(self, at: Path, values: dict[str, Any], names: tuple[str, ...]) -> None:
+    def only(self, at: Path, values: Mapping[str, Any], names: tuple[str, ...]) -> None:
         for name in values:
             if name not in names:
                 self.document.mistake(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from penstock.parts.stores.workflow.running.journal import RunJournal
+from penstock.parts.stores.workflow.running.journal import Row, RunJournal
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,8 @@ class Recovery:
 class RunRecord:
     """Durable record of a run: its journal, and the directory for the outputs of programs.
 
-    `checksums`: the SHA-256 of each output is in the journal, and is compared when the run is resumed.
+    `checksums`: record the SHA-256 of each output in the journal. A resumed run compares sizes and times of
+    modification.
     """
 
     journal: RunJournal | None = None
@@ -44,7 +44,7 @@ class Troubles:
     """Failures of a run: rows of failed attempts, tasks that did not run and why, lost files, servers and
     nodes that died."""
 
-    attempts: list[dict[str, Any]] = field(default_factory=list)
+    attempts: list[Row] = field(default_factory=list)
     not_run: dict[str, str] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
     died: list[str] = field(default_factory=list)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from penstock.parts.prediction.workloads.workflow import Workload
-from penstock.parts.stores.workflow.running.journal import RunJournal
+from penstock.parts.stores.workflow.running.journal import Row, RunJournal
 from penstock.parts.stores.workflow.running.run_files import (
     RunFiles,
     inputs_of,
@@ -21,7 +20,7 @@ from penstock.parts.stores.workflow.running.task_lines import changed_in_place
 class Complete:
     """Entries of completed tasks by number; their outputs; inputs that are in the store."""
 
-    tasks: dict[int, dict[str, Any]] = field(default_factory=dict)
+    tasks: dict[int, Row] = field(default_factory=dict)
     files: list[str] = field(default_factory=list)
     inputs: set[str] = field(default_factory=set)
 
@@ -57,14 +56,12 @@ def remaining(workload: Workload, files: RunFiles, journal: RunJournal) -> Compl
     return Complete(done, list(dict.fromkeys(outputs)), inputs)
 
 
-def _changed(workload: Workload, done: Mapping[int, Any]) -> set[str]:
+def _changed(workload: Workload, done: Mapping[int, Row]) -> set[str]:
     """Files that completed tasks changed in place."""
     return {name for i in done for name in changed_in_place(workload.tasks[i])[0]}
 
 
-def repeated(
-    workload: Workload, done: Mapping[int, dict[str, Any]], intact: set[str]
-) -> dict[int, dict[str, Any]]:
+def repeated(workload: Workload, done: Mapping[int, Row], intact: set[str]) -> dict[int, Row]:
     """The completed tasks without those that must be repeated for files that are not `intact`."""
     remaining_done, results = dict(done), set(results_of(workload))
     while True:
