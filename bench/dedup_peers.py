@@ -153,9 +153,12 @@ def main() -> int:
     parser.add_argument("--mib", type=int, default=128, help="size of a version")
     parser.add_argument("--similarity", type=float, default=0.8)
     parser.add_argument("--change", choices=CHANGES, default="unaligned")
+    parser.add_argument("--quick", action="store_true", help="versions of 16 MiB, once")
     parser.add_argument("--json", action="store_true")
     record.option(parser)
     args = parser.parse_args()
+    if args.quick:
+        args.repeats, args.mib = 1, 16
     rows, planted = [], {}
     with tempfile.TemporaryDirectory(prefix="penstock-peers-", dir="/dev/shm") as scratch:
         base = Path(scratch)

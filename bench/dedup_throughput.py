@@ -57,9 +57,12 @@ def similarities(directory: Path) -> tuple[dict[str, float], dict[str, float]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--quick", action="store_true", help="three repeats")
     parser.add_argument("--json", action="store_true")
     record.option(parser)
     args = parser.parse_args()
+    if args.quick:
+        args.repeats = 3
     rows = []
     for name, values in rates(args.repeats).items():
         kind = "chunks" if name in CHUNKERS else "hash"
