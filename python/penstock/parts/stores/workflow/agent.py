@@ -16,6 +16,7 @@ import json
 import os
 import select
 import signal
+import stat
 import subprocess
 import threading
 import time
@@ -30,6 +31,8 @@ PR_SET_PDEATHSIG = 1
 REAP_WITHIN_S, END_WITHIN_S = 2.0, 10.0
 #: most bytes of each output of a program that are returned: half from its beginning, half from its end
 MOST_OUTPUT = 64 * 1024
+#: pieces that are read from a pipe after the end of its program: the largest pipe
+DRAINED = 64
 #: bytes of one file below which a full store has no room for it
 NO_SPACE = 64 * 1024
 
@@ -108,6 +111,7 @@ def cancel(children: Any, programs: Any, name: str) -> None:
                 os.kill(child.pid, signal.SIGKILL)
     for program in programs:
         if program.task["task"] == name:
+            program.task["partial"] = []  # the next attempt may have created them anew
             program.kill()
 
 
@@ -186,7 +190,12 @@ class Program(threading.Thread):
         result.setdefault("ended_ns", time.monotonic_ns())
         if result["error"]:
             result["error"] += full(self.task["cwd"])
-        answer(recorded(self.task, result))
+        try:
+            line = recorded(self.task, result)
+        except Exception as error:  # without an answer, the runner would wait
+            result["error"] = f"its entry in the journal: {error}"
+            line = (json.dumps(result) + "\n").encode()
+        answer(line)
 
     def _run(self, result: Message) -> None:
         """Start it and wait, then check its outputs and have the store write them."""
@@ -214,9 +223,7 @@ class Program(threading.Thread):
         if status:
             texts = (result["stderr"], result["stdout"])
             lines = [line for text in texts for line in text.split("\n")[::-1] if line.strip()]
-            signalled = (
-                f"killed by signal {-status} ({signal.Signals(-status).name})" if status < 0 else ""
-            )
+            signalled = f"killed by signal {-status} ({signal_name(-status)})" if status < 0 else ""
             how = signalled or f"ended with status {status}"
             result["error"] = f"{argv[0]}: {how}" + (f": {lines[0][:300]}" if lines else "")
             return
@@ -232,8 +239,7 @@ class Program(threading.Thread):
         with self._changing:
             self._killed = True
             if self._process is not None and not self._ended:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
+                kill_session(self._process.pid)
 
     def _wait(self, process: subprocess.Popen[bytes]) -> int:
         """Status once it has ended (negative: a signal); processes that it started are killed."""
@@ -249,15 +255,16 @@ class Program(threading.Thread):
                     running = False
                 elif not self._take(fd, numbers[fd]):
                     poller.unregister(fd)
-        with self._changing, contextlib.suppress(ProcessLookupError, PermissionError):
+        with self._changing:
             self._ended = True
-            os.killpg(process.pid, signal.SIGKILL)
+            kill_session(process.pid)  # the zombie still has the number
         status = process.wait()
         for fd, n in numbers.items():
             os.set_blocking(fd, False)
             with contextlib.suppress(BlockingIOError):
-                while self._take(fd, n):
-                    pass
+                for _ in range(DRAINED):  # a process outside of the session may write for ever
+                    if not self._take(fd, n):
+                        break
         os.close(handle)
         for file in files:
             file.close()
@@ -283,16 +290,36 @@ class Program(threading.Thread):
         return texts[0], texts[1]
 
 
+def kill_session(leader: int) -> None:
+    """Kill all processes of a session, also those in groups of their own (timeout(1), job control)."""
+    for _ in range(100):  # a process may fork meanwhile
+        pids = []
+        for name in os.listdir("/proc"):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                with open(f"/proc/{int(name)}/stat", "rb") as facts:
+                    fields = facts.read().rpartition(b")")[2].split()
+                if int(fields[3]) == leader and fields[0] not in (b"Z", b"X"):
+                    pids.append(int(name))
+        if not pids:
+            return
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.001)
+
+
 def output(path: str, task: Message) -> list[Any] | None:
     """Bytes, modification time as text and, on request, SHA-256 of an output; None if it is absent.
 
     The store has all of it then. Unless the node's cache is to keep it, its pages are dropped.
     """
     try:
-        fd = os.open(path, os.O_RDONLY)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for a writer
     except FileNotFoundError:
         return None
     try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(0, "found no regular file; expected one as an output", path)
         os.fsync(fd)
         if not task["keep_cache"]:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -330,10 +357,17 @@ def ended(pid: int) -> str:
         ended_pid, status = os.waitpid(pid, os.WNOHANG)
     if ended_pid and os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        return f"its process {pid} was killed by signal {number} ({signal.Signals(number).name})"
+        return f"its process {pid} was killed by signal {number} ({signal_name(number)})"
     if ended_pid:
         return f"its process {pid} ended with status {os.waitstatus_to_exitcode(status)}, without an answer"
     return f"its process {pid} died"
+
+
+def signal_name(number: int) -> str:
+    """Name of a signal; real-time signals have none."""
+    with contextlib.suppress(ValueError):
+        return signal.Signals(number).name
+    return "real-time"
 
 
 def put(fd: int, text: bytes) -> None:
