@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from penstock.parts.stores.snakemake.job_hints import GraphJob, Tags, tags_by_fi
 from penstock.parts.stores.snakemake.job_records import JobRecords
 from penstock.parts.stores.snakemake.job_runner import Job, JobEnd, JobRunner
 from penstock.parts.stores.snakemake.slots import Slots
+from penstock.parts.stores.workflow.running.task_lines import log_name
 from snakemake_executor_plugin_penstock.job_command import (
     environment,
     is_direct,
@@ -103,10 +105,12 @@ class Bridge:
         """Report the end of a job; keep its output."""
         logs = []
         if end.output:
-            log = self._records_dir / "logs" / f"{end.record.job}.log"
-            log.parent.mkdir(parents=True, exist_ok=True)
-            log.write_text(end.output)
-            logs.append(str(log))
+            # names of rules and groups are any text
+            log = self._records_dir / "logs" / f"{log_name(end.record.job)}.log"
+            with contextlib.suppress(OSError):  # a full disk does not make the job a failed one
+                log.parent.mkdir(parents=True, exist_ok=True)
+                log.write_text(end.output, encoding="utf-8")
+                logs.append(str(log))
         if not end.error:
             self._await_outputs(info.job)
             self._executor.report_job_success(info)

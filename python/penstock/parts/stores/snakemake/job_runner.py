@@ -63,6 +63,8 @@ class _Running:
     record: JobRecord
     ended: Callable[[JobEnd], None]
     stored: Mapping[str, int] = field(default_factory=dict)
+    #: its end has been reported
+    over: bool = False
 
 
 class JobRunner:
@@ -98,16 +100,20 @@ class JobRunner:
 
     def close(self) -> None:
         """Kill the remaining jobs, and end the programs of the nodes."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
         for client in list(self._clients.values()):
             client.close()
         with self._lock:
             for one in (*self._ready, *self._running.values()):
-                self._records.add(one.record)
+                one.over = True
+                with contextlib.suppress(OSError):
+                    self._records.add(one.record)
             self._ready.clear()
             self._running.clear()
-        self._pool.shutdown(cancel_futures=True)
-        self._store.release()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._store.release()  # requests to a store that does not answer
+        self._pool.shutdown()
 
     def _now_s(self) -> float:
         return self._of_run(time.monotonic_ns())
@@ -167,6 +173,8 @@ class JobRunner:
 
     def _client(self, node: str) -> NodeClient:
         with self._lock:
+            if self._closed:
+                raise PenstockError("cancelled")
             if node not in self._clients:
                 running = self._store.cluster.nodes[node]
                 self._clients[node] = NodeClient(running, self._heard)
@@ -218,12 +226,13 @@ class JobRunner:
 
     def _hint_later(self, one: _Running, _: Line) -> None:
         """Set the hints of a job that waits for them."""
-        created: list[str] = []
+        client = self._client(one.record.node)
         try:
             created = self._tag(one)
-        finally:
-            answer: Request = {"hinted": one.job.name, "created": created}
-            self._client(one.record.node).send(answer)
+        except BaseException:  # it is reported as failed, so it must not run on
+            client.send({"cancel": one.job.name})
+            raise
+        client.send({"hinted": one.job.name, "created": created})
 
     def _conclude(self, one: _Running, line: Line) -> None:
         """Record a job that ended, and report it."""
@@ -248,9 +257,14 @@ class JobRunner:
     def _end(self, one: _Running, error: str, output: str = "") -> None:
         """Report the end of a job once, and give its slots to others."""
         with self._lock:
-            if self._running.pop(one.job.name, None) is not None:
+            if one.over:
+                return
+            one.over = True
+            if self._running.get(one.job.name) is one:
+                del self._running[one.job.name]
                 self._slots.give_back(one.record.node, one.job.threads)
-            self._records.add(one.record)
+            with contextlib.suppress(OSError):  # a full disk: the job must be reported in any case
+                self._records.add(one.record)
         one.ended(JobEnd(one.record, output, error))
         if not self._closed:
             self._fill()

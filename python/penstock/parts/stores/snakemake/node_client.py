@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -60,6 +62,7 @@ class NodeClient:
         try:
             self._process.wait(_END_WITHIN_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):  # with its child, the program in the node
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         self._listener.join(_END_WITHIN_S)

@@ -72,7 +72,8 @@ class Job:
         now = stamps(list(self.created))
         for path, before in self.created.items():
             if before is not None and before == now[path] and before[0] == 0:
-                os.unlink(path)
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
         size = self.output.seek(0, os.SEEK_END)
         self.output.seek(max(0, size - MOST_OUTPUT))
         text = self.output.read().decode(errors="replace")
@@ -160,7 +161,10 @@ class Node:
         """Report that a job asks for its hints."""
         for job in self.jobs.values():
             if job.hints is not None and job.hints.fileno() == fd:
-                if job.hints.recv(1):
+                request = b""
+                with contextlib.suppress(OSError):  # it died before it had read the answer
+                    request = job.hints.recv(1)
+                if request:
                     put({"job": job.name, "hints": True})
                 else:
                     self.forget(job)
