@@ -90,7 +90,8 @@ class Scheduler:
         self._unfinished -= 1
         for waiter in self._waiters[number]:
             self._missing[waiter] -= 1
-            if not self._missing[waiter] and waiter not in self._skipped:
+            gone = waiter in self._skipped or waiter in self.complete
+            if not self._missing[waiter] and not gone:
                 self._release(waiter, self.workload.tasks[waiter].not_before_s, now_s)
 
     def freed(self, host: str) -> None:
@@ -111,7 +112,7 @@ class Scheduler:
         new, ahead = [], [number]
         while ahead:
             one = ahead.pop()
-            if one not in self._skipped:
+            if one not in self._skipped and one not in self.complete:
                 self._skipped.add(one)
                 new.append(one)
                 ahead += self._waiters[one]
