@@ -28,6 +28,7 @@ from penstock.parts.stores.workflow.running.programs import (
 )
 from penstock.parts.stores.workflow.running.recovery import Recovery
 from penstock.parts.stores.workflow.running.resume import repeated
+from penstock.parts.stores.workflow.running.run_files import outputs_of_one
 from penstock.parts.stores.workflow.running.task_lines import log_name
 from penstock.parts.stores.workflow.schedule import Scheduler
 from penstock.parts.stores.workflow.spread import difference_of, mean_of
@@ -171,6 +172,66 @@ def test_complete_lost_and_skipped_tasks_are_not_scheduled() -> None:
     assert queue.finished
 
 
+def three_tasks() -> Workload:
+    """A task, and two that read its output."""
+    tasks = (
+        Task("t1", steps((), "a")),
+        Task("t2", steps(("a",), "b")),
+        Task("t3", steps(("a",), "c")),
+    )
+    return Workload("three", (), tasks)
+
+
+def test_a_complete_task_does_not_start_when_its_predecessor_is_repeated() -> None:
+    queue = Scheduler(three_tasks(), {"n": 2}, {}, by_data=False, complete={1})
+    assert queue.next() == [(0, "n")]
+    queue.ended(0, "n")
+    assert queue.next() == [(2, "n")]
+    assert not queue.finished  # t3 still runs
+    queue.ended(2, "n")
+    assert queue.finished
+
+
+def test_a_complete_task_is_not_skipped_with_its_predecessor() -> None:
+    queue = Scheduler(three_tasks(), {"n": 2}, {}, by_data=False, complete={1})
+    queue.next()
+    queue.freed("n")
+    assert queue.skip(0) == [0, 2]
+    assert queue.finished
+
+
+def test_only_outputs_of_a_single_writer_may_be_removed() -> None:
+    parts = (Task("p", steps((), "shared", "own")), Task("q", steps((), "shared", "in")))
+    flow = Workload("parts", (File("in", 10, preloaded=True),), parts)
+    assert outputs_of_one(flow) == {"own"}
+    # the part that p has written is needed by q, which writes another
+    assert repeated(flow, {0: {}}, {"own", "in"}).keys() == set()
+
+
+def test_a_run_that_had_no_directory_yet_can_be_started_again(tmp_path: Path) -> None:
+    RunJournal.create(tmp_path, {"attempt": 1}).close()
+    journal = RunJournal.create(tmp_path, {"attempt": 2})
+    assert journal.head["attempt"] == 2
+    journal.close()
+
+
+def test_an_entry_after_a_partial_one_counts(tmp_path: Path) -> None:
+    journal = RunJournal.create(tmp_path, {})
+    journal.note(directory="workflow-1")
+    os.write(journal.fd, b'{"task": "x", "err')  # the disk was full
+    journal.append({"task": "y", "outputs": {}, "error": ""})
+    journal.close()
+    again = RunJournal.reopen(tmp_path)
+    assert again.tasks.keys() == {"y"}
+    again.close()
+
+
+@pytest.mark.parametrize("timeout_s", [float("nan"), -1.0, 0.0, float("inf")])
+def test_time_limits_are_checked(timeout_s: float) -> None:
+    with pytest.raises(BadInput, match="--timeout: found"):
+        RunOptions(timeout_s=timeout_s).check()
+
+
 def test_waits_between_attempts_double_up_to_a_limit() -> None:
     recovery = Recovery(5, 0.5, 3.0)
     assert [recovery.wait_s(n) for n in (1, 2, 3, 4, 5)] == [0.5, 1.0, 2.0, 3.0, 3.0]
@@ -221,7 +282,9 @@ def test_names_of_logs_are_distinct_and_plain() -> None:
     assert len(log_name("x" * 5000)) < 200
 
 
-def agent_answer(tmp_path: Path, script: str, **more: Any) -> tuple[dict[str, Any], list[str]]:
+def agent_answer(
+    tmp_path: Path, script: str, *, read_journal: bool = True, **more: Any
+) -> tuple[dict[str, Any], list[str]]:
     """Answer of an agent for a script, and the lines of its journal."""
     journal = tmp_path / "journal"
     line = {
@@ -247,7 +310,7 @@ def agent_answer(tmp_path: Path, script: str, **more: Any) -> tuple[dict[str, An
         process.stdin.flush()
         answer = json.loads(process.stdout.readline())
         process.communicate()
-    return answer, journal.read_text().splitlines()
+    return answer, journal.read_text().splitlines() if read_journal else []
 
 
 def test_a_program_has_its_answer_and_its_entry(tmp_path: Path) -> None:
@@ -282,3 +345,25 @@ def test_processes_that_a_program_leaves_are_killed(tmp_path: Path) -> None:
     pid = int((tmp_path / "deep" / "out").read_text())
     status = Path(f"/proc/{pid}/status")
     assert not status.exists() or "zombie" in status.read_text()
+
+
+def test_processes_in_groups_of_their_own_are_killed(tmp_path: Path) -> None:
+    # timeout(1) makes a process group of its own
+    script = "timeout 600 sh -c 'echo $$ > deep/out; exec sleep 600' & while ! [ -s deep/out ]; do :; done"
+    answer, _ = agent_answer(tmp_path, script)
+    assert answer["error"] == ""
+    pid = int((tmp_path / "deep" / "out").read_text())
+    status = Path(f"/proc/{pid}/status")
+    assert not status.exists() or "zombie" in status.read_text()
+
+
+def test_an_output_is_a_regular_file(tmp_path: Path) -> None:
+    answer, lines = agent_answer(tmp_path, "mkfifo deep/out")
+    assert "found no regular file; expected one as an output" in answer["error"]
+    assert lines == []
+
+
+def test_a_full_journal_is_an_error_of_the_task(tmp_path: Path) -> None:
+    (tmp_path / "journal").symlink_to("/dev/full")
+    answer = agent_answer(tmp_path, "echo x > deep/out", read_journal=False)[0]
+    assert "its entry in the journal: " in answer["error"]

@@ -38,7 +38,9 @@ from penstock.plugins import STORE_ENGINES
 from penstock.writing import atomic_folder
 
 if TYPE_CHECKING:
+    from penstock.parts.prediction.workloads.workflow import Workload
     from penstock.parts.stores.workflow.running.executed import Executed
+    from penstock.platform.hosts import Platform
 
 DEFAULT, AWARE = "default", "workflow-aware"
 _SCHEDULERS = {DEFAULT: "workqueue", AWARE: "data_location"}
@@ -135,7 +137,7 @@ def compare_stores(
     results = _run_all(plans, order, options, progress)
     for name, plan in plans.items():
         results[name] = _with_prediction(plan, results[name])
-    pairs = [simulated_makespans(plan.workload, plan.platform) for plan in plans.values()]
+    pairs = [simulated_makespans(*_as_run(plan, results[name])) for name, plan in plans.items()]
     gains = [default - aware for default, aware in zip(*pairs, strict=True)]
     compared = Comparison(
         results,
@@ -188,8 +190,13 @@ def _with_prediction(plan: Plan, result: Result) -> Result:
     """The result with its prediction, without the hints that the store refused."""
     refused = refused_tags(result.runs)
     result.refused.extend(refused.values())
-    put_up = as_put_up(plan.platform, result.engine)
-    return replace(result, prediction=prediction_of(without(plan.workload, refused), put_up))
+    return replace(result, prediction=prediction_of(*_as_run(plan, result)))
+
+
+def _as_run(plan: Plan, result: Result) -> tuple[Workload, Platform]:
+    """Workload and platform without what the store refused."""
+    refused = refused_tags(result.runs)
+    return without(plan.workload, refused), as_put_up(plan.platform, result.engine)
 
 
 def _gain(gain: Spread, of_s: float) -> str:

@@ -74,7 +74,7 @@ def execute(
         return run.finish(located, finished)
     except RunFailed:
         raise
-    except PenstockError as error:
+    except (PenstockError, OSError) as error:
         run.after_failure(finished)
         raise RunFailed(str(error), run.result({})) from error
     except BaseException:
@@ -173,7 +173,7 @@ class _Run:
         )
         if by.by_data:
             names = [f.name for f in self._workload.files if f.preloaded]
-            scheduler.extents.update(self.files.locate([*names, *complete.files]))
+            scheduler.extents.update(self.files.located([*names, *complete.files]))
         self.loop.run(scheduler, until, heard)
 
     def finish(
@@ -183,7 +183,7 @@ class _Run:
         self.finished = True
         if uses_set_xattr(self._workload):
             self.files.take_refusals()
-        extents = self.files.locate(self.existing()) if located else {}
+        extents = self.files.located(self.existing()) if located else {}
         if finished is not None:
             finished(self.files, self.existing())
         result = self.result(extents)

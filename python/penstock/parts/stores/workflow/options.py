@@ -10,6 +10,8 @@ from typing import Any
 from penstock.errors import BadInput
 from penstock.parts.stores.workflow.running.recovery import Recovery
 
+#: longest time limit, a year [s]
+_LONGEST_S = 366 * 86400.0
 HINTS = ("file", "never", "always", "auto")
 
 
@@ -37,6 +39,12 @@ class RunOptions:
         if self.hints not in HINTS:
             expected = f"{', '.join(HINTS[:-1])} or {HINTS[-1]}"
             raise BadInput(f"--hints: found {self.hints!r}; expected {expected}")
+        if not 0 < self.timeout_s <= _LONGEST_S:
+            raise BadInput(
+                f"--timeout: found {self.timeout_s:g}; expected seconds up to {_LONGEST_S:g}"
+            )
+        if not 0 <= self.recovery.delay_s <= _LONGEST_S:
+            raise BadInput(f"--retry-delay: found {self.recovery.delay_s:g}; expected seconds")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a journal; paths are absolute."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from penstock.errors import BadInput
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.parts.stores.staging import Staged, matches
 from penstock.parts.stores.store import Store
@@ -39,6 +40,9 @@ def save_results(
         return []
     target.mkdir(parents=True, exist_ok=True)
     pairs = {files.inside(name): target / files.paths[name] for name in names}
+    for path in pairs.values():
+        if not path.parent.resolve().is_relative_to(target.resolve()):
+            raise BadInput(f"{path}: found a link out of {target}; expected a directory")
 
     def heard(done: int, total: int) -> None:
         if progress is not None:
@@ -48,5 +52,8 @@ def save_results(
     rows = sorted(
         f"{one.sha256}  {Path(one.backend).relative_to(target.absolute())}" for one in staged
     )
-    write_atomic(target / MANIFEST, "\n".join(rows) + "\n")
+    manifest = target / MANIFEST
+    while manifest in pairs.values():  # a result has that name
+        manifest = manifest.with_name(f"{manifest.name}.penstock")
+    write_atomic(manifest, "\n".join(rows) + "\n")
     return staged

@@ -250,6 +250,8 @@ def run_once(
         )
     result.runs.append(run)
     energy = energy_of(run, readings, loaded, cluster_spec(loaded), slots)
+    if run.earlier:  # the meters have seen a part of it only
+        return
     result.energy.extend([] if energy is None else [energy])
     result.real.extend([] if readings.real is None else [readings.real])
 

@@ -38,7 +38,7 @@ def command_of(
         document.mistake(place, shown(arguments), f"a list of texts as `arguments` of {whose}")
         return None
     texts = tuple(str(one) for one in arguments)
-    size = sum(len(one.encode(errors="surrogateescape")) + 1 for one in texts)
+    size = sum(len(one.encode(errors="surrogatepass")) + 1 for one in texts)
     if len(texts) > _MOST_ARGUMENTS or size > _MOST_BYTES:
         actual = f"{len(texts):,} arguments of {size:,} bytes"
         expected = f"at most {_MOST_ARGUMENTS:,}, of {_MOST_BYTES:,} bytes, of {whose}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import tarfile
 import tempfile
@@ -30,11 +32,12 @@ def copy_in(store: Store, pairs: Mapping[str, Path], node: str, heard: Heard) ->
     running, mount, staged = store.client(node), store.spec.mount, list[Staged]()
     for group in _groups({path: source.stat().st_size for path, source in pairs.items()}):
         with tempfile.TemporaryFile() as packed:
-            with tarfile.open(fileobj=packed, mode="w") as tar:
+            # hard links among the inputs are separate files in the store
+            with tarfile.open(fileobj=packed, mode="w", dereference=True) as tar:
                 for path in group:
                     info = tar.gettarinfo(pairs[path].resolve(), str(PurePosixPath(path)))
                     info.name = str(PurePosixPath(path).relative_to(mount))
-                    info.mode, info.uid, info.gid = info.mode | 0o600, 0, 0
+                    info.mode, info.uid, info.gid = (info.mode & 0o777) | 0o600, 0, 0
                     with open(pairs[path], "rb") as file:
                         tar.addfile(info, file)
             packed.seek(0)
@@ -57,7 +60,7 @@ def copy_out(
             pairs[path].parent.mkdir(parents=True, exist_ok=True)
         directory = pairs[group[0]].parent
         with (
-            tempfile.TemporaryFile() as packed,
+            tempfile.TemporaryFile(dir=directory) as packed,
             tempfile.TemporaryDirectory(dir=directory, prefix=".penstock-") as draft,
         ):
             names = [str(PurePosixPath(path).relative_to(mount)) for path in group]
@@ -100,15 +103,19 @@ def _tar(
     stdout: int = subprocess.DEVNULL,
 ) -> None:
     with tempfile.TemporaryFile() as errors:
-        done = subprocess.run(
-            node.enter(argv),
-            stdin=stdin,
-            stdout=stdout,
-            stderr=errors,
-            timeout=_PATIENCE_S,
-            check=False,
+        process = subprocess.Popen(
+            node.enter(argv), stdin=stdin, stdout=stdout, stderr=errors, start_new_session=True
         )
+        try:
+            status = process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            raise PenstockError(f"{node.name}: {trouble}: it took too long") from None
+        finally:
+            if process.returncode is None:  # with the command, a child of `penstock-enter`
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
         errors.seek(0)
         message = errors.read(2000).decode(errors="replace").strip()
-    if done.returncode:
-        raise PenstockError(f"{node.name}: {trouble}: {message or f'status {done.returncode}'}")
+    if status:
+        raise PenstockError(f"{node.name}: {trouble}: {message or f'status {status}'}")

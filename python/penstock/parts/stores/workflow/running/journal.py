@@ -27,6 +27,8 @@ NAME = "journal.jsonl"
 #: longest wait for the processes of an interrupted run [s]
 _FREE_WITHIN_S = 60.0
 _MOST_BYTES = 1 << 30
+#: first keys of entries
+_FIRST_KEYS = (b"task", b"failed", b"input", b"head", b"resumed")
 
 Row = dict[str, Any]
 
@@ -51,6 +53,11 @@ class RunJournal:
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
             fd = os.open(path, flags, 0o600)
         except FileExistsError:
+            journal = cls._unbegun(path)
+            if journal is not None:
+                journal.head = {"schema": SCHEMA, **head}
+                journal.append(journal.head)
+                return journal
             expected = (
                 f"another directory; `penstock workflow run --resume {out}` continues that run"
             )
@@ -73,6 +80,8 @@ class RunJournal:
             ) from None
         journal = cls(path, fd, {})
         try:
+            if os.fstat(fd).st_uid != os.geteuid():
+                raise BadInput(f"{path}: found the journal of another user; expected your own")
             journal._lock(_FREE_WITHIN_S)
             rows = list(journal._rows())
             if not rows or rows[0].get("schema") != SCHEMA:
@@ -87,6 +96,22 @@ class RunJournal:
             if "input" in row:
                 journal.inputs[row["input"]] = (row["size_bytes"], row["changed"])
         return journal
+
+    @classmethod
+    def _unbegun(cls, path: Path) -> RunJournal | None:
+        """The journal of a run that ended before it had a directory in the store, emptied; else None."""
+        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+        journal, facts = cls(path, fd, {}), os.fstat(fd)
+        with contextlib.suppress(PenstockError):
+            journal._lock(0.0)
+            rows = list(journal._rows())
+            ours = rows[0].get("schema") == SCHEMA if rows else not facts.st_size
+            begun = any("directory" in row.get("head", {}) for row in rows)
+            if ours and not begun and facts.st_uid == os.geteuid():
+                os.ftruncate(fd, 0)
+                return journal
+        os.close(fd)
+        return None
 
     def _lock(self, within_s: float) -> None:
         until = time.monotonic() + within_s
@@ -111,10 +136,14 @@ class RunJournal:
         with open(self.fd, "rb", closefd=False) as file:
             file.seek(0)
             for line in file:
-                with contextlib.suppress(ValueError):
-                    row = json.loads(line)
-                    if isinstance(row, dict):
-                        yield row
+                # an entry may follow a partial one, of a write without space
+                begin = max(line.rfind(b'{"%s":' % key) for key in _FIRST_KEYS)
+                for text in (line, line[begin:] if begin > 0 else b""):
+                    with contextlib.suppress(ValueError):
+                        row = json.loads(text)
+                        if isinstance(row, dict):
+                            yield row
+                        break
 
     def append(self, *rows: Row) -> None:
         """Append entries durably."""

@@ -32,6 +32,8 @@ from penstock.parts.stores.workflow.schedule import Scheduler
 _TOGETHER = 8
 #: files, and tasks, that an error message names
 _NAMED = 10
+#: attempts that failed with a node or server and count as no failure: a task may be what kills nodes
+_MOST_EXCUSED = 3
 
 Row = dict[str, Any]
 
@@ -74,6 +76,7 @@ class Loop:
         self._running: dict[int, _Attempt] = {}
         self._attempts: dict[int, int] = {}
         self._failures: dict[int, int] = {}
+        self._deaths: dict[int, int] = {}
         #: time of the last death of a node or server; tasks that began before it may fail because of it
         self._death_ns = 0
         self._scheduler: Scheduler
@@ -152,22 +155,25 @@ class Loop:
         task = self._workload.tasks[number]
         try:
             if attempt.number > 1:
-                self._files.remove(changed_in_place(task)[1], attempt.host)
+                partial = [n for n in changed_in_place(task)[1] if n in self._files.sole]
+                self._files.remove(partial, attempt.host)
             begin_ns = time.monotonic_ns()
             self._files.tag(outputs_of(task), attempt.host)
             attempt.echo["tag_ns"] = time.monotonic_ns() - begin_ns
-        except (PenstockError, OSError) as error:
-            self._put(number, attempt, str(error))
+        except Exception as error:  # of a pool thread: without an answer the run would wait
+            self._put(number, attempt, str(error) or type(error).__name__)
             return
         self._send(number, attempt)
 
     def _send(self, number: int, attempt: _Attempt) -> None:
         task = self._workload.tasks[number]
+        if self._running.get(number) is not attempt:
+            return  # given up while it was prepared
         attempt.echo["sent_ns"] = time.monotonic_ns()
         try:
             self._crew.send(attempt.host, self._lines.line(task, attempt.host, attempt.echo))
-        except PenstockError as error:
-            self._put(number, attempt, str(error))
+        except Exception as error:
+            self._put(number, attempt, str(error) or type(error).__name__)
 
     def _put(self, number: int, attempt: _Attempt, error: str) -> None:
         """Put an answer of our own into the queue."""
@@ -237,7 +243,7 @@ class Loop:
         try:
             answer["extents"] = self._files.locate(outputs_of(task), attempt.host)
             answer["locate_ns"] = time.monotonic_ns() - begin_ns
-        except (PenstockError, OSError) as error:
+        except Exception as error:
             answer["error"] = f"where its files are: {error}"
         self._crew.answers.put((attempt.host, answer))
 
@@ -249,15 +255,18 @@ class Loop:
         text = f"task {task.name} on {attempt.host}: {error}"
         if self._recovery is None:
             raise PenstockError(text)
-        excused = attempt.begin_ns <= self._death_ns
-        if not excused:
+        deaths = self._deaths.get(number, 0)
+        excused = attempt.begin_ns <= self._death_ns and deaths < _MOST_EXCUSED
+        if excused:
+            self._deaths[number] = deaths + 1
+        else:
             self._failures[number] = self._failures.get(number, 0) + 1
         failures = self._failures.get(number, 0)
         self._noted(number, attempt, error)
         self._release(number)
         if excused or failures <= self._recovery.retries:
             now_s = self._now_s()
-            wait_s = self._recovery.delay_s if excused else self._recovery.wait_s(failures)
+            wait_s = self._recovery.wait_s(1 if excused else failures)
             self._scheduler.again(number, now_s + wait_s, now_s)
             return
         if failures > 1:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -84,8 +85,9 @@ class NodeAgent:
         self.leave()
         try:
             self._process.wait(_LEAVE_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+        except subprocess.TimeoutExpired:  # the agent is a child of `penstock-enter`, in its group
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
 
@@ -93,10 +95,21 @@ def kill_programs(nodes: Iterable[RunningNode], place: str) -> None:
     """Kill the programs of a run on nodes whose agent has died; `place` is the run's directory."""
     mark = f"PENSTOCK_RUN={place}".encode()
     for node in nodes:
-        for pid in members(node.cgroup.paths.values()) - {node.pid}:
-            with contextlib.suppress(OSError):
-                if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+        for _ in range(100):  # a program may fork meanwhile
+            marked = [p for p in members(node.cgroup.paths.values()) - {node.pid} if _has(p, mark)]
+            if not marked:
+                break
+            for pid in marked:
+                with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
+
+
+def _has(pid: int, mark: bytes) -> bool:
+    """True for a process with this variable; a zombie has none."""
+    with contextlib.suppress(OSError):
+        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return False
 
 
 class Crew:

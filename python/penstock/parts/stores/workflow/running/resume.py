@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from penstock.parts.prediction.workloads.task import Task
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.parts.stores.workflow.running.journal import Row, RunJournal
 from penstock.parts.stores.workflow.running.run_files import (
     RunFiles,
     inputs_of,
     outputs_of,
+    outputs_of_one,
     results_of,
 )
 from penstock.parts.stores.workflow.running.task_lines import changed_in_place
@@ -38,22 +40,30 @@ def remaining(workload: Workload, files: RunFiles, journal: RunJournal) -> Compl
     paths = {files.inside(name): name for name in files.paths}
     expected = dict(journal.inputs)
     for row in sorted(done.values(), key=lambda r: int(r["ended_ns"])):
-        for path, (size, changed, _) in row.get("outputs", {}).items():
+        for path, facts in row.get("outputs", {}).items():
+            size, changed = facts[:2] if facts else (-1, "")
             expected[paths[path]] = (size, changed)
     intact = {name for name, facts in expected.items() if present.get(name) == facts}
     if files.servers_down():
         intact -= set(files.lost(sorted(intact)))
     done = repeated(workload, done, intact)
     rest = [task for i, task in enumerate(workload.tasks) if i not in done]
-    partial = {name for task in rest for name in changed_in_place(task)[1]} & present.keys()
-    files.remove(sorted(partial))
-    needed = {name for task in rest for name in inputs_of(task)}
     preloaded = {f.name for f in workload.files if f.preloaded}
+    others = preloaded | {n for i in done for n in outputs_of(workload.tasks[i])}
+    partial = {name for task in rest for name in changed_in_place(task)[1]} & present.keys()
+    files.remove(sorted(partial - others))
+    sole = outputs_of_one(workload)
+    needed = {name for task in rest for name in _needed_by(task, sole)}
     inputs = {
         n for n in preloaded if n in intact or n not in needed or n in _changed(workload, done)
     }
     outputs = [n for i in done for n in outputs_of(workload.tasks[i]) if n in intact]
     return Complete(done, list(dict.fromkeys(outputs)), inputs)
+
+
+def _needed_by(task: Task, sole: set[str]) -> list[str]:
+    """Files that a task needs: its inputs, and outputs of which others write a part, or that exist before."""
+    return [*inputs_of(task), *(n for n in outputs_of(task) if n not in sole)]
 
 
 def _changed(workload: Workload, done: Mapping[int, Row]) -> set[str]:
@@ -64,9 +74,10 @@ def _changed(workload: Workload, done: Mapping[int, Row]) -> set[str]:
 def repeated(workload: Workload, done: Mapping[int, Row], intact: set[str]) -> dict[int, Row]:
     """The completed tasks without those that must be repeated for files that are not `intact`."""
     remaining_done, results = dict(done), set(results_of(workload))
+    sole = outputs_of_one(workload)
     while True:
         rest = [task for i, task in enumerate(workload.tasks) if i not in remaining_done]
-        needed = {name for task in rest for name in inputs_of(task)} | results
+        needed = {name for task in rest for name in _needed_by(task, sole)} | results
         again = [
             i
             for i in remaining_done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,7 @@ class RunFiles:
         self.paths = paths_of(dict.fromkeys((*workload.file_sizes, *used)))
         self.hints: dict[str, Hints | None] = {f.name: f.hints for f in workload.files}
         self.tags: list[Tagged] = []
+        self.sole = outputs_of_one(workload)
         self._folder: RunFolder | None = None
 
     def create(self, journal: Path | None = None) -> str:
@@ -90,6 +92,14 @@ class RunFiles:
     def locate(self, names: Iterable[str], node: str | None = None) -> dict[str, list[Extent]]:
         """Extents of these files, from a client node (default: the first live one)."""
         return {name: self._store.locate(self.at(name), node) for name in names}
+
+    def located(self, names: Iterable[str]) -> dict[str, list[Extent]]:
+        """Extents of those that are there: files that no task needs any more may be lost or removed."""
+        extents = dict[str, list[Extent]]()
+        for name in names:
+            with contextlib.suppress(PenstockError):
+                extents |= self.locate([name])
+        return extents
 
     def lost(self, names: Iterable[str], node: str | None = None) -> list[str]:
         """Existing files of which some bytes are on no node any more."""
@@ -155,6 +165,14 @@ def outputs_of(task: Task) -> list[str]:
     """Files that a task writes, in order."""
     names = (o.file for o in task.operations if o.op == "write" and o.file is not None)
     return list(dict.fromkeys(names))
+
+
+def outputs_of_one(workload: Workload) -> set[str]:
+    """Files with a single writer that do not exist before the run: a failed attempt may remove them."""
+    writers = Counter(name for task in workload.tasks for name in outputs_of(task))
+    return {n for n, k in writers.items() if k == 1} - {
+        f.name for f in workload.files if f.preloaded
+    }
 
 
 def results_of(workload: Workload) -> list[str]:

@@ -45,7 +45,8 @@ class TaskLines:
         }
         if task.command is not None or self.journal:
             line["outputs"] = [self.files.inside(name) for name in outputs_of(task)]
-            line["partial"] = [self.files.inside(name) for name in changed_in_place(task)[1]]
+            partial = [name for name in changed_in_place(task)[1] if name in self.files.sole]
+            line["partial"] = [self.files.inside(name) for name in partial]
         if task.command is not None:
             return line | self._program(task, host, echo)
         return line | {"operations": self._operations(task, host)}
@@ -91,13 +92,12 @@ def changed_in_place(task: Task) -> tuple[list[str], list[str]]:
 
 def save_texts(place: Path | None, answer: Row) -> None:
     """Write the outputs of a task's program to files `TASK.out` and `TASK.err`, if they are not empty."""
-    if place is None:
-        return
     for key, end in (("stdout", "out"), ("stderr", "err")):
-        text = answer.pop(key, "")
-        if text:
+        text = answer.pop(key, "")  # also without a place: answers stay in memory
+        if text and place is not None:
             number = answer.get("attempt", 1)
             attempt = "" if number == 1 else f".{number}"
+            place.parent.mkdir(parents=True, exist_ok=True)
             place.mkdir(mode=0o700, exist_ok=True)
             path = place / f"{log_name(answer['task'])}{attempt}.{end}"
             path.write_text(text, encoding="utf-8", errors="surrogateescape")
