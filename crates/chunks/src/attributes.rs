@@ -1,10 +1,11 @@
 //! Attributes of files as the kernel gets them.
 
 use std::ffi::CString;
-use std::fs::Metadata;
+use std::fs::{self, File, Metadata, Permissions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -76,6 +77,20 @@ fn timespec(time: Option<SystemTime>) -> libc::timespec {
         tv_sec: seconds,
         tv_nsec: nanoseconds,
     }
+}
+
+/// Sets the mode of a path. Error: it is a link, whose target must not change.
+pub(crate) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    let mut options = File::options();
+    let options = options
+        .read(true)
+        .custom_flags(libc::O_PATH | libc::O_NOFOLLOW);
+    let file = options.open(path)?;
+    if file.metadata()?.is_symlink() {
+        return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+    }
+    let same = format!("/proc/self/fd/{}", file.as_raw_fd());
+    fs::set_permissions(same, Permissions::from_mode(mode))
 }
 
 /// Sets access and modification time of a path, not of the target of a link.

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::objects::Objects;
+use crate::objects::{flush, Objects};
 
 /// Interval at which a client touches its file.
 pub(crate) const TOUCHED_EVERY: Duration = Duration::from_secs(10);
@@ -24,6 +24,9 @@ const MOST_FILE_BYTES: u64 = 4096;
 struct Identity {
     host: String,
     boot_id: String,
+    /// Name space of `pid`: pid_namespaces(7).
+    #[serde(default)]
+    pid_space: String,
     pid: u32,
     /// Start of the process in clock ticks after the boot.
     started: u64,
@@ -47,6 +50,11 @@ fn read(path: &str) -> String {
         .to_owned()
 }
 
+fn pid_space() -> String {
+    let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    link.to_string_lossy().into_owned()
+}
+
 fn start_of(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
@@ -62,6 +70,7 @@ impl Identity {
         Identity {
             host: read("/proc/sys/kernel/hostname"),
             boot_id: read("/proc/sys/kernel/random/boot_id"),
+            pid_space: pid_space(),
             pid,
             started: start_of(pid).unwrap_or(0),
             role,
@@ -69,7 +78,9 @@ impl Identity {
     }
 
     fn is_alive(&self, touched: SystemTime) -> bool {
-        if self.boot_id == read("/proc/sys/kernel/random/boot_id") {
+        let same_boot = self.boot_id == read("/proc/sys/kernel/random/boot_id");
+        // processes of another name space, such as a container's, are not visible here
+        if same_boot && self.pid_space == pid_space() {
             return start_of(self.pid) == Some(self.started);
         }
         let age = SystemTime::now().duration_since(touched);
@@ -95,6 +106,7 @@ impl Client {
         let (draft, mut file) = objects.draft()?;
         let text = serde_json::to_vec(&Identity::own(role)).unwrap_or_default();
         file.write_all(&text)
+            .and_then(|()| flush(&file))
             .and_then(|()| fs::rename(&draft, &path))
             .map_err(|error| Error::at(&path, error))?;
         let client = Client { path }; // its file is removed if it is refused
@@ -155,7 +167,12 @@ pub(crate) fn others(objects: &Objects) -> Result<Vec<Other>> {
             continue;
         }
         let touched = entry.metadata().and_then(|facts| facts.modified());
-        match (identity(&entry.path()), touched) {
+        // one that cannot be read is not dead
+        let identity = match identity(&entry.path()) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            identity => identity.map_err(|error| Error::at(&entry.path(), error))?,
+        };
+        match (identity, touched) {
             (Some(identity), Ok(touched)) if identity.is_alive(touched) => {
                 let prefix = name.trim_end_matches("-collector").to_owned();
                 alive.push(Other { identity, prefix });
@@ -167,15 +184,13 @@ pub(crate) fn others(objects: &Objects) -> Result<Vec<Other>> {
     Ok(alive)
 }
 
-fn identity(path: &Path) -> Option<Identity> {
+/// Client in a file; None if the file is damaged.
+fn identity(path: &Path) -> std::io::Result<Option<Identity>> {
     let file = File::options()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW)
-        .open(path);
-    let mut text = String::new();
-    file.ok()?
-        .take(MOST_FILE_BYTES)
-        .read_to_string(&mut text)
-        .ok()?;
-    serde_json::from_str(&text).ok()
+        .open(path)?;
+    let mut text = Vec::new();
+    file.take(MOST_FILE_BYTES).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text).ok())
 }

@@ -68,6 +68,8 @@ impl Core {
         let candidates = self.candidates()?;
         let marked = self.mark(&mut collected)?;
         self.wait_for_loading();
+        // after a power cut, a map that was replaced would need the chunks that are removed
+        self.objects.sync()?;
         collected.chunks = candidates.len() as u64;
         for (done, candidate) in candidates.iter().enumerate() {
             self.step(done, candidates.len());
@@ -129,7 +131,8 @@ impl Core {
                     if damaged.len() == 1 { "a file are".into() } else { format!("{} files are", damaged.len()) }
                 )));
             }
-            // a directory that was moved may have been missed
+            // a directory that was moved may have been missed; renames in progress end before the next attempt
+            self.wait_for_loading();
             if !std::mem::take(&mut self.index().moved) {
                 return Ok(marked);
             }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,8 +20,8 @@ use crate::objects::Objects;
 
 /// Newest maps of a family that are remembered until it is written; of these, the last are compared.
 const MOST_EARLIER: usize = 16;
-/// Deepest directory that is read.
-const MOST_LEVELS: usize = 256;
+/// Deepest directory that is read: more do not fit in a path (PATH_MAX).
+const MOST_LEVELS: usize = 2048;
 
 /// Versions with which a new one is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -44,6 +44,8 @@ pub struct Core {
     index: Mutex<Index>,
     /// Registration of this process if it writes.
     client: Mutex<Option<Client>>,
+    /// The registration has ended: nothing is committed any more.
+    retired: AtomicBool,
     /// Read while a map is loaded and registered; a collection waits for these.
     pub(crate) loading: RwLock<()>,
     /// Steps of a long operation: completed, all.
@@ -65,6 +67,7 @@ impl Core {
             scope,
             index: Mutex::default(),
             client: Mutex::default(),
+            retired: AtomicBool::default(),
             loading: RwLock::default(),
             progress: Default::default(),
         }
@@ -77,6 +80,7 @@ impl Core {
 
     /// Ends the registration.
     pub(crate) fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
         self.client().take();
     }
 
@@ -87,6 +91,9 @@ impl Core {
     /// Renews the registration, before each commit. Error: it was removed, because this process seemed dead; chunks on
     /// which its versions rely may have been collected.
     pub(crate) fn renew(&self) -> Result<()> {
+        if self.retired.load(Ordering::Acquire) {
+            return Err(Error::Damaged("the store is not used any more".into()));
+        }
         self.client().as_ref().map_or(Ok(()), Client::touch)
     }
 
@@ -136,15 +143,31 @@ impl Core {
             let _loading = self.loading.read().unwrap_or_else(PoisonError::into_inner);
             // a damaged or removed map is no version to compare with
             if let Ok(map) = Map::load(&path) {
-                self.index().add(family, &map);
+                let mut index = self.index();
+                index.doubt(&map);
+                index.add(family, &map);
             }
         }
+    }
+
+    /// True if the chunk seems to be stored: a file of its length, which is not noted as damaged.
+    pub(crate) fn is_intact(&self, key: &Key, length: usize) -> bool {
+        let damaged = self.index().is_damaged(key);
+        !damaged && self.objects.has(key.0, &key.1, length)
     }
 
     /// Pins a chunk; true if it is stored already, within the scope.
     pub(crate) fn claim(&self, family: &str, key: Key, length: usize) -> bool {
         let mut index = self.index();
         index.pin(key);
+        // of an earlier mount: a power cut may have removed or shortened it
+        if index.is_doubtful(&key) {
+            if self.objects.has(key.0, &key.1, length) {
+                index.trust(&key);
+            } else {
+                index.note_damage(key);
+            }
+        }
         match self.scope {
             Scope::Family => index.has(Some(family), &key),
             // under the lock: a collection must not remove it meanwhile

@@ -3,11 +3,11 @@
 //! All files are opened for direct I/O: pages of one version must not be those of another, which a program may still
 //! have open. Mapped files work where the kernel allows them with direct I/O (Linux 6.6).
 
-use std::ffi::{CString, OsStr};
-use std::fs::{self, Permissions};
+use std::ffi::{CString, OsStr, OsString};
+use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{lchown, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{lchown, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -19,7 +19,7 @@ use fuser::{
     ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
-use crate::attributes::attributes;
+use crate::attributes::{attributes, set_mode};
 use crate::nodes::ROOT;
 use crate::tree::{error, number_of, Tree};
 use crate::xattr;
@@ -55,6 +55,14 @@ fn c_name(name: &OsStr) -> io::Result<CString> {
     CString::new(name.as_bytes()).map_err(|_| error(libc::EINVAL))
 }
 
+/// Access control lists are not evaluated here; in the map's mode they would give the group other rights.
+fn refuse_acl(name: &OsStr) -> io::Result<()> {
+    if name.as_bytes().starts_with(b"system.") {
+        return Err(error(libc::EOPNOTSUPP));
+    }
+    Ok(())
+}
+
 fn answer(size: u32, value: io::Result<Vec<u8>>, reply: ReplyXattr) {
     match value {
         Ok(value) if size == 0 => reply.size(value.len() as u32),
@@ -63,6 +71,9 @@ fn answer(size: u32, value: io::Result<Vec<u8>>, reply: ReplyXattr) {
         Err(failure) => reply.error(failure.into()),
     }
 }
+
+/// Entries of a directory: name, kind, number.
+pub(crate) type Listing = Vec<(OsString, FileType, u64)>;
 
 /// A server of a tree; the mount's own state is in the tree.
 pub(crate) struct Served(pub(crate) Arc<Tree>);
@@ -89,12 +100,12 @@ impl Served {
         uid: Option<u32>,
         gid: Option<u32>,
     ) -> io::Result<()> {
-        self.0.at(number, |path| {
+        self.0.between_commits(number, |path| {
             if uid.is_some() || gid.is_some() {
                 lchown(path, uid, gid)?;
             }
             match mode {
-                Some(mode) => fs::set_permissions(path, Permissions::from_mode(mode & 0o7777)),
+                Some(mode) => set_mode(path, mode & 0o7777),
                 None => Ok(()),
             }
         })
@@ -102,20 +113,22 @@ impl Served {
 
     /// Clears set-user-ID and set-group-ID bits, as each change of the content by an ordinary user does.
     fn clear_set_id(&self, number: u64) -> io::Result<()> {
-        self.0.at(number, |path| {
+        self.0.between_commits(number, |path| {
             let mode = fs::symlink_metadata(path)?.mode();
             let cleared = mode & 0o7777 & !(libc::S_ISUID | libc::S_ISGID);
             if cleared == mode & 0o7777 {
                 return Ok(());
             }
-            fs::set_permissions(path, Permissions::from_mode(cleared))
+            set_mode(path, cleared)
         })
     }
 
     fn write_at(&self, handle: u64, offset: u64, data: &[u8], flags: i32) -> io::Result<()> {
         let file = self.0.file(handle)?;
         let mut writing = file.node.writing();
-        let version = self.0.change(&file.node, &mut writing, false)?;
+        let version = self
+            .0
+            .change(&file.node, &mut writing, Some(&file), false)?;
         let offset = if flags & libc::O_APPEND != 0 {
             version.size_bytes().map_err(number_of)?
         } else {
@@ -144,12 +157,15 @@ impl Served {
         file.read(&self.0.core, offset, size).map_err(number_of)
     }
 
-    fn list(&self, number: u64, offset: u64, reply: &mut ReplyDirectory) -> io::Result<()> {
-        let mut entries = self.0.at(number, |path| {
+    fn entries(&self, number: u64) -> io::Result<Arc<Listing>> {
+        let mut entries = self.0.in_directory(number, |path| {
             let mut entries = Vec::new();
             for entry in fs::read_dir(path)? {
                 let entry = entry?;
-                let kind = FileType::from_std(entry.file_type()?).unwrap_or(FileType::RegularFile);
+                let Ok(kind) = entry.file_type() else {
+                    continue; // removed meanwhile
+                };
+                let kind = FileType::from_std(kind).unwrap_or(FileType::RegularFile);
                 entries.push((
                     entry.file_name(),
                     kind,
@@ -158,11 +174,30 @@ impl Served {
             }
             Ok(entries)
         })?;
-        entries.sort_by(|one, other| one.0.cmp(&other.0)); // the same order for each part of the list
+        entries.sort_by(|one, other| one.0.cmp(&other.0));
         let dots = [".", ".."].map(|name| (name.into(), FileType::Directory, ROOT));
-        let all = dots.into_iter().chain(entries);
-        for (at, (name, kind, ino)) in all.enumerate().skip(offset as usize) {
-            if reply.add(INodeNo(ino | UNSEEN), at as u64 + 1, kind, name) {
+        Ok(Arc::new(dots.into_iter().chain(entries).collect()))
+    }
+
+    /// Lists a directory as it was when it was opened, or rewound: entries that are removed meanwhile move no others.
+    fn list(
+        &self,
+        number: u64,
+        handle: u64,
+        offset: u64,
+        reply: &mut ReplyDirectory,
+    ) -> io::Result<()> {
+        let listed = self.0.listings().get(&handle).cloned().flatten();
+        let all = match listed.filter(|_| offset > 0) {
+            Some(all) => all,
+            None => {
+                let all = self.entries(number)?;
+                self.0.listings().insert(handle, Some(all.clone()));
+                all
+            }
+        };
+        for (at, (name, kind, ino)) in all.iter().enumerate().skip(offset as usize) {
+            if reply.add(INodeNo(ino | UNSEEN), at as u64 + 1, *kind, name) {
                 break;
             }
         }
@@ -375,7 +410,8 @@ impl Filesystem for Served {
             Err(failure)
                 if failure.raw_os_error() == Some(libc::EEXIST) && flags & libc::O_EXCL == 0 =>
             {
-                Ok(())
+                // of another client: the kernel looks it up again, and checks the permissions of an existing file
+                Err(error(libc::ESTALE))
             }
             result => result,
         };
@@ -477,26 +513,48 @@ impl Filesystem for Served {
         send!(reply, synced, () => reply.ok());
     }
 
+    fn opendir(&self, _: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let handle = self.0.handle();
+        self.0.listings().insert(handle, None);
+        reply.opened(FileHandle(handle), FopenFlags::empty());
+    }
+
+    fn releasedir(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.0.listings().remove(&handle.0);
+        reply.ok();
+    }
+
     fn readdir(
         &self,
         _request: &Request,
         inode: INodeNo,
-        _handle: FileHandle,
+        handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        send!(reply, self.list(inode.0, offset, &mut reply), () => reply.ok());
+        send!(reply, self.list(inode.0, handle.0, offset, &mut reply), () => reply.ok());
     }
 
     fn fsyncdir(
         &self,
         _request: &Request,
-        _inode: INodeNo,
+        inode: INodeNo,
         _handle: FileHandle,
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
         let synced = self.0.core.objects.sync().map_err(number_of);
+        let synced = synced.and_then(|()| {
+            let sync = |path: &Path| fs::File::open(path)?.sync_all();
+            self.0.in_directory(inode.0, sync)
+        });
         send!(reply, synced, () => reply.ok());
     }
 
@@ -534,7 +592,8 @@ impl Filesystem for Served {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let set = self.0.at(inode.0, |path| {
+        let set = self.0.between_commits(inode.0, |path| {
+            refuse_acl(name)?;
             xattr::set(&c_path(path)?, &c_name(name)?, value, flags)
         });
         send!(reply, set, () => reply.ok());
@@ -553,7 +612,8 @@ impl Filesystem for Served {
     }
 
     fn removexattr(&self, _request: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let removed = self.0.at(inode.0, |path| {
+        let removed = self.0.between_commits(inode.0, |path| {
+            refuse_acl(name)?;
             xattr::remove(&c_path(path)?, &c_name(name)?)
         });
         send!(reply, removed, () => reply.ok());

@@ -62,6 +62,8 @@ pub(crate) struct Index {
     pub(crate) moved: bool,
     /// Damaged chunks, until they are sent again.
     damaged: HashSet<Key>,
+    /// Chunks of versions of earlier mounts that were not looked up since.
+    doubtful: HashSet<Key>,
 }
 
 /// Chunks of a map, each once.
@@ -89,6 +91,9 @@ impl Index {
         self.used += 1;
         let used = self.used;
         let unique: HashSet<Key> = keys(map).collect();
+        if unique.is_empty() {
+            return; // a family of empty files takes no memory
+        }
         let of = self.families.entry(family.to_owned()).or_default();
         of.used = used;
         for key in &unique {
@@ -144,7 +149,22 @@ impl Index {
         self.damaged.remove(key);
     }
 
+    /// The chunks of the map, written before this mount, may be missing.
+    pub(crate) fn doubt(&mut self, map: &Map) {
+        self.doubtful.extend(keys(map));
+    }
+
+    pub(crate) fn is_doubtful(&self, key: &Key) -> bool {
+        self.doubtful.contains(key)
+    }
+
+    /// The chunk was looked up.
+    pub(crate) fn trust(&mut self, key: &Key) {
+        self.doubtful.remove(key);
+    }
+
     fn forget(&mut self, key: &Key) {
+        self.doubtful.remove(key);
         for of in self.families.values_mut() {
             if of.chunks.remove(key).is_some() {
                 for version in &mut of.versions {

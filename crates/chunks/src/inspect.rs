@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -165,6 +166,10 @@ impl Core {
 
 /// Size of the file whose map is at `path`. Error: its header is damaged.
 pub(crate) fn size_at(path: &Path) -> Result<u64> {
-    let file = fs::File::open(path).map_err(|error| Error::at(path, error))?;
+    let file = fs::File::options()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)
+        .map_err(|error| Error::at(path, error))?;
     Header::read(&file, path).map(|header| header.size_bytes)
 }

@@ -36,6 +36,12 @@ const ENTRY_BYTES: usize = 4 + ADDRESS_BYTES;
 const SUM_BYTES: usize = 32;
 /// Largest map that is read: 4 TiB in chunks of 128 KiB, for instance.
 const MOST_BYTES: u64 = 1 << 30;
+/// Most chunks of a file, by the above.
+pub(crate) const MOST_ENTRIES: usize =
+    (MOST_BYTES as usize - HEADER_BYTES - 255 - SUM_BYTES) / ENTRY_BYTES;
+
+/// Largest chunk of any configuration.
+const MOST_CHUNK_BYTES: u32 = 16 << 20;
 
 /// A chunk of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -231,6 +237,15 @@ impl Map {
         });
         let name = String::from_utf8_lossy(name).into_owned();
         let map = Map::new(header.naming, name, header.committed_ns, entries.collect());
+        if map
+            .entries
+            .iter()
+            .any(|entry| entry.length > MOST_CHUNK_BYTES)
+        {
+            return Err(format!(
+                "it has a chunk of more than {MOST_CHUNK_BYTES} bytes"
+            ));
+        }
         if map.size_bytes() == header.size_bytes {
             Ok(map)
         } else {

@@ -1,10 +1,12 @@
 //! The directories of a store: chunks, files (their maps), temporary files, clients.
 
+use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::hash::{Address, Naming, UniqueNames};
@@ -19,6 +21,32 @@ pub struct Objects {
     pub(crate) names: UniqueNames,
     /// Chunks are not compared with their hashes when they are read.
     trust: bool,
+    /// Chunks that syncfs(2) does not write to the devices; None: it writes all, as on most file systems.
+    unsynced: Option<Mutex<Unsynced>>,
+}
+
+/// Files and directories that are not on the devices yet.
+#[derive(Default)]
+struct Unsynced {
+    files: HashSet<PathBuf>,
+    directories: HashSet<PathBuf>,
+}
+
+/// Files that are remembered until they are written to the devices; more are written at once.
+const MOST_UNSYNCED: usize = 1 << 16;
+
+/// True on FUSE, which does not forward syncfs(2): the server of the file system hears of fsync(2) only.
+fn ignores_syncfs(root: &Path) -> Result<bool> {
+    let directory = File::open(root).map_err(|error| Error::at(root, error))?;
+    // SAFETY: zeros are a valid value; a valid descriptor.
+    let (result, facts) = unsafe {
+        let mut facts: libc::statfs = std::mem::zeroed();
+        (libc::fstatfs(directory.as_raw_fd(), &mut facts), facts)
+    };
+    if result != 0 {
+        return Err(Error::at(root, io::Error::last_os_error()));
+    }
+    Ok(facts.f_type == libc::FUSE_SUPER_MAGIC)
 }
 
 fn private_directory(path: &Path) -> Result<()> {
@@ -26,6 +54,36 @@ fn private_directory(path: &Path) -> Result<()> {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(Error::at(path, error)),
         _ => Ok(()),
     }
+}
+
+/// Reports errors of writes that a network file system has deferred, as close(2) does.
+pub(crate) fn flush(file: &File) -> io::Result<()> {
+    let copy = file.try_clone()?.into_raw_fd();
+    // SAFETY: a descriptor that is owned here.
+    if unsafe { libc::close(copy) } == 0 {
+        return Ok(());
+    }
+    Err(io::Error::last_os_error())
+}
+
+/// Refuses a directory in which another user could place links: the server follows paths with its own rights.
+fn check_owner(root: &Path) -> Result<()> {
+    // SAFETY: no arguments, no failure.
+    let user = unsafe { libc::geteuid() };
+    for path in root.ancestors() {
+        let facts = fs::metadata(path).map_err(|error| Error::at(path, error))?;
+        let sticky = path != root && facts.mode() & libc::S_ISVTX != 0;
+        let by_others = facts.mode() & 0o022 != 0 && !sticky && path != root;
+        if ![user, 0].contains(&facts.uid()) || by_others {
+            return Err(Error::Bad(format!(
+                "{}: found user {} and mode {:o}; expected a directory that only user {user} can change",
+                path.display(),
+                facts.uid(),
+                facts.mode() & 0o7777
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn new_file(path: &Path) -> io::Result<File> {
@@ -42,6 +100,7 @@ impl Objects {
     /// Opens the store at `root`, an existing directory; with `create`, an empty one becomes a store.
     pub fn open(root: &Path, create: bool, trust: bool) -> Result<Self> {
         let root = fs::canonicalize(root).map_err(|error| Error::at(root, error))?;
+        check_owner(&root)?;
         let format = root.join(FORMAT_FILE);
         match fs::read_to_string(&format) {
             Ok(text) if text == FORMAT => {}
@@ -54,8 +113,11 @@ impl Objects {
             Err(error) if error.kind() == ErrorKind::NotFound && create => {
                 let mut entries = fs::read_dir(&root).map_err(|error| Error::at(&root, error))?;
                 // some file systems have one of their own
-                if entries.any(|entry| !entry.is_ok_and(|entry| entry.file_name() == "lost+found"))
-                {
+                // or this was interrupted
+                let ours = ["lost+found", "chunks", "files", "tmp", "clients"];
+                if entries.any(|entry| {
+                    !entry.is_ok_and(|entry| ours.iter().any(|name| entry.file_name() == *name))
+                }) {
                     return Err(Error::Bad(format!(
                         "{}: found files; expected a store, or an empty directory",
                         root.display()
@@ -72,10 +134,12 @@ impl Objects {
                     private_directory(&root.join(name))?;
                 }
                 set_mode(&root.join("files"), facts.mode() & 0o7777)?;
+                let _ = fs::remove_file(root.join("tmp/format"));
                 let mut draft =
                     new_file(&root.join("tmp/format")).map_err(|error| Error::at(&root, error))?;
                 draft
                     .write_all(FORMAT.as_bytes())
+                    .and_then(|()| draft.sync_all())
                     .and_then(|()| fs::rename(root.join("tmp/format"), &format))
                     .map_err(|error| Error::at(&format, error))?;
             }
@@ -89,7 +153,13 @@ impl Objects {
         }
         let names =
             UniqueNames::new().map_err(|error| Error::at(Path::new("/dev/urandom"), error))?;
-        Ok(Objects { root, names, trust })
+        let unsynced = ignores_syncfs(&root)?.then(Mutex::default);
+        Ok(Objects {
+            root,
+            names,
+            trust,
+            unsynced,
+        })
     }
 
     /// Directory of the store.
@@ -133,29 +203,67 @@ impl Objects {
 
     /// True if there is a chunk of that length at the address.
     pub(crate) fn has(&self, naming: Naming, address: &Address, length: usize) -> bool {
-        fs::metadata(self.chunk_path(naming, address)).is_ok_and(|it| it.len() == length as u64)
+        let path = self.chunk_path(naming, address);
+        let stored = fs::metadata(&path).is_ok_and(|it| it.len() == length as u64);
+        // an earlier process may have written it without a synchronization
+        stored
+            && (self.note_unsynced(&path)
+                || File::open(&path).is_ok_and(|it| it.sync_all().is_ok()))
     }
 
     /// Stores a chunk: written to a temporary file, then renamed.
     pub(crate) fn put(&self, naming: Naming, address: &Address, content: &[u8]) -> Result<()> {
         let path = self.chunk_path(naming, address);
         let (draft, mut file) = self.draft()?;
-        let stored = file.write_all(content).and_then(|()| {
-            drop(file);
-            match fs::rename(&draft, &path) {
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    let parent = path.parent().unwrap_or(&path);
-                    private_directory(parent)
-                        .map_err(|error| io::Error::other(error.to_string()))?;
-                    fs::rename(&draft, &path)
-                }
-                result => result,
+        let written = file.write_all(content).and_then(|()| flush(&file));
+        drop(file);
+        let stored = written.and_then(|()| match fs::rename(&draft, &path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let parent = path.parent().unwrap_or(&path);
+                private_directory(parent).map_err(|error| io::Error::other(error.to_string()))?;
+                fs::rename(&draft, &path)
             }
+            result => result,
+        });
+        // once it has its name: a synchronization meanwhile would not find it
+        let stored = stored.and_then(|()| match self.note_unsynced(&path) {
+            true => Ok(()),
+            false => File::open(&path)?.sync_all(),
         });
         stored.map_err(|error| {
             let _ = fs::remove_file(&draft);
             Error::at(&path, error)
         })
+    }
+
+    /// Notes a chunk for [`Objects::sync`]; false if there are too many.
+    pub(crate) fn note_unsynced(&self, path: &Path) -> bool {
+        let Some(unsynced) = &self.unsynced else {
+            return true;
+        };
+        let mut unsynced = unsynced.lock().unwrap_or_else(PoisonError::into_inner);
+        let parents = path.ancestors().skip(1).take(2); // that of the chunk may be new
+        unsynced.directories.extend(parents.map(Path::to_owned));
+        let fits = unsynced.files.len() < MOST_UNSYNCED;
+        if fits {
+            unsynced.files.insert(path.to_owned());
+        }
+        fits
+    }
+
+    fn sync_each(&self, unsynced: &Mutex<Unsynced>) -> Result<()> {
+        // under the lock: who syncs next must not return before these are written
+        let mut unsynced = unsynced.lock().unwrap_or_else(PoisonError::into_inner);
+        for path in unsynced.files.iter().chain(&unsynced.directories) {
+            match File::open(path).and_then(|file| file.sync_all()) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(Error::at(path, error)); // all are tried again
+                }
+                _ => {} // or removed by a collection
+            }
+        }
+        *unsynced = Unsynced::default();
+        Ok(())
     }
 
     /// Content of a chunk. Error: it is missing or damaged.
@@ -195,9 +303,11 @@ impl Objects {
     pub(crate) fn sync(&self) -> Result<()> {
         let directory = File::open(&self.root).map_err(|error| Error::at(&self.root, error))?;
         // SAFETY: a valid descriptor.
-        if unsafe { libc::syncfs(directory.as_raw_fd()) } == 0 {
-            return Ok(());
+        if unsafe { libc::syncfs(directory.as_raw_fd()) } != 0 {
+            return Err(Error::at(&self.root, io::Error::last_os_error()));
         }
-        Err(Error::at(&self.root, io::Error::last_os_error()))
+        self.unsynced
+            .as_ref()
+            .map_or(Ok(()), |unsynced| self.sync_each(unsynced))
     }
 }

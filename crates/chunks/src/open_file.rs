@@ -47,6 +47,12 @@ impl OpenFile {
         view.map.is_some() && (!self.writes || view.commits == commits)
     }
 
+    /// The version that is read.
+    pub(crate) fn map(&self) -> Option<Arc<Map>> {
+        let view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+        view.map.clone()
+    }
+
     /// Size of the version that is read.
     pub(crate) fn size_bytes(&self) -> u64 {
         let view = self.view.lock().unwrap_or_else(PoisonError::into_inner);

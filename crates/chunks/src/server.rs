@@ -93,6 +93,8 @@ struct Server {
     config: ServerConfig,
     tree: Arc<Tree>,
     stop: AtomicBool,
+    /// It is mounted.
+    ready: AtomicBool,
 }
 
 fn failure(error: Error) -> Failure {
@@ -121,13 +123,17 @@ pub fn run(config_json: &str, controller: Option<Box<dyn Controller>>) -> Result
     let client = Client::register(&objects, Role::Writer).map_err(failure)?;
     let core = Arc::new(Core::new(objects, rule, config.scope));
     core.write_as(client);
-    core.find_earlier().map_err(failure)?;
+    // without earlier versions, more is stored
+    if let Err(error) = core.find_earlier() {
+        eprintln!("penstock-dedup: earlier versions: {error}");
+    }
     let tree = Arc::new(Tree::new(core, settings, Records::new(controller)));
     let owner = config.owner_pid.map(Owner::new);
     let server = Arc::new(Server {
         config,
         tree,
         stop: AtomicBool::new(false),
+        ready: AtomicBool::new(false),
     });
     let listener = control::listen(&server.config.socket)?;
     let accepting = server.clone();
@@ -140,9 +146,11 @@ pub fn run(config_json: &str, controller: Option<Box<dyn Controller>>) -> Result
         }
     })?;
     let session = server.mount().inspect_err(|_| server.tree.core.retire())?;
+    server.ready.store(true, Ordering::Release);
     process::say_ready(server.config.ready_fd);
-    server.wait(owner);
-    let lazy = mount::unmount(&server.config.mount)?;
+    server.wait(owner, &session);
+    // not what another program has mounted there since
+    let lazy = !server.is_mounted() || mount::unmount(&server.config.mount)?;
     if !lazy {
         let _ = session.join();
     }
@@ -185,10 +193,24 @@ impl Server {
         started
     }
 
-    /// Waits for the end: by a request, a signal, or that of the owner.
-    fn wait(&self, owner: Option<Owner>) {
+    /// True if the uppermost mount at the mount point is this one: proc_pid_mountinfo(5).
+    fn is_mounted(&self) -> bool {
+        let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+        let table = String::from_utf8_lossy(&table);
+        let point = self.config.mount.to_string_lossy();
+        let point = point.replace('\\', "\\134").replace(' ', "\\040");
+        let point = point.replace('\t', "\\011").replace('\n', "\\012");
+        let last = table
+            .lines()
+            .rfind(|line| line.split(' ').nth(4) == Some(point.as_str()));
+        let source = format!(" penstock:{} ", self.config.token);
+        last.is_some_and(|line| line.contains(&source))
+    }
+
+    /// Waits for the end: by a request, a signal, that of the owner, or that of the mount.
+    fn wait(&self, owner: Option<Owner>, session: &thread::JoinHandle<()>) {
         let (mut checked, mut touched) = (Instant::now(), Instant::now());
-        while !self.stop.load(Ordering::Acquire) {
+        while !self.stop.load(Ordering::Acquire) && !session.is_finished() {
             if process::told_to_end(WAIT) {
                 return;
             }
@@ -212,6 +234,9 @@ impl Server {
             .map_err(|error| Failure::Bad(format!("command: {error}")))?;
         let core = &self.tree.core;
         let value = match command {
+            Command::Ping if !self.ready.load(Ordering::Acquire) => {
+                return Err(Failure::Bad("it is not mounted yet".into()))
+            }
             Command::Ping => json!({"pid": std::process::id()}),
             Command::Status => self.status(),
             Command::Progress => {

@@ -4,20 +4,25 @@ use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File, FileTimes, Metadata, Permissions};
 use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{fchown, lchown, DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{
+    fchown, lchown, DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt,
+};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Instant, SystemTime};
 
-use crate::attributes::{set_times, size_of};
+use crate::attributes::{set_mode, set_times, size_of};
 use crate::chunking::Chunking;
 use crate::core::{now_ns, Core};
 use crate::error::{Error, Result};
+use crate::filesystem::Listing;
 use crate::hash::Naming;
 use crate::map::Map;
-use crate::nodes::{Node, Nodes, Writing};
+use crate::nodes::{Node, Nodes, Writing, ROOT};
+use crate::objects::flush;
 use crate::open_file::OpenFile;
 use crate::records::Records;
 use crate::version::Version;
@@ -42,6 +47,8 @@ pub(crate) struct Tree {
     names: RwLock<()>,
     files: RwLock<HashMap<u64, Arc<OpenFile>>>,
     last_handle: AtomicU64,
+    /// Open directories by handle; None until they are read.
+    listings: Mutex<HashMap<u64, Option<Arc<Listing>>>>,
 }
 
 /// A failure as the kernel gets it; a damaged file is reported in the log, too.
@@ -67,6 +74,7 @@ impl Tree {
             names: RwLock::default(),
             files: RwLock::default(),
             last_handle: AtomicU64::new(0),
+            listings: Mutex::default(),
         }
     }
 
@@ -86,7 +94,35 @@ impl Tree {
     ) -> io::Result<T> {
         let _names = self.names.read().unwrap_or_else(PoisonError::into_inner);
         let path = self.nodes.path(number).ok_or_else(|| error(libc::ENOENT))?;
-        act(&path)
+        match path.parent().zip(path.file_name()) {
+            Some((parent, name)) if number != ROOT => {
+                let parent = open_directory(parent)?;
+                act(&path_of(&parent).join(name))
+            }
+            _ => act(&path),
+        }
+    }
+
+    /// Calls `act` with the path of a directory, where no name changes meanwhile.
+    pub(crate) fn in_directory<T>(
+        &self,
+        number: u64,
+        act: impl FnOnce(&Path) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let _names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        let path = self.nodes.path(number).ok_or_else(|| error(libc::ENOENT))?;
+        act(&path_of(&open_directory(&path)?))
+    }
+
+    /// Calls `act` with the path of an inode while no version is committed, whose map would not get the change.
+    pub(crate) fn between_commits<T>(
+        &self,
+        number: u64,
+        act: impl FnOnce(&Path) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let node = self.node(number)?;
+        let _writing = node.writing();
+        self.at(number, act)
     }
 
     /// Calls `act` with the path of a name while no name changes otherwise.
@@ -98,7 +134,7 @@ impl Tree {
     ) -> io::Result<T> {
         let _names = self.names.write().unwrap_or_else(PoisonError::into_inner);
         let path = self.nodes.path(parent).ok_or_else(|| error(libc::ENOENT))?;
-        act(&path.join(name))
+        act(&path_of(&open_directory(&path)?).join(name))
     }
 
     /// Path below the mount, as records have it.
@@ -109,7 +145,7 @@ impl Tree {
     }
 
     pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> io::Result<(Arc<Node>, Metadata)> {
-        let facts = self.at(parent, |path| fs::symlink_metadata(path.join(name)))?;
+        let facts = self.in_directory(parent, |path| fs::symlink_metadata(path.join(name)))?;
         Ok((self.nodes.looked_up(parent, name), facts))
     }
 
@@ -139,7 +175,11 @@ impl Tree {
             .ok_or_else(|| error(libc::EBADF))
     }
 
-    fn handle(&self) -> u64 {
+    pub(crate) fn listings(&self) -> MutexGuard<'_, HashMap<u64, Option<Arc<Listing>>>> {
+        self.listings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn handle(&self) -> u64 {
         self.last_handle.fetch_add(1, Ordering::Relaxed) + 1
     }
 
@@ -157,7 +197,7 @@ impl Tree {
             Some(self.at(number, load)?)
         };
         if truncates {
-            self.change(&node, &mut writing, true)?
+            self.change(&node, &mut writing, None, true)?
                 .set_size(0)
                 .map_err(number_of)?;
             if let Some(version) = &mut writing.version {
@@ -177,15 +217,16 @@ impl Tree {
         &self,
         node: &Node,
         writing: &'a mut Writing,
+        file: Option<&OpenFile>,
         empty: bool,
     ) -> io::Result<&'a mut Version> {
         writing.times = None;
         if writing.version.is_none() {
+            let load = |path: &Path| Map::load(path).map(Arc::new).map_err(number_of);
             let base = match self.nodes.path(node.number) {
-                Some(_) if !empty => {
-                    Some(self.at(node.number, |path| Map::load(path).map_err(number_of))?)
-                }
-                _ => None,
+                _ if empty => None,
+                Some(_) => Some(self.at(node.number, load)?),
+                None => file.and_then(OpenFile::map), // removed: the handle has its content
             };
             let path = self.below(node.number);
             let family = self.core.family(&path);
@@ -194,7 +235,8 @@ impl Tree {
                 .records
                 .choose(&path, &family)
                 .unwrap_or(settings.chunking);
-            let version = Version::new(&self.core, family, chunking, settings.hash, base.as_ref());
+            let version =
+                Version::new(&self.core, family, chunking, settings.hash, base.as_deref());
             writing.version = Some(version.map_err(number_of)?);
         }
         writing.version.as_mut().ok_or_else(|| error(libc::EIO))
@@ -206,7 +248,8 @@ impl Tree {
         let sync = sync || self.settings().sync;
         let Some(version) = writing.version.as_mut().filter(|version| version.dirty) else {
             return if sync {
-                self.core.objects.sync().map_err(number_of)
+                self.core.objects.sync().map_err(number_of)?;
+                self.sync_map(node.number)
             } else {
                 Ok(())
             };
@@ -232,6 +275,15 @@ impl Tree {
         sync: bool,
     ) -> io::Result<bool> {
         let draft = self.draft_of(map).map_err(number_of)?;
+        // before names are locked: it may take long
+        if let Err(failure) = if sync {
+            self.core.objects.sync()
+        } else {
+            Ok(())
+        } {
+            let _ = fs::remove_file(&draft.0);
+            return Err(number_of(failure));
+        }
         let result = self.at(number, |path| {
             self.core.renew().map_err(number_of)?;
             copy_attributes(path, &draft.0, &draft.1)?;
@@ -242,7 +294,7 @@ impl Tree {
                 draft.1.set_times(times)?;
             }
             if sync {
-                self.core.objects.sync().map_err(number_of)?;
+                draft.1.sync_all()?; // with the attributes
             }
             fs::rename(&draft.0, path)?;
             if let Some(parent) = path.parent().filter(|_| sync) {
@@ -263,9 +315,24 @@ impl Tree {
         }
     }
 
+    /// Writes the map of a file that was committed before to the devices, where syncfs(2) does not.
+    fn sync_map(&self, number: u64) -> io::Result<()> {
+        let synced = self.at(number, |path| {
+            let mut options = File::options();
+            let options = options.read(true).custom_flags(libc::O_NOFOLLOW);
+            options.open(path)?.sync_all()?;
+            path.parent()
+                .map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+        });
+        match synced {
+            Err(failure) if failure.raw_os_error() == Some(libc::ENOENT) => Ok(()), // removed
+            synced => synced,
+        }
+    }
+
     fn draft_of(&self, map: &Map) -> Result<(PathBuf, File)> {
         let (path, file) = self.core.objects.draft()?;
-        let written = io::Write::write_all(&mut &file, &map.to_bytes());
+        let written = io::Write::write_all(&mut &file, &map.to_bytes()).and_then(|()| flush(&file));
         match written {
             Ok(()) => Ok((path, file)),
             Err(failure) => {
@@ -319,7 +386,7 @@ impl Tree {
             // a directory in one with the set-group-ID bit has it, too
             let inherited = if group == owner.1 { 0 } else { libc::S_ISGID };
             lchown(path, Some(owner.0), Some(group)).or_else(ignore_unprivileged)?;
-            fs::set_permissions(path, Permissions::from_mode(mode & 0o7777 | inherited))
+            set_mode(path, mode & 0o7777 | inherited)
         })
     }
 
@@ -356,10 +423,17 @@ impl Tree {
     ) -> io::Result<()> {
         self.changing(from.0, from.1, |path| {
             let directory = self.nodes.path(to.0).ok_or_else(|| error(libc::ENOENT))?;
-            let target = directory.join(to.1);
+            let directory = open_directory(&directory)?;
+            let target = path_of(&directory).join(to.1);
             if !replaces && fs::symlink_metadata(&target).is_ok() {
                 return Err(error(libc::EEXIST));
             }
+            // a collection that starts now waits for it
+            let _loading = self
+                .core
+                .loading
+                .read()
+                .unwrap_or_else(PoisonError::into_inner);
             self.core.note_rename(path);
             fs::rename(path, &target)?;
             self.nodes.renamed(from, to);
@@ -375,10 +449,11 @@ impl Tree {
         size_bytes: u64,
     ) -> io::Result<()> {
         let node = self.node(number)?;
-        let by_writer = handle.is_some_and(|it| self.file(it).is_ok_and(|file| file.writes));
+        let file = handle.and_then(|it| self.file(it).ok());
+        let by_writer = file.as_ref().is_some_and(|file| file.writes);
         {
             let mut writing = node.writing();
-            let version = self.change(&node, &mut writing, size_bytes == 0)?;
+            let version = self.change(&node, &mut writing, file.as_deref(), size_bytes == 0)?;
             version.set_size(size_bytes).map_err(number_of)?;
             version.dirty |= size_bytes == 0;
         }
@@ -437,6 +512,28 @@ impl Tree {
         self.core.index().closed(handle);
         result
     }
+}
+
+/// Opens a directory of the store. Links are not followed: another client may have replaced a directory by one.
+fn open_directory(path: &Path) -> io::Result<OwnedFd> {
+    let path = CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)?;
+    // SAFETY: zeros are a valid value; a terminated path, a structure of that size; the descriptor is new.
+    unsafe {
+        let mut how: libc::open_how = std::mem::zeroed();
+        how.flags = (libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
+        how.resolve = libc::RESOLVE_NO_SYMLINKS;
+        let size = std::mem::size_of::<libc::open_how>();
+        let number = libc::syscall(libc::SYS_openat2, libc::AT_FDCWD, path.as_ptr(), &how, size);
+        if number < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(OwnedFd::from_raw_fd(number as i32))
+    }
+}
+
+/// Path of an open directory.
+fn path_of(directory: &OwnedFd) -> PathBuf {
+    format!("/proc/self/fd/{}", directory.as_raw_fd()).into()
 }
 
 /// Group of a new entry: that of a directory with the set-group-ID bit.

@@ -11,8 +11,8 @@ use crate::chunking::{Chunker, Chunking};
 use crate::core::{now_ns, Core};
 use crate::error::{Error, Result};
 use crate::hash::{sha256, Naming};
-use crate::index::Key;
-use crate::map::{Entry, Map};
+use crate::index::{keys, Key};
+use crate::map::{Entry, Map, MOST_ENTRIES};
 use crate::record::Record;
 
 /// Bytes that are read at once from a staging file.
@@ -70,7 +70,10 @@ impl Sender {
             self.counts.similar_chunks += 1;
             self.counts.similar_bytes += content.len() as u64;
         } else {
-            self.core.objects.put(self.naming, &address, content)?;
+            // a chunk of another family is not replaced: it may be on the devices already, the new copy is not
+            if self.naming == Naming::Unique || !self.core.is_intact(&key, content.len()) {
+                self.core.objects.put(self.naming, &address, content)?;
+            }
             self.counts.send += hashed.elapsed();
             if self.naming != Naming::Unique {
                 self.core.index().repaired(&key);
@@ -82,6 +85,16 @@ impl Sender {
             address,
         })
     }
+}
+
+/// A larger map could not be read.
+fn check_count(chunks: usize) -> Result<()> {
+    if chunks <= MOST_ENTRIES {
+        return Ok(());
+    }
+    let source = std::io::Error::from_raw_os_error(libc::EFBIG);
+    let what = format!("a file of more than {MOST_ENTRIES} chunks");
+    Err(Error::Io { what, source })
 }
 
 /// Content that is written from the beginning to the end.
@@ -126,6 +139,7 @@ impl Stream {
     }
 
     fn send_first(&mut self, sender: &mut Sender) -> Result<()> {
+        check_count(self.entries.len() + 1)?;
         let entry = sender.first_chunk(&self.buffer[self.begin..])?;
         self.begin += entry.length as usize;
         self.sent_bytes += u64::from(entry.length);
@@ -142,6 +156,7 @@ impl Stream {
             tail = &tail[entry.length as usize..];
             entries.push(entry);
         }
+        check_count(entries.len())?;
         Ok(entries)
     }
 }
@@ -340,7 +355,7 @@ impl Version {
             }
             begin = next;
         }
-        if end > begin {
+        if end > begin.max(offset) {
             let from = offset.saturating_sub(begin) as usize;
             content.extend_from_slice(&stream.tail()[from..(end - begin) as usize]);
         }
@@ -380,7 +395,15 @@ impl Version {
         self.dirty = false;
         self.sender.counts.send += sending;
         self.committed = Some(Instant::now());
-        self.sender.core.index().add(&self.sender.family, map);
+        let core = self.sender.core.clone();
+        let mut index = core.index();
+        index.add(&self.sender.family, map);
+        // ends of earlier commits are garbage now
+        let pins: Vec<Key> = keys(map).collect();
+        pins.iter().for_each(|&key| index.pin(key));
+        let current: HashSet<Key> = pins.iter().copied().collect();
+        index.unpin(&std::mem::replace(&mut self.sender.pins, pins));
+        self.sender.sent.retain(|key| current.contains(key));
     }
 
     /// Record of the version; None if it was never committed.

@@ -53,8 +53,8 @@ def mount(
     """
     options = options or MountOptions()
     store, point = _directory("store", store), _directory("mount point", point)
-    if store == point or store.is_relative_to(point):
-        raise BadInput(f"mount point: found {point}; expected a directory not above the store")
+    if store.is_relative_to(point) or point.is_relative_to(store):
+        raise BadInput(f"mount point: found {point}; expected a directory not above or in the store")
     journal = Journal()
     if any(same.mount == point for same in mounts()):
         raise BadInput(f"mount point: found a deduplicating mount at {point}; expected none")

@@ -151,7 +151,7 @@ def _status_of(place: Path, records: int, as_json: bool) -> None:
     usage = stores.usage(place)
     try:
         mounted = find(place).status()
-        mounted["records"] = mounted["records"][len(mounted["records"]) - records :]
+        mounted["records"] = mounted["records"][max(0, len(mounted["records"]) - records) :]
     except BadInput:
         mounted = {}
     if as_json:
