@@ -54,7 +54,9 @@ def mount(
     options = options or MountOptions()
     store, point = _directory("store", store), _directory("mount point", point)
     if store.is_relative_to(point) or point.is_relative_to(store):
-        raise BadInput(f"mount point: found {point}; expected a directory not above or in the store")
+        raise BadInput(
+            f"mount point: found {point}; expected a directory not above or in the store"
+        )
     journal = Journal()
     if any(same.mount == point for same in mounts()):
         raise BadInput(f"mount point: found a deduplicating mount at {point}; expected none")
