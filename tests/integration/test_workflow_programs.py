@@ -276,7 +276,7 @@ def test_with_one_copy_lost_files_are_named_and_created_again(ground: Ground) ->
     tasks = [
         task("first", "echo a > a", writes="a"),
         task("other", "echo b > b", writes="b"),
-        task("join", "sleep 3; cat a b > c", ("a", "b"), "c"),
+        task("join", "sleep 200; cat a b > c", ("a", "b"), "c"),  # killed when a is lost
         task("apart", "sleep 3; cat b > d", ("b",), "d"),
     ]
     files = {
