@@ -264,7 +264,7 @@ def test_a_measured_profile_names_the_cells_that_it_does_not_meet(
     runs = pd.DataFrame({"valid": [True], "validity": ["valid"], "reason": [""], "cell": ["read"]})
     analysis = SimpleNamespace(runs=runs)
     result: Any = SimpleNamespace(analysis=analysis, valid_runs=1, out=tmp_path)
-    fit = profile_verb._fitted(result, "made")
+    fit = profile_verb._fit_runs(result, "made")
     named = [s for s in fit.profile.to_dict()["source"] if s["where"].startswith("not to be used")]
     assert any(s["what"].startswith("random reads of 64 KiB (fitted ") for s in named)
     assert "not to be used for random reads of 64 KiB" in capsys.readouterr().err
