@@ -110,6 +110,7 @@ ALL_STUDIES = (
     _study("monitored_shards"),
     _study("monitored_swarm"),
     _study("systems_on_disks", "systems-on-disks"),
+    _study("dedup"),
     _study("nfs_wan", "nfs-wan"),
     _file("store-copies"),
     _file("store-blast"),
