@@ -73,11 +73,12 @@ def written(store: Store, path: str, node: str, size: int) -> Counter[str]:
     words = ["/bin/sh", "-c", script, "sh", store.inside(path), str(size)]
     store.run(store.client(node), words, what="writing")
     # sync(1) waits for the file, and the engine writes its shards, which are files of their own, after that
-    after = on_disks(store)
-    for _ in range(40):
+    after, unchanged = on_disks(store), 0
+    for _ in range(60):
         time.sleep(0.5)
         last, after = after, on_disks(store)
-        if after == last:
+        unchanged = unchanged + 1 if after == last else 0
+        if unchanged == 6:  # on a busy host, shards follow after seconds
             break
     return after - before
 
