@@ -18,6 +18,7 @@ from penstock.emulate.failure import Failure
 from penstock.errors import BadInput, PenstockError, Refused
 from penstock.host.journal.journal import Entry, Journal, Values
 from penstock.host.processes.daemon import Daemon, start_daemon
+from penstock.host.storage.mounts import has_mount
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -207,10 +208,10 @@ class DiskServer:
             if self._config["outlive_owner"]:
                 self._journal.hand_over(entry, daemon.pid)
         except BaseException:
-            if _is_mounted(mount_path, entry.token):
+            if has_mount(mount_path, entry.token):
                 with contextlib.suppress(PenstockError):
                     daemon.call("remove", disk_id=disk_id, hurry=True)
-            if not _is_mounted(mount_path, entry.token):
+            if not has_mount(mount_path, entry.token):
                 self._journal.undone(entry)
             offered.close()
             self._withdraw(disk_id)
@@ -358,7 +359,7 @@ class DiskServer:
             self._withdraw(disk_id)
         for disk_id in list(self._entries):
             entry = self._entries.pop(disk_id)
-            if not _is_mounted(Path(entry.target), entry.token):
+            if not has_mount(entry.target, entry.token):
                 self._journal.undone(entry)
 
     def _offer(
@@ -415,9 +416,3 @@ def _check_directory(what: str, path: Path) -> None:
         raise PenstockError(f"{what} {path}: {error.strerror}; try `penstock undo`") from error
     if not stat.S_ISDIR(mode):
         raise BadInput(f"{what} {path} is not a directory")
-
-
-def _is_mounted(point: Path, token: str) -> bool:
-    from penstock.host.storage.mounts import mounts_at
-
-    return any(mount.source == f"penstock:{token}" for mount in mounts_at(point))

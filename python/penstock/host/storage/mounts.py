@@ -56,6 +56,11 @@ def parse_mountinfo(text: str) -> list[Mount]:
     return mounts
 
 
+def has_mount(point: str | os.PathLike[str], token: str) -> bool:
+    """True if a mount with this token of the undo journal is at `point`."""
+    return any(mount.source == f"penstock:{token}" for mount in mounts_at(point))
+
+
 def mounts() -> list[Mount]:
     """Mounts that this process sees."""
     raw = Path("/proc/self/mountinfo").read_bytes()

@@ -13,7 +13,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.host.journal.journal import Entry, Journal
 from penstock.host.processes.daemon import Daemon, connect, start_daemon, stop_entirely
 from penstock.host.processes.processes import users_of
-from penstock.host.storage.mounts import mounts_at
+from penstock.host.storage.mounts import has_mount
 from penstock.parts.dedup.options import HASHES, MountOptions, normal_chunking, one_of
 
 _KIND = "dedup"
@@ -66,7 +66,7 @@ def mount(
     try:
         daemon = start_daemon(_KIND, {**config, "outlive_owner": outlive}, journal, module=_MODULE)
     except BaseException:
-        if not _is_mounted(point, entry.token):
+        if not has_mount(point, entry.token):
             journal.undone(entry)
         raise
     facts = {"store": str(store), "socket": str(daemon.socket_path), "pid": daemon.pid}
@@ -88,7 +88,7 @@ def mounted(store: Path, point: Path, options: MountOptions | None = None) -> It
 
 def mounts() -> list[DedupMount]:
     """Mounts whose server runs."""
-    return [_of(entry) for entry in _entries() if _of(entry).daemon.alive]
+    return [served for served in map(_of, _entries()) if served.daemon.alive]
 
 
 def dead() -> list[Entry]:
@@ -124,7 +124,7 @@ def unmount(path: Path, *, force: bool = False) -> dict[str, Any]:
     stop_entirely(served.daemon, journal)
     for entry in entries:
         # the server closes the entry of a mount that outlives its command
-        if not _is_mounted(served.mount, entry.token) and entry in journal.open_entries():
+        if not has_mount(served.mount, entry.token) and entry in journal.open_entries():
             journal.undone(entry)
     return last
 
@@ -133,7 +133,7 @@ def _entries() -> list[Entry]:
     return [
         entry
         for entry in Journal().open_entries()
-        if entry.kind == "mount" and _KIND in entry.facts and _is_mounted(entry.target, entry.token)
+        if entry.kind == "mount" and _KIND in entry.facts and has_mount(entry.target, entry.token)
     ]
 
 
@@ -141,10 +141,6 @@ def _of(entry: Entry) -> DedupMount:
     facts = entry.facts[_KIND]
     daemon = connect(_KIND, int(facts["pid"]), facts["socket"])
     return DedupMount(Path(facts["store"]), Path(entry.target), daemon)
-
-
-def _is_mounted(point: str | os.PathLike[str], token: str) -> bool:
-    return any(one.source == f"penstock:{token}" for one in mounts_at(point))
 
 
 def _directory(what: str, path: Path) -> Path:

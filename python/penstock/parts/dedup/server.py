@@ -14,7 +14,7 @@ from penstock.errors import PenstockError
 from penstock.host.journal.journal import Journal
 from penstock.host.processes.daemon import begun, leave_no_trace
 from penstock.host.processes.processes import Identity
-from penstock.host.storage.mounts import mounts_at
+from penstock.host.storage.mounts import has_mount
 from penstock.parts.dedup.options import native
 from penstock.parts.dedup.record import WriteRecord
 
@@ -49,7 +49,7 @@ def write_record(values: Mapping[str, Any]) -> WriteRecord:
 
 def close_mount(point: str, token: str) -> None:
     """Close the journal entry of this process's mount, once it is unmounted."""
-    if any(mount.source == f"penstock:{token}" for mount in mounts_at(point)):
+    if has_mount(point, token):
         return
     journal, me = Journal(), Identity.own()
     for entry in journal.open_entries():
