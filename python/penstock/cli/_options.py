@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import typer
+
+from penstock.errors import BadInput
+
+T = TypeVar("T")
 
 JSON = typer.Option(False, "--json", help="The result as JSON.")
 QUIET = typer.Option(False, "--quiet", "-q", help="No progress on stderr.")
@@ -13,3 +20,11 @@ SIZE_MODEL = typer.Option(
     "--size-model",
     help="Sizes of a generated workflow's files: lognormal:SPREAD, table:FILE or table:FILE:SPREAD.",
 )
+
+
+def parsed(option: str, text: str, parse: Callable[[str], T]) -> T:
+    """Value of an option's text. BadInput for a ValueError of `parse`, whose text is the expected form."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise BadInput(f"{option}: found {text!r}; expected {error}") from None

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import typer
 
-from penstock.cli._options import JSON
+from penstock.cli._options import JSON, parsed
 from penstock.errors import BadInput
 from penstock.terminal import mib, plain_table, say, show
 from penstock.text import counted
-
-T = TypeVar("T")
 
 app = typer.Typer(help="An emulated disk without a study.", no_args_is_help=True)
 
@@ -68,8 +65,8 @@ def up(
         durable=durable,
         slow_by=slow_by,
         patch=patch_of(assignments) or None,
-        size_bytes=None if size is None else _option("--size", size, parse_size),
-        owner=None if owner is None else _option("--owner", owner, parse_owner),
+        size_bytes=None if size is None else parsed("--size", size, parse_size),
+        owner=None if owner is None else parsed("--owner", owner, parse_owner),
         shared=shared,
         volatile=volatile,
         seed=seed,
@@ -284,13 +281,6 @@ def _show(disks: list[dict[str, Any]]) -> None:
         changed = changed_texts(disk["settings"], disk["stats"])
         if changed:
             print(f"{disk['mount']}: {', '.join(changed)}")
-
-
-def _option(name: str, text: str, parse: Callable[[str], T]) -> T:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise BadInput(f"{name}: found {text!r}; expected {error}") from None
 
 
 def _show_events(schedule: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from penstock.cli._options import parsed
 from penstock.errors import BadInput
 
 if TYPE_CHECKING:
@@ -104,10 +105,7 @@ def _share(text: str | None) -> float | None:
 
     if text is None:
         return None
-    try:
-        share = parse_share(text)
-    except ValueError as error:
-        raise BadInput(f"--tolerance: found '{text}'; expected {error}") from None
+    share = parsed("--tolerance", text, parse_share)
     if share <= 0:
         raise BadInput(f"--tolerance: found '{text}'; expected a share above 0 %, such as 10 %")
     return share

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.cli._options import JSON, QUIET
+from penstock.cli._options import JSON, QUIET, parsed
 from penstock.errors import BadInput
 from penstock.parts.dedup.cli import controller_plot, energy, simulate
 from penstock.terminal import plain_table, progress_bar, say, show
@@ -230,11 +230,11 @@ def generate(
 
     least, most, kind = _similarity(similarity, change, preset)
     plan = VersionPlan(
-        size_bytes=_parsed("size", size, parse_bounded_size),
+        size_bytes=parsed("size", size, parse_bounded_size),
         versions=versions,
         similarity=(least, most),
         change=kind,
-        chunk_bytes=_parsed("chunk", chunk, parse_bounded_size),
+        chunk_bytes=parsed("chunk", chunk, parse_bounded_size),
         seed=seed,
     )
     with progress_bar() as bar:
@@ -261,15 +261,8 @@ def _similarity(
     chosen = PRESETS.get(preset or "")
     least, most = (0.6, 0.6) if chosen is None else (chosen.least, chosen.most)
     if similarity is not None:
-        least = most = _parsed("similarity", similarity, parse_share)
+        least = most = parsed("similarity", similarity, parse_share)
     return least, most, change or ("aligned" if chosen is None else chosen.change)
-
-
-def _parsed(key: str, text: str, parse: Any) -> Any:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise BadInput(f"{key}: found {text!r}; expected {error}") from None
 
 
 @app.command()

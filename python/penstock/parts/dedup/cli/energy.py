@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import typer
 
-from penstock.cli._options import JSON
+from penstock.cli._options import JSON, parsed
 from penstock.errors import BadInput
 
 
@@ -31,6 +31,7 @@ def command(
     """Print the similarities from which deduplication saves time and energy, and the losses between them."""
     from penstock.parts.dedup.controller.conflict import conflict, lines
     from penstock.parts.dedup.controller.energy import TESTBEDS, PowerModel
+    from penstock.spec.units import parse_power
 
     values = (ratio, idle, hashing, io)
     if testbed is not None:
@@ -48,7 +49,10 @@ def command(
         )
     else:
         power = PowerModel(
-            _watts("--idle", idle), _watts("--hash", hashing), _watts("--io", io), 1 + replicas
+            parsed("--idle", idle, parse_power),
+            parsed("--hash", hashing, parse_power),
+            parsed("--io", io, parse_power),
+            1 + replicas,
         )
         results = {"": conflict(power, ratio)}
     if as_json:
@@ -62,12 +66,3 @@ def command(
         if name:
             print(f"{name}:")
         print("\n".join(lines(result)))
-
-
-def _watts(option: str, text: str) -> float:
-    from penstock.spec.units import parse_power
-
-    try:
-        return parse_power(text)
-    except ValueError as error:
-        raise BadInput(f"{option}: found '{text}'; expected {error}") from None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.cli._options import JSON
+from penstock.cli._options import JSON, parsed
 from penstock.errors import BadInput
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def command(
         writes=writes,
         write_bytes=write_bytes,
         chunk_bytes=chunk_bytes,
-        send_bps=_parsed(parse_bandwidth, "--bandwidth", bandwidth),
+        send_bps=parsed("--bandwidth", bandwidth, parse_bandwidth),
         noise=(_share("--send-noise", send_noise), _share("--hash-noise", hash_noise)),
         overlap=_share("--overlap", overlap),
         sampled=sampling,
@@ -118,7 +118,7 @@ def _size(option: str, text: str) -> int:
     """Bytes of a size above 0."""
     from penstock.spec.units import parse_size
 
-    size = int(_parsed(parse_size, option, text))
+    size = parsed(option, text, parse_size)
     if size <= 0:
         raise BadInput(f"{option}: found {text}; expected a size above 0")
     return size
@@ -136,17 +136,10 @@ def _named(option: str, texts: list[str]) -> dict[str, str]:
     return values
 
 
-def _parsed(parse: Any, option: str, text: str) -> Any:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise BadInput(f"{option}: found '{text}'; expected {error}") from None
-
-
 def _share(option: str, text: str) -> float:
     from penstock.spec.units import parse_share
 
-    return float(_parsed(parse_share, option, text))
+    return parsed(option, text, parse_share)
 
 
 def _ratio(text: str) -> float:
@@ -163,7 +156,7 @@ def _checked(processes: dict[str, str]) -> dict[str, str]:
     from penstock.parts.dedup.controller.simulation.similarity import parse_similarity
 
     return {
-        name: str(_parsed(parse_similarity, "--similarity", text))
+        name: str(parsed("--similarity", text, parse_similarity))
         for name, text in processes.items()
     }
 
