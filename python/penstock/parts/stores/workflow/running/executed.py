@@ -12,10 +12,10 @@ from penstock.archive.schemas import TABLES
 from penstock.errors import PenstockError
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.parts.stores.tags import Tagged
+from penstock.parts.stores.workflow.running.journal import Row
 from penstock.parts.stores.workflow.running.recovery import Troubles
 from penstock.spec.store import Extent
 
-Row = dict[str, Any]
 #: share by which the size of an output may differ from the workload's without a warning
 _DIFFERS = 0.1
 

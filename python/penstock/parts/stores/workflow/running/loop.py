@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.parts.stores.store import Store
+from penstock.parts.stores.workflow.running.journal import Row
 from penstock.parts.stores.workflow.running.node_agents import Crew, kill_programs
 from penstock.parts.stores.workflow.running.recovery import Recovery, RunRecord, Troubles
 from penstock.parts.stores.workflow.running.run_files import (
@@ -21,11 +21,7 @@ from penstock.parts.stores.workflow.running.run_files import (
     outputs_of,
     results_of,
 )
-from penstock.parts.stores.workflow.running.task_lines import (
-    TaskLines,
-    changed_in_place,
-    save_texts,
-)
+from penstock.parts.stores.workflow.running.task_lines import TaskLines, save_texts
 from penstock.parts.stores.workflow.schedule import Scheduler
 
 #: tasks that are prepared, or whose files are located, concurrently
@@ -34,8 +30,6 @@ _TOGETHER = 8
 _NAMED = 10
 #: attempts that failed with a node or server and count as no failure: a task may be what kills nodes
 _MOST_EXCUSED = 3
-
-Row = dict[str, Any]
 
 
 @dataclass
@@ -155,8 +149,7 @@ class Loop:
         task = self._workload.tasks[number]
         try:
             if attempt.number > 1:
-                partial = [n for n in changed_in_place(task)[1] if n in self._files.sole]
-                self._files.remove(partial, attempt.host)
+                self._files.remove(self._files.removable(task), attempt.host)
             begin_ns = time.monotonic_ns()
             self._files.tag(outputs_of(task), attempt.host)
             attempt.echo["tag_ns"] = time.monotonic_ns() - begin_ns

@@ -13,17 +13,15 @@ import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
 from penstock.host.cgroups.cgroup import members
+from penstock.parts.stores.workflow.running.journal import Row
 
 AGENT = Path(__file__).parents[1] / "agent.py"
 #: longest wait for an agent to start, and to end [s]
 _READY_WITHIN_S, _LEAVE_WITHIN_S = 30.0, 15.0
-
-Row = dict[str, Any]
 #: node and answer; an answer without a task is about the node, one with `lost` about servers
 Answers = queue.Queue[tuple[str, Row]]
 

@@ -10,12 +10,13 @@ from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.parts.stores.workflow.running.journal import Row, RunJournal
 from penstock.parts.stores.workflow.running.run_files import (
     RunFiles,
+    changed_in_place,
+    created_by,
     inputs_of,
     outputs_of,
     outputs_of_one,
     results_of,
 )
-from penstock.parts.stores.workflow.running.task_lines import changed_in_place
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,9 @@ def remaining(workload: Workload, files: RunFiles, journal: RunJournal) -> Compl
     rest = [task for i, task in enumerate(workload.tasks) if i not in done]
     preloaded = {f.name for f in workload.files if f.preloaded}
     others = preloaded | {n for i in done for n in outputs_of(workload.tasks[i])}
-    partial = {name for task in rest for name in changed_in_place(task)[1]} & present.keys()
+    partial = {name for task in rest for name in created_by(task)} & present.keys()
     files.remove(sorted(partial - others))
-    sole = outputs_of_one(workload)
-    needed = {name for task in rest for name in _needed_by(task, sole)}
+    needed = {name for task in rest for name in _needed_by(task, files.sole)}
     inputs = {
         n for n in preloaded if n in intact or n not in needed or n in _changed(workload, done)
     }
@@ -68,7 +68,7 @@ def _needed_by(task: Task, sole: set[str]) -> list[str]:
 
 def _changed(workload: Workload, done: Mapping[int, Row]) -> set[str]:
     """Files that completed tasks changed in place."""
-    return {name for i in done for name in changed_in_place(workload.tasks[i])[0]}
+    return {name for i in done for name in changed_in_place(workload.tasks[i])}
 
 
 def repeated(workload: Workload, done: Mapping[int, Row], intact: set[str]) -> dict[int, Row]:

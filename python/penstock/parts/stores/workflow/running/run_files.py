@@ -101,6 +101,10 @@ class RunFiles:
                 extents |= self.locate([name])
         return extents
 
+    def removable(self, task: Task) -> list[str]:
+        """Outputs that a failed attempt of a task may have left, and that nothing else needs."""
+        return [name for name in created_by(task) if name in self.sole]
+
     def lost(self, names: Iterable[str], node: str | None = None) -> list[str]:
         """Existing files of which some bytes are on no node any more."""
         lost, files = [], self._store.files(node)
@@ -165,6 +169,18 @@ def outputs_of(task: Task) -> list[str]:
     """Files that a task writes, in order."""
     names = (o.file for o in task.operations if o.op == "write" and o.file is not None)
     return list(dict.fromkeys(names))
+
+
+def changed_in_place(task: Task) -> list[str]:
+    """Outputs of a task that it also reads."""
+    read = set(inputs_of(task))
+    return [name for name in outputs_of(task) if name in read]
+
+
+def created_by(task: Task) -> list[str]:
+    """Outputs of a task that it does not read."""
+    read = set(inputs_of(task))
+    return [name for name in outputs_of(task) if name not in read]
 
 
 def outputs_of_one(workload: Workload) -> set[str]:

@@ -7,14 +7,13 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from penstock.parts.prediction.workloads.task import Task
 from penstock.parts.stores.hints import attribute
 from penstock.parts.stores.workflow.hints import tags_of
-from penstock.parts.stores.workflow.running.run_files import RunFiles, inputs_of, outputs_of
+from penstock.parts.stores.workflow.running.journal import Row
+from penstock.parts.stores.workflow.running.run_files import RunFiles, outputs_of
 
-Row = dict[str, Any]
 _FORBIDDEN = re.compile(r"[^0-9a-zA-Z_.#:-]")
 _LONGEST_NAME = 150
 
@@ -45,8 +44,7 @@ class TaskLines:
         }
         if task.command is not None or self.journal:
             line["outputs"] = [self.files.inside(name) for name in outputs_of(task)]
-            partial = [name for name in changed_in_place(task)[1] if name in self.files.sole]
-            line["partial"] = [self.files.inside(name) for name in partial]
+            line["partial"] = [self.files.inside(name) for name in self.files.removable(task)]
         if task.command is not None:
             return line | self._program(task, host, echo)
         return line | {"operations": self._operations(task, host)}
@@ -81,13 +79,6 @@ class TaskLines:
                 row["attributes"] = {attribute(k): v for k, v in tags_of(one.hints).items()}
             operations.append(row)
         return operations
-
-
-def changed_in_place(task: Task) -> tuple[list[str], list[str]]:
-    """Outputs of a task that it also reads, and the others, which may be removed after a failure."""
-    read = set(inputs_of(task))
-    outputs = outputs_of(task)
-    return [n for n in outputs if n in read], [n for n in outputs if n not in read]
 
 
 def save_texts(place: Path | None, answer: Row) -> None:
