@@ -75,3 +75,9 @@ class Inventory:
                     if a != b:
                         forward[a, b] = back[b, a] = rule.path
         return back | forward
+
+
+def some(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - 4:,} more" if len(names) > 4 else ""
+    return ", ".join(names[:4]) + more

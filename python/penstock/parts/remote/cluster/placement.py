@@ -33,7 +33,7 @@ from penstock.parts.remote.cluster.packing import (
     pack,
     ports_suffice,
 )
-from penstock.parts.remote.cluster.physical import PhysicalHost
+from penstock.parts.remote.cluster.physical import PhysicalHost, some
 from penstock.parts.remote.cluster.traffic import Traffic, crossing, traffic_of
 from penstock.spec.cluster import MOST_NODES
 
@@ -122,10 +122,10 @@ def _permissions(
         masks[number] = pinned & wide & fast
         if masks[number].any():
             continue
-        node = f"node{'s' * (len(users[number]) > 1)} {_some(users[number])}"
+        node = f"node{'s' * (len(users[number]) > 1)} {some(users[number])}"
         where = f" of the hosts {pin}" if pin else ""
         if not pinned.any():
-            names = _some([h.name for h in hosts])
+            names = some([h.name for h in hosts])
             wrong.append(f"{node}: host: found '{pin}'; expected a pattern of any of {names}")
         elif not (pinned & wide).any():
             most = int(processors[pinned].max()) - 1
@@ -141,10 +141,6 @@ def _permissions(
     if wrong:
         raise BadInput("\n".join(wrong))
     return masks, permission
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _packed(

@@ -11,7 +11,7 @@ from penstock.errors import BadInput
 from penstock.parts.remote.cluster.demand import demand_of
 from penstock.parts.remote.cluster.impairments import PathPlan, plan_paths
 from penstock.parts.remote.cluster.network_plan import AddressPlan, plan_addresses
-from penstock.parts.remote.cluster.physical import Inventory, PhysicalHost
+from penstock.parts.remote.cluster.physical import Inventory, PhysicalHost, some
 from penstock.parts.remote.cluster.placement import Placement, place
 from penstock.parts.remote.cluster.verify import check_hosts
 from penstock.platform.cluster import cluster_spec
@@ -121,7 +121,7 @@ def _notes(
             )
     if placement.slow_disks:
         notes.append(
-            f"disks of {_some(placement.slow_disks)} have shorter service times than their hosts sustain"
+            f"disks of {some(placement.slow_disks)} have shorter service times than their hosts sustain"
         )
     notes += _unmeasured(placement.hosts)
     local: dict[Path, list[str]] = defaultdict(list)
@@ -130,7 +130,7 @@ def _notes(
             if path is not None:
                 local[path].append(node.name)
     for path, names in local.items():
-        notes.append(f"{path} must exist on each host of {_some(names)}")
+        notes.append(f"{path} must exist on each host of {some(names)}")
     return notes
 
 
@@ -141,10 +141,5 @@ def _unmeasured(hosts: tuple[PhysicalHost, ...]) -> list[str]:
         ([h.name for h in hosts if h.disk_bytes is None], "the free disk space is unknown"),
     ):
         if missing:
-            notes.append(f"{what}: {_some(missing)}")
+            notes.append(f"{what}: {some(missing)}")
     return notes
-
-
-def _some(names: list[str] | tuple[str, ...]) -> str:
-    more = f" and {len(names) - 4:,} more" if len(names) > 4 else ""
-    return ", ".join(names[:4]) + more

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from penstock.errors import BadInput
 from penstock.parts.remote.cluster.physical import Inventory, PhysicalHost
 from penstock.spec.cluster import ClusterSpec
-from penstock.spec.names import listed
+from penstock.text import listed
 from penstock.version import version
 
 #: bytes that a VXLAN tunnel adds to each packet: Ethernet, IPv4, UDP and VXLAN headers (RFC 7348)
@@ -176,4 +176,4 @@ def _hosts(names: list[str]) -> str:
 
 def _and(names: list[str]) -> str:
     shown = names if len(names) <= 8 else [*names[:7], f"{len(names) - 7} more"]
-    return listed(shown).replace(" or ", " and ")
+    return listed(shown)
