@@ -84,6 +84,22 @@ impl Served {
         Ok(attributes(number, &facts, size_bytes))
     }
 
+    /// Attributes of an inode; of a removed file that is open, its size is all that remains.
+    fn attr_with(&self, number: u64, handle: Option<FileHandle>) -> io::Result<FileAttr> {
+        match self.attr_of(number) {
+            Err(failure) if failure.raw_os_error() == Some(libc::ENOENT) => handle
+                .ok_or(failure)
+                .and_then(|handle| self.0.removed_attributes(handle.0)),
+            attr => attr,
+        }
+    }
+
+    /// Replies with a new entry, or with the error of its creation.
+    fn send_entry(&self, created: io::Result<()>, parent: u64, name: &OsStr, reply: ReplyEntry) {
+        let entry = created.and_then(|()| self.entry(parent, name));
+        send!(reply, entry, attr => reply.entry(&TTL, &attr, Generation(0)));
+    }
+
     fn entry(&self, parent: u64, name: &OsStr) -> io::Result<FileAttr> {
         let (node, facts) = self.0.lookup(parent, name)?;
         if !facts.is_file() {
@@ -237,7 +253,7 @@ impl Filesystem for Served {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        send!(reply, self.entry(parent.0, name), attr => reply.entry(&TTL, &attr, Generation(0)));
+        self.send_entry(Ok(()), parent.0, name, reply);
     }
 
     fn forget(&self, _request: &Request, inode: INodeNo, lookups: u64) {
@@ -245,14 +261,7 @@ impl Filesystem for Served {
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
-        let attr = match self.attr_of(inode.0) {
-            // a removed file that is open has only a size
-            Err(failure) if failure.raw_os_error() == Some(libc::ENOENT) => handle
-                .ok_or(failure)
-                .and_then(|handle| self.0.removed_attributes(handle.0)),
-            attr => attr,
-        };
-        send!(reply, attr, attr => reply.attr(&TTL, &attr));
+        send!(reply, self.attr_with(inode.0, handle), attr => reply.attr(&TTL, &attr));
     }
 
     fn setattr(
@@ -284,12 +293,7 @@ impl Filesystem for Served {
                 self.0
                     .set_times(inode.0, [atime.map(moment), mtime.map(moment)])?;
             }
-            match self.attr_of(inode.0) {
-                Err(failure) if failure.raw_os_error() == Some(libc::ENOENT) => handle
-                    .ok_or(failure)
-                    .and_then(|handle| self.0.removed_attributes(handle.0)),
-                attr => attr,
-            }
+            self.attr_with(inode.0, handle)
         };
         send!(reply, change(), attr => reply.attr(&TTL, &attr));
     }
@@ -316,8 +320,7 @@ impl Filesystem for Served {
             }
             _ => Err(error(libc::EPERM)),
         };
-        let created = created.and_then(|()| self.entry(parent.0, name));
-        send!(reply, created, attr => reply.entry(&TTL, &attr, Generation(0)));
+        self.send_entry(created, parent.0, name, reply);
     }
 
     fn mkdir(
@@ -331,8 +334,7 @@ impl Filesystem for Served {
     ) {
         let owner = (request.uid(), request.gid());
         let created = self.0.make_directory(parent.0, name, mode, owner);
-        let created = created.and_then(|()| self.entry(parent.0, name));
-        send!(reply, created, attr => reply.entry(&TTL, &attr, Generation(0)));
+        self.send_entry(created, parent.0, name, reply);
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -353,8 +355,7 @@ impl Filesystem for Served {
     ) {
         let owner = (request.uid(), request.gid());
         let created = self.0.link(parent.0, name, target, owner);
-        let created = created.and_then(|()| self.entry(parent.0, name));
-        send!(reply, created, attr => reply.entry(&TTL, &attr, Generation(0)));
+        self.send_entry(created, parent.0, name, reply);
     }
 
     fn rename(

@@ -70,7 +70,8 @@ impl Core {
         Ok(paths)
     }
 
-    fn below(&self, path: &Path) -> String {
+    /// Path below the mount, as records and reports have it.
+    pub(crate) fn below(&self, path: &Path) -> String {
         let below = path.strip_prefix(self.objects.files()).unwrap_or(path);
         below.to_string_lossy().into_owned()
     }

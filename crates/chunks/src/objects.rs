@@ -1,12 +1,14 @@
 //! The directories of a store: chunks, files (their maps), temporary files, clients.
 
 use std::collections::HashSet;
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, IntoRawFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+
+use penstock_daemon::private;
 
 use crate::error::{Error, Result};
 use crate::hash::{Address, Naming, UniqueNames};
@@ -86,16 +88,6 @@ fn check_owner(root: &Path) -> Result<()> {
     Ok(())
 }
 
-fn new_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(path)
-}
-
 impl Objects {
     /// Opens the store at `root`, an existing directory; with `create`, an empty one becomes a store.
     pub fn open(root: &Path, create: bool, trust: bool) -> Result<Self> {
@@ -134,9 +126,8 @@ impl Objects {
                     private_directory(&root.join(name))?;
                 }
                 set_mode(&root.join("files"), facts.mode() & 0o7777)?;
-                let _ = fs::remove_file(root.join("tmp/format"));
-                let mut draft =
-                    new_file(&root.join("tmp/format")).map_err(|error| Error::at(&root, error))?;
+                let mut draft = private::file(&root.join("tmp/format"))
+                    .map_err(|error| Error::at(&root, error))?;
                 draft
                     .write_all(FORMAT.as_bytes())
                     .and_then(|()| draft.sync_all())
@@ -189,7 +180,7 @@ impl Objects {
     pub(crate) fn draft(&self) -> Result<(PathBuf, File)> {
         let name = format!("{}-{:x}", self.names.prefix(), self.names.number());
         let path = self.drafts().join(name);
-        let file = new_file(&path).map_err(|error| Error::at(&path, error))?;
+        let file = private::new_file(&path).map_err(|error| Error::at(&path, error))?;
         Ok((path, file))
     }
 

@@ -86,6 +86,16 @@ impl Tree {
         self.nodes.get(number).ok_or_else(|| error(libc::ESTALE))
     }
 
+    /// Path of an inode; call it with the names locked.
+    fn path(&self, number: u64) -> io::Result<PathBuf> {
+        self.nodes.path(number).ok_or_else(|| error(libc::ENOENT))
+    }
+
+    /// Opens a directory; call it with the names locked.
+    fn directory(&self, number: u64) -> io::Result<OwnedFd> {
+        open_directory(&self.path(number)?)
+    }
+
     /// Calls `act` with the path of an inode, which does not change meanwhile.
     pub(crate) fn at<T>(
         &self,
@@ -93,7 +103,7 @@ impl Tree {
         act: impl FnOnce(&Path) -> io::Result<T>,
     ) -> io::Result<T> {
         let _names = self.names.read().unwrap_or_else(PoisonError::into_inner);
-        let path = self.nodes.path(number).ok_or_else(|| error(libc::ENOENT))?;
+        let path = self.path(number)?;
         match path.parent().zip(path.file_name()) {
             Some((parent, name)) if number != ROOT => {
                 let parent = open_directory(parent)?;
@@ -110,8 +120,7 @@ impl Tree {
         act: impl FnOnce(&Path) -> io::Result<T>,
     ) -> io::Result<T> {
         let _names = self.names.read().unwrap_or_else(PoisonError::into_inner);
-        let path = self.nodes.path(number).ok_or_else(|| error(libc::ENOENT))?;
-        act(&path_of(&open_directory(&path)?))
+        act(&path_of(&self.directory(number)?))
     }
 
     /// Calls `act` with the path of an inode while no version is committed, whose map would not get the change.
@@ -133,15 +142,13 @@ impl Tree {
         act: impl FnOnce(&Path) -> io::Result<T>,
     ) -> io::Result<T> {
         let _names = self.names.write().unwrap_or_else(PoisonError::into_inner);
-        let path = self.nodes.path(parent).ok_or_else(|| error(libc::ENOENT))?;
-        act(&path_of(&open_directory(&path)?).join(name))
+        act(&path_of(&self.directory(parent)?).join(name))
     }
 
     /// Path below the mount, as records have it.
     pub(crate) fn below(&self, number: u64) -> String {
-        let path = self.nodes.path(number).unwrap_or_default();
-        let below = path.strip_prefix(self.core.objects.files());
-        below.unwrap_or(&path).to_string_lossy().into_owned()
+        self.core
+            .below(&self.nodes.path(number).unwrap_or_default())
     }
 
     pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> io::Result<(Arc<Node>, Metadata)> {
@@ -275,14 +282,12 @@ impl Tree {
         sync: bool,
     ) -> io::Result<bool> {
         let draft = self.draft_of(map).map_err(number_of)?;
-        // before names are locked: it may take long
-        if let Err(failure) = if sync {
-            self.core.objects.sync()
-        } else {
-            Ok(())
-        } {
-            let _ = fs::remove_file(&draft.0);
-            return Err(number_of(failure));
+        if sync {
+            // before names are locked: it may take long
+            self.core.objects.sync().map_err(|failure| {
+                let _ = fs::remove_file(&draft.0);
+                number_of(failure)
+            })?;
         }
         let result = self.at(number, |path| {
             self.core.renew().map_err(number_of)?;
@@ -422,8 +427,7 @@ impl Tree {
         replaces: bool,
     ) -> io::Result<()> {
         self.changing(from.0, from.1, |path| {
-            let directory = self.nodes.path(to.0).ok_or_else(|| error(libc::ENOENT))?;
-            let directory = open_directory(&directory)?;
+            let directory = self.directory(to.0)?;
             let target = path_of(&directory).join(to.1);
             if !replaces && fs::symlink_metadata(&target).is_ok() {
                 return Err(error(libc::EEXIST));

@@ -26,6 +26,11 @@ pub fn file(path: &Path) -> io::Result<File> {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
+    new_file(path)
+}
+
+/// Makes a new, empty file of mode 0600. Error: there is one, or a link.
+pub fn new_file(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
         .write(true)
