@@ -170,8 +170,8 @@ def main() -> int:
                 if wrong := faults(plan):
                     raise SystemExit(f"{spec.name}: {count} nodes: wrong: {wrong[:5]}")
         for name, seconds in times.items():
-            made = record.row(f"{count:,} nodes", name, "processor time", seconds, "s")
-            rows.append(record.at_most(made, BARS[count]) if count in BARS else made)
+            row = record.row(f"{count:,} nodes", name, "processor time", seconds, "s")
+            rows.append(record.at_most(row, BARS[count]) if count in BARS else row)
         checks = planted(plan)
     status = record.told(rows, checks, as_json=options.json)
     record.keep(options.record, rows, checks)

@@ -349,9 +349,9 @@ def main() -> int:
         *([] if options.quick else million()),
     ]
     rows = [quoted(row) for row in rows]
-    found = {"a controller that never changes its first decision": planted(seeds)}
-    record.keep(options.record, rows, found)
-    return record.told(rows, found, as_json=options.json)
+    detected = {"a controller that never changes its first decision": planted(seeds)}
+    record.keep(options.record, rows, detected)
+    return record.told(rows, detected, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -277,13 +277,13 @@ def _planted(one: Result) -> str:
 
 def _verdict(row: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     """The verdict; of one by the median of seeds also how many of them keep to the bar by themselves."""
-    said = VERDICTS.get(row.get("verdict", ""), "")
+    verdict = VERDICTS.get(row.get("verdict", ""), "")
     case = (row["case"], row.get("engine"))
     for one in rows:
-        mine = (one["case"], one.get("engine")) == case
-        if said and mine and one["metric"].startswith(f"seeds with a {row['metric']} of"):
-            said += f" by the median; by {figure(one)} of seeds"
-    return said
+        same_case = (one["case"], one.get("engine")) == case
+        if verdict and same_case and one["metric"].startswith(f"seeds with a {row['metric']} of"):
+            verdict += f" by the median; by {figure(one)} of seeds"
+    return verdict
 
 
 def _what(row: dict[str, Any]) -> str:

@@ -81,8 +81,8 @@ def claim(case: str, says: str, ours: str, bar: str, holds: bool | None) -> Row:
 
 def evaluated(case: str, wording: str, evidence: str, bar: str, verdict: str) -> Row:
     """Statement with its evidence and verdict; without a `bar` it has no verdict."""
-    made = {"case": case, "engine": "", "metric": wording, "value": evidence, "unit": ""}
-    return {**made, "bar": bar, "verdict": verdict} if bar else made
+    row = {"case": case, "engine": "", "metric": wording, "value": evidence, "unit": ""}
+    return {**row, "bar": bar, "verdict": verdict} if bar else row
 
 
 def option(parser: argparse.ArgumentParser) -> None:

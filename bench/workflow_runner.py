@@ -198,7 +198,7 @@ def overhead(ground: Ground, tasks: int) -> list[Row]:
 
 
 def killed(ground: Ground, number: int, *, plant: bool = False) -> list[str]:
-    """What is wrong after one kill at a random point, and resuming."""
+    """Faults after one kill at a random point, and resuming."""
     source, out = random.Random(number), f"kill-{number}{'-plant' if plant else ''}"
     child = ground.begin(*ground.workflow(out, chain(0.15), inputs(ground.where)))
     place, until = ground.where / out, time.monotonic() + PATIENCE_S
@@ -232,7 +232,7 @@ def killed(ground: Ground, number: int, *, plant: bool = False) -> list[str]:
 
 
 def with_death(ground: Ground, copies: int) -> list[str]:
-    """What is wrong after the death of a storage node's server in the middle of a run."""
+    """Faults after the death of a storage node's server in the middle of a run."""
     child = ground.begin(*ground.workflow("death", chain(1.0), inputs(ground.where)))
     until = time.monotonic() + PATIENCE_S
     while not any('"task"' in line for line in journal_lines(ground.where / "death")):

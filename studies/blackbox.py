@@ -87,16 +87,16 @@ def programs_of(given: argparse.Namespace) -> list[str]:
 
 def overrides(given: argparse.Namespace) -> list[str]:
     """Values of the study for the programs and the size that were requested."""
-    found = [f"factors.program.levels=[{', '.join(programs_of(given))}]"]
+    changes = [f"factors.program.levels=[{', '.join(programs_of(given))}]"]
     if given.quick:
-        found += [
+        changes += [
             "factors.disk.levels={hdd-7200: hdd-7200, sd-card: blackbox/sd-card.json}",
             "factors.size.levels={16MiB: 16, 24MiB: 24}",
             "design.replicates=1",
         ]
     if given.replicates:
-        found.append(f"design.replicates={given.replicates}")
-    return found
+        changes.append(f"design.replicates={given.replicates}")
+    return changes
 
 
 def treatments_of(given: argparse.Namespace) -> Treatments:
@@ -194,8 +194,8 @@ def main() -> int:
         if not given.compare:
             print("blackbox: running the programs", file=sys.stderr)
             more = ["--resume"] if (programs / "campaign.json").exists() else []
-            words = [word for one in overrides(given) for word in ("--set", one)]
-            run_study(STUDY, programs, [*words, *more])
+            changes = [word for one in overrides(given) for word in ("--set", one)]
+            run_study(STUDY, programs, [*changes, *more])
         runs, left_out = observed(programs)
         models = {name: load_model(out / "learn" / name) for name in names}
     except PenstockError as error:
@@ -215,14 +215,14 @@ def main() -> int:
     planted = {"grep-fixed by the model of another disk": None if best is None else best < gate}
     doubted = [name for name, one in served.items() if abs(one["time_ratio"] - 1) > TIME_LIMIT]
     if given.json:
-        said = {"runs": _plain(rows), "left_out": left_out, "served": served}
-        said |= {"claims": checks.as_json(evaluated), "planted": planted}
-        said["published"] = {k: v[0] for k, v in PUBLISHED.items()}
-        said["models"] = {
+        document = {"runs": _plain(rows), "left_out": left_out, "served": served}
+        document |= {"claims": checks.as_json(evaluated), "planted": planted}
+        document["published"] = {k: v[0] for k, v in PUBLISHED.items()}
+        document["models"] = {
             name: {"errors": m.errors, "overlap": vars(m.overlap) if m.overlap else None}
             for name, m in models.items()
         }
-        print(json.dumps(said))
+        print(json.dumps(document))
     else:
         _show(rows)
         print()

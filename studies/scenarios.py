@@ -258,9 +258,9 @@ def main() -> int:
     figures(found, given.figures or out)
     means = measured(times(found))
     if given.json:
-        said = {"runs": [vars(r) for r in found], "claims": checks.as_json(claims)}
-        said |= {"waves": [vars(c) for c in costs(found)]}
-        print(json.dumps(said))
+        document = {"runs": [vars(r) for r in found], "claims": checks.as_json(claims)}
+        document |= {"waves": [vars(c) for c in costs(found)]}
+        print(json.dumps(document))
     else:
         show_runs(found, means)
         show_orders(orders_of(means))

@@ -96,10 +96,10 @@ def turned(models: Mapping[str, BlackBoxModel], by: int) -> dict[str, BlackBoxMo
 
 def by_disk(rows: Sequence[Compared], program: str, of: Callable[[Compared], float]) -> list[float]:
     """Mean over the runs of each disk."""
-    mine = [r for r in rows if r.run.program == program]
+    of_program = [r for r in rows if r.run.program == program]
     return [
-        fmean(of(r) for r in mine if r.run.disk == disk)
-        for disk in dict.fromkeys(r.run.disk for r in mine)
+        fmean(of(r) for r in of_program if r.run.disk == disk)
+        for disk in dict.fromkeys(r.run.disk for r in of_program)
     ]
 
 
@@ -107,12 +107,12 @@ def ranked_alike(
     rows: Sequence[Compared], program: str, of: Callable[[Compared], float]
 ) -> tuple[int, int]:
     """Pairs of disks that the prediction ranks (at one size), and how many were measured in that order."""
-    mine = [r for r in rows if r.run.program == program]
+    of_program = [r for r in rows if r.run.program == program]
     pairs = right = 0
-    for size in {r.run.size for r in mine}:
+    for size in {r.run.size for r in of_program}:
         at: dict[str, tuple[float, float]] = {}
-        for disk in {r.run.disk for r in mine if r.run.size == size}:
-            one = [r for r in mine if (r.run.size, r.run.disk) == (size, disk)]
+        for disk in {r.run.disk for r in of_program if r.run.size == size}:
+            one = [r for r in of_program if (r.run.size, r.run.disk) == (size, disk)]
             at[disk] = (
                 fmean(of(r) for r in one),
                 float(np.median([r.run.time_s for r in one])),
@@ -146,7 +146,7 @@ def claims(rows: Sequence[Compared], treatments: Treatments) -> list[Claim]:
     for program in treatments.programs:
         published, plain_gate, whole_gate = PUBLISHED[program]
         needs = treatments.valid(rows, program)
-        mine = [r for r in rows if r.run.program == program]
+        of_program = [r for r in rows if r.run.program == program]
 
         def add(
             of: str,
@@ -163,23 +163,35 @@ def claims(rows: Sequence[Compared], treatments: Treatments) -> list[Claim]:
         add(
             shape,
             f": at least {plain_gate:.0%} (published {published})",
-            lambda mine=mine, gate=plain_gate: _accuracy(mine, attrgetter("plain"), gate),
+            lambda of_program=of_program, gate=plain_gate: _accuracy(
+                of_program, attrgetter("plain"), gate
+            ),
             published,
         )
         add(
             "number",
             f", with computing: at least {whole_gate:.0%}",
-            lambda mine=mine, gate=whole_gate: _accuracy(mine, attrgetter("corrected"), gate),
+            lambda of_program=of_program, gate=whole_gate: _accuracy(
+                of_program, attrgetter("corrected"), gate
+            ),
         )
         wording = ": disks ranked as measured"
-        add("shape", wording, lambda mine=mine: _ranking(mine, attrgetter("storage_s")))
+        add(
+            "shape",
+            wording,
+            lambda of_program=of_program: _ranking(of_program, attrgetter("storage_s")),
+        )
         if program != "grep-fixed":
             bound = f": storage alone is a lower bound (within {SLACK:.0%})"
-            add("shape", bound, lambda mine=mine: _lower_bound(mine))
+            add("shape", bound, lambda of_program=of_program: _lower_bound(of_program))
             wording += ", with computing"
-            add("number", wording, lambda mine=mine: _ranking(mine, attrgetter("whole_s")))
+            add(
+                "number",
+                wording,
+                lambda of_program=of_program: _ranking(of_program, attrgetter("whole_s")),
+            )
         inside = ": runs inside of the 90 % interval (of the storage, with computing)"
-        add("number", inside, lambda mine=mine: _inside(mine))
+        add("number", inside, lambda of_program=of_program: _inside(of_program))
     return result
 
 
