@@ -8,6 +8,7 @@ import csv
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -144,12 +145,20 @@ def test_what_collectd_sends_is_what_collectd_wrote(tmp_path: Path) -> None:
     with Collecting({"collectd": receiver}, sink):
         config = tmp_path / "collectd.conf"
         config.write_text(COLLECTD.format(place=tmp_path, port=receiver.address[1]))
-        with running([collectd, "-f", "-C", str(config)], tmp_path / "log"):
-            until(lambda: len({r["utc_ns"] for r in sink.rows()}) >= 5, 120)
-        # at its end it sends and writes what it holds back
-        until(lambda: receiver.intake.receipt.stored == receiver.intake.receipt.received)
+        with running([collectd, "-f", "-C", str(config)], tmp_path / "log") as process:
+            until(lambda: len({r["utc_ns"] for r in sink.rows()}) >= 3, 120)
+            # a late reading is rounded to the second of the next one
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(1.7)
+            process.send_signal(signal.SIGCONT)
+            seconds = len({r["utc_ns"] for r in sink.rows()})
+            until(lambda: len({r["utc_ns"] for r in sink.rows()}) >= seconds + 3, 120)
+        # at its end it sends and writes the readings that it buffers
+        receipt = receiver.intake.receipt
+        until(lambda: receipt.stored + receipt.refused.total() == receipt.received)
         time.sleep(1.0)
-    assert not receiver.intake.receipt.refused, receiver.intake.receipt.errors
+    # of two readings in one second, an equal one is a duplicate, and another replaces the first
+    assert set(receipt.refused) <= {"duplicate"}, receipt.errors
     truth = written(tmp_path / "csv")
     assert len(truth) >= 12
     kept: dict[str, dict[int, float]] = {}
