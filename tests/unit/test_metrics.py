@@ -403,3 +403,13 @@ def test_what_nobody_knows_is_told(tmp_path: Path) -> None:
 )
 def test_readers_keep_to_their_protocol(name: str, file: str) -> None:
     testing.check_metric_reader(METRIC_READERS.load(name), GOLDEN / file)
+
+
+def test_a_block_of_snappy_with_an_impossible_size_is_bad_input(tmp_path: Path) -> None:
+    # its size, as a varint, is above the 4 GiB of the format
+    log = tmp_path / "spark.snappy"
+    block = bytes([0xFF, 0xFF, 0xFF, 0xFF, 0x7F]) + b"rest"
+    head = b"\x82SNAPPY\0" + (1).to_bytes(4, "big") * 2
+    log.write_bytes(head + len(block).to_bytes(4, "big") + block)
+    with pytest.raises(BadInput, match="damaged block"):
+        metrics.read(log, "spark")

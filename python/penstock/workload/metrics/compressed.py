@@ -6,6 +6,7 @@ snappy-java; neither is the frame format of the same name.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -116,15 +117,14 @@ class Lines:
             if len(content) < packed:
                 self.truncated = True
                 return
-            yield (
-                content
-                if token & 0xF0 == 0x10
-                else self._unpacked(
-                    lambda c=content, n=size: cramjam.lz4.decompress_block(c, output_len=n)
-                )
-                if size
-                else b""
-            )
+            if not size:
+                yield b""
+            elif token & 0xF0 == 0x10:
+                yield content
+            else:
+                with self._damaged():
+                    block = bytes(cramjam.lz4.decompress_block(content, output_len=size))
+                yield block
 
     def _snappy(self, file: BinaryIO) -> Iterator[bytes]:
         """Blocks of snappy-java: their size, big-endian, and raw snappy."""
@@ -141,14 +141,18 @@ class Lines:
             if len(head) < 4 or len(content) < size:
                 self.truncated = True
                 return
-            if cramjam.snappy.decompress_raw_len(content) > _MOST_BLOCK:
-                raise BadInput(
-                    f"{self.path}: found a block of snappy that grows beyond {_MOST_BLOCK} bytes"
-                )
-            yield self._unpacked(lambda c=content: cramjam.snappy.decompress_raw(c))
+            with self._damaged():
+                if cramjam.snappy.decompress_raw_len(content) > _MOST_BLOCK:
+                    raise BadInput(
+                        f"{self.path}: found a block of snappy that grows beyond {_MOST_BLOCK} bytes"
+                    )
+                block = bytes(cramjam.snappy.decompress_raw(content))
+            yield block
 
-    def _unpacked(self, unpack: object) -> bytes:
+    @contextlib.contextmanager
+    def _damaged(self) -> Iterator[None]:
+        """Report a block that cannot be decompressed as bad input."""
         try:
-            return bytes(unpack())  # type: ignore[operator]
+            yield
         except cramjam.DecompressionError as error:
             raise BadInput(f"{self.path}: found a damaged block: {error}") from None
