@@ -98,6 +98,21 @@ def test_a_real_spark_log_gives_its_tasks_and_stages() -> None:
     assert running["value"].tolist() == counted
 
 
+def test_a_damaged_time_of_redis_is_bad_input(tmp_path: Path) -> None:
+    text = "# Server\nredis_version:7.2\nserver_time_usec:1795580\x0016\nused_memory:5\n"
+    (tmp_path / "info").write_text(text)
+    with pytest.raises(BadInput, match="expected microseconds"):
+        metrics.read(tmp_path / "info", "redis")
+
+
+@pytest.mark.parametrize("rows", ["", "2426-11-25T04:26:02Z,1,tin,5\n"])
+def test_no_rows_and_a_far_year_of_postgresql_are_bad_input(rows: str, tmp_path: Path) -> None:
+    header = "time,numbackends,datname,xact_commit,blks_hit\n"
+    (tmp_path / "view.csv").write_text(header + rows)
+    with pytest.raises(BadInput, match="without rows|Out of bounds"):
+        metrics.read(tmp_path / "view.csv", "postgresql")
+
+
 @pytest.mark.parametrize("codec", ["lz4", "snappy", "zstd"])
 def test_logs_that_spark_compressed_are_read_whole_and_cut(codec: str, tmp_path: Path) -> None:
     whole = spark(GOLDEN / f"spark.{codec}")

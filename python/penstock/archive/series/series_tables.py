@@ -203,7 +203,12 @@ def _seconds(values: pd.Series[Any], column: str, name: str) -> tuple[Array, int
         )
     first = times.min()
     since = (times - first).dt.total_seconds().to_numpy(float)
-    return np.asarray(since), int(first.as_unit("ns").value)
+    try:
+        return np.asarray(since), int(first.as_unit("ns").value)
+    except pd.errors.OutOfBoundsDatetime:
+        raise BadInput(
+            f"{name}: found the time {first} in column {column}; expected the years 1678 to 2262"
+        ) from None
 
 
 def _by_size(largest: float) -> float:

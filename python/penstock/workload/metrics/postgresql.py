@@ -104,8 +104,11 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
     try:
         frame = pd.read_csv(io.StringIO(body), names=columns, header=None, sep=separator)
         at = pd.to_datetime(frame["time"], utc=True, format="ISO8601")
+        utc_ns = at.astype("datetime64[ns, UTC]").astype("int64")
     except (ValueError, pd.errors.ParserError) as error:
         raise BadInput(f"{path}: found {str(error).splitlines()[0]}; expected {WHAT}") from None
+    if frame.empty:
+        raise BadInput(f"{path}: found a header without rows; expected {WHAT}")
     if not frame["time"].astype(str).str.contains(r"(?:[+-]\d\d(?::?\d\d)?|Z)$").all():
         raise BadInput(f"{path}: found a time without a zone; expected `now() as time`")
     named = [c for c in _NAMES if c in frame]
@@ -120,10 +123,7 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
             continue
         values = pd.to_numeric(frame[column], errors="coerce")
         if values.notna().any() and not pd.api.types.is_bool_dtype(frame[column]):
-            part = pd.DataFrame(
-                {"utc_ns": at.astype("datetime64[ns, UTC]").astype("int64"), "value": values}
-            )
-            part = part.assign(
+            part = pd.DataFrame({"utc_ns": utc_ns, "value": values}).assign(
                 source=view,
                 entity=entity,
                 metric=column,

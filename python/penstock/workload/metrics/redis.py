@@ -76,6 +76,8 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
             continue
         name, value = match.groups()
         if name == "server_time_usec":
+            if not re.fullmatch(r"\s*\d{1,18}\s*", value):
+                raise BadInput(f"{path}: found server_time_usec:{value!r}; expected microseconds")
             at = int(value) * 1000
         elif "=" in value:  # db0:keys=3,expires=0 or cmdstat_get:calls=4,usec=9
             for pair in value.split(","):
