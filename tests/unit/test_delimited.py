@@ -143,3 +143,8 @@ def test_a_number_of_two_meanings_in_a_table_is_refused() -> None:
         series_tables.of_csv(b'time,x\n1,"1,234"\n2,"5,678"\n', "t.csv")
     found = series_tables.of_csv(b'time,x\n1,"1,234"\n2,"1,234.5"\n', "t.csv")
     assert found.series[0].y.tolist() == [1234.0, 1234.5]
+
+
+def test_a_year_beyond_the_range_of_nanoseconds_is_bad_input() -> None:
+    with pytest.raises(BadInput, match="expected the years 1678 to 2262"):
+        series_tables.of_csv(b"time,x\n9426-11-25T04:26:02Z,1\n9426-11-25T04:26:03Z,2\n", "t.csv")
