@@ -106,7 +106,7 @@ def _of_run(
     limit = limit_of.get(levels.get("limit", "4m"), float("nan"))
     direct = levels.get("path", "direct") == "direct"
     out = []
-    for direction, mine in spoken.items():
+    for direction, figures in spoken.items():
         drawn = requests[requests["op"].astype(str) == direction]
         asked_ns = (drawn["wait_ns"] + drawn["service_ns"]).to_numpy(float)
         distance = float("nan")
@@ -118,14 +118,18 @@ def _of_run(
                 backend="fuse",
                 cell=" ".join(levels.values()),
                 kind=kind_of(levels.get("engine", ""), levels["pattern"], direct, direction),
-                seconds=mine["seconds"],
+                seconds=figures["seconds"],
                 ratio=_number(by, "rate", "ratio"),
-                program=mine["bytes"] / mine["seconds"] / limit if mine["seconds"] else np.nan,
+                program=figures["bytes"] / figures["seconds"] / limit
+                if figures["seconds"]
+                else np.nan,
                 verdict=str(certificate["verdict"].iloc[0]),
                 valid=bool(run["valid"]),
                 reason=str(run["reason"]),
-                p50=_seen(mine["p50_ns"], asked_ns, 0.5, "p50") if distance == distance else np.nan,
-                p99=_seen(mine["p99_ns"], asked_ns, 0.99, "p99")
+                p50=_seen(figures["p50_ns"], asked_ns, 0.5, "p50")
+                if distance == distance
+                else np.nan,
+                p99=_seen(figures["p99_ns"], asked_ns, 0.99, "p99")
                 if distance == distance
                 else np.nan,
                 ks=distance,
@@ -152,14 +156,14 @@ def throttled_rows(found: dict[str, Any]) -> list[Row]:
         ]
         by = {"disk_id": windows[0]["disk_id"], "backend": backend} if windows else {}
         certificate = fidelity_of_counters(as_table(windows), **by).overall.to_pylist()
-        for direction, mine in result["fio"].items():
+        for direction, figures in result["fio"].items():
             (row,) = [r for r in certificate if r["metric"] == f"rate_{direction}"]
             ratio = float(row["ratio"]) if row["ratio"] is not None else float("nan")
-            mean_bytes = mine["bytes"] / max(1.0, mine["ops"])
+            mean_bytes = figures["bytes"] / max(1.0, figures["ops"])
             if "buffered" in cell.name and direction == "read":
                 mean_bytes = max(mean_bytes, 128 * 1024)  # readahead
-            if 3 * mean_bytes > 0.02 * cell.limit_bps * mine["seconds"]:
-                ratio = mine["bytes"] / mine["seconds"] / cell.limit_bps
+            if 3 * mean_bytes > 0.02 * cell.limit_bps * figures["seconds"]:
+                ratio = figures["bytes"] / figures["seconds"] / cell.limit_bps
             if result["late"] > LATE or result["busy"] > BUSY:
                 words = (f"sleeps were {100 * result['late']:.0f} % late, processors "
                          f"{100 * result['busy']:.0f} % busy")  # fmt: skip
@@ -169,13 +173,13 @@ def throttled_rows(found: dict[str, Any]) -> list[Row]:
                     backend=backend,
                     cell=cell.name,
                     kind=kind_of(cell.engine, cell.pattern, cell.direct, direction),
-                    seconds=mine["seconds"],
+                    seconds=figures["seconds"],
                     ratio=ratio,
-                    program=mine["bytes"] / mine["seconds"] / cell.limit_bps,
+                    program=figures["bytes"] / figures["seconds"] / cell.limit_bps,
                     verdict=row["verdict"],
                     valid=bool(row["valid"]),
                     reason=row["reason"],
-                    n=int(mine["ops"]),
+                    n=int(figures["ops"]),
                     planted=cell.planted,
                 )
             )
@@ -231,14 +235,14 @@ def subset(
     expected: Callable[[Row | Planned], bool],
 ) -> Subset:
     """Rows of the cells that are `expected` in a claim; missing are those without a usable one."""
-    mine = [r for r in rows if r.backend == backend and not r.planted]
-    chosen = [r for r in mine if usable(r) and expected(r)]
+    of_backend = [r for r in rows if r.backend == backend and not r.planted]
+    chosen = [r for r in of_backend if usable(r) and expected(r)]
     names = {r.cell for r in chosen}
     required = [p.cell for p in planned if p.backend == backend and expected(p)]
     required += [
-        r.cell for r in mine if r.verdict in UNUSABLE and (expected(r) or r.kind == "failed")
+        r.cell for r in of_backend if r.verdict in UNUSABLE and (expected(r) or r.kind == "failed")
     ]
-    excused = {r.cell for r in mine if r.verdict == "device-bound"}
+    excused = {r.cell for r in of_backend if r.verdict == "device-bound"}
     missing = [cell for cell in dict.fromkeys(required) if cell not in names | excused]
     return Subset(backend, chosen, missing)
 
@@ -296,14 +300,16 @@ def notes(rows: Sequence[Row]) -> list[tuple[str, str, str]]:
     """Figures without a goal: back end, subject, figure."""
     result = []
     for backend in sorted({r.backend for r in rows}):
-        mine = [r for r in rows if r.backend == backend and not r.planted]
-        busy = [r for r in mine if r.verdict == "host-saturated" and r.seconds >= SUSTAINED_S]
+        of_backend = [r for r in rows if r.backend == backend and not r.planted]
+        busy = [r for r in of_backend if r.verdict == "host-saturated" and r.seconds >= SUSTAINED_S]
         off = np.array([abs(r.ratio - 1) for r in busy if r.kind not in BOTH])
         if len(off):
             figure = f"mean error {100 * off.mean():.2f} %, largest {100 * off.max():.2f} % of {len(off)}"
             result.append((backend, "on a busy host", figure))
-        valid = sum(r.valid for r in mine)
-        result.append((backend, "cells", f"{len(mine)} run, {valid} valid: {_verdicts(mine)}"))
+        valid = sum(r.valid for r in of_backend)
+        result.append(
+            (backend, "cells", f"{len(of_backend)} run, {valid} valid: {_verdicts(of_backend)}")
+        )
     return result
 
 
