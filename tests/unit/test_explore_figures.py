@@ -37,7 +37,7 @@ def test_a_caption_names_the_diamond_only_where_there_is_one() -> None:
         for t in page.text_of("exploration.html.j2", "penstock.parts.prediction.report").split(
             "{% call"
         )
-        if 'plot("front")' in t
+        if "plot(figures.front)" in t
     )
     before = front.partition("orange diamond")[0]
     assert before.rstrip("; ").endswith("{% if chosen %}")

@@ -6,7 +6,7 @@ import functools
 import re
 from importlib import resources
 
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 
@@ -18,9 +18,13 @@ def text_of(name: str, package: str = "penstock.report") -> str:
 
 
 def template(name: str, package: str = "penstock.report") -> Template:
-    """A template that escapes its values and rejects undefined names."""
+    """A template that escapes its values, rejects undefined names, and can import `macros.html.j2`."""
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FunctionLoader(text_of),
     )
     environment.filters["coded"] = coded
     return environment.from_string(text_of(name, package))

@@ -6,7 +6,7 @@ Each is a function of a `Prediction` and a width in inches; `style.NotDrawn` nam
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from matplotlib.collections import PolyCollection
@@ -47,29 +47,35 @@ _PARTS = (
 )
 
 
-def coloured_stages(prediction: Prediction) -> dict[str, str]:
-    """Stage → colour: the stages with most task time get their own, in the order of the run."""
-    heavy = sorted(prediction.stages, key=lambda s: -s["tasks"] * s["task_mean_s"])
-    if len(heavy) > COLOURED:
-        heavy = heavy[:COLOURED]
-    names = {s["name"] for s in heavy}
-    order = [s["name"] for s in prediction.stages if s["name"] in names]
-    return {name: style.SERIES[i].colour for i, name in enumerate(order)}
-
-
 def timeline(prediction: Prediction, width: float) -> Figure:
-    """Every task as a bar on its host (a row per slot) over time, coloured by stage; the critical path has
-    dark outlines and its hosts come first."""
-    tasks = prediction.tasks
-    if not tasks:
+    """`task_bars` of one simulated run."""
+    if not prediction.tasks:
         raise NotDrawn("the prediction was made without its tasks (--detail)")
+    seconds = {s["name"]: s["tasks"] * s["task_mean_s"] for s in prediction.stages}
+    hosts = [h["name"] for h in prediction.hosts]
+    return task_bars(prediction.tasks, seconds, hosts, prediction.makespan_s, width)
+
+
+def task_bars(
+    tasks: Sequence[Row],
+    stage_s: Mapping[str, float],
+    hosts: Sequence[str],
+    end_s: float,
+    width: float,
+) -> Figure:
+    """Every task as a bar on its host (a row per slot) over time, coloured by stage; the critical path has
+    dark outlines.
+
+    Tasks have `name`, `stage`, `host`, `start_s`, `end_s`. `stage_s`: task time by stage, in the order of the
+    run; `hosts`: their order.
+    """
     slots = slots_of(tasks)
-    rows = _rows(prediction, tasks, slots)
+    rows = _rows(hosts, tasks, slots)
     small = style.narrow(width)
     height = min(9.5, max(1.9, 1.15 + (0.2 if len(rows) <= 40 else 6.5 / len(rows)) * len(rows)))
     fig = style.figure(width, height)
     axes = fig.subplots()
-    colours = coloured_stages(prediction)
+    colours = _coloured(stage_s)
     many = len(tasks) > MOST_MARKS
     bar = 0.76 if len(rows) <= 60 else 0.94
     groups: dict[str, list[int]] = {}
@@ -80,17 +86,18 @@ def timeline(prediction: Prediction, width: float) -> Figure:
             own = [i for i in members if bool(tasks[i].get("critical")) == critical]
             if own:
                 _bars(fig, axes, tasks, own, slots, rows, bar, colour, critical, many)
-    axes.set_xlim(0, prediction.makespan_s * 1.01 or 1)
+    axes.set_xlim(0, end_s * 1.01 or 1)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     _host_ticks(axes, rows, height)
     axes.set_xlabel("time (s)")
     style.grid(axes, "x")
     handles = [Patch(color=c, label=name) for name, c in colours.items()]
-    rest = len(prediction.stages) - len(colours)
+    rest = len(stage_s) - len(colours)
     if rest > 0:
         others = "1 other stage" if rest == 1 else f"{rest} other stages"
         handles.append(Patch(color=style.GRID, label=others))
-    handles.append(Patch(facecolor="none", edgecolor=style.INK, label="critical path"))
+    if any(task.get("critical") for task in tasks):
+        handles.append(Patch(facecolor="none", edgecolor=style.INK, label="critical path"))
     fig.legend(
         handles=handles,
         loc="outside upper left",
@@ -101,12 +108,19 @@ def timeline(prediction: Prediction, width: float) -> Figure:
     return fig
 
 
+def _coloured(stage_s: Mapping[str, float]) -> dict[str, str]:
+    """Stage → colour: the stages with most task time get their own, in the order of the run."""
+    heavy = sorted(stage_s, key=lambda name: -stage_s[name])[:COLOURED]
+    order = [name for name in stage_s if name in heavy]
+    return {name: style.SERIES[i].colour for i, name in enumerate(order)}
+
+
 def _rows(
-    prediction: Prediction, tasks: Sequence[Row], slots: Sequence[int]
+    hosts: Sequence[str], tasks: Sequence[Row], slots: Sequence[int]
 ) -> dict[tuple[str, int], int]:
-    """(host, slot) → row, in the platform's order of hosts; only those with a task."""
+    """(host, slot) → row, in the order of `hosts`; only those with a task."""
     used = {(t["host"], s) for t, s in zip(tasks, slots, strict=True)}
-    order = {h["name"]: i for i, h in enumerate(prediction.hosts)}
+    order = {name: i for i, name in enumerate(hosts)}
     ordered = sorted(used, key=lambda u: (order.get(u[0], len(order)), u[0], u[1]))
     return {place: i for i, place in enumerate(ordered)}
 
@@ -150,7 +164,7 @@ def _task_text(task: Row) -> str:
     path = ", on the critical path" if task.get("critical") else ""
     begun = quantities.seconds(task["start_s"])
     text = f"{task['name']} ({task['stage']}) on {task['host']}: {took} from {begun}{path}"
-    return f"{text}. {', '.join(parts)}"
+    return ". ".join(filter(None, (text, ", ".join(parts))))
 
 
 def _host_ticks(axes: Any, rows: dict[tuple[str, int], int], height: float) -> None:
