@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from penstock.parts.stores.snakemake import node_jobs
+from penstock.parts.stores.node_script import node_script
 from penstock.parts.stores.snakemake.job_hints import GraphJob, tags_by_file
 from penstock.parts.stores.snakemake.job_records import JobRecord, JobRecords
+from penstock.parts.stores.snakemake.node_client import AGENT
 from penstock.parts.stores.snakemake.slots import Slots
 from penstock.parts.stores.tags import Tagged
 from penstock.spec.store import native, refused
@@ -108,7 +109,7 @@ class Agent:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-u", str(node_jobs.__file__)],
+            [sys.executable, "-I", "-S", "-u", "-c", node_script(AGENT)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -191,6 +192,17 @@ def test_all_processes_of_a_job_end_with_it(agent: Agent, tmp_path: Path) -> Non
     assert agent.line()["status"] == -9
     agent.end()
     assert not _sleeping()
+
+
+@pytest.mark.parametrize("way", ["timeout 600", "setsid"])
+def test_processes_that_left_the_group_of_a_job_end_with_it(
+    agent: Agent, tmp_path: Path, way: str
+) -> None:
+    script = f"{way} sh -c 'echo $$ > pid; exec sleep 600' & while ! [ -s pid ]; do :; done"
+    agent.job("a", script, tmp_path)
+    assert agent.line()["status"] == 0
+    status = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/status")
+    assert not status.exists() or "zombie" in status.read_text()
 
 
 def _sleeping() -> list[str]:

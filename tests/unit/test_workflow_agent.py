@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from penstock.parts.stores.node_script import node_script
 from penstock.parts.stores.workflow.execute import AGENT
 
 Agent = subprocess.Popen[str]
@@ -20,7 +21,7 @@ Agent = subprocess.Popen[str]
 
 @pytest.fixture
 def agent() -> Iterator[Agent]:
-    words = [sys.executable, "-I", "-u", "-c", AGENT.read_text()]
+    words = [sys.executable, "-I", "-u", "-c", node_script(AGENT)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as made:
         yield made
         if made.stdin is not None and not made.stdin.closed:

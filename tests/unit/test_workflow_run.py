@@ -15,6 +15,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.parts.prediction.workloads.read import read_workload
 from penstock.parts.prediction.workloads.task import Command, File, Operation, Task
 from penstock.parts.prediction.workloads.workflow import Workload
+from penstock.parts.stores.node_script import node_script
 from penstock.parts.stores.workflow.execute import AGENT
 from penstock.parts.stores.workflow.hints import hints_of_graph
 from penstock.parts.stores.workflow.options import RunOptions
@@ -299,7 +300,7 @@ def agent_answer(
         "journal": True,
         **more,
     }
-    argv = [sys.executable, "-I", "-u", "-c", AGENT.read_text()]
+    argv = [sys.executable, "-I", "-u", "-c", node_script(AGENT)]
     with journal.open("a") as file:
         process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True
@@ -347,9 +348,11 @@ def test_processes_that_a_program_leaves_are_killed(tmp_path: Path) -> None:
     assert not status.exists() or "zombie" in status.read_text()
 
 
-def test_processes_in_groups_of_their_own_are_killed(tmp_path: Path) -> None:
-    # timeout(1) makes a process group of its own
-    script = "timeout 600 sh -c 'echo $$ > deep/out; exec sleep 600' & while ! [ -s deep/out ]; do :; done"
+@pytest.mark.parametrize("way", ["timeout 600", "setsid"])
+def test_processes_that_left_the_group_of_a_program_are_killed(tmp_path: Path, way: str) -> None:
+    script = (
+        f"{way} sh -c 'echo $$ > deep/out; exec sleep 600' & while ! [ -s deep/out ]; do :; done"
+    )
     answer, _ = agent_answer(tmp_path, script)
     assert answer["error"] == ""
     pid = int((tmp_path / "deep" / "out").read_text())

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
+from penstock.parts.stores.node_script import node_script
 from penstock.parts.stores.snakemake.node_jobs import Line, Request
 
-_AGENT = Path(__file__).with_name("node_jobs.py")
+AGENT = Path(__file__).with_name("node_jobs.py")
 _END_WITHIN_S = 10.0
 
 #: node, and its line; None when its program has ended
@@ -29,7 +30,7 @@ class NodeClient:
     def __init__(self, node: RunningNode, heard: Heard) -> None:
         """Start it. Raises PenstockError if the node is not up."""
         self._name, self._heard = node.name, heard
-        argv = [sys.executable, "-I", "-S", "-u", "-c", _AGENT.read_text()]
+        argv = [sys.executable, "-I", "-S", "-u", "-c", node_script(AGENT)]
         self._process = subprocess.Popen(
             node.enter(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )

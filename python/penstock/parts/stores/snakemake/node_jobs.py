@@ -1,8 +1,8 @@
 """Run the commands of one client node: a session for each job, which ends with this program.
 
-Started inside the node, standard library only. Reads requests as JSON lines on stdin: a job, or
-`{"cancel": JOB}`. Writes a line for each job that ends, with times of CLOCK_MONOTONIC, which all nodes of a
-host share, and for each job that asks for its hints (`HINTS_FD`). At the end of stdin all jobs are killed.
+Started inside the node (`node_script`), standard library only. Reads requests as JSON lines on stdin: a job,
+or `{"cancel": JOB}`. Writes a line for each job that ends, with times of CLOCK_MONOTONIC, which all nodes of
+a host share, and for each job that asks for its hints (`HINTS_FD`). At the end of stdin all jobs are killed.
 """
 
 import contextlib
@@ -14,8 +14,9 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Iterable
 from typing import IO, TypedDict
+
+from penstock.parts.stores.node_processes import MARK, kill_job, new_mark
 
 #: bytes of a job's output in its line: the last ones
 MOST_OUTPUT = 64 << 10
@@ -57,18 +58,28 @@ class Job:
     """Running job: its process, the descriptor of its end, and its output."""
 
     def __init__(
-        self, name: str, pid: int, output: IO[bytes], hints: socket.socket, created: "Stamps"
+        self,
+        name: str,
+        pid: int,
+        mark: str,
+        output: IO[bytes],
+        hints: socket.socket,
+        created: "Stamps",
     ) -> None:
-        self.name, self.pid, self.output, self.created = name, pid, output, created
+        self.name, self.pid, self.mark = name, pid, mark
+        self.output, self.created = output, created
         self.ended_fd = os.pidfd_open(pid)
         self.begin_ns = time.monotonic_ns()
         self.hints: socket.socket | None = hints
 
-    def answer(self, status: int) -> Line:
-        """Its line; removes outputs that were created for their hints and that it did not write."""
-        ended_ns, code = time.monotonic_ns(), os.waitstatus_to_exitcode(status)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
+    def answer(self) -> Line:
+        """Its line, once its process has ended; kills the processes that it left.
+
+        Removes outputs that were created for their hints and that it did not write.
+        """
+        ended_ns = time.monotonic_ns()
+        kill_job(self.pid, self.mark)  # the zombie still has the number
+        _, status = os.waitpid(self.pid, 0)
         now = stamps(list(self.created))
         for path, before in self.created.items():
             if before is not None and before == now[path] and before[0] == 0:
@@ -80,7 +91,7 @@ class Job:
         self.output.close()
         return {
             "job": self.name,
-            "status": code,
+            "status": os.waitstatus_to_exitcode(status),
             "output": text,
             "started_ns": self.begin_ns,
             "ended_ns": ended_ns,
@@ -138,7 +149,7 @@ class Node:
             return
         for job in list(self.jobs.values()):
             if job.name == request.get("cancel"):
-                end([job.pid, *descendants(job.pid)])  # the job first: it must not see others end
+                kill(job.pid)  # it must not see others end, which follow when it has ended
             elif job.name == request.get("hinted") and job.hints is not None:
                 job.created = stamps(request["created"])
                 with contextlib.suppress(OSError):
@@ -148,12 +159,12 @@ class Node:
         """Fork the process of a job."""
         output = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the job has ended
         ours, its = socket.socketpair()
-        agent, created = os.getpid(), stamps(request["created"])
+        agent, mark, created = os.getpid(), new_mark(), stamps(request["created"])
         pid = os.fork()
         if not pid:
-            become(request, agent, output.fileno(), its.fileno())
+            become(request, agent, mark, output.fileno(), its.fileno())
         its.close()
-        job = self.jobs[pid] = Job(request["job"], pid, output, ours, created)
+        job = self.jobs[pid] = Job(request["job"], pid, mark, output, ours, created)
         for fd in (job.ended_fd, ours.fileno()):
             self.poller.register(fd, select.POLLIN)
 
@@ -181,20 +192,22 @@ class Node:
         """Report the jobs that ended, and bury orphans of jobs."""
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
-            if pid == 0:
+            if ended is None:
                 return
-            job = self.jobs.pop(pid, None)
-            if job is not None:
-                self.forget(job)
-                self.poller.unregister(job.ended_fd)
-                os.close(job.ended_fd)
-                put(job.answer(status))
+            job = self.jobs.pop(ended.si_pid, None)
+            if job is None:
+                os.waitpid(ended.si_pid, 0)
+                continue
+            self.forget(job)
+            self.poller.unregister(job.ended_fd)
+            os.close(job.ended_fd)
+            put(job.answer())
 
 
-def become(request: Request, agent: int, output: int, hints: int) -> None:
+def become(request: Request, agent: int, mark: str, output: int, hints: int) -> None:
     """Turn this process into the job's command, once its inputs are visible on this node."""
     status = 126
     try:
@@ -211,7 +224,7 @@ def become(request: Request, agent: int, output: int, hints: int) -> None:
             os.write(2, f"inputs that this node cannot see: {', '.join(missing)}\n".encode())
             os._exit(status)
         os.set_inheritable(hints, True)
-        environment = {**request["env"], HINTS_FD: str(hints)}
+        environment = {**request["env"], HINTS_FD: str(hints), MARK: mark}
         os.execvpe(request["argv"][0], request["argv"], environment)
     except BaseException as error:
         os.write(2, f"{request['argv'][0]}: {error}\n".encode())
@@ -243,17 +256,17 @@ def descendants(top: int) -> set[int]:
     return below - {top}
 
 
-def end(pids: Iterable[int]) -> None:
-    """Kill processes, in this order."""
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+def kill(pid: int) -> None:
+    """Kill a process, unless it has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def end_all() -> None:
     """Kill and bury all processes below this one."""
     while below := descendants(os.getpid()):
-        end(below)
+        for pid in below:
+            kill(pid)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(-1, 0)
 

@@ -1,10 +1,10 @@
 """Run the tasks of one client node: start its program, in a thread that waits for it; or fork a process that
 executes the task's operations.
 
-Started inside the node by its path, standard library only. Reads tasks as JSON lines on stdin; writes a line
-for each that ends, with times of CLOCK_MONOTONIC, which all nodes of a host share. A crashed task has a line
-with the cause. `{"cancel": TASK}` kills a task, `{"ping": …}` is repeated. At the end of stdin, running tasks
-are killed.
+Started inside the node (`node_script`), standard library only. Reads tasks as JSON lines on stdin; writes a
+line for each that ends, with times of CLOCK_MONOTONIC, which all nodes of a host share. A crashed task has a
+line with the cause. `{"cancel": TASK}` kills a task, `{"ping": …}` is repeated. At the end of stdin, running
+tasks are killed.
 
 With a `journal`, stderr is a file to which the answer of a task that succeeded is appended before anybody
 else receives it: a program that has ended with status 0 is not run again.
@@ -21,6 +21,8 @@ import subprocess
 import threading
 import time
 from typing import Any
+
+from penstock.parts.stores.node_processes import MARK, kill_job, new_mark
 
 #: a task, an operation or an answer, as a JSON object
 Message = dict[str, Any]
@@ -170,7 +172,7 @@ class Program(threading.Thread):
 
     def __init__(self, task: Message) -> None:
         super().__init__(daemon=True)
-        self.task = task
+        self.task, self._mark = task, new_mark()
         self._changing = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._killed = self._ended = False
@@ -213,7 +215,7 @@ class Program(threading.Thread):
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd=task["cwd"],
-                env={**os.environ, **task["env"]},
+                env={**os.environ, **task["env"], MARK: self._mark},
                 start_new_session=True,
                 bufsize=0,
             )
@@ -235,11 +237,11 @@ class Program(threading.Thread):
         result["stored_ns"] = time.monotonic_ns()
 
     def kill(self) -> None:
-        """Kill it with the processes of its session, unless it has ended."""
+        """Kill it with all its processes, unless it has ended."""
         with self._changing:
             self._killed = True
             if self._process is not None and not self._ended:
-                kill_session(self._process.pid)
+                kill_job(self._process.pid, self._mark)
 
     def _wait(self, process: subprocess.Popen[bytes]) -> int:
         """Status once it has ended (negative: a signal); processes that it started are killed."""
@@ -257,12 +259,12 @@ class Program(threading.Thread):
                     poller.unregister(fd)
         with self._changing:
             self._ended = True
-            kill_session(process.pid)  # the zombie still has the number
+            kill_job(process.pid, self._mark)  # the zombie still has the number
         status = process.wait()
         for fd, n in numbers.items():
             os.set_blocking(fd, False)
             with contextlib.suppress(BlockingIOError):
-                for _ in range(DRAINED):  # a process outside of the session may write for ever
+                for _ in range(DRAINED):  # a process that was not killed may write for ever
                     if not self._take(fd, n):
                         break
         os.close(handle)
@@ -288,24 +290,6 @@ class Program(threading.Thread):
             gap = f"\n[{dropped} bytes omitted]\n" if dropped else ""
             texts.append(head.decode(errors="replace") + gap + tail.decode(errors="replace"))
         return texts[0], texts[1]
-
-
-def kill_session(leader: int) -> None:
-    """Kill all processes of a session, also those in groups of their own (timeout(1), job control)."""
-    for _ in range(100):  # a process may fork meanwhile
-        pids = []
-        for name in os.listdir("/proc"):
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                with open(f"/proc/{int(name)}/stat", "rb") as facts:
-                    fields = facts.read().rpartition(b")")[2].split()
-                if int(fields[3]) == leader and fields[0] not in (b"Z", b"X"):
-                    pids.append(int(name))
-        if not pids:
-            return
-        for pid in pids:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.001)
 
 
 def output(path: str, task: Message) -> list[Any] | None:

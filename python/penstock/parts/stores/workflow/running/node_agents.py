@@ -17,6 +17,7 @@ from pathlib import Path
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
 from penstock.host.cgroups.cgroup import members
+from penstock.parts.stores.node_script import node_script
 from penstock.parts.stores.workflow.running.journal import Row
 
 AGENT = Path(__file__).parents[1] / "agent.py"
@@ -32,7 +33,7 @@ class NodeAgent:
     def __init__(self, node: RunningNode, answers: Answers, journal: int | None = None) -> None:
         self._name = node.name
         self._closed = False
-        argv = [sys.executable, "-I", "-u", "-c", AGENT.read_text()]
+        argv = [sys.executable, "-I", "-u", "-c", node_script(AGENT)]
         self._process = subprocess.Popen(
             node.enter(argv),
             stdin=subprocess.PIPE,
