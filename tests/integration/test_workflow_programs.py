@@ -197,14 +197,17 @@ def test_programs_run_on_nodes_and_results_leave_the_store(ground: Ground) -> No
 
 def test_a_failed_attempt_is_repeated_without_its_output(ground: Ground) -> None:
     script = 'ls part; echo x > part; test "$PENSTOCK_ATTEMPT" = 3'
-    argv = ground.workflow("again", [task("odd", script, writes="part")])
+    tasks = [task("odd", script, writes="part"), task("odd.2", "echo other >&2")]
+    argv = ground.workflow("again", tasks)
     document = json.loads(
         ground.penstock(*argv, "--retries", "2", "--retry-delay", "0.05", "--json")
     )
     assert [row["attempt"] for row in document["attempts"]] == [1, 2]
     assert ground.tasks("again")["odd"]["attempt"] == 3
     logs = ground.where / "again" / "logs"
-    assert all("No such file" in (logs / f"odd{n}.err").read_text() for n in ("", ".2", ".3"))
+    names = {"odd.err", "odd.err.2", "odd.err.3"}
+    assert {path.name for path in logs.iterdir()} == {*names, "odd.2.err"}
+    assert all("No such file" in (logs / name).read_text() for name in names)
     # without a further attempt: one error, and the rest of its message is the program's own
     tasks = [task("odd", "echo no disk today >&2; exit 7", writes="part")]
     message = ground.penstock(*ground.workflow("once", tasks), status=1)

@@ -30,7 +30,7 @@ from penstock.parts.stores.workflow.running.programs import (
 from penstock.parts.stores.workflow.running.recovery import Recovery
 from penstock.parts.stores.workflow.running.resume import repeated
 from penstock.parts.stores.workflow.running.run_files import outputs_of_one
-from penstock.parts.stores.workflow.running.task_lines import log_name
+from penstock.parts.stores.workflow.running.task_lines import log_name, save_texts
 from penstock.parts.stores.workflow.schedule import Scheduler
 from penstock.parts.stores.workflow.spread import difference_of, mean_of
 
@@ -277,10 +277,20 @@ def test_intervals_of_means_and_differences() -> None:
 
 def test_names_of_logs_are_distinct_and_plain() -> None:
     assert log_name("sort_1") == "sort_1"
+    assert log_name(log_name("a/b")) != log_name("a/b")
     assert log_name("a/b") != log_name("a_b")
     assert "/" not in log_name("../../x")
     assert log_name("..").startswith("_")
     assert len(log_name("x" * 5000)) < 200
+
+
+def test_attempts_of_tasks_have_logs_of_their_own(tmp_path: Path) -> None:
+    attempts = [("a", 1), ("a", 2), ("a.2", 1), ("a.out", 2)]
+    for task, attempt in attempts:
+        text = f"{task} {attempt}"
+        save_texts(tmp_path / "logs", {"task": task, "attempt": attempt, "stdout": text})
+    texts = [path.read_text() for path in (tmp_path / "logs").iterdir()]
+    assert sorted(texts) == sorted(f"{task} {attempt}" for task, attempt in attempts)
 
 
 def agent_answer(

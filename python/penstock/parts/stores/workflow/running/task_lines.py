@@ -82,7 +82,10 @@ class TaskLines:
 
 
 def save_texts(place: Path | None, answer: Row) -> None:
-    """Write the outputs of a task's program to files `TASK.out` and `TASK.err`, if they are not empty."""
+    """Write the outputs of a task's program to files `TASK.out` and `TASK.err`, if they are not empty.
+
+    Those of further attempts are `TASK.out.2`: names of tasks may contain dots.
+    """
     for key, end in (("stdout", "out"), ("stderr", "err")):
         text = answer.pop(key, "")  # also without a place: answers stay in memory
         if text and place is not None:
@@ -90,13 +93,13 @@ def save_texts(place: Path | None, answer: Row) -> None:
             attempt = "" if number == 1 else f".{number}"
             place.parent.mkdir(parents=True, exist_ok=True)
             place.mkdir(mode=0o700, exist_ok=True)
-            path = place / f"{log_name(answer['task'])}{attempt}.{end}"
+            path = place / f"{log_name(answer['task'])}.{end}{attempt}"
             path.write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
 def log_name(task: str) -> str:
     """Name of a task as a file name; distinct tasks have distinct names."""
     plain = _FORBIDDEN.sub("_", task)[:_LONGEST_NAME]
-    if plain == task and not plain.startswith("."):
+    if plain == task and not plain.startswith((".", "_")):
         return plain
     return f"_{plain}.{zlib.crc32(task.encode(errors='surrogateescape')):08x}"
