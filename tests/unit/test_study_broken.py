@@ -97,3 +97,37 @@ def test_a_value_that_holds_itself(tmp_path):
     with pytest.raises(BadInput) as caught:
         load_study(path)
     assert caught.value.mistakes
+
+
+@pytest.mark.parametrize(
+    ("levels", "disk", "message"),
+    [
+        ('{healthy: "{"}', "features: {fault}", "'{'; expected a mapping"),
+        (
+            '{odd: {faults: [{op: read, error: EIO, probability: "{x}"}]}}',
+            "features: {fault}",
+            "'{x}'; expected a share",
+        ),
+        ("{two: [a, b]}", "profile: {fault}", "a list; expected text"),
+    ],
+)
+def test_a_level_is_a_value_and_no_template(
+    levels: str, disk: str, message: str, tmp_path: Path
+) -> None:
+    key, value = disk.split(": ")
+    other = "profile: sata-ssd, " if key != "profile" else ""
+    (tmp_path / "s.yaml").write_text(
+        f"""penstock: 1
+name: levels
+question: Is a level a template?
+factors:
+  fault: {{levels: {levels}}}
+design: {{kind: full, replicates: 1}}
+platform: {{nodes: [{{name: n, disks: [{{name: data, {other}{key}: "{value}"}}]}}]}}
+workload: {{command: "ls {{data}} {{fault}}"}}
+responses: {{wall: {{from: wall_s, unit: s, better: lower}}}}
+"""
+    )
+    with pytest.raises(BadInput) as error:
+        load_study(tmp_path / "s.yaml")
+    assert message in str(error.value)

@@ -1,13 +1,16 @@
 """Values of a study's keys: quantities as text with their unit, most of them also as templates.
 
-A template (`"{limit}"`) is accepted unchanged here; its values are validated after substitution.
+A template (`"{limit}"`) is accepted unchanged here; its values are validated after substitution, in the
+context `without_templates`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -55,6 +58,25 @@ class Part(BaseModel):
 def is_template(value: Any) -> bool:
     """True if a text still contains the name of a factor (or a brace)."""
     return isinstance(value, str) and "{" in value
+
+
+#: True while validators accept a template in place of a value
+_TEMPLATES = ContextVar("templates", default=True)
+
+
+@contextlib.contextmanager
+def without_templates() -> Iterator[None]:
+    """Reject templates in values that are validated in this context, as all of them are filled in."""
+    token = _TEMPLATES.set(False)
+    try:
+        yield
+    finally:
+        _TEMPLATES.reset(token)
+
+
+def _accepted(value: Any) -> bool:
+    """True for a template where validators accept one."""
+    return _TEMPLATES.get() and is_template(value)
 
 
 def _positive_duration(text: str) -> float:
@@ -116,7 +138,7 @@ def _scale(value: Any) -> Any:
     """A number above 0, or a template; as text."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise expect("a number above 0, such as 4, or a template")
-    if not is_template(value):
+    if not _accepted(value):
         try:
             number = float(value)
         except ValueError:
@@ -139,7 +161,7 @@ def _time_scale(value: Any) -> Any:
 def _size(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, str):
         raise expect("a size with its unit, such as 512MiB, or a template")
-    if not is_template(value):
+    if not _accepted(value):
         try:
             if parse_size(value) <= 0:
                 raise ValueError("a size above 0, such as 512MiB")
@@ -168,7 +190,7 @@ def templated(
             value = str(value)
         if not isinstance(value, str):
             raise expect(expected)
-        if not is_template(value):
+        if not _accepted(value):
             try:
                 parse(value)
             except ValueError as error:
@@ -277,7 +299,7 @@ def flag_of(value: bool | str) -> bool:
 
 
 def _flag(value: Any) -> Any:
-    if isinstance(value, bool) or is_template(value):
+    if isinstance(value, bool) or _accepted(value):
         return value
     if isinstance(value, str) and value.strip() in _FLAGS:
         return parse_flag(value)
@@ -298,7 +320,7 @@ def _count(least: int, most: int) -> Callable[[Any], Any]:
     expected = f"an integer from {least} to {most:,}"
 
     def check(value: Any) -> Any:
-        if is_template(value):
+        if _accepted(value):
             return value
         if isinstance(value, str) and re.fullmatch(r"\d{1,18}", value.strip()):
             value = int(value)
@@ -336,7 +358,7 @@ class OrTemplate:
 
     @staticmethod
     def _check(value: Any, inner: Any) -> Any:
-        return value if is_template(value) else inner(value)
+        return value if _accepted(value) else inner(value)
 
 
 @dataclass(frozen=True)
@@ -352,7 +374,7 @@ class Choice:
         return {"anyOf": [{"enum": list(self.choices)}, {"type": "string", "pattern": r"\{"}]}
 
     def _check(self, value: Any) -> str:
-        if not isinstance(value, str) or not (is_template(value) or value in self.choices):
+        if not isinstance(value, str) or not (_accepted(value) or value in self.choices):
             near = suggestion(value, list(self.choices)) if isinstance(value, str) else ""
             raise expect(listed(list(self.choices)) + near)
         return value

@@ -18,7 +18,7 @@ from penstock.platform.profiles import read_profile, ready_names
 from penstock.spec.machine import NodeFile, PlatformFile, node_names
 from penstock.spec.mistakes import expected_of, located, note_at
 from penstock.spec.names import BUILT_IN, OF_STORE, listed, suggestion
-from penstock.spec.quantities import AUTO, is_template
+from penstock.spec.quantities import AUTO, is_template, without_templates
 from penstock.spec.source import Path, Source
 from penstock.spec.template import filled_in, names_in
 from penstock.study.references import Names, filled, template_value
@@ -131,7 +131,7 @@ def check_platform(
         if is_profile or is_template(text):
             used_before = set(names.used)
             for value, where in filled(source, (*_AT, *path), text, names):
-                if is_profile:
+                if is_profile and isinstance(value, str):
                     _profile(source, where, value, base_dir, profiles)
                 elif isinstance(value, dict | list):
                     _part(source, platform, path, value, where)
@@ -211,7 +211,8 @@ def _refusals(platform: Any, path: Path, value: Any) -> list[tuple[Path, ErrorDe
         inner = inner[step]
     inner[path[-1]] = value
     try:
-        PlatformFile.model_validate(changed)
+        with without_templates():
+            PlatformFile.model_validate(changed)
     except ValidationError as error:
         details = [(located(changed, detail), detail) for detail in error.errors()]
         return [(at, detail) for at, detail in details if at[: len(path)] == path]
@@ -224,7 +225,9 @@ def _wholes(source: Source, platform: dict[str, Any], names: Names, factors: lis
     for chosen in itertools.islice(itertools.product(*levels), _MOST_COMPLETE):
         values = {f: template_value(v) for f, v in chosen}
         try:
-            file = PlatformFile.model_validate(filled_in(platform, {**values, "study_dir": "."}))
+            complete = filled_in(platform, {**values, "study_dir": "."})
+            with without_templates():
+                file = PlatformFile.model_validate(complete)
         except (ValidationError, KeyError, ValueError):
             return  # reported at its own position
         before = len(source.mistakes)

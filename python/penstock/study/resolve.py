@@ -19,6 +19,7 @@ from penstock.spec.guest import GuestSpec
 from penstock.spec.machine import DiskFile, NodeFile, PlatformFile, node_names, time_scale_of
 from penstock.spec.mistakes import expected_of
 from penstock.spec.names import BUILT_IN, OF_STORE
+from penstock.spec.quantities import without_templates
 from penstock.spec.store import Deployment
 from penstock.spec.study import Service, Study
 from penstock.spec.template import Filling, doubled, fill, fill_line, filled_in, names_in
@@ -224,7 +225,8 @@ def _platform(
     """The study's platform with every factor filled in. BadInput for an invalid result."""
     filled = filled_in(picked(study.document["platform"], treatment, values), values)
     try:
-        return PlatformFile.model_validate(filled)
+        with without_templates():
+            return PlatformFile.model_validate(filled)
     except ValidationError as error:
         detail = error.errors()[0]
         where = ".".join(map(str, ("platform", *detail["loc"])))
