@@ -387,7 +387,7 @@ def _roles(source: Source, document: dict[str, Any]) -> None:
     ):
         source.mistake(
             ("hosts",),
-            "no host with the role manager, which this store asks",
+            "no host with the role manager, which this store needs",
             "manager among a group's roles, or store: {allocation: none}",
             key=True,
         )
@@ -416,6 +416,8 @@ def _network(source: Source, document: dict[str, Any]) -> None:
 def _stored(document: dict[str, Any], key: str) -> Any:
     store = _mapping(document.get("store"))
     like, engine = (v if isinstance(v, str) else None for v in map(store.get, ("like", "engine")))
+    if like is not None and like not in STORES:  # reported with the store
+        return store.get(key)
     return store.get(key, ready_store(like, engine).get(key))
 
 
