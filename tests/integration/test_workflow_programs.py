@@ -246,6 +246,21 @@ def test_a_killed_run_is_resumed_without_repeating_tasks(ground: Ground) -> None
     assert starts.keys() == {row["name"] for row in chain()}
 
 
+def test_a_task_whose_output_is_a_link_is_not_repeated(ground: Ground) -> None:
+    script = 'mkdir -p data; echo x > data/x; ln -s "$PWD/data/x" link'
+    script_of_use = "test -e go && cat link > data/y && ln -s data/y result"
+    use = task("use", script_of_use, ("link",), "result")
+    argv = ground.workflow("links", [task("link", script, writes="link"), use])
+    ground.penstock(*argv, status=1)
+    place = ground.place("links")
+    (place / "go").touch()
+    assert "1 of 2 tasks were complete before" in ground.penstock(
+        "workflow", "run", "--resume", "links"
+    )
+    assert (ground.where / "links" / "results" / "result").read_text() == "x\n"
+    assert len((place / "ran.link").read_text().split()) == 1
+
+
 def test_a_write_without_space_is_one_clear_error_and_results_stay(ground: Ground) -> None:
     # /dev/full refuses as a full store does, at once (MooseFS retries for two minutes)
     tasks = [

@@ -376,6 +376,17 @@ def test_an_output_is_a_regular_file(tmp_path: Path) -> None:
     assert lines == []
 
 
+def test_an_output_may_be_a_link_to_a_file_in_the_store(tmp_path: Path) -> None:
+    answer, _ = agent_answer(tmp_path, "echo text > data; ln -s ../data deep/out")
+    assert answer["error"] == ""
+    assert answer["outputs"][str(tmp_path / "deep" / "out")][0] == 5
+    answer, _ = agent_answer(tmp_path, "ln -sf nothing deep/out")
+    assert answer["error"] == "sh ended with status 0, without its output deep/out"
+    answer, _ = agent_answer(tmp_path, "ln -sf /proc/self/status deep/out")
+    assert "found a link to /proc/" in answer["error"]
+    assert "expected a file in the store" in answer["error"]
+
+
 def test_a_full_journal_is_an_error_of_the_task(tmp_path: Path) -> None:
     (tmp_path / "journal").symlink_to("/dev/full")
     answer = agent_answer(tmp_path, "echo x > deep/out", read_journal=False)[0]

@@ -14,6 +14,8 @@ from penstock.parts.stores.engines.engine import Site
 
 #: a line of a listing: bytes, modification time, path relative to the directory
 _FORMAT = "%s %T@ %P\\0"
+#: the same of a link's target, as stat(1) prints it, with the full path of the link
+_FORMAT_OF_TARGET = "%s %.9Y0 %n\\0"
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Files(Protocol):
     """
 
     def kind(self, path: str) -> tuple[str, int] | None:
-        """`file` or `directory`, and its bytes; None if absent."""
+        """`file` or `directory`, and its bytes; None if absent. Links are followed."""
 
     def make(self, path: str) -> None:
         """Create an empty file and its directory, if absent."""
@@ -41,7 +43,7 @@ class Files(Protocol):
         """Write a file durably."""
 
     def facts(self, paths: Sequence[str]) -> list[Facts]:
-        """Facts of some files, read from this node."""
+        """Facts of some files, read from this node. Links are followed."""
 
     def attributes(self, path: str) -> dict[str, str]:
         """Attributes of users, `user.…`."""
@@ -64,8 +66,11 @@ class Files(Protocol):
     def fetch(self, path: str, target: Path) -> None:
         """Copy a file to a new path of this host."""
 
-    def listing(self) -> dict[str, tuple[int, str]]:
-        """All files by path within the store: bytes and modification time (as in `Facts`)."""
+    def listing(self, *, links: bool = False) -> dict[str, tuple[int, str]]:
+        """All files by path within the store: bytes and modification time (as in `Facts`).
+
+        `links`: also symbolic links to files, with those of their targets.
+        """
 
 
 @runtime_checkable
@@ -94,7 +99,7 @@ class Mounted:
         return self._run("/bin/sh", "-c", script, "sh", *arguments, what=what, stdin=stdin)
 
     def kind(self, path: str) -> tuple[str, int] | None:
-        """By lstat(2)."""
+        """By stat(2)."""
         entry = self._site.request(self._node, "kind", path)
         return None if entry is None else (str(entry[0]), int(entry[1]))
 
@@ -109,7 +114,9 @@ class Mounted:
     def facts(self, paths: Sequence[str]) -> list[Facts]:
         """By sha256sum(1) and stat(1)."""
         sums = self._run("sha256sum", "-z", "--", *paths, what="checksums").split("\0")
-        stats = self._run("stat", "--printf", "%s %.9Y\\0", "--", *paths, what="sizes").split("\0")
+        stats = self._run("stat", "-L", "--printf", "%s %.9Y\\0", "--", *paths, what="sizes").split(
+            "\0"
+        )
         facts = []
         for line, fact in zip(sums[: len(paths)], stats, strict=False):
             size, changed = fact.split(" ")
@@ -146,12 +153,15 @@ class Mounted:
         """By tar(1)."""
         copy(self._cluster, f"{self._node.name}:{path}", os.fspath(target))
 
-    def listing(self) -> dict[str, tuple[int, str]]:
-        """By find(1)."""
+    def listing(self, *, links: bool = False) -> dict[str, tuple[int, str]]:
+        """By find(1), and stat(1) for links."""
         argv = ["find", self._site.mount, "-xdev", "-type", "f", "-printf", _FORMAT]
+        if links:
+            argv += ["-o", "-type", "l", "-xtype", "f"]
+            argv += ["-exec", "stat", "-L", "--printf", _FORMAT_OF_TARGET, "{}", "+"]
         listing = {}
         for line in self._run(*argv, what="the files of the store").split("\0"):
             if line:
                 size, changed, path = line.split(" ", 2)
-                listing[path] = (int(size), changed)
+                listing[path.removeprefix(f"{self._site.mount}/")] = (int(size), changed)
         return listing

@@ -37,9 +37,9 @@ def run(argv: list[str], timeout_s: float) -> dict[str, Any]:
 
 
 def kind(path: str) -> list[Any] | None:
-    """`file` or `directory`, and its bytes; None if absent."""
+    """`file` or `directory`, and its bytes, of the target of a link; None if absent."""
     try:
-        status = os.lstat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return None
     return ["directory" if stat.S_ISDIR(status.st_mode) else "file", status.st_size]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from penstock.emulate.cluster.cluster import RunningNode
@@ -59,8 +58,7 @@ class Directory:
 
     def locate(self, site: Site, node: RunningNode, path: str) -> list[Extent]:
         """One extent, on the node that owns the disk."""
-        inside = Path(path).relative_to(site.mount)
-        size = (Path(site.state["shared"]) / inside).stat().st_size
+        _, size = site.request(node, "kind", path)
         return [Extent(0, size, (site.storage[0].name,))] if size else []
 
     def status(self, site: Site) -> dict[str, Any]:

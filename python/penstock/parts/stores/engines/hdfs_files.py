@@ -110,8 +110,8 @@ class HdfsFiles:
                 os.unlink(out.name)
                 raise
 
-    def listing(self) -> dict[str, tuple[int, str]]:
-        """LISTSTATUS of every directory."""
+    def listing(self, *, links: bool = False) -> dict[str, tuple[int, str]]:
+        """LISTSTATUS of every directory; HDFS has no links."""
         files = self._ask("files", "/") or []
         return {path.lstrip("/"): (size, str(changed)) for path, size, changed in files}
 

@@ -293,7 +293,8 @@ class Program(threading.Thread):
 
 
 def output(path: str, task: Message) -> list[Any] | None:
-    """Bytes, modification time as text and, on request, SHA-256 of an output; None if it is absent.
+    """Bytes, modification time as text and, on request, SHA-256 of an output; None if it is absent. A link
+    is an output if its target is a file in the store.
 
     The store has all of it then. Unless the node's cache is to keep it, its pages are dropped.
     """
@@ -302,8 +303,12 @@ def output(path: str, task: Message) -> list[Any] | None:
     except FileNotFoundError:
         return None
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        facts = os.fstat(fd)
+        if not stat.S_ISREG(facts.st_mode):
             raise OSError(0, "found no regular file; expected one as an output", path)
+        if facts.st_dev != os.lstat(path).st_dev:
+            target = os.path.realpath(path)
+            raise OSError(0, f"found a link to {target}; expected a file in the store", path)
         os.fsync(fd)
         if not task["keep_cache"]:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)

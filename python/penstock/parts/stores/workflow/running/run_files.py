@@ -136,7 +136,7 @@ class RunFiles:
     def listing(self, node: str | None = None) -> dict[str, tuple[int, str]]:
         """Existing files of the workload: bytes and modification time (text)."""
         names = {self.at(name): name for name in self.paths}
-        rows = self._store.files(node).listing().items()
+        rows = self._store.files(node).listing(links=True).items()
         return {names[path]: facts for path, facts in rows if path in names}
 
     def bring(
