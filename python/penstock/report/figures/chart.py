@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 from penstock.archive.series.series import Array, Phase, Recorded, Series
 from penstock.archive.series.series_tables import MOST_BYTES
-from penstock.errors import BadInput, printable
+from penstock.errors import BadInput
 from penstock.plugins import FIGURE_KINDS
 from penstock.report import style
 from penstock.report.figures.layers import Layout
@@ -134,8 +134,8 @@ def draw(chart: Chart, recorded: Recorded) -> Figure:
     recorded = replace(
         recorded,
         series=[_shown(s) for s in recorded.series if np.isfinite(s.y).any()],
-        phases=[replace(p, name=_text(p.name)) for p in recorded.phases],
-        origin=_text(chart.align),
+        phases=[replace(p, name=style.plain_text(p.name)) for p in recorded.phases],
+        origin=style.plain_text(chart.align),
     )
     if not recorded.series:
         raise style.NotDrawn("the series hold no value")
@@ -144,7 +144,9 @@ def draw(chart: Chart, recorded: Recorded) -> Figure:
         layout = Layout(fig, size.width, size.panel, size.text)
         FIGURE_KINDS.load(chart.kind).draw(layout, chart, recorded)
         if chart.title:
-            _entitle(layout, style.wrapped(_text(chart.title), size.width, size.text + 1))
+            _entitle(
+                layout, style.wrapped(style.plain_text(chart.title), size.width, size.text + 1)
+            )
         return style.settled(fig)
 
 
@@ -161,11 +163,15 @@ def _entitle(layout: Layout, title: str) -> None:
 
 
 def _shown(series: Series) -> Series:
-    unit, node, quantity = (_text(t) for t in (series.unit, series.node, series.quantity))
+    unit, node, quantity = (
+        style.plain_text(t) for t in (series.unit, series.node, series.quantity)
+    )
     there = np.isfinite(series.x)
     y = np.where(np.isinf(series.y), np.nan, series.y)  # a gap, like a missing value
-    of = (_text(series.run), _text(series.group))
-    return Series(_text(series.name), series.x[there], y[there], unit, node, quantity, *of)
+    of = (style.plain_text(series.run), style.plain_text(series.group))
+    return Series(
+        style.plain_text(series.name), series.x[there], y[there], unit, node, quantity, *of
+    )
 
 
 def gaps_of(recorded: Recorded) -> list[str]:
@@ -179,11 +185,6 @@ def gaps_of(recorded: Recorded) -> list[str]:
                 f"{one.name or 'series'}: {count} of {len(one.y)} values {are} in the figure"
             )
     return sentences
-
-
-def _text(name: str) -> str:
-    """A name as plain text: without control characters, and without formulas between dollars."""
-    return printable(name).replace("$", r"\$")
 
 
 def _looks(size: Size) -> dict[str, Any]:
