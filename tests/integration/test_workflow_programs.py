@@ -184,6 +184,7 @@ def test_programs_run_on_nodes_and_results_leave_the_store(ground: Ground) -> No
     tasks[0]["command"]["arguments"][1] += "; echo done; head -c 300000 /dev/zero >&2"
     document = json.loads(ground.penstock(*ground.workflow("plain", tasks, **INPUTS), "--json"))
     check_results(ground.where / "plain" / "results")
+    assert "sort-0" in (ground.where / "plain" / "result.html").read_text()
     assert len(document["results"]) == WIDTH + 1
     rows = ground.tasks("plain")
     assert {row["attempt"] for row in rows.values()} == {1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from penstock.errors import BadInput
 from penstock.terminal import plain_table, progress_bar, show
 
 if TYPE_CHECKING:
+    from penstock.parts.stores.workflow.compare import Comparison
     from penstock.parts.stores.workflow.result import Result
 
 app = typer.Typer(help="Run workflows on virtual nodes with a shared store.", no_args_is_help=True)
@@ -48,6 +50,8 @@ _CHECKSUMS = typer.Option(
 _KEEP_CACHE = typer.Option(
     False, "--keep-cache", help="Keep data that tasks write in the page cache of their node."
 )
+#: columns of the table of `run`: names, numbers
+_OF_RUN = ("", "stage"), ("measured s", "least", "most", "predicted s", "from", "to")
 
 
 @app.command()
@@ -86,7 +90,10 @@ def run(
     ),
     timeout_s: float = _TIMEOUT,
     output: Path | None = typer.Option(
-        None, "-o", "--output", help="Directory for the tables [of programs: WORKFLOW-run]."
+        None,
+        "-o",
+        "--output",
+        help="Directory for the page, figures and tables [of programs: WORKFLOW-run].",
     ),
     as_json: bool = typer.Option(False, "--json", help="The result as one JSON object."),
 ) -> None:
@@ -105,7 +112,7 @@ def run(
             expected = "no other file: the run's own workflow, platform and options apply"
             raise BadInput(f"--resume: found another file; expected {expected}")
         with progress_bar() as progress:
-            _show(resume_workflow(resume, progress), as_json)
+            _show(resume_workflow(resume, progress), *_OF_RUN, as_json)
         return
     if workflow is None or platform is None:
         raise BadInput("found no workflow, or no --platform; expected both, or --resume")
@@ -127,7 +134,7 @@ def run(
         result = run_workflow(
             workflow, platform, changes, options=options, out=output, progress=progress
         )
-    _show(result, as_json)
+    _show(result, *_OF_RUN, as_json)
 
 
 @app.command()
@@ -148,7 +155,9 @@ def compare(
     inputs: Path | None = _INPUTS,
     seed: int | None = typer.Option(None, "--seed", help="Seed of the order of the runs."),
     timeout_s: float = _TIMEOUT,
-    output: Path | None = typer.Option(None, "-o", "--output", help="Directory for the tables."),
+    output: Path | None = typer.Option(
+        None, "-o", "--output", help="Directory for the page, figures and tables."
+    ),
     as_json: bool = typer.Option(False, "--json", help="The result as one JSON object."),
 ) -> None:
     """Compare the default store with the workflow-aware store, measured and predicted.
@@ -177,25 +186,21 @@ def compare(
             out=output,
             progress=progress,
         )
-    if as_json:
-        print(json.dumps(result.to_dict()))
-        return
     numbers = ("measured s", "from", "to", "predicted s", "from", "to")
-    table = plain_table(("store", "stage"), numbers)
-    for row in result.rows():
-        table.add_row(*row)
-    show(table)
-    for line in result.sentences():
-        print(line)
+    _show(result, ("store", "stage"), numbers, as_json)
 
 
-def _show(result: Result, as_json: bool) -> None:
+def _show(
+    result: Result | Comparison, names: Sequence[str], numbers: Sequence[str], as_json: bool
+) -> None:
     if as_json:
         print(json.dumps(result.to_dict()))
         return
-    table = plain_table(("", "stage"), ("measured s", "least", "most", "predicted s", "from", "to"))
+    table = plain_table(names, numbers)
     for row in result.rows():
         table.add_row(*row)
     show(table)
     for line in result.sentences():
         print(line)
+    if result.page is not None:
+        print(f"Wrote {result.page}.")

@@ -55,6 +55,8 @@ class Comparison:
     measured_gain: Spread
     predicted_gain: Spread
     decisions: list[Decision] = field(default_factory=list)
+    #: page in the output directory
+    page: Path | None = None
 
     @property
     def sign(self) -> str:
@@ -152,7 +154,17 @@ def compare_stores(
             (folder / "comparison.json").write_text(text + "\n")
         for name, result in results.items():
             keep(result, out / name)
+        compared = replace(compared, page=_page(compared, out))
     return compared
+
+
+def _page(compared: Comparison, out: Path) -> Path:
+    """Write the page and the figures."""
+    from penstock.parts.stores.workflow.report.page import Contents, write_report
+
+    headline, *sentences = compared.sentences()
+    title = f"{compared.sides[DEFAULT].workload}: {DEFAULT} and {AWARE} store"
+    return write_report(Contents(title, headline, compared.sides, sentences), out, "comparison")
 
 
 def _order(repeat: int, source: random.Random) -> list[str]:

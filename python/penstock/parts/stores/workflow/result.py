@@ -48,6 +48,8 @@ class Result:
     decisions: list[Decision] = field(default_factory=list)
     #: verified copies of the results outside of the store
     results: list[Staged] = field(default_factory=list)
+    #: page in the output directory
+    page: Path | None = None
 
     @property
     def makespans_s(self) -> list[float]:

@@ -203,7 +203,19 @@ def _run_plan(
             result = replace(result, suspected=suspects(put_up, runs))
     if out is not None:
         keep(result, out)
+        result = replace(result, page=_page(result, out))
     return result
+
+
+def _page(result: Result, out: Path) -> Path:
+    """Write the page and the figures."""
+    from penstock.parts.stores.workflow.report.page import Contents, headline, write_report
+
+    title = f"{result.workload} on {result.platform}"
+    results = {result.platform: result}
+    return write_report(
+        Contents(title, headline(result), results, result.sentences()), out, "result"
+    )
 
 
 def run_once(

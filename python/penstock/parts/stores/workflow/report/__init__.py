@@ -1,0 +1,1 @@
+"""Page and figures of measured workflows."""
