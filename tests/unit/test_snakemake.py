@@ -152,6 +152,11 @@ def test_status_output_and_times(agent: Agent, tmp_path: Path) -> None:
     assert agent.line()["status"] == 126
 
 
+def test_a_job_does_not_ignore_a_closed_pipe(agent: Agent, tmp_path: Path) -> None:
+    agent.job("a", "yes | head -n 1", tmp_path)
+    assert agent.line()["output"] == "y\n"
+
+
 def test_an_input_that_comes_later_is_awaited(agent: Agent, tmp_path: Path) -> None:
     late = tmp_path / "late"
     agent.job("waits", "cat late", tmp_path, inputs=[str(late)], wait_s=60.0)

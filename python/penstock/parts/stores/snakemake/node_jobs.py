@@ -212,6 +212,8 @@ def become(request: Request, agent: int, mark: str, output: int, hints: int) -> 
     status = 126
     try:
         os.setsid()
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+            signal.signal(number, signal.SIG_DFL)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != agent:
             os._exit(status)
