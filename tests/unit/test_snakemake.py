@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from penstock.parts.stores.node_processes import MOST_OUTPUT
 from penstock.parts.stores.node_script import node_script
 from penstock.parts.stores.snakemake.job_hints import GraphJob, tags_by_file
 from penstock.parts.stores.snakemake.job_records import JobRecord, JobRecords
@@ -150,6 +151,18 @@ def test_status_output_and_times(agent: Agent, tmp_path: Path) -> None:
     assert line["started_ns"] <= line["ended_ns"]
     agent.send(job="b", argv=["/no/such"], cwd="/", env={}, inputs=[], wait_s=0, created=[])
     assert agent.line()["status"] == 126
+
+
+def test_of_a_long_output_beginning_and_end_are_retained(agent: Agent, tmp_path: Path) -> None:
+    agent.job("a", "echo first; yes | head -c 1000000; echo last >&2", tmp_path)
+    line = agent.line()
+    assert line["status"] == 0
+    assert line["output"].startswith("first\ny\n")
+    assert line["output"].endswith("y\nlast\n")
+    assert f"\n[{1000011 - MOST_OUTPUT} bytes omitted]\n" in line["output"]
+    assert len(line["output"]) < MOST_OUTPUT + 100
+    agent.job("closes", "exec >&- 2>&-; cat", tmp_path)
+    assert agent.line()["status"] != 0
 
 
 def test_a_job_does_not_ignore_a_closed_pipe(agent: Agent, tmp_path: Path) -> None:

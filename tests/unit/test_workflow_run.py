@@ -15,6 +15,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.parts.prediction.workloads.read import read_workload
 from penstock.parts.prediction.workloads.task import Command, File, Operation, Task
 from penstock.parts.prediction.workloads.workflow import Workload
+from penstock.parts.stores.node_processes import MOST_OUTPUT
 from penstock.parts.stores.node_script import node_script
 from penstock.parts.stores.workflow.execute import AGENT
 from penstock.parts.stores.workflow.hints import hints_of_graph
@@ -348,6 +349,15 @@ def test_a_failed_program_leaves_no_output_and_no_entry(tmp_path: Path) -> None:
     assert answer["error"] == "sh ended with status 0, without its output deep/out"
     answer, _ = agent_answer(tmp_path, "", argv=["no-such-program"])
     assert answer["error"] == "no-such-program: No such file or directory"
+
+
+def test_of_long_outputs_beginning_and_end_are_retained(tmp_path: Path) -> None:
+    script = "echo first; yes | head -c 1000000; echo last; yes | head -c 9 >&2; echo > deep/out"
+    answer, _ = agent_answer(tmp_path, script)
+    assert answer["stdout"].startswith("first\ny\n")
+    assert answer["stdout"].endswith("y\nlast\n")
+    assert f"\n[{1000011 - MOST_OUTPUT} bytes omitted]\n" in answer["stdout"]
+    assert answer["stderr"] == "y\n" * 4 + "y"
 
 
 def test_processes_that_a_program_leaves_are_killed(tmp_path: Path) -> None:

@@ -10,6 +10,10 @@ import time
 
 #: variable in the environment of all processes of a job
 MARK = "PENSTOCK_JOB"
+#: most bytes of an output that are retained: half from its beginning, half from its end
+MOST_OUTPUT = 64 * 1024
+#: most bytes of one read, and reads of a pipe after the end of its program: the largest pipe
+_PIECE, _DRAINED = 1 << 16, 64
 
 
 def new_mark() -> str:
@@ -47,3 +51,34 @@ def _belongs(pid: int, leader: int, variable: bytes) -> bool:
         with open(f"/proc/{pid}/environ", "rb") as environment:
             return variable in environment.read().split(b"\0")
     return False
+
+
+class Output:
+    """Output of a job, read from a pipe while it runs: its beginning and its end."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd, self._head, self._tail, self._dropped = fd, b"", b"", 0
+
+    def take(self) -> bool:
+        """Read a piece, at most what is there; False at the end."""
+        piece, half = os.read(self.fd, _PIECE), MOST_OUTPUT // 2
+        more = bool(piece)
+        fits = half - len(self._head)
+        self._head, piece = self._head + piece[:fits], piece[fits:]
+        tail = self._tail + piece
+        self._dropped += max(0, len(tail) - half)
+        self._tail = tail[-half:]
+        return more
+
+    def drain(self) -> None:
+        """Read what a program that has ended left in the pipe."""
+        os.set_blocking(self.fd, False)
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(_DRAINED):  # a process that was not killed may write for ever
+                if not self.take():
+                    return
+
+    def text(self) -> str:
+        """What is retained, and a note of what is not."""
+        gap = f"\n[{self._dropped} bytes omitted]\n" if self._dropped else ""
+        return self._head.decode(errors="replace") + gap + self._tail.decode(errors="replace")

@@ -12,14 +12,11 @@ import os
 import select
 import signal
 import socket
-import tempfile
 import time
-from typing import IO, TypedDict
+from typing import TypedDict
 
-from penstock.parts.stores.node_processes import MARK, kill_job, new_mark
+from penstock.parts.stores.node_processes import MARK, Output, kill_job, new_mark
 
-#: bytes of a job's output in its line: the last ones
-MOST_OUTPUT = 64 << 10
 #: variable with the descriptor on which a job asks for its hints, and waits for an answer
 HINTS_FD = "PENSTOCK_HINTS_FD"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -62,7 +59,7 @@ class Job:
         name: str,
         pid: int,
         mark: str,
-        output: IO[bytes],
+        output: Output,
         hints: socket.socket,
         created: "Stamps",
     ) -> None:
@@ -85,14 +82,12 @@ class Job:
             if before is not None and before == now[path] and before[0] == 0:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
-        size = self.output.seek(0, os.SEEK_END)
-        self.output.seek(max(0, size - MOST_OUTPUT))
-        text = self.output.read().decode(errors="replace")
-        self.output.close()
+        self.output.drain()
+        os.close(self.output.fd)
         return {
             "job": self.name,
             "status": os.waitstatus_to_exitcode(status),
-            "output": text,
+            "output": self.output.text(),
             "started_ns": self.begin_ns,
             "ended_ns": ended_ns,
         }
@@ -157,20 +152,24 @@ class Node:
 
     def start(self, request: Request) -> None:
         """Fork the process of a job."""
-        output = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the job has ended
-        ours, its = socket.socketpair()
+        (reads, writes), (ours, its) = os.pipe(), socket.socketpair()
         agent, mark, created = os.getpid(), new_mark(), stamps(request["created"])
         pid = os.fork()
         if not pid:
-            become(request, agent, mark, output.fileno(), its.fileno())
+            become(request, agent, mark, writes, its.fileno())
+        os.close(writes)
         its.close()
-        job = self.jobs[pid] = Job(request["job"], pid, mark, output, ours, created)
-        for fd in (job.ended_fd, ours.fileno()):
+        job = self.jobs[pid] = Job(request["job"], pid, mark, Output(reads), ours, created)
+        for fd in (job.ended_fd, reads, ours.fileno()):
             self.poller.register(fd, select.POLLIN)
 
     def hear(self, fd: int) -> None:
-        """Report that a job asks for its hints."""
+        """Read a job's output, or report that it asks for its hints."""
         for job in self.jobs.values():
+            if fd == job.output.fd:
+                if not job.output.take():
+                    self.poller.unregister(fd)
+                return
             if job.hints is not None and job.hints.fileno() == fd:
                 request = b""
                 with contextlib.suppress(OSError):  # it died before it had read the answer
@@ -203,6 +202,8 @@ class Node:
                 continue
             self.forget(job)
             self.poller.unregister(job.ended_fd)
+            with contextlib.suppress(KeyError):  # the output may have ended before
+                self.poller.unregister(job.output.fd)
             os.close(job.ended_fd)
             put(job.answer())
 

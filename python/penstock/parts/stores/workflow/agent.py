@@ -22,7 +22,7 @@ import threading
 import time
 from typing import Any
 
-from penstock.parts.stores.node_processes import MARK, kill_job, new_mark
+from penstock.parts.stores.node_processes import MARK, Output, kill_job, new_mark
 
 #: a task, an operation or an answer, as a JSON object
 Message = dict[str, Any]
@@ -31,10 +31,6 @@ BLOCK = 1 << 20
 PR_SET_PDEATHSIG = 1
 #: longest wait for the status of a process that closed its pipe, and for programs that were killed [s]
 REAP_WITHIN_S, END_WITHIN_S = 2.0, 10.0
-#: most bytes of each output of a program that are returned: half from its beginning, half from its end
-MOST_OUTPUT = 64 * 1024
-#: pieces that are read from a pipe after the end of its program: the largest pipe
-DRAINED = 64
 #: bytes of one file below which a full store has no room for it
 NO_SPACE = 64 * 1024
 
@@ -176,7 +172,6 @@ class Program(threading.Thread):
         self._changing = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._killed = self._ended = False
-        self._heads, self._tails, self._dropped = [b"", b""], [b"", b""], [0, 0]
 
     def run(self) -> None:
         """Run it to its end, and write the answer."""
@@ -220,11 +215,12 @@ class Program(threading.Thread):
                 bufsize=0,
             )
             result["started_ns"] = time.monotonic_ns()
-        status, result["ended_ns"] = self._wait(self._process), time.monotonic_ns()
-        result["status"], result["stdout"], result["stderr"] = status, *self._texts()
+        (status, texts), result["ended_ns"] = self._wait(self._process), time.monotonic_ns()
+        result["status"], result["stdout"], result["stderr"] = status, *texts
         if status:
-            texts = (result["stderr"], result["stdout"])
-            lines = [line for text in texts for line in text.split("\n")[::-1] if line.strip()]
+            lines = [
+                line for text in texts[::-1] for line in text.split("\n")[::-1] if line.strip()
+            ]
             signalled = f"killed by signal {-status} ({signal_name(-status)})" if status < 0 else ""
             how = signalled or f"ended with status {status}"
             result["error"] = f"{argv[0]}: {how}" + (f": {lines[0][:300]}" if lines else "")
@@ -243,53 +239,33 @@ class Program(threading.Thread):
             if self._process is not None and not self._ended:
                 kill_job(self._process.pid, self._mark)
 
-    def _wait(self, process: subprocess.Popen[bytes]) -> int:
-        """Status once it has ended (negative: a signal); processes that it started are killed."""
+    def _wait(self, process: subprocess.Popen[bytes]) -> tuple[int, list[str]]:
+        """Status once it has ended (negative: a signal), and the texts of its outputs.
+
+        Processes that it started are killed.
+        """
         files = [file for file in (process.stdout, process.stderr) if file is not None]
-        numbers = {file.fileno(): n for n, file in enumerate(files)}
+        outputs = {file.fileno(): Output(file.fileno()) for file in files}
         handle, poller = os.pidfd_open(process.pid), select.poll()
-        for fd in (handle, *numbers):
+        for fd in (handle, *outputs):
             poller.register(fd, select.POLLIN)
         running = True
         while running:
             for fd, _ in poller.poll():
                 if fd == handle:
                     running = False
-                elif not self._take(fd, numbers[fd]):
+                elif not outputs[fd].take():
                     poller.unregister(fd)
         with self._changing:
             self._ended = True
             kill_job(process.pid, self._mark)  # the zombie still has the number
         status = process.wait()
-        for fd, n in numbers.items():
-            os.set_blocking(fd, False)
-            with contextlib.suppress(BlockingIOError):
-                for _ in range(DRAINED):  # a process that was not killed may write for ever
-                    if not self._take(fd, n):
-                        break
+        for one in outputs.values():
+            one.drain()
         os.close(handle)
         for file in files:
             file.close()
-        return status
-
-    def _take(self, fd: int, n: int) -> bool:
-        """Read a piece of output; its beginning and its end are retained. False at its end."""
-        piece, half = os.read(fd, 1 << 16), MOST_OUTPUT // 2
-        more = bool(piece)
-        fits = half - len(self._heads[n])
-        self._heads[n], piece = self._heads[n] + piece[:fits], piece[fits:]
-        tail = self._tails[n] + piece
-        self._dropped[n] += max(0, len(tail) - half)
-        self._tails[n] = tail[-half:]
-        return more
-
-    def _texts(self) -> tuple[str, str]:
-        """Its standard output and its standard error output."""
-        texts = []
-        for head, tail, dropped in zip(self._heads, self._tails, self._dropped, strict=True):
-            gap = f"\n[{dropped} bytes omitted]\n" if dropped else ""
-            texts.append(head.decode(errors="replace") + gap + tail.decode(errors="replace"))
-        return texts[0], texts[1]
+        return status, [one.text() for one in outputs.values()]
 
 
 def output(path: str, task: Message) -> list[Any] | None:
