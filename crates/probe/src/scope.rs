@@ -228,6 +228,17 @@ fn number_of_controller(name: &str) -> Result<u32, ProbeError> {
     found.ok_or_else(|| ProbeError::Request(format!("this kernel has no controller {name}")))
 }
 
+/// An error for a number that no process can have.
+pub fn check_processes(processes: &[u32]) -> Result<(), ProbeError> {
+    let limit = MEMBER_WORDS * 64;
+    match processes.iter().find(|&&number| number as usize >= limit) {
+        Some(number) => Err(ProbeError::Request(format!(
+            "found the process {number}; expected a number below {limit}"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// The set of traced processes.
 pub struct Members(Mapped<u64>);
 
@@ -424,6 +435,13 @@ mod tests {
         assert!(bytes_of("zz", 8, "x").is_err());
         assert!(bytes_of(&"61".repeat(9), 8, "x").is_err());
         assert_eq!(bytes_of("612f", 8, "x").unwrap(), b"a/");
+    }
+
+    #[test]
+    fn a_number_that_no_process_can_have_is_refused() {
+        assert!(check_processes(&[1, 4_194_303]).is_ok());
+        let message = check_processes(&[1, 4_194_304]).unwrap_err().to_string();
+        assert!(message.contains("found the process 4194304"), "{message}");
     }
 
     #[test]

@@ -225,6 +225,7 @@ impl Tracer {
         if self.mode == Mode::Empty {
             return Err(ProbeError::Request("mode empty records nothing".into()));
         }
+        scope::check_processes(&target.processes)?;
         let level = target.level.map_or_else(|| level_of(cgroup_id), Ok)?;
         let log = spool.with_extension(DECISIONS);
         let beside = spool.with_extension(STREAMS_BESIDE);
