@@ -1,4 +1,4 @@
-"""WfFormat 1.4, 1.5 and 1.6: our own small instances, those of WfCommons, and what is refused."""
+"""WfFormat 1.2 to 1.6: our own small instances, those of WfCommons, and what is refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.parts.prediction.workloads.read import read_workload
 from penstock.parts.prediction.workloads.task import Operation
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "wfformat"
-VERSIONS = ["1.4", "1.5", "1.6"]
+VERSIONS = ["1.2", "1.3", "1.4", "1.5", "1.6"]
 
 _NAME = {"type": "string", "minLength": 1, "pattern": r"^[0-9a-zA-Z_.#:/-]+$"}
 _COUNT = {"type": "integer", "minimum": 0}
@@ -196,6 +196,20 @@ def test_unknown_properties_are_kept_on_the_way_to_1_6() -> None:
     )
 
 
+@pytest.mark.parametrize("version", ["1.2", "1.3"])
+def test_kilobytes_of_old_versions_are_bytes_in_1_6(version: str) -> None:
+    workload = read_workload(GOLDEN / f"diamond-{version}.json")
+    # of files, too, the schema has KB, and the public instances bytes
+    assert any("`size` of files is read as bytes" in note for note in workload.notes)
+    instance = instance_of(workload)
+    execution = instance["workflow"]["execution"]
+    assert execution["machines"][0]["memoryInBytes"] == 16_000_000_000
+    assert execution["tasks"][0]["readBytes"] == 1000
+    assert execution["makespanInSeconds"] == 9.5
+    assert execution["tasks"][3]["command"]["program"] == "sort"
+    assert workload.tasks[3].command is not None
+
+
 @pytest.mark.parametrize(
     "kind", ["pipeline", "reduce", "scatter", "gather", "checkpoint", "montage"]
 )
@@ -260,9 +274,13 @@ FLAT = ("workflow", "tasks")
 
 #: version, what is planted, and words that the message must have
 BROKEN: list[tuple[str, Any, str]] = [
-    ("1.5", put("schemaVersion", "1.7"), "found the text '1.7'; expected one of 1.4, 1.5, 1.6"),
+    (
+        "1.5",
+        put("schemaVersion", "1.7"),
+        "found the text '1.7'; expected one of 1.2, 1.3, 1.4, 1.5, 1.6",
+    ),
     ("1.5", put("schemaVersion", 1.5), "found 1.5; expected one of"),
-    ("1.5", put("schemaVersion", "1.3"), "'1.3'"),
+    ("1.5", put("schemaVersion", "1.1"), "'1.1'"),
     ("1.5", put(*TASKS, 1, "parents", []), "'ID02' among the children of the task 'ID01'"),
     ("1.5", put(*TASKS, 0, "children", []), "'ID01' among the parents of the task 'ID02'"),
     ("1.5", put(*TASKS, 1, "parents", ["ID9"]), "'ID9' among the parents of the task 'ID02'"),
@@ -331,6 +349,9 @@ BROKEN: list[tuple[str, Any, str]] = [
         "of the file 'half.0' of the task 'sort_ID02'",
     ),
     ("1.4", put(*FLAT, 1, "files", 0, "link", "both"), "input or output"),
+    ("1.3", put(*FLAT, 1, "files", 0, "size", -1), "found -1; expected `size`"),
+    ("1.3", put(*FLAT, 1, "runtime", "4"), "`runtime` of the task 'sort_ID02'"),
+    ("1.2", drop("workflow", "jobs"), "a list `jobs`"),
 ]
 
 

@@ -80,6 +80,15 @@ SMALL: dict[str, Any] = {
         },
     },
 }
+SMALL["1.3"] = json.loads(
+    json.dumps(SMALL["1.4"])
+    .replace('"1.4"', '"1.3"')
+    .replace("InSeconds", "")
+    .replace("sizeInBytes", "size")
+)
+SMALL["1.2"] = json.loads(
+    json.dumps(SMALL["1.3"]).replace('"1.3"', '"1.2"').replace('"tasks"', '"jobs"')
+)
 SMALL["1.6"] = copy.deepcopy(SMALL["1.5"]) | {"schemaVersion": "1.6"}
 SMALL["1.6"]["workflow"]["specification"]["metrics"] = {
     "numberOfTasks": 2,
@@ -92,6 +101,18 @@ FLAT, SPEC, RUN = "workflow", "workflow.specification", "workflow.execution"
 
 #: versions, where, property and value, found (words), expected (words)
 FOREIGN = [
+    ("1.2", FLAT, {"tasks": []}, "`tasks`, which WfFormat 1.3 has and 1.2", "`jobs` in 1.2"),
+    ("1.2", FLAT, {"specification": {}}, "`specification`, which WfFormat 1.5", "`jobs`"),
+    ("1.2", "workflow.jobs.1", {"inputFiles": ["a"]}, "`inputFiles`, which", "`files` with `link`"),
+    ("1.2", "workflow.jobs.1", {"runtimeInSeconds": 1}, "`runtimeInSeconds`", "`runtime` in 1.2"),
+    ("1.2 1.3", FLAT, {"makespanInSeconds": 3}, "which WfFormat 1.4 has", "`makespan` in"),
+    ("1.3 1.4", FLAT, {"jobs": []}, "`jobs`, which WfFormat 1.2 has", "`tasks` in"),
+    ("1.3", "workflow.tasks.0", {"readBytes": 1}, "`readBytes`, which", "`bytesRead` in 1.3"),
+    ("1.3", "workflow.tasks.0.files.0", {"sizeInBytes": 1}, "`sizeInBytes`", "`size` in 1.3"),
+    ("1.3", "workflow.machines.0", {"memoryInBytes": 1}, "`memoryInBytes`", "`memory` in 1.3"),
+    ("1.4", FLAT, {"makespan": 3}, "`makespan`, which WfFormat 1.3", "`makespanInSeconds` in"),
+    ("1.4", "workflow.tasks.1", {"runtime": 3}, "`runtime`, which", "`runtimeInSeconds` in 1.4"),
+    ("1.4", "workflow.tasks.1.files.0", {"size": 3}, "`size`, which", "`sizeInBytes` in 1.4"),
     ("1.4", "", {"runtimeSystem": {}}, "`runtimeSystem`, which WfFormat 1.5 has", "`wms` in 1.4"),
     ("1.4", FLAT, {"specification": {}}, "`specification`, which WfFormat 1.5", "`tasks`"),
     ("1.4", FLAT, {"execution": {}}, "`execution`, which WfFormat 1.5 has", "in `tasks` in 1.4"),
@@ -155,7 +176,7 @@ def refused(tmp_path: Path, values: Any) -> tuple[str, str, str]:
     return path.read_text().splitlines()[mistake.line - 1], mistake.found, mistake.expected
 
 
-@pytest.mark.parametrize("version", ["1.4", "1.5", "1.6"])
+@pytest.mark.parametrize("version", list(SMALL))
 def test_small_files_of_each_version_are_read(version: str, tmp_path: Path) -> None:
     workload = read_workload(written(tmp_path, SMALL[version]))
     assert workload.dependencies == ((), (0,))
@@ -178,7 +199,7 @@ def test_what_another_version_has_is_a_mistake(
     assert f'"{next(iter(planted))}"' in line
 
 
-@pytest.mark.parametrize("version", ["1.4", "1.5", "1.6"])
+@pytest.mark.parametrize("version", list(SMALL))
 def test_what_no_version_has_is_kept(version: str, tmp_path: Path) -> None:
     values = copy.deepcopy(SMALL[version])
     values["house"] = values["workflow"]["house"] = {"metrics": 1, "wms": 2}

@@ -1,4 +1,4 @@
-"""Reader of workloads: own schema, WfFormat 1.4 to 1.6, a traced run, a study."""
+"""Reader of workloads: own schema, WfFormat 1.2 to 1.6, a traced run, a study."""
 
 from __future__ import annotations
 

@@ -37,7 +37,6 @@ from penstock.parts.stores.workflow.running.journal import RunJournal, digest_of
 from penstock.parts.stores.workflow.running.programs import (
     emulated,
     inputs_on_host,
-    require_programs,
     runs_programs,
 )
 from penstock.parts.stores.workflow.running.recovery import RunRecord
@@ -88,8 +87,6 @@ def plan_of(workflow: Path, platform: Path, changes: Sequence[str], options: Run
     workload = read_workload(workflow)
     if options.emulate:
         workload = emulated(workload)
-    if runs_programs(workload):
-        require_programs(workload)
     inputs = inputs_on_host(workload, options.inputs or workflow.absolute().parent)
     if options.scheduler is not None:
         changes = [*changes, f"scheduler.kind={options.scheduler}"]

@@ -57,7 +57,7 @@ class _Own:
 
 
 class _WfFormat:
-    """Instances of WfFormat 1.4 to 1.6; written as 1.6."""
+    """Instances of WfFormat 1.2 to 1.6; written as 1.6."""
 
     name = "WfFormat"
     estimates = True

@@ -1,8 +1,8 @@
-"""The three layouts of WfFormat in common form: tasks and files of an instance, with their paths in it.
+"""The layouts of WfFormat in common form: tasks and files of an instance, with their paths in it.
 
-Source: the JSON schemas and READMEs of github.com/wfcommons/WfFormat, releases 1.4, 1.5 and 1.6. 1.4 is flat,
-with files and run times inside each task and parents by task name; 1.5 and 1.6 separate `specification` and
-`execution`, with files by id and parents by task id.
+Source: the JSON schemas and READMEs of github.com/wfcommons/WfFormat, releases 1.2 to 1.6. 1.2 to 1.4 are
+flat, with files and run times inside each task and parents by task name; 1.5 and 1.6 separate `specification`
+and `execution`, with files by id and parents by task id.
 """
 
 from __future__ import annotations
@@ -16,12 +16,17 @@ from typing import Any
 
 from penstock.parts.prediction.workloads.formats.command import command_of
 from penstock.parts.prediction.workloads.formats.document import Document, shown
-from penstock.parts.prediction.workloads.formats.wfformat_rules import check_version, metric_notes
+from penstock.parts.prediction.workloads.formats.wfformat_rules import (
+    FLAT,
+    FlatNames,
+    check_version,
+    metric_notes,
+)
 from penstock.parts.prediction.workloads.task import Command
 from penstock.spec.source import Path
 from penstock.spec.units import MOST_BYTES
 
-VERSIONS = ("1.4", "1.5", "1.6")
+VERSIONS = (*FLAT, "1.5", "1.6")
 
 #: property of an execution task with our own operations (WfFormat allows unknown properties)
 OWN = "penstock"
@@ -76,7 +81,7 @@ def read_instance(document: Document) -> Instance:
         document.check()
     check_version(document, version)
     document.check()
-    reader = _Flat(document) if version == "1.4" else _Split(document)
+    reader = _Flat(document, FLAT[version]) if version in FLAT else _Split(document)
     instance = reader.instance(version)
     document.check()
     _parents_and_children(document, instance)
@@ -94,8 +99,8 @@ def identifier(name: str) -> str:
 
 
 def task_ids(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Ids in 1.5 and 1.6 of the tasks of 1.4: name and id of each, or the name alone if it contains the
-    id."""
+    """Ids in 1.5 and 1.6 of the tasks of flat versions: name and id of each, or the name alone if it
+    contains the id."""
     ids: list[str] = []
     seen: set[str] = set()
     for number, row in enumerate(rows):
@@ -107,15 +112,15 @@ def task_ids(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def file_id_of(file: Mapping[str, Any]) -> str:
-    """Id in 1.5 and 1.6 of a file of 1.4: its path, if it has one, and its name."""
+    """Id in 1.5 and 1.6 of a file of flat versions: its path, if it has one, and its name."""
     return f"{file.get('path') or ''}{file.get('name')}"
 
 
 class _Reader:
     """Common part of the layouts: values of the right type, or a mistake."""
 
-    def __init__(self, document: Document) -> None:
-        self.document = document
+    def __init__(self, document: Document, names: FlatNames | None = None) -> None:
+        self.document, self.names = document, names or FlatNames()
 
     def instance(self, version: str) -> Instance:
         raise NotImplementedError
@@ -173,18 +178,19 @@ class _Reader:
         return None
 
     def size(self, path: Path, values: Mapping[str, Any], whose: str) -> int | None:
-        value = values.get("sizeInBytes")
+        name = self.names.size
+        value = values.get(name)
         integral = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
         if integral and not isinstance(value, bool) and 0 <= value <= MOST_BYTES:  # type: ignore[operator]
             return int(value)  # type: ignore[arg-type]
-        at = (*path, "sizeInBytes") if "sizeInBytes" in values else path
-        self.wrong(at, value, f"`sizeInBytes`, an integer from 0 to 2^60, of {whose}")
+        at = (*path, name) if name in values else path
+        self.wrong(at, value, f"`{name}`, an integer from 0 to 2^60, of {whose}")
         return None
 
     def execution(self, path: Path, row: Mapping[str, Any], job: Job) -> None:
         """Run time, processor and machines of a task, common to all layouts except for one name."""
         whose = f"the task {job.id!r}"
-        job.runtime_s = self.number(path, row, "runtimeInSeconds", whose)
+        job.runtime_s = self.number(path, row, self.names.runtime, whose)
         cpu = row.get("avgCPU")
         if isinstance(cpu, int | float) and not isinstance(cpu, bool) and math.isfinite(cpu):
             job.avg_cpu = float(cpu)
@@ -272,7 +278,7 @@ class _Split(_Reader):
 
 
 class _Flat(_Reader):
-    """Version 1.4."""
+    """Versions 1.2, 1.3 and 1.4."""
 
     def instance(self, version: str) -> Instance:
         workflow = self.object((), self.document.value, "workflow")
@@ -280,7 +286,7 @@ class _Flat(_Reader):
         written: dict[str, int] = {}
         sizes: dict[str, int] = {}
         differ: set[str] = set()
-        rows = list(self.rows(("workflow",), workflow, "tasks"))
+        rows = list(self.rows(("workflow",), workflow, self.names.tasks))
         ids, names = self.identifiers(rows)
         jobs = []
         for (path, row), own in zip(rows, ids, strict=True):
@@ -310,6 +316,10 @@ class _Flat(_Reader):
             self.execution(path, row, job)
             jobs.append(job)
         instance = Instance(self.name(), version, jobs, {**sizes, **written})
+        if self.names.size == "size":
+            instance.notes.append(
+                f"`size` of files is read as bytes, as in public instances; the schema of {version} has KB"
+            )
         if differ:
             one = sorted(differ)[0]
             instance.notes.append(

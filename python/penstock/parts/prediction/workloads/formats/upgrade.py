@@ -1,8 +1,8 @@
-"""Instances of WfFormat 1.4 and 1.5 as 1.6, all other properties retained; and workloads as instances of 1.6.
+"""Instances of WfFormat 1.2 to 1.5 as 1.6, all other properties retained; and workloads as instances of 1.6.
 
 The changes from 1.4 to 1.5 and 1.6 are in the READMEs of github.com/wfcommons/WfFormat: separate
 `specification` and `execution`, ids instead of names, `wms` is `runtimeSystem`, a list of machines,
-`metrics`.
+`metrics`. Those from 1.2 to 1.4 are in its tools/wfcommons-migrate-instance.py.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from penstock.parts.prediction.workloads.formats.instance import (
     identifier,
     task_ids,
 )
+from penstock.parts.prediction.workloads.formats.wfformat_rules import FLAT
 from penstock.parts.prediction.workloads.graph import levels
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.version import version
@@ -29,6 +30,8 @@ VERSION = "1.6"
 NEVER = "1970-01-01T00:00:00+00:00"
 
 _TASK = ("name", "parents", "children")
+#: properties in KB of 1.2 and 1.3, in bytes since 1.4
+_IN_KB = {"bytesRead": "readBytes", "bytesWritten": "writtenBytes", "memory": "memoryInBytes"}
 _RENAMED = {"cores": "coreCount", "energy": "energyInKWh", "avgPower": "avgPowerInW"}
 
 
@@ -40,7 +43,8 @@ def upgraded(values: Mapping[str, Any], waits: Sequence[Sequence[str]]) -> dict[
     `originalId`.
     """
     instance = copy.deepcopy(dict(values))
-    if instance.get("schemaVersion") == "1.4":
+    if instance["schemaVersion"] in FLAT:
+        _to_1_4(instance)
         instance = _from_flat(instance)
     instance["schemaVersion"] = VERSION
     _machines(instance["workflow"].get("execution", {}))
@@ -105,6 +109,29 @@ def instance_of(workload: Workload) -> dict[str, Any]:
     }
     _metrics(instance["workflow"])
     return instance
+
+
+def _to_1_4(instance: dict[str, Any]) -> None:
+    """Convert 1.2 and 1.3; sizes of files are bytes in all versions."""
+    old, new = FLAT[instance["schemaVersion"]], FLAT["1.4"]
+    if old == new:
+        return
+    workflow = instance["workflow"]
+    _rename(workflow, {old.tasks: new.tasks, old.makespan: new.makespan})
+    machines = [one for one in workflow.get("machines") or () if isinstance(one, dict)]
+    for row in (*workflow[new.tasks], *machines):
+        _rename(row, {old.runtime: new.runtime})
+        for name, in_bytes in _IN_KB.items():
+            if isinstance(row.get(name), int | float):
+                row[in_bytes] = row.pop(name) * 1000
+        for file in row.get("files") or ():
+            _rename(file, {old.size: new.size})
+
+
+def _rename(values: dict[str, Any], names: Mapping[str, str]) -> None:
+    for old, new in names.items():
+        if old in values:
+            values[new] = values.pop(old)
 
 
 def _from_flat(instance: dict[str, Any]) -> dict[str, Any]:

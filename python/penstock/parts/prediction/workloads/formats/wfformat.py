@@ -1,4 +1,4 @@
-"""WfFormat 1.4, 1.5 and 1.6 as workloads.
+"""WfFormat 1.2 to 1.6 as workloads.
 
 An instance has no list of operations: a task reads all its inputs, computes, and writes all its outputs. Its
 measured run time includes input and output: the computing part is `avgCPU` of it (at most all of it), or the
@@ -25,6 +25,7 @@ from penstock.parts.prediction.workloads.formats.instance import (
 )
 from penstock.parts.prediction.workloads.formats.native_format import workload_of
 from penstock.parts.prediction.workloads.formats.upgrade import upgraded
+from penstock.parts.prediction.workloads.formats.wfformat_rules import FLAT, FlatNames
 from penstock.parts.prediction.workloads.graph import changed_in_place, fed_before, in_order
 from penstock.parts.prediction.workloads.sizes import Kind, SizeModel, alike, suffix_of
 from penstock.parts.prediction.workloads.task import (
@@ -189,7 +190,8 @@ def _resized(values: dict[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
     workflow = instance["workflow"]
     for file in workflow.get("specification", {}).get("files", []):
         file["sizeInBytes"] = sizes[file["id"]]
-    for task in workflow.get("tasks", []):
+    names = FLAT.get(values["schemaVersion"], FlatNames())
+    for task in workflow.get(names.tasks, []):
         for file in task.get("files") or []:
-            file["sizeInBytes"] = sizes[file_id_of(file)]
+            file[names.size] = sizes[file_id_of(file)]
     return instance

@@ -29,11 +29,46 @@ class Foreign:
     names: Mapping[str, str]
 
 
-_FLAT, _SPLIT = ("1.4",), ("1.5", "1.6")
+@dataclass(frozen=True)
+class FlatNames:
+    """Names of properties in a version whose tasks have their files and run times: those of 1.4."""
+
+    tasks: str = "tasks"
+    makespan: str = "makespanInSeconds"
+    runtime: str = "runtimeInSeconds"
+    size: str = "sizeInBytes"
+
+
+#: flat versions
+FLAT = {
+    "1.2": FlatNames("jobs", "makespan", "runtime", "size"),
+    "1.3": FlatNames("tasks", "makespan", "runtime", "size"),
+    "1.4": FlatNames(),
+}
+_KB, _FLAT, _SPLIT = ("1.2", "1.3"), tuple(FLAT), ("1.5", "1.6")
 _EXECUTION = "`execution`, which has run times, machines and the makespan"
 _MACHINE = {"coreCount": "`count`", "speedInMHz": "`speed`"}
 
 FOREIGN = (
+    Foreign(("1.2",), "workflow", "1.3", {"tasks": "`jobs`"}),
+    Foreign(("1.3", "1.4"), "workflow", "1.2", {"jobs": "`tasks`"}),
+    Foreign(_KB, "workflow", "1.4", {"makespanInSeconds": "`makespan`"}),
+    Foreign(("1.4",), "workflow", "1.3", {"makespan": "`makespanInSeconds`"}),
+    Foreign(
+        _KB,
+        "workflow.tasks.[]",
+        "1.4",
+        {
+            "runtimeInSeconds": "`runtime`",
+            "readBytes": "`bytesRead`",
+            "writtenBytes": "`bytesWritten`",
+            "memoryInBytes": "`memory`",
+        },
+    ),
+    Foreign(("1.4",), "workflow.tasks.[]", "1.3", {"runtime": "`runtimeInSeconds`"}),
+    Foreign(_KB, "workflow.tasks.[].files.[]", "1.4", {"sizeInBytes": "`size`"}),
+    Foreign(("1.4",), "workflow.tasks.[].files.[]", "1.3", {"size": "`sizeInBytes`"}),
+    Foreign(_KB, "workflow.machines.[]", "1.4", {"memoryInBytes": "`memory`"}),
     Foreign(_FLAT, "", "1.5", {"runtimeSystem": "`wms`"}),
     Foreign(
         _FLAT,
@@ -127,15 +162,16 @@ _COUNTS = {
 
 def check_version(document: Document, version: str) -> None:
     """Record properties of another version, and invalid ids and metrics."""
+    tasks = FLAT[version].tasks if version in FLAT else "tasks"
     for rule in FOREIGN:
         if version not in rule.versions:
             continue
-        for path, values in _places(
-            document.value, (), rule.where.split(".") if rule.where else []
-        ):
+        steps = rule.where.replace("workflow.tasks", f"workflow.{tasks}").split(".")
+        for path, values in _places(document.value, (), steps if rule.where else []):
             for name in rule.names.keys() & values.keys():
                 fault = f"`{name}`, which WfFormat {rule.of} has and {version} has not"
-                document.mistake((*path, name), fault, f"{rule.names[name]} in {version}", key=True)
+                counterpart = rule.names[name].replace("`tasks`", f"`{tasks}`")
+                document.mistake((*path, name), fault, f"{counterpart} in {version}", key=True)
     if version in _SPLIT:
         _ids(document, version)
         _parents_by_name(document, version)

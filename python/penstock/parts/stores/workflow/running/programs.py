@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,10 @@ from penstock.parts.stores.workflow.folder import paths_of
 from penstock.parts.stores.workflow.running.run_files import inputs_of, outputs_of
 
 _NAMED = 10
-_EMULATE = "--emulate replaces programs by emulated input, output and run time"
+_WITHOUT = (
+    "Without programs and data, `penstock predict` predicts the workflow, and --emulate runs it with "
+    "emulated input, output and run times"
+)
 
 
 def emulated(workload: Workload) -> Workload:
@@ -29,35 +32,11 @@ def runs_programs(workload: Workload) -> bool:
     return any(task.command is not None for task in workload.tasks)
 
 
-def require_programs(workload: Workload) -> None:
-    """BadInput that names all programs which are not on this host, whose files nodes see.
-
-    A relative path with a `/`, such as `./prepare`, is a file of the run: an input, or an output of a task.
-    """
-    files = set(paths_of(workload.file_sizes).values())
-    absent: dict[str, int] = {}
-    for task in workload.tasks:
-        if task.command is not None and not _exists(task.command.program, files):
-            absent[task.command.program] = absent.get(task.command.program, 0) + 1
-    if absent:
-        tasks = sum(absent.values())
-        raise BadInput(
-            f"command: found {len(absent)} programs of {tasks} tasks that are not installed: "
-            f"{_named(absent)}; expected programs in {PATH}, with an absolute path, or among the files of "
-            f"the workflow. {_EMULATE}"
-        )
-
-
-def _exists(program: str, files: set[str]) -> bool:
-    if program.startswith("/") or "/" not in program:
-        return shutil.which(program, path=PATH) is not None
-    return os.path.normpath(program) in files
-
-
 def inputs_on_host(workload: Workload, directory: Path) -> dict[str, Path]:
     """Files below `directory` that the workload's programs read, and no task writes before.
 
-    BadInput that names all absent ones.
+    BadInput that names all absent ones, and all programs that are not on this host, whose files nodes see. A
+    relative path with a `/`, such as `./prepare`, is a file of the run: an input, or an output of a task.
     """
     programs = [task for task in workload.tasks if task.command is not None]
     preloaded = {f.name for f in workload.files if f.preloaded}
@@ -66,16 +45,42 @@ def inputs_on_host(workload: Workload, directory: Path) -> dict[str, Path]:
     paths = paths_of(workload.file_sizes)
     used |= {name for name in preloaded if paths[name] in own}
     sources = {name: directory / paths[name] for name in sorted(used)}
-    absent = [name for name, path in sources.items() if not path.is_file()]
-    if absent:
-        raise BadInput(
-            f"--inputs: found {len(absent)} of {len(sources)} input files not in {directory}: "
-            f"{_named(absent)}; expected all files that programs read and no task writes. {_EMULATE}"
-        )
+    mistakes = [_absent_programs(workload), _absent_inputs(sources, directory)]
+    if any(mistakes):
+        raise BadInput("\n".join([*filter(None, mistakes), _WITHOUT]))
     return sources
 
 
-def _named(names: Iterable[str]) -> str:
-    rows = list(names)
-    more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
-    return ", ".join(rows[:_NAMED]) + more
+def _absent_programs(workload: Workload) -> str:
+    files = set(paths_of(workload.file_sizes).values())
+    programs = [task.command.program for task in workload.tasks if task.command is not None]
+    absent = [one for one in programs if not _exists(one, files)]
+    names = list(dict.fromkeys(absent))
+    if not names:
+        return ""
+    return (
+        f"command: found {len(names)} programs of {len(absent)} tasks that are not installed: "
+        f"{_named(names)}; expected programs in {PATH}, with an absolute path, or among the files of the "
+        "workflow"
+    )
+
+
+def _absent_inputs(sources: Mapping[str, Path], directory: Path) -> str:
+    absent = [name for name, path in sources.items() if not path.is_file()]
+    if not absent:
+        return ""
+    return (
+        f"--inputs: found {len(absent)} of {len(sources)} input files not in {directory}: "
+        f"{_named(absent)}; expected all files that programs read and no task writes"
+    )
+
+
+def _exists(program: str, files: set[str]) -> bool:
+    if program.startswith("/") or "/" not in program:
+        return shutil.which(program, path=PATH) is not None
+    return os.path.normpath(program) in files
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
