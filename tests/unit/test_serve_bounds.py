@@ -71,6 +71,14 @@ def test_moments_are_those_of_64_bits(said: Any) -> None:
         moment_ns(said)
 
 
+@pytest.mark.parametrize("body", ['{"metric": "\\ud800"}', '{"\\uDFFF": 1, "metric": "a"}'])
+def test_half_of_a_surrogate_pair_is_refused(ask: Answers, body: str) -> None:
+    ask("POST", "/exp/halves", OWN, json={"repeat": True})
+    answer = ask("GET", "/exp/halves", OWN, content=body)
+    assert answer.status_code == 400, answer.text
+    assert "surrogate" in answer.json()["detail"]
+
+
 @pytest.mark.parametrize("depth", [400, 980, 5_000, 100_000])
 @pytest.mark.parametrize(
     ("method", "path"),

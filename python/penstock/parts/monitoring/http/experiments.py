@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -320,7 +321,7 @@ def _monex(
     )
     async def get(request: Request, name: _Name) -> Response:
         set_body_limit(request.scope, _SMALL_BODY_BYTES)
-        return await data_of(request, name, _json(await request.body()))
+        return await data_of(request, name, _request_json(await request.body()))
 
     return api
 
@@ -420,6 +421,10 @@ async def _check_space(work: Awaitable[T]) -> T:
         raise
 
 
+#: escape of half of a character
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
 class StoreFullError(PenstockError):
     """The store's disk is full: status 507."""
 
@@ -434,6 +439,17 @@ def _json(content: bytes) -> Any:
         raise BadInput(f"found a body that is no JSON ({error}); expected an object") from None
 
 
+def _request_json(content: bytes) -> Any:
+    """A request as JSON. Raises BadInput, also for text with half of a surrogate pair."""
+    body = _json(content)
+    if _SURROGATE.search(content):
+        try:
+            json.dumps(body, default=str, ensure_ascii=False).encode()
+        except (UnicodeEncodeError, RecursionError):
+            raise BadInput("found half of a surrogate pair; expected text") from None
+    return body
+
+
 def _constant_text(text: str) -> str:
     """Keep `NaN`, `Infinity`, `-Infinity`, which are not JSON, as text: valid values of points."""
     return text
@@ -441,7 +457,7 @@ def _constant_text(text: str) -> str:
 
 async def _read(request: Request, model: type[M]) -> M:
     set_body_limit(request.scope, _SMALL_BODY_BYTES)
-    return _validated(model, _json(await request.body()))
+    return _validated(model, _request_json(await request.body()))
 
 
 def _validated(model: type[M], body: Any) -> M:
