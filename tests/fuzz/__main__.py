@@ -1,7 +1,7 @@
 """`python -m tests.fuzz`: every target with its share of the inputs; a table; status 1 where one failed.
 
 With `--all`, the crates' own properties (proptest) and the HTTP interface (schemathesis) as well.
-`--replay TARGET FILE` feeds one kept input again, in this process.
+`--replay TARGET FILE` feeds one kept input again.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -79,16 +80,28 @@ def interface(examples: int) -> Outcome:
     return Outcome("HTTP (schemathesis)", requests, failures, time.monotonic() - began)
 
 
-def replay(target: Target, path: Path) -> None:
-    """Feeds one kept input; what it raises is raised."""
+def replay(target: Target, path: Path) -> int:
+    """Feeds one kept input again in a child process, as a target may give up its rights; the status."""
     data = path.read_bytes()
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as place, target.opened(Path(place)) as feed:
-        try:
-            feed(data)
-        except target.documented as error:
-            print(f"answered as documented: {type(error).__name__}: {error}")
-        else:
-            print("taken")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                with target.opened(Path(place)) as feed:
+                    try:
+                        feed(data)
+                    except target.documented as error:
+                        print(f"answered as documented: {type(error).__name__}: {error}")
+                    else:
+                        print("accepted")
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                os._exit(status)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def rows(outcomes: list[Outcome]) -> list[record.Row]:
@@ -141,8 +154,7 @@ def main() -> int:
             parser.error(f"found {name!r}; expected one of {', '.join(names)}")
     if asked.replay:
         (target,) = (t for t in targets if t.name == asked.replay[0])
-        replay(target, Path(asked.replay[1]))
-        return 0
+        return replay(target, Path(asked.replay[1]))
     chosen = [t for t in targets if asked.only is None or t.name in asked.only]
     driver = Driver(asked.keep, asked.seed, processes=os.cpu_count() or 1)
     outcomes = fuzz(driver, chosen, asked.inputs, asked.least)
