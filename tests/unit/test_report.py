@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 from concurrent.futures import ProcessPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from penstock.analyse.outcome import Outcome
-from penstock.report import all_figures, figures
+from penstock.cli.analyse import command as analyse_command
+from penstock.report import all_figures, figures, style
 from penstock.report.all_figures import plates
+from penstock.report.figures import tables
+from penstock.report.figures.series import busiest
 from penstock.report.html import write_report
 from tests.examples.report import write_example, write_page
 
@@ -229,3 +235,43 @@ def test_the_report_of_a_killed_campaign_analyses_its_runs(tmp_path: Path) -> No
     assert result.exit_code == 0, result.output
     assert (out / "runs.parquet").exists()
     assert "No response could be analysed" not in (out / "report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results whose tables of runs lack each column that figures need, one column in each run."""
+    out = write_example(tmp_path_factory.mktemp("older") / "out", events=40)
+    lacking = [(table, column) for table, columns in tables.NEEDED.items() for column in columns]
+    for (table, column), run in zip(lacking, sorted((out / "runs").iterdir()), strict=False):
+        path = run / f"{table}.parquet"
+        if path.exists():
+            pq.write_table(pq.read_table(path).drop_columns([column]), path)
+    return out
+
+
+def test_a_table_without_a_column_counts_as_absent(older: Path) -> None:
+    outcome = Outcome.read(older)
+    for kind in figures.BY_RUN:
+        for run_id in outcome.run_ids:
+            with contextlib.suppress(style.NotDrawn):
+                figures.draw(outcome, kind, style.NARROW_INCHES, run_ids=[run_id])
+    lacking = [r for r in outcome.run_ids if not tables.has_run_table(outcome, r, "patterns")]
+    assert len(lacking) == len(tables.NEEDED["patterns"])
+    assert all(busiest(outcome, run_id) == [] for run_id in lacking)
+
+
+def test_the_answer_is_printed_before_the_page_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = Path(__file__).parents[1] / "golden" / "access-patterns-archive"
+    out = shutil.copytree(archive, tmp_path / "out")
+    app = typer.Typer()
+    app.command()(analyse_command)
+
+    def fails(*_: object) -> Path:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr("penstock.report.html.write_report", fails)
+    result = CliRunner().invoke(app, [str(out)])
+    assert isinstance(result.exception, ZeroDivisionError)
+    assert "runs valid" in result.stdout

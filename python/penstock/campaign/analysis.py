@@ -154,9 +154,15 @@ def analyse(
         _part(result, name, partial(ANALYSIS_STEPS.load(name), result))
     _part(result, "findings", lambda: _findings(result))
     if report:
+        write_page(result, say)
+    return result
+
+
+def write_page(result: Analysis, say: Callable[[str], None] = lambda _: None) -> None:
+    """Write the report of a full analysis; one that is not full has none."""
+    if result.outcome is not None:
         say("writing the report")
         _part(result, "report", lambda: _report(result))
-    return result
 
 
 def _tell_catalogues(out: Path, rejudged: list[Bundle], result: Analysis) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from penstock.cli.run import check_fail_on, reaches
+from penstock.cli.run import check_fail_on, print_page, reaches
 from penstock.errors import BadInput
 from penstock.terminal import say
 
@@ -96,7 +97,8 @@ def command(
 
         run_ids = {p.name for p in (runs / "runs").glob("r*") if "." not in p.name}
         put_on_record(runs.resolve(), leave_out, take_back, run_ids)
-    result = analyse(runs.resolve(), lambda line: print(line, file=sys.stderr))
+    progress = functools.partial(print, file=sys.stderr)
+    result = analyse(runs.resolve(), progress, report=as_json)
     for note in result.notes:
         say(note)
     if as_json:
@@ -118,8 +120,7 @@ def command(
     else:
         for line in result.lines(runs):
             print(line)
-        if result.report is not None:
-            print(result.report)
+        print_page(result, progress)
     if not result.valid_runs:
         say("no valid run")
         raise typer.Exit(1)

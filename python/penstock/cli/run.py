@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from penstock.terminal import say
 from penstock.text import counted
 
 if TYPE_CHECKING:
+    from penstock.campaign.analysis import Analysis
     from penstock.campaign.campaign import CampaignResult
 
 
@@ -91,7 +93,7 @@ def command(
         overrides=overrides,
         quiet=quiet,
         keep_going=keep_going,
-        report=report,
+        report=report and as_json,
         augment=augment,
         interleaved=interleaved,
         repeat=repeat,
@@ -99,7 +101,7 @@ def command(
     if as_json:
         print(json.dumps(result.to_json()))
     elif result.analysis is not None:
-        _print_results(result, study)
+        _print_results(result, study, report)
         _print_advice(result, study)
     if result.interrupted:
         raise typer.Exit(130)
@@ -148,7 +150,20 @@ def _print_advice(result: CampaignResult, study: Path) -> None:
     )
 
 
-def _print_results(result: CampaignResult, study: Path) -> None:
+def print_page(analysis: Analysis, progress: Callable[[str], None] = lambda _: None) -> None:
+    """Write the page after the answer was printed, and print its path, or why there is none."""
+    from penstock.campaign.analysis import write_page
+
+    sys.stdout.flush()
+    before = len(analysis.notes)
+    write_page(analysis, progress)
+    for note in analysis.notes[before:]:
+        say(note)
+    if analysis.report is not None:
+        print(analysis.report)
+
+
+def _print_results(result: CampaignResult, study: Path, report: bool) -> None:
     analysis = result.analysis
     assert analysis is not None
     for note in analysis.notes:
@@ -158,5 +173,5 @@ def _print_results(result: CampaignResult, study: Path) -> None:
     excluded = result.runs - result.valid_runs
     excluded_text = f", {excluded} left out" if excluded else ""
     print(f"{result.runs} of {result.planned_runs} runs{excluded_text}: {result.out}")
-    if analysis.report is not None:
-        print(analysis.report)
+    if report:
+        print_page(analysis)

@@ -13,6 +13,7 @@ from matplotlib.ticker import LogLocator
 from penstock.analyse.outcome import Outcome
 from penstock.report import style
 from penstock.report.figures import series
+from penstock.report.figures.tables import run_table
 from penstock.report.style import NotDrawn
 
 #: maximum number of lines in a panel: those with the most bytes
@@ -85,7 +86,7 @@ def _cycle(count: int) -> list[style.Series]:
 
 def _lines(outcome: Outcome, run_id: str) -> dict[str, pd.DataFrame]:
     """Windows with enough requests, for the disks and directions with the most bytes."""
-    table = outcome.table(run_id, "fidelity_windows")
+    table = run_table(outcome, run_id, "fidelity_windows")
     if table is None or table.empty:
         return {}
     table = table[
@@ -123,8 +124,8 @@ def _mark_off(fig: Figure, axes: Any, t: pd.Series[Any], line: pd.DataFrame, wha
 
 def _changes(outcome: Outcome, run_id: str) -> list[float]:
     """Times of disk changes [ns], one for changes within the same hundredth of a second."""
-    events = outcome.table(run_id, "events")
-    if events is None or events.empty or "applied_ns" not in events:
+    events = run_table(outcome, run_id, "events")
+    if events is None or events.empty:
         return []
     of_disks = events[events["resource"].astype(str) == "disk"] if "resource" in events else events
     times = sorted({round(float(t) / 1e7) for t in of_disks["applied_ns"].dropna()})

@@ -13,6 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from penstock.analyse.outcome import Outcome
 from penstock.report import style
 from penstock.report.figures import marks
+from penstock.report.figures.tables import has_run_table, run_table
 from penstock.report.style import NotDrawn
 
 #: maximum number of points per panel, including all extremes
@@ -33,7 +34,7 @@ def selected_runs(outcome: Outcome, table: str, n: int = PANELS) -> list[str]:
 
 
 def _selected(outcome: Outcome, table: str, n: int) -> list[str]:
-    candidates = [r for r in outcome.run_ids if outcome.has_table(r, table)]
+    candidates = [r for r in outcome.run_ids if has_run_table(outcome, r, table)]
     valid = (
         set(outcome.measured["run_id"].astype(str)) if len(outcome.measured) else set(candidates)
     )
@@ -88,8 +89,7 @@ def _verdicts(outcome: Outcome, run_id: str) -> list[tuple[str, str]]:
 
 def busiest(outcome: Outcome, run_id: str) -> list[dict[str, Any]]:
     """For each direction, the verdict (of all threads together) on the file with the most requests."""
-    columns = ["path", "direction", "class", "k", "requests", "tid", "sentence", "confidence"]
-    table = outcome.table(run_id, "patterns", columns)
+    table = run_table(outcome, run_id, "patterns", ["path", "k", "tid", "sentence", "confidence"])
     if table is None or table.empty:
         return []
     of_all_threads = table[table["tid"].isna()] if "tid" in table else table
@@ -111,9 +111,7 @@ def offsets(outcome: Outcome, width: float, run_ids: list[str] | None = None) ->
     shown_reads = shown_writes = False
     for index, run_id in enumerate(chosen):
         axes = grid[index // columns][index % columns]
-        table = outcome.table(
-            run_id, "io_events", ["direction", "file_id", "offset_bytes", "seq", "t_ns", "op"]
-        )
+        table = run_table(outcome, run_id, "io_events", ["op"])
         if table is not None:
             moves = table["direction"].astype(str).isin(("read", "write"))
             if "op" in table:
@@ -127,7 +125,7 @@ def offsets(outcome: Outcome, width: float, run_ids: list[str] | None = None) ->
             continue
         counts = table["file_id"].value_counts()
         of_file = table[table["file_id"] == counts.index[0]]
-        of_file = of_file.sort_values("t_ns" if "t_ns" in of_file else "seq", kind="stable")
+        of_file = of_file.sort_values("t_ns", kind="stable")
         y = of_file["offset_bytes"].to_numpy(float)
         x = np.arange(1, len(y) + 1, dtype=float)
         write = (of_file["direction"].astype(str) == "write").to_numpy()
@@ -155,7 +153,7 @@ def offsets(outcome: Outcome, width: float, run_ids: list[str] | None = None) ->
 
 def begin(outcome: Outcome, run_id: str, axes: Any, otherwise_ns: float) -> float:
     """Begin of the run's workload [ns], or `otherwise_ns`; its phase is shaded from 0 on [s]."""
-    phases = outcome.table(run_id, "phases")
+    phases = run_table(outcome, run_id, "phases")
     if phases is None or not (phases["phase_id"] == "workload").any():
         return otherwise_ns
     phase = phases[phases["phase_id"] == "workload"].iloc[0]
@@ -193,8 +191,9 @@ def utilisation(outcome: Outcome, width: float, run_ids: list[str] | None = None
     drawn: dict[str, Any] = {}
     for index, run_id in enumerate(chosen):
         axes = grid[index // columns][index % columns]
-        table = outcome.table(run_id, "utilisation")
-        assert table is not None
+        table = run_table(outcome, run_id, "utilisation")
+        if table is None:
+            raise NotDrawn(f"{run_id} has no table utilisation that can be drawn")
         t0 = begin(outcome, run_id, axes, float(table["t_ns"].min()) if len(table) else 0.0)
         for series, (kind, name) in zip(style.SERIES, _KINDS, strict=False):
             rows_of = percent_of(table, kind)
@@ -229,7 +228,7 @@ def utilisation(outcome: Outcome, width: float, run_ids: list[str] | None = None
 
 
 def _samples(outcome: Outcome, run_id: str) -> int:
-    table = outcome.table(run_id, "utilisation")
+    table = run_table(outcome, run_id, "utilisation")
     return 0 if table is None else int(table["t_ns"].nunique())
 
 
