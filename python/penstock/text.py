@@ -159,9 +159,27 @@ def of_run(share: float) -> str:
     return f"{waited(share)}{' of the run' * (share <= 1)}"
 
 
+def percentage(share: float, places: int = 0) -> str:
+    """A share in percent to that many decimals: `12 %`, `−0.9 %`."""
+    return signed_percent(share, places).removeprefix("+")
+
+
+def signed_percent(share: float, places: int = 1) -> str:
+    """A relative difference in percent to that many decimals: `+3.1 %`, `−0.9 %`."""
+    # adding 0.0 replaces −0
+    return f"{round(100 * share, places) + 0.0:+,.{places}f} %".replace("-", "−")
+
+
+def signed(share: float, digits: int = 2) -> str:
+    """A relative difference in percent to that many significant digits: `+3.1 %`, `−0.93 %`, `0 %`."""
+    if abs(share) < 0.0005:
+        return "0 %"
+    return f"{'+' if share > 0 else '−'}{short(abs(100 * share), digits)} %"
+
+
 def tenths(share: float) -> str:
     """A share in percent to one decimal: `8.0 %`."""
-    return f"{100 * share:.1f} %"
+    return percentage(share, 1)
 
 
 def phase(row: Mapping[str, Any]) -> str:

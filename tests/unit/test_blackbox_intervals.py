@@ -85,7 +85,7 @@ def test_jackknife_plus_by_hand() -> None:
     assert low[0] == pytest.approx(sorted(np.arange(9) - residual)[1])
     assert high[0] == pytest.approx(sorted(np.arange(9) + residual)[7])
     assert found.method == "jackknife+"
-    assert "at least 80%" in found.guarantee(0.9)
+    assert "at least 80 %" in found.guarantee(0.9)
     low, high = found.interval(centre, 0.95)
     assert (low[0], high[0]) == (-np.inf, np.inf)
 

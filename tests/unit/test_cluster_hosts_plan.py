@@ -217,8 +217,8 @@ def test_the_verb_prints_the_plan(
     assert (status, err) == (0, "")
     assert max(map(len, out.splitlines())) <= 100
     rows = {line.split()[0]: line.split() for line in out.splitlines() if line.startswith("rack1")}
-    assert rows["rack1-b"][1:4] == ["2", "16", "100%"]
-    assert rows["rack1-a"][1:4] == ["6", "12", "75%"]
+    assert rows["rack1-b"][1:5] == ["2", "16", "100", "%"]
+    assert rows["rack1-a"][1:5] == ["6", "12", "75", "%"]
     assert "between hosts: at most" in out
     assert "starting nodes on several hosts is not implemented yet" in out
 
@@ -252,7 +252,7 @@ def test_the_verb_refuses_and_marks_overcommitment(
     assert "cpu: found 20 for 2 nodes; expected at most 16 on 1 host of rack1-b" in err
     status, out, _ = run(monkeypatch, capsys, *words, "--allow-overcommit")
     assert status == 0
-    assert "125%!" in out
+    assert "125 %!" in out
     assert "overcommitted: host rack1-b: cpu: found 20 for its nodes; expected at most 16" in out
 
 

@@ -193,7 +193,7 @@ def test_added_delays_are_the_least_of_all_pairs(pairs: int) -> None:
         (
             LinkSpec(loss=0.0005),
             NetworkSpec(),
-            "found a loss of 0.0500%; expected at least 0.1000%, that of the path between these hosts",
+            "found a loss of 0.0500 %; expected at least 0.1000 %, that of the path between these hosts",
         ),
     ],
 )
@@ -215,7 +215,7 @@ def test_without_a_request_the_real_path_applies_and_is_noted() -> None:
     assert [(p.added_delay_s, p.added_loss) for p in plan.paths] == [(None, None)] * 2
     notes = "\n".join(plan.notes)
     assert "no latency is requested between 2 pairs of hosts; that of their paths applies" in notes
-    assert "up to 0.100% of the packets between hosts are lost" in notes
+    assert "up to 0.100 % of the packets between hosts are lost" in notes
 
 
 def test_one_host_has_the_addresses_of_a_cluster_without_hosts() -> None:

@@ -204,7 +204,7 @@ def test_the_verb_writes_a_log_and_a_figure(tmp_path: Path) -> None:
     assert names == [AUTO, PUBLISHED, STATIC_OFF, STATIC_ON, ORACLE]
     shown = invoke(simulate_verb, "-n", "200", "--testbed", "old")
     assert "energy" in shown.stdout.splitlines()[0]
-    assert f"published: +0.00% compared with {STATIC_ON}" in shown.stdout
+    assert f"published: +0.00 % compared with {STATIC_ON}" in shown.stdout
     assert max(map(len, shown.stdout.splitlines())) <= 100
 
 
@@ -226,7 +226,7 @@ def test_options_are_checked(argv: list[str], message: str) -> None:
 
 
 def test_the_conflict_verb_prints_the_interval() -> None:
-    assert "from 21.4% to 40.0% (19 points)" in invoke(energy_verb, "--testbed", "new").stdout
+    assert "from 21.4 % to 40.0 % (19 points)" in invoke(energy_verb, "--testbed", "new").stdout
     document = json.loads(
         invoke(
             energy_verb, "-r", "0.16", "--idle", "188 W", "--hash", "223.4 W", "--io", "216.3 W",

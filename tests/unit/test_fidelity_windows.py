@@ -112,7 +112,7 @@ def test_two_seconds_off_in_twenty_five_are_right_on_the_whole_but_named():
     )
     verdicts = slow.windows["verdict"].to_pylist()
     assert verdicts == ["not-honoured"] + ["honoured"] * 24
-    assert slow.windows["reason"][0].as_py() == "rate is -23 % off"
+    assert slow.windows["reason"][0].as_py() == "rate is −23 % off"
     many = certificate(
         run(profile, 10, planted=lambda t: 1.3 if t < 1002 * S else 0.93), {}, profile
     )

@@ -17,6 +17,7 @@ import pytest
 
 from penstock.host.journal.announce import Announcement
 from penstock.host.journal.journal import Journal
+from penstock.parts import server
 from tests.support import commands
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -338,6 +339,19 @@ def test_with_a_user_s_token_there_are_their_experiments_alone(
         context.close()
         for name in ("hidden-one", "shared-one"):
             monitor("rm", name)
+
+
+def test_shares_and_times_of_day_have_the_form_of_reports(desktop: Any) -> None:
+    script = (Path(server.__file__).parent / "templates" / "live.js").read_text()
+    functions = script[: script.index("\nsetInterval(")]
+
+    def value(expression: str) -> Any:
+        return desktop.evaluate(f"(() => {{{functions}\nreturn {expression};}})()")
+
+    chips = "diskFeatures({bad_space: {share: 0.07}}).map((c) => c.textContent)"
+    assert value(chips) == ["7 % bad"]
+    assert value("[0.00125, 0.125, 1].map(percent)") == ["0.125 %", "12.5 %", "100 %"]
+    assert value("clock(new Date(2026, 10, 30, 14, 5, 9).getTime())") == "14:05:09"
 
 
 def test_a_line_of_few_samples_can_be_seen(desktop: Any) -> None:

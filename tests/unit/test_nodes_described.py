@@ -228,7 +228,7 @@ def test_more_than_the_host_can_is_warned_of() -> None:
     assert warnings(cluster(19e6), Slow()) == []
     (warned,) = warnings(cluster(21e6), Slow())
     assert "read_bps" in warned
-    assert "80%" in warned
+    assert "80 %" in warned
     many = ClusterSpec("c", tuple(NodeSpec(f"n{i}", cpus=1000.0) for i in range(2)))
     assert "2000 processors" in warnings(many, Slow())[0]
     large = ClusterSpec("c", (NodeSpec("a", memory_bytes=1 << 50),))

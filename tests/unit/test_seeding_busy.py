@@ -17,7 +17,11 @@ def test_it_gives_up_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "busy_share", lambda before, after: 0.97)
     store: Any = SimpleNamespace(roles=SimpleNamespace(clients=["a", "b"], storage=["b", "c"]))
     notes: list[str] = []
-    with pytest.raises(PenstockError, match=r"too busy .*round 5: processors 97% busy, limit 70%"):
+    with pytest.raises(
+        PenstockError, match=r"too busy .*round 5: processors 97 % busy, limit 70 %"
+    ):
         trials.measure(store, 3600.0, notes.append)
-    assert notes == [f"round {i}: discarded (processors 97% busy, limit 70%)" for i in range(1, 6)]
+    assert notes == [
+        f"round {i}: discarded (processors 97 % busy, limit 70 %)" for i in range(1, 6)
+    ]
     assert len(executed) == 15

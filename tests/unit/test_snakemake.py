@@ -99,7 +99,7 @@ def test_the_summary_counts_bytes_and_hints(tmp_path: Path) -> None:
     records.add(JobRecord("b-2", "b", node="m", status=3))
     line = records.summary()
     assert "2 jobs (1 failed) on 2 nodes" in line
-    assert "75% of 40 input bytes" in line
+    assert "75 % of 40 input bytes" in line
     assert "1 applied, 1 refused" in line
     rows = [json.loads(text) for text in records.path.read_text().splitlines()]
     assert [row["job"] for row in rows] == ["a-1", "b-2"]

@@ -120,6 +120,12 @@ def test_names_of_stages_are_no_formulas_and_nodes_are_in_order() -> None:
     assert r"$\frac$, run 0: " in page(contents(result))
 
 
+def test_the_error_has_the_form_of_the_page() -> None:
+    result = measured(prediction(), 1 / 0.9907)
+    assert result.sentences()[0] == "The prediction is −0.93 % off the run."
+    assert "predicted (−0.93\u00a0%)" in page(contents(result))
+
+
 def test_the_output_names_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     _show(replace(measured(None, 1.0), page=Path("out/result.html")), *_OF_RUN, False)
     assert capsys.readouterr().out.splitlines()[-1] == "Wrote out/result.html."

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from penstock.cli._options import JSON
+from penstock.text import signed_percent
 
 if TYPE_CHECKING:
     from penstock.analyse.treatments.compared import Compared, Gate, Judged
@@ -264,7 +265,7 @@ def _cells(
     import numpy as np
 
     spread = f"± {np.std(values, ddof=1):.4g}" if len(values) > 1 else ""
-    change_text = f"{change:+.1%}" if number else ""
+    change_text = signed_percent(change) if number else ""
     verdict = "" if apart is None else "differs" if apart else "tie"
     return f"{_letter(number)}", f"{np.mean(values):.6g}", spread, change_text, verdict
 
@@ -273,4 +274,4 @@ def _show_gates(results: list[Judged]) -> None:
     for r in results:
         verdict = "failed" if r.failed else "a tie: passed" if r.beyond else "passed"
         phase = "" if r.phase == "run" else f" in {r.phase}"
-        print(f"{r.gate}: {r.name}, {r.metric}{phase}: {r.change:+.2%}: {verdict}")
+        print(f"{r.gate}: {r.name}, {r.metric}{phase}: {signed_percent(r.change, 2)}: {verdict}")

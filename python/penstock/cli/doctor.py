@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from penstock.errors import PenstockError
+from penstock.text import percentage
 
 if TYPE_CHECKING:
     from penstock.emulate.disks.floor import HostFloor
@@ -85,7 +86,7 @@ def command(
         print(f"  {measured(floor)}")
         if not floor.quiet:
             print(
-                f"  measured while other programs used {floor.busy_share:.0%} of the processors: "
+                f"  measured while other programs used {percentage(floor.busy_share)} of the processors: "
                 "penstock doctor --refresh on a quiet host"
             )
 
@@ -113,7 +114,7 @@ def measured(floor: HostFloor) -> str:
     """Number of measurements of the floors, and time of the last."""
     from penstock.text import counted
 
-    at = time.strftime("%Y-%m-%d %H:%M", time.localtime(floor.measured_s))
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(floor.measured_s))
     return f"best of {counted(floor.measurements, 'measurement')} since boot, the last on {at}"
 
 

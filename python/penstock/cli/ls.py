@@ -134,4 +134,4 @@ def size_text(size_bytes: int) -> str:
 def _when(row: StudyRow) -> str:
     if row.last_realtime_ns is None:
         return ""
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(row.last_realtime_ns / 1e9))
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.last_realtime_ns / 1e9))

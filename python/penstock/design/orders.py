@@ -42,7 +42,7 @@ from penstock.design.order import (
 from penstock.design.power import error_df, power_at, smallest
 from penstock.errors import BadInput
 from penstock.spec.study import Factor, Study
-from penstock.text import listed
+from penstock.text import listed, percentage
 
 #: changes whose result can coexist with that of other levels
 STAYS = ("reformat", "redeploy")
@@ -333,18 +333,19 @@ def _chosen(options: list[OrderOption], factors: Sequence[Factor]) -> tuple[Orde
     part = best.price / plain.price
     if _dear(best) <= _WORTH * plain.price:
         why = (
-            f"Chosen because it takes {1 - best.seconds / plain.seconds:.0%} less time than complete passes "
-            f"and equally precise results take {1 - part:.0%} less."
+            f"Chosen because it takes {percentage(1 - best.seconds / plain.seconds)} less time than "
+            f"complete passes and equally precise results take {percentage(1 - part)} less."
         )
         if best.order == SPLIT_PLOT_RANDOM:
             why += " Drift of the host over the study counts as variation of settings."
-        return best, why.replace("%", " %")
+        return best, why
     limit = _WORTH * best.price / _dear(best)
     what = f"{best.order}, {listed([*best.hard, *best.strips])}"
     return plain, (
         f"Complete passes were chosen: with the best of the orders that keep settings ({what}) equally "
-        f"precise results would take {part:.0%} of the time, and it is taken from {limit:.0%} on."
-    ).replace("%", " %")
+        f"precise results would take {percentage(part)} of the time, and it is taken from "
+        f"{percentage(limit)} on."
+    )
 
 
 def _dear(option: OrderOption) -> float:

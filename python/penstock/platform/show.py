@@ -12,7 +12,7 @@ from penstock.console import Console
 from penstock.platform.fields import parse_payload
 from penstock.platform.hosts import Platform
 from penstock.platform.lower import Host
-from penstock.text import at_speed
+from penstock.text import at_speed, percentage
 
 _BINARY = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _RATES = ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"))
@@ -184,7 +184,7 @@ def _rest(platform: Platform, lowered: dict[str, Any]) -> Table:
         + (f" of {rate_text(fabric['rack_uplink_bps'])}" if fabric["rack_uplink_bps"] else "")
     )
     payload = parse_payload(platform.file.network.payload)
-    share = "" if payload == 1 else f", payload {payload:.1%} of the nominal rates"
+    share = "" if payload == 1 else f", payload {percentage(payload, 1)} of the nominal rates"
     shared = ", links shared fairly" if fabric["sharing"] == "fair" else ""
     network = f"latency {time_text(fabric['latency_s'])}, core {core}{uplink}{share}{shared}"
     table.add_row("network", network)

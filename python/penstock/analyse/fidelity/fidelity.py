@@ -65,6 +65,7 @@ from penstock.analyse.fidelity.fidelity_path import (
 from penstock.analyse.fidelity.host_waits import explained as explained_by
 from penstock.analyse.fidelity.second_source import CONFIRM_LIMIT, confirm
 from penstock.archive.schemas import TABLES
+from penstock.text import signed_percent
 
 __all__ = [
     "CONFIRM_LIMIT",
@@ -287,7 +288,7 @@ def _judge(
 ) -> _Judged:
     ratio = delivered / specified if specified else np.nan
     holds = not np.isfinite(ratio) or abs(ratio - 1) <= limit
-    reason = f"{metric} is {100 * (ratio - 1):+.1f} % off (limit {100 * limit:.0f} %)"
+    reason = f"{metric} is {signed_percent(ratio - 1)} off (limit {100 * limit:.0f} %)"
     return _Judged(metric, specified, delivered, unit, n, limit, True, holds, reason)
 
 

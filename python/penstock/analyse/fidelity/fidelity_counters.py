@@ -24,6 +24,7 @@ from penstock.analyse.fidelity.fidelity_windows import (
     load_text,
     taken,
 )
+from penstock.text import signed_percent
 
 #: maximum deviation of the run, as a share, and of a window (a throttle works in slices of 0.1 s)
 RATE_LIMIT = 0.05
@@ -204,7 +205,7 @@ def _verdict(
     if steady and abs(ratio - 1) > RATE_LIMIT + ahead:
         host = load_text(cpu, judged[0]["t_ns"], judged[-1]["t_ns"] + judged[-1]["window_ns"])
         verdict = "host-saturated" if host else "not-honoured"
-        return verdict, False, f"{direction}s are {100 * (ratio - 1):+.1f} % off"
+        return verdict, False, f"{direction}s are {signed_percent(ratio - 1)} off"
     for verdict in ("host-saturated", "device-bound", "demand-bound"):
         if verdicts.count(verdict) > len(judgeable) / 2:
             reason = next(r["reason"] for r in judged if r["verdict"] == verdict)

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.analyse.fidelity.fidelity_log import Integers, Log, Schedule, busy_s, frame, is_late
 from penstock.archive.schemas import TABLES
+from penstock.text import signed_percent
 
 #: length of a window [s]
 WINDOW_S = 1.0
@@ -265,7 +266,7 @@ def _judge(
         row["verdict"] = "too-short"
         return
     if abs(ratio - 1) > WINDOW_LIMIT:
-        row["reason"] = f"rate is {100 * (ratio - 1):+.0f} % off"
+        row["reason"] = f"rate is {signed_percent(ratio - 1, 0)} off"
         late = f"{100 * row['late_share']:.0f} % of the replies late" if row["late_share"] else ""
         host_load = load_text(cpu, row["t_ns"], row["t_ns"] + row["window_ns"])
         row["reason"] = ", ".join(filter(None, [row["reason"], late, host_load]))

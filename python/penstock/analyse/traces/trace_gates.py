@@ -11,6 +11,7 @@ from typing import Any
 from penstock.analyse.traces.trace_compare import Run
 from penstock.analyse.treatments.compared import Gate
 from penstock.errors import BadInput, printable
+from penstock.text import signed_percent
 
 #: quantities of a gate: directions, and the summed quantity
 _SUMS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -47,7 +48,7 @@ class TraceGate:
     @property
     def text(self) -> str:
         """One line for the terminal."""
-        changed = f"{self.change:+.2%}" if math.isfinite(self.change) else "new"
+        changed = signed_percent(self.change, 2) if math.isfinite(self.change) else "new"
         verdict = "failed" if self.failed else "passed"
         return f"{self.gate}: {self.a:,} in A, {self.b:,} in B ({changed}): {verdict}"
 

@@ -24,6 +24,7 @@ from penstock.text import (
     factor,
     listed,
     percent,
+    percentage,
     percents,
     quantity,
     span,
@@ -118,9 +119,9 @@ def more_runs(ranked: Ranking) -> str:
     runs = add * len(ranked.treatments)
     time = f" (about {_minutes(ranked.outcome, runs)})" if _run_s(ranked.outcome) else ""
     return (
-        f"{runs} more runs would resolve a difference of {_RESOLVED:.0%}{time}: "
+        f"{runs} more runs would resolve a difference of {percentage(_RESOLVED)}{time}: "
         f"`penstock run STUDY -o OUT --augment replicates:{add}`."
-    ).replace("%", " %")
+    )
 
 
 def _run_s(outcome: Outcome) -> float:
@@ -530,5 +531,5 @@ def _ratio_to_best(mean: Mean) -> str:
         return ""
     return (
         f"The ratio to the best is {times(mean.behind)}, {times(mean.behind_low)} to "
-        f"{times(mean.behind_high)} ({CONFIDENCE:.0%} for all treatments together)."
-    ).replace("%", " %")
+        f"{times(mean.behind_high)} ({percentage(CONFIDENCE)} for all treatments together)."
+    )

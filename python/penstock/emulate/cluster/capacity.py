@@ -12,6 +12,7 @@ from penstock.host.network.neighbour_table import lacks_room, needed
 from penstock.profile.honour import HostLimits, check_honourable, too_fast_when_loaded
 from penstock.profile.model import StorageProfile
 from penstock.spec.cluster import ClusterSpec
+from penstock.text import percentage
 
 #: share of a capability up to which limits are delivered; above it the device is the bottleneck
 HONEST_SHARE = 0.8
@@ -59,7 +60,7 @@ def _memory(spec: ClusterSpec) -> Iterator[str]:
     if total > HONEST_SHARE * there:
         yield (
             f"memory limits of the nodes are {total / 2**30:.1f} GiB together, more than "
-            f"{HONEST_SHARE:.0%} of the host's {there / 2**30:.1f} GiB"
+            f"{percentage(HONEST_SHARE)} of the host's {there / 2**30:.1f} GiB"
         )
 
 
@@ -97,8 +98,8 @@ def _disks(spec: ClusterSpec, floor: HostLimits | None) -> Iterator[str]:
             scale, unit = (2**20, "MiB/s") if name.endswith("bps") else (1.0, "requests/s")
             yield (
                 f"{name} limits of the disks are {total / scale:.0f} {unit} together, more than "
-                f"{HONEST_SHARE:.0%} of the {there / scale:.0f} {unit} that emulated disks can do here: "
-                "not all can be delivered at once"
+                f"{percentage(HONEST_SHARE)} of the {there / scale:.0f} {unit} that emulated disks can do "
+                "here: not all can be delivered at once"
             )
 
 

@@ -16,7 +16,7 @@ from penstock.parts.conformity.contention import Comparison
 from penstock.parts.conformity.expectation import CLIENT, CLIENT_TIME, MAKESPAN, SERVER_TIME
 from penstock.parts.conformity.expected import Expectation
 from penstock.parts.conformity.measured_rows import Measured
-from penstock.text import counted, listed
+from penstock.text import counted, listed, signed_percent
 
 FOUND, CLEAR, NO_EVIDENCE = "found", "clear", "no evidence"
 
@@ -80,7 +80,7 @@ def _rows(name: str, results: Sequence[RowResult], selects: Callable[[RowResult]
     if not off:
         return Step(name, CLEAR, f"{counted(len(subset), 'row')} OK")
     statements = [
-        f"{r.expected.module}/{r.expected.operation} {r.verdict} ({100 * r.gap:+.0f} %)"
+        f"{r.expected.module}/{r.expected.operation} {r.verdict} ({signed_percent(r.gap, 0)})"
         for r in off
     ]
     return Step(name, FOUND, listed(statements))

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 from penstock.analyse.findings.finding import Finding
 from penstock.parts.conformity.comparison import OK, RowResult
+from penstock.text import signed_percent
 
 
 def junit_xml(suite: str, results: Sequence[RowResult], causes: Sequence[Finding]) -> str:
@@ -35,7 +36,7 @@ def junit_xml(suite: str, results: Sequence[RowResult], causes: Sequence[Finding
         )
         numbers = (
             f"predicted {row.predicted:g} {row.unit}, measured {result.mean:g} {row.unit} "
-            f"(n = {result.n}, {100 * result.gap:+.1f} %, ± {100 * result.half:.1f} %, "
+            f"(n = {result.n}, {signed_percent(result.gap)}, ± {100 * result.half:.1f} %, "
             f"allowed {100 * row.tolerance:g} %)"
         )
         if result.verdict == OK:

@@ -13,7 +13,7 @@ from penstock.parts.conformity.comparison import OK, VERDICTS, RowResult, amount
 from penstock.parts.conformity.diagnosis import FOUND, Step, causes
 from penstock.parts.conformity.expected import Expectation
 from penstock.parts.conformity.what_if import Gain
-from penstock.text import counted
+from penstock.text import counted, signed_percent
 
 SCHEMA = "penstock/check/1"
 _WIDTH = 100
@@ -41,16 +41,11 @@ def cells(result: RowResult) -> list[str]:
         f"{result.n:,}",
         amount(row.predicted, row.unit),
         amount(result.mean, row.unit),
-        _signed(100 * result.gap),
+        signed_percent(result.gap),
         f"{100 * result.half:.1f} %",
         f"{100 * row.tolerance:g} %",
         result.verdict,
     ]
-
-
-def _signed(percent: float) -> str:
-    # adding 0.0 turns −0.0 into 0.0
-    return f"{round(percent, 1) + 0.0:+.1f} %".replace("-", "−")
 
 
 def lines(results: Sequence[RowResult], steps: Sequence[Step], *, all_steps: bool) -> list[str]:
@@ -82,7 +77,7 @@ def gain_lines(gains: Sequence[Gain]) -> list[str]:
         ends = f"{amount(gain.low, unit)} to {amount(gain.high, unit)}"
         paragraphs.append(
             f"  {gain.expected.label}: {amount(gain.mean, unit)} ({ends}) instead of "
-            f"{amount(gain.measured, unit)}, {_signed(-100 * gain.share)}."
+            f"{amount(gain.measured, unit)}, {signed_percent(-gain.share)}."
         )
     return [line for text in paragraphs for line in _wrapped(text)]
 

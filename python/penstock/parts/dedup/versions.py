@@ -62,9 +62,7 @@ class VersionPlan:
             raise BadInput(f"change: found {self.change!r}; expected {', '.join(CHANGES)}")
         least, most = self.similarity
         if not 0.0 <= least <= most <= 1.0:
-            raise BadInput(
-                f"similarity: found {least:g} to {most:g}; expected shares from 0 to 100%"
-            )
+            raise BadInput(f"similarity: found {least:g} to {most:g}; expected shares from 0 to 1")
         if self.change == "insert" and least == 0:
             raise BadInput("similarity: found 0 with inserted bytes; expected more")
         if not 64 <= self.chunk_bytes <= self.size_bytes:

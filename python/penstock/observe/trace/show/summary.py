@@ -24,7 +24,7 @@ from penstock.observe.trace.show.table import (
     shown,
     width,
 )
-from penstock.text import COLUMNS, basis_text, counted, labelled, wrapped
+from penstock.text import COLUMNS, basis_text, counted, labelled, signed_percent, wrapped
 
 if TYPE_CHECKING:
     from penstock.analyse.findings.finding import Finding
@@ -196,9 +196,9 @@ def _overhead(receipt: Mapping[str, Any]) -> str:
     paired = receipt.get("paired")
     if not paired:
         return f"tracing added about {100 * receipt['added_share']:.2g} % ({cost})."
-    low, share, high = (100 * paired[name] for name in ("low", "share", "high"))
+    low, share, high = (signed_percent(paired[name], 2) for name in ("low", "share", "high"))
     return (
-        f"tracing added {share:+.2f} % ({low:+.2f} to {high:+.2f}) by {paired['pairs']} pairs of runs; "
+        f"tracing added {share} ({low} to {high}) by {paired['pairs']} pairs of runs; "
         f"less than {100 * paired['limit']:.1f} %: {paired['verdict']} ({cost})."
     )
 

@@ -210,14 +210,14 @@ def _show(scenario: Scenario, result: Simulation) -> None:
         row = [text.quantity(outcome.time_s, "s"), text.size(outcome.space_bytes)]
         if with_energy:
             row.append(text.quantity(outcome.energy_j, "J"))
-        row += [f"{outcome.cost:.4f}", f"{outcome.shares.get('off', 0.0):.1%}"]
+        row += [f"{outcome.cost:.4f}", text.tenths(outcome.shares.get("off", 0.0))]
         table.add_row(outcome.name, *row)
     show(table)
     print()
     for name in (name for name in (AUTO, PUBLISHED) if name in result.outcomes):
         print(
-            f"{name}: {result.excess(name):+.2%} compared with {result.best_static.name}, "
-            f"regret {result.regret(name):.2%}"
+            f"{name}: {text.signed_percent(result.excess(name), 2)} compared with {result.best_static.name}, "
+            f"regret {text.percentage(result.regret(name), 2)}"
         )
     seconds = text.quantity(result.controller_s, "s")
     print(f"{len(result.decisions)} changes of state; the controller takes {seconds} per write")

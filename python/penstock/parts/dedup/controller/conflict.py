@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from penstock.parts.dedup.controller.energy import PowerModel, break_even, relative_energy
 from penstock.parts.dedup.controller.model import break_even_time, relative_time
+from penstock.text import tenths
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def lines(result: Conflict) -> list[str]:
     """The report: break-evens, the interval between them, the largest losses."""
     low, high = result.interval
     text = [
-        f"break-even of time: {result.time:.1%}; of energy: {result.energy:.1%} "
+        f"break-even of time: {tenths(result.time)}; of energy: {tenths(result.energy)} "
         f"(ratio {result.ratio:.2f})",
     ]
     if result.width < 0.005:
@@ -76,9 +77,9 @@ def lines(result: Conflict) -> list[str]:
     faster, economical = ("off", "on") if result.energy < result.time else ("on", "off")
     return [
         *text,
-        f"conflict for similarities from {low:.1%} to {high:.1%} ({100 * result.width:.0f} points): "
-        f"{faster} is faster, {economical} takes less energy",
-        f"the fastest configuration wastes up to {result.energy_loss:.1%} of the energy beyond idle "
-        f"machines ({result.total_energy_loss:.1%} of all energy)",
-        f"the most economical configuration wastes up to {result.time_loss:.1%} of the time",
+        f"conflict for similarities from {tenths(low)} to {tenths(high)} "
+        f"({100 * result.width:.0f} points): {faster} is faster, {economical} takes less energy",
+        f"the fastest configuration wastes up to {tenths(result.energy_loss)} of the energy beyond idle "
+        f"machines ({tenths(result.total_energy_loss)} of all energy)",
+        f"the most economical configuration wastes up to {tenths(result.time_loss)} of the time",
     ]

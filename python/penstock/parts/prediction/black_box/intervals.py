@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.analyse.statistics.prediction_intervals import conformal_rank, exact
+from penstock.text import percentage
 
 Floats = NDArray[np.float64]
 
@@ -49,8 +50,8 @@ class CrossConformal:
         least = 1 - 2 * (1 - exact(level))
         less = "" if self.method == "jackknife+" else " less sqrt(2/n) at most"
         return (
-            f"{self.method}, {len(self.fold)} points: at least {float(least):.0%}{less} for points like "
-            f"these, usually {level:.0%}"
+            f"{self.method}, {len(self.fold)} points: at least {percentage(float(least))}{less} for points "
+            f"like these, usually {percentage(level)}"
         )
 
     def interval(self, of_fold: Floats, level: float) -> tuple[Floats, Floats]:

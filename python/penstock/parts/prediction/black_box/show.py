@@ -12,6 +12,7 @@ from penstock.parts.prediction.black_box.estimator import Nodes
 from penstock.parts.prediction.black_box.features import matrix, remaining
 from penstock.parts.prediction.black_box.model import LEVEL, BlackBoxModel, guarantee
 from penstock.parts.prediction.black_box.space import DIMENSIONS
+from penstock.text import percentage, tenths
 
 _WIDTH = 100
 
@@ -82,15 +83,15 @@ def summary_lines(model: BlackBoxModel) -> list[str]:
         f"{len(model.points)} points, throughput of one client from "
         f"{shown_rate(float(model.throughput_bps.min()))} to "
         f"{shown_rate(float(model.throughput_bps.max()))}",
-        f"cross-validated error, mean (median): CART {cart['mean']:.1%} ({cart['median']:.1%}), "
-        f"boosting {boosting['mean']:.1%} ({boosting['median']:.1%}); in use: {model.chosen}",
-        f"{LEVEL:.0%} interval, typically {widths}",
+        f"cross-validated error, mean (median): CART {tenths(cart['mean'])} ({tenths(cart['median'])}), "
+        f"boosting {tenths(boosting['mean'])} ({tenths(boosting['median'])}); in use: {model.chosen}",
+        f"{percentage(LEVEL)} interval, typically {widths}",
         guarantee(model),
     ]
     if model.overlap is not None:
         lines.append(
-            f"computing overlaps with reading by {model.overlap.overlap:.0%} "
-            f"({model.overlap.runs} scans that computed, worst {model.overlap.worst_error:.1%} off)"
+            f"computing overlaps with reading by {percentage(model.overlap.overlap)} "
+            f"({model.overlap.runs} scans that computed, worst {tenths(model.overlap.worst_error)} off)"
         )
     return lines
 

@@ -12,6 +12,7 @@ from penstock.cli._options import QUIET
 from penstock.errors import BadInput
 from penstock.spec.units import parse_duration
 from penstock.terminal import say
+from penstock.text import percentage
 
 if TYPE_CHECKING:
     from penstock.parts.prediction.black_box.model import BlackBoxModel
@@ -166,7 +167,7 @@ def _show(
         bound = " at least (computing left out)" if one["bound"] == "lower" else ""
         print(
             f"{one['task']}: {one['time_s']:.4g} s{bound}, "
-            f"{one['level']:.0%} interval {one['low']:.4g} s to {high}"
+            f"{percentage(one['level'])} interval {one['low']:.4g} s to {high}"
         )
         for note in one["notes"]:
             print(f"  beyond the grid: {note}")

@@ -16,6 +16,7 @@ import typer
 from penstock.analyse.statistics.prediction_intervals import DRAWS, LEVEL, exact
 from penstock.cli._options import QUIET, SIZE_MODEL
 from penstock.errors import BadInput
+from penstock.text import percentage
 from penstock.writing import atomic_file, atomic_folder, check_target
 
 if TYPE_CHECKING:
@@ -338,8 +339,8 @@ def _study(study: Path, basis: list[str], as_json: bool) -> None:
     _show(frame.to_dict("records"), result.treatments, speeds)
     if result.treatments:
         print(
-            f"{result.hits} of {result.treatments} predictions within {result.within:.0%} of what was "
-            f"measured; the worst is {result.worst:.0%} off. "
+            f"{result.hits} of {result.treatments} predictions within {percentage(result.within)} of what "
+            f"was measured; the worst is {percentage(result.worst)} off. "
             f"Basis: {', '.join(sorted(frame['basis_treatment'].unique()))}."
         )
 

@@ -18,7 +18,7 @@ from penstock.analyse.statistics.prediction_intervals import (
 )
 from penstock.parts.prediction import quantities
 from penstock.parts.prediction.queue_network.unequal import UNEQUAL, Rates
-from penstock.text import counted, listed
+from penstock.text import counted, listed, percentage
 
 Severity = Literal["note", "caution", "outside"]
 _VERDICTS = {"note": "ok", "caution": "caution", "outside": "outside"}
@@ -140,11 +140,11 @@ def _manager(c: Conditions) -> list[Reason]:
     share, host = max(busy)
     if share > MANAGER_SATURATED:
         text = (
-            f"the manager on {host} is saturated ({share:.0%} busy): its service time is one number for all "
-            "requests, which holds only while it does not limit the run"
+            f"the manager on {host} is saturated ({percentage(share)} busy): its service time is one number "
+            "for all requests, which holds only while it does not limit the run"
         )
         return [Reason("manager-saturated", "outside", text)]
-    text = f"the manager on {host} is {share:.0%} busy, close to where its model ends"
+    text = f"the manager on {host} is {percentage(share)} busy, close to where its model ends"
     return [Reason("manager-busy", "caution", text)]
 
 
@@ -241,8 +241,10 @@ def _capacity(c: Conditions) -> list[Reason]:
         return []
     share, host = max(full)
     if share > 1:
-        return [Reason("capacity", "outside", f"{host} would hold {share:.0%} of its capacity")]
-    text = f"{host} is {share:.0%} full at the end; a store that full may place differently"
+        return [
+            Reason("capacity", "outside", f"{host} would hold {percentage(share)} of its capacity")
+        ]
+    text = f"{host} is {percentage(share)} full at the end; a store that full may place differently"
     return [Reason("capacity", "caution", text)]
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from penstock.parts.prediction import quantities
 from penstock.parts.prediction.prediction import Prediction
-from penstock.parts.prediction.report.prediction_text import Table, signed
-from penstock.text import counted, listed, shortened
+from penstock.parts.prediction.report.prediction_text import Table
+from penstock.text import counted, listed, shortened, signed
 
 Row = dict[str, Any]
 

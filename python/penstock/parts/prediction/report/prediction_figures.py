@@ -18,6 +18,7 @@ from penstock.parts.prediction.prediction import Prediction
 from penstock.parts.prediction.queue_network.perfetto import slots_of
 from penstock.report import style
 from penstock.report.style import NotDrawn
+from penstock.text import signed
 
 Row = dict[str, Any]
 
@@ -319,9 +320,11 @@ def tornado(prediction: Prediction, width: float) -> Figure:
         ):
             if row[key] is None:
                 continue
-            change = 100 * float(row[key])
-            bar = axes.barh(y, change, height=0.36 if small else 0.62, color=colour, linewidth=0)
-            style.tips(fig, bar[0], [f"{row['path']} at {text}: makespan {change:+.3g} %"])
+            change = float(row[key])
+            bar = axes.barh(
+                y, 100 * change, height=0.36 if small else 0.62, color=colour, linewidth=0
+            )
+            style.tips(fig, bar[0], [f"{row['path']} at {text}: makespan {signed(change)}"])
     axes.axvline(0, color=style.INK, linewidth=0.9)
     style.row_names(axes, [str(r["path"]) for r in rows], 12 if small else None, 6.5, va="center")
     if not small:

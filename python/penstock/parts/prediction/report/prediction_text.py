@@ -11,7 +11,7 @@ from penstock.analyse.findings.answer import MOST_POINTS, NEXT_STEP, Answer
 from penstock.analyse.findings.finding import Finding
 from penstock.parts.prediction import quantities
 from penstock.parts.prediction.prediction import LATENCY, Prediction
-from penstock.text import counted, shortened
+from penstock.text import counted, shortened, signed
 
 Row = dict[str, Any]
 
@@ -186,7 +186,7 @@ def sensitivity_table(prediction: Prediction, top: int = 40) -> Table:
             str(r["path"]),
             str(r["value"]),
             _range(str(r["low"]), str(r["high"])),
-            _range(signed(r["change_low"]), signed(r["change_high"])),
+            _range(_change(r["change_low"]), _change(r["change_high"])),
             quantities.digits(r["elasticity"], 2) if r["elasticity"] is not None else "–",
         )
         for r in (prediction.sensitivity or [])[:top]
@@ -229,10 +229,6 @@ def _split(text: str) -> tuple[str, str]:
     return (match.group(1), match.group(2)) if match else (text, "")
 
 
-def signed(share: float | None) -> str:
+def _change(share: float | None) -> str:
     """`+3.1 %`; for None, that the run does not end."""
-    if share is None:
-        return "does not end"
-    if abs(share) < 0.0005:
-        return "0 %"
-    return f"{'+' if share > 0 else '−'}{quantities.digits(abs(100 * share), 2)} %"
+    return "does not end" if share is None else signed(share)

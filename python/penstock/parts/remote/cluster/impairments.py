@@ -17,6 +17,7 @@ from penstock.errors import BadInput
 from penstock.parts.remote.cluster.demand import Floats, Ints
 from penstock.parts.remote.cluster.physical import RealPath
 from penstock.spec.cluster import LinkSpec, NetworkSpec, NodeSpec
+from penstock.text import percentage
 
 _TOLERANCE = 1e-12
 #: messages at most
@@ -177,6 +178,6 @@ def _faults(plan: PathPlan) -> Iterator[str]:
     if plan.added_loss is not None and plan.added_loss < -_TOLERANCE:
         requested = 1 - (1 - plan.added_loss) * (1 - plan.real.loss)
         yield (
-            f"{where}: found a loss of {requested:.4%}; expected at least {plan.real.loss:.4%}, "
-            "that of the path between these hosts"
+            f"{where}: found a loss of {percentage(requested, 4)}; expected at least "
+            f"{percentage(plan.real.loss, 4)}, that of the path between these hosts"
         )

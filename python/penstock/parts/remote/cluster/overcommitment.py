@@ -10,7 +10,7 @@ import numpy as np
 from penstock.parts.remote.cluster.demand import LINK_IN, LINK_OUT, RESOURCES, Demand, Floats, Ints
 from penstock.parts.remote.cluster.packing import Problem
 from penstock.parts.remote.cluster.physical import PhysicalHost
-from penstock.text import counted
+from penstock.text import counted, percentage
 
 _ALLOW = "`--allow-overcommit` accepts it"
 #: tolerated excess over the supply: rounding
@@ -41,7 +41,7 @@ def overcommitments(
     over = []
     for i, j in np.argwhere(used > supply * (1 + _TOLERANCE)):
         kind, demand, limit = kinds[j], float(used[i, j]), float(supply[i, j])
-        share = f" ({kind.share:.0%} of its own)" if kind.share < 1 else ""
+        share = f" ({percentage(kind.share)} of its own)" if kind.share < 1 else ""
         text = (
             f"host {hosts[i].name}: {kind.name}: found {kind.text(demand)} for its nodes; "
             f"expected at most {kind.text(limit)}{share}"
@@ -115,7 +115,7 @@ def _totals(problem: Problem, demand: Demand) -> Iterator[str]:
             if need[column] > supply[column] * (1 + _TOLERANCE):
                 pins = sorted({demand.pins[i] for i in np.flatnonzero(chosen)} - {""})
                 only = f" of {', '.join(pins[:3])}" if not mask.all() and pins else ""
-                share = f" ({kind.share:.0%} of their own)" if kind.share < 1 else ""
+                share = f" ({percentage(kind.share)} of their own)" if kind.share < 1 else ""
                 yield (
                     f"{kind.name}: found {kind.text(float(need[column]))} for "
                     f"{counted(int(chosen.sum()), 'node')}; expected at most "

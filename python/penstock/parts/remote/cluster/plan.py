@@ -18,6 +18,7 @@ from penstock.platform.cluster import cluster_spec
 from penstock.platform.hosts import Platform
 from penstock.spec.check_cluster import check_cluster, matching
 from penstock.spec.cluster import MOST_NODES, ClusterSpec, NodeSpec
+from penstock.text import percentage
 
 #: pairs of nodes with a latency of their own; more are not enumerated
 _MOST_PAIRS = 2_000_000
@@ -116,8 +117,8 @@ def _notes(
         ]
         if lossy:
             notes.append(
-                f"network {network.name}: no loss is requested; up to {max(lossy):.3%} of the packets "
-                "between hosts are lost on their paths"
+                f"network {network.name}: no loss is requested; up to {percentage(max(lossy), 3)} of the "
+                "packets between hosts are lost on their paths"
             )
     if placement.slow_disks:
         notes.append(

@@ -9,7 +9,7 @@ import numpy as np
 from penstock.parts.remote.cluster.demand import LINK_IN, LINK_OUT, RESOURCES, bit_rate
 from penstock.parts.remote.cluster.plan import ClusterPlan
 from penstock.parts.remote.cluster.verify import VXLAN
-from penstock.text import counted
+from penstock.text import counted, percentage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -56,7 +56,7 @@ def host_table(plan: ClusterPlan) -> Table:
 
 
 def _share(share: float) -> str:
-    return f"{share:.0%}{'!' if share > 1 + 1e-9 else ''}"
+    return f"{percentage(share)}{'!' if share > 1 + 1e-9 else ''}"
 
 
 def network_table(plan: ClusterPlan) -> Table:

@@ -12,6 +12,8 @@ function short(value, unit) {
   return `${value.toFixed(digits)} ${units[n]}${unit}`;
 }
 
+const percent = (share) => `${Number((100 * share).toPrecision(3))} %`;
+
 const binary = (bytes) => bytes >= 2 ** 30 ? `${(bytes / 2 ** 30).toFixed(2)} GiB` : `${(bytes / 2 ** 20).toFixed(0)} MiB`;
 
 function make(tag, name, text) {
@@ -61,7 +63,7 @@ function linkMeters(list, name, link, then, seconds) {
     }
     for (const share of ["loss", "duplicate", "corrupt", "reorder"]) {
       const value = requested[prefix + share];
-      if (value > 0) chips.push(make("span", "chip warn", `${way} ${share} ${(value * 100).toPrecision(2)} %`));
+      if (value > 0) chips.push(make("span", "chip warn", `${way} ${share} ${percent(value)}`));
     }
   }
   group(list, make("span", "", `network ${name}`), ...chips);
@@ -83,7 +85,7 @@ function diskFeatures(now) {
     if (key === "slow") text = `slow × ${value.factor}`;
     else if (key === "servers") text = `${value} server${value === 1 ? "" : "s"}`;
     else if (key === "faults") text = `${value.length} fault${value.length === 1 ? "" : "s"}`;
-    else if (key === "bad_space") text = `${value.share * 100} % bad`;
+    else if (key === "bad_space") text = `${percent(value.share)} bad`;
     else if (value === false) text = `no ${text}`;
     else if (typeof value === "object") text = text;
     chips.push(make("span", "chip warn", text));

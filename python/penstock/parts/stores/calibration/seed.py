@@ -24,6 +24,7 @@ from penstock.parts.stores.workflow.run import Progress, store_of
 from penstock.platform.cluster import cluster_spec
 from penstock.platform.hosts import Platform
 from penstock.spec.units import parse_duration
+from penstock.text import signed_percent
 
 Note = Callable[[str], None]
 _LEAST_RATE = 1.0
@@ -165,7 +166,8 @@ def identified(platform: Platform, seen: Measurements, alike: Homogeneity | None
         if not m.converged
     ]
     cautions += [
-        f"{key}: the model takes {off:+.0%} of what was measured, with the best service times there are"
+        f"{key}: the model takes {signed_percent(off, 0)} of what was measured, with the best service "
+        "times there are"
         for key, off in services.off.items()
         if abs(off) > NARROW
     ]

@@ -20,6 +20,7 @@ from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.parts.stores.calibration.probes import NETWORK, ask, serving
 from penstock.parts.stores.store import Store
 from penstock.parts.stores.workflow.execute import Executed, execute
+from penstock.text import percentage
 
 #: target relative half width of a 95 % interval
 NARROW = 0.05
@@ -98,7 +99,11 @@ def measure(store: Store, budget_s: float, note: Callable[[str], None] = lambda 
         chains = {hints: run(_chain(places, hints), by_data=hints) for hints in (False, True)}
         busy = busy_share(before, busy_ticks())
         trials.rounds += 1
-        why = f"processors {busy:.0%} busy, limit {BUSIEST:.0%}" if busy > BUSIEST else ""
+        why = (
+            f"processors {percentage(busy)} busy, limit {percentage(BUSIEST)}"
+            if busy > BUSIEST
+            else ""
+        )
         in_a_row = in_a_row + 1 if why else 0
         if why:
             trials.dropped.append(f"round {trials.rounds}: {why}")

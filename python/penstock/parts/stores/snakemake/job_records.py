@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from penstock.parts.stores.tags import Tagged
+from penstock.text import percentage
 
 
 @dataclass
@@ -58,7 +59,9 @@ class JobRecords:
         refused = sum(tag.support.how == "refused" for tag in tags)
         share = "no input bytes"
         if total:
-            share = f"{local / total:.0%} of {total} input bytes were on the node of their job"
+            share = (
+                f"{percentage(local / total)} of {total} input bytes were on the node of their job"
+            )
         return (
             f"{len(self.rows)} jobs ({failed} failed) on {nodes} nodes; {share}; "
             f"hints: {len(tags) - refused} applied, {refused} refused; jobs: {self.path}"

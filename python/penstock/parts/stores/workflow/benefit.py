@@ -18,6 +18,7 @@ from penstock.parts.stores.workflow.running.run_files import inputs_of, outputs_
 from penstock.parts.stores.workflow.spread import mean_of
 from penstock.platform.hosts import Platform
 from penstock.spec.store import Support
+from penstock.text import short
 
 #: platforms and seeds of a comparison: the fewest with an interval of that level
 _DRAWS = least_draws(LEVEL)
@@ -106,7 +107,7 @@ def _decision(
 ) -> Decision:
     gain = mean_of([b - a for b, a in zip(before, after, strict=True)])
     mean, low, high = gain.mean, gain.low or 0.0, gain.high or 0.0
-    text = f"predicted gain {mean:.3g} s of {fmean(before):.3g} s ({low:.3g} to {high:.3g})"
+    text = f"predicted gain {short(mean)} s of {short(fmean(before))} s ({short(low)} to {short(high)})"
     applied = low > 0
     if not applied:
         text += ": its interval includes no gain" if high > 0 else ": it would take longer"

@@ -35,6 +35,7 @@ from penstock.parts.stores.workflow.run import (
 )
 from penstock.parts.stores.workflow.spread import Spread, difference_of, mean_of
 from penstock.plugins import STORE_ENGINES
+from penstock.text import percentage, short
 from penstock.writing import atomic_folder
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ def _as_run(plan: Plan, result: Result) -> tuple[Workload, Platform]:
 
 
 def _gain(gain: Spread, of_s: float) -> str:
-    text = f"{gain.mean:.3g} s, {gain.mean / of_s:.0%} of {of_s:.3g} s"
+    text = f"{short(gain.mean)} s, {percentage(gain.mean / of_s)} of {short(of_s)} s"
     if gain.low is not None and gain.high is not None:
-        text += f" (95 %: {gain.low:.3g} to {gain.high:.3g} s)"
+        text += f" (95 %: {short(gain.low)} to {short(gain.high)} s)"
     return text

@@ -18,6 +18,7 @@ from penstock.parts.stores.staging import Staged
 from penstock.parts.stores.workflow.measured_rows import differences, measured_rows
 from penstock.parts.stores.workflow.running.executed import Executed, placement
 from penstock.parts.stores.workflow.suspects import Suspect
+from penstock.text import signed
 from penstock.writing import atomic_folder
 
 if TYPE_CHECKING:
@@ -92,8 +93,9 @@ class Result:
         if self.prediction is not None:
             mean = statistics.fmean(self.makespans_s)
             off = self.prediction.makespan_s / mean - 1
-            lines.append(f"Predicted {off:+.1%} of what {len(self.runs)} runs took on average.")
-            lines.append(f"Whether the model applies: {self.prediction.applies.verdict}.")
+            runs = f"the mean of {len(self.runs)} runs" if len(self.runs) > 1 else "the run"
+            lines.append(f"The prediction is {signed(off)} off {runs}.")
+            lines.append(f"Applicability of the model: {self.prediction.applies.verdict}.")
             if len(self.runs) > 1:
                 differing = differences(self.prediction, self.runs)
                 lines += differing
@@ -152,9 +154,8 @@ class Result:
             line = f"Energy: {mean:.4g} J by the emulated meter (times, at the file's powers)"
             predicted = self.prediction.energy if self.prediction is not None else None
             if predicted is not None:
-                line += (
-                    f", predicted {predicted.total_j:.4g} J ({predicted.total_j / mean - 1:+.1%})"
-                )
+                off = signed(predicted.total_j / mean - 1)
+                line += f", predicted {predicted.total_j:.4g} J ({off})"
             sentences.append(f"{line}.")
         if self.real:
             joules = statistics.fmean(j for _, j in self.real)

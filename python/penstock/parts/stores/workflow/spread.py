@@ -21,8 +21,11 @@ class Spread:
 
     def cells(self) -> tuple[str, str, str]:
         """As texts of a table."""
-        ends = ("" if x is None else f"{x:.3f}" for x in (self.low, self.high))
-        return (f"{self.mean:.3f}", *ends)  # type: ignore[return-value]
+        mean, low, high = (
+            "" if x is None else f"{x:.3f}".replace("-", "−")
+            for x in (self.mean, self.low, self.high)
+        )
+        return mean, low, high
 
     def to_dict(self) -> dict[str, Any]:
         return dict(vars(self))

@@ -23,6 +23,7 @@ from penstock.parts.prediction.queue_network.simulate import Simulator
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.parts.stores.workflow.running.executed import Executed, placement
 from penstock.platform.hosts import Platform
+from penstock.text import percentage
 
 Network = dict[str, Any]
 #: kind of operation: read or write, whether local to the node, and bytes
@@ -60,7 +61,7 @@ class Suspect:
     explains: float
 
     def __str__(self) -> str:
-        return f"{self.name} taking {self.factor:.2f} times as long ({self.explains:.0%} explained)"
+        return f"{self.name} taking {self.factor:.2f} times as long ({percentage(self.explains)} explained)"
 
 
 @dataclass(frozen=True)

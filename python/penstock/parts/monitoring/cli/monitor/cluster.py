@@ -10,6 +10,7 @@ import typer
 from penstock.errors import BadInput
 from penstock.parts.monitoring.cli.monitor.options import JSON, app
 from penstock.terminal import say
+from penstock.text import percentage
 
 
 @app.command()
@@ -55,7 +56,7 @@ def bandwidth(
         for k in windows:
             if stats[f"mean{k}min"] is not None:
                 mean, least, most = (stats[f"{w}{k}min"] for w in ("mean", "min", "max"))
-                cover = f"coverage {stats[f'cov{k}min']:.0%}"
+                cover = f"coverage {percentage(stats[f'cov{k}min'])}"
                 print(f"  {k:>3} min: mean {mean:.6g}, {least:.6g} to {most:.6g} {unit}, {cover}")
 
 

@@ -14,6 +14,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.parts.monitoring.cli.monitor.application import application, lacking
 from penstock.parts.monitoring.cli.monitor.options import JSON, SERVER, app, params
 from penstock.terminal import say
+from penstock.text import percentage, signed_percent
 
 #: as of timeout(1), which ends a command, too
 _ABORTED = 124
@@ -318,9 +319,10 @@ def _calibrated(
     if as_json:
         print(json.dumps(impact.as_document()))
         return
+    share, high = (signed_percent(one, 2) for one in (impact.share, impact.high))
     print(
-        f"sampling every {interval:g} s lengthens it by {impact.share:+.2%}, {impact.high:+.2%} at most (95 "
-        f"%, {pairs} pairs): {impact.verdict} {impact.limit:.0%}"
+        f"sampling every {interval:g} s lengthens it by {share}, {high} at most (95 %, {pairs} pairs): "
+        f"{impact.verdict} {percentage(impact.limit)}"
     )
 
 

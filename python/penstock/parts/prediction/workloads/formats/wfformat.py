@@ -37,6 +37,7 @@ from penstock.parts.prediction.workloads.task import (
 )
 from penstock.parts.prediction.workloads.workflow import SCHEMA, Workload
 from penstock.spec.source import Path
+from penstock.text import percentage
 
 
 def workload_of_instance(
@@ -126,7 +127,7 @@ def _time_notes(jobs: list[Job], io_share: float | None) -> list[str]:
     timed = [job for job in jobs if job.runtime_s is not None]
     notes = []
     if timed and io_share is not None:
-        notes.append(f"computing is {1 - io_share:.0%} of the run times, as requested")
+        notes.append(f"computing is {percentage(1 - io_share)} of the run times, as requested")
     elif timed:
         n_with_cpu = sum(job.avg_cpu is not None and job.avg_cpu > 0 for job in timed)
         if n_with_cpu:

@@ -13,9 +13,9 @@ from matplotlib.lines import Line2D
 
 from penstock.parts.prediction import quantities
 from penstock.parts.prediction.report.prediction_figures import task_bars
-from penstock.parts.prediction.report.prediction_text import signed
 from penstock.parts.stores.workflow.result import Result
 from penstock.report import style
+from penstock.text import signed
 
 #: name of the row of complete runs
 TOTAL = "complete run"

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from penstock.parts.prediction import quantities
-from penstock.parts.prediction.report.prediction_text import Table, interval, signed
+from penstock.parts.prediction.report.prediction_text import Table, interval
 from penstock.parts.stores.workflow.report.figures import (
     MOST_STAGES,
     Timed,
@@ -26,7 +26,7 @@ from penstock.parts.stores.workflow.result import Result
 from penstock.report import drawings, style
 from penstock.report.glossary import explained
 from penstock.report.page import template, text_of
-from penstock.text import counted, shortened
+from penstock.text import counted, shortened, signed
 from penstock.version import version
 from penstock.writing import atomic_folder
 
