@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from penstock.analyse.findings.answer import LABELS, MOST_POINTS, NEXT_STEP, answer
 from penstock.analyse.findings.finding import Finding
-from penstock.analyse.findings.question import direction, kind
+from penstock.analyse.findings.question import direction, kind, subject
 from penstock.analyse.findings.why import reasons
 from penstock.analyse.outcome import FactorLevels, Outcome
 from penstock.analyse.treatments.means import ranking
@@ -312,6 +312,26 @@ def test_page_answers_and_ranks(of_three_levels: Outcome) -> None:
 def test_questions(question: str, asks: str, of: str) -> None:
     assert kind(question) == asks
     assert direction(question) == of
+
+
+@pytest.mark.parametrize(
+    ("question", "levels", "level"),
+    [
+        ("Is the B-tree faster than the LSM tree?", "lsm btree", "btree"),
+        ("Is the LSM tree faster than the B-tree?", "lsm btree", "lsm"),
+        ("Is lsm faster on sata-ssd than on hdd-7200?", "hdd-7200 sata-ssd", "sata-ssd"),
+        ("Is an SSD faster than a hard disk?", "hdd-7200 sata-ssd", "sata-ssd"),
+        ("Are 16 threads better than 4?", "4 16", "16"),
+        ("Does btree beat lsm?", "lsm btree", "btree"),
+        ("Is the new engine faster than lsm?", "lsm btree", ""),
+        ("Is one of wal and delete faster than the other?", "wal delete", ""),
+        ("Does WAL help?", "delete wal", "wal"),
+        ("Does compression help?", "off lz4", "lz4"),
+        ("Does the journal help?", "wal delete", ""),
+    ],
+)
+def test_the_subject_of_a_question(question: str, levels: str, level: str) -> None:
+    assert subject(levels.split(), question) == level
 
 
 def test_a_verb_that_says_neither_gets_no_yes(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from penstock.text import at_speed
 
 #: prefix of the reason of a run that the user excluded from the analysis
 EXCLUDED = "left out: "
+#: units of times and rates
+_TIME = re.compile(r"(^|/)(ns|us|µs|ms|s|min|h)$")
 _NUMBER = re.compile(r"[+-]?[\d.,]+(e[+-]?\d+)?", re.IGNORECASE)
 #: levels that are ambiguous without their factor
 _SAYS_LITTLE = frozenset(
@@ -76,6 +78,11 @@ class ResponseUnit:
     name: str
     unit: str
     better: str = "higher"
+
+    @property
+    def is_of_time(self) -> bool:
+        """True if the unit is a time or a rate."""
+        return bool(_TIME.search(self.unit))
 
 
 @dataclass

@@ -30,7 +30,9 @@ def plot_lines(outcome: Outcome) -> list[str]:
             over = pair if response.better == "higher" else pair[::-1]
             cells = sorted(cost.cells, key=lambda c: -c.ratio)
             dots = [Dot(outcome.phrase(c.where), c.ratio, c.low, c.high) for c in cells]
-            title = f"{response.name}: {over[0]} ÷ {over[1]} (more than 1: {pair[1]} is worse)"
+            worse = f"more than 1: {pair[1]} is worse"
+            side = worse if cost.overall >= 1 else f"less than 1: {pair[1]} is better"
+            title = f"{response.name}: {over[0]} ÷ {over[1]} ({side})"
             return dot_plot(title, dots, times, least=1.0)
     means = ranking(outcome, response).treatments
     if not 2 < len(means) <= _MOST:

@@ -8,7 +8,6 @@ averaged over the treatment's runs; parallel threads can raise them above 1.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,8 +42,6 @@ _RUNS = 3
 
 #: minimum utilisation of a link that limits a program
 _SATURATED = 0.8
-#: units of times and rates
-_TIME = re.compile(r"(^|/)(ns|us|µs|ms|s|min|h)$")
 _TRACE = " (add `trace: {mode: trace}` under `observers`)"
 
 _ORDER = {"random": "random", "irregular": "irregular", "hot-set": "random"}
@@ -452,7 +449,7 @@ def _not_seen(outcome: Outcome, explained: bool) -> Iterator[str]:
     if pair is None or slow is None:
         return
     if not slow.traced:
-        if not explained and _is_of_time(outcome.responses[0]) and _differ(outcome):
+        if not explained and _may_be_of_time(outcome.responses[0]) and _differ(outcome):
             if "guest" in outcome.study:
                 yield "why: calls inside a guest are not traced"
                 return
@@ -485,9 +482,9 @@ def _unexplained(account: Account) -> float:
     return 1 - account.on_files - _comparable_share(account, "processor")
 
 
-def _is_of_time(response: ResponseUnit) -> bool:
-    """True if the unit is, or may be, a time or a rate: a trace does not explain a price or a count."""
-    return response.unit in ("", "1") or bool(_TIME.search(response.unit))
+def _may_be_of_time(response: ResponseUnit) -> bool:
+    """True unless the unit is of something else: a trace does not explain a price or a count."""
+    return response.unit in ("", "1") or response.is_of_time
 
 
 def _differ(outcome: Outcome) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from penstock.analyse.findings.question import named
+from penstock.analyse.findings.question import named, named_levels, subject
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.statistics import significance
 from penstock.analyse.statistics.bias import ends, used
@@ -74,6 +74,7 @@ class FactorCost:
     """Cost of one level of a factor against another: on average and under every combination of the others.
 
     `missing` combinations have no valid run at one of the levels; `df`: degrees of freedom of the errors.
+    `named`: the question is about `level`, else `level` is the worse one.
     """
 
     factor: str
@@ -85,6 +86,7 @@ class FactorCost:
     missing: int
     better: str
     df: float = 0.0
+    named: bool = False
 
     @property
     def overall(self) -> float:
@@ -230,7 +232,7 @@ def focal_factor(outcome: Outcome, response: str) -> str | None:
     shares = _shares(outcome, response)
     scores: dict[str, float] = {}
     for factor in outcome.factors:
-        by_level = sum(named(v, question) for v in factor.levels)
+        by_level = len(named_levels(factor.levels, question))
         own = named(factor.name, question)
         scores[factor.name] = 4.0 * by_level + 2.0 * own + shares[factor.name] / 100
     return max(scores, key=lambda name: scores[name]) if scores else None
@@ -304,9 +306,8 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
         return None
     sign = 1 if response.better == "higher" else -1
     mean = float(np.mean([sign * cell[1] for cell in cells]))
-    question = outcome.question.lower()
-    in_question = [named(level, question) for level in levels]
-    second = in_question[1] if sum(in_question) == 1 else mean >= 0
+    about = subject(levels, outcome.question)
+    second = about == levels[1] if about else mean >= 0
     sign = sign if second else -sign
     costly = 1 if second else 0
     errors = [cell[2] for cell in cells]
@@ -370,6 +371,7 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
         better=response.better,
         cells=built,
         df=df,
+        named=bool(about),
     )
 
 
@@ -379,7 +381,7 @@ def _quantile(outcome: Outcome, factor: str, cells: int, df: float) -> float:
     several = cells + (cells > 1)
     question = outcome.question
     levels = outcome.factor(factor).levels
-    count_named = sum(named(level, question) for level in levels)
+    count_named = len(named_levels(levels, question))
     if not count_named and not named(factor, question):
         several *= len(outcome.factors)
     if len(levels) == 2 or count_named == 2:
@@ -398,7 +400,7 @@ def _pair(outcome: Outcome, response: ResponseUnit, factor: str) -> list[str]:
     if len(means) < 2:
         return []
     means.sort(key=lambda m: m.behind)
-    in_question = [v for v in levels if named(v, outcome.question)]
+    in_question = named_levels(levels, outcome.question)
     pair = (
         in_question
         if len(in_question) == 2
