@@ -11,11 +11,14 @@ import pytest
 from matplotlib.figure import Figure
 
 from penstock.analyse.outcome import Outcome
+from penstock.analyse.treatments.means import ranking
+from penstock.campaign.analysis import analyse
 from penstock.errors import BadInput
 from penstock.report import figures, render, style
 from penstock.report.figures.marks import keep_extremes
 from penstock.report.figures.series import selected_runs, verdicts
 from tests.examples.report import write_example
+from tests.unit.planted_study import Planted
 
 #: what the example study has tables for; the others are drawn in test_design_figures.py
 DRAWN = [kind for kind in figures.KINDS if kind not in ("contour", "ledger")]
@@ -105,3 +108,30 @@ def test_unknown_things_are_bad_input(outcome: Outcome, tmp_path: Path) -> None:
         figures.draw(outcome, "offsets", 7.2, run_ids=["r999"])
     with pytest.raises(BadInput, match=r"expected \.svg"):
         render.published(figures.draw(outcome, "fidelity", 7.2), "gif")
+
+
+@pytest.mark.parametrize("width", [style.WIDE_INCHES, style.NARROW_INCHES])
+def test_treatments_are_named_beside_the_axis_in_the_order_of_their_table(
+    outcome: Outcome, width: float
+) -> None:
+    fig = figures.draw(outcome, "responses", width)
+    (axes,) = fig.axes
+    fig.canvas.draw()
+    left = axes.get_window_extent().x0
+    labels = [label for label in axes.get_yticklabels() if label.get_text()]
+    assert all(label.get_window_extent().x1 < left for label in labels)
+    assert not axes.texts
+    names = [" ".join(label.get_text().split()) for label in labels]
+    ranked = ranking(outcome, outcome.responses[0]).treatments
+    assert names == [outcome.phrase(mean.levels) for mean in ranked]
+    assert [t.get_text() for legend in fig.legends for t in legend.texts] in ([], ["left out"])
+
+
+def test_axis_numbers_are_those_of_tables(tmp_path: Path) -> None:
+    truth = {"a": 21_000.0, "b": 4_000.0}
+    study = Planted("Which?", {"kind": [*truth]}, lambda lv: {"throughput": truth[lv["kind"]]})
+    planted = analyse(study.write(tmp_path / "out"), report=False).outcome
+    assert planted is not None
+    (axes,) = figures.draw(planted, "responses", style.WIDE_INCHES).axes
+    ticks = axes.xaxis.get_major_formatter().format_ticks(axes.get_xticks())
+    assert "20,000" in ticks

@@ -56,6 +56,8 @@ def write_report(results: Outcome | Path | str, computed: list[Finding] | None =
             "costs": sections.costs_caption(outcome, cost),
             **sections.effects_captions(outcome),
             **methods.CAPTIONS,
+            "responses": "Every run as one mark, the best treatment first. Hollow marks are left out of the "
+            "analysis.",
             "show_levels": "" if of_levels(outcome) else "yes",
         },
         methods=methods.methods(outcome),

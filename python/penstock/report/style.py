@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from penstock.errors import printable
 
@@ -161,6 +161,12 @@ def log_axis(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
+def plain_axis(axis: Any, width: float) -> None:
+    """Few ticks with plain numbers: `20,000`, as in tables."""
+    axis.set_major_locator(MaxNLocator(4 if narrow(width) else 7))
+    axis.set_major_formatter(FuncFormatter(plain_number))
+
+
 def grid(axes: Axes, which: str = "both") -> None:
     """Light grid lines along `x`, `y` or `both`."""
     axes.grid(True, axis=which, which="major")  # type: ignore[arg-type]
@@ -187,6 +193,15 @@ def row_names(
             color=MUTED,
             **text,
         )
+
+
+def names_beside(names: Sequence[str], width: float) -> tuple[list[str], float, float]:
+    """Names of rows in lines that fit beside a figure of that width; their size [points], and the height of
+    a row [inches]."""
+    size, inches, least = (7.0, 1.45, 0.27) if narrow(width) else (8.5, 3.2, 0.25)
+    lines = [wrapped(name, inches, size, bold=False) for name in names]
+    most = max((line.count("\n") + 1 for line in lines), default=1)
+    return lines, size, max(least, 0.1 + most * size * 1.25 / 72)
 
 
 def tips(fig: Figure, artist: Any, texts: list[str]) -> None:

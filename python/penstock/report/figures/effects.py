@@ -367,8 +367,8 @@ def costs(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     if len(cost.cells) < 2:
         raise NotDrawn("one combination is described in a sentence")
     cells = sorted(cost.cells, key=lambda cell: -cell.ratio)
-    small = style.narrow(width)
-    fig = style.figure(width, 0.85 + (0.4 if small else 0.27) * len(cells))
+    names, size, row_inches = style.names_beside([outcome.phrase(c.where) for c in cells], width)
+    fig = style.figure(width, 0.85 + row_inches * len(cells))
     axes = fig.subplots()
     y = np.arange(len(cells))
     axes.axvspan(1 / NO_COST, NO_COST, color=style.GRID, alpha=0.9, linewidth=0)
@@ -409,9 +409,8 @@ def costs(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
             va="center",
             fontsize=8.5,
         )
-    labels = [outcome.phrase(c.where) for c in cells]
-    style.row_names(axes, labels, 6 if small else None, 7.5)
-    axes.set_ylim(len(cells) - 0.5, -0.8 if small else -0.6)
+    axes.set_yticks(range(len(cells)), names, fontsize=size)
+    axes.set_ylim(len(cells) - 0.5, -0.6)
     low, high = axes.get_xlim()
     room = 0.14  # fraction of the axis, for the numbers next to the marks
     if axes.get_xscale() == "log":

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from penstock.analyse.findings.study_findings import AGREEMENT_LIMIT
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.treatments.costs import focal_factor
+from penstock.analyse.treatments.means import ranking
 from penstock.report import style
 from penstock.report.figures.labels import response_axis
 from penstock.report.style import NotDrawn
-from penstock.text import quantity
+from penstock.text import fitting, quantity
 
 
 def by_treatment(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
-    """Every replicate of every treatment as a dot; runs excluded from the analysis are hollow."""
+    """Every replicate of every treatment as a dot, the best treatment first as in the table of treatments;
+    runs excluded from the analysis are hollow."""
     runs = outcome.runs
     if runs is None or response.name not in runs:
         raise NotDrawn(f"runs.parquet has no column {response.name}")
@@ -24,10 +29,12 @@ def by_treatment(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
     if shown.empty:
         raise NotDrawn(f"no run has a value of {response.name}")
     focal = focal_factor(outcome, response.name)
-    order = _order(outcome, shown, focal)
+    order = _order(outcome, response, shown)
     labels = {t: outcome.phrase(outcome.levels(t)) for t in order}
-    small = style.narrow(width)
-    fig = style.figure(width, 0.9 + (0.36 if small else 0.25) * len(order))
+    scale, unit = fitting(shown[response.name].astype(float), response.unit)
+    shown["_shown"] = shown[response.name].astype(float) * scale
+    names, size, row_inches = style.names_beside(list(labels.values()), width)
+    fig = style.figure(width, 0.75 + row_inches * len(order))
     axes = fig.subplots()
     valid = shown["valid"].fillna(False).astype(bool) if "valid" in shown else shown["run_id"] != ""
     levels = outcome.factor(focal).levels if focal else [""]
@@ -39,9 +46,8 @@ def by_treatment(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
             if rows.empty:
                 continue
             y = [order.index(str(t)) for t in rows["treatment_id"]]
-            label = outcome.factor(focal).phrase(level) if focal else "run"
             dots = axes.scatter(
-                rows[response.name],
+                rows["_shown"],
                 y,
                 marker=series.mark,
                 s=34,
@@ -49,7 +55,6 @@ def by_treatment(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
                 edgecolors=series.colour,
                 linewidths=1,
                 alpha=0.85,
-                label=label if filled else f"{label}, left out",
                 zorder=3,
             )
             style.tips(
@@ -62,29 +67,34 @@ def by_treatment(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
                     for r in rows.to_dict("records")
                 ],
             )
-    axes.set_ylim(len(order) - 0.4, -0.75 if small else -0.6)
+    axes.set_ylim(len(order) - 0.4, -0.6)
     if log:
         style.log_axis(axes.xaxis)
     else:
-        axes.set_xlim(left=min(0, float(shown[response.name].min())))
-    style.row_names(axes, [labels[t] for t in order], 4.5 if small else None, 7)
-    axes.set_xlabel(response_axis(outcome, response) + (", log scale" if log else ""))
+        axes.set_xlim(left=min(0, float(shown["_shown"].min())))
+        style.plain_axis(axes.xaxis, width)
+    axes.set_yticks(range(len(order)), names, fontsize=size)
+    axes.set_xlabel(
+        response_axis(outcome, replace(response, unit=unit)) + (", log scale" if log else "")
+    )
     style.grid(axes, "both")
-    handles, names = axes.get_legend_handles_labels()
-    beside = 1 if small else max(1, int(width * 12 // (max(map(len, names), default=1) + 5)))
-    fig.legend(handles, names, loc="outside upper left", ncols=min(4, beside))
+    if not valid.all():
+        handle = Line2D([], [], marker="o", ls="", mfc="none", color=style.INK, label="left out")
+        fig.legend(handles=[handle], loc="outside upper left")
     return fig
 
 
-def _order(outcome: Outcome, runs: pd.DataFrame, focal: str | None) -> list[str]:
-    """Treatments with the focal factor varying fastest, so that compared ones are adjacent."""
-    names = [f.name for f in outcome.factors if f.name != focal] + ([focal] if focal else [])
+def _order(outcome: Outcome, response: ResponseUnit, runs: pd.DataFrame) -> list[str]:
+    """Treatments in the order of the table of treatments; after them those without a valid run, in the
+    order of the plan's levels."""
+    ranked = [mean.treatment_id for mean in ranking(outcome, response).treatments]
 
     def key(treatment: str) -> tuple[int, ...]:
         levels = outcome.levels(treatment)
-        return tuple(outcome.factor(n).levels.index(levels[n]) for n in names if n in levels)
+        return tuple(f.levels.index(levels[f.name]) for f in outcome.factors if f.name in levels)
 
-    return sorted({str(t) for t in runs["treatment_id"]}, key=key)
+    present = {str(t) for t in runs["treatment_id"]}
+    return [t for t in ranked if t in present] + sorted(present - set(ranked), key=key)
 
 
 def predictions(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
