@@ -91,6 +91,20 @@ def test_a_word_is_a_word() -> None:
     assert ENTRY.findall(twice) == ["word-p99", "word-treatment"]
 
 
+def test_names_of_the_study_are_no_terms() -> None:
+    page = "<main><section><p>{}</p></section></main>"
+    text = page.format("throughput with random readahead, in random order: read latency 3 ms")
+    names = ("throughput", "random", "readahead", "read_latency")
+    assert explained(text, names) == text
+    linked = explained(page.format("random order of random requests; latency"), ["throughput"])
+    assert [found for _, found in LINK.findall(linked)] == ["random", "latency"]
+
+
+def test_a_term_is_linked_once_per_page() -> None:
+    page = "<main><section><p>a flush</p></section><section><p>flushes</p></section></main>"
+    assert len(LINK.findall(explained(page))) == 1
+
+
 def test_a_page_without_such_words_is_left_as_it_is() -> None:
     for page in ("<main><p>nothing here</p></main>", "flush, but no page"):
         assert explained(page) == page

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import html
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 
@@ -55,25 +56,29 @@ def _forms() -> tuple[re.Pattern[str], dict[str, Word]]:
     return re.compile(rf"(?<![\w./=&#-])({one})(?![\w/=-]|\.\w)", re.I), by_form
 
 
-def explained(page: str) -> str:
-    """The page with the first use of each term in a section linked, and their entries at its end."""
+def explained(page: str, names: Iterable[str] = ()) -> str:
+    """The page with the first use of each term linked, and their entries at its end.
+
+    `names` of the study (responses, factors, levels) are no terms, nor is the random order of runs.
+    """
     pattern, by_form = _forms()
+    own = {form.lower() for name in names for form in (name, name.replace("_", " "))}
+    own.add("random order")
+    longest_first = sorted(filter(None, own), key=len, reverse=True)
+    skipped = "|".join(re.escape(html.escape(name)) for name in longest_first)
+    skipped_or_term = re.compile(rf"(?<!\w)(?:{skipped})(?!\w)|{pattern.pattern}", re.I)
     used: set[str] = set()
-    here: set[str] = set()
 
     def link(match: re.Match[str]) -> str:
-        word = by_form[match[0].lower()]
-        if word.name in here:
+        word = by_form.get((match[1] or "").lower())
+        if word is None or word.name in used:
             return match[0]
-        here.add(word.name)
         used.add(word.name)
         return f'<a class="word" href="#{word.anchor}">{match[0]}</a>'
 
     def part(match: re.Match[str]) -> str:
         text = match[0]
-        if text.startswith("<section"):
-            here.clear()
-        return text if text.startswith("<") else pattern.sub(link, text)
+        return text if text.startswith("<") else skipped_or_term.sub(link, text)
 
     begin, main, rest = page.partition("<main>")
     body, end, tail = rest.rpartition("</main>")

@@ -83,8 +83,14 @@ def write_report(results: Outcome | Path | str, computed: list[Finding] | None =
         js=Markup(text_of("page.js")),
     )
     path = outcome.path / "report.html"
-    path.write_text(explained(page), encoding="utf-8")
+    path.write_text(explained(page, _names(outcome)), encoding="utf-8")
     return path
+
+
+def _names(outcome: Outcome) -> list[str]:
+    """Names of the study's responses, factors and levels."""
+    names = [r.name for r in outcome.responses]
+    return names + [name for f in outcome.factors for name in (f.name, *f.levels)]
 
 
 def trace_pages(outcome: Outcome) -> list[str]:
