@@ -109,16 +109,21 @@ def command(
             file, header = stack.enter_context(announced(server))
             url, port = listen_address.url, listen_address.port
             location = {"url": url, "port": port, "token_file": str(file)}
-            print(json.dumps(location) if as_json else url, flush=True)
             key = f"#token={token}" if token_file is None else f", with the token in {token_file}"
-            say(f"live: {url}live{key}")
+            pages = {"live": f"{url}live{key}", "dashboards": f"{url}dashboards{key}"}
             if served.traces or served.studies:
                 target = "trace" if served.one_trace else "list of studies and traces"
-                say(f"{target}: {url}{key}")
+                pages = {target: f"{url}{key}", **pages}
+            first = url
+            # a file or a pipe gets an address without the token
+            if token_file is None and not as_json and sys.stdout.isatty():
+                first = pages.pop(next(iter(pages)))
+            print(json.dumps(location) if as_json else first, flush=True)
+            for target, page in pages.items():
+                say(f"{target}: {page}")
             say(
                 f"token file until the server stops: {file}; for experiments with curl: -H @{header}"
             )
-            say(f"dashboards: {url}dashboards{key}")
             if insecure and not listen_address.loopback:
                 say(
                     "connections are not encrypted: others on the network can read the token and all data"

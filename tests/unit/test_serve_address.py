@@ -1,0 +1,57 @@
+"""The first address that `penstock serve` prints: with the token on a terminal, without it in a pipe."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support import commands
+
+
+@contextmanager
+def first_line(place: Path, stdout: str, *options: str) -> Iterator[str]:
+    """First line of a server's output to a `terminal` or a `pipe`, while it runs."""
+    read, write = os.openpty() if stdout == "terminal" else os.pipe()
+    own = {"PENSTOCK_STATE": str(place / "state"), "PENSTOCK_RUNTIME": str(place / "run")}
+    process = commands.popen(
+        [sys.executable, "-m", "penstock", "serve", "--port", "0", *options],
+        env={**os.environ, **own},
+        stdout=write,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(write)
+    try:
+        with open(read) as lines:
+            yield lines.readline().strip()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_on_a_terminal_the_first_address_opens_the_page(tmp_path: Path) -> None:
+    with first_line(tmp_path, "terminal") as line:
+        url, _, token = line.partition("#token=")
+        assert url.endswith("/live")
+        assert httpx.get(url).status_code == 200
+        resource = httpx.URL(url).join("/api/v1/clusters")
+        assert httpx.get(resource).status_code == 401
+        right = {"Authorization": f"Bearer {token}"}
+        assert httpx.get(resource, headers=right).status_code == 200
+
+
+@pytest.mark.parametrize("stdout", ["pipe", "terminal"])
+def test_the_first_address_has_no_token_for_others(tmp_path: Path, stdout: str) -> None:
+    own = tmp_path / "token"
+    own.write_text("a-token-of-many-letters")
+    own.chmod(0o600)
+    options = ("--token-file", str(own)) if stdout == "terminal" else ()
+    with first_line(tmp_path, stdout, *options) as line:
+        assert httpx.URL(line).path == "/"
+        assert "token" not in line
