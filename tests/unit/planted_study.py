@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,7 +40,7 @@ class Planted:
     """A study and what its program truly does: `truth` gives every response of a treatment."""
 
     question: str
-    factors: Mapping[str, list[str]]
+    factors: Mapping[str, Sequence[str | int]]
     truth: Callable[[Levels], Mapping[str, float]]
     responses: Mapping[str, tuple[str, str]] = field(
         default_factory=lambda: {"throughput": ("1/s", "higher")}
@@ -56,6 +56,8 @@ class Planted:
     time_scales: Callable[[Levels], float] | None = None
     #: P of a fraction 2^(K-P); 0: the full design
     fraction: int = 0
+    #: of the design, as a study file has it; empty: full, or the fraction
+    kind: str = ""
     quick: bool = False
 
     def text(self) -> str:
@@ -69,7 +71,7 @@ class Planted:
             f"  {name}: {{from: {{regex: '{name}: ([0-9.]+)'}}, unit: {unit}, better: {better}}}"
             for name, (unit, better) in self.responses.items()
         )
-        kind = f"{{fraction: {self.fraction}}}" if self.fraction else "full"
+        kind = self.kind or (f"{{fraction: {self.fraction}}}" if self.fraction else "full")
         trace = ", trace: {mode: pattern}" if self.doings is not None else ""
         return f"""penstock: 1
 name: {self.name}

@@ -26,6 +26,7 @@ from penstock.errors import BadInput
 from penstock.text import concise, difference, estimate, percents, quantity, span, times, up_to
 from tests.examples.report import BANDWIDTH, write_example
 from tests.unit.answered_studies import CASES
+from tests.unit.planted_study import Planted
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +117,23 @@ def test_missing_combinations_leave_the_question_open(tmp_path: Path) -> None:
     assert cost.severity == "warning"
     assert cost.statement.startswith("Open: 4 of 8 combinations have no valid run; ")
     assert not by_code(found, "fraction-misleads") + by_code(found, "fraction-agrees")
+
+
+def test_combinations_that_were_not_planned_are_not_missing(tmp_path: Path) -> None:
+    study = Planted(
+        "How much do many threads cost?",
+        {"cache": [100, 300, 500], "threads": [4, 16, 28], "batch": [10, 50, 90]},
+        lambda v: {"latency": 20 + int(v["threads"]) / 2},
+        {"latency": ("ms", "lower")},
+        kind="{central-composite: {centre: 3}}",
+    )
+    (cost,) = by_code(findings(analyse(study.write(tmp_path / "out"), report=False).out), "cost")
+    assert re.match(
+        r"28 threads instead of 4 threads multiplies latency by 1\.[56] \(.*\), much the same in all 5 "
+        r"combinations that were run\.",
+        cost.statement,
+    )
+    assert (cost.confidence, cost.what_to_do) == ("clear", "")
 
 
 def test_nothing_significant_is_not_no_effect(tmp_path: Path) -> None:

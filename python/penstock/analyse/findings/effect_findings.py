@@ -131,7 +131,11 @@ def _effect_texts(outcome: Outcome, response: ResponseUnit, cost: FactorCost) ->
         name = f"{response.name} " * compares(outcome.question)
         return [f"{changes}: {name}{_both(outcome, response, cost)}", changes]
     together = "both" if len(cost.cells) == 2 else f"all {len(cost.cells)}"
-    return [f"{changes}, much the same in {together} combinations"]
+    return [f"{changes}, much the same in {together} combinations{_that_ran(cost)}"]
+
+
+def _that_ran(cost: FactorCost) -> str:
+    return " that were run" * (not cost.complete)
 
 
 def _difference(
@@ -175,7 +179,7 @@ def _comparative(response: ResponseUnit, ratio: float) -> str:
 def _on_average(cost: FactorCost, changes: str, alike: bool) -> list[str]:
     """An effect on the mean over all combinations, if no single one has a clear effect."""
     together = "both" if len(cost.cells) == 2 else f"all {len(cost.cells)}"
-    mean = f"{changes} on average over {together} combinations"
+    mean = f"{changes} on average over {together} combinations{_that_ran(cost)}"
     return [mean if alike else f"{mean}; in which of them more is open", mean]
 
 

@@ -73,7 +73,8 @@ class Cost:
 class FactorCost:
     """Cost of one level of a factor against another: on average and under every combination of the others.
 
-    `missing` combinations have no valid run at one of the levels; `df`: degrees of freedom of the errors.
+    `missing` combinations of the plan have no valid run at one of the levels; `complete`: the combinations
+    are all that there can be. `df`: degrees of freedom of the errors.
     `named`: the question is about `level`, else `level` is the worse one.
     """
 
@@ -87,6 +88,7 @@ class FactorCost:
     better: str
     df: float = 0.0
     named: bool = False
+    complete: bool = True
 
     @property
     def overall(self) -> float:
@@ -348,8 +350,8 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
         [math.exp(float(np.mean(np.log([cell[4][i] for cell in cells])))) for i in (0, 1)],
         off,
     )
-    planned = math.prod(len(outcome.factor(n).levels) for n in others)
-    if df > 0 and len(outcome.factor(factor).levels) == 2 and planned == len(cells):
+    every = math.prod(len(outcome.factor(n).levels) for n in others)
+    if df > 0 and len(outcome.factor(factor).levels) == 2 and every == len(cells):
         of_effect = significance.term_is_sure(outcome, response.name, factor)
         if of_effect is not None:
             own = significance.of_several(1, df) * average.error
@@ -367,12 +369,22 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
         level=levels[costly],
         other=levels[1 - costly],
         average=average,
-        missing=planned - len(cells),
+        missing=len(_planned(outcome, factor, levels)) - len(cells),
+        complete=every == len(cells),
         better=response.better,
         cells=built,
         df=df,
         named=bool(about),
     )
+
+
+def _planned(outcome: Outcome, factor: str, levels: list[str]) -> list[tuple[str, ...]]:
+    """The combinations of the other factors that the plan has at both levels."""
+    others = [f.name for f in outcome.factors if f.name != factor]
+    at: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for row in outcome.plan.get("rows") or []:
+        at[tuple(str(row["levels"][n]) for n in others)].add(str(row["levels"][factor]))
+    return [combination for combination, ran in at.items() if set(levels) <= ran]
 
 
 def _quantile(outcome: Outcome, factor: str, cells: int, df: float) -> float:
