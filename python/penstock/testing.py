@@ -80,7 +80,9 @@ def check_parser(
                 continue
             assert name in parser.RESPONSES, f"{name} is not in RESPONSES"
             convert(measured.value, measured.unit, parser.RESPONSES[name])
-        assert set(gives) <= set(parsed), f"not found: {', '.join(set(gives) - set(parsed))}"
+        assert set(gives) <= set(parsed), (
+            f"not found: {', '.join(sorted(set(gives) - set(parsed)))}"
+        )
         for text in _NOT_A_REPORT:
             try:
                 parser.parse(Path(scratch), text, text, 1.0)

@@ -91,6 +91,17 @@ def test_repeated_runs_are_counted_on_the_terminal(tmp_path: Path) -> None:
     assert result.lines()[-1] == f"{count} of {count} runs valid, 1 of them repeated"
 
 
+def test_the_reason_of_invalid_runs_is_the_most_frequent_then_the_first(tmp_path: Path) -> None:
+    out = three_disks(failed=lambda v: v["disk"] == "hdd-7200").write(tmp_path / "out")
+    reasons = iter(["rate is −5 % off", "p99 is +24 % off", "p99 is +45 % off"])
+    for path in sorted(out.glob("runs/*/manifest.json")):
+        manifest = json.loads(path.read_text())
+        if not manifest["valid"]:
+            path.write_text(json.dumps(manifest | {"reason": next(reasons)}))
+    told = " ".join(analyse(out, report=False).answer)
+    assert "hdd-7200: no run of it is valid (rate is −5 % off, and 2 other reasons)" in told
+
+
 def test_no_valid_run_is_no_success(tmp_path: Path) -> None:
     done = told(three_disks(failed=lambda _: True).write(tmp_path / "out"))
     assert done.exit_code == 1

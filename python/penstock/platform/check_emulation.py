@@ -359,7 +359,7 @@ def _twice(
             continue
         date = (parse_duration(event.at), event.phase)
         for change in events_of(event, None):
-            for node in {n for p in change.nodes for n in fnmatch.filter(nodes, p)}:
+            for node in dict.fromkeys(n for p in change.nodes for n in fnmatch.filter(nodes, p)):
                 names: list[str | None] = [change.name]
                 if change.resource == "disk":
                     there = (d.name for d in nodes[node].file.disks)

@@ -170,7 +170,7 @@ def _refuse_twice(source: Source, at: str, placed: Sequence[tuple[int, Event]]) 
         for key in keys_of(event.patch):
             whose = (event.nodes, event.resource, event.name)
             date = (round(event.when.at_s * 1e9), event.when.phase)
-            for other in {key, key.partition(".")[0]} | _beneath(key, seen):
+            for other in sorted({key, key.partition(".")[0]} | _beneath(key, seen)):
                 before = seen.get((*date, *whose, other))
                 if before is not None:
                     source.mistake(

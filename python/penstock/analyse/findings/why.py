@@ -8,6 +8,7 @@ averaged over the treatment's runs; parallel threads can raise them above 1.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +24,7 @@ from penstock.analyse.treatments.costs import factor_cost, focal_factor
 from penstock.analyse.treatments.means import AS_GOOD, Mean, Ranking, ranking
 from penstock.archive.traces.verdicts import Verdict
 from penstock.errors import PenstockError
-from penstock.text import duration, listed, of_run, percent, size, waited
+from penstock.text import counted, duration, listed, of_run, percent, size, waited
 
 #: smaller shares of a run are not reported
 LITTLE = 0.05
@@ -438,8 +439,11 @@ def _reason(runs: pd.DataFrame, treatments: list[str]) -> str:
     reasons = [str(r) for r in rows["reason"].dropna() if r] if "reason" in rows else []
     if not reasons:
         return ""
-    cause = max(set(reasons), key=reasons.count).split(";")[0]
-    return f" ({cause if len(cause) <= 100 else f'{cause[:99]}…'})"
+    causes = Counter(reason.split(";")[0] for reason in reasons)
+    ((cause, _),) = causes.most_common(1)
+    more = len(causes) - 1
+    others = f", and {counted(more, 'other reason')}" if more else ""
+    return f" ({cause if len(cause) <= 100 else f'{cause[:99]}…'}{others})"
 
 
 def _not_seen(outcome: Outcome, explained: bool) -> Iterator[str]:

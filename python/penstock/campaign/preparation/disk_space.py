@@ -103,10 +103,10 @@ def forecast(
     needs = [(out, Need(0, 0, results))]
     still: dict[tuple[str, Path], int] = {}
     copies: dict[Path, int] = {}
-    for treatment_id in {r.treatment_id for r in remaining}:
+    for treatment_id in dict.fromkeys(r.treatment_id for r in remaining):
         resolved = treatments[treatment_id]
         key = data_key(resolved)
-        for place in {d.directory or work_dir for d in resolved.disks}:
+        for place in dict.fromkeys(d.directory or work_dir for d in resolved.disks):
             here = [d for d in resolved.disks if (d.directory or work_dir) == place]
             declared = sum(d.size_bytes or 0 for d in here)
             size = declared or max(prepared.sizes_bytes, default=0)

@@ -182,7 +182,7 @@ def uses_of_points(recorded: Recorded, params: Mapping[str, object]) -> pd.DataF
 def _joined(samples: Mapping[Origin, list[pd.DataFrame]]) -> dict[Origin, list[pd.DataFrame]]:
     """Samples by host; also by collector, if several collectors have the same series of a host."""
     joined: dict[Origin, list[pd.DataFrame]] = {}
-    for host in {host for host, _ in samples}:
+    for host in dict.fromkeys(host for host, _ in samples):
         of_host = {source: parts for (h, source), parts in samples.items() if h == host}
         series = [
             one
