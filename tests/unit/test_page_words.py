@@ -21,6 +21,13 @@ def test_what_stands_between_backticks_is_code() -> None:
     assert "coded" in template("report.html.j2").environment.filters
 
 
+def test_ranges_and_units_have_no_line_break_outside_code() -> None:
+    assert coded("17 % (14–20 %), 46.7 ms in 3 runs, `sleep 1 s`, 5.1 MiB/s") == (
+        "17\u00a0% (14\u2060–\u206020\u00a0%), 46.7\u00a0ms in 3 runs, <code>sleep 1 s</code>, "
+        "5.1\u00a0MiB/s"
+    )
+
+
 @pytest.mark.parametrize(
     ("reason", "causes"),
     [

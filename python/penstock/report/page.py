@@ -30,6 +30,19 @@ def template(name: str, package: str = "penstock.report") -> Template:
     return environment.from_string(text_of(name, package))
 
 
+#: a space between a number and its unit, and the dash of a range
+_UNIT_SPACE = re.compile(r"(?<=\d) (?=%|[kKMGTPEµmnp]?i?(?:B|s|bit|Hz|W|J|V)\b|min\b|h\b)")
+_RANGE_DASH = re.compile(r"(?<=\d)–(?=\d)")
+
+
 def coded(text: str) -> Markup:
-    """A sentence with text between backticks as code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+    """A sentence with text between backticks as code, and without line breaks in ranges and before units."""
+    parts = re.split(r"`([^`]+)`", str(escape(text)))
+    parts[::2] = [unbroken(part) for part in parts[::2]]
+    parts[1::2] = [f"<code>{code}</code>" for code in parts[1::2]]
+    return Markup("".join(parts))
+
+
+def unbroken(text: str) -> str:
+    """A text with no-break spaces before units and word joiners around the dashes of ranges."""
+    return _RANGE_DASH.sub("\u2060–\u2060", _UNIT_SPACE.sub("\u00a0", text))
