@@ -7,14 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from penstock.analyse.outcome import Outcome
+from penstock.analyse.outcome import FactorLevels, Outcome
 from penstock.analyse.treatments.means import ranking
 from penstock.campaign.analysis import analyse
 from penstock.errors import BadInput
 from penstock.report import figures, render, style
+from penstock.report.figures.effects import fitted_means
 from penstock.report.figures.marks import keep_extremes
 from penstock.report.figures.series import selected_runs, verdicts
 from tests.examples.report import write_example
@@ -135,3 +137,34 @@ def test_axis_numbers_are_those_of_tables(tmp_path: Path) -> None:
     (axes,) = figures.draw(planted, "responses", style.WIDE_INCHES).axes
     ticks = axes.xaxis.get_major_formatter().format_ticks(axes.get_xticks())
     assert "20,000" in ticks
+
+
+def test_means_of_an_interaction_are_adjusted_for_the_other_factors() -> None:
+    """Runs of c2 only with a2, b2: the mean of that cell would be 40 more."""
+    factors = [FactorLevels(name, [f"{name}1", f"{name}2"]) for name in "abc"]
+    rows = [(a, b, "c1") for a in factors[0].levels for b in factors[1].levels]
+    rows += [("a2", "b2", "c2")] * 4
+    runs = pd.DataFrame(rows, columns=["a", "b", "c"])
+    runs["_v"] = 10.0 + 50 * (runs["c"] == "c2") + 8 * ((runs["a"] == "a2") & (runs["b"] == "b2"))
+    means = fitted_means(factors, runs, ["a:b"])["a:b"]
+    assert means["a2", "b2"] - means["a1", "b1"] == pytest.approx(8)
+    # a pair without runs has no mean
+    means = fitted_means(factors[:2], runs[runs["b"] == "b1"], ["a:b"])["a:b"]
+    assert np.isnan(means["a1", "b2"])
+
+
+def test_interactions_are_drawn_only_if_significant(tmp_path: Path) -> None:
+    names = ("disk", "journal")
+    study = Planted(
+        "Which?",
+        {name: ["one", "two"] for name in names},
+        lambda lv: {"throughput": 100.0 * (1 + sum(lv[name] == "two" for name in names))},
+        noise=0.001,
+    )
+    flat = analyse(study.write(tmp_path / "flat"), report=False).outcome
+    assert flat is not None
+    effects = flat.effects
+    assert effects is not None
+    effects.loc[effects["term"] == "disk:journal", ["p_value", "p_holm"]] = 0.9
+    with pytest.raises(style.NotDrawn, match="no interaction of two factors in throughput"):
+        figures.draw(flat, "interactions", style.WIDE_INCHES)

@@ -13,12 +13,13 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from penstock.analyse.findings.assumptions import scale_of_effects
-from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.outcome import FactorLevels, Outcome, ResponseUnit
 from penstock.analyse.sequential.fraction import half_against_full
 from penstock.analyse.statistics.scale import LINEAR, LOG, SCALE_TEXTS
 from penstock.analyse.statistics.significance import is_sure, limits
 from penstock.analyse.treatments.costs import NO_COST, factor_cost, focal_factor
 from penstock.analyse.treatments.means import ranking
+from penstock.design.contrasts import effect_coding
 from penstock.report import style
 from penstock.report.figures.labels import response_axis
 from penstock.report.style import NotDrawn
@@ -283,35 +284,38 @@ def pareto(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
 
 
 def interactions(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
-    """Mean response at each level of one factor, one line per level of the other, largest first.
-
-    The axis is linear like the effects: lines that are not parallel are the interaction.
+    """Significant interactions, largest first: fitted mean at each level of one factor, one line per level of
+    the other. The axis is linear like the effects: lines that are not parallel are the interaction.
     """
     table = terms_of(outcome, response)
     pairs = table[
         table["term"].astype(str).str.count(":").eq(1) & table["term"].map(square_of).eq("")
     ]
+    runs = outcome.measured
+    if pairs.empty or response.name not in runs:
+        raise NotDrawn("there is no two-factor interaction to show")
+    pairs = pairs[pairs["sure"]]
+    if pairs.empty:
+        raise NotDrawn(f"no interaction of two factors in {response.name} is significant")
     # below a hundredth of the variation, lines look parallel
     worth = max(1, int((pairs["variation_share"] >= 1).sum()))
     chosen = list(pairs["term"].astype(str))[: min(worth, 3 if style.narrow(width) else 6)]
-    runs = outcome.measured
-    if not chosen or response.name not in runs:
-        raise NotDrawn("there is no two-factor interaction to show")
     columns = 1 if style.narrow(width) else min(3, len(chosen))
     rows = math.ceil(len(chosen) / columns)
-    fig = style.figure(width, 2.45 * rows)
+    most = max(len(outcome.factor(n).levels) for term in chosen for n in term.split(":"))
+    fig = style.figure(width, (2.3 + 0.17 * most) * rows)
     fig.get_layout_engine().set(h_pad=0.09)  # type: ignore[union-attr, call-arg]
     grid = fig.subplots(rows, columns, squeeze=False, sharey=True)
     values = runs.assign(_v=runs[response.name].astype(float))
+    values = values[np.isfinite(values["_v"])]
+    fitted = fitted_means(outcome.factors, values, list(pairs["term"].astype(str)))
     for index, term in enumerate(chosen):
         axes = grid[index // columns][index % columns]
         a, b = (outcome.factor(n) for n in term.split(":"))
         across, lines = (a, b) if _spread(values, b.name) >= _spread(values, a.name) else (b, a)
         for series, level in zip(style.SERIES, lines.levels, strict=False):
-            of_level = values[values[lines.name].astype(str) == level]
-            by_level = of_level.groupby(of_level[across.name].astype(str))["_v"].mean()
-            means = [float(by_level.get(v, math.nan)) for v in across.levels]
-            shown = np.array(means)
+            cells = [{lines.name: level, across.name: v} for v in across.levels]
+            shown = np.array([fitted[term][cell[a.name], cell[b.name]] for cell in cells])
             axes.plot(
                 range(len(across.levels)),
                 shown,
@@ -336,7 +340,11 @@ def interactions(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
         axes.set_xlim(-0.3, len(across.levels) - 0.7)
         share = float(pairs.loc[pairs["term"] == term, "variation_share"].iloc[0])
         axes.set_title(
-            style.wrapped(f"{term_text(term)}, {share:.1f} %", width / columns - 0.4, 9.5)
+            style.wrapped(f"{term_text(term)}, {share:.1f} %", width / columns - 0.4, 9.5),
+            pad=8 + 13 * len(lines.levels),
+        )
+        axes.legend(
+            loc="lower left", bbox_to_anchor=(0, 1), handlelength=2.4, borderaxespad=0.1, ncols=1
         )
         style.grid(axes, "y")
         if index % columns == 0:
@@ -344,13 +352,44 @@ def interactions(outcome: Outcome, response: ResponseUnit, width: float) -> Figu
     for spare in range(len(chosen), rows * columns):
         grid[spare // columns][spare % columns].set_visible(False)
     grid[0][0].yaxis.set_major_formatter(FuncFormatter(style.plain_number))
-    low, high = grid[0][0].get_ylim()
-    grid[0][0].set_ylim(top=high + 0.34 * (high - low))
-    for row in grid:
-        for axes in row:
-            if axes.get_visible():
-                axes.legend(loc="best", handlelength=2.4, borderaxespad=0.1)
     return fig
+
+
+def fitted_means(
+    factors: list[FactorLevels], runs: pd.DataFrame, terms: list[str]
+) -> dict[str, dict[tuple[str, str], float]]:
+    """For each interaction of two factors: the mean of `_v` at each pair of levels, by a least-squares fit of
+    all main effects and these interactions.
+
+    Balanced runs have the means of their cells; others are adjusted for the other factors. NaN where these
+    runs do not determine the mean.
+    """
+    coded = {f.name: effect_coding(len(f.levels)) for f in factors}
+    place = {f.name: [f.levels.index(v) for v in runs[f.name].astype(str)] for f in factors}
+    pairs = [tuple(term.split(":")) for term in terms]
+
+    def columns(at: dict[str, Any], count: int) -> np.ndarray[Any, Any]:
+        main = {n: c[at[n]] if n in at else np.zeros((count, c.shape[1])) for n, c in coded.items()}
+        crossed = [np.einsum("ri,rj->rij", main[a], main[b]).reshape(count, -1) for a, b in pairs]
+        return np.hstack([np.ones((count, 1)), *main.values(), *crossed])
+
+    design = columns(place, len(runs))
+    inverse = np.linalg.pinv(design)
+    solution, determined = inverse @ runs["_v"].to_numpy(float), inverse @ design
+
+    def mean(at: dict[str, Any]) -> float:
+        row = columns(at, 1)
+        return float((row @ solution)[0]) if np.allclose(row @ determined, row) else math.nan
+
+    levels = {f.name: f.levels for f in factors}
+    return {
+        term: {
+            (v, w): mean({a: [i], b: [k]})
+            for i, v in enumerate(levels[a])
+            for k, w in enumerate(levels[b])
+        }
+        for term, (a, b) in zip(terms, pairs, strict=True)
+    }
 
 
 def _spread(values: pd.DataFrame, factor: str) -> float:
