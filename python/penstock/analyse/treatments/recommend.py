@@ -13,12 +13,13 @@ import numpy as np
 
 from penstock.analyse.findings.estimability import size_sentence
 from penstock.analyse.findings.finding import Finding
-from penstock.analyse.findings.question import is_screening, kind, named
+from penstock.analyse.findings.question import is_screening, kind, named, named_levels
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.statistics.significance import sure_terms, terms_of
 from penstock.analyse.treatments.means import AS_GOOD, CONFIDENCE, Mean, Ranking, ranking
 from penstock.text import (
     concise,
+    counted,
     difference,
     estimate,
     factor,
@@ -78,16 +79,24 @@ def _recommendation(ranked: Ranking, pick: Mean, decided: Finding | None) -> Fin
         "undecided": [t.treatment_id for t in undecided],
     }
     detail = [_interval(ranked, pick)]
-    worse = [t for t in ranked.treatments[1:] if t not in ranked.of("as-good", "undecided")]
+    tied = ranked.of("as-good", "undecided")
+    worse = [t for t in ranked.treatments[1:] if t not in tied]
     confidence = "likely" if ranked.degraded else "clear"
     if not worse:
         confidence = "open" if undecided else confidence
         text = _nothing(ranked, pick, decided)
     elif ranked.df < 1:
         confidence, text = "open", _single_runs(ranked, pick, worse[0])
+    elif decided is not None:
+        confidence = "likely" if undecided else confidence
+        text = _decided(ranked, pick, decided)
+    elif tied and not _tied(ranked, pick)[1]:
+        confidence = "likely" if undecided else confidence
+        text = _among_equals(ranked, pick)
     else:
-        text = _choice(ranked, pick, worse[0], decided)
-        detail += [_ratio_to_best(worse[0]), _everywhere(ranked).strip()]
+        after = worse[0] if tied else _alternative(ranked, pick)
+        text = _choice(ranked, pick, after)
+        detail += [_ratio_to_best(after), _everywhere(ranked).strip()]
     advice = "" if confidence != "open" else REPEAT if ranked.df < 1 else more_runs(ranked)
     if _not_measured(ranked):
         advice = "`penstock run STUDY -o OUT --resume` repeats the runs that are not valid."
@@ -136,26 +145,100 @@ def _minutes(outcome: Outcome, runs: int) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
-def _choice(ranked: Ranking, pick: Mean, after: Mean, decided: Finding | None) -> str:
-    """The best treatment, its mean and its lead over the next."""
+def _choice(ranked: Ranking, pick: Mean, after: Mean) -> str:
+    """The best treatment, its mean and its lead over another one."""
+    opening = _opening(ranked, pick, _shared(ranked, pick))
+    value = _measured(ranked, pick)
+    # other treatments may have a mean between the two
+    worse = [t for t in ranked.treatments[1:] if t not in ranked.of("as-good", "undecided")]
+    name, short = f"the next best, {_name(ranked, after)}", "the next best"
+    if after is not worse[0]:
+        name = short = _name(ranked, after)
+    return concise(
+        f"{opening} {_estimate(ranked, pick)}{_beside(ranked, pick, after, name)}.",
+        f"{opening} {value}{_beside(ranked, pick, after, name)}.",
+        f"{opening} {value}{_beside(ranked, pick, after, short)}.",
+    )
+
+
+def _opening(ranked: Ranking, pick: Mean, name: str) -> str:
+    """The choice before its value: `Choose wal: load is`."""
     outcome, response = ranked.outcome, ranked.response
-    name = _name(ranked, pick) if decided is not None else _shared(ranked, pick)
     missing, measured = _not_measured(ranked), len(ranked.treatments)
     of_those = f" (best of the {measured} of {measured + missing} treatments with a valid run)"
     name += of_those if missing else ""
     if kind(outcome.question) != "which":
-        opening = f"{name}: {response.name} is"
-    elif _against(outcome, pick):
-        opening = f"For {response.name} alone, choose {name}:"
+        return f"{name}: {response.name} is"
+    if _against(outcome, pick):
+        return f"For {response.name} alone, choose {name}:"
+    return f"Choose {name}: {response.name} is"
+
+
+def _alternative(ranked: Ranking, pick: Mean) -> Mean:
+    """The best other treatment; of a question which, that differs only in the factors that it names."""
+    question = ranked.outcome.question
+    if kind(question) != "which":
+        return ranked.treatments[1]
+    fixed = [
+        f.name
+        for f in ranked.outcome.factors
+        if not named(f.name, question) and not named_levels(f.levels, question)
+    ]
+    others = ranked.treatments[1:]
+    alike = [t for t in others if all(t.levels[n] == pick.levels[n] for n in fixed)]
+    return alike[0] if alike else others[0]
+
+
+def _among_equals(ranked: Ranking, pick: Mean) -> str:
+    """The best of several treatments that are equal, or not shown to differ."""
+    most = "highest" if ranked.response.better == "higher" else "lowest"
+    open_, equal = ranked.of("undecided"), ranked.of("as-good")
+    if open_:
+        count = len(open_) + len(equal)
+        beside = f"{counted(count, 'other')} cannot be told from it"
     else:
-        opening = f"Choose {name}: {response.name} is"
-    value = _measured(ranked, pick)
-    beside, short = _beside(ranked, pick, after), _beside(ranked, pick, after, name_it=False)
+        are = "is" if len(equal) == 1 else "are"
+        within = _within(max(t.behind_high for t in equal))
+        beside = f"{counted(len(equal), 'other')} {are} as good (within {within})"
+    opening = _opening(ranked, pick, _name(ranked, pick))
     return concise(
-        f"{opening} {_estimate(ranked, pick)}{beside}.",
-        f"{opening} {value}{beside}.",
-        f"{opening} {value}{short}.",
+        f"{opening} {_estimate(ranked, pick)}, the {most}; {beside}.",
+        f"{opening} {_measured(ranked, pick)}, the {most}; {beside}.",
     )
+
+
+def _decided(ranked: Ranking, pick: Mean, decided: Finding) -> str:
+    """A treatment that equals the best, or may, and is better by another response."""
+    other = _of_response(ranked, str(decided.evidence["response"]))
+    top, last = (other.mean(str(decided.evidence[key])) for key in ("treatment_id", "instead"))
+    tied = [ranked.best, *ranked.of("as-good", "undecided")]
+    levels = {} if last is None else last.levels
+    different = {k: v for k, v in levels.items() if v != pick.levels[k]}
+    rival = ranked.outcome.phrase(different, " + ")
+    same = (
+        "the same as with" if not ranked.of("undecided") else "not shown to differ from that with"
+    )
+    within = _within(max(t.behind_high for t in tied[1:]))
+    equal = (
+        f"{same} {rival if len(tied) == 2 else counted(len(tied) - 1, 'other')} (within {within})"
+    )
+    opening = _opening(ranked, pick, _name(ranked, pick))
+    better = ""
+    if top is not None and last is not None:
+        beside = _beside(other, top, last, rival)
+        better = f"; {other.response.name} is {_measured(other, top)}{beside}"
+    return concise(
+        f"{opening} {_estimate(ranked, pick)}, {equal}{better}.",
+        f"{opening} {_measured(ranked, pick)}, {equal}{better}.",
+        f"{opening} {_measured(ranked, pick)}, {equal}.",
+        f"{opening} {_measured(ranked, pick)}.",
+    )
+
+
+def _of_response(ranked: Ranking, name: str) -> Ranking:
+    """The ranking of another response."""
+    outcome = ranked.outcome
+    return ranking(outcome, next(r for r in outcome.responses if r.name == name))
 
 
 def _single_runs(ranked: Ranking, pick: Mean, after: Mean) -> str:
@@ -167,7 +250,8 @@ def _single_runs(ranked: Ranking, pick: Mean, after: Mean) -> str:
         lead = ""
     value = f"{lead}{name} was {most} with {_name(ranked, pick)} ({_measured(ranked, pick)})"
     value = value if lead else value[:1].upper() + value[1:]
-    return concise(f"{value}{_beside(ranked, pick, after)}.", f"{value}.")
+    name = f"the next best, {_name(ranked, after)}"
+    return concise(f"{value}{_beside(ranked, pick, after, name)}.", f"{value}.")
 
 
 def _not_measured(ranked: Ranking) -> int:
@@ -258,14 +342,16 @@ def _picked(outcome: Outcome, ranked: Ranking) -> tuple[Mean, Finding | None]:
         measured.sort(key=lambda pair: other.treatments.index(pair[0]))
         (top, pick), (last, rival) = measured[0], measured[-1]
         if other.apart(top, last):
+            equal = "cannot be distinguished" if ranked.of("undecided") else "are equal"
             text = (
-                f"of these, {_name(ranked, pick)} is better for {response.name}: {_measured(other, top)} "
-                f"against {_measured(other, last)} with {_name(ranked, rival)}."
+                f"of the {len(tied)} that {equal}, {_name(ranked, pick)} is better for {response.name}: "
+                f"{_measured(other, top)} against {_measured(other, last)} with {_name(ranked, rival)}."
             )
             evidence = {
                 "table": "means",
                 "response": response.name,
                 "treatment_id": pick.treatment_id,
+                "instead": rival.treatment_id,
             }
             return pick, Finding("tie-decided", "info", text, evidence, "", _interval(other, top))
     return ranked.best, None
@@ -290,22 +376,21 @@ def _estimate(ranked: Ranking, mean: Mean) -> str:
     return estimate(mean.mean, mean.low, mean.high, ranked.response.unit)
 
 
-def _beside(ranked: Ranking, pick: Mean, after: Mean, name_it: bool = True) -> str:
-    """The gain of `pick` over the next: `, 3.2× (3.0–3.4) that of the next best, network-volume`."""
-    name = f", {_name(ranked, after)}" if name_it else ""
+def _beside(ranked: Ranking, pick: Mean, after: Mean, name: str) -> str:
+    """The gain of `pick` over another treatment: `, 3.2× (3.0–3.4) that of the next best, network-volume`."""
     higher = ranked.response.better == "higher"
     if not ranked.positive:
         if 0 in (pick.mean, after.mean):
-            return f", against {_measured(ranked, after)} with the next best{name}"
+            return f", against {_measured(ranked, after)} with {name}"
         apart = quantity(abs(pick.mean - after.mean), ranked.response.unit)
-        return f", {apart} {'more' if higher else 'less'} than with the next best{name}"
+        return f", {apart} {'more' if higher else 'less'} than with {name}"
     ratio, low, high = ranked.better(pick, after)
     if ratio < _FACTOR:
-        return f", {_more_or_less(ranked, ratio, low, high)} than with the next best{name}"
+        return f", {_more_or_less(ranked, ratio, low, high)} than with {name}"
     ends = f" ({span(factor(low), factor(high))})" if math.isfinite(low) and ranked.df else ""
     if higher:
-        return f", {times(ratio)}{ends} that of the next best{name}"
-    return f"; with the next best{name and f'{name},'} it is {times(ratio)}{ends} as much"
+        return f", {times(ratio)}{ends} that of {name}"
+    return f"; with {name}{',' * (', ' in name)} it is {times(ratio)}{ends} as much"
 
 
 def _more_or_less(ranked: Ranking, better: float, low: float, high: float) -> str:
