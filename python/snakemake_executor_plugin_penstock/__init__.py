@@ -60,8 +60,9 @@ class ExecutorSettings(ExecutorSettingsBase):  # type: ignore[misc]
     hints: str = field(
         default="always",
         metadata=_option(
-            "Placement hints of output files, from the graph of the workflow.",
-            choices=("always", "never"),
+            "Placement hints of output files, from the graph of the workflow; auto: those that pay "
+            "according to the prediction.",
+            choices=("always", "auto", "never"),
         ),
     )
     scheduler: str = field(
@@ -86,6 +87,13 @@ class ExecutorSettings(ExecutorSettingsBase):  # type: ignore[misc]
 
         if self.slots is not None and self.slots < 1:
             raise WorkflowError(f"--penstock-slots: found {self.slots}; expected at least 1")
+        if self.hints == "auto" and self.platform is None:
+            expected = (
+                "that of the store (--penstock-platform), which has the values of predictions"
+            )
+            raise WorkflowError(
+                f"--penstock-hints auto: found no platform file; expected {expected}"
+            )
         try:
             self.view: StoreView = open_view(self.store, self.platform, self.engine, self.head)
         except PenstockError as error:

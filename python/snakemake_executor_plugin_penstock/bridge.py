@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
@@ -16,6 +16,7 @@ from penstock.errors import PenstockError
 from penstock.parts.stores.snakemake.job_hints import GraphJob, Tags, tags_by_file
 from penstock.parts.stores.snakemake.job_records import JobRecords
 from penstock.parts.stores.snakemake.job_runner import Job, JobEnd, JobRunner
+from penstock.parts.stores.snakemake.measured_jobs import measured
 from penstock.parts.stores.snakemake.slots import Slots
 from penstock.parts.stores.workflow.running.task_lines import log_name
 from snakemake_executor_plugin_penstock.job_command import (
@@ -24,6 +25,9 @@ from snakemake_executor_plugin_penstock.job_command import (
     shell_command,
     taggable,
 )
+
+if TYPE_CHECKING:
+    from penstock.parts.stores.snakemake.hint_choice import HintChoice
 
 #: lines of a failed job's output in Snakemake's message
 _LAST_LINES = 20
@@ -39,17 +43,25 @@ class Bridge:
         self._executor, self._workflow = executor, executor.workflow
         settings = self._workflow.executor_settings
         view = settings.view
+        self._records_dir = Path(settings.records)
+        by_data = settings.scheduler == "data-location"
+        self._choice: HintChoice | None = None
         try:
             self._workdir = view.inside(os.getcwd())
-            slots = Slots(view.slots(settings.slots), settings.scheduler == "data-location")
+            slots = Slots(view.slots(settings.slots), by_data)
+            if settings.hints == "auto":
+                from penstock.parts.stores.snakemake.hint_choice import HintChoice
+
+                self._choice = HintChoice.of_store(
+                    view, slots.total, self._records_dir, by_data=by_data
+                )
         except PenstockError as error:
             raise WorkflowError(f"penstock: {error}") from None
-        self._records_dir = Path(settings.records)
         stamp = time.strftime("%Y-%m-%dT%H%M%S")
         self._records = JobRecords(self._records_dir / f"jobs-{stamp}-{os.getpid()}.jsonl")
         self._runner = JobRunner(view.store, slots, self._records)
-        self._storage_nodes = len(view.store.roles.storage)
-        self._hinted = settings.hints == "always"
+        self._store = view.store
+        self._hinted = settings.hints != "never"
         self._tags: dict[str, Tags] = {}
         self._graph_size = -1
 
@@ -94,12 +106,36 @@ class Bridge:
         jobs = [j for j in dag.needrun_jobs(exclude_finished=False) if not j.is_norun]
         if len(jobs) != self._graph_size:
             self._graph_size = len(jobs)
-            graph = (
-                GraphJob(f"{j.rule.name}-{j.jobid}", self._paths(j.input), self._paths(j.output))
-                for j in jobs
-            )
-            self._tags = tags_by_file(graph, self._storage_nodes)
+            self._tags = self._tags_of_graph([self._graph_job(j) for j in jobs])
         return {path: self._tags[path] for path in files if path in self._tags}
+
+    def _graph_job(self, job: Any) -> GraphJob:
+        return GraphJob(
+            f"{job.rule.name}-{job.jobid}",
+            self._paths(job.input),
+            self._paths(job.output),
+            job.rule.name,
+            () if job.is_local else self._paths(taggable(job)),
+            job.is_local,
+        )
+
+    def _tags_of_graph(self, jobs: list[GraphJob]) -> dict[str, Tags]:
+        """Tags by file; the reasons of a choice are logged."""
+        if self._choice is None:
+            return tags_by_file(jobs, len(self._store.roles.storage))
+        written = {path for job in jobs for path in job.outputs}
+        inputs = {path for job in jobs for path in job.inputs} - written
+        mount = f"{self._store.spec.mount}/"
+        sizes = {
+            p: os.path.getsize(p)
+            for p in sorted(inputs)
+            if p.startswith(mount) and os.path.isfile(p)
+        }
+        recent = [measured(row) for row in self._records.rows if row.status == 0]
+        tags, reasons = self._choice.tags(jobs, sizes, recent)
+        for reason in reasons:
+            self._executor.logger.info(f"penstock: {reason}")
+        return tags
 
     def _ended(self, info: SubmittedJobInfo, end: JobEnd) -> None:
         """Report the end of a job; keep its output."""

@@ -185,6 +185,36 @@ def test_hints_follow_from_the_graph(here: Here, words: str) -> None:
     assert merge["input_remote_bytes"] == 0
 
 
+def test_hints_are_chosen_by_measurements_of_an_earlier_run(here: Here) -> None:
+    options = ["--penstock-hints", "auto", "--penstock-platform", "cluster.yaml"]
+    printed = here.snakemake(EXAMPLES / "Snakefile", "chosen", *options)
+    assert "penstock: no hints: no run with records in .penstock has measured the rules" in printed
+    first = here.jobs("chosen")
+    assert len(first) == 11
+    assert not any(job["tags"] for job in first)
+    assert {p: n for job in first for p, n in job["outputs"].items()} == {
+        f"/store/chosen/{path}": len(content)
+        for path, content in files(here.store / "chosen").items()
+        if not path.startswith("logs/")
+    }
+    printed = here.snakemake(EXAMPLES / "Snakefile", "chosen", *options, "--forceall")
+    tags = {t["path"]: t for job in here.jobs("chosen")[11:] for t in job["tags"]}
+    for group, path in (
+        ("split -> count, local", "parts/00.txt"),
+        ("count -> merge, collocate", "counts/00.tsv"),
+        ("short_words -> count, 3 copies", "data/short.txt"),
+    ):
+        (line,) = (line for line in printed.splitlines() if f"({group}): " in line)
+        assert line.startswith("penstock: hint ")
+        assert (f"/store/chosen/{path}" in tags) == ("): applied, " in line)
+
+
+def test_a_choice_of_hints_needs_a_platform(here: Here) -> None:
+    printed = here.snakemake(FAILING, "unplanned", "--penstock-hints", "auto", status=1)
+    assert "--penstock-hints auto: found no platform file; expected that of the store" in printed
+    assert "Traceback" not in printed
+
+
 FAILING = """
 rule all:
     input: "good", "bad", "empty"

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,24 @@ import pytest
 
 from penstock.parts.stores.node_processes import MOST_OUTPUT
 from penstock.parts.stores.node_script import node_script
+from penstock.parts.stores.snakemake.hint_choice import HintChoice
 from penstock.parts.stores.snakemake.job_hints import GraphJob, tags_by_file
 from penstock.parts.stores.snakemake.job_records import JobRecord, JobRecords
+from penstock.parts.stores.snakemake.measured_jobs import (
+    MeasuredJob,
+    Measurements,
+    earlier_jobs,
+    measured,
+)
 from penstock.parts.stores.snakemake.node_client import AGENT
 from penstock.parts.stores.snakemake.slots import Slots
 from penstock.parts.stores.tags import Tagged
+from penstock.platform.hosts import load_platform
+from penstock.plugins import STORE_ENGINES
 from penstock.spec.store import native, refused
 from tests.support import commands
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 PLUGIN = """
 import sys
 from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
@@ -89,6 +100,92 @@ def test_hints_of_scatter_broadcast_and_gather() -> None:
     # one that exists before the run, and one without reader
     assert "text" not in tags
     assert "result" not in tags
+
+
+MIB = 1 << 20
+
+
+def scattered(rule_of_parts: str = "split") -> list[GraphJob]:
+    """One job writes parts, each of four jobs counts one, and one merges the counts."""
+    parts, counts = ([f"/store/{kind}-{n}.txt" for n in range(4)] for kind in ("part", "count"))
+    jobs = [GraphJob("split-1", ("/store/text",), tuple(parts), rule_of_parts, tuple(parts))]
+    jobs += [
+        GraphJob(f"count-{n}", (parts[n],), (counts[n],), "count", (counts[n],)) for n in range(4)
+    ]
+    return [*jobs, GraphJob("merge-6", tuple(counts), ("/store/sum",), "merge", ("/store/sum",))]
+
+
+def measured_jobs(size_bytes: int) -> list[MeasuredJob]:
+    """The jobs of an earlier run in other directories: means of rules apply."""
+    return [
+        MeasuredJob("split", 0.5, {"/store/old/part-0.txt": size_bytes}),
+        MeasuredJob("count", 0.25, {"/store/old/count-0.txt": 100}),
+        MeasuredJob("merge", 0.25, {"/store/old/sum": 100}),
+    ]
+
+
+def choice(size_bytes: int) -> HintChoice:
+    changes = ["scheduler.kind=data_location"]
+    platform = load_platform(EXAMPLES / "snakemake" / "cluster.yaml", changes)
+    support = STORE_ENGINES.load("moosefs")().support()
+    return HintChoice(platform, support, Path(".penstock"), measured_jobs(size_bytes))
+
+
+def test_hints_are_chosen_by_their_predicted_gain() -> None:
+    tags, reasons = choice(MIB).tags(scattered(), {"/store/text": 10}, [])
+    assert tags["/store/part-0.txt"] == {"DP": "local"}
+    assert reasons[0].startswith("hint DP=local for 4 files (split -> count, local): applied, pred")
+    assert "/store/sum" not in tags
+    # without bytes, nothing is gained
+    tags, reasons = choice(0).tags(scattered(), {}, [])
+    assert "/store/part-0.txt" not in tags
+    assert "(split -> count, local): not applied, " in reasons[0]
+
+
+def test_outputs_that_may_have_no_hints_get_none() -> None:
+    jobs = scattered()
+    jobs[0] = replace(jobs[0], taggable=jobs[0].outputs[:3])
+    tags, _ = choice(MIB).tags(jobs, {}, [])
+    assert "/store/part-0.txt" in tags
+    assert "/store/part-3.txt" not in tags
+
+
+def test_rules_without_measurements_have_no_prediction() -> None:
+    tags, reasons = choice(MIB).tags(scattered("divide"), {}, [])
+    assert tags == {}
+    (reason,) = reasons
+    assert reason == "no hints: no run with records in .penstock has measured the rules divide"
+    # this run has since
+    recent = [MeasuredJob("divide", 0.5, {"/store/part-0.txt": MIB})]
+    assert choice(MIB).tags(scattered("divide"), {}, recent)[0]
+    # jobs that Snakemake runs itself have no records
+    local = [replace(scattered("divide")[0], taggable=(), local=True), *scattered()[1:]]
+    assert not choice(MIB).tags(local, {}, [])[1][0].startswith("no hints")
+
+
+def test_measurements_are_those_of_the_same_files_else_means() -> None:
+    jobs = [
+        MeasuredJob("count", 1.0, {"a.txt": 10, "a.log": 0}),
+        MeasuredJob("count", 2.0, {"a.txt": 30}),
+        MeasuredJob("count", 6.0, {"b.txt": 80}),
+    ]
+    measurements = Measurements(jobs)
+    again, other = (GraphJob("j", (), (f"{n}.txt",), "count") for n in "ac")
+    assert (measurements.seconds(again), measurements.size_bytes(again, "a.txt")) == (2.0, 30)
+    assert (measurements.seconds(other), measurements.size_bytes(other, "c.txt")) == (3.0, 40)
+    assert measurements.size_bytes(other, "c.log") == 0
+    assert measurements.size_bytes(other, "c.bam") is None
+
+
+def test_jobs_of_earlier_runs_are_read_from_their_records(tmp_path: Path) -> None:
+    records = JobRecords(tmp_path / "jobs-2026-01-01T000000-7.jsonl")
+    good = JobRecord("a-1", "a", status=0, started_s=1.0, ended_s=3.5, outputs={"f": 7})
+    records.add(good)
+    records.add(replace(good, status=1))
+    with records.path.open("a") as table:
+        table.write('{"rule": "a", "status": 0, "started_s": 0, "ended_s": 1}\n[]\n7\n{"rule": "a')
+    assert earlier_jobs(tmp_path) == [MeasuredJob("a", 2.5, {"f": 7})]
+    assert measured(good) == MeasuredJob("a", 2.5, {"f": 7})
 
 
 def test_the_summary_counts_bytes_and_hints(tmp_path: Path) -> None:

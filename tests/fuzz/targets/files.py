@@ -16,6 +16,7 @@ from penstock.parts.prediction.measured_runs import runs_of
 from penstock.parts.prediction.workloads.formats.document import document_of
 from penstock.parts.prediction.workloads.formats.format import format_of
 from penstock.parts.prediction.workloads.formats.native_format import workload_of
+from penstock.parts.stores.snakemake.measured_jobs import Measurements, jobs_of
 from penstock.platform.cluster import cluster_spec
 from penstock.platform.hosts import read_platform
 from penstock.profile.model import StorageProfile
@@ -135,6 +136,19 @@ _STATION_PATCHES = [
 ] + [{"credits": {"iops": {"base": 100, "burst": 3000, "capacity": 1e5, "start": 1.0}}}]
 
 
+_JOB_RECORD = {
+    "rule": "sort",
+    "status": 0,
+    "started_s": 0.5,
+    "ended_s": 2.25,
+    "outputs": {"/store/words/sorted.txt": 4096},
+}
+
+
+def _job_records(data: bytes) -> None:
+    Measurements(jobs_of(data.decode("utf-8", "replace")))
+
+
 def targets() -> list[Target]:
     """Rows of this family."""
     study = texts(
@@ -176,6 +190,7 @@ def targets() -> list[Target]:
             lambda d: bool(runs_of(d, "fuzzed.csv")),
             BadInput,
         ),
+        plain("snakemake-jobs", of.of_json(_JOB_RECORD), _job_records),
         plain("storage-profile", of.of_json(*_PROFILES), _profile, BadInput, cost=2),
         plain("disk-patch", of.of_json(*_STATION_PATCHES), _patch, ValueError),
     ]

@@ -14,11 +14,17 @@ Tags = dict[str, str]
 
 @dataclass(frozen=True)
 class GraphJob:
-    """A job of the graph: the files that it reads and writes."""
+    """A job of the graph: the files that it reads and writes, and its rule.
+
+    `taggable`: outputs that may have hints; `local`: Snakemake runs it itself.
+    """
 
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    rule: str = ""
+    taggable: tuple[str, ...] = ()
+    local: bool = False
 
 
 def tags_by_file(jobs: Iterable[GraphJob], storage_nodes: int) -> dict[str, Tags]:
@@ -28,8 +34,12 @@ def tags_by_file(jobs: Iterable[GraphJob], storage_nodes: int) -> dict[str, Tags
     with several readers is replicated (`workflow.hints.derived`).
     """
     tasks = tuple(_task(job) for job in jobs)
-    written = {o.file for task in tasks for o in task.operations if o.op == "write"}
-    workload = derived(Workload("jobs", (), tasks), storage_nodes)
+    return tags_of_written(derived(Workload("jobs", (), tasks), storage_nodes))
+
+
+def tags_of_written(workload: Workload) -> dict[str, Tags]:
+    """Tags of the files with hints that tasks write."""
+    written = {o.file for task in workload.tasks for o in task.operations if o.op == "write"}
     tags = {f.name: tags_of(f.hints) for f in workload.files if f.name in written}
     return {name: of_file for name, of_file in tags.items() if of_file}
 

@@ -9,13 +9,17 @@ from pathlib import Path
 from penstock.parts.stores.tags import Tagged
 from penstock.text import percentage
 
+#: names of the tables of a directory
+RECORDS = "jobs-*.jsonl"
+
 
 @dataclass
 class JobRecord:
     """A job: node, times [s since the start of the run], bytes of its files there and elsewhere, hints.
 
     `submitted_s`: Snakemake handed it over; `sent_s`: the node received it; `started_s` and `ended_s`: its
-    process. `direct`: the shell command without another Snakemake. `tags`: results of the hints.
+    process. `direct`: the shell command without another Snakemake. `outputs`: bytes by path, of a job that
+    succeeded. `tags`: results of the hints.
     """
 
     job: str
@@ -31,6 +35,7 @@ class JobRecord:
     input_remote_bytes: int = 0
     output_local_bytes: int = 0
     output_remote_bytes: int = 0
+    outputs: dict[str, int] = field(default_factory=dict)
     tags: list[Tagged] = field(default_factory=list)
 
 

@@ -252,6 +252,9 @@ class JobRunner:
             total = sum(e.length_bytes for path in paths for e in self._extents.get(path, ()))
             setattr(record, f"{prefix}_local_bytes", local)
             setattr(record, f"{prefix}_remote_bytes", max(0, total - local))
+        if record.status == 0:
+            extents = {p: self._extents[p] for p in job.outputs if p in self._extents}
+            record.outputs = {p: sum(e.length_bytes for e in rows) for p, rows in extents.items()}
         self._end(one, _failure(record.status), line["output"])
 
     def _end(self, one: _Running, error: str, output: str = "") -> None:

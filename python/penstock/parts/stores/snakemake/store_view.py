@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from penstock.host.nodes.mount_view import share_mount
 from penstock.parts.stores.deployment import deployment
 from penstock.parts.stores.lock import changing
 from penstock.parts.stores.store import Store, check, require_complete, up_already
-from penstock.platform.hosts import load_platform
+from penstock.platform.hosts import Platform, load_platform
 from penstock.plugins import STORE_ENGINES
 from penstock.state import runtime_dir
 
@@ -23,9 +24,13 @@ _SCRATCH = "view"
 
 @dataclass(frozen=True)
 class StoreView:
-    """A store that is up, mounted in this process at the path that it has on the nodes."""
+    """A store that is up, mounted in this process at the path that it has on the nodes.
+
+    `platform`: the platform file that selected it.
+    """
 
     store: Store
+    platform: Path | None = None
 
     def inside(self, directory: str) -> str:
         """The directory, if it is in the store. BadInput."""
@@ -43,6 +48,21 @@ class StoreView:
             return dict.fromkeys(clients, per_node)
         cpus = {n["name"]: n.get("cpus") for n in self.store.cluster.spec_json()["nodes"]}
         return {name: _processors(cpus.get(name)) for name in clients}
+
+    def predicted(self, slots: Mapping[str, int], *, by_data: bool) -> Platform:
+        """The platform for predictions, with these slots of each client node. BadInput.
+
+        `by_data`: jobs go to the node with their data.
+        """
+        from penstock.parts.stores.workflow.run import as_put_up
+
+        if self.platform is None:
+            raise BadInput("found no platform file; expected one (--penstock-platform)")
+        engine = self.store.spec.engine
+        kind = "data_location" if by_data else "workqueue"
+        loaded = load_platform(self.platform, [f"scheduler.kind={kind}", f"store.engine={engine}"])
+        values = {f"hosts.{h.group}.slots": slots[h.name] for h in loaded.hosts if h.name in slots}
+        return as_put_up(loaded.with_values(values), engine)
 
 
 def _processors(cpus: Any) -> int:
@@ -74,7 +94,7 @@ def open_view(
         share_mount(client.pid, store.spec.mount, str(scratch))
     except OSError as error:
         raise PenstockError(f"the store cannot be mounted in this process: {error}") from None
-    return StoreView(store)
+    return StoreView(store, platform and platform.absolute())
 
 
 def _of_platform(platform: Path, engine: str | None) -> Store:
