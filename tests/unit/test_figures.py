@@ -20,6 +20,7 @@ from penstock.report.figures.effects import fitted_means
 from penstock.report.figures.marks import keep_extremes
 from penstock.report.figures.series import selected_runs, verdicts
 from tests.examples.report import write_example
+from tests.unit.answered_studies import CASES
 from tests.unit.planted_study import Planted
 
 #: what the example study has tables for; the others are drawn in test_design_figures.py
@@ -168,3 +169,10 @@ def test_interactions_are_drawn_only_if_significant(tmp_path: Path) -> None:
     effects.loc[effects["term"] == "disk:journal", ["p_value", "p_holm"]] = 0.9
     with pytest.raises(style.NotDrawn, match="no interaction of two factors in throughput"):
         figures.draw(flat, "interactions", style.WIDE_INCHES)
+
+
+def test_a_study_with_verdicts_on_patterns_was_traced(tmp_path: Path) -> None:
+    case = CASES["two-by-three-with-interaction"]
+    traced = Outcome.read(case.study.write(tmp_path / "out"))
+    with pytest.raises(style.NotDrawn, match=r"only verdicts on patterns.*`mode: pattern`"):
+        figures.draw(traced, "offsets", style.WIDE_INCHES)

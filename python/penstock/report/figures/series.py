@@ -103,7 +103,14 @@ def offsets(outcome: Outcome, width: float, run_ids: list[str] | None = None) ->
     """Offset against request number of each selected run's busiest file, with its verdict as the title."""
     chosen = run_ids or selected_runs(outcome, "io_events")
     if not chosen:
-        raise NotDrawn("no run has a table io_events: the study was not traced")
+        if any(has_run_table(outcome, run_id, "patterns") for run_id in outcome.run_ids):
+            raise NotDrawn(
+                "only verdicts on patterns were recorded (`mode: pattern`); `trace: {mode: trace}` under "
+                "`observers` also records offsets"
+            )
+        raise NotDrawn(
+            "the study was not traced; `trace: {mode: trace}` under `observers` records offsets"
+        )
     columns = 1 if style.narrow(width) else min(3, len(chosen))
     rows = math.ceil(len(chosen) / columns)
     fig = style.figure(width, (1.95 if style.narrow(width) else 2.5) * rows + 0.3)
@@ -179,7 +186,7 @@ def utilisation(outcome: Outcome, width: float, run_ids: list[str] | None = None
     """Utilisation in percent over each selected run; the workload phase is shaded."""
     chosen = run_ids or selected_runs(outcome, "utilisation")
     if not chosen:
-        raise NotDrawn("no run has a table utilisation: the study was not monitored")
+        raise NotDrawn("the study was not monitored")
     if not run_ids:
         chosen = [r for r in chosen if _samples(outcome, r) >= FEWEST_SAMPLES]
     if not chosen:
@@ -254,7 +261,7 @@ def fidelity(outcome: Outcome, width: float) -> Figure:
     """
     table = outcome.fidelity
     if table is None or table.empty:
-        raise NotDrawn("fidelity.parquet is not there or empty: no emulated disk was evaluated")
+        raise NotDrawn("no emulated disk was evaluated")
     ratio = table["ratio"].astype(float)
     compared = table[np.isfinite(ratio)].assign(_x=ratio)
     limited = table[~np.isfinite(ratio)]
@@ -266,7 +273,7 @@ def fidelity(outcome: Outcome, width: float) -> Figure:
         limited = limited.iloc[:0].assign(_x=[])
     panels = [p for p in (compared, limited) if len(p)]
     if not panels:
-        raise NotDrawn("no metric of fidelity.parquet has both a requested and a delivered value")
+        raise NotDrawn("no certificate has both a requested and a delivered value")
     counts = [p["metric"].nunique() for p in panels]
     fig = style.figure(width, 0.6 + 0.5 * len(panels) + 0.27 * sum(counts))
     grid = fig.subplots(len(panels), 1, squeeze=False, height_ratios=[c + 0.3 for c in counts])
