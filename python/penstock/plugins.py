@@ -295,7 +295,7 @@ STUDY_FINDINGS = Table(
         "outliers": "penstock.analyse.findings.assumptions:outliers",
         "left_out": "penstock.analyse.findings.assumptions:excluded_runs",
         "hosts": "penstock.analyse.findings.hosts:hosts",
-        "surfaces": "penstock.analyse.surface.optimum:surfaces",
+        "surfaces": "penstock.analyse.surface.fitted_optimum:optima",
         "few-runs": "penstock.analyse.statistics.few_runs:in_few_runs",
         "drift": "penstock.analyse.findings.order_effects:or_drift",
         "aliased": "penstock.analyse.sequential.aliased:aliased",

@@ -28,8 +28,8 @@ _COMMAND = re.compile(r"(?<=`)penstock [^`]*(?=`)")
 #: label → codes of its findings; the order in which points are printed
 LABELS = {
     "Remedy": ("remedy",),
-    "Best": ("recommendation", "tie-decided", "compromise", "responses-agree"),
-    "Main factor": ("effect-dominant", "effect-interaction"),
+    "Best": ("optimum", "recommendation", "tie-decided", "compromise", "responses-agree"),
+    "Main factor": ("screening", "effect-dominant", "effect-interaction"),
     "Why": ("why",),
     "Cost": ("responses-conflict", "fewer-flushes"),
     "No effect": ("tie", "screened-out"),
@@ -39,6 +39,7 @@ LABELS = {
         "time-scales-differ",
         "effect-or-drift",
         "effect-aliased",
+        "optimum-edge",
         "screening-open",
         "effect-undetermined",
         "tie-open",
@@ -51,6 +52,7 @@ _CAUTIONS = (
     "time-scales-differ",
     "effect-or-drift",
     "effect-aliased",
+    "optimum-edge",
     "screening-open",
     "effect-undetermined",
 )
@@ -151,7 +153,20 @@ def answering(outcome: Outcome, results: list[Finding]) -> list[Finding]:
 
     if nothing := of("nothing-valid", most=1):
         return nothing
-    if which_matter := of("screening", most=1):
+    which_matter = of("screening", most=1)
+    if fitted := of("optimum", most=1):
+        return [
+            *fitted,
+            *(which_matter or of_main("effect-dominant")),
+            *of("effect-few-runs", "time-scales-differ", most=2),
+            *of_main("effect-or-drift"),
+            *of("optimum-edge"),
+            *of_main("effect-aliased"),
+            *of("screening-open", "screened-out"),
+            *of("why", "effect-undetermined", "not-known"),
+            *of("runs-lost", "run-degraded", "host-busy"),
+        ]
+    if which_matter:
         return [
             *which_matter,
             *of("effect-few-runs", "time-scales-differ", most=2),
@@ -177,6 +192,7 @@ def answering(outcome: Outcome, results: list[Finding]) -> list[Finding]:
         *matters,
         *(of_main("effect-interaction") if which else []),
         *of("why", "fewer-flushes"),
+        *of("optimum-edge"),
         *of("effect-undetermined", most=1),
         *of("not-known"),
         *of("run-degraded", "host-busy"),

@@ -32,6 +32,8 @@ CODES = {
     "effect-interaction": "two factors whose effects depend on each other",
     "hosts": "differences between the hosts of the runs, compared with runs of one host",
     "surface": "where a response is best by its surface, and whether the surface fits",
+    "optimum": "the setting to choose by the fitted surface, compared with the best that was run",
+    "optimum-edge": "the optimum of the surface is at the edge of the levels",
     "desirability": "the setting that serves several responses best together",
     "effect-undetermined": "effects that cannot be determined, because combinations have no valid run",
     "effect-aliased": "effects that may belong to another term, and the cheapest step to separate them",

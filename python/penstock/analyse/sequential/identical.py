@@ -141,7 +141,12 @@ def names_difference(outcome: Outcome, finding: Finding) -> bool:
     if finding.code == "cost":
         cells = [Cost(**cell) for cell in finding.evidence["cells"]]
         return any(c.sure for c in cells) and max(c.farthest for c in cells) > NO_COST
-    return finding.code in ("effect-dominant", "effect-interaction", "responses-conflict")
+    return finding.code in (
+        "optimum",
+        "effect-dominant",
+        "effect-interaction",
+        "responses-conflict",
+    )
 
 
 def _worse(outcome: Outcome, response: str) -> bool:

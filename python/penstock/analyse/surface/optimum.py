@@ -31,7 +31,8 @@ from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Desire
 from penstock.text import counted, listed, quantities, quantity
 
-_DOUBTED = 0.05
+#: p-value of the lack of fit below which a surface does not fit
+DOUBTED = 0.05
 ALL = "all responses"
 
 
@@ -116,7 +117,7 @@ def prediction_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         if math.isfinite(float(row["ci_low"])):
             line += f" ({_ends(row, 'ci', unit)}; one run {_ends(row, 'run', unit)})"
         lines.append(line)
-        if row["lack_of_fit_p"] is not None and row["lack_of_fit_p"] < _DOUBTED:
+        if row["lack_of_fit_p"] is not None and row["lack_of_fit_p"] < DOUBTED:
             lines.append(
                 f"  the surface does not fit the runs (lack of fit, p = {row['lack_of_fit_p']:.2g}): the "
                 "interval is too narrow"
@@ -177,7 +178,8 @@ def tables(outcome: Outcome) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
     )
 
 
-def _forbidden(outcome: Outcome) -> list[dict[str, list[str]]]:
+def forbidden(outcome: Outcome) -> list[dict[str, list[str]]]:
+    """Forbidden combinations of levels."""
     design = outcome.study.get("design")
     declared = design.get("forbidden") if isinstance(design, dict) else None
     return [
@@ -190,7 +192,7 @@ def _forbidden(outcome: Outcome) -> list[dict[str, list[str]]]:
 def _best_rows(outcome: Outcome, surface: Surface) -> Iterator[dict[str, Any]]:
     response = next(r for r in outcome.responses if r.name == surface.response)
     sign = 1.0 if response.better == "higher" else -1.0
-    at = best_setting(Merit([surface], lambda v: sign * v[0]), _forbidden(outcome))
+    at = best_setting(Merit([surface], lambda v: sign * v[0]), forbidden(outcome))
     yield _row(surface.response, "best", at, "", surface)
     level = stationary(surface, at)
     if level is not None:
@@ -224,7 +226,7 @@ def _weighed(
 ) -> Iterator[dict[str, Any]]:
     """The setting of largest desirability, with its interval from the covariance of the coefficients, and
     each response there. Coefficients of different responses are sampled independently."""
-    at = best_setting(Merit(surfaces, lambda v: float(overall(v, desired))), _forbidden(outcome))
+    at = best_setting(Merit(surfaces, lambda v: float(overall(v, desired))), forbidden(outcome))
     middle = [s.predict(at).value for s in surfaces]
     drawn = []
     for number, each in enumerate(surfaces, start=1):
@@ -268,7 +270,7 @@ def surfaces(outcome: Outcome) -> Iterator[Finding]:
             f"{_with_interval(row, units[name])}."
         )
         lack = terms[(terms["response"] == name) & (terms["term"] == LACK)]
-        doubted = bool(len(lack)) and float(lack["p_value"].iloc[0]) < _DOUBTED
+        doubted = bool(len(lack)) and float(lack["p_value"].iloc[0]) < DOUBTED
         if doubted:
             statement += (
                 f" The surface does not fit (lack of fit, p = {float(lack['p_value'].iloc[0]):.2g}): the "

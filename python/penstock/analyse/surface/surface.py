@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -216,9 +216,15 @@ def _effect_code(levels: int) -> Values:
     return code if levels > 2 else -code
 
 
-def surface(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) -> Surface:
-    """The surface of a response over the valid runs, without degraded ones. PenstockError if it cannot be
-    fitted.
+def surface(
+    runs: pd.DataFrame,
+    plan: Plan,
+    response: str,
+    scale: str = LINEAR,
+    names: Collection[str] | None = None,
+) -> Surface:
+    """The surface of a response over the valid runs, without degraded ones, in the factors of `names`
+    (default: all). PenstockError if it cannot be fitted.
 
     On a Box-Cox scale the power is the maximum-likelihood one for this surface.
     """
@@ -233,28 +239,30 @@ def surface(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) 
 
         runs, plan = designed_part(runs, plan)
     fit = fitted(runs, plan, response, LINEAR if scale == BOX_COX else scale)
-    levels = fit.design.levels
+    places = [j for j, f in enumerate(plan.factors) if names is None or f.name in names]
+    factors = [plan.factors[j] for j in places]
+    levels = fit.design.levels[:, places]
     columns = [
         np.vstack([_columns(f, level.name) for level in f.levels])[levels[:, j]]
-        for j, f in enumerate(plan.factors)
+        for j, f in enumerate(factors)
     ]
     design = np.ones((len(levels), 1))
     blocks_of = fit.block_columns
     basis = np.linalg.qr(np.hstack([np.ones((len(fit.y), 1)), blocks_of]))[0]
     terms: list[tuple[int, ...]] = []
-    names, undetermined = ["mean"], []
+    of_column, undetermined = ["mean"], []
     distinct = len(np.unique(np.column_stack([fit.design.of_run, blocks_of]), axis=0))
-    for term in _candidates(plan.factors, levels):
+    for term in _candidates(factors, levels):
         block = _product(term, columns)
         larger = _extended(basis, block[fit.design.of_run])
         if larger is None or larger.shape[1] > distinct:
             if len(term) == 2:
-                undetermined.append(_name(plan.factors, term))
+                undetermined.append(_name(factors, term))
             continue
         basis = larger
         terms.append(term)
         design = np.hstack([design, block])
-        names += [_name(plan.factors, term)] * block.shape[1]
+        of_column += [_name(factors, term)] * block.shape[1]
     x = np.hstack([design[fit.design.of_run], blocks_of])
     power, middle = None, 1.0
     if scale == BOX_COX:
@@ -265,12 +273,12 @@ def surface(runs: pd.DataFrame, plan: Plan, response: str, scale: str = LINEAR) 
     solved = _least_squares(fit, x) if both is None else _of_crossed(both)
     width = design.shape[1]
     built = Surface(
-        response, scale, plan.factors, terms, solved[0][:width], solved[1][:width, :width], solved[2],
-        solved[3], names, [], undetermined, power, middle, both,
+        response, scale, factors, terms, solved[0][:width], solved[1][:width, :width], solved[2],
+        solved[3], of_column, [], undetermined, power, middle, both,
     )  # fmt: skip
     if fit.groups:
         return built
-    return Surface(**{**vars(built), "tests": list(_tests(fit, x, plan, columns))})
+    return Surface(**{**vars(built), "tests": list(_tests(fit, x, factors, columns))})
 
 
 def _candidates(factors: Sequence[Factor], levels: Numbers) -> Iterator[tuple[int, ...]]:
@@ -338,7 +346,7 @@ def _least_squares(fit: Fit, x: Values) -> tuple[Values, Values, float, float]:
     return solution, inverse @ inverse.T * variance, variance, float(df)
 
 
-def _tests(fit: Fit, x: Values, plan: Plan, columns: list[Values]) -> Iterator[Test]:
+def _tests(fit: Fit, x: Values, factors: Sequence[Factor], columns: list[Values]) -> Iterator[Test]:
     """Lack of fit against pure error, and the mean of the corners against that of the centre."""
     of_run = fit.design.of_run
     full = np.hstack([np.eye(len(fit.design.levels))[of_run], fit.block_columns])
@@ -354,7 +362,7 @@ def _tests(fit: Fit, x: Values, plan: Plan, columns: list[Values]) -> Iterator[T
     yield Test(PURE, pure, df_pure, df_pure, math.nan, math.nan)
     if df_lack > 0:
         yield _f_test(LACK, max(model - pure, 0.0), df_lack, variance, df_pure)
-    if any(numbers_of(f) is None for f in plan.factors):
+    if any(numbers_of(f) is None for f in factors):
         return
     place = np.hstack(columns)
     centre = np.all(np.abs(place) < 1e-9, axis=1)

@@ -15,8 +15,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from penstock.analyse.outcome import Outcome, ResponseUnit
+from penstock.analyse.surface.fitted_optimum import fitted_optimum, setting_text
 from penstock.analyse.surface.optimum import plan_of, seeks_optimum, surface_of
-from penstock.analyse.surface.surface import At, Merit, best_setting, numbers_of
+from penstock.analyse.surface.surface import At, Merit, Surface, best_setting, numbers_of
 from penstock.errors import PenstockError
 from penstock.report import style
 from penstock.report.figures.effects import level_means, terms_of
@@ -124,6 +125,32 @@ def _by_share(outcome: Outcome, response: ResponseUnit) -> list[str]:
     return by_share + [f.name for f in outcome.factors if f.name not in by_share]
 
 
+def _best_of(outcome: Outcome, response: ResponseUnit) -> tuple[Surface, At]:
+    """The surface of the factors with an effect and its rounded optimum; else those of all factors."""
+    fitted = fitted_optimum(outcome, response)
+    if fitted is not None:
+        return fitted.surface, fitted.at
+    surface = surface_of(outcome, response)
+    sign = 1.0 if response.better == "higher" else -1.0
+    return surface, best_setting(Merit([surface], lambda v: sign * v[0]))
+
+
+def _star(axes: Axes, at: tuple[float, float], text: str) -> None:
+    """The best of a surface with its label, which is drawn towards the middle."""
+    axes.scatter(
+        [at[0]], [at[1]], marker="*", s=150, color=style.ORANGE, edgecolors=style.PAPER, zorder=5,
+        label="best of the surface", clip_on=False,
+    )  # fmt: skip
+    right, top = (
+        v > sum(limits()) / 2 for v, limits in zip(at, (axes.get_xlim, axes.get_ylim), strict=True)
+    )
+    axes.annotate(
+        text, at, (-10 if right else 10, -8 if top else 8), textcoords="offset points", zorder=6,
+        fontsize=8.5, ha="right" if right else "left", va="top" if top else "bottom",
+        bbox={"facecolor": style.PAPER, "edgecolor": "none", "alpha": 0.85, "pad": 1.5},
+    )  # fmt: skip
+
+
 def contour(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     """Contours of the response over its two most important numbers, with the other factors at their best."""
     try:
@@ -134,9 +161,8 @@ def contour(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
             raise NotDrawn(
                 "contours take two factors of numbers, one of them of three levels or more"
             )
-        surface = surface_of(outcome, response)
-        sign = 1.0 if response.better == "higher" else -1.0
-        best = best_setting(Merit([surface], lambda v: sign * v[0]))
+        surface, best = _best_of(outcome, response)
+        numeric.sort(key=lambda name: name not in best)
     except PenstockError as error:
         raise NotDrawn(str(error)) from None
     across, up = sorted(numeric[:2], key=[f.name for f in outcome.factors].index)
@@ -145,9 +171,13 @@ def contour(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
         values = numbers_of(factors[name])
         assert values is not None
         grids.append(np.linspace(min(values), max(values), 41))
-    z = np.array(
-        [[surface.predict(best | {across: x, up: y}).value for x in grids[0]] for y in grids[1]]
-    )
+    star = {n: float(best.get(n, g[20])) for n, g in zip((across, up), grids, strict=True)}
+
+    def value_at(x: float, y: float) -> float:
+        at = best | {across: x, up: y}
+        return surface.predict({f.name: at[f.name] for f in surface.factors}).value
+
+    z = np.array([[value_at(x, y) for x in grids[0]] for y in grids[1]])
     small = style.narrow(width)
     fig = style.figure(width, 3.3 if small else 3.6)
     axes = fig.subplots()
@@ -185,10 +215,9 @@ def contour(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
             for (x, y), n in zip(places, counted.tolist(), strict=True)
         ],
     )
-    axes.scatter(
-        [float(best[across])], [float(best[up])], marker="*", s=150, color=style.ORANGE,
-        edgecolors=style.PAPER, zorder=5, label="best of the surface", clip_on=False,
-    )  # fmt: skip
+    shown = {n: float(f"{best[n]:.3g}") for n in (across, up) if n in best}
+    value = quantity(value_at(star[across], star[up]), response.unit)
+    _star(axes, (star[across], star[up]), f"{setting_text(outcome, shown)}:\n{value}")
     for name, setter in ((across, axes.set_xlabel), (up, axes.set_ylabel)):
         unit = outcome.factor(name).unit
         setter(f"{term_text(name)} ({unit})" if unit else term_text(name))
