@@ -308,6 +308,7 @@ STUDY_FINDINGS = Table(
         "crowded": "penstock.analyse.fidelity.degraded:crowded",
         "tails": "penstock.analyse.fidelity.tails:tails",
         "collected": "penstock.analyse.findings.collected:collected",
+        "lost": "penstock.analyse.findings.lost_runs:lost",
         "reasons": "penstock.analyse.findings.why:reasons",
         **{
             name: f"penstock.analyse.findings.study_findings:{name}"

@@ -49,6 +49,8 @@ class Planted:
     noise: float = 0.02
     replicates: int = 3
     failed: Callable[[Levels], bool] = lambda _: False
+    #: by the order of runs
+    failed_order: Callable[[int], bool] = lambda _: False
     doings: Callable[[Levels], Doings] | None = None
     seed: int = 7
     profile: str = "sata-ssd"
@@ -103,7 +105,7 @@ observers: {{monitor: {{interval: 1s}}{trace}}}
         draws = np.random.default_rng(self.seed)
         for row in plan.rows:
             levels = dict(row.levels)
-            failed = self.failed(levels)
+            failed = self.failed(levels) or self.failed_order(row.run_order)
             values = {
                 name: {
                     "value": value * float(np.exp(draws.normal(0, self.noise))),

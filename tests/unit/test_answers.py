@@ -80,6 +80,9 @@ def test_commands_of_an_answer_name_the_study_and_its_directory(tmp_path: Path) 
     result = answered(CASES["nothing-significant"], tmp_path / "case")
     shown = " ".join(" ".join(result.lines(Path("two words/out"), Path("s.study.yaml"))).split())
     assert "`penstock run s.study.yaml -o 'two words/out' --augment replicates:1`" in shown
+    failed = answered(CASES["most-runs-failed"], tmp_path / "failed")
+    shown_path = " ".join(" ".join(failed.lines(Path("two words/out"))).split())
+    assert "read `'two words/out/runs/r001/stderr.txt'` first" in shown_path
     assert "`penstock run STUDY -o OUT --augment" in " ".join(" ".join(result.lines()).split())
 
 
@@ -100,6 +103,26 @@ def test_the_reason_of_invalid_runs_is_the_most_frequent_then_the_first(tmp_path
             path.write_text(json.dumps(manifest | {"reason": next(reasons)}))
     told = " ".join(analyse(out, report=False).answer)
     assert "hdd-7200: no run of it is valid (rate is −5 % off, and 2 other reasons)" in told
+
+
+@pytest.mark.parametrize(("failures", "confidence"), [(3, "Clear."), (4, "Likely.")])
+def test_a_treatment_that_has_one_run_left_gives_no_clear_result(
+    tmp_path: Path, failures: int, confidence: str
+) -> None:
+    """Of 20 planned runs, five of each of four treatments."""
+    fails = iter([True] * failures)
+    planted = Planted(
+        "Which is the fastest?",
+        {"disk": ["a", "b", "c", "d"]},
+        lambda levels: {"throughput": 100.0 * (1 + "abcd".index(levels["disk"]))},
+        failed=lambda levels: levels["disk"] == "a" and next(fails, False),
+        replicates=5,
+    )
+    conclusion = analyse(planted.write(tmp_path / "out"), report=False).conclusion
+    assert conclusion is not None
+    assert conclusion.headline.endswith(confidence)
+    runs = dict(conclusion.points).get("Runs", "")
+    assert ("; one run is left of disk a; " in runs) == (confidence == "Likely.")
 
 
 def test_no_valid_run_is_no_success(tmp_path: Path) -> None:
@@ -290,6 +313,7 @@ def test_costs_of_wide_intervals_are_drawn_with_their_numbers(tmp_path: Path, wi
 def test_page_answers_and_ranks(of_three_levels: Outcome) -> None:
     linked = write_page(of_three_levels.path).read_text()
     page = re.sub("<a class=.word[^>]*>([^<]*)</a>", r"\1", linked)  # words of the glossary
+    page = page.replace("\u2060", "").replace("\u00a0", " ")
     answer = page[page.index('id="answer"') : page.index("<nav")]
     assert '<div class="answer">Choose sata-ssd + wal: load is ' in answer
     assert "load with sata-ssd + wal: 24,400 rows/s (23,800–25,000), 95 % interval" in answer

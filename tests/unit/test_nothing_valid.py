@@ -41,7 +41,7 @@ def test_a_program_that_always_failed(tmp_path: Path) -> None:
     answer, step = analyse(out, report=False).answer
     assert answer == "No run is usable: the workload ended with status 1 (6 of 6 runs)."
     assert re.fullmatch(
-        r"Next step: Read r\d+/stderr\.txt, correct the study, then repeat the runs: "
+        r"Next step: Read `OUT/runs/r\d+/stderr\.txt`, correct the study, then repeat the runs: "
         r"`penstock run STUDY -o OUT --resume`\.",
         step,
     )

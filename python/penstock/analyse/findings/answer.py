@@ -23,7 +23,7 @@ MOST_POINTS = 4
 #: maximum number of findings under one label
 _MOST_MERGED = 2
 NEXT_STEP = "Next step"
-_COMMAND = re.compile(r"(?<=`)penstock [^`]*(?=`)")
+_COMMAND = re.compile(r"(?<=`)(penstock |OUT/)[^`]*(?=`)")
 
 #: label → codes of its findings; the order in which points are printed
 LABELS = {
@@ -33,13 +33,14 @@ LABELS = {
     "Why": ("why",),
     "Cost": ("responses-conflict", "fewer-flushes"),
     "No effect": ("tie", "screened-out"),
+    "Runs": ("runs-lost",),
     "Host": ("run-degraded", "host-busy"),
     "Unknown": (
         "effect-few-runs",
         "time-scales-differ",
         "effect-or-drift",
-        "effect-aliased",
         "optimum-edge",
+        "effect-aliased",
         "screening-open",
         "effect-undetermined",
         "tie-open",
@@ -51,8 +52,8 @@ _CAUTIONS = (
     "effect-few-runs",
     "time-scales-differ",
     "effect-or-drift",
-    "effect-aliased",
     "optimum-edge",
+    "effect-aliased",
     "screening-open",
     "effect-undetermined",
 )
@@ -94,9 +95,12 @@ class Answer:
         paths = {name: path for name, path in (("OUT", out), ("STUDY", study)) if path is not None}
 
         def with_paths(command: re.Match[str]) -> str:
+            words = [word.partition("/") for word in command[0].split(" ")]
             return " ".join(
-                shlex.quote(str(paths[word])) if word in paths else word
-                for word in command[0].split(" ")
+                shlex.quote(f"{paths[name]}{slash}{rest}")
+                if name in paths
+                else f"{name}{slash}{rest}"
+                for name, slash, rest in words
             )
 
         points = [
@@ -118,9 +122,10 @@ def answer(outcome: Outcome, results: list[Finding] | None = None) -> Answer | N
         points.setdefault(label_of(finding), []).append(finding)
     order = _FIRST["which" if kind(outcome.question) == "which" else "other"]
     cautions = ["Unknown"] if any(f.code in _CAUTIONS for f in rest) else []
-    cautions += ["Host"] if "Host" in points else []
-    # repeat runs that the host delayed before adding others
-    next_step = next((f.what_to_do for f in rest if f.code == "run-degraded"), first.what_to_do)
+    cautions += [label for label in ("Runs", "Host") if label in points]
+    # repeat runs that are lost, or that the host delayed, before adding others
+    steps = {f.code: f.what_to_do for f in reversed(rest)}
+    next_step = steps.get("runs-lost") or steps.get("run-degraded") or first.what_to_do
     step = [NEXT_STEP] if next_step else []
     chosen = [*step, *cautions, *(o for o in order if o in points and o not in cautions)]
     chosen = chosen[:MOST_POINTS]
@@ -172,7 +177,7 @@ def answering(outcome: Outcome, results: list[Finding]) -> list[Finding]:
             *of("effect-few-runs", "time-scales-differ", most=2),
             *of_main("effect-or-drift"),
             *of("screening-open", "screened-out"),
-            *of("run-degraded", "host-busy"),
+            *of("runs-lost", "run-degraded", "host-busy"),
         ]
     which = kind(outcome.question) == "which"
     effect = [] if which else of("cost", "remedy", most=2)
@@ -187,15 +192,15 @@ def answering(outcome: Outcome, results: list[Finding]) -> list[Finding]:
         *best,
         *of("effect-few-runs", "time-scales-differ", most=2),
         *of_main("effect-or-drift"),
+        *of("optimum-edge"),
         *of_main("effect-aliased"),
         *of("tie", "tie-open"),
         *matters,
         *(of_main("effect-interaction") if which else []),
         *of("why", "fewer-flushes"),
-        *of("optimum-edge"),
         *of("effect-undetermined", most=1),
         *of("not-known"),
-        *of("run-degraded", "host-busy"),
+        *of("runs-lost", "run-degraded", "host-busy"),
     ]
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from penstock.analyse.findings.estimability import not_estimable
 from penstock.analyse.findings.finding import Finding
+from penstock.analyse.findings.lost_runs import repeat
 from penstock.analyse.findings.question import compares, direction, kind
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.statistics.scale import LINEAR, LOG
@@ -85,10 +86,8 @@ def _cost(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding
     }
     detail = _cost_detail(outcome, cost)
     if cost.missing:
-        advice = "`penstock run STUDY -o OUT --resume` repeats the runs that are not valid."
-        return Finding(
-            "cost", "warning", _with_gaps(outcome, cost), evidence, advice, detail, "open"
-        )
+        gaps = _with_gaps(outcome, cost)
+        return Finding("cost", "warning", gaps, evidence, repeat(outcome), detail, "open")
     lead, confidence = _lead(outcome, cost)
     ranked = ranking(outcome, response)
     if confidence == "clear" and ranked.degraded:

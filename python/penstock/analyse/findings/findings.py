@@ -39,7 +39,7 @@ CODES = {
     "effect-aliased": "effects that may belong to another term, and the cheapest step to separate them",
     "effect-few-runs": "a few runs that explain as many equal effects, and should be repeated first",
     "effect-or-drift": "effects that a drift of the host over the runs would explain as well",
-    "effect-unambiguous": "no effect has a plausible rival; aliases that are not excluded",
+    "effect-unambiguous": "no effect has a plausible rival, and the terms that explain the runs",
     "screening": "which of many factors matter for the study's first response",
     "screened-out": "factors that do not matter for it, and what their effects may still be",
     "screening-open": "factors and interactions that a screening leaves open",
@@ -70,6 +70,7 @@ CODES = {
     "run-degraded": "runs that are used although the host delayed them, with a bound on that",
     "host-busy": "other programs ran during runs whose disks are not emulated, so there is no bound",
     "run-failed": "runs whose workload failed or timed out",
+    "runs-lost": "so many planned runs have no valid result that the others may be a selection",
     "run-missing": "planned runs that did not take place",
     "fidelity-honoured": "emulated disks delivered what their profile specifies",
     "fidelity-not-honoured": "emulated disks did not deliver what their profile specifies",
@@ -96,9 +97,9 @@ def findings(outcome: Outcome | Path | str) -> list[Finding]:
     outcome = outcome if isinstance(outcome, Outcome) else Outcome.read(outcome)
     rules = [STUDY_FINDINGS.load(name) for name in STUDY_FINDINGS]
     stated = [finding for rule in rules for finding in rule(outcome)]
-    if not any(finding.code == "host-busy" for finding in stated):
+    if not any(finding.code in ("host-busy", "runs-lost") for finding in stated):
         return stated
-    # intervals do not include the effect of other programs on runs without a bound
+    # intervals include neither the effect of other programs on runs without a bound, nor a selection
     return [replace(f, confidence="likely") if f.confidence == "clear" else f for f in stated]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from penstock.analyse.findings.finding import Finding
+from penstock.analyse.findings.lost_runs import failed_runs
 from penstock.analyse.findings.straggler import StragglerRun, describe, straggler_runs
 from penstock.analyse.outcome import EXCLUDED, Outcome
 from penstock.archive.receipts import unplaced_faults
@@ -97,7 +98,7 @@ def nothing_valid(outcome: Outcome) -> Iterator[Finding]:
     runs = outcome.runs
     if runs is None or runs.empty or "valid" not in runs or runs["valid"].eq(True).any():
         return
-    failed = _failed(outcome, runs)
+    failed = failed_runs(outcome, runs)
     spoilt = runs[failed] if failed.all() else runs[~failed]
     examples: dict[str, str] = {}
     counts: Counter[str] = Counter()
@@ -108,7 +109,7 @@ def nothing_valid(outcome: Outcome) -> Iterator[Finding]:
     like, count = counts.most_common(1)[0]
     cause = examples[like]
     if failed.all():
-        todo = f"Read {spoilt['run_id'].iloc[0]}/stderr.txt, correct the study"
+        todo = f"Read `OUT/runs/{spoilt['run_id'].iloc[0]}/stderr.txt`, correct the study"
     else:
         todo = "Free the host of other work, or raise the disks' time_scale"
     yield Finding(
@@ -141,15 +142,14 @@ def runs(outcome: Outcome) -> Iterator[Finding]:
         return
     if "reason" in bad:
         bad = bad[~bad["reason"].fillna("").astype(str).str.startswith(EXCLUDED)]
-    failed = _failed(outcome, bad)
+    failed = failed_runs(outcome, bad)
     for code, rows, severity, problem, advice in (
         (
             "run-failed",
             bad[failed],
             "error",
             "failed",
-            "Read stderr.txt in the run's directory; failed runs are stored and excluded from "
-            "the analysis.",
+            "Read `OUT/runs/{}/stderr.txt`; failed runs are stored and excluded from the analysis.",
         ),
         (
             "run-invalid",
@@ -179,7 +179,7 @@ def runs(outcome: Outcome) -> Iterator[Finding]:
             severity,
             f"{_runs_named(names)} {problem}: {why or 'no reason given'}.",
             {"table": "runs", "run_id": names},
-            advice,
+            advice.format(names[0]),
         )
 
 
@@ -194,14 +194,6 @@ def _causes(reason: str) -> list[str]:
         if cause:
             causes.append(cause)
     return causes
-
-
-def _failed(outcome: Outcome, rows: pd.DataFrame) -> pd.Series:
-    def failed(row: dict[Any, Any]) -> bool:
-        state = row.get("state") or outcome.manifest(str(row["run_id"])).get("state")
-        return state not in (None, "finished")
-
-    return pd.Series([failed(r) for r in rows.to_dict("records")], index=rows.index, dtype=bool)
 
 
 def fidelity(outcome: Outcome) -> Iterator[Finding]:

@@ -8,7 +8,6 @@ averaged over the treatment's runs; parallel threads can raise them above 1.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +16,7 @@ import pandas as pd
 
 from penstock.analyse.findings.estimability import untested_combinations
 from penstock.analyse.findings.finding import Finding
+from penstock.analyse.findings.lost_runs import most_frequent
 from penstock.analyse.findings.question import kind
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.traces.traced_run import TracedRun
@@ -24,7 +24,7 @@ from penstock.analyse.treatments.costs import factor_cost, focal_factor
 from penstock.analyse.treatments.means import AS_GOOD, Mean, Ranking, ranking
 from penstock.archive.traces.verdicts import Verdict
 from penstock.errors import PenstockError
-from penstock.text import counted, duration, listed, of_run, percent, size, waited
+from penstock.text import duration, listed, of_run, percent, size, waited
 
 #: smaller shares of a run are not reported
 LITTLE = 0.05
@@ -420,30 +420,22 @@ def _without_runs(outcome: Outcome) -> Iterator[str]:
     planned = {str(r["treatment_id"]): r["levels"] for r in outcome.plan.get("rows") or []}
     gone = {t: levels for t, levels in planned.items() if t not in measured}
     none_valid = "no run of it is valid"
+
+    def of(treatments: list[str]) -> pd.DataFrame:
+        return runs[runs["treatment_id"].astype(str).isin(treatments)]
+
     for factor in outcome.factors:
         for level in factor.levels:
             of_level = [t for t, v in planned.items() if str(v[factor.name]) == level]
             if of_level and all(t in gone for t in of_level):
-                yield f"{factor.phrase(level)}: {none_valid}{_reason(runs, of_level)}"
+                yield f"{factor.phrase(level)}: {none_valid}{most_frequent(of(of_level))}"
                 for treatment in of_level:
                     gone.pop(treatment, None)
     if gone:
         planned_levels = [{k: str(v) for k, v in levels.items()} for levels in gone.values()]
         names = [outcome.phrase(levels, " + ") for levels in planned_levels]
         more = [f"{len(names) - 3} more"] if len(names) > 3 else []
-        yield f"{listed([*names[:3], *more])}: {none_valid}{_reason(runs, list(gone))}"
-
-
-def _reason(runs: pd.DataFrame, treatments: list[str]) -> str:
-    rows = runs[runs["treatment_id"].astype(str).isin(treatments)]
-    reasons = [str(r) for r in rows["reason"].dropna() if r] if "reason" in rows else []
-    if not reasons:
-        return ""
-    causes = Counter(reason.split(";")[0] for reason in reasons)
-    ((cause, _),) = causes.most_common(1)
-    more = len(causes) - 1
-    others = f", and {counted(more, 'other reason')}" if more else ""
-    return f" ({cause if len(cause) <= 100 else f'{cause[:99]}…'}{others})"
+        yield f"{listed([*names[:3], *more])}: {none_valid}{most_frequent(of(list(gone)))}"
 
 
 def _not_seen(outcome: Outcome, explained: bool) -> Iterator[str]:

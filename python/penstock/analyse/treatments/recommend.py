@@ -13,6 +13,7 @@ import numpy as np
 
 from penstock.analyse.findings.estimability import size_sentence
 from penstock.analyse.findings.finding import Finding
+from penstock.analyse.findings.lost_runs import repeat
 from penstock.analyse.findings.question import is_screening, kind, named, named_levels
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.statistics.significance import sure_terms, terms_of
@@ -98,8 +99,8 @@ def _recommendation(ranked: Ranking, pick: Mean, decided: Finding | None) -> Fin
         text = _choice(ranked, pick, after)
         detail += [_ratio_to_best(after), _everywhere(ranked).strip()]
     advice = "" if confidence != "open" else REPEAT if ranked.df < 1 else more_runs(ranked)
-    if _not_measured(ranked):
-        advice = "`penstock run STUDY -o OUT --resume` repeats the runs that are not valid."
+    if missing := _not_measured(ranked):
+        advice = repeat(outcome, missing)
     severity = "info" if not advice else "warning"
     detail.append(size_sentence(outcome).strip())
     return Finding(
@@ -164,7 +165,7 @@ def _choice(ranked: Ranking, pick: Mean, after: Mean) -> str:
 def _opening(ranked: Ranking, pick: Mean, name: str) -> str:
     """The choice before its value: `Choose wal: load is`."""
     outcome, response = ranked.outcome, ranked.response
-    missing, measured = _not_measured(ranked), len(ranked.treatments)
+    missing, measured = len(_not_measured(ranked)), len(ranked.treatments)
     of_those = f" (best of the {measured} of {measured + missing} treatments with a valid run)"
     name += of_those if missing else ""
     if kind(outcome.question) != "which":
@@ -254,10 +255,10 @@ def _single_runs(ranked: Ranking, pick: Mean, after: Mean) -> str:
     return concise(f"{value}{_beside(ranked, pick, after, name)}.", f"{value}.")
 
 
-def _not_measured(ranked: Ranking) -> int:
-    """Number of planned treatments without a valid run."""
-    planned = {str(row["treatment_id"]) for row in ranked.outcome.plan.get("rows") or []}
-    return len(planned - {t.treatment_id for t in ranked.treatments})
+def _not_measured(ranked: Ranking) -> list[str]:
+    """The planned treatments without a valid run."""
+    planned = dict.fromkeys(str(r["treatment_id"]) for r in ranked.outcome.plan.get("rows") or [])
+    return [t for t in planned if ranked.mean(t) is None]
 
 
 def _alone(ranked: Ranking) -> Finding:
@@ -274,7 +275,7 @@ def _alone(ranked: Ranking) -> Finding:
         "response": ranked.response.name,
         "treatment_id": pick.treatment_id,
     }
-    advice = "`penstock run STUDY -o OUT --resume` repeats the runs that are not valid."
+    advice = repeat(outcome, _not_measured(ranked))
     return Finding("recommendation", "warning", text, evidence, advice, detail, "open")
 
 
