@@ -16,6 +16,7 @@ from penstock.analyse.treatments.means import ranking
 from penstock.campaign.analysis import analyse
 from penstock.errors import BadInput
 from penstock.report import figures, render, style
+from penstock.report.figures import effects
 from penstock.report.figures.effects import fitted_means
 from penstock.report.figures.marks import keep_extremes
 from penstock.report.figures.series import selected_runs, verdicts
@@ -164,9 +165,9 @@ def test_interactions_are_drawn_only_if_significant(tmp_path: Path) -> None:
     )
     flat = analyse(study.write(tmp_path / "flat"), report=False).outcome
     assert flat is not None
-    effects = flat.effects
-    assert effects is not None
-    effects.loc[effects["term"] == "disk:journal", ["p_value", "p_holm"]] = 0.9
+    table = flat.effects
+    assert table is not None
+    table.loc[table["term"] == "disk:journal", ["p_value", "p_holm"]] = 0.9
     with pytest.raises(style.NotDrawn, match="no interaction of two factors in throughput"):
         figures.draw(flat, "interactions", style.WIDE_INCHES)
 
@@ -176,3 +177,8 @@ def test_a_study_with_verdicts_on_patterns_was_traced(tmp_path: Path) -> None:
     traced = Outcome.read(case.study.write(tmp_path / "out"))
     with pytest.raises(style.NotDrawn, match=r"only verdicts on patterns.*`mode: pattern`"):
         figures.draw(traced, "offsets", style.WIDE_INCHES)
+
+
+def test_curvature_is_no_interaction() -> None:
+    colours = {effects._colour({"term": term}) for term in ("jobs", "jobs:jobs", "disk:jobs")}
+    assert colours == {style.BLUE, style.GREEN, style.ORANGE}

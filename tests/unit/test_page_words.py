@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -9,9 +10,14 @@ import pytest
 
 from penstock.analyse.findings.findings import findings
 from penstock.analyse.findings.study_findings import _causes
+from penstock.analyse.outcome import Outcome
+from penstock.campaign.analysis import analyse
+from penstock.report import sections
+from penstock.report.html import write_report
 from penstock.report.page import coded, template
 from penstock.text import first_reason, times
 from tests.examples.report import write_example
+from tests.unit.answered_studies import CASES
 
 
 def test_what_stands_between_backticks_is_code() -> None:
@@ -72,3 +78,49 @@ def test_causes_of_invalid_runs_have_their_numbers(tmp_path: Path) -> None:
     runs.to_parquet(out / "runs.parquet")
     (found,) = (f for f in findings(out) if f.code == "run-invalid")
     assert found.statement.endswith(": reads took 4.1 ms, 5.2 ms by the log (2 runs alike).")
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """Analysed results without a page."""
+    case = CASES["two-by-three-with-interaction"]
+    outcome = analyse(
+        case.study.write(tmp_path_factory.mktemp("planted") / "out"), report=False
+    ).outcome
+    assert outcome is not None
+    return outcome
+
+
+def test_cautions_have_the_variation_of_the_runs(planted: Outcome) -> None:
+    assert any("which is assumed" in text for text in planted.plan["cautions"])
+    text = " ".join(sections.cautions(planted, findings(planted.path)))
+    assert "assumed" not in text
+    assert re.search(r"\([\d.]+ % of the mean of load: repeated runs vary by [12]\.\d %\)", text)
+
+
+def test_effects_on_ratios_are_ratios(planted: Outcome) -> None:
+    (table,) = (t for t in sections.anova(planted) if t["response"] == "load")
+    heads = [column["name"] for column in table["columns"]]
+    assert "effect (ratio)" in heads
+    assert "q" not in heads
+    (journal,) = (row["cells"] for row in table["rows"] if row["cells"][0] == "journal")
+    assert journal[heads.index("effect (ratio)")].endswith("×")
+
+
+def test_numbers_of_the_runs_are_cards_only_if_something_is_wrong(
+    planted: Outcome, tmp_path: Path
+) -> None:
+    page = write_report(planted).read_text()
+    assert '<ul class="tiles">' not in page
+    assert "18 of 18 runs valid · 6 treatments" in page
+    assert '<span class="code">' not in re.sub(r'<details class="sure">.*?</details>', "", page)
+    few = write_example(tmp_path / "out", events=10, invalid=("r005",))
+    assert next(t["label"] for t in sections.tiles(Outcome.read(few)) if t["mark"]) == "runs valid"
+
+
+def test_one_run_of_each_is_compared_without_a_test(tmp_path: Path) -> None:
+    single = analyse(CASES["one-run-of-each"].study.write(tmp_path / "out"), report=False).outcome
+    assert single is not None
+    table = sections.ranked(single)
+    assert table is not None
+    assert table["note"].startswith("Single runs: ratios to the best without a test.")

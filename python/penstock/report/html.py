@@ -58,6 +58,7 @@ def write_report(results: Outcome | Path | str, computed: list[Finding] | None =
             **methods.CAPTIONS,
             "responses": "Every run as one mark, the best treatment first. Hollow marks are left out of the "
             "analysis.",
+            "utilisation": sections.utilisation_caption(outcome),
             "show_levels": "" if of_levels(outcome) else "yes",
         },
         methods=methods.methods(outcome),
@@ -74,7 +75,7 @@ def write_report(results: Outcome | Path | str, computed: list[Finding] | None =
         fidelity=sections.fidelity(outcome),
         observers=sections.observers(outcome),
         aliases=sections.aliases(outcome),
-        cautions=[f.statement for f in computed if f.code == "design-caution"],
+        cautions=sections.cautions(outcome, computed),
         repeat=sections.repeat(outcome),
         anova={t["response"]: t for t in sections.anova(outcome)},
         all_runs=sections.all_runs(outcome),

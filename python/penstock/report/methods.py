@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import pandas as pd
 
@@ -62,8 +63,13 @@ def _design(outcome: Outcome) -> str:
         strips=listed([term_text(n) for n in plan.get("strip_factors") or []]),
     )
     without = f"; {excluded} were left out as not valid" if excluded else ""
+    counts = Counter(r["treatment_id"] for r in plan.get("rows") or []).values()
+    replicates = (
+        "–".join(dict.fromkeys(str(n) for n in (min(counts), max(counts)))) if counts else "0"
+    )
+    of = "replicate" if replicates == "1" else "replicates"
     return (
-        f"{listed(factors)} were varied over {treatments} treatments of {plan.get('replicates')} replicates, "
+        f"{listed(factors)} were varied over {treatments} treatments of {replicates} {of}, "
         f"run {order} (seed {plan.get('seed')}). {valid} runs were analysed{without}."
     )
 

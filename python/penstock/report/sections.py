@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from penstock.analyse.fidelity.validity import DEGRADED
 from penstock.analyse.findings.finding import SEVERITIES, Finding
 from penstock.analyse.findings.question import is_screening, kind
 from penstock.analyse.findings.screening import Screened, effect_columns, screened
@@ -20,12 +22,13 @@ from penstock.analyse.findings.study_findings import (
 )
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.sequential.fraction import half_against_full
-from penstock.analyse.statistics.scale import LINEAR
+from penstock.analyse.statistics.scale import LINEAR, LOG
 from penstock.analyse.statistics.significance import is_sure
 from penstock.analyse.treatments.costs import NO_COST, FactorCost, factor_cost, focal_factor
 from penstock.analyse.treatments.means import mean_cells, mean_heads, ranked_columns, ranking
 from penstock.report.figures.effects import of_levels
-from penstock.report.figures.series import busiest, verdicts
+from penstock.report.figures.series import busiest, selected_runs, verdicts
+from penstock.report.figures.tables import has_run_table
 from penstock.study.disk_speeds import scale_of
 from penstock.text import (
     at_speed,
@@ -35,6 +38,7 @@ from penstock.text import (
     named_unit,
     quantities,
     quantity,
+    tenths,
     term_text,
     times,
 )
@@ -84,18 +88,19 @@ def response_title(response: ResponseUnit) -> str:
 
 
 def tiles(outcome: Outcome) -> list[dict[str, str]]:
-    """Four or five numbers at the top: runs, treatments, disks, predictions, losses."""
+    """Numbers on runs, treatments, disks, predictions and losses; `mark` is `warn` if something is wrong."""
     numbers = []
     runs = outcome.runs
     planned = len(outcome.plan.get("rows") or [])
     if runs is not None:
         valid = len(outcome.measured)
         total = max(planned, len(runs))
+        degraded = int(runs["validity"].eq(DEGRADED).sum()) if "validity" in runs else 0
         numbers.append(
             {
                 "value": f"{valid} of {total}",
-                "label": "runs valid",
-                "mark": "" if valid == total else "warn",
+                "label": f"runs used, {degraded} of them degraded" if degraded else "runs valid",
+                "mark": "" if valid == total and not degraded else "warn",
             }
         )
         treatments = runs["treatment_id"].nunique() if "treatment_id" in runs else 0
@@ -103,10 +108,13 @@ def tiles(outcome: Outcome) -> list[dict[str, str]]:
     table = outcome.fidelity
     if table is not None and len(table) and "valid" in table:
         by_disk = table.groupby(["run_id", "disk_id"])["valid"].all()
+        judged_runs = table["run_id"].nunique()
+        every = judged_runs if runs is None else len(runs)
+        only = f" ({judged_runs} of {every} runs have one)" if judged_runs < every else ""
         numbers.append(
             {
                 "value": f"{int(by_disk.sum())} of {len(by_disk)}",
-                "label": "disk certificates hold",
+                "label": f"disk certificates hold{only}",
                 "mark": "" if by_disk.all() else "warn",
             }
         )
@@ -210,16 +218,15 @@ def ranked(outcome: Outcome) -> Table | None:
         more=rows[_SHOWN:],
     )
     main = ranking(outcome, outcome.responses[0])
-    sure = (
-        " with 95 % intervals (Student t, of each by its own runs; of fewer than three by all)"
-        if main.df
-        else ""
-    )
-    table["note"] = (
-        f"Means of the valid runs{sure}. Worse by: the ratio to the best, if it is significant for all pairs "
-        "together; “equal” is at most 5 % worse, “open” cannot be distinguished from the best. "
-        "Numbers: means.parquet."
-    )
+    if main.df:
+        note = (
+            "Means of the valid runs with 95 % intervals from each treatment's own runs; with fewer than "
+            "three runs from the spread of all. Worse by: the ratio to the best if significant, all pairs "
+            "tested together; “equal” is at most 5 % worse, “open” cannot be distinguished from the best."
+        )
+    else:
+        note = "Single runs: ratios to the best without a test."
+    table["note"] = f"{note} Numbers: means.parquet."
     return table
 
 
@@ -668,6 +675,34 @@ def aliases(outcome: Outcome) -> Table:
     return _table(["term", "what is reported as it"], rows, sentence=sentence)
 
 
+#: size of a detectable difference in a caution, with the noise of runs that the plan assumed
+_PLANNED_NOISE = re.compile(r"\([\d.]+ ?% of the mean if runs vary by [\d.]+ ?%, which is [^)]*\)")
+
+
+def cautions(outcome: Outcome, computed: list[Finding]) -> list[str]:
+    """Limits of the design's conclusions; sizes by the variation of these runs instead of the assumed one."""
+    sentences = [f.statement for f in computed if f.code == "design-caution"]
+    detectable = (outcome.plan.get("power") or {}).get("detectable_sigma_80")
+    main = ranking(outcome, outcome.responses[0]) if outcome.responses else None
+    if detectable is None or main is None or not (main.df and main.positive):
+        return sentences
+    squares = float((main.spread.residuals**2).sum())
+    noise = math.sqrt(squares / main.spread.free)
+    of_runs = (
+        f"({tenths(float(detectable) * noise)} of the mean of {main.response.name}: repeated runs vary by "
+        f"{tenths(noise)})"
+    )
+    return [_PLANNED_NOISE.sub(of_runs, sentence) for sentence in sentences]
+
+
+def utilisation_caption(outcome: Outcome) -> str:
+    """Caption of the utilisation of selected runs."""
+    chosen = selected_runs(outcome, "utilisation")
+    if any(has_run_table(outcome, run_id, "phases") for run_id in chosen):
+        return "Selected runs; time 0 is the start of the workload, which is shaded."
+    return "Selected runs; time 0 is the first sample."
+
+
 def absent(outcome: Outcome, figures: Mapping[Any, Any]) -> dict[str, str]:
     """Empty sections of the report, with reasons; one line at its end names them."""
     missing = {}
@@ -764,26 +799,28 @@ def anova(outcome: Outcome) -> list[Table]:
         table = outcome.effects[outcome.effects["response"] == response.name]
         table = table.sort_values("variation_share", ascending=False, kind="stable")
         linear = "scale" not in table or bool((table["scale"] == LINEAR).all())
+        log = "scale" in table and bool((table["scale"] == LOG).all())
         factor, unit = fitting(table["effect"], response.unit if linear else "")
+
+        def shown(value: Any, log: bool = log, factor: float = factor) -> str:
+            known = log and value is not None and math.isfinite(float(value))
+            return times(math.exp(value)) if known else _number(value, factor=factor)
+
         rows = []
         for r, sure in zip(table.to_dict("records"), is_sure(table), strict=True):
             residual = r["term"] == "residual"
             low = float(r.get("ci_low", math.nan))
             interval = ""
             if math.isfinite(low):
-                ends = (
-                    _number(r.get(k), factor=factor) for k in ("effect_ci_low", "effect_ci_high")
-                )
-                interval = " to ".join(ends)
+                interval = " to ".join(shown(r.get(k)) for k in ("effect_ci_low", "effect_ci_high"))
             rows.append(
                 _row(
                     term_text(str(r["term"])),
                     _number(r.get("variation_share"), 2),
                     _p_text(r.get("p_value")),
                     _p_text(r.get("p_holm")),
-                    _number(r.get("effect"), factor=factor),
+                    shown(r.get("effect")),
                     interval,
-                    _number(r.get("coefficient"), factor=factor),
                     _number(r.get("df"), 0),
                     _first(term_text(str(r.get("aliases") or ""))) if not residual else "",
                     mark="" if sure else "quiet",
@@ -795,10 +832,9 @@ def anova(outcome: Outcome) -> list[Table]:
                     "term",
                     "#variation (%)",
                     "#p",
-                    "#p, all together",
-                    f"#{named_unit('effect', unit)}",
+                    "#p (all tested together)",
+                    f"#{named_unit('effect', 'ratio' if log else unit)}",
                     "#95 % interval",
-                    f"#{named_unit('q', unit)}",
                     "#df",
                     "aliases",
                 ],

@@ -163,7 +163,7 @@ def log_axis(axis: Any) -> None:
 
 def plain_axis(axis: Any, width: float) -> None:
     """Few ticks with plain numbers: `20,000`, as in tables."""
-    axis.set_major_locator(MaxNLocator(4 if narrow(width) else 7))
+    axis.set_major_locator(MaxNLocator(4 if narrow(width) else 7, steps=[1, 2, 5, 10]))
     axis.set_major_formatter(FuncFormatter(plain_number))
 
 

@@ -76,6 +76,8 @@ def _tip(row: dict[Any, Any], unit: str) -> str:
 
 
 def _colour(row: dict[Any, Any]) -> str:
+    if square_of(str(row["term"])):
+        return style.GREEN
     return style.ORANGE if ":" in str(row["term"]) else style.BLUE
 
 
@@ -124,7 +126,7 @@ def effect_bars(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
     if scale_of_effects(outcome, response) == LOG:
         _as_ratios(axes.xaxis)
     style.grid(axes, "x")
-    _term_legend(fig, [])
+    _term_legend(fig, rows, [])
     return fig
 
 
@@ -204,13 +206,13 @@ def level_means(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
     return fig
 
 
-def _term_legend(fig: Figure, more: list[Any]) -> None:
-    handles = [
-        Patch(color=style.BLUE, label="main effect"),
-        Patch(color=style.ORANGE, label="interaction"),
-        Patch(facecolor="none", edgecolor=style.MUTED, label="not significant"),
-        *more,
-    ]
+def _term_legend(fig: Figure, rows: list[dict[Any, Any]], more: list[Any]) -> None:
+    names = {style.BLUE: "main effect", style.ORANGE: "interaction", style.GREEN: "curvature"}
+    used = {_colour(row) for row in rows}
+    handles = [Patch(color=colour, label=name) for colour, name in names.items() if colour in used]
+    if not all(row["sure"] for row in rows):
+        handles.append(Patch(facecolor="none", edgecolor=style.MUTED, label="not significant"))
+    handles += more
     columns = 2 if style.narrow(float(fig.get_size_inches()[0])) else 4
     fig.legend(
         handles=handles, loc="outside upper left", ncols=columns, handlelength=1.3, handleheight=0.9
@@ -266,7 +268,7 @@ def pareto(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
         else:
             at = np.arange(len(rows))
             more = [axes.vlines(of_each, at - 0.45, at + 0.45, label="limit of each", **dashed)]
-    _term_legend(fig, more)
+    _term_legend(fig, rows, more)
     axes.set_yticks(range(len(rows)), [term_text(str(r["term"])) for r in rows])
     if style.narrow(width):
         axes.tick_params(axis="y", labelsize=7)

@@ -9,9 +9,10 @@ from scipy.special import ndtri
 
 from penstock.analyse.findings.assumptions import scale_of_effects
 from penstock.analyse.outcome import Outcome, ResponseUnit
-from penstock.analyse.statistics.scale import LINEAR
+from penstock.analyse.statistics.scale import LINEAR, LOG
 from penstock.report import style
 from penstock.report.figures.effects import effect_axis, of_levels, terms_of
+from penstock.report.figures.labels import response_axis
 from penstock.report.style import NotDrawn
 from penstock.text import term_text
 
@@ -108,7 +109,9 @@ def residuals(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     fig = style.figure(width, 5.0 if small else 2.9)
     panels = fig.subplots(2 if small else 1, 1 if small else 2, sharey=True, squeeze=False)
     scale = scale_of_effects(outcome, response)
-    fitted_name = response.name if scale == LINEAR else f"{response.name} ({scale} scale)"
+    fitted_name = response_axis(outcome, response)
+    if scale not in (LINEAR, LOG):
+        fitted_name = f"{response.name} ({scale} scale)"
     flagged = (table["flag"] != "").to_numpy(bool)
     y = table["studentised"].to_numpy(float)
     tips = [f"{r.run_id}: {r.studentised:.2f}" for r in table.itertuples()]
@@ -116,6 +119,8 @@ def residuals(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
         panels.flat, ("fitted", "run_order"), (f"fitted {fitted_name}", "run order"), strict=True
     ):
         x = table[column].to_numpy(float)
+        if column == "fitted" and scale == LOG:
+            x = np.exp(x)
         axes.axhline(0, color=style.MUTED, linewidth=0.8)
         for level in (-2, 2):
             axes.axhline(level, color=style.GRID, linewidth=0.8, linestyle=(0, (4, 2)))
@@ -136,6 +141,10 @@ def residuals(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
                 )
         axes.set_xlabel(name)
         axes.margins(x=0.08)
+        if column == "fitted" and scale == LOG and style.wants_log(x):
+            style.log_axis(axes.xaxis)
+        else:
+            style.plain_axis(axes.xaxis, style.NARROW_INCHES)
         style.grid(axes, "y")
         if small or column == "fitted":
             axes.set_ylabel("residual (studentised)")
