@@ -198,7 +198,7 @@ def test_of_a_regular_fraction_too() -> None:
     runs = runs_of(plan, lambda r: 6 * r.coded["A"] * r.coded["B"])
     left, finding = doubt_of(plan, runs)
     assert left.active == ["D"]
-    assert finding.severity == "info"
+    assert (finding.code, finding.severity) == ("effect-aliased", "info")
     assert "A × B" in finding.statement
     assert "not excluded" in finding.statement
     text = " ".join(augment_text(left, left.proposals()).split())

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from penstock.analyse.findings.effect_findings import effects as effect_findings
 from penstock.analyse.sequential.adaptive import _coded, _state, active_at, next_stage
+from penstock.analyse.sequential.aliased import aliased
 from penstock.analyse.sequential.ledger import confirmed, ledger
 from penstock.analyse.statistics.effects import effects
 from penstock.analyse.statistics.significance import is_sure, limits
@@ -394,3 +396,23 @@ def test_the_analysis_takes_what_the_looks_leave(tmp_path: Path) -> None:
     known = limits(shared).notna()
     beyond = shared["effect"].abs() > limits(shared)
     assert (beyond[known] == is_sure(shared)[known]).all()
+
+
+@pytest.mark.parametrize(
+    ("alone", "code"), [(True, "effect-unambiguous"), (False, "effect-aliased")]
+)
+def test_an_alias_is_named_only_if_later_runs_allow_it(
+    tmp_path: Path, alone: bool, code: str
+) -> None:
+    """In the fraction D and A × B are one column; search and confirmation vary them separately."""
+    study = study_of("{runs: 32, search_runs: 4, confirm: 4}", fraction=2)
+    plan = make_plan(study)
+    assert any(a.term == "D" and "+A:B" in a.with_terms for a in plan.aliases)
+    plan, runs = played(study, lambda c: 100 + 20 * (c["D"] if alone else c["A"] * c["B"]))
+    outcome = outcome_of(tmp_path, study, plan, runs)
+    outcome = replace(outcome, effects=effects(runs, plan, "took"))
+    (finding,) = aliased(outcome)
+    assert finding.code == code
+    (dominant,) = (f for f in effect_findings(outcome) if f.code == "effect-dominant")
+    assert ("D or A × B (not separable)" in dominant.statement) is not alone
+    assert ("exclude A × B as an alias of D" in finding.statement) is alone

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from penstock.analyse.findings.finding import Finding
 from penstock.analyse.outcome import Outcome
+from penstock.analyse.statistics.contradicted import Contradicted
 from penstock.analyse.statistics.fit import ASSUMED, Fit, fitted
 from penstock.analyse.statistics.partial import Explained, explained, shares_of
 from penstock.analyse.statistics.scale import LINEAR
@@ -86,6 +87,37 @@ class Open:
 
     @cached_property
     def open_questions(self) -> list[Question]:
+        """The active contrasts with rivals that no later run excludes."""
+        remaining = []
+        for question in self._all_questions:
+            gone = self.excluded.get(term_of(question.term, self.names), {})
+            plausible, other = (
+                tuple(w for w in words if term_of(w, self.names) not in gone)
+                for words in (question.plausible, question.other)
+            )
+            if plausible or other:
+                remaining.append(replace(question, plausible=plausible, other=other))
+        return remaining
+
+    @cached_property
+    def excluded(self) -> dict[str, dict[str, list[str]]]:
+        """For each active term the rivals that runs of later stages exclude, with these runs."""
+        judge = Contradicted.of(self.outcome, self.response)
+        if judge is None:
+            return {}
+        pairs = [
+            (term_of(q.term, self.names), term_of(w, self.names))
+            for q in self._all_questions
+            for w in (*q.plausible, *q.other)
+        ]
+        excluded: dict[str, dict[str, list[str]]] = {}
+        for term, rival in pairs:
+            if runs := judge.runs_against(term, rival):
+                excluded.setdefault(term, {})[rival] = runs
+        return excluded
+
+    @cached_property
+    def _all_questions(self) -> list[Question]:
         """The active contrasts with rivals."""
         if self.partial:
             return self._partly_aliased()
@@ -471,7 +503,7 @@ def _doubt(aliasing: Open, unit: str) -> Finding:
         "effect-aliased",
         "warning",
         f"{_explained(aliasing)}What is said of {response} rests on an alias: "
-        f"{'; '.join([*texts[:_MOST_NAMED], *more])}. These runs do not show which.",
+        f"{'; '.join([*texts[:_MOST_NAMED], *more])}. These runs do not show which.{_excluded(aliasing)}",
         evidence,
         _advice(aliasing, evidence),
         "Rivals of up to three factors, with at least one factor that has an effect of its own; aliases of "
@@ -484,6 +516,22 @@ def rival_text(word: int, question: Question, names: Sequence[str]) -> str:
     part = question.shares.get(word)
     term = term_text(term_of(word, names))
     return term if part is None else f"{abs(part):.2g} of {term}"
+
+
+def _excluded(aliasing: Open) -> str:
+    """The aliases of at most two factors that later runs exclude."""
+    texts, runs = [], set[str]()
+    for term, rivals in aliasing.excluded.items():
+        short = [r for r in rivals if r.count(":") <= 1]
+        runs.update(*(rivals[r] for r in short))
+        texts += [f"{listed([term_text(r) for r in short])} as an alias of {term_text(term)}"] * bool(
+            short
+        )
+    if not texts:
+        return ""
+    first, *_, last = [*sorted(runs), *sorted(runs)]
+    which = f"run {first} excludes" if first == last else f"runs {first} to {last} exclude"
+    return f" Later {which} {'; '.join(texts[:_MOST_NAMED])}."
 
 
 def _others(question: Question, names: Sequence[str]) -> str:
@@ -546,10 +594,10 @@ def _not_excluded(aliasing: Open) -> Finding:
         },
     }
     return Finding(
-        "effect-unambiguous",
+        "effect-aliased",
         "info",
         f"These runs cannot separate {'; '.join([*texts[:_MOST_NAMED], *more])} for {aliasing.response}. An "
-        "interaction whose factors show no effect is rare, but not excluded.",
+        f"interaction whose factors show no effect is rare, but not excluded.{_excluded(aliasing)}",
         evidence,
         _advice(aliasing, evidence),
         "Aliases of two factors.",
@@ -582,7 +630,7 @@ def _cleared(open_: Open) -> Finding:
         return Finding(
             "effect-unambiguous",
             "info",
-            f"{lead}{part}",
+            f"{lead}{part}{_excluded(open_)}",
             {"table": "effects", "response": open_.response, "terms": open_.active},
             "",
             "Interactions just beyond the model were looked at, by weak heredity.",
@@ -591,7 +639,8 @@ def _cleared(open_: Open) -> Finding:
         "effect-unambiguous",
         "info",
         f"No effect on {open_.response} has a plausible rival: whatever it is aliased with has three factors "
-        "or more, none of which has an effect of its own.",
+        f"or more, none of which has an effect of its own{', or is excluded' * bool(open_.excluded)}."
+        f"{_excluded(open_)}",
         {"table": "effects", "response": open_.response, "terms": open_.active},
         "",
         "Rivals of up to three factors were looked at.",

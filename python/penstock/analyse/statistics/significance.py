@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
 from penstock.analyse.statistics.adjusted import holm
+from penstock.analyse.statistics.contradicted import without_excluded
 
 if TYPE_CHECKING:
     from penstock.analyse.outcome import Outcome
@@ -179,7 +180,8 @@ def term_is_sure(outcome: Outcome, response: str, term: str) -> bool | None:
 
 
 def terms_of(outcome: Outcome, response: str) -> Terms | None:
-    """The factors and interactions of a response; None without tests of effects."""
+    """The factors and interactions of a response, without aliases that later runs exclude; None without
+    tests of effects."""
     table = outcome.effects
     if table is None or not {"term", "response", "p_value"} <= set(table.columns):
         return None
@@ -187,7 +189,7 @@ def terms_of(outcome: Outcome, response: str) -> Terms | None:
     if response not in cached:
         flags = np.array([str(r) == response for r in table["response"].tolist()], dtype=bool)
         flags &= outcome.is_effect(table["term"]).to_numpy()
-        cached[response] = Terms(table[flags])
+        cached[response] = Terms(without_excluded(outcome, response, table[flags]))
     return cached[response]
 
 
