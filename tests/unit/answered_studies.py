@@ -249,7 +249,10 @@ CASES: dict[str, Case] = {
         None,
         "Open: no treatment is shown to be the best: throughput is 477/s (scheduler none) to 507/s (mq",
         sure=False,
-        says=("differences of up to 44 % are possible", "Next step: "),
+        says=(
+            "differences of up to 44 % are possible",
+            "would resolve a difference of 20 %; one of 10 % needs ",
+        ),
         never=("Unknown",),
     ),
     "whether-it-matters-and-nothing-tells": Case(

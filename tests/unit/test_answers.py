@@ -79,7 +79,7 @@ def test_command_tells_answer_and_table(tmp_path: Path) -> None:
 def test_commands_of_an_answer_name_the_study_and_its_directory(tmp_path: Path) -> None:
     result = answered(CASES["nothing-significant"], tmp_path / "case")
     shown = " ".join(" ".join(result.lines(Path("two words/out"), Path("s.study.yaml"))).split())
-    assert "`penstock run s.study.yaml -o 'two words/out' --augment replicates:1`" in shown
+    assert "`penstock run s.study.yaml -o 'two words/out' --augment replicates:6`" in shown
     failed = answered(CASES["most-runs-failed"], tmp_path / "failed")
     shown_path = " ".join(" ".join(failed.lines(Path("two words/out"))).split())
     assert "read `'two words/out/runs/r001/stderr.txt'` first" in shown_path

@@ -37,10 +37,12 @@ from penstock.text import (
 
 #: next step after single runs
 REPEAT = "`penstock run STUDY -o OUT --augment replicates:1` repeats each treatment."
-#: relative difference that the recommended replicates resolve
-_RESOLVED = 0.10
+#: relative differences that recommended replicates may resolve, the preferred one first
+_RESOLVED = (0.10, 0.20, 0.50, 0.05, 0.02)
+#: number of recommended replicates from which a larger difference is stated as well
+_MANY_REPLICATES = 20
 #: maximum number of recommended replicates
-_MOST_REPLICATES = 20
+_MOST_REPLICATES = 1000
 #: maximum number of treatments named in a sentence
 _MOST_NAMED = 3
 #: ratios from this value on are written as factors (`2.0×`), smaller ones in percent
@@ -117,21 +119,41 @@ def _recommendation(ranked: Ranking, pick: Mean, decided: Finding | None) -> Fin
 def more_runs(ranked: Ranking) -> str:
     """The next step if differences are undecided: the number of replicates that would resolve 10 %.
 
-    Assumes intervals that shrink with the square root of the number of runs.
+    If these are many, also that for a larger difference. Assumes intervals that shrink with the square
+    root of the number of runs.
     """
-    top, last = (str(t.treatment_id) for t in (ranked.best, ranked.treatments[-1]))
-    half = ranked.differences.half(top, last)
-    resolved = math.log1p(_RESOLVED) if ranked.positive else _RESOLVED * abs(ranked.best.mean)
-    each = min(t.n for t in ranked.treatments)
-    add = math.ceil(each * ((half / resolved) ** 2 - 1)) if math.isfinite(half) and resolved else 0
-    if not 1 <= add <= _MOST_REPLICATES:
+    needs = {share: _replicates(ranked, share) for share in _RESOLVED}
+    fits = {share: add for share, add in needs.items() if 1 <= add <= _MOST_REPLICATES}
+    if not fits:
         return "more replicates: `penstock run STUDY -o OUT --augment replicates:1`."
-    runs = add * len(ranked.treatments)
-    time = f" (about {_minutes(ranked.outcome, runs)})" if _run_s(ranked.outcome) else ""
+    first, add = next(iter(fits.items()))
+    larger = [share for share in fits if share > first and fits[share] <= _MANY_REPLICATES]
+    also = ""
+    if add > _MANY_REPLICATES and larger:
+        also = f"; one of {percentage(first)} needs {_runs(ranked, add)}"
+        first, add = larger[0], fits[larger[0]]
     return (
-        f"{runs} more runs would resolve a difference of {percentage(_RESOLVED)}{time}: "
+        f"{_runs(ranked, add)} would resolve a difference of {percentage(first)}{also}: "
         f"`penstock run STUDY -o OUT --augment replicates:{add}`."
     )
+
+
+def _replicates(ranked: Ranking, share: float) -> int:
+    """The additional replicates that resolve a relative difference; 0 if none, or not known."""
+    top, last = (str(t.treatment_id) for t in (ranked.best, ranked.treatments[-1]))
+    half = ranked.differences.half(top, last)
+    resolved = math.log1p(share) if ranked.positive else share * abs(ranked.best.mean)
+    each = min(t.n for t in ranked.treatments)
+    if not (math.isfinite(half) and resolved):
+        return 0
+    return max(0, math.ceil(each * ((half / resolved) ** 2 - 1)))
+
+
+def _runs(ranked: Ranking, replicates: int) -> str:
+    """That many replicates of all treatments: `27 more runs (about 5 min)`."""
+    runs = replicates * len(ranked.treatments)
+    time = f" (about {_minutes(ranked.outcome, runs)})" if _run_s(ranked.outcome) else ""
+    return f"{runs:,} more runs{time}"
 
 
 def _run_s(outcome: Outcome) -> float:
@@ -143,7 +165,9 @@ def _run_s(outcome: Outcome) -> float:
 
 def _minutes(outcome: Outcome, runs: int) -> str:
     seconds = runs * _run_s(outcome)
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.0f} h"
 
 
 def _choice(ranked: Ranking, pick: Mean, after: Mean) -> str:
