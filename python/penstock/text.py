@@ -88,6 +88,22 @@ def estimate(value: float, low: float, high: float, unit: str = "") -> str:
     )
 
 
+def with_interval(value: float, low: float, high: float) -> tuple[str, str]:
+    """A value and its interval as text, with at most two digits of the half width of the interval and at most
+    three digits: (`0.07`, `−0.06 to 0.40`). The interval is empty if it is not finite."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return number(value), ""
+    half = (high - low) / 2
+    places = 1 - math.floor(math.log10(half)) if half > 0 else 15
+
+    def shown(v: float) -> str:
+        if v == 0 or abs(v) >= 10.0 ** (3 - places) or not 0 <= places <= 4:
+            return number(v)
+        return f"{round(v, places) + 0.0:,.{places}f}".replace("-", "−")
+
+    return shown(value), span(shown(low), shown(high))
+
+
 def span(low: str, high: str) -> str:
     """Bounds of a range: `29–35`; `−3 to 2`; a single one if their texts are equal."""
     between = " to " if "−" in low + high else "–"

@@ -8,7 +8,7 @@ from penstock.analyse.findings.screening import effect_lines, effect_plot, scree
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.treatments.costs import factor_cost, focal_factor
 from penstock.analyse.treatments.means import ranked_lines, ranking
-from penstock.text import fitting, named_unit, short, times
+from penstock.text import fitting, named_unit, short, times, with_interval
 
 #: maximum number of lines of a plot
 _MOST = 8
@@ -38,9 +38,10 @@ def plot_lines(outcome: Outcome) -> list[str]:
     if not 2 < len(means) <= _MOST:
         return []
     scale, unit = fitting([m.mean for m in means], response.unit)
-    dots = [
-        Dot(outcome.phrase(m.levels), m.mean * scale, m.low * scale, m.high * scale) for m in means
-    ]
+    dots = []
+    for m in means:
+        numbers = (m.mean * scale, m.low * scale, m.high * scale)
+        dots.append(Dot(outcome.phrase(m.levels), *numbers, with_interval(*numbers)[0]))
     return dot_plot(named_unit(response.name, unit), dots, short)
 
 

@@ -16,12 +16,13 @@ _LOG_FROM = 4.0
 
 @dataclass(frozen=True)
 class Dot:
-    """A value with its interval (NaN without one) and its name."""
+    """A value with its interval (NaN without one), its name, and its text if that is not as on the axis."""
 
     name: str
     value: float
     low: float = math.nan
     high: float = math.nan
+    text: str = ""
 
 
 def dot_plot(
@@ -57,7 +58,7 @@ def dot_plot(
         text, at = shown(tick), column(tick)
         if all(c == " " for c in axis[max(0, at - 1) : at + len(text) + 1]):
             axis[at : at + len(text)] = text
-    lines = [title, f"{'':<{width}}  {''.join(axis).rstrip()}"]
+    lines = [title + ", log scale" * log, f"{'':<{width}}  {''.join(axis).rstrip()}"]
     for dot in dots:
         cells = [" "] * _COLUMNS
         if math.isfinite(dot.low) and math.isfinite(dot.high):
@@ -65,13 +66,13 @@ def dot_plot(
                 cells[at] = "─"
         cells[column(dot.value)] = "■"
         name = dot.name if len(dot.name) <= width else f"{dot.name[: width - 1]}…"
-        lines.append(f"{name:<{width}}  {''.join(cells)}  {shown(dot.value)}")
+        lines.append(f"{name:<{width}}  {''.join(cells)}  {dot.text or shown(dot.value)}")
     return lines
 
 
 def _ticks(low: float, high: float, log: bool) -> list[float]:
     """Round values between the ends of an axis: powers of ten (also 2 and 5 times these, if they are few),
-    or three steps of 1, 2 or 5."""
+    or up to five steps of 1, 2 or 5."""
     if log:
         powers = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
         for multiples in ((1,), (1, 2, 5)):
@@ -80,7 +81,7 @@ def _ticks(low: float, high: float, log: bool) -> list[float]:
             if len(ticks) > 2:
                 return ticks
         return ticks or [low, high]
-    rough = (high - low) / 3
+    rough = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * m for m in (1, 2, 5, 10) if power * m >= rough)
     first = math.ceil(low / step - 1e-9)

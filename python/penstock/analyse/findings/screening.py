@@ -34,6 +34,7 @@ from penstock.text import (
     term_text,
     times,
     up_to,
+    with_interval,
 )
 
 #: maximum number of terms in the plot and the table
@@ -297,10 +298,11 @@ def _fitting(result: Screened) -> tuple[float, str]:
 def effect_plot(result: Screened) -> list[str]:
     """The effects with their intervals as a dot plot, the largest first."""
     scale, unit = _fitting(result)
-    dots = [
-        Dot(term_text(r["term"]), *(v * scale for v in _shown_values(r)))
-        for r in _listed_rows(result)[:_MOST]
-    ]
+    dots = []
+    for r in _listed_rows(result)[:_MOST]:
+        value, low, high = (v * scale for v in _shown_values(r))
+        text = "" if unit == "ratio" else with_interval(value, low, high)[0]
+        dots.append(Dot(term_text(r["term"]), value, low, high, text))
     title = named_unit(f"effect on {result.response.name}", unit)
     return dot_plot(title, dots, times if unit == "ratio" else short)
 
@@ -324,14 +326,17 @@ def effect_columns(outcome: Outcome, result: Screened) -> tuple[list[str], list[
         levels = next((f.levels for f in outcome.factors if f.name == row["term"]), [""])
         effect, low, high = (v * scale for v in _shown_values(row))
         sign = "+" * (effect > 0 and not ratios)
-        ends = (number(end, 2 if ratios else 3) for end in (low, high))
+        if ratios:
+            value, interval = times(effect), span(number(low, 2), number(high, 2))
+        else:
+            value, interval = with_interval(effect, low, high)
         rows.append(
             [
                 term_text(row["term"]),
                 levels[0],
                 levels[-1],
-                f"{sign}{times(effect) if ratios else number(effect)}" * math.isfinite(effect),
-                span(*ends) if math.isfinite(low) else "",
+                f"{sign}{value}" * math.isfinite(effect),
+                interval * math.isfinite(low),
                 result.verdict(row),
                 listed(inseparable(row), "or"),
             ]

@@ -29,7 +29,7 @@ from penstock.analyse.statistics.bias import ends, used
 from penstock.analyse.statistics.spread import Error, Spread
 from penstock.analyse.treatments.differences import Differences, blocks_of, settings_of
 from penstock.archive.schemas import TABLES, described
-from penstock.text import COLUMNS, fitting, named_unit, number, span, table_lines, times
+from penstock.text import COLUMNS, fitting, named_unit, number, table_lines, times, with_interval
 
 Numbers = NDArray[np.floating[Any]]
 CONFIDENCE = 0.95
@@ -409,7 +409,7 @@ def ranked_columns(
 def mean_heads(ranked: Ranking, interval: bool) -> list[str]:
     """Headings of `mean_cells`."""
     sure = ["#95 % interval"] if interval else []
-    return [f"#{named_unit(ranked.response.name, ranked.shown[1])}", *sure, "#worse by"]
+    return [f"#{named_unit(ranked.response.name, ranked.shown[1])}", "#worse by", *sure]
 
 
 def mean_cells(ranked: Ranking, mean: Mean | None, interval: bool) -> list[str]:
@@ -417,9 +417,8 @@ def mean_cells(ranked: Ranking, mean: Mean | None, interval: bool) -> list[str]:
     if mean is None:
         return [""] * (3 if interval else 2)
     factor = ranked.shown[0]
-    sure = span(number(factor * mean.low), number(factor * mean.high))
-    sure = sure if math.isfinite(mean.low) else ""
-    return [number(factor * mean.mean), *([sure] if interval else []), _behind(mean, factor)]
+    value, sure = with_interval(*(factor * v for v in (mean.mean, mean.low, mean.high)))
+    return [value, _behind(mean, factor), *([sure] if interval else [])]
 
 
 def _behind(mean: Mean, factor: float) -> str:
