@@ -42,13 +42,34 @@ def test_factors_that_matter_and_those_that_do_not(tmp_path: Path) -> None:
     assert result.conclusion is not None
     assert result.conclusion.headline.startswith("3 of 7 factors matter for time: A on (+19.")
     assert "C on (+5.0" in result.conclusion.headline
-    assert result.conclusion.headline.endswith("also A × B or an alias (+9.98 s). Clear.")
+    assert result.conclusion.headline.endswith(
+        "also A × B or an alias (+9.98 s). Clear, unless three factors interact."
+    )
     points = dict(result.conclusion.points)
     assert points["No effect"].startswith("D, E, F and G: each less than 0.8")
-    assert points["Unknown"] == "A × B cannot be separated from C × E or D × F."
+    unknown = "A × B cannot be separated from C × E or D × F; A from B × C × E, "
+    assert points["Unknown"].startswith(unknown)
+    (doubt,) = (f for f in result.findings if f.code == "effect-aliased")
+    assert set(doubt.evidence["named"]) == {"A", "B", "C", "A:B"}
+    for term, rivals in doubt.evidence["named"].items():
+        for rival in rivals:
+            assert rival in points["Unknown"]
+            assert rival in doubt.statement, term
     assert "--augment" in points["Next step"]
     assert not any("Choose" in line for line in result.lines())
     assert not [f for f in result.findings if f.code == "recommendation"]
+
+
+def test_an_interaction_of_the_model_is_no_explanation_without_one(tmp_path: Path) -> None:
+    def product(levels: Mapping[str, str]) -> dict[str, float]:
+        a, b = (int(levels[name]) - 2 for name in "AB")
+        return {"time": 100.0 + 10 * a + 6 * b + 5 * a * b}
+
+    factors = {name: [1, 2, 3] for name in "ABC"}
+    kind = "{central-composite: {centre: 3}}"
+    result = screened(tmp_path / "out", kind=kind, factors=factors, truth=product)
+    (said,) = (f for f in result.findings if f.code == "effect-unambiguous")
+    assert said.statement.startswith("A, B and A × B explain time; no other term is needed.")
 
 
 def test_plot_and_table_of_effects_are_on_the_terminal(tmp_path: Path) -> None:

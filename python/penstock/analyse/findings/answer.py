@@ -74,11 +74,13 @@ class Answer:
 
     @property
     def headline(self) -> str:
-        """The first sentence with its confidence: `Choose sata-ssd: … Clear.`"""
+        """The first sentence with its confidence: `Choose sata-ssd: … Clear.`; with what it rests on, if the
+        evidence has `unless`."""
         sentence, confidence = self.first.statement, self.first.confidence
         if not confidence or sentence.startswith("Open:"):
             return sentence
-        return f"{sentence} {confidence.capitalize()}."
+        unless = self.first.evidence.get("unless")
+        return f"{sentence} {confidence.capitalize()}{f', unless {unless}' if unless else ''}."
 
     @property
     def sentences(self) -> list[str]:

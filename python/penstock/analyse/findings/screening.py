@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.analyse.findings.dot_plot import Dot, dot_plot
 from penstock.analyse.findings.effect_findings import Row, inseparable, term_rows
 from penstock.analyse.findings.finding import Finding
 from penstock.analyse.findings.question import is_screening
 from penstock.analyse.outcome import Outcome, ResponseUnit
-from penstock.analyse.sequential.aliased import aliased
+from penstock.analyse.sequential.aliased import MOST_TERMS, aliased
 from penstock.analyse.statistics.scale import LINEAR, LOG
 from penstock.analyse.statistics.significance import LEVEL, terms_of
 from penstock.analyse.treatments.means import ranking
@@ -39,8 +40,8 @@ from penstock.text import (
 
 #: maximum number of terms in the plot and the table
 _MOST = 16
-#: maximum number of open factors named in a point
-_MOST_NAMED = 4
+#: numbers in words
+_COUNTS = {2: "two", 3: "three"}
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ def screening(outcome: Outcome) -> Iterator[Finding]:
             f"{names}: {each}less than {bound} (95 %).",
             {"table": "effects", "terms": [r["term"] for r in result.small]},
         )
-    unknown = [*_aliases(result), *_unclear(result)]
+    unknown = [*_aliases(outcome, result), *_unclear(result)]
     if unknown:
         yield Finding("screening-open", "info", f"{'; '.join(unknown)}.", {"table": "effects"})
 
@@ -161,7 +162,7 @@ def _headline(outcome: Outcome, result: Screened) -> Finding:
     """The factors and interactions that matter, with their effects."""
     response = result.response
     stated = [r["term"] for r in (*result.main, *result.interactions)]
-    evidence = {"table": "effects", "response": response.name, "terms": stated}
+    evidence: dict[str, Any] = {"table": "effects", "response": response.name, "terms": stated}
     if not stated:
         return Finding(
             "screening", "warning", _nothing_shown(outcome, result), evidence, REPEAT, "", "open"
@@ -178,7 +179,9 @@ def _headline(outcome: Outcome, result: Screened) -> Finding:
             parts.append(listed([*names, *more]))
         return f"{lead}: {'; also '.join(filter(None, parts))}."
 
-    doubts = _over_aliases(outcome, response) if _aliases(result) else []
+    doubts = _over_aliases(outcome, response)
+    if fewest := _fewest(doubts, result):
+        evidence["unless"] = f"{_COUNTS.get(fewest, fewest)} factors interact"
     return Finding(
         "screening",
         "info",
@@ -249,15 +252,32 @@ def _amount(response: ResponseUnit, size: float, row: Row) -> str:
     return quantity(size, _unit(response, row))
 
 
-def _aliases(result: Screened) -> list[str]:
+def _fewest(doubts: list[Finding], result: Screened) -> int:
+    """The smallest number of factors whose interaction may be a main effect that matters; 0 if none may."""
+    counts = []
+    for finding in doubts:
+        sets = finding.evidence.get("explained") or []
+        for term, rivals in (finding.evidence.get("plausible") or {}).items():
+            alone = bool(sets) and all(term in one for one in sets)
+            if not alone and any(r["term"] == term for r in result.main):
+                counts += [rival.count(":") + 1 for rival in rivals]
+    return min(counts, default=0)
+
+
+def _aliases(outcome: Outcome, result: Screened) -> list[str]:
     """The significant terms that cannot be separated from others, as clauses."""
+    named = {r["term"]: inseparable(r) for r in (*result.main, *result.interactions)}
+    for finding in _over_aliases(outcome, result.response):
+        of_finding = finding.evidence.get("named") or {}
+        named |= {t: rivals for t, rivals in of_finding.items() if t in named}
     clauses = [
-        f"{term_text(r['term'])} cannot be separated from {listed(rivals, 'or')}"
-        for r in (*result.main, *result.interactions)
-        if (rivals := inseparable(r))
+        f"{term_text(t)} from {listed(rivals, 'or')}"
+        for t, rivals in sorted(named.items(), key=lambda pair: ":" not in pair[0])
+        if rivals
     ]
-    more = len(clauses) - _MOST_NAMED
-    clauses = [*clauses[:_MOST_NAMED], *([f"{counted(more, 'more effect')} alike"] * (more > 0))]
+    clauses[:1] = [one.replace(" from ", " cannot be separated from ", 1) for one in clauses[:1]]
+    more = len(clauses) - MOST_TERMS
+    clauses = [*clauses[:MOST_TERMS], *([f"{counted(more, 'more effect')} alike"] * (more > 0))]
     by_rivals: dict[tuple[str, ...], list[str]] = {}
     for term, rivals in result.explained.items():
         by_rivals.setdefault(tuple(rivals), []).append(term_text(term))

@@ -41,8 +41,8 @@ from penstock.text import counted, listed, quantity, square_of, term_text
 
 #: a term is active if its Holm-adjusted p-value is below this
 ACTIVE = 0.05
-#: maximum number of rivals named in a sentence
-_MOST_NAMED = 3
+#: maximum numbers of rivals and of terms named in a sentence
+_MOST_NAMED, MOST_TERMS = 3, 4
 #: minimum share of a named rival: in a set that explains the runs, and of others
 LEAST_NAMED, _STRONG = 0.05, 0.25
 
@@ -482,13 +482,19 @@ def _doubt(aliasing: Open, unit: str) -> Finding:
             f"{term_text(term)}{amount} may be {listed([*rivals[:_MOST_NAMED], *more], 'or')}"
             f"{f', or {others}, though no factor of it shows an effect' if others else ''}"
         )
-    more = (
-        [f"{counted(len(texts) - _MOST_NAMED, 'more effect')}"] if len(texts) > _MOST_NAMED else []
-    )
+    named = rivals_by_term(aliasing)
+    doubted = [term_of(q.term, names) for q in aliasing.doubted]
+    texts += [
+        f"{term_text(term)} cannot be separated from {listed(rivals, 'or')}"
+        for term, rivals in named.items()
+        if term not in doubted
+    ]
+    more = [counted(len(texts) - MOST_TERMS, "more effect")] if len(texts) > MOST_TERMS else []
     evidence: dict[str, Any] = {
         "table": "effects",
         "response": response,
-        "terms": [term_of(q.term, names) for q in aliasing.doubted],
+        "terms": doubted,
+        "named": named,
         "rivals": {
             term_of(q.term, names): [term_of(w, names) for w in (*q.plausible, *q.other)]
             for q in aliasing.doubted
@@ -503,12 +509,24 @@ def _doubt(aliasing: Open, unit: str) -> Finding:
         "effect-aliased",
         "warning",
         f"{_explained(aliasing)}What is said of {response} rests on an alias: "
-        f"{'; '.join([*texts[:_MOST_NAMED], *more])}. These runs do not show which.{_excluded(aliasing)}",
+        f"{'; '.join([*texts[:MOST_TERMS], *more])}. These runs do not show which.{_excluded(aliasing)}",
         evidence,
         _advice(aliasing, evidence),
         "Rivals of up to three factors, with at least one factor that has an effect of its own; aliases of "
         "two factors without one are named after them.",
     )
+
+
+def rivals_by_term(aliasing: Open) -> dict[str, list[str]]:
+    """The exact rivals of each term in words: plausible ones, then other aliases of two factors."""
+    names, by_term = aliasing.names, dict[str, list[str]]()
+    for question in aliasing.open_questions:
+        words = [*question.plausible, *(w for w in question.other if w.bit_count() <= 2)]
+        rivals = [term_text(term_of(w, names)) for w in words if w not in question.shares]
+        if rivals:
+            more = [f"{len(rivals) - _MOST_NAMED} more"] if len(rivals) > _MOST_NAMED else []
+            by_term[term_of(question.term, names)] = [*rivals[:_MOST_NAMED], *more]
+    return by_term
 
 
 def rival_text(word: int, question: Question, names: Sequence[str]) -> str:
@@ -524,9 +542,9 @@ def _excluded(aliasing: Open) -> str:
     for term, rivals in aliasing.excluded.items():
         short = [r for r in rivals if r.count(":") <= 1]
         runs.update(*(rivals[r] for r in short))
-        texts += [f"{listed([term_text(r) for r in short])} as an alias of {term_text(term)}"] * bool(
-            short
-        )
+        texts += [
+            f"{listed([term_text(r) for r in short])} as an alias of {term_text(term)}"
+        ] * bool(short)
     if not texts:
         return ""
     first, *_, last = [*sorted(runs), *sorted(runs)]
@@ -621,12 +639,14 @@ def _cleared(open_: Open) -> Finding:
             else ""
         )
         alone = [one for one in open_.explained.sets if not set(one) - set(open_.shares)]
-        which = listed([term_text(t) for t in alone[0]]) if alone else ""
-        lead = (
-            f"{which} explain{'s' if len(alone[0]) == 1 else ''} {open_.response} without an interaction."
-            if which
-            else f"No interaction explains {open_.response} better than its effects do."
-        )
+        lead = f"No other interaction explains {open_.response} better than its effects do."
+        if alone and set(alone[0]) <= set(open_.active):
+            which = listed([term_text(t) for t in alone[0]])
+            explain = f"{which} explain{'s' if len(alone[0]) == 1 else ''} {open_.response}"
+            plain = all(":" not in t or square_of(t) for t in alone[0])
+            lead = (
+                f"{explain}{' without an interaction' if plain else '; no other term is needed'}."
+            )
         return Finding(
             "effect-unambiguous",
             "info",
