@@ -121,6 +121,31 @@ def _compared(
     )
 
 
+def _compression(
+    question: str, first: str, says: tuple[str, ...] = (), never: tuple[str, ...] = ()
+) -> Case:
+    """A quarter fraction of five factors, of which `compress` alone has an effect."""
+    return Case(
+        Planted(
+            question,
+            {
+                "journal": ["delete", "wal"],
+                "cache": ["1GiB", "4GiB"],
+                "disk": ["hdd", "ssd"],
+                "compress": ["off", "lz4"],
+                "scheduler": ["bfq", "kyber"],
+            },
+            lambda v: {"latency": 8.0 * (1.35 if v["compress"] == "lz4" else 1)},
+            {"latency": ("ms", "lower")},
+            fraction=2,
+        ),
+        {"compress": "off"},
+        first,
+        says=says,
+        never=never,
+    )
+
+
 CASES: dict[str, Case] = {
     "one-factor-of-three-levels": Case(
         Planted(
@@ -539,6 +564,15 @@ CASES: dict[str, Case] = {
         {"disk": "sata-ssd", "journal": "wal"},
         "Yes: sata-ssd is 3.0× (",
         says=("as fast as hdd-7200, much the same in both combinations. Clear.",),
+    ),
+    "how-much-by-a-fraction": _compression(
+        "How much does compress cost?",
+        "lz4 instead of compress off multiplies latency by 1.3 (1.3",
+        says=(" on average over 8 treatments. Likely.", "cannot separate compress from"),
+        never=("Yes",),
+    ),
+    "whether-it-helps-by-a-fraction": _compression(
+        "Does compression help?", "No: lz4 instead of compress off multiplies latency by 1.3 (1.3"
     ),
     "whether-it-helps-by-the-factor": Case(
         Planted(

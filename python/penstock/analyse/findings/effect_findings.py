@@ -90,7 +90,7 @@ def _cost(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding
         return Finding("cost", "warning", gaps, evidence, repeat(outcome), detail, "open")
     lead, confidence = _lead(outcome, cost)
     ranked = ranking(outcome, response)
-    if confidence == "clear" and ranked.degraded:
+    if confidence == "clear" and (ranked.degraded or _has_rivals(outcome, cost)):
         confidence = "likely"
     single = "" if _repeated(cost) else "; single runs give no interval"
     texts = _effect_texts(outcome, response, cost)
@@ -99,6 +99,13 @@ def _cost(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Finding
     if confidence == "open":
         advice = more_runs(ranked) if _repeated(cost) else REPEAT
     return Finding("cost", "info", statement, evidence, advice, detail, confidence)
+
+
+def _has_rivals(outcome: Outcome, cost: FactorCost) -> bool:
+    """True if the mean effect of the factor may be that of an interaction of two others."""
+    terms = terms_of(outcome, cost.response)
+    rows = zip(terms.names, terms.column("aliases", ""), strict=True) if terms is not None else ()
+    return any(inseparable({"aliases": aliases}) for term, aliases in rows if term == cost.factor)
 
 
 def _with_gaps(outcome: Outcome, cost: FactorCost) -> str:
@@ -198,20 +205,27 @@ def _no_change(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> li
         where = "in any combination"
         same = f"{response.name} with {level} and with {other} cannot be distinguished {where}"
         return [f"{same}{bound}", same]
-    means = {m.levels[cost.factor]: m.mean for m in ranking(outcome, response).treatments}
-    a, b = (quantity(means[v], response.unit) for v in (cost.level, cost.other))
+    a, b = (quantity(mean, response.unit) for mean in _level_means(outcome, response, cost))
     same = f"{response.name} with {level} ({a}) and with {other} ({b}) cannot be distinguished"
     return [f"{same}{bound}", same]
 
 
 def _both(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> str:
     """The means at the two levels of the one factor; in a comparison the better one first."""
-    means = {m.levels[cost.factor]: m.mean for m in ranking(outcome, response).treatments}
-    levels = [cost.level, cost.other]
+    means = _level_means(outcome, response, cost)
     if compares(outcome.question) and cost.overall > 1:
-        levels.reverse()
-    first, second = (quantity(means[v], response.unit) for v in levels)
-    return f"{first} against {second}"
+        means.reverse()
+    first, second = (quantity(mean, response.unit) for mean in means)
+    average = f" on average over {len(ranking(outcome, response).treatments)} treatments"
+    return f"{first} against {second}{average * (len(outcome.factors) > 1)}"
+
+
+def _level_means(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> list[float]:
+    """The means at the level and at the other one; of several factors the geometric ones."""
+    if len(outcome.factors) > 1:
+        return [cost.average.at_level, cost.average.at_other]
+    means = {m.levels[cost.factor]: m.mean for m in ranking(outcome, response).treatments}
+    return [means[cost.level], means[cost.other]]
 
 
 def _interval(cost: FactorCost, cells: list[Cost]) -> str:
@@ -473,7 +487,7 @@ def effects(outcome: Outcome) -> Iterator[Finding]:
             yield _dominant(outcome, response, sure)
         yield from _interactions(outcome, response, sure)
         if unsure:
-            yield _bounded(response, unsure)
+            yield _bounded(outcome, response, unsure)
 
 
 #: a term of a response: columns of the effects table for findings, and its adjusted p-value `p`
@@ -502,38 +516,57 @@ def _no_effect(outcome: Outcome, response: ResponseUnit, terms: Sequence[Row]) -
     return Finding(
         "effect-none",
         "info",
-        f"No effect of {what} on {response.name} shows{beside}{_up_to(response, terms)}.",
+        f"No effect of {what} on {response.name} shows{beside}{_up_to(outcome, response, terms)}.",
         {"table": "effects", "response": response.name},
         "Not significant is not “no effect”: add replicates if a smaller difference would matter.",
         _tests(terms),
     )
 
 
-def _bounded(response: ResponseUnit, terms: Sequence[Row]) -> Finding:
+def _bounded(outcome: Outcome, response: ResponseUnit, terms: Sequence[Row]) -> Finding:
     names = [term_text(row["term"]) for row in terms]
     more = [f"{len(names) - 3} more"] if len(names) > 3 else []
     return Finding(
         "effect-bound",
         "info",
         f"No effect of {listed([*names[:3], *more], 'or')} on {response.name} "
-        f"shows{_up_to(response, terms)}.",
+        f"shows{_up_to(outcome, response, terms)}.",
         {"table": "effects", "terms": [row["term"] for row in terms]},
         "Not significant is not “no effect”: more replicates narrow the bound.",
         _tests(terms),
     )
 
 
-def _up_to(response: ResponseUnit, terms: Sequence[Row]) -> str:
+def _up_to(outcome: Outcome, response: ResponseUnit, terms: Sequence[Row]) -> str:
     """The upper bound of the size of these effects, all terms of the response together."""
-    ends = [abs(row["effect"]) + row["margin"] for row in terms]
-    most = max((end for end in ends if not math.isnan(end)), default=math.inf)
+    most = max((end for end in map(bound, terms) if math.isfinite(end)), default=math.inf)
     if not math.isfinite(most):
         return ""
-    scale = terms[0]["scale"]
+    return f"; it may still be up to {bound_text(outcome, response, most, terms[0]['scale'])}"
+
+
+def bound(row: Row) -> float:
+    """The upper bound of the size of an effect, all terms of the response together; infinite without one."""
+    end = abs(float(row["effect"])) + float(row["margin"])
+    return end if math.isfinite(end) else math.inf
+
+
+def bound_text(outcome: Outcome, response: ResponseUnit, size: float, scale: str) -> str:
+    """A bound with its share of the mean: `0.71 ms (6 % of the mean, 12.5 ms)`; of logarithms `12 %`."""
     if scale == LOG:
-        return f"; it may still be up to a factor of {quantity(_ratio(most))}"
-    unit = response.unit if scale == LINEAR else f"on the scale {scale}"
-    return f"; it may still be up to {quantity(most, unit)}"
+        return up_to(_ratio(size)).removeprefix("up to ")
+    if scale != LINEAR:
+        return quantity(size, f"on the scale {scale}")
+    mean = measured_mean(outcome, response)
+    text = quantity(size, response.unit)
+    if not mean > 0:
+        return text
+    return f"{text} ({percent(size / mean)} of the mean, {quantity(mean, response.unit)})"
+
+
+def measured_mean(outcome: Outcome, response: ResponseUnit) -> float:
+    """The mean of all valid runs."""
+    return float(pd.to_numeric(outcome.measured[response.name], errors="coerce").mean())
 
 
 def _ratio(logarithm: float) -> float:
@@ -662,7 +695,7 @@ def _worth(
 ) -> tuple[float, float, str] | None:
     """A factor's effect at the levels of another: smallest and largest ratio, and a sentence on both."""
     cost = factor_cost(outcome, response, name)
-    if cost is None:
+    if cost is None or not cost.cells[0].where:
         return None
     by_level = [(mean_ratio(cost.under({other: v})), v) for v in outcome.factor(other).levels]
     worth = sorted(w for w in by_level if math.isfinite(w[0]))

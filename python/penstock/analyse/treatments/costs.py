@@ -252,10 +252,15 @@ def _shares(outcome: Outcome, response: str) -> dict[str, float]:
     return shares
 
 
+#: levels of the others, difference of logarithms, its error, runs, means at both levels, maximum bias
+_Cell = tuple[dict[str, str], float, float, int, list[float], tuple[float, float]]
+
+
 def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> FactorCost | None:
     """The factor's cost for the response; None if it was not measured or is not above 0.
 
-    For more than two levels: the two that the question names, else the best and the worst.
+    For more than two levels: the two that the question names, else the best and the worst. A fraction
+    without a combination at both levels has one cell, over all its treatments (no `where`).
     """
     runs = outcome.measured
     names = [f.name for f in outcome.factors]
@@ -281,7 +286,7 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
     error, df = ranked.differences.error
     fewest = df
     others = [n for n in names if n != factor]
-    cells: list[tuple[dict[str, str], float, float, int, list[float], tuple[float, float]]] = []
+    cells: list[_Cell] = []
     place = names.index(factor)
     blocks: dict[tuple[str, ...], dict[str, Values]] = {}
     for key, rows in by_cell.items():
@@ -304,6 +309,9 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
         both = [math.exp(float(mean)) for mean in means]
         off = float(below[0] + above[1]), float(above[0] + below[1])
         cells.append((where, float(means[0] - means[1]), of_cell, int(counts.sum()), both, off))
+    planned = _planned(outcome, factor, levels)
+    if not cells and not planned:
+        cells = _over_all(outcome, blocks, levels, error)
     if not cells:
         return None
     sign = 1 if response.better == "higher" else -1
@@ -351,7 +359,8 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
         off,
     )
     every = math.prod(len(outcome.factor(n).levels) for n in others)
-    if df > 0 and len(outcome.factor(factor).levels) == 2 and every == len(cells):
+    alone = not cells[0][0]
+    if df > 0 and len(outcome.factor(factor).levels) == 2 and (every == len(cells) or alone):
         of_effect = significance.term_is_sure(outcome, response.name, factor)
         if of_effect is not None:
             own = significance.of_several(1, df) * average.error
@@ -362,20 +371,44 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
                 high=average.ratio * math.exp(own + above),
                 told=of_effect,
             )
-            built = [average] if not others else built
+            built = [average] if alone else built
     return FactorCost(
         factor=factor,
         response=response.name,
         level=levels[costly],
         other=levels[1 - costly],
         average=average,
-        missing=len(_planned(outcome, factor, levels)) - len(cells),
+        missing=max(0, len(planned) - len(cells)),
         complete=every == len(cells),
         better=response.better,
         cells=built,
         df=df,
         named=bool(about),
     )
+
+
+def _over_all(
+    outcome: Outcome,
+    blocks: dict[tuple[str, ...], dict[str, Values]],
+    levels: list[str],
+    error: float,
+) -> list[_Cell]:
+    """The mean over all treatments of a fraction, which has no combination at both levels, as one cell.
+
+    Empty unless the design is balanced and each of its treatments has a valid run.
+    """
+    at = [[block[v] for block in blocks.values() if v in block] for v in levels]
+    treatments = {r["treatment_id"] for r in outcome.plan.get("rows") or []}
+    if len(at[0]) != len(at[1]) or sum(map(len, at)) != len(treatments):
+        return []
+    (first, below_first, above_first), (second, below_second, above_second) = (
+        np.mean([[row[0], row[3], row[4]] for row in rows], axis=0) for rows in at
+    )
+    counts = [float(row[1]) for rows in at for row in rows]
+    of_mean = error * math.sqrt(sum(1 / n for n in counts)) / len(at[0])
+    off = float(below_first + above_second), float(above_first + below_second)
+    both = [math.exp(float(first)), math.exp(float(second))]
+    return [({}, float(first - second), of_mean, int(sum(counts)), both, off)]
 
 
 def _planned(outcome: Outcome, factor: str, levels: list[str]) -> list[tuple[str, ...]]:
