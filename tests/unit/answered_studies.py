@@ -194,7 +194,8 @@ CASES: dict[str, Case] = {
         {"cache": "16GiB"},
         "For throughput alone, choose 16GiB cache: 3,5",
         says=(
-            "Cost: price is 5.95 EUR, 6.0× the lowest (0.995 EUR with 1GiB cache); restart is 19.7 s",
+            "Cost: with 16GiB cache, price is 5.95 EUR, 6.0× the lowest (0.995 EUR with 1GiB cache); ",
+            "restart is 19.7 s",
             "4GiB cache, if all responses count alike: throughput 14 % below",
             "why: these runs were not traced (add `trace: {mode: trace}` under",
         ),

@@ -449,3 +449,10 @@ def test_warnings_are_the_first_findings_of_a_report() -> None:
     shown, more = sections.findings_in_two(given)
     assert [f.code for f in shown] == ["c", "b", "a", "d0", "d1", "d2"]
     assert [f.code for f in more] == ["d3", "d4", "d5"]
+
+
+def test_a_question_which_gets_no_cost_of_the_worst(tmp_path: Path) -> None:
+    case = answered(CASES["one-factor-of-three-levels"], tmp_path / "which")
+    assert not {"cost", "remedy"} & {f.code for f in case.findings}
+    case = answered(CASES["how-much"], tmp_path / "how-much")
+    assert {"cost", "remedy"} <= {f.code for f in case.findings}

@@ -54,7 +54,12 @@ _MOST_ALIASES = 3
 
 
 def costs(outcome: Outcome) -> Iterator[Finding]:
-    """Effect of the factor in question on the study's first response, and its remedies."""
+    """Effect of the factor in question on the study's first response, and its remedies.
+
+    Nothing for a question which of several is best: it is not about the worst one.
+    """
+    if outcome.question and kind(outcome.question) == "which" and not direction(outcome.question):
+        return
     for response in outcome.responses[:1]:
         focal = focal_factor(outcome, response.name)
         cost = factor_cost(outcome, response, focal) if focal else None
@@ -561,7 +566,7 @@ def bound_text(outcome: Outcome, response: ResponseUnit, size: float, scale: str
     text = quantity(size, response.unit)
     if not mean > 0:
         return text
-    return f"{text} ({percent(size / mean)} of the mean, {quantity(mean, response.unit)})"
+    return f"{text} ({difference(1 + size / mean)} of the mean, {quantity(mean, response.unit)})"
 
 
 def measured_mean(outcome: Outcome, response: ResponseUnit) -> float:

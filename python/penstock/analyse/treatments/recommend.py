@@ -307,8 +307,9 @@ def _conflicts(outcome: Outcome, ranked: Ranking, decided: Finding | None) -> It
     """The recommended treatment by every other response, conflicts first."""
     pick, _ = _picked(outcome, ranked)
     against = _against(outcome, pick)
-    for other, mean in against:
-        yield _speaks_against(other, mean)
+    for number, (other, mean) in enumerate(against):
+        # one label has them all
+        yield _speaks_against(other, mean, f"with {_name(ranked, pick)}, " * (number == 0))
     if against:
         yield from _compromise(outcome, ranked)
     seen = {other.response.name for other, _ in against}
@@ -331,10 +332,10 @@ def _against(outcome: Outcome, pick: Mean) -> list[tuple[Ranking, Mean]]:
     return conflicts
 
 
-def _speaks_against(other: Ranking, mean: Mean) -> Finding:
+def _speaks_against(other: Ranking, mean: Mean, where: str) -> Finding:
     top, response = other.best, other.response.name
     text = (
-        f"{response} is {_measured(other, mean)}{_off(other, mean.behind)} "
+        f"{where}{response} is {_measured(other, mean)}{_off(other, mean.behind)} "
         f"({_measured(other, top)} with {_name(other, top)})."
     )
     evidence = {"table": "means", "response": response, "treatment_id": mean.treatment_id}
