@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def test_factors_that_matter_and_those_that_do_not(tmp_path: Path) -> None:
         "also A × B or an alias (+9.98 s). Clear, unless three factors interact."
     )
     points = dict(result.conclusion.points)
-    assert points["No effect"].startswith("D, E, F and G: each less than 0.8")
+    assert points["Not shown"].startswith("D, E, F and G: each less than 0.8")
     unknown = "A × B cannot be separated from C × E or D × F; A from B × C × E, "
     assert points["Unknown"].startswith(unknown)
     (doubt,) = (f for f in result.findings if f.code == "effect-aliased")
@@ -58,6 +59,26 @@ def test_factors_that_matter_and_those_that_do_not(tmp_path: Path) -> None:
     assert "--augment" in points["Next step"]
     assert not any("Choose" in line for line in result.lines())
     assert not [f for f in result.findings if f.code == "recommendation"]
+
+
+def test_no_effect_takes_a_smallest_effect_that_matters(tmp_path: Path) -> None:
+    """Without `detect` an effect is not shown; with it, it is below that or open."""
+    kind = "{fraction: 3}"
+    for declared, label in (("", "Not shown"), (", detect: 3%", "No effect")):
+        result = screened(tmp_path / label / "out", kind=kind + declared)
+        assert result.conclusion is not None
+        text = dict(result.conclusion.points)[label]
+        assert text.startswith("D, E, F and G: each less than 0.")
+        assert " s (0.8 % of the mean, 99.8 s)" in text
+        assert [line for line in result.ranked if line.startswith("G ") and label.lower() in line]
+        (bound,) = re.findall(r"less than (.*), 95 %", text)
+        (rest,) = (f for f in result.findings if f.code == "effect-bound")
+        assert f"up to {bound}." in rest.statement
+    result = screened(tmp_path / "small" / "out", kind=f"{kind}, detect: 0.5%")
+    assert result.conclusion is not None
+    assert (
+        "E, D, G and F may matter as well (up to 0.8" in dict(result.conclusion.points)["Unknown"]
+    )
 
 
 def test_an_interaction_of_the_model_is_no_explanation_without_one(tmp_path: Path) -> None:
@@ -79,7 +100,7 @@ def test_plot_and_table_of_effects_are_on_the_terminal(tmp_path: Path) -> None:
     head, first, *rest = (line.split() for line in result.ranked)
     assert head[:4] == ["effect", "of", "from", "to"]
     assert first == ["A", "off", "on", "+19.9", "19.6–20.2", "matters"]
-    assert [row[-2:] for row in rest if row[0] in "DEFG"] == [["no", "effect"]] * 4
+    assert [row[-2:] for row in rest if row[0] in "DEFG"] == [["not", "shown"]] * 4
     assert rest[1][-6:] == "matters C × E or D × F".split()[-6:]
 
 
@@ -87,7 +108,7 @@ def test_an_effect_that_may_be_large_is_open(tmp_path: Path) -> None:
     result = screened(tmp_path / "out", noise=0.08)
     assert result.conclusion is not None
     points = dict(result.conclusion.points)
-    assert points["No effect"].startswith("D, F and G: each less than ")
+    assert points["Not shown"].startswith("D, F and G: each less than ")
     assert "C and E may matter as well (up to 13.9 s)" in points["Unknown"]
 
 
@@ -107,7 +128,7 @@ def test_a_main_effect_that_an_interaction_explains_is_not_claimed(tmp_path: Pat
     assert "C on (" in result.conclusion.headline
     points = dict(result.conclusion.points)
     assert "may be parts of A × B" in points["Unknown"]
-    assert "No effect" not in points
+    assert not {"No effect", "Not shown"} & set(points)
     assert sum("may be A × B" in line for line in result.ranked) == 4
 
 
@@ -123,7 +144,7 @@ def test_a_curved_factor_of_a_definitive_screening_matters(tmp_path: Path) -> No
     assert result.conclusion is not None
     assert result.conclusion.headline.startswith("2 of 6 factors matter for time: alpha 3 (+")
     assert result.conclusion.headline.endswith("also gamma². Clear.")
-    assert dict(result.conclusion.points)["No effect"].startswith("beta, delta, eps and zeta: each")
+    assert dict(result.conclusion.points)["Not shown"].startswith("beta, delta, eps and zeta: each")
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,8 @@ def _screened(outcome: Outcome, result: Screened) -> Table:
     rows = [_row(*c, mark="" if "matters" in c else "quiet") for c in cells]
     note = (
         "Difference of the means at the ends of each factor, with the individual 95 % interval of each. "
-        "Verdicts judge all terms together: “no effect” is smaller than the smallest effect that matters. "
+        "Verdicts judge all terms together: “no effect” is below `design.detect`, the smallest effect that "
+        "matters; “not shown” is not significant. "
         "Numbers: effects.parquet."
     )
     title = _title("Effects, the largest first", outcome)

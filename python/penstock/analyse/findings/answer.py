@@ -33,6 +33,7 @@ LABELS = {
     "Why": ("why",),
     "Cost": ("responses-conflict", "fewer-flushes"),
     "No effect": ("tie", "screened-out"),
+    "Not shown": ("not-shown",),
     "Runs": ("runs-lost",),
     "Host": ("run-degraded", "host-busy"),
     "Unknown": (
@@ -59,7 +60,7 @@ _CAUTIONS = (
 )
 #: labels by kind of question, most important first
 _FIRST = {
-    "which": ("Cost", "Best", "No effect", "Why", "Main factor", "Unknown"),
+    "which": ("Cost", "Best", "No effect", "Not shown", "Why", "Main factor", "Unknown"),
     "other": ("Remedy", "Best", "Cost", "Why", "Main factor", "Unknown"),
 }
 
@@ -169,7 +170,7 @@ def answering(outcome: Outcome, results: list[Finding]) -> list[Finding]:
             *of_main("effect-or-drift"),
             *of("optimum-edge"),
             *of_main("effect-aliased"),
-            *of("screening-open", "screened-out"),
+            *of("screening-open", "screened-out", "not-shown"),
             *of("why", "effect-undetermined", "not-known"),
             *of("runs-lost", "run-degraded", "host-busy"),
         ]
@@ -178,7 +179,7 @@ def answering(outcome: Outcome, results: list[Finding]) -> list[Finding]:
             *which_matter,
             *of("effect-few-runs", "time-scales-differ", most=2),
             *of_main("effect-or-drift"),
-            *of("screening-open", "screened-out"),
+            *of("screening-open", "screened-out", "not-shown"),
             *of("runs-lost", "run-degraded", "host-busy"),
         ]
     which = kind(outcome.question) == "which"

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.analyse.findings.dot_plot import Dot, dot_plot
-from penstock.analyse.findings.effect_findings import Row, inseparable, term_rows
+from penstock.analyse.findings.effect_findings import (
+    Row,
+    bound,
+    bound_text,
+    inseparable,
+    measured_mean,
+    term_rows,
+)
 from penstock.analyse.findings.finding import Finding
 from penstock.analyse.findings.question import is_screening
 from penstock.analyse.outcome import Outcome, ResponseUnit
@@ -21,6 +28,7 @@ from penstock.analyse.statistics.scale import LINEAR, LOG
 from penstock.analyse.statistics.significance import LEVEL, terms_of
 from penstock.analyse.treatments.means import ranking
 from penstock.analyse.treatments.recommend import REPEAT
+from penstock.spec.units import parse_share
 from penstock.text import (
     concise,
     counted,
@@ -40,6 +48,8 @@ from penstock.text import (
 
 #: maximum number of terms in the plot and the table
 _MOST = 16
+#: next step without a smallest effect that matters
+NO_LIMIT = "State the smallest effect that matters as `detect` under `design`."
 #: numbers in words
 _COUNTS = {2: "two", 3: "three"}
 
@@ -49,7 +59,8 @@ class Screened:
     """The terms of a response by verdict, each list in descending order of effect.
 
     `explained` are significant main effects that may be parts of the interactions named with them;
-    `within` are factors that matter only in an interaction or a square.
+    `within` are factors that matter only in an interaction or a square. `small` are below the smallest effect
+    that matters if it is `declared` (`design.detect`), else below the smallest that is significant.
     """
 
     response: ResponseUnit
@@ -60,6 +71,7 @@ class Screened:
     within: dict[str, str]
     small: list[Row]
     open: list[Row]
+    declared: bool
 
     def verdict(self, row: Row) -> str:
         """The verdict on a term, as a word or two."""
@@ -70,7 +82,9 @@ class Screened:
             return f"matters in {term_text(self.within[term])}"
         if row in self.main or row in self.interactions:
             return "matters"
-        return "open" if row in self.open else "no effect"
+        if row in self.open:
+            return "open"
+        return "no effect" if self.declared and row in self.small else "not shown"
 
 
 def screened(outcome: Outcome, response: ResponseUnit) -> Screened | None:
@@ -94,11 +108,14 @@ def screened(outcome: Outcome, response: ResponseUnit) -> Screened | None:
     }
     rest = [r for r in rows if r["term"] in names and r not in sure and r["term"] not in within]
     least = min((_size(outcome, response, r) for r in main or sure), default=0.0)
-    small = [r for r in rest if _bound(r) < least]
+    matters_from = _matters_from(outcome, response, rows[0]["scale"])
+    small = [r for r in rest if bound(r) < (matters_from or least)]
     small.sort(key=lambda r: [f.name for f in outcome.factors].index(r["term"]))
     explained = {t: d for t, d in doubts.items() if t in names}
     unclear = [r for r in rest if r not in small]
-    return Screened(response, rows, main, interactions, explained, within, small, unclear)
+    return Screened(
+        response, rows, main, interactions, explained, within, small, unclear, bool(matters_from)
+    )
 
 
 def _doubts(outcome: Outcome, response: ResponseUnit) -> dict[str, list[str]]:
@@ -129,10 +146,14 @@ def _size(outcome: Outcome, response: ResponseUnit, row: Row) -> float:
     return max(means) - min(means) if means else math.inf
 
 
-def _bound(row: Row) -> float:
-    """The upper bound of the size of an effect."""
-    end = abs(row["effect"]) + row["margin"]
-    return float(end) if math.isfinite(end) else math.inf
+def _matters_from(outcome: Outcome, response: ResponseUnit, scale: str) -> float:
+    """The smallest effect that matters, as the study declares it (`design.detect`); 0 without one."""
+    design = outcome.study.get("design")
+    detect = design.get("detect") if isinstance(design, dict) else None
+    if detect is None or scale not in (LINEAR, LOG):
+        return 0.0
+    share = parse_share(str(detect))
+    return math.log1p(share) if scale == LOG else share * abs(measured_mean(outcome, response))
 
 
 def screening(outcome: Outcome) -> Iterator[Finding]:
@@ -146,12 +167,19 @@ def screening(outcome: Outcome) -> Iterator[Finding]:
     if result.small:
         names = listed([term_text(r["term"]) for r in result.small])
         each = "each " if len(result.small) > 1 else ""
-        bound = _amount(result.response, max(_bound(r) for r in result.small), result.small[0])
+        # one bound for all terms below it, as in the finding on these
+        unsure = [r for r in result.rows if not r["p"] < LEVEL and math.isfinite(bound(r))]
+        least = min((bound(r) for r in result.open), default=math.inf)
+        most = max(
+            [bound(r) for r in result.small] + [bound(r) for r in unsure if bound(r) < least]
+        )
+        text = bound_text(outcome, result.response, most, result.rows[0]["scale"])
         yield Finding(
-            "screened-out",
+            "screened-out" if result.declared else "not-shown",
             "info",
-            f"{names}: {each}less than {bound} (95 %).",
+            f"{names}: {each}less than {text}, 95 % for all terms together.",
             {"table": "effects", "terms": [r["term"] for r in result.small]},
+            "" if result.declared else NO_LIMIT,
         )
     unknown = [*_aliases(outcome, result), *_unclear(result)]
     if unknown:
@@ -202,10 +230,10 @@ def _nothing_shown(outcome: Outcome, result: Screened) -> str:
             f"Open: without replicates no factor is shown to matter for {name}; {largest} have the "
             "largest effects."
         )
-    most = max(map(_bound, rows))
-    bound = f"; effects of up to {_amount(result.response, most, rows[0])} are possible"
+    most = max(map(bound, rows))
+    possible = f"; effects of up to {_amount(result.response, most, rows[0])} are possible"
     nothing = f"Open: none of {len(outcome.factors)} factors is shown to matter for {name}"
-    return f"{nothing}{bound * math.isfinite(most)}."
+    return f"{nothing}{possible * math.isfinite(most)}."
 
 
 def _named(outcome: Outcome, response: ResponseUnit, row: Row, interval: bool) -> str:
@@ -294,11 +322,11 @@ def _unclear(result: Screened) -> list[str]:
     rows = result.open
     if not rows or not (result.main or result.interactions):
         return []
-    most = max(_bound(r) for r in rows)
-    bound = f" (up to {_amount(result.response, most, rows[0])})" if math.isfinite(most) else ""
+    most = max(bound(r) for r in rows)
+    ends = f" (up to {_amount(result.response, most, rows[0])})" if math.isfinite(most) else ""
     names = [term_text(r["term"]) for r in rows]
     more = [f"{len(names) - 6} more"] if len(names) > 6 else []
-    return [f"{listed([*names[:6], *more])} may matter as well{bound}"]
+    return [f"{listed([*names[:6], *more])} may matter as well{ends}"]
 
 
 def _listed_rows(result: Screened) -> list[Row]:
