@@ -676,6 +676,8 @@ def aliases(outcome: Outcome) -> Table:
     return _table(["term", "what is reported as it"], rows, sentence=sentence)
 
 
+#: largest logarithm of a ratio in a table
+_LARGEST_LOG = 20.0
 #: size of a detectable difference in a caution, with the noise of runs that the plan assumed
 _PLANNED_NOISE = re.compile(r"\([\d.]+ ?% of the mean if runs vary by [\d.]+ ?%, which is [^)]*\)")
 
@@ -805,7 +807,9 @@ def anova(outcome: Outcome) -> list[Table]:
 
         def shown(value: Any, log: bool = log, factor: float = factor) -> str:
             known = log and value is not None and math.isfinite(float(value))
-            return times(math.exp(value)) if known else _number(value, factor=factor)
+            if not known:
+                return _number(value, factor=factor)
+            return times(math.exp(value) if abs(value) < _LARGEST_LOG else math.inf)
 
         rows = []
         for r, sure in zip(table.to_dict("records"), is_sure(table), strict=True):
