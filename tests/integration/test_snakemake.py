@@ -31,7 +31,13 @@ pytestmark = NODES
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "snakemake"
 NAME = "gt-sm"
-PLATFORM = (EXAMPLES / "cluster.yaml").read_text().replace("name: words", f"name: {NAME}")
+#: the example's cluster with two copies of each chunk: a storage node dies with those on it
+PLATFORM = (
+    (EXAMPLES / "cluster.yaml")
+    .read_text()
+    .replace("name: words", f"name: {NAME}")
+    .replace("{engine: moosefs}", "{engine: moosefs, replicas: 2}")
+)
 #: longest that anything here may take on a host that is busy [s]
 PATIENCE_S = 240.0
 
