@@ -109,7 +109,7 @@ def test_a_damaged_time_of_redis_is_bad_input(tmp_path: Path) -> None:
 def test_no_rows_and_a_far_year_of_postgresql_are_bad_input(rows: str, tmp_path: Path) -> None:
     header = "time,numbackends,datname,xact_commit,blks_hit\n"
     (tmp_path / "view.csv").write_text(header + rows)
-    with pytest.raises(BadInput, match="without rows|Out of bounds"):
+    with pytest.raises(BadInput, match=r"without rows|Out of bounds"):
         metrics.read(tmp_path / "view.csv", "postgresql")
 
 
