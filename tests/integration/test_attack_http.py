@@ -172,7 +172,6 @@ def tried(name: str, examples: int) -> Any:
         derandomize=True,
         database=None,
         phases=[hypothesis.Phase.generate],
-        deadline=None,
         suppress_health_check=list(hypothesis.HealthCheck),
     )
     return lambda test: settings(hypothesis.given(case=cases, known=st.booleans())(test))()

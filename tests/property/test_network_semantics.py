@@ -17,9 +17,7 @@ from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.platform.hosts import Platform
 
 KIB = 1 << 10
-SLOW = settings(
-    max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+SLOW = settings(max_examples=250, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 @st.composite

@@ -305,7 +305,7 @@ PROTOCOLS = [
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda p: p.read)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(messages=_messages)
 def test_what_was_sent_is_stored_refused_or_outside(
     protocol: Protocol, messages: list[tuple[list[Any], bool]]

@@ -34,7 +34,7 @@ VALUES = st.text(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(value=st.one_of(VALUES, st.text("'\"`$(){}\\\\ ;#x", min_size=1, max_size=12)))
 @pytest.mark.parametrize("line", LINES)
 def test_a_value_is_one_word_wherever_it_stands(line: str, value: str) -> None:

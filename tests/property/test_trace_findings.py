@@ -442,7 +442,7 @@ def check_many_random_reads(finding: Finding, read: Reading) -> None:
 
 @pytest.mark.long
 @given(bundles)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_no_finding_contradicts_a_table_of_its_bundle(drawn: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as work:
         made = build(Path(work), drawn)

@@ -66,7 +66,7 @@ def workloads(draw: st.DrawFn) -> Workload:
     return Workload("w", files, tasks)
 
 
-QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=150, suppress_health_check=list(HealthCheck))
 
 
 #: the only writer of a file reads it first

@@ -327,7 +327,7 @@ def test_a_stage_that_is_none_is_refused() -> None:
         with_stages(make_plan(study), study, [wrong])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     y=st.lists(st.floats(-1e3, 1e3), min_size=64, max_size=64),
     signs=st.lists(st.sampled_from(["", "-"]), min_size=3, max_size=3),

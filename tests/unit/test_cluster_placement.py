@@ -95,7 +95,7 @@ def summed(spec: ClusterSpec, placement: Placement) -> np.ndarray:
     return np.array([rows[h.name] for h in placement.hosts])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problems())
 def test_every_node_is_placed_once_within_capacity_and_pins(
     problem: tuple[ClusterSpec, dict[str, str], list[PhysicalHost]],
@@ -117,7 +117,7 @@ def test_every_node_is_placed_once_within_capacity_and_pins(
     assert not placement.over
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(problems(), st.randoms(use_true_random=False))
 def test_the_order_of_the_input_does_not_matter(
     problem: tuple[ClusterSpec, dict[str, str], list[PhysicalHost]], chance: random.Random
@@ -135,7 +135,7 @@ def test_the_order_of_the_input_does_not_matter(
         assert first.by_node() == second.by_node()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(problems())
 def test_overcommitment_is_allowed_and_reported(
     problem: tuple[ClusterSpec, dict[str, str], list[PhysicalHost]],

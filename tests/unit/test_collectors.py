@@ -516,7 +516,7 @@ _sample = st.tuples(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(
@@ -560,7 +560,7 @@ _label = st.dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(_name, _label, st.floats(allow_nan=False, allow_infinity=False)), max_size=8)
 )

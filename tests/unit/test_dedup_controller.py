@@ -404,7 +404,7 @@ def test_an_estimate_averages_noise_and_follows_steps() -> None:
     assert estimate(slope)[0] == pytest.approx(slope[-1], abs=0.003)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=60))
 def test_an_estimate_is_within_its_observations(values: list[float]) -> None:
     mean, error = estimate(values)

@@ -51,7 +51,7 @@ def test_break_evens_of_time_and_of_equal_weights(r: float, equal: float, relati
     assert model.relative_utility(r, 0.7) == pytest.approx(relative, abs=5e-5)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(RATIOS, SHARES)
 def test_the_predicted_times_are_the_closed_form(r: float, z: float) -> None:
     off, on = (cost[0] for cost in costs(r, z))
@@ -59,7 +59,7 @@ def test_the_predicted_times_are_the_closed_form(r: float, z: float) -> None:
     assert model.relative_time(r, z) == pytest.approx(1 + r - z)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(RATIOS, SHARES, SHARES)
 def test_the_break_even_with_overlap_is_where_times_are_equal(r: float, w: float, z: float) -> None:
     even = model.break_even_time(r, w)
@@ -113,7 +113,7 @@ def test_break_evens_with_energy_in_the_utility() -> None:
         assert crossing(0.40, Utility(weights)) == pytest.approx(even, abs=1e-4)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(RATIOS, SHARES, st.integers(1, 3))
 def test_energy_is_that_of_phases(r: float, z: float, replicas: int) -> None:
     power = PowerModel(86, 290, 276.7, 1 + replicas)
@@ -139,7 +139,7 @@ def test_emulated_meters_measure_the_published_break_even(
     assert energy.wrong_decision(measured, modelled) < 0.10
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(SHARES, SHARES)
 def test_the_penalty_is_the_largest_between_two_break_evens(true: float, modelled: float) -> None:
     losses = [0.0]

@@ -135,7 +135,7 @@ def test_limits_at_equality() -> None:
 COSTS = st.tuples(st.floats(0.1, 10), st.floats(0.1, 10), st.floats(0.1, 10))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(COSTS, min_size=1, max_size=5), st.tuples(*[st.floats(-1, 0)] * 3))
 def test_utility_is_normalised_by_the_largest_of_all(rows: list[Costs], weights: Costs) -> None:
     values = Utility(weights).values(rows, 0)

@@ -236,7 +236,7 @@ def fractions(draw: st.DrawFn) -> tuple[int, list[Generator]]:
     return basic + len(drawn), drawn
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(fractions())
 def test_relation_by_algebra_is_the_one_in_the_matrix(case: tuple[int, list[Generator]]):
     factors, drawn = case
@@ -256,7 +256,7 @@ def test_relation_by_algebra_is_the_one_in_the_matrix(case: tuple[int, list[Gene
             assert relation[first ^ word] == sign
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(3, 6).flatmap(lambda k: st.tuples(st.just(k), st.integers(1, k - 2))))
 def test_no_choice_of_generators_is_better(case: tuple[int, int]):
     factors, added = case
@@ -277,7 +277,7 @@ def test_no_choice_of_generators_is_better(case: tuple[int, int]):
 # ---------------------------------------------------------------- order, power, plan
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(2, 40), st.integers(1, 5), st.integers(0, 2**63 - 1))
 def test_every_round_is_a_complete_pass(treatments: int, replicates: int, seed: int):
     order = run_order(treatments, replicates, seed, "interleaved")

@@ -255,7 +255,7 @@ def by_statsmodels(runs: pd.DataFrame, plan: Plan) -> tuple[pd.Series, object]:
     return fit.params, fit
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.integers(2, 4),
     st.integers(2, 4),

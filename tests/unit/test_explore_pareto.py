@@ -42,7 +42,7 @@ def clouds(k: int) -> st.SearchStrategy[list[tuple[float, ...]]]:
 
 
 def agrees(function: Callable[[list[tuple[float, ...]]], np.ndarray]) -> None:
-    @settings(max_examples=300, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=300, derandomize=True, database=None)
     @given(st.integers(1, 3).flatmap(clouds))
     def check(points: list[tuple[float, ...]]) -> None:
         assert list(function(points)) == brute(points)

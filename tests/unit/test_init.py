@@ -73,7 +73,7 @@ def test_a_relative_program_is_named_from_the_study(
     assert f'  command: "{below}"\n' in draft(argv, "kv", "studies/kv.study.yaml")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(
         st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="{}"), max_size=8)
