@@ -8,7 +8,9 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.support.costs"]
 
@@ -23,6 +25,10 @@ DEADLINE = "PENSTOCK_TEST_DEADLINE"
 
 # matrices are small here: threads of BLAS take more processor time waiting for each other than they save
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# no property depends on how busy the host is
+settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("penstock")
 
 # a shell that starts a suite in the background, or nohup, has it ignore signals, and so would every program
 # that the tests start; tests rely on the dispositions of a terminal
@@ -52,6 +58,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=MARKS,
         help="collect only test files that name this mark: importing all of them takes half a minute",
     )
+
+
+#: memory for one worker and what its tests start [bytes]
+WORKER_BYTES = 2 << 30
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Workers of `-n logical`: two per processor, as many tests wait, if the memory is enough for them."""
+    processors = len(os.sched_getaffinity(0))
+    available = psutil.virtual_memory().available // WORKER_BYTES
+    return max(processors, min(2 * processors, available))
 
 
 def _unexcused(config: pytest.Config) -> list[tuple[str, str]]:
