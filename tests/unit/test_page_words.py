@@ -113,6 +113,8 @@ def test_numbers_of_the_runs_are_cards_only_if_something_is_wrong(
     page = write_report(planted).read_text()
     assert '<ul class="tiles">' not in page
     assert "18 of 18 runs valid · 6 treatments" in page
+    assert "natural logarithms" not in page[: page.index('id="validity"')]
+    assert "natural logarithms" in page[page.index('id="cautions"') :]
     assert '<span class="code">' not in re.sub(r'<details class="sure">.*?</details>', "", page)
     few = write_example(tmp_path / "out", events=10, invalid=("r005",))
     assert next(t["label"] for t in sections.tiles(Outcome.read(few)) if t["mark"]) == "runs valid"

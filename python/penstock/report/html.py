@@ -34,7 +34,7 @@ def write_report(results: Outcome | Path | str, computed: list[Finding] | None =
     conclusion = answer(outcome, computed)
     cost = sections.cost_of_main(outcome)
     stated = [] if conclusion is None else conclusion.findings
-    rest = [f for f in computed if f.code != "design-caution" and f not in stated]
+    rest = [f for f in computed if f.code not in sections.CAUTIONS and f not in stated]
     shown, more = sections.findings_in_two(rest)
     figures = plates(outcome, outcome.path / "figures")
     page = template("report.html.j2").render(

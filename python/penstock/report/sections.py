@@ -676,6 +676,8 @@ def aliases(outcome: Outcome) -> Table:
     return _table(["term", "what is reported as it"], rows, sentence=sentence)
 
 
+#: codes of findings on limits and scales, which are in the section on trust
+CAUTIONS = ("design-caution", "effect-scale")
 #: largest logarithm of a ratio in a table
 _LARGEST_LOG = 20.0
 #: size of a detectable difference in a caution, with the noise of runs that the plan assumed
@@ -683,8 +685,10 @@ _PLANNED_NOISE = re.compile(r"\([\d.]+ ?% of the mean if runs vary by [\d.]+ ?%,
 
 
 def cautions(outcome: Outcome, computed: list[Finding]) -> list[str]:
-    """Limits of the design's conclusions; sizes by the variation of these runs instead of the assumed one."""
-    sentences = [f.statement for f in computed if f.code == "design-caution"]
+    """Limits of the design's conclusions and scales of effects; sizes by the variation of these runs instead
+    of the assumed one."""
+    every = [f for f in computed if f.code in CAUTIONS]
+    sentences = [" ".join(filter(None, (f.statement, f.what_to_do))) for f in every]
     detectable = (outcome.plan.get("power") or {}).get("detectable_sigma_80")
     main = ranking(outcome, outcome.responses[0]) if outcome.responses else None
     if detectable is None or main is None or not (main.df and main.positive):
