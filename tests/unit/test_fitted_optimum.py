@@ -32,7 +32,7 @@ def analysed(
 ) -> Analysis:
     planted = Planted(
         question,
-        factors,  # type: ignore[arg-type]
+        factors,
         lambda levels: {"value": truth(levels)},
         {"value": ("ms", better)},
         noise=noise,
@@ -81,7 +81,7 @@ def test_a_definitive_screening_that_asks_for_values_gets_them(tmp_path: Path) -
     assert result.conclusion.first.evidence["at"] == {"batch": pytest.approx(70, abs=3)}
     assert "14 % more than with batch 90" in result.conclusion.headline
     points = dict(result.conclusion.points)
-    assert points["Main factor"].startswith("1 of 5 factors matters for value: batch 90")
+    assert points["Main factor"].startswith("1 of 5 factors matters for value: batch (90 adds ")
 
 
 def test_a_screening_that_asks_what_matters_gets_that(tmp_path: Path) -> None:

@@ -61,6 +61,19 @@ def test_factors_that_matter_and_those_that_do_not(tmp_path: Path) -> None:
     assert not [f for f in result.findings if f.code == "recommendation"]
 
 
+def test_the_headline_has_amounts_and_the_better_levels(tmp_path: Path) -> None:
+    def planted(levels: Mapping[str, str]) -> dict[str, float]:
+        return {"time": 10.0 + 6 * (levels["A"] == "on") - 3 * (levels["B"] == "on")}
+
+    result = screened(tmp_path / "out", truth=planted, fraction=2)
+    assert result.conclusion is not None
+    assert re.fullmatch(
+        r"2 of 7 factors matter for time: A \(on adds 6\.0\d s to 8\.\d+ s\) and B \(on takes "
+        r"3\.0\d s from 13\.0 s\)\. Choose A off and B on\. Clear\b.*",
+        result.conclusion.headline,
+    )
+
+
 def test_no_effect_takes_a_smallest_effect_that_matters(tmp_path: Path) -> None:
     """Without `detect` an effect is not shown; with it, it is below that or open."""
     kind = "{fraction: 3}"
@@ -124,8 +137,8 @@ def test_where_nothing_is_shown_no_factor_is_without_effect(tmp_path: Path) -> N
 def test_a_main_effect_that_an_interaction_explains_is_not_claimed(tmp_path: Path) -> None:
     result = screened(tmp_path / "out", kind="plackett-burman", replicates=3)
     assert result.conclusion is not None
-    assert result.conclusion.headline.startswith("3 of 7 factors matter for time: A on (")
-    assert "C on (" in result.conclusion.headline
+    assert result.conclusion.headline.startswith("3 of 7 factors matter for time: A (on adds ")
+    assert "C (on adds " in result.conclusion.headline
     points = dict(result.conclusion.points)
     assert "may be parts of A × B" in points["Unknown"]
     assert not {"No effect", "Not shown"} & set(points)
@@ -142,7 +155,7 @@ def test_a_curved_factor_of_a_definitive_screening_matters(tmp_path: Path) -> No
     factors = {name: [1, 2, 3] for name in names}
     result = screened(tmp_path / "out", kind="definitive-screening", factors=factors, truth=curved)
     assert result.conclusion is not None
-    assert result.conclusion.headline.startswith("2 of 6 factors matter for time: alpha 3 (+")
+    assert result.conclusion.headline.startswith("2 of 6 factors matter for time: alpha (3 adds 2")
     assert result.conclusion.headline.endswith("also gamma². Clear.")
     assert dict(result.conclusion.points)["Not shown"].startswith("beta, delta, eps and zeta: each")
 

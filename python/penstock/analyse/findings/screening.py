@@ -199,13 +199,15 @@ def _headline(outcome: Outcome, result: Screened) -> Finding:
     lead = f"{count} of {len(outcome.factors)} factors matter{'s' * (count == 1)}"
     lead = f"{lead if count else 'No single factor is shown to matter'} for {response.name}"
 
-    def text(interval: bool, most: int = 99) -> str:
+    def text(interval: bool, base: bool = False, most: int = 99, short: bool = False) -> str:
         parts = []
         for rows in (result.main, result.interactions):
-            names = [_named(outcome, response, r, interval) for r in rows[:most]]
+            names = [_named(outcome, response, r, interval, base, short) for r in rows[:most]]
             more = [f"{len(rows) - most} more"] if len(rows) > most else []
             parts.append(listed([*names, *more]))
         return f"{lead}: {'; also '.join(filter(None, parts))}."
+
+    choice, base = _choice(outcome, result), not result.interactions
 
     doubts = _over_aliases(outcome, response)
     if fewest := _fewest(doubts, result):
@@ -213,12 +215,36 @@ def _headline(outcome: Outcome, result: Screened) -> Finding:
     return Finding(
         "screening",
         "info",
-        concise(text(True), text(False), text(False, 4), text(False, 2)),
+        concise(
+            *(
+                f"{text(*shown)}{choice}"
+                for shown in ((True, base), (False, base), (False,))
+                if choice
+            ),
+            *(text(*shown) for shown in ((True, base), (True,), (False, base), (False,))),
+            *(text(False, most=most, short=True) for most in (99, 4, 2)),
+        ),
         evidence,
         next((f.what_to_do for f in doubts if f.what_to_do), ""),
         "Effects are differences of the means at the ends of a factor; all terms are tested together.",
         "likely" if ranking(outcome, response).degraded else "clear",
     )
+
+
+def _choice(outcome: Outcome, result: Screened) -> str:
+    """The better levels of the factors that matter: ` Choose compress off and journal delete.`
+
+    Empty if an effect may depend on another factor, or is that of more than two levels.
+    """
+    levels = {f.name: f for f in outcome.factors}
+    chosen = []
+    for row in result.main:
+        factor = levels[row["term"]]
+        if len(factor.levels) > 2 or inseparable(row) or not math.isfinite(row["effect"]):
+            return ""
+        up = (row["effect"] > 0) == (result.response.better == "higher")
+        chosen.append(factor.phrase(factor.levels[-1 if up else 0]))
+    return "" if result.interactions or not chosen else f" Choose {listed(chosen)}."
 
 
 def _nothing_shown(outcome: Outcome, result: Screened) -> str:
@@ -236,12 +262,17 @@ def _nothing_shown(outcome: Outcome, result: Screened) -> str:
     return f"{nothing}{possible * math.isfinite(most)}."
 
 
-def _named(outcome: Outcome, response: ResponseUnit, row: Row, interval: bool) -> str:
-    """A term with its effect: `cache on (−9.6 s)`, `A × B or an alias (+6 s)`."""
+def _named(
+    outcome: Outcome, response: ResponseUnit, row: Row, interval: bool, base: bool, short: bool
+) -> str:
+    """A term with its effect: `cache (on takes 9.6 s)`, with the `base` `from 20 s`; `A × B (+6 s)`.
+
+    `short`: `cache on (−9.6 s)`.
+    """
     name = term_text(row["term"])
     factor = next((f for f in outcome.factors if f.name == row["term"]), None)
-    if factor is not None and math.isfinite(row["effect"]):
-        name = factor.phrase(factor.levels[-1])
+    if short and factor is not None and math.isfinite(row["effect"]):
+        name, factor = factor.phrase(factor.levels[-1]), None
     if inseparable(row):
         name += " or an alias"
     effect, low, high = _shown_values(row)
@@ -250,15 +281,26 @@ def _named(outcome: Outcome, response: ResponseUnit, row: Row, interval: bool) -
         if not math.isfinite(apart):
             return name
         return f"{name} (up to {_amount(response, apart, row)} apart)"
+    level = "" if factor is None else factor.label(factor.levels[-1])
+    ends = ""
     if row["scale"] == LOG:
-        amount, digits = times(effect), 2
-    else:
-        scale, unit = fitting([effect], _unit(response, row))
-        low, high, digits = low * scale, high * scale, 3
-        amount = f"{'+' * (effect > 0)}{quantity(effect * scale, unit)}"
+        amount = f"{level}: " * bool(level) + times(effect)
+        ends = span(number(low, 2), number(high, 2))
+        return f"{name} ({amount}{f', {ends}' * (interval and math.isfinite(low))})"
+    scale, unit = fitting([effect], _unit(response, row))
+    if effect < 0 and level:
+        low, high = -high, -low
     if interval and math.isfinite(low):
-        amount += f", {span(number(low, digits), number(high, digits))}"
-    return f"{name} ({amount})"
+        ends = f", {span(number(low * scale), number(high * scale))}"
+    size = quantity(abs(effect) * scale, unit)
+    if not level:
+        return f"{name} ({'+' if effect > 0 else '−'}{size}{ends})"
+    verb, into = ("adds", "to") if effect > 0 else ("takes", "from")
+    from_it = ""
+    if base and row["scale"] == LINEAR:
+        first = quantity(measured_mean(outcome, response) - effect / 2, response.unit)
+        from_it = f"{',' * bool(ends)} {into} {first}"
+    return f"{name} ({level} {verb} {size}{ends}{from_it})"
 
 
 def _shown_values(row: Row) -> tuple[float, float, float]:
