@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from penstock.analyse.findings.answer import NEXT_STEP, answer
 from penstock.analyse.findings.effect_findings import effects as effect_findings
 from penstock.analyse.sequential.adaptive import _coded, _state, active_at, next_stage
 from penstock.analyse.sequential.aliased import aliased
@@ -26,7 +27,7 @@ from penstock.design.sequential import analysis_level, level, looks, spent
 from penstock.design.stages import Stage, stage_of, with_stages
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Limits, Study
-from penstock.study.load import read_study
+from penstock.study.load import load_study, read_study
 from tests.unit.played_studies import NAMES, outcome_of, played, study_of, table_of
 
 
@@ -416,3 +417,41 @@ def test_an_alias_is_named_only_if_later_runs_allow_it(
     (dominant,) = (f for f in effect_findings(outcome) if f.code == "effect-dominant")
     assert ("D or A × B (not separable)" in dominant.statement) is not alone
     assert ("exclude A × B as an alias of D" in finding.statement) is alone
+
+
+def test_the_answer_has_the_confirmation(tmp_path: Path) -> None:
+    """The value is that of the setting that was run again, not of the lowest single run."""
+    sequential = "{runs: 48, search_runs: 8, confirm: 4, default: {A: high}}"
+    study = study_of(sequential, design=", detect: 2%", scale="linear")
+    plan, runs = played(study, lambda c: 100 + 20 * c["A"])
+    outcome = replace(outcome_of(tmp_path, study, plan, runs), effects=effects(runs, plan, "took"))
+    screening = answer(outcome)
+    assert screening is not None
+    assert "is confirmed" in dict(screening.points)["Confirmation"]
+    result = answer(replace(outcome, study=outcome.study | {"question": "Which is fastest?"}))
+    assert result is not None
+    assert "is confirmed" in dict(result.points)["Confirmation"]
+    chosen = plan.stages[-1]["treatments"][0]
+    (treatment,) = {r.treatment_id for r in plan.rows if r.levels == chosen}
+    assert result.first.evidence["treatment_id"] == treatment
+
+
+@pytest.mark.parametrize(("noise", "small"), [(0.2, True), (6.0, False)])
+def test_pairs_that_do_not_differ_are_equal_or_ask_for_more(
+    tmp_path: Path, noise: float, small: bool
+) -> None:
+    study = study_of("{runs: 60, confirm: 4}", design=", detect: 2%")
+    plan, runs = played(study, lambda c: 100.0, noise=noise)
+    outcome = outcome_of(tmp_path, study, plan, runs)
+    (said,) = confirmed(outcome)
+    assert ("they differ by less than" in said.statement) is small
+    assert ("may be chance" in said.statement) is not small
+    if small:
+        assert not said.what_to_do
+        return
+    _, command, _ = said.what_to_do.split("`")
+    change = command.split(" --set ")[1]
+    assert load_study(tmp_path / "study.yaml", [change]).design.sequential.confirm == 16
+    result = answer(replace(outcome, effects=effects(runs, plan, "took")))
+    assert result is not None
+    assert NEXT_STEP in dict(result.points)

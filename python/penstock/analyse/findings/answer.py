@@ -29,6 +29,7 @@ _COMMAND = re.compile(r"(?<=`)(penstock |OUT/)[^`]*(?=`)")
 LABELS = {
     "Remedy": ("remedy",),
     "Best": ("optimum", "recommendation", "tie-decided", "compromise", "responses-agree"),
+    "Confirmation": ("confirmation",),
     "Main factor": ("screening", "effect-dominant", "effect-interaction"),
     "Why": ("why",),
     "Cost": ("responses-conflict", "fewer-flushes"),
@@ -58,10 +59,21 @@ _CAUTIONS = (
     "screening-open",
     "effect-undetermined",
 )
+#: codes whose next step is that of the answer if the first finding has none, most important first
+_STEPS = ("confirmation", "effect-aliased", "optimum-edge")
 #: labels by kind of question, most important first
 _FIRST = {
-    "which": ("Cost", "Best", "No effect", "Not shown", "Why", "Main factor", "Unknown"),
-    "other": ("Remedy", "Best", "Cost", "Why", "Main factor", "Unknown"),
+    "which": (
+        "Cost",
+        "Best",
+        "Confirmation",
+        "No effect",
+        "Not shown",
+        "Why",
+        "Main factor",
+        "Unknown",
+    ),
+    "other": ("Remedy", "Best", "Confirmation", "Cost", "Why", "Main factor", "Unknown"),
 }
 
 
@@ -129,6 +141,7 @@ def answer(outcome: Outcome, results: list[Finding] | None = None) -> Answer | N
     # repeat runs that are lost, or that the host delayed, before adding others
     steps = {f.code: f.what_to_do for f in reversed(rest)}
     next_step = steps.get("runs-lost") or steps.get("run-degraded") or first.what_to_do
+    next_step = next_step or next((s for code in _STEPS if (s := steps.get(code))), "")
     step = [NEXT_STEP] if next_step else []
     chosen = [*step, *cautions, *(o for o in order if o in points and o not in cautions)]
     chosen = chosen[:MOST_POINTS]
@@ -168,7 +181,7 @@ def answering(outcome: Outcome, results: list[Finding]) -> list[Finding]:
             *(which_matter or of_main("effect-dominant")),
             *of("effect-few-runs", "time-scales-differ", most=2),
             *of_main("effect-or-drift"),
-            *of("optimum-edge"),
+            *of("optimum-edge", "confirmation"),
             *of_main("effect-aliased"),
             *of("screening-open", "screened-out", "not-shown"),
             *of("why", "effect-undetermined", "not-known"),
@@ -179,6 +192,7 @@ def answering(outcome: Outcome, results: list[Finding]) -> list[Finding]:
             *which_matter,
             *of("effect-few-runs", "time-scales-differ", most=2),
             *of_main("effect-or-drift"),
+            *of("confirmation"),
             *of("screening-open", "screened-out", "not-shown"),
             *of("runs-lost", "run-degraded", "host-busy"),
         ]
@@ -195,7 +209,7 @@ def answering(outcome: Outcome, results: list[Finding]) -> list[Finding]:
         *best,
         *of("effect-few-runs", "time-scales-differ", most=2),
         *of_main("effect-or-drift"),
-        *of("optimum-edge"),
+        *of("optimum-edge", "confirmation"),
         *of_main("effect-aliased"),
         *of("tie", "tie-open"),
         *matters,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,11 @@ from scipy import stats
 
 from penstock.analyse.findings.finding import Finding
 from penstock.analyse.outcome import Outcome
-from penstock.text import counted, quantities, quantity
+from penstock.analyse.treatments.means import AS_GOOD
+from penstock.errors import PenstockError
+from penstock.spec.units import parse_share
+from penstock.study.load import load_study
+from penstock.text import counted, percent, quantities, quantity
 
 COLUMNS = (
     "run_id",
@@ -101,23 +106,52 @@ def confirmed(outcome: Outcome) -> Iterator[Finding]:
         )
         good = mean > 0 if response.better == "higher" else mean < 0
         sure = abs(mean) > half
-        first, second = (quantity(float(v), response.unit) for v in complete.mean(axis=0))
-        against = outcome.phrase(other, " + ")
+        ends = [mean - half, mean + half]
+        limit = max(map(abs, ends)) / abs(float(complete[:, 1].mean()))
+        small = not sure and limit <= _least_that_matters(outcome)
         verdict = (
-            "may be chance" if not sure else ("is confirmed" if good else "is refuted: it is worse")
+            f"they differ by less than {percent(limit)}"
+            if small
+            else f"that the choice is better may be chance; up to {percent(limit)} is possible"
+            if not sure
+            else f"that the choice is better {'is confirmed' if good else 'is refuted: it is worse'}"
         )
+        differing = [{n: v[n] for n in v if chosen[n] != other[n]} for v in (chosen, other)]
+        texts = [
+            f"{quantity(float(v), response.unit)} with {outcome.phrase(levels, ' + ')}"
+            for v, levels in zip(complete.mean(axis=0), differing, strict=True)
+        ]
+        same = outcome.phrase({n: v for n, v in chosen.items() if other[n] == v}, " + ")
         yield Finding(
             "confirmation",
-            "info" if sure and good else "warning",
-            f"In {counted(len(complete), 'fresh interleaved pair')} {outcome.phrase(chosen, ' + ')} gives "
-            f"{first}, {against} {second}: that the choice is better {verdict}.",
+            "info" if small or (sure and good) else "warning",
+            f"{counted(len(complete), 'fresh interleaved pair')}: {texts[0]}, {texts[1]}; {verdict}.",
             {"table": "runs", "stage": number, "run_id": [r["run_id"] for r in rows]},
-            ""
-            if sure
-            else "More pairs narrow it: `--augment replicates:NUMBER` repeats all treatments.",
+            "" if sure or small else _more_pairs(outcome, len(complete)),
             f"Difference {quantity(mean, response.unit)}, 95 % interval "
-            f"{quantities([mean - half, mean + half], response.unit)}.",
+            f"{quantities(ends, response.unit)}{f', with {same}' if same else ''}.",
         )
+
+
+def _least_that_matters(outcome: Outcome) -> float:
+    """The smallest relative difference that matters: `design.detect`, by default that of equal treatments."""
+    design = outcome.study.get("design")
+    detect = design.get("detect") if isinstance(design, dict) else None
+    return AS_GOOD if detect is None else parse_share(str(detect))
+
+
+def _more_pairs(outcome: Outcome, pairs: int) -> str:
+    """The study again with four times the pairs; a stage is not longer once it has ended."""
+    change = f"design.sequential.confirm={4 * pairs}"
+    try:
+        load_study(outcome.path / "study.yaml", [change])
+    except (PenstockError, OSError):
+        return "Repeat both settings in interleaved runs before you rely on the choice."
+    out = shlex.quote(f"{outcome.name}-again")
+    return (
+        f"`penstock run STUDY -o {out} --set {change}` repeats the study with {4 * pairs} pairs, whose "
+        "interval is about half as wide."
+    )
 
 
 def _unjudged(outcome: Outcome, number: int, complete: int, rows: list[dict[str, Any]]) -> Finding:

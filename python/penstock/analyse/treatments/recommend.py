@@ -64,6 +64,8 @@ def best(outcome: Outcome) -> Iterator[Finding]:
     pick, decided = ranked.best, None
     if kind(outcome.question) == "which":
         pick, decided = _picked(outcome, ranked)
+    if decided is None:
+        pick = _confirmed(ranked) or pick
     yield _recommendation(ranked, pick, decided)
     yield from _ties(ranked, pick, decided)
     if decided is not None:
@@ -381,6 +383,14 @@ def _picked(outcome: Outcome, ranked: Ranking) -> tuple[Mean, Finding | None]:
             }
             return pick, Finding("tie-decided", "info", text, evidence, "", _interval(other, top))
     return ranked.best, None
+
+
+def _confirmed(ranked: Ranking) -> Mean | None:
+    """The treatment of which a confirmation made new runs, if it may be the best: its mean was not chosen."""
+    stages = ranked.outcome.plan.get("stages") or []
+    chosen = [s["treatments"][0] for s in stages if s["purpose"] == "confirm"]
+    tied = [ranked.best, *ranked.of("as-good", "undecided")]
+    return next((t for t in tied if t.levels in chosen), None)
 
 
 def _main(outcome: Outcome) -> Ranking | None:
