@@ -79,6 +79,6 @@ class Output:
                     return
 
     def text(self) -> str:
-        """What is retained, and a note of what is not."""
+        """The retained output, with a note of what is not."""
         gap = f"\n[{self._dropped} bytes omitted]\n" if self._dropped else ""
         return self._head.decode(errors="replace") + gap + self._tail.decode(errors="replace")

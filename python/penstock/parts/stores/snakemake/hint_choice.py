@@ -44,7 +44,7 @@ class HintChoice:
     def of_store(
         cls, view: StoreView, slots: Mapping[str, int], directory: Path, *, by_data: bool
     ) -> HintChoice:
-        """That of a store with these slots of each client node. BadInput without a platform file."""
+        """The choice for a store with these slots of each client node. BadInput without a platform file."""
         platform = view.predicted(slots, by_data=by_data)
         return cls(platform, view.store.support(), directory, earlier_jobs(directory))
 
