@@ -810,8 +810,7 @@ def anova(outcome: Outcome) -> list[Table]:
         factor, unit = fitting(table["effect"], response.unit if linear else "")
 
         def shown(value: Any, log: bool = log, factor: float = factor) -> str:
-            known = log and value is not None and math.isfinite(float(value))
-            if not known:
+            if not log or value is None or not math.isfinite(float(value)):
                 return _number(value, factor=factor)
             return times(math.exp(value) if abs(value) < _LARGEST_LOG else math.inf)
 
