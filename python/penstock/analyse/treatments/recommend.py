@@ -152,7 +152,7 @@ def _replicates(ranked: Ranking, share: float) -> int:
 
 
 def _runs(ranked: Ranking, replicates: int) -> str:
-    """That many replicates of all treatments: `27 more runs (about 5 min)`."""
+    """Text of a number of replicates of all treatments: `27 more runs (about 5 min)`."""
     runs = replicates * len(ranked.treatments)
     time = f" (about {_minutes(ranked.outcome, runs)})" if _run_s(ranked.outcome) else ""
     return f"{runs:,} more runs{time}"
