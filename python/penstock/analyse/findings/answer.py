@@ -110,12 +110,12 @@ class Answer:
         paths = {name: path for name, path in (("OUT", out), ("STUDY", study)) if path is not None}
 
         def with_paths(command: re.Match[str]) -> str:
-            words = [word.partition("/") for word in command[0].split(" ")]
+            parts = [word.partition("/") for word in command[0].split(" ")]
             return " ".join(
                 shlex.quote(f"{paths[name]}{slash}{rest}")
                 if name in paths
                 else f"{name}{slash}{rest}"
-                for name, slash, rest in words
+                for name, slash, rest in parts
             )
 
         points = [

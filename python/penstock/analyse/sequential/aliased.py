@@ -92,8 +92,8 @@ class Open:
         for question in self._all_questions:
             gone = self.excluded.get(term_of(question.term, self.names), {})
             plausible, other = (
-                tuple(w for w in words if term_of(w, self.names) not in gone)
-                for words in (question.plausible, question.other)
+                tuple(w for w in aliases if term_of(w, self.names) not in gone)
+                for aliases in (question.plausible, question.other)
             )
             if plausible or other:
                 remaining.append(replace(question, plausible=plausible, other=other))
@@ -521,8 +521,8 @@ def rivals_by_term(aliasing: Open) -> dict[str, list[str]]:
     """The exact rivals of each term in words: plausible ones, then other aliases of two factors."""
     names, by_term = aliasing.names, dict[str, list[str]]()
     for question in aliasing.open_questions:
-        words = [*question.plausible, *(w for w in question.other if w.bit_count() <= 2)]
-        rivals = [term_text(term_of(w, names)) for w in words if w not in question.shares]
+        aliases = [*question.plausible, *(w for w in question.other if w.bit_count() <= 2)]
+        rivals = [term_text(term_of(w, names)) for w in aliases if w not in question.shares]
         if rivals:
             more = [f"{len(rivals) - _MOST_NAMED} more"] if len(rivals) > _MOST_NAMED else []
             by_term[term_of(question.term, names)] = [*rivals[:_MOST_NAMED], *more]
@@ -582,12 +582,14 @@ def _advice(aliasing: Open, evidence: dict[str, Any]) -> str:
     if best is None:
         return "No single step tells them apart; a full design does."
     evidence["augmentation"] = aliasing.to_json(best)
+    separated, pairs = len(best.step.broken), len(best.step.broken) + len(best.step.remaining)
+    which = f"{separated} of {counted(pairs, 'pair')}"
+    if separated == pairs:
+        which = {1: "the two terms", 2: "both pairs"}.get(pairs, f"all {pairs} pairs")
     return (
         f"`penstock run STUDY -o OUT --augment {best.step.kind}` adds "
         f"{counted(len(best.step.rows), 'treatment')} ({counted(best.runs, 'run')}, "
-        f"{_hours(best.hours)}) and tells {len(best.step.broken)} of "
-        f"{len(best.step.broken) + len(best.step.remaining)} apart; `penstock plan --augment OUT` has the "
-        "other steps."
+        f"{_hours(best.hours)}) and separates {which}; `penstock plan --augment OUT` has the other steps."
     )
 
 

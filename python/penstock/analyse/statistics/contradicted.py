@@ -105,9 +105,9 @@ class Contradicted:
 
     def _base(self, own: Sequence[Values]) -> Values:
         """Blocks and those significant terms that are independent of them and of the `own` columns."""
-        base, kept = self._blocks, list(own)
+        base, columns = self._blocks, list(own)
         for term in self._active:
-            with_it = np.column_stack([base, *kept, self._column(term)])
+            with_it = np.column_stack([base, *columns, self._column(term)])
             rest = (
                 with_it[:, -1]
                 - with_it[:, :-1] @ np.linalg.lstsq(with_it[:, :-1], with_it[:, -1], rcond=None)[0]

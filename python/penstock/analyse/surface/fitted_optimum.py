@@ -198,7 +198,7 @@ def _gain(fit: Surface, at: At, run: At) -> tuple[float, float]:
 def optima(outcome: Outcome) -> Iterator[Finding]:
     """The optimum as the setting to choose, its edges, and what the surfaces tell of other responses."""
     main = outcome.responses[0] if outcome.responses else None
-    best = fitted_optimum(outcome, main) if main is not None and _is_asked(outcome) else None
+    best = fitted_optimum(outcome, main) if main is not None and _is_requested(outcome) else None
     if main is None or best is None or not best.fits:
         yield from surfaces(outcome)
         return
@@ -209,7 +209,7 @@ def optima(outcome: Outcome) -> Iterator[Finding]:
     yield from (f for f in surfaces(outcome) if f.evidence.get("response") != main.name)
 
 
-def _is_asked(outcome: Outcome) -> bool:
+def _is_requested(outcome: Outcome) -> bool:
     """True if the study asks for the best setting, and has a surface."""
     curved = outcome.plan.get("model") in _CURVED or seeks_optimum(outcome)
     if not curved or desires(outcome) or kind(outcome.question) != "which":
