@@ -569,7 +569,11 @@ CASES: dict[str, Case] = {
     "how-much-by-a-fraction": _compression(
         "How much does compress cost?",
         "lz4 instead of compress off multiplies latency by 1.3 (1.3",
-        says=(" on average over 8 treatments. Likely.", "cannot separate compress from"),
+        says=(
+            " on average over 8 treatments. Likely.",
+            "cannot separate compress from",
+            "separates the two",
+        ),
         never=("Yes",),
     ),
     "whether-it-helps-by-a-fraction": _compression(
