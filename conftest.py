@@ -64,6 +64,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 WORKER_BYTES = 2 << 30
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Workers of `-n logical`: two per processor, as many tests wait, if the memory is enough for them."""
     processors = len(os.sched_getaffinity(0))
