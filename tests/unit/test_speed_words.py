@@ -190,7 +190,12 @@ def one_disk(factors: dict[str, list[str]]) -> Planted:
     return Planted(
         "Which journal should it be?",
         factors,
-        lambda levels: {"throughput": 100.0 + 50 * (levels["journal"] == "wal")},
+        # an interaction of the journal with how a transaction is committed, if that is a factor
+        lambda levels: {
+            "throughput": 100.0
+            + 50 * (levels["journal"] == "wal")
+            + 30 * (levels == {"journal": "wal", "commit": "off"})
+        },
         time_scales=lambda _: 4,
     )
 
