@@ -37,7 +37,7 @@ def slow_disk() -> Said:
     if not sound:
         return asks, f"cannot be told, a sound disk is not believed either: {why}", None
     valid, reason = is_valid(_certified(slow_by=0.05))
-    seen = "rate is -" in reason or "time is +" in reason
+    seen = "rate is −" in reason or "time is +" in reason
     return asks, reason or "nothing was found", seen and not valid
 
 

@@ -466,7 +466,7 @@ def test_a_disk_planted_off_is_found(bench: Bench, slow_by: float):
         os.close(fd)
     valid, reason = is_valid(run["certificate"])
     assert not valid
-    assert "rate is -" in reason
+    assert "rate is −" in reason
     assert metric(run["certificate"], "rate")["ratio"] < 1 / (1 + slow_by) + 0.002
     # The counters themselves were told nothing: they believe in what was drawn.
     assert run["stats"]["read_service_ns"] == 400 * 3_000_000
