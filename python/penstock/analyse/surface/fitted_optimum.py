@@ -8,7 +8,6 @@ run, both by this surface, because the mean of a setting that was chosen by its 
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from penstock.analyse.findings.assumptions import scale_of_effects
 from penstock.analyse.findings.estimability import size_sentence
 from penstock.analyse.findings.finding import Finding
 from penstock.analyse.findings.question import is_screening, kind, picks
+from penstock.analyse.findings.rerun import rerun
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.statistics.scale import LINEAR, LOG, SCALE_TEXTS
 from penstock.analyse.statistics.significance import sure_terms
@@ -40,10 +40,8 @@ from penstock.analyse.surface.surface import (
     stationary,
     surface,
 )
-from penstock.design.plan import make_plan
 from penstock.errors import PenstockError
 from penstock.spec.study import Factor
-from penstock.study.load import load_study
 from penstock.text import (
     concise,
     counted,
@@ -309,17 +307,11 @@ def _next_step(outcome: Outcome, best: FittedOptimum) -> str:
         if levels:
             texts = ",".join(f"{v:.12g}" for v in levels)
             changes.append(f"factors.{factor.name}.levels=[{texts}]")
-    try:
-        study = load_study(outcome.path / "study.yaml", changes)
-        runs = len(make_plan(study).rows)
-    except (PenstockError, OSError):
+    again = rerun(outcome, "optimum", changes)
+    if again is None:
         return f"run {setting_text(outcome, best.at)} before you rely on it."
-    sets = " ".join(f"--set {shlex.quote(change)}" for change in changes)
-    out = shlex.quote(f"{outcome.name}-optimum")
-    return (
-        f"`penstock run STUDY -o {out} {sets}` runs this setting and others around it "
-        f"({counted(runs, 'run')})."
-    )
+    command, runs = again
+    return f"`{command}` runs this setting and others around it ({counted(runs, 'run')})."
 
 
 def _levels_around(factor: Factor, at: float | str) -> list[float]:
