@@ -15,6 +15,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from penstock.errors import BadInput
+from penstock.spec.units import parse_share
 from penstock.study.disk_speeds import DiskSpeeds, disk_speeds
 from penstock.text import at_speed
 
@@ -134,6 +135,13 @@ class Outcome:
     def question(self) -> str:
         """The study's question, or an empty string."""
         return " ".join(str(self.study.get("question") or "").split())
+
+    @property
+    def detect(self) -> float | None:
+        """The smallest relative difference that matters (`design.detect`); None if it is not declared."""
+        design = self.study.get("design")
+        detect = design.get("detect") if isinstance(design, dict) else None
+        return None if detect is None else parse_share(str(detect))
 
     @cached_property
     def quick(self) -> bool:

@@ -28,7 +28,6 @@ from penstock.analyse.statistics.scale import LINEAR, LOG
 from penstock.analyse.statistics.significance import LEVEL, terms_of
 from penstock.analyse.treatments.means import ranking
 from penstock.analyse.treatments.recommend import REPEAT
-from penstock.spec.units import parse_share
 from penstock.text import (
     concise,
     counted,
@@ -148,11 +147,9 @@ def _size(outcome: Outcome, response: ResponseUnit, row: Row) -> float:
 
 def _matters_from(outcome: Outcome, response: ResponseUnit, scale: str) -> float:
     """The smallest effect that matters, as the study declares it (`design.detect`); 0 without one."""
-    design = outcome.study.get("design")
-    detect = design.get("detect") if isinstance(design, dict) else None
-    if detect is None or scale not in (LINEAR, LOG):
+    share = outcome.detect
+    if share is None or scale not in (LINEAR, LOG):
         return 0.0
-    share = parse_share(str(detect))
     return math.log1p(share) if scale == LOG else share * abs(measured_mean(outcome, response))
 
 

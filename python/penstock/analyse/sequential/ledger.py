@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,11 +10,9 @@ import pandas as pd
 from scipy import stats
 
 from penstock.analyse.findings.finding import Finding
+from penstock.analyse.findings.rerun import rerun
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.treatments.means import AS_GOOD
-from penstock.errors import PenstockError
-from penstock.spec.units import parse_share
-from penstock.study.load import load_study
 from penstock.text import counted, percent, quantities, quantity
 
 COLUMNS = (
@@ -108,7 +105,7 @@ def confirmed(outcome: Outcome) -> Iterator[Finding]:
         sure = abs(mean) > half
         ends = [mean - half, mean + half]
         limit = max(map(abs, ends)) / abs(float(complete[:, 1].mean()))
-        small = not sure and limit <= _least_that_matters(outcome)
+        small = not sure and limit <= (AS_GOOD if outcome.detect is None else outcome.detect)
         verdict = (
             f"they differ by less than {percent(limit)}"
             if small
@@ -133,25 +130,12 @@ def confirmed(outcome: Outcome) -> Iterator[Finding]:
         )
 
 
-def _least_that_matters(outcome: Outcome) -> float:
-    """The smallest relative difference that matters: `design.detect`, by default that of equal treatments."""
-    design = outcome.study.get("design")
-    detect = design.get("detect") if isinstance(design, dict) else None
-    return AS_GOOD if detect is None else parse_share(str(detect))
-
-
 def _more_pairs(outcome: Outcome, pairs: int) -> str:
     """The study again with four times the pairs; a stage is not longer once it has ended."""
-    change = f"design.sequential.confirm={4 * pairs}"
-    try:
-        load_study(outcome.path / "study.yaml", [change])
-    except (PenstockError, OSError):
+    again = rerun(outcome, "again", [f"design.sequential.confirm={4 * pairs}"])
+    if again is None:
         return "Repeat both settings in interleaved runs before you rely on the choice."
-    out = shlex.quote(f"{outcome.name}-again")
-    return (
-        f"`penstock run STUDY -o {out} --set {change}` repeats the study with {4 * pairs} pairs, whose "
-        "interval is about half as wide."
-    )
+    return f"`{again[0]}` repeats the study with {4 * pairs} pairs, whose interval is about half as wide."
 
 
 def _unjudged(outcome: Outcome, number: int, complete: int, rows: list[dict[str, Any]]) -> Finding:
