@@ -18,7 +18,8 @@ from penstock.text import counted, listed
 _MANY = 0.25
 #: maximum number of letters of a reason in a sentence
 _LONGEST = 100
-RESUME = "`penstock run STUDY -o OUT --resume` repeats the runs that are not valid."
+_RESUME = "`penstock run STUDY -o OUT --resume`"
+_REPEATS = f"{_RESUME} repeats the runs that are not valid."
 
 
 def lost(outcome: Outcome) -> Iterator[Finding]:
@@ -93,17 +94,15 @@ def repeat(outcome: Outcome, treatments: Sequence[str] | None = None) -> str:
     """The next step for lost runs, of some treatments only: to read what a failed one printed, first."""
     runs = outcome.runs
     if runs is None:
-        return RESUME
+        return _REPEATS
     bad = _not_valid(runs)
     if treatments is not None:
         bad = bad[bad["treatment_id"].astype(str).isin(treatments)]
     if bad.empty:
-        return RESUME.replace(
-            "repeats the runs that are not valid", "makes the runs that are missing"
-        )
+        return f"{_RESUME} makes the runs that are missing."
     failed = bad[failed_runs(outcome, bad)]
     if failed.empty:
-        return RESUME
+        return _REPEATS
     count = len(failed)
     alike = f" (all {count} runs failed alike)" * (count > 1 and failed["reason"].nunique() == 1)
-    return f"read `OUT/runs/{failed['run_id'].iloc[0]}/stderr.txt` first{alike}; {RESUME}"
+    return f"read `OUT/runs/{failed['run_id'].iloc[0]}/stderr.txt` first{alike}; {_REPEATS}"
