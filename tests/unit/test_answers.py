@@ -101,15 +101,15 @@ def test_the_reason_of_invalid_runs_is_the_most_frequent_then_the_first(tmp_path
         manifest = json.loads(path.read_text())
         if not manifest["valid"]:
             path.write_text(json.dumps(manifest | {"reason": next(reasons)}))
-    told = " ".join(analyse(out, report=False).answer)
-    assert "hdd-7200: no run of it is valid (rate is −5 % off, and 2 other reasons)" in told
+    text = " ".join(analyse(out, report=False).answer)
+    assert "hdd-7200: no run of it is valid (rate is −5 % off, and 2 other reasons)" in text
 
 
 @pytest.mark.parametrize(("failures", "confidence"), [(3, "Clear."), (4, "Likely.")])
 def test_a_treatment_that_has_one_run_left_gives_no_clear_result(
     tmp_path: Path, failures: int, confidence: str
 ) -> None:
-    """Of 20 planned runs, five of each of four treatments."""
+    """20 runs are planned, five of each of four treatments."""
     fails = iter([True] * failures)
     planted = Planted(
         "Which is the fastest?",

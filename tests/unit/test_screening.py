@@ -102,8 +102,8 @@ def test_an_interaction_of_the_model_is_no_explanation_without_one(tmp_path: Pat
     factors = {name: [1, 2, 3] for name in "ABC"}
     kind = "{central-composite: {centre: 3}}"
     result = screened(tmp_path / "out", kind=kind, factors=factors, truth=product)
-    (said,) = (f for f in result.findings if f.code == "effect-unambiguous")
-    assert said.statement.startswith("A, B and A × B explain time; no other term is needed.")
+    (finding,) = (f for f in result.findings if f.code == "effect-unambiguous")
+    assert finding.statement.startswith("A, B and A × B explain time; no other term is needed.")
 
 
 def test_plot_and_table_of_effects_are_on_the_terminal(tmp_path: Path) -> None:

@@ -202,11 +202,11 @@ def test_the_ledger_says_what_each_run_bought(tmp_path: Path) -> None:
 def test_the_confirmation_is_of_fresh_pairs(tmp_path: Path) -> None:
     study = study_of("{runs: 60, confirm: 4, default: {A: high}}")
     plan, runs = played(study, lambda c: 100 + 20 * c["A"] - 5 * c["B"])
-    (said,) = confirmed(outcome_of(tmp_path, study, plan, runs))
-    assert said.code == "confirmation"
-    assert said.severity == "info"
-    assert "4 fresh interleaved pairs" in said.statement
-    assert "is confirmed" in said.statement
+    (finding,) = confirmed(outcome_of(tmp_path, study, plan, runs))
+    assert finding.code == "confirmation"
+    assert finding.severity == "info"
+    assert "4 fresh interleaved pairs" in finding.statement
+    assert "is confirmed" in finding.statement
     worse = runs.assign(took=200 - runs["took"])  # the choice is the worst now
     (refuted,) = confirmed(outcome_of(tmp_path, study, plan, worse))
     assert "refuted" in refuted.statement

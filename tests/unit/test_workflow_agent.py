@@ -21,11 +21,13 @@ Agent = subprocess.Popen[str]
 
 @pytest.fixture
 def agent() -> Iterator[Agent]:
-    words = [sys.executable, "-I", "-u", "-c", node_script(AGENT)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as made:
-        yield made
-        if made.stdin is not None and not made.stdin.closed:
-            made.stdin.close()
+    argv = [sys.executable, "-I", "-u", "-c", node_script(AGENT)]
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        if process.stdin is not None and not process.stdin.closed:
+            process.stdin.close()
 
 
 def send(agent: Agent, name: str, *operations: dict[str, Any], **more: Any) -> None:
