@@ -71,8 +71,17 @@ def test_moments_are_those_of_64_bits(said: Any) -> None:
         moment_ns(said)
 
 
-@pytest.mark.parametrize("body", ['{"metric": "\\ud800"}', '{"\\uDFFF": 1, "metric": "a"}'])
-def test_half_of_a_surrogate_pair_is_refused(ask: Answers, body: str) -> None:
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"metric": "\\ud800"}',
+        b'{"\\uDFFF": 1, "metric": "a"}',
+        b'{"metric": "\xed\xa0\x80"}',
+        '{"metric": "\\ud800"}'.encode("utf-16"),
+    ],
+    ids=["escaped", "in a key", "encoded", "in UTF-16"],
+)
+def test_half_of_a_surrogate_pair_is_refused(ask: Answers, body: bytes) -> None:
     ask("POST", "/exp/halves", OWN, json={"repeat": True})
     answer = ask("GET", "/exp/halves", OWN, content=body)
     assert answer.status_code == 400, answer.text

@@ -291,14 +291,14 @@ def _grafana(
             kind, _, name = _unescaped(target.target).partition(";")
             if kind == MARKS and name:
                 marks = _marks(store().find(name, reader))
-                results.append({"refId": _checked_text(target.refId), **_table(marks, low, high)})
+                results.append({"refId": checked_text(target.refId), **_table(marks, low, high)})
                 continue
             for line in _lines_of_target(store(), cache, target.target, reader):
                 inside = (line.utc_ns >= low) & (line.utc_ns <= high)
                 in_range = Line(line.name, line.utc_ns[inside], line.value[inside])
                 pairs = [[value, at] for at, value in _downsampled(in_range, most)]
                 results.append(
-                    {"target": line.name, "refId": _checked_text(target.refId), "datapoints": pairs}
+                    {"target": line.name, "refId": checked_text(target.refId), "datapoints": pairs}
                 )
         return results
 
@@ -317,15 +317,15 @@ def _grafana(
 
 def _unescaped(target: str) -> str:
     """A target without escapes: the plugin escapes values of variables as in regular expressions."""
-    return re.sub(r"\\(.)", r"\1", _checked_text(target))
+    return re.sub(r"\\(.)", r"\1", checked_text(target))
 
 
-def _checked_text(text: str) -> str:
+def checked_text(text: str) -> str:
     """The text itself. Raises BadInput for a lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadInput("found a text with half a character; expected Unicode") from None
+        raise BadInput("found half of a surrogate pair; expected Unicode") from None
     return text
 
 
@@ -333,7 +333,7 @@ def _echo(annotation: Annotation) -> dict[str, Any]:
     """The annotation as Grafana expects it in the response. Raises BadInput if JSON cannot represent it."""
     document = annotation.model_dump()
     try:
-        _checked_text(json.dumps(document, ensure_ascii=False, allow_nan=False))
+        checked_text(json.dumps(document, ensure_ascii=False, allow_nan=False))
     except (ValueError, RecursionError):
         raise BadInput("found an annotation that is no JSON; expected one") from None
     return document
@@ -396,7 +396,7 @@ def _metric(store: Experiments, experiment: Experiment, metric: str) -> list[Lin
 
 
 def _range(body: Range) -> tuple[int, int]:
-    low, high = (moment_ns(_checked_text(str(at))) for at in (body.from_, body.to))
+    low, high = (moment_ns(checked_text(str(at))) for at in (body.from_, body.to))
     if low > high:
         raise BadInput("found a range that ends before it begins; expected from before to")
     return low, high

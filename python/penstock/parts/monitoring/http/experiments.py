@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -421,10 +420,6 @@ async def _check_space(work: Awaitable[T]) -> T:
         raise
 
 
-#: escape of half of a character
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-
-
 class StoreFullError(PenstockError):
     """The store's disk is full: status 507."""
 
@@ -442,11 +437,7 @@ def _json(content: bytes) -> Any:
 def _request_json(content: bytes) -> Any:
     """A request as JSON. Raises BadInput, also for text with half of a surrogate pair."""
     body = _json(content)
-    if _SURROGATE.search(content):
-        try:
-            json.dumps(body, default=str, ensure_ascii=False).encode()
-        except (UnicodeEncodeError, RecursionError):
-            raise BadInput("found half of a surrogate pair; expected text") from None
+    dashboards.checked_text(json.dumps(body, default=str, ensure_ascii=False))
     return body
 
 
