@@ -21,6 +21,12 @@ def new_mark() -> str:
     return os.urandom(8).hex()
 
 
+def kill(pid: int) -> None:
+    """Kill a process, unless it has ended."""
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGKILL)
+
+
 def kill_job(leader: int, mark: str) -> None:
     """Kill all processes of a job: those of its session, also in groups of their own (timeout(1), job
     control), and those that left it (setsid(1)) with the job's mark in their environment.
@@ -34,8 +40,7 @@ def kill_job(leader: int, mark: str) -> None:
         if not pids:
             return
         for pid in pids:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+            kill(pid)
         time.sleep(0.001)
 
 
@@ -46,10 +51,14 @@ def _belongs(pid: int, leader: int, variable: bytes) -> bool:
             state, _, _, session = facts.read().rpartition(b")")[2].split()[:4]
         if state in (b"Z", b"X"):
             return False
-        if int(session) == leader:
-            return True
-        with open(f"/proc/{pid}/environ", "rb") as environment:
-            return variable in environment.read().split(b"\0")
+        return int(session) == leader or has_variable(pid, variable)
+    return False
+
+
+def has_variable(pid: int, variable: bytes) -> bool:
+    """True for a process with `NAME=value` in its environment; a zombie has none."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as environment:
+        return variable in environment.read().split(b"\0")
     return False
 
 

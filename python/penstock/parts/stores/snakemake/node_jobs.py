@@ -15,7 +15,7 @@ import socket
 import time
 from typing import TypedDict
 
-from penstock.parts.stores.node_processes import MARK, Output, kill_job, new_mark
+from penstock.parts.stores.node_processes import MARK, Output, kill, kill_job, new_mark
 
 #: variable with the descriptor on which a job asks for its hints, and waits for an answer
 HINTS_FD = "PENSTOCK_HINTS_FD"
@@ -257,12 +257,6 @@ def descendants(top: int) -> set[int]:
         before = len(below)
         below |= {pid for pid, parent in parents.items() if parent in below}
     return below - {top}
-
-
-def kill(pid: int) -> None:
-    """Kill a process, unless it has ended."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
 
 
 def end_all() -> None:

@@ -22,7 +22,7 @@ import threading
 import time
 from typing import Any
 
-from penstock.parts.stores.node_processes import MARK, Output, kill_job, new_mark
+from penstock.parts.stores.node_processes import MARK, Output, kill, kill_job, new_mark
 
 #: a task, an operation or an answer, as a JSON object
 Message = dict[str, Any]
@@ -105,8 +105,7 @@ def cancel(children: Any, programs: Any, name: str) -> None:
     """Kill the processes of a task."""
     for child in children:
         if child.task["task"] == name:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child.pid, signal.SIGKILL)
+            kill(child.pid)
     for program in programs:
         if program.task["task"] == name:
             program.task["partial"] = []  # the next attempt may have created them anew
@@ -116,8 +115,7 @@ def cancel(children: Any, programs: Any, name: str) -> None:
 def end(children: list[Child], programs: Any) -> None:
     """Kill all tasks; one whose program has already succeeded may complete its entry in the journal."""
     for child in children:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child.pid, signal.SIGKILL)
+        kill(child.pid)
     for program in programs:
         program.kill()
     until = time.monotonic() + END_WITHIN_S

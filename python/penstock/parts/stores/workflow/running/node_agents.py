@@ -17,6 +17,7 @@ from pathlib import Path
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
 from penstock.host.cgroups.cgroup import members
+from penstock.parts.stores.node_processes import has_variable, kill
 from penstock.parts.stores.node_script import node_script
 from penstock.parts.stores.workflow.running.journal import Row
 
@@ -95,20 +96,13 @@ def kill_programs(nodes: Iterable[RunningNode], place: str) -> None:
     mark = f"PENSTOCK_RUN={place}".encode()
     for node in nodes:
         for _ in range(100):  # a program may fork meanwhile
-            marked = [p for p in members(node.cgroup.paths.values()) - {node.pid} if _has(p, mark)]
+            others = members(node.cgroup.paths.values()) - {node.pid}
+            marked = [pid for pid in others if has_variable(pid, mark)]
             if not marked:
                 break
             for pid in marked:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
+                kill(pid)
             time.sleep(0.01)
-
-
-def _has(pid: int, mark: bytes) -> bool:
-    """True for a process with this variable; a zombie has none."""
-    with contextlib.suppress(OSError):
-        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return False
 
 
 class Crew:
