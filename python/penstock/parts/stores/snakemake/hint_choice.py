@@ -83,7 +83,8 @@ def workload_of(
     files += [File(path, hints=Hints()) for path in written if path not in tagged]
     tasks = []
     for job in jobs:
-        reads = [(p, s) for p in job.inputs if (s := written.get(p, sizes.get(p))) is not None]
+        inputs = dict.fromkeys(job.inputs)  # a job may name one twice
+        reads = [(p, s) for p in inputs if (s := written.get(p, sizes.get(p))) is not None]
         work = (
             *full_reads(reads),
             *compute(0.0 if job.local else measurements.seconds(job) or 0.0),
