@@ -50,7 +50,7 @@ class Job:
 
 @dataclass(frozen=True)
 class JobEnd:
-    """End of a job: `error` is empty if it succeeded, `output` has the last lines that it printed."""
+    """End of a job: `error` is empty if it succeeded, `output` is the beginning and the end of its output."""
 
     record: JobRecord
     output: str
@@ -253,8 +253,11 @@ class JobRunner:
             setattr(record, f"{prefix}_local_bytes", local)
             setattr(record, f"{prefix}_remote_bytes", max(0, total - local))
         if record.status == 0:
-            extents = {p: self._extents[p] for p in job.outputs if p in self._extents}
-            record.outputs = {p: sum(e.length_bytes for e in rows) for p, rows in extents.items()}
+            record.outputs = {
+                path: sum(e.length_bytes for e in self._extents[path])
+                for path in job.outputs
+                if path in self._extents
+            }
         self._end(one, _failure(record.status), line["output"])
 
     def _end(self, one: _Running, error: str, output: str = "") -> None:

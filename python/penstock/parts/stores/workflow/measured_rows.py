@@ -19,7 +19,7 @@ _MIB = 2**20
 #: below this size, bandwidth does not determine the duration
 _LEAST_BYTES = 256 * 1024
 #: stages and operations in the sentence on differences
-MOST_DIFFERING = 6
+_MOST_DIFFERING = 6
 
 
 def measured_rows(runs: Sequence[Executed]) -> pa.Table:
@@ -93,8 +93,8 @@ def differences(prediction: Prediction, runs: Sequence[Executed]) -> list[str]:
         for result in off
         if result.expected.metric != MAKESPAN or result.expected.module == "stage"
     ]
-    more = len(differing) - MOST_DIFFERING
-    named = "; ".join(differing[:MOST_DIFFERING]) + (f"; and {more} more" if more > 0 else "")
+    more = len(differing) - _MOST_DIFFERING
+    named = "; ".join(differing[:_MOST_DIFFERING]) + (f"; and {more} more" if more > 0 else "")
     sentences = (
         [f"It differs by more than 10 %, beyond the spread of the runs, at {named}."]
         if differing

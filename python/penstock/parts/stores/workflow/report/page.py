@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
 
@@ -40,6 +40,11 @@ class Contents:
     results: Mapping[str, Result]
     sentences: Sequence[str]
 
+    @cached_property
+    def rows(self) -> dict[str, list[Timed]]:
+        """Times of the complete run and of each stage, by store."""
+        return {name: timed(result) for name, result in self.results.items()}
+
 
 def write_report(contents: Contents, out: Path, stem: str) -> Path:
     """Write STEM.html and `figures` into the directory `out`; return the page."""
@@ -52,8 +57,7 @@ def write_report(contents: Contents, out: Path, stem: str) -> Path:
 
 def page(contents: Contents) -> str:
     """The page's text."""
-    results = contents.results
-    rows = {name: timed(result) for name, result in results.items()}
+    results, rows = contents.results, contents.rows
     figures = {
         name: drawings.in_page(drawing, name, f"{name}: {contents.title}")
         for name, drawing in _drawings(contents).items()
@@ -89,7 +93,7 @@ def headline(result: Result) -> str:
 
 
 def _drawings(contents: Contents) -> dict[str, drawings.Drawing]:
-    panels = {name: longest(timed(result)) for name, result in contents.results.items()}
+    panels = {name: longest(rows) for name, rows in contents.rows.items()}
 
     def drawn(draw: drawings.Drawing, width: float) -> Figure:
         with style.look():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -45,23 +46,22 @@ def inputs_on_host(workload: Workload, directory: Path) -> dict[str, Path]:
     paths = paths_of(workload.file_sizes)
     used |= {name for name in preloaded if paths[name] in own}
     sources = {name: directory / paths[name] for name in sorted(used)}
-    mistakes = [_absent_programs(workload), _absent_inputs(sources, directory)]
+    counts = Counter(t.command.program for t in programs if t.command is not None)
+    mistakes = [_absent_programs(counts, set(paths.values())), _absent_inputs(sources, directory)]
     if any(mistakes):
         raise BadInput("\n".join([*filter(None, mistakes), _WITHOUT]))
     return sources
 
 
-def _absent_programs(workload: Workload) -> str:
-    files = set(paths_of(workload.file_sizes).values())
-    programs = [task.command.program for task in workload.tasks if task.command is not None]
-    absent = [one for one in programs if not _exists(one, files)]
-    names = list(dict.fromkeys(absent))
-    if not names:
+def _absent_programs(counts: Mapping[str, int], files: set[str]) -> str:
+    """The mistake of programs that are not there; `counts`: tasks by program."""
+    absent = {one: count for one, count in counts.items() if not _exists(one, files)}
+    if not absent:
         return ""
     return (
-        f"command: found {len(names)} programs of {len(absent)} tasks that are not installed: "
-        f"{_named(names)}; expected programs in {PATH}, with an absolute path, or among the files of the "
-        "workflow"
+        f"command: found {len(absent)} programs of {sum(absent.values())} tasks that are not installed: "
+        f"{_named(list(absent))}; expected programs in {PATH}, with an absolute path, or among the files of "
+        "the workflow"
     )
 
 
