@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -245,9 +246,13 @@ class Outcome:
             self._manifests[run_id] = _json(self.path / "runs" / run_id / "manifest.json")
         return self._manifests[run_id]
 
-    def has_table(self, run_id: str, table: str) -> bool:
-        """True if the run's bundle has the table."""
-        return (self.path / "runs" / run_id / f"{table}.parquet").exists()
+    def has_table(self, run_id: str, table: str, columns: Collection[str] = ()) -> bool:
+        """True if the run has the table with these columns; its rows are not read."""
+        again = self._windows_again(run_id, table)
+        if again is not None:
+            return set(columns) <= set(again.columns)
+        path = self.path / "runs" / run_id / f"{table}.parquet"
+        return path.exists() and (not columns or set(columns) <= _columns(path))
 
     def table(
         self, run_id: str, table: str, columns: list[str] | None = None
@@ -256,11 +261,17 @@ class Outcome:
 
         Windows of a re-evaluated certificate follow the current rules.
         """
-        if table == "fidelity_windows" and self.windows_again is not None:
-            of_run = self.windows_again[self.windows_again["run_id"].astype(str) == run_id]
-            if len(of_run):
-                return of_run if columns is None else of_run[[c for c in columns if c in of_run]]
+        again = self._windows_again(run_id, table)
+        if again is not None:
+            return again if columns is None else again[[c for c in columns if c in again]]
         return _parquet(self.path / "runs" / run_id / f"{table}.parquet", columns)
+
+    def _windows_again(self, run_id: str, table: str) -> pd.DataFrame | None:
+        """The re-evaluated windows of a run, in place of its table; None for other tables and runs."""
+        if table != "fidelity_windows" or self.windows_again is None:
+            return None
+        of_run = self.windows_again[self.windows_again["run_id"].astype(str) == run_id]
+        return of_run if len(of_run) else None
 
     @cached_property
     def measured(self) -> pd.DataFrame:
@@ -323,12 +334,20 @@ def _yaml(path: Path) -> dict[str, Any]:
     return loaded if isinstance(loaded, dict) else {}
 
 
+def _columns(path: Path) -> set[str]:
+    """Names of the columns of a table."""
+    try:
+        return set(pq.read_schema(path).names)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path}: not a readable Parquet table ({error})") from error
+
+
 def _parquet(path: Path, columns: list[str] | None = None) -> pd.DataFrame | None:
     if not path.exists():
         return None
     try:
         if columns is not None:
-            present = set(pq.read_schema(path).names)
+            present = _columns(path)
             columns = [c for c in columns if c in present]
         frame: pd.DataFrame = pq.read_table(path, columns=columns, partitioning=None).to_pandas()
     except (OSError, ValueError) as error:

@@ -46,4 +46,4 @@ def run_table(
 
 def has_run_table(outcome: Outcome, run_id: str, name: str) -> bool:
     """True if the run has the table with all needed columns."""
-    return outcome.has_table(run_id, name) and run_table(outcome, run_id, name, []) is not None
+    return outcome.has_table(run_id, name, NEEDED[name])
