@@ -118,7 +118,7 @@ def _fitted_optimum(outcome: Outcome, response: ResponseUnit) -> FittedOptimum |
     merit = Merit([fit], lambda v: sign * v[0])
     barred = [one for one in forbidden(outcome) if set(one) <= active]
     exact = best_setting(merit, barred)
-    at = {f.name: _rounded(f, exact[f.name]) for f in factors}
+    at = {f.name: rounded(f, exact[f.name]) for f in factors}
     settings = outcome.measured[[f.name for f in factors]].astype(str).drop_duplicates()
     ran = [
         {f.name: _of_level(f, row[f.name]) for f in factors} for row in settings.to_dict("records")
@@ -160,7 +160,7 @@ def _of_level(factor: Factor, name: str) -> float | str:
     return name if values is None else values[[v.name for v in factor.levels].index(name)]
 
 
-def _rounded(factor: Factor, value: float | str) -> float | str:
+def rounded(factor: Factor, value: float | str) -> float | str:
     """A number in steps of 1, 2 or 5 times a power of ten, within the levels; a level as it is."""
     values = numbers_of(factor)
     if values is None or isinstance(value, str) or value in values:

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from penstock.analyse.outcome import Outcome, ResponseUnit
-from penstock.analyse.surface.fitted_optimum import fitted_optimum, setting_text
+from penstock.analyse.surface.fitted_optimum import fitted_optimum, rounded, setting_text
 from penstock.analyse.surface.optimum import plan_of, seeks_optimum, surface_of
 from penstock.analyse.surface.surface import At, Merit, Surface, best_setting, numbers_of
 from penstock.errors import PenstockError
@@ -215,7 +215,7 @@ def contour(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
             for (x, y), n in zip(places, counted.tolist(), strict=True)
         ],
     )
-    shown = {n: float(f"{best[n]:.3g}") for n in (across, up) if n in best}
+    shown = {f.name: rounded(f, best[f.name]) for f in surface.factors if f.name in (across, up)}
     value = quantity(value_at(star[across], star[up]), response.unit)
     _star(axes, (star[across], star[up]), f"{setting_text(outcome, shown)}:\n{value}")
     for name, setter in ((across, axes.set_xlabel), (up, axes.set_ylabel)):
