@@ -27,6 +27,8 @@ _STAYS = (0.1, 10_000.0)
 _COUNTERS = ("ps", "ns", "µs", "B")
 #: numbers outside this range are in exponential notation
 _SMALLEST, _LARGEST = 1e-4, 1e15
+#: largest logarithm of a ratio that is shown
+_LARGEST_LOG = 20.0
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -225,6 +227,11 @@ def times(ratio: float) -> str:
     if ratio < 1.095:
         return f"{ratio:.2f}×"
     return f"{_rounded(ratio):,.{1 if ratio < 9.95 else 0}f}×"
+
+
+def ratio_text(logarithm: float) -> str:
+    """The ratio of a natural logarithm as `times`, `?×` beyond what a figure can show."""
+    return times(math.exp(logarithm) if abs(logarithm) < _LARGEST_LOG else math.inf)
 
 
 def factor(ratio: float) -> str:

@@ -38,6 +38,7 @@ from penstock.text import (
     named_unit,
     quantities,
     quantity,
+    ratio_text,
     tenths,
     term_text,
     times,
@@ -678,8 +679,6 @@ def aliases(outcome: Outcome) -> Table:
 
 #: codes of findings on limits and scales, which are in the section on trust
 CAUTIONS = ("design-caution", "effect-scale")
-#: largest logarithm of a ratio in a table
-_LARGEST_LOG = 20.0
 #: size of a detectable difference in a caution, with the noise of runs that the plan assumed
 _PLANNED_NOISE = re.compile(r"\([\d.]+ ?% of the mean if runs vary by [\d.]+ ?%, which is [^)]*\)")
 
@@ -812,7 +811,7 @@ def anova(outcome: Outcome) -> list[Table]:
         def shown(value: Any, log: bool = log, factor: float = factor) -> str:
             if not log or value is None or not math.isfinite(float(value)):
                 return _number(value, factor=factor)
-            return times(math.exp(value) if abs(value) < _LARGEST_LOG else math.inf)
+            return ratio_text(value)
 
         rows = []
         for r, sure in zip(table.to_dict("records"), is_sure(table), strict=True):

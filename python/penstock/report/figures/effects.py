@@ -23,7 +23,7 @@ from penstock.design.contrasts import effect_coding
 from penstock.report import style
 from penstock.report.figures.labels import response_axis
 from penstock.report.style import NotDrawn
-from penstock.text import quantities, quantity, square_of, term_text, times
+from penstock.text import quantities, quantity, ratio_text, square_of, term_text, times
 
 
 def terms_of(outcome: Outcome, response: ResponseUnit) -> pd.DataFrame:
@@ -61,7 +61,7 @@ def _tip(row: dict[Any, Any], unit: str) -> str:
 
     def numbers(*values: float) -> str:
         if scale == LOG:
-            return " to ".join(times(math.exp(v)) for v in values)
+            return " to ".join(map(ratio_text, values))
         return quantities(values, unit if scale == LINEAR else "")
 
     if math.isfinite(row["effect"]):
@@ -143,7 +143,7 @@ def effect_axis(outcome: Outcome, response: ResponseUnit, text: str) -> str:
 def _as_ratios(axis: Axis) -> None:
     """Label the ticks of an axis of natural logarithms as ratios."""
     axis.set_major_locator(MaxNLocator(5))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: times(math.exp(value))))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: ratio_text(value)))
 
 
 def level_means(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
@@ -263,7 +263,7 @@ def pareto(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
             more = [axes.axvline(limit, **dashed)]
             scale = scale_of_effects(outcome, response)
             unit = response.unit if scale == LINEAR else ""
-            limit_text = times(math.exp(limit)) if scale == LOG else quantity(limit, unit)
+            limit_text = ratio_text(limit) if scale == LOG else quantity(limit, unit)
             more[0].set_label(f"limit {limit_text}")
         else:
             at = np.arange(len(rows))
