@@ -158,7 +158,7 @@ def analyse(
     return result
 
 
-def write_page(result: Analysis, say: Callable[[str], None] = lambda _: None) -> None:
+def write_page(result: Analysis, say: Callable[[str], None]) -> None:
     """Write the report of a full analysis; one that is not full has none."""
     if result.outcome is not None:
         say("writing the report")
@@ -280,9 +280,8 @@ def _findings(result: Analysis) -> None:
 def _report(result: Analysis) -> None:
     from penstock.report.html import write_report
 
-    # sections of the page list what the findings lack
-    findings = None if result.outcome is None else result.findings
-    result.report = write_report(result.outcome or result.out, findings)
+    assert result.outcome is not None
+    result.report = write_report(result.outcome, result.findings)
 
 
 def _text(path: Path) -> str:

@@ -101,7 +101,7 @@ def command(
     if as_json:
         print(json.dumps(result.to_json()))
     elif result.analysis is not None:
-        _print_results(result, study, report)
+        _print_results(result, study, report, quiet)
         _print_advice(result, study)
     if result.interrupted:
         raise typer.Exit(130)
@@ -150,7 +150,7 @@ def _print_advice(result: CampaignResult, study: Path) -> None:
     )
 
 
-def print_page(analysis: Analysis, progress: Callable[[str], None] = lambda _: None) -> None:
+def print_page(analysis: Analysis, progress: Callable[[str], None]) -> None:
     """Write the page after the answer was printed, and print its path, or why there is none."""
     from penstock.campaign.analysis import write_page
 
@@ -163,7 +163,7 @@ def print_page(analysis: Analysis, progress: Callable[[str], None] = lambda _: N
         print(analysis.report)
 
 
-def _print_results(result: CampaignResult, study: Path, report: bool) -> None:
+def _print_results(result: CampaignResult, study: Path, report: bool, quiet: bool) -> None:
     analysis = result.analysis
     assert analysis is not None
     for note in analysis.notes:
@@ -174,4 +174,4 @@ def _print_results(result: CampaignResult, study: Path, report: bool) -> None:
     excluded_text = f", {excluded} left out" if excluded else ""
     print(f"{result.runs} of {result.planned_runs} runs{excluded_text}: {result.out}")
     if report:
-        print_page(analysis)
+        print_page(analysis, lambda line: None if quiet else print(line, file=sys.stderr))
