@@ -14,7 +14,7 @@ from penstock.analyse.statistics.scale import LINEAR, LOG, SCALE_TEXTS
 from penstock.analyse.statistics.significance import LENTH, LEVEL, is_sure
 from penstock.analyse.treatments.means import ranking
 from penstock.design.power import beyond
-from penstock.text import listed, quantity, term_text
+from penstock.text import listed, quantity, span, term_text
 
 CAPTIONS = {
     "half-normal": "Half-normal quantiles over the sizes of the effects: those that are chance lie on a line "
@@ -64,9 +64,7 @@ def _design(outcome: Outcome) -> str:
     )
     without = f"; {excluded} were left out as not valid" if excluded else ""
     counts = Counter(r["treatment_id"] for r in plan.get("rows") or []).values()
-    replicates = (
-        "–".join(dict.fromkeys(str(n) for n in (min(counts), max(counts)))) if counts else "0"
-    )
+    replicates = span(str(min(counts)), str(max(counts))) if counts else "0"
     of = "replicate" if replicates == "1" else "replicates"
     return (
         f"{listed(factors)} were varied over {treatments} treatments of {replicates} {of}, "

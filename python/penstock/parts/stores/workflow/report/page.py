@@ -25,7 +25,7 @@ from penstock.parts.stores.workflow.report.figures import (
 from penstock.parts.stores.workflow.result import Result
 from penstock.report import drawings, style
 from penstock.report.glossary import explained
-from penstock.report.page import template, text_of
+from penstock.report.page import template, text_of, unbroken
 from penstock.text import counted, shortened, signed
 from penstock.version import version
 from penstock.writing import atomic_folder
@@ -120,7 +120,7 @@ def _tiles(
         store = f"{name}, " if len(rows) > 1 else ""
         tiles.append((quantities.seconds(fmean(total.measured_s)), f"{store}measured", ""))
         if total.predicted_s is not None and total.off is not None:
-            label = f"{store}predicted ({signed(total.off)})".replace(" %", "\u00a0%")
+            label = unbroken(f"{store}predicted ({signed(total.off)})")
             tiles.append((quantities.seconds(total.predicted_s), label, ""))
     (first, *more) = results.values()
     if first.prediction is not None and not more:
