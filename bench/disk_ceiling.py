@@ -111,14 +111,16 @@ def passthrough(base: Path) -> Path | None:
 
 
 @contextlib.contextmanager
-def passed_through(program: Path, base: Path, backing: Path) -> Iterator[tuple[Path, int]]:
+def passed_through(
+    program: Path, base: Path, backing: Path, *options: str
+) -> Iterator[tuple[Path, int]]:
     """`backing` mounted by the pass-through server: where, and the server's pid."""
     mount = base / "passthrough"
     mount.mkdir()
     journal = Journal()
     entry = journal.plan("mount", mount)
-    options = f"source={backing},cache=never,fsname=penstock:{entry.token}"
-    server = subprocess.Popen([program, "-f", "-o", options, mount])
+    settings = (f"source={backing}", "cache=never", f"fsname=penstock:{entry.token}", *options)
+    server = subprocess.Popen([program, "-f", "-o", ",".join(settings), mount])
     try:
         for _ in range(200):
             if os.path.ismount(mount):

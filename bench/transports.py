@@ -9,14 +9,19 @@ Three parts, in which every round runs each case over both transports in random 
 - processors: the rate of the 16 threads with server and fio on one processor and on two, and what Amdahl's
   law with this serial share gives for 4 and 16.
 
-    python bench/transports.py [--quick] [--rounds N]
+`--libfuse PROGRAM` adds a pass-through server over io_uring to the ceilings: `example/passthrough_ll`, built
+with libfuse 3.18 or later.
 
-Status 1 if 16 threads reach less than 1.8 times the rate of `/dev/fuse`, or large transfers are slower.
+    python bench/transports.py [--quick] [--rounds N] [--libfuse PROGRAM]
+
+Status 1 if 16 threads reach less than 1.8 times the rate of `/dev/fuse`, large transfers are slower, or a
+read at depth 1 takes longer than libfuse's.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import statistics
@@ -28,7 +33,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import record
-from bench.disk_ceiling import PLANTED_S, PROFILE, cpu_s, fio
+from bench.disk_ceiling import PLANTED_S, PROFILE, cpu_s, fio, passed_through
 from penstock import _native
 from penstock.emulate.disks.server import DiskServer
 from penstock.emulate.disks.transport import TRANSPORTS, missing
@@ -36,13 +41,15 @@ from penstock.host.journal.journal import Journal
 
 BYTES = 64 << 20
 THREADS = 16
+LIBFUSE = "libfuse"
+ONE = "4 KiB random read, depth 1"
 MANY = "4 KiB random read, 16 threads"
 LARGE = ("1 MiB sequential read", "1 MiB sequential write")
 _TOGETHER = {"bs": "4k", "ioengine": "psync", "numjobs": THREADS}
 CASES: dict[str, dict[str, Any]] = {
     MANY: _TOGETHER | {"rw": "randread"},
     "4 KiB random write, 16 threads": _TOGETHER | {"rw": "randwrite"},
-    "4 KiB random read, depth 1": {"rw": "randread", "bs": "4k", "ioengine": "psync"},
+    ONE: {"rw": "randread", "bs": "4k", "ioengine": "psync"},
     "4 KiB random read, depth 64": {"rw": "randread", "bs": "4k", "ioengine": "io_uring", "iodepth": 64},
     LARGE[0]: {"rw": "read", "bs": "1m", "ioengine": "psync"},
     LARGE[1]: {"rw": "write", "bs": "1m", "ioengine": "psync"},
@@ -56,34 +63,46 @@ PROCESSORS, LARGER = (1, 2), (4, 16)
 Figures = dict[tuple[str, str, str], list[float]]
 
 
-def ceilings(rounds: int, runtime_s: float) -> Figures:
-    """Figures of fio by case, transport and metric."""
+def ceilings(rounds: int, runtime_s: float, libfuse: Path | None = None) -> Figures:
+    """Figures of fio by case, server (a transport, or `LIBFUSE`) and metric."""
     figures: Figures = {}
-    with tempfile.TemporaryDirectory(prefix="penstock-transports-", dir="/dev/shm") as place:
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-transports-", dir="/dev/shm") as place,
+        contextlib.ExitStack() as stack,
+    ):
         base = Path(place)
-        with DiskServer(Journal(), base / "state") as server:
-            for name in TRANSPORTS:
-                mount, backing = base / f"{name}-mount", base / f"{name}-backing"
-                mount.mkdir()
-                backing.mkdir()
-                (backing / "f").write_bytes(b"\1" * BYTES)
+        server = stack.enter_context(DiskServer(Journal(), base / "state"))
+        mounts: dict[str, tuple[Path, int]] = {}
+        for name in (*TRANSPORTS, *([LIBFUSE] if libfuse else [])):
+            mount, backing = base / f"{name}-mount", base / f"{name}-backing"
+            mount.mkdir()
+            backing.mkdir()
+            (backing / "f").write_bytes(b"\1" * BYTES)
+            if libfuse and name == LIBFUSE:
+                # last: the kernel offers io_uring while a disk of ours uses it
+                mounts[name] = stack.enter_context(
+                    passed_through(libfuse, base, backing, "io_uring")
+                )
+            else:
                 server.add(name, mount, backing, PROFILE, calibrate=False, transport=name)
-            for _ in range(rounds):
-                turns = [(case, name) for case in CASES for name in TRANSPORTS]
-                random.shuffle(turns)
-                for case, name in turns:
-                    before = cpu_s(server.daemon.pid)
-                    options = CASES[case] | {"group_reporting": 1, "thread": 1}
-                    job = fio(base / f"{name}-mount" / "f", True, runtime_s, options, f"{BYTES}")
-                    used_s = cpu_s(server.daemon.pid) - before
-                    per_request = used_s / max(job["iops"] * runtime_s, 1) * 1e6
-                    small = options["bs"] == "4k"
-                    for metric, value in (
-                        ("rate", job["iops"] if small else job["bps"]),
-                        ("p50", job["p50_ns"] / 1e3),
-                        ("server CPU per request", per_request),
-                    ):
-                        figures.setdefault((case, name, metric), []).append(value)
+                mounts[name] = (mount, server.daemon.pid)
+        for _ in range(rounds):
+            turns = [(case, name) for case in CASES for name in mounts]
+            random.shuffle(turns)
+            for case, name in turns:
+                mount, pid = mounts[name]
+                before = cpu_s(pid)
+                options = CASES[case] | {"group_reporting": 1, "thread": 1}
+                job = fio(mount / "f", True, runtime_s, options, f"{BYTES}")
+                used_s = cpu_s(pid) - before
+                per_request = used_s / max(job["iops"] * runtime_s, 1) * 1e6
+                small = options["bs"] == "4k"
+                for metric, value in (
+                    ("rate", job["iops"] if small else job["bps"]),
+                    ("p50", job["p50_ns"] / 1e3),
+                    ("server CPU per request", per_request),
+                ):
+                    figures.setdefault((case, name, metric), []).append(value)
     return figures
 
 
@@ -141,7 +160,7 @@ def planted(runtime_s: float) -> bool:
                 server.add(
                     "d", base / "mount", base / "backing", profile, calibrate=False, transport=name
                 )
-                case = CASES["4 KiB random read, depth 1"]
+                case = CASES[ONE]
                 rates[name] = fio(base / "mount" / "f", True, runtime_s, case, f"{BYTES}")["iops"]
                 server.remove("d")
     return rates["io_uring"] < 0.5 * rates["device"]
@@ -211,13 +230,16 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="two rounds of half a second")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--runtime", type=float, default=1.5, help="seconds per case and transport")
+    parser.add_argument(
+        "--libfuse", type=Path, metavar="PROGRAM", help="passthrough_ll over io_uring"
+    )
     record.option(parser)
     arguments = parser.parse_args()
     if why := missing():
         print(f"io_uring: {why}", file=sys.stderr)
         return 1
     rounds, runtime_s = (2, 0.5) if arguments.quick else (arguments.rounds, arguments.runtime)
-    figures = ceilings(rounds, runtime_s) | programs(rounds)
+    figures = ceilings(rounds, runtime_s, arguments.libfuse) | programs(rounds)
     scaling = processors(rounds, runtime_s)
     figures |= scaling
     units = {"rate": "1/s", "p50": "us", "server CPU per request": "us"}
@@ -238,6 +260,14 @@ def main() -> int:
         failed |= row["value"] < least
         times = f"{row['value']:.2f} times the rate of /dev/fuse"
         print(f"{case}: {times} ({row['bar']}: {row['verdict']})")
+    if arguments.libfuse:
+        both = zip(figures[ONE, "io_uring", "p50"], figures[ONE, LIBFUSE, "p50"], strict=True)
+        latency = record.row(
+            ONE, "io_uring", "p50 by that of libfuse", [o / t for o, t in both], "1"
+        )
+        rows.append(record.at_most(latency, 1.0))
+        failed |= rows[-1]["value"] > 1.0
+        print(f"{ONE}: {rows[-1]['value']:.2f} times libfuse's p50 ({rows[-1]['verdict']})")
     slower = planted(runtime_s)
     print(f"planted: a disk of 60 us: {'found' if slower else 'NOT FOUND'}")
     record.keep(arguments.record, rows, {"a disk of 60 us": slower})
