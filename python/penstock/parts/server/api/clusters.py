@@ -101,6 +101,16 @@ def events_of(body: models.Events) -> list[Event]:
 def router(registry: JobRegistry) -> APIRouter:
     """Routes of clusters, their nodes, disks, links and networks."""
     api = APIRouter(prefix="/clusters")
+    _add_cluster_routes(api, registry)
+    _add_node_routes(api)
+    _add_disk_routes(api)
+    _add_command_routes(api, registry)
+    _add_schedule_routes(api, registry)
+    return api
+
+
+def _add_cluster_routes(api: APIRouter, registry: JobRegistry) -> None:
+    """Routes of clusters."""
 
     @api.get("", tags=["clusters"], summary="List the names of live clusters")
     def clusters() -> list[str]:
@@ -151,6 +161,10 @@ def router(registry: JobRegistry) -> APIRouter:
         changes = [Change(tuple(c.nodes), c.resource, c.patch, c.name) for c in body.changes]
         return registry.do(prefer, f"change {cluster}", lambda: {"applied": live.change(changes)})
 
+
+def _add_node_routes(api: APIRouter) -> None:
+    """Routes of nodes, their processors and memory."""
+
     @api.get("/{cluster}/nodes", tags=["nodes"], summary="List the nodes")
     def nodes(cluster: _Cluster) -> list[dict[str, Any]]:
         return list(find_cluster(cluster).described["nodes"])
@@ -161,31 +175,25 @@ def router(registry: JobRegistry) -> APIRouter:
         node_of(live, node)
         return next(n for n in live.status() if n["name"] == node)
 
-    def changed(
-        cluster: str, node: str, resource: Any, name: str | None, patch: dict[str, Any]
-    ) -> dict[str, Any]:
-        live = find_cluster(cluster)
-        node_of(live, node)
-        applied = live.set([node], resource, name, patch)[0]
-        if applied.get("error"):
-            raise HTTPException(409, applied["error"])
-        return applied
-
     @api.put(
         "/{cluster}/nodes/{node}/state",
         tags=["nodes"],
         summary="Start, stop, freeze, thaw a node",
     )
     def state(cluster: _Cluster, node: _Node, body: models.State) -> dict[str, Any]:
-        return changed(cluster, node, "node", None, body.model_dump())
+        return _changed(cluster, node, "node", None, body.model_dump())
 
     @api.patch("/{cluster}/nodes/{node}/cpu", tags=["nodes"], summary="Change cpus, cpuset, ratio")
     def cpu(cluster: _Cluster, node: _Node, patch: _Patch) -> dict[str, Any]:
-        return changed(cluster, node, "cpu", None, patch)
+        return _changed(cluster, node, "cpu", None, patch)
 
     @api.patch("/{cluster}/nodes/{node}/memory", tags=["nodes"], summary="Change memory limits")
     def memory(cluster: _Cluster, node: _Node, patch: _Patch) -> dict[str, Any]:
-        return changed(cluster, node, "memory", None, patch)
+        return _changed(cluster, node, "memory", None, patch)
+
+
+def _add_disk_routes(api: APIRouter) -> None:
+    """Routes of the disks and links of nodes."""
 
     @api.get("/{cluster}/nodes/{node}/disks", tags=["disks"], summary="Get its disks with counters")
     def disks(cluster: _Cluster, node: _Node) -> dict[str, Any]:
@@ -202,7 +210,7 @@ def router(registry: JobRegistry) -> APIRouter:
         live = find_cluster(cluster)
         if disk not in node_of(live, node).disks:
             raise HTTPException(404, f"node {node} has no disk {disk}")
-        return changed(cluster, node, "disk", disk, patch)
+        return _changed(cluster, node, "disk", disk, patch)
 
     @api.patch(
         "/{cluster}/nodes/{node}/links/{network}",
@@ -214,7 +222,11 @@ def router(registry: JobRegistry) -> APIRouter:
         if network not in node_of(live, node).addresses:
             raise HTTPException(404, f"node {node} is not on network {network}")
         check_patch(patch)
-        return changed(cluster, node, "network", network, patch)
+        return _changed(cluster, node, "network", network, patch)
+
+
+def _add_command_routes(api: APIRouter, registry: JobRegistry) -> None:
+    """Routes of commands in nodes, and of files."""
 
     @api.post("/{cluster}/exec", tags=["nodes"], summary="Run a command in nodes")
     def execute(cluster: _Cluster, body: models.Exec, prefer: Prefer = None) -> Any:
@@ -267,6 +279,10 @@ def router(registry: JobRegistry) -> APIRouter:
             content.seek(0)
             await run_in_threadpool(_write, target, path, content)
 
+
+def _add_schedule_routes(api: APIRouter, registry: JobRegistry) -> None:
+    """Routes of schedules, certificates and networks."""
+
     @api.get(
         "/{cluster}/events", tags=["schedules"], summary="List the results of scheduled changes"
     )
@@ -314,7 +330,16 @@ def router(registry: JobRegistry) -> APIRouter:
     def mark(cluster: _Cluster, body: models.Mark) -> dict[str, Any]:
         return {"events": find_cluster(cluster).mark(body.phase)}
 
-    return api
+
+def _changed(
+    cluster: str, node: str, resource: Any, name: str | None, patch: dict[str, Any]
+) -> dict[str, Any]:
+    live = find_cluster(cluster)
+    node_of(live, node)
+    applied = live.set([node], resource, name, patch)[0]
+    if applied.get("error"):
+        raise HTTPException(409, applied["error"])
+    return applied
 
 
 def _chunks(file: IO[bytes]) -> Iterator[bytes]:
