@@ -161,8 +161,14 @@ def _monex(
     store: Store, targets: Targets, gathering: Gathering, limit: ConcurrencyLimit
 ) -> APIRouter:
     api = APIRouter(prefix="/exp", tags=["experiments"], responses=_ERROR_RESPONSES)
-    # separate, so that a slow remote server does not delay responses with local data
-    remote_limit = ConcurrencyLimit()
+    _add_start(api, store, gathering)
+    _add_end(api, store, targets, gathering)
+    _add_data(api, store, targets, limit)
+    return api
+
+
+def _add_start(api: APIRouter, store: Store, gathering: Gathering) -> None:
+    """Routes that list and start experiments."""
 
     @api.get(
         "",
@@ -209,6 +215,10 @@ def _monex(
         message, not_listening = await _write(act)
         headers = {NOT_LISTENING: quote("; ".join(not_listening)[:2000])} if not_listening else {}
         return PlainTextResponse(message, 201, headers)
+
+
+def _add_end(api: APIRouter, store: Store, targets: Targets, gathering: Gathering) -> None:
+    """Routes that stop and remove experiments."""
 
     @api.put(
         "/{name:path}",
@@ -262,6 +272,11 @@ def _monex(
         store().remove(experiment)
         return PlainTextResponse(f"Removing {experiment.name}#{experiment.repeat}\n", 201)
 
+
+def _add_data(api: APIRouter, store: Store, targets: Targets, limit: ConcurrencyLimit) -> None:
+    """Routes of the data of experiments."""
+    # separate, so that a slow remote server does not delay responses with local data
+    remote_limit = ConcurrencyLimit()
     content: dict[int | str, dict[str, Any]] = {
         200: {"content": {media: {"schema": {"type": "string"}} for media in MEDIA.values()}}
     }
@@ -321,8 +336,6 @@ def _monex(
     async def get(request: Request, name: _Name) -> Response:
         set_body_limit(request.scope, _SMALL_BODY_BYTES)
         return await data_of(request, name, _request_json(await request.body()))
-
-    return api
 
 
 def _api(store: Store, limit: ConcurrencyLimit) -> APIRouter:
