@@ -1,10 +1,10 @@
 """Command lines of penstock, run in a fork of a process that has the libraries loaded.
 
 `run` and `popen` take the places of `subprocess.run` and `subprocess.Popen`: they hand a line that starts
-penstock to the fork server, and any other line, or options that the fork server does not know, to
-`subprocess`. The forked command is a process of its own with the given environment, directory and
-descriptors, but not a child of this one: a test that needs the parent, the control group or the namespaces of
-a real start, or reads its environment or command line in /proc, uses `subprocess`.
+penstock, or code after `CODE`, to the fork server, and any other line, or options that the fork server does
+not know, to `subprocess`. The forked command is a process of its own with the given environment, directory
+and descriptors, but not a child of this one: a test that needs the parent, the control group or the
+namespaces of a real start, or reads its environment or command line in /proc, uses `subprocess`.
 PENSTOCK_TEST_REAL_START=1 makes every call a real start.
 """
 
@@ -32,6 +32,10 @@ STARTS: tuple[tuple[str, ...], ...] = (
     (sys.executable, "-c", "from penstock.cli import main; main()"),
     (str(Path(sys.executable).with_name("penstock")),),
 )
+#: beginning of a line of code that may run with modules loaded; `-P` distinguishes it from code that may not
+CODE = (sys.executable, "-P", "-c")
+#: packages that a forked command may have in addition, by PYTHONPATH
+PLUGINS = Path(__file__).parents[1] / "plugins"
 #: options of `subprocess.Popen` that the fork server knows
 _KNOWN = {"bufsize", "cwd", "encoding", "env", "errors", "start_new_session"}
 _KNOWN |= {"stderr", "stdin", "stdout", "text", "universal_newlines"}
@@ -43,7 +47,8 @@ _INTERPRETER = ("PYTHON", "LD_", "OPENBLAS", "OMP_", "MPL")
 cpu_s = 0.0
 
 _lock = threading.Lock()
-_server: tuple[int, str, Any] | None = None  # owner's pid, address, keeps the pipe open
+#: by kind of server: owner's pid, address, keeps the pipe open
+_servers: dict[str, tuple[int, str, Any]] = {}
 
 
 def popen(line: Sequence[object], **options: Any) -> subprocess.Popen[Any]:
@@ -79,21 +84,36 @@ def run(line: Sequence[object], **options: Any) -> subprocess.CompletedProcess[A
 
 
 def _argv_after_start(line: Sequence[object], options: Mapping[str, Any]) -> list[str] | None:
-    """The arguments of a line that starts penstock; None if it needs a real start."""
+    """The arguments after a start of penstock, from `-c` for code; None if the line needs a real start."""
     words = [os.fsdecode(w) if isinstance(w, os.PathLike | bytes) else str(w) for w in line]
-    start = next((s for s in STARTS if tuple(words[: len(s)]) == s), None)
+    start = next((s for s in (*STARTS, CODE) if tuple(words[: len(s)]) == s), None)
     forkable = options.keys() <= _KNOWN and _same_interpreter(options.get("env"))
     if start is None or not forkable or os.environ.get("PENSTOCK_TEST_REAL_START"):
         return None
-    return words[len(start) :]
+    arguments = words[len(start) :]
+    return ["-c", *arguments] if start == CODE else arguments
 
 
 def _same_interpreter(environment: Mapping[str, str] | None) -> bool:
     """False if the environment would give a real start another interpreter (PYTHONPATH, LD_PRELOAD)."""
     if environment is None:
         return True
-    names = [n for n in {*environment, *os.environ} if str(n).startswith(_INTERPRETER)]
+    names = {n for n in {*environment, *os.environ} if str(n).startswith(_INTERPRETER)}
+    if _kind(environment) != "penstock":
+        names.discard("PYTHONPATH")
     return all(environment.get(name) == os.environ.get(name) for name in names)
+
+
+def _kind(environment: Mapping[str, str] | None) -> str:
+    """The kind of server for an environment: what it preloads.
+
+    `penstock`; `plugins`: penstock with the packages of PLUGINS, whose rows are known when it is imported;
+    `libraries`: none of penstock's modules, where PYTHONPATH is the folder of another copy of it.
+    """
+    folder = str((os.environ if environment is None else environment).get("PYTHONPATH", ""))
+    if folder == str(PLUGINS):
+        return "plugins"
+    return "libraries" if folder and Path(folder, "penstock/__init__.py").exists() else "penstock"
 
 
 def penstock(*argv: object, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -123,7 +143,7 @@ class Forked(subprocess.Popen[Any]):
         }
         theirs = (ends[0], ends[3], ends[5])
         try:
-            self._status.connect(_address())
+            self._status.connect(_address(_kind(env)))
             descriptors = (number if end == -1 else end for number, end in enumerate(theirs))
             send(self._status, request, tuple(descriptors))
             self.pid: int = receive(self._status)[0]["pid"]
@@ -156,27 +176,28 @@ class Forked(subprocess.Popen[Any]):
         return True
 
 
-def _address() -> str:
-    """The address of this process's server, started if there is none."""
-    global _server
+def _address(kind: str) -> str:
+    """The address of this process's server of a kind, started if there is none."""
     with _lock:
-        if _server is None or _server[0] != os.getpid():
-            _server = _started()
-        return _server[1]
+        if kind not in _servers or _servers[kind][0] != os.getpid():
+            _servers[kind] = _started(kind)
+        return _servers[kind][1]
 
 
-def _started() -> tuple[int, str, Any]:
+def _started(kind: str) -> tuple[int, str, Any]:
     # in a directory that no other user may enter: who reaches the socket runs commands as this user
     directory = tempfile.mkdtemp(prefix="penstock-tests-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     address = f"{directory}/s"
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
+    if kind == "plugins":
+        environment["PYTHONPATH"] = str(PLUGINS)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(64)
         # in a session of its own: signals to the tests' group are not for the commands under test
         server = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.fork_server", str(listener.fileno())],
+            [sys.executable, "-m", "tests.support.fork_server", str(listener.fileno()), kind],
             cwd=Path(__file__).parents[2],
             env=environment,
             pass_fds=[listener.fileno()],

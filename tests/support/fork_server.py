@@ -1,10 +1,11 @@
 """A process that has penstock's libraries loaded and forks itself for each command line.
 
 A fresh interpreter spends a second or more on imports, and the tests start several hundred of them.
-`python -m tests.support.fork_server SOCKET_FD` preloads once; `tests.support.commands` sends it a request
-(argument vector, directory, environment and the three standard descriptors). The server forks, the child runs
-`penstock.cli.main()` and the server answers with the child's pid, then with its exit status as
-`subprocess` reports it (negative for a signal).
+`python -m tests.support.fork_server SOCKET_FD KIND` preloads once; of the kind `libraries`, for other copies
+of penstock, it preloads no module of penstock. `tests.support.commands` sends it a request (argument vector,
+directory, environment and the three standard descriptors). The server forks, the child runs
+`penstock.cli.main()`, or the code after `-c`, and the server answers with the child's pid, then with its exit
+status as `subprocess` reports it (negative for a signal).
 
 The server has one thread, so that a fork copies all there is. Start-up itself is tested with real starts.
 """
@@ -79,10 +80,19 @@ def receive(connection: socket.socket) -> tuple[Any, list[int]]:
     return json.loads(text.decode()), list(descriptors)
 
 
-def preload() -> None:
+def preload(with_penstock: bool) -> None:
     """Import the libraries and penstock's own modules, then leave the heap to be shared by the children."""
     for name in LIBRARIES:
         importlib.import_module(name)
+    if with_penstock:
+        _preload_penstock()
+    if threading.active_count() != 1:
+        raise RuntimeError(f"threads were started by imports: {threading.enumerate()}")
+    gc.collect()
+    gc.freeze()
+
+
+def _preload_penstock() -> None:
     package = importlib.import_module("penstock.cli")
     for module in pkgutil.walk_packages(package.__path__, "penstock.cli."):
         importlib.import_module(module.name)
@@ -92,10 +102,6 @@ def preload() -> None:
     for table in (plugins.RUN_PLACES, plugins.STUDY_FINDINGS, plugins.ANALYSIS_STEPS):
         for name in table.own:
             table.load(name)
-    if threading.active_count() != 1:
-        raise RuntimeError(f"threads were started by imports: {threading.enumerate()}")
-    gc.collect()
-    gc.freeze()
 
 
 def _child(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
@@ -110,15 +116,16 @@ def _child(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
     if request["new_session"]:
         os.setsid()
     os.chdir(request["cwd"])
+    packages = request["env"].get("PYTHONPATH", "")
+    if packages != os.environ.get("PYTHONPATH", ""):
+        sys.path[1:1] = [folder for folder in packages.split(os.pathsep) if folder]
     os.environ.clear()
     os.environ.update(request["env"])
     time.tzset()
-    sys.argv = ["penstock", *request["argv"]]
     status = 1
     try:
-        from penstock.cli import main
-
-        main()
+        _run(request["argv"])
+        status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
         if isinstance(end.code, str):
@@ -136,9 +143,21 @@ def _child(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
     os._exit(status & 0xFF)
 
 
-def serve(listener: socket.socket) -> None:
+def _run(argv: list[str]) -> None:
+    """Run code, which is no option of penstock, or a command line."""
+    if argv[:1] == ["-c"]:
+        sys.argv = ["-c", *argv[2:]]
+        exec(compile(argv[1], "<string>", "exec"), {"__name__": "__main__"})
+        return
+    sys.argv = ["penstock", *argv]
+    from penstock.cli import main
+
+    main()
+
+
+def serve(listener: socket.socket, with_penstock: bool) -> None:
     """Fork for each request until the process that started the server has gone."""
-    preload()
+    preload(with_penstock)
     listener.setblocking(False)
     selector = selectors.DefaultSelector()
     selector.register(listener, selectors.EVENT_READ)
@@ -179,4 +198,4 @@ def serve(listener: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2] != "libraries")

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,6 +81,26 @@ def test_descendants_of_a_command_count_as_its_cost() -> None:
 def test_a_line_that_is_not_penstock_is_run_as_it_is() -> None:
     done = commands.run([sys.executable, "-c", "print(1)"], capture_output=True, text=True)
     assert done.stdout == "1\n"
+
+
+CODE = "import sys; print({}, sys.argv, __name__); sys.exit(3)"
+
+
+@pytest.mark.parametrize("run", [commands.run, subprocess.run], ids=["forked", "real"])
+def test_code_is_run_with_its_arguments_and_status(run: Callable[..., Any]) -> None:
+    forked = run is commands.run
+    code = CODE.format("'penstock.campaign.run' in sys.modules")
+    done = run([*commands.CODE, code, "a"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (3, f"{forked} ['-c', 'a'] __main__\n")
+
+
+def test_packages_of_the_toys_are_found_by_their_entry_points() -> None:
+    """Breaks where a forked command has the rows of the fork server, or leaves its own to the next one."""
+    code = "from penstock.plugins import TABLES; print({'toy' in list(t) for t in TABLES})"
+    toys = {**os.environ, "PYTHONPATH": str(commands.PLUGINS)}
+    for env, there in ((None, False), (toys, True), (None, False)):
+        done = commands.run([*commands.CODE, code], env=env, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, f"{{{there}}}\n"), done.stderr
 
 
 def test_names_that_are_no_text_reach_the_command_as_they_are(tmp_path: Path) -> None:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
-from shutil import copytree, ignore_patterns, rmtree
 
 import pytest
 
 import penstock
+from tests.support import commands
 from tools import house
 
 PACKAGE = Path(penstock.__file__).parent
 PARTS = sorted(
     path.name for path in (PACKAGE / "parts").iterdir() if path.is_dir() and "_" not in path.name
 )
-#: loads every row of every table of the core, and prints the places of runs
+#: prints the copy that is used, loads every row of every table of the core, and prints the places of runs
 CODE = """
+import penstock
 from penstock.plugins import RUN_PLACES, TABLES
+print(penstock.__file__)
 for table in TABLES:
     for name in table:
         table.load(name)
@@ -49,24 +50,28 @@ NEEDED = {
 
 
 class Copy:
-    """A copy of the package without one part and those that may import it."""
+    """The package without one part and those that may import it: a folder of links."""
 
     def __init__(self, part: str, place: Path) -> None:
         self.place, self.package = place, place / "penstock"
-        copytree(PACKAGE, self.package, ignore=ignore_patterns("*.so", "__pycache__"))
-        for name in (part, *(other for other, parts in house.DECLARED.items() if part in parts)):
-            rmtree(self.package / "parts" / name)
+        importers = [other for other, needed in house.DECLARED.items() if part in needed]
+        parts = PACKAGE / "parts"
+        absent = {parts, *(parts / name for name in (part, *importers))}
+        (self.package / "parts").mkdir(parents=True)
+        for path in {*PACKAGE.iterdir(), *parts.iterdir()} - absent:
+            (self.package / path.relative_to(PACKAGE)).symlink_to(path)
         assert not (self.package / "parts" / part).exists()
-        for library in PACKAGE.glob("*.so"):
-            (self.package / library.name).symlink_to(library)
 
     def run(self, *argv: str, status: int = 0) -> str:
         """Run Python with the copy; gives its output, or its errors if it fails as expected."""
-        environment = {**os.environ, "PYTHONPATH": str(self.place)}
-        environment |= {"PYTHONDONTWRITEBYTECODE": "1", "PENSTOCK_STATE": str(self.place / "state")}
-        done = subprocess.run(
-            [sys.executable, *argv],
-            env=environment,
+        start = commands.CODE[:-1] if argv[0] == "-c" else [sys.executable]
+        done = commands.run(
+            [*start, *argv],
+            env={
+                **os.environ,
+                "PYTHONPATH": str(self.place),
+                "PENSTOCK_STATE": str(self.place / "state"),
+            },
             cwd=self.place,
             capture_output=True,
             text=True,
@@ -79,9 +84,8 @@ class Copy:
 def test_the_core_works_without_a_part(part: str, tmp_path: Path) -> None:
     copy = Copy(part, tmp_path)
     (tmp_path / "s.study.yaml").write_text(STUDY)
-    where = "import penstock; print(penstock.__file__)"
-    assert copy.run("-c", where) == f"{copy.package / '__init__.py'}\n"
-    places = copy.run("-c", CODE)
+    where, places = copy.run("-c", CODE).splitlines()
+    assert where == f"{copy.package / '__init__.py'}"
     assert ("guest" in places) == (part != "guests")
     assert "2 treatments" in copy.run("-m", "penstock", "plan", "s.study.yaml")
 

@@ -41,7 +41,8 @@ PROJECT = Path(__file__).parents[2]
 
 def with_toys(*words: str, **more: Any) -> subprocess.CompletedProcess[str]:
     """Python, or `penstock` where the first word is no option, with the package of toys installed."""
-    line = [sys.executable, *(words if words[0] == "-c" else ("-m", "penstock", *words))]
+    start = commands.CODE[:-1] if words[0] == "-c" else (sys.executable, "-m", "penstock")
+    line = [*start, *words]
     env = {**os.environ, "PYTHONPATH": str(PLUGINS)}
     return commands.run(line, env=env, capture_output=True, text=True, timeout=120, **more)
 
