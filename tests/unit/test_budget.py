@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -10,23 +11,46 @@ import signal
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support import costs
 from tools import test_costs
+
+pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parents[2]
 INI = "[pytest]\nmarkers =\n  host: planted\n"
+Run = Callable[..., pytest.RunResult]
 
 
-def run(
-    place: Path, suite: str, *options: str, before: tuple[str, ...] = ()
-) -> subprocess.CompletedProcess[str]:
-    """Run a planted suite under the project's conftest."""
+def plant(place: Path, suite: str) -> None:
+    """Write a suite beside the project's conftest."""
     shutil.copy(ROOT / "conftest.py", place)
     (place / "pytest.ini").write_text(INI)
     (place / "test_planted.py").write_text(suite)
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs of a planted suite with options, in this process."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setattr(costs, "_files", copy.deepcopy(costs._files))
+
+    def run_suite(suite: str, *options: str) -> pytest.RunResult:
+        plant(pytester.path, suite)
+        return pytester.runpytest("-q", f"--rootdir={pytester.path}", *options, ".")
+
+    return run_suite
+
+
+def run_apart(
+    place: Path, suite: str, *options: str, before: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run a planted suite in a process of its own."""
+    plant(place, suite)
     words = [*before, sys.executable, "-m", "pytest", "-q", f"--rootdir={place}", *options, "."]
     environment = {
         **os.environ,
@@ -49,16 +73,16 @@ def run(
     ],
 )
 def test_only_a_missing_kernel_feature_or_a_busy_host_excuses_a_skip(
-    tmp_path: Path, reason: str, options: tuple[str, ...], status: int
+    run: Run, reason: str, options: tuple[str, ...], status: int
 ) -> None:
     suite = f"import pytest\ndef test_it(): pytest.skip({reason!r})\ndef test_other(): pass\n"
-    done = run(tmp_path, suite, *options)
-    assert done.returncode == status, done.stdout + done.stderr
-    assert ("skipped, though not for the kernel" in done.stdout) == bool(status)
+    done = run(suite, *options)
+    assert done.ret == status
+    assert ("skipped, though not for the kernel" in done.stdout.str()) == bool(status)
 
 
 def test_long_tests_are_not_started_after_the_deadline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suite = (
         "import pytest\n"
@@ -66,12 +90,12 @@ def test_long_tests_are_not_started_after_the_deadline(
         "def test_short(): assert True\n"
     )
     monkeypatch.setenv("PENSTOCK_TEST_DEADLINE", "1")
-    late = run(tmp_path, suite, "--strict-skips", "-rs")
-    assert late.returncode == 0, late.stdout + late.stderr
-    assert "1 passed, 1 skipped" in late.stdout
-    assert "out of time: " in late.stdout
+    late = run(suite, "--strict-skips", "-rs")
+    assert late.ret == 0
+    assert "1 passed, 1 skipped" in late.stdout.str()
+    assert "out of time: " in late.stdout.str()
     monkeypatch.setenv("PENSTOCK_TEST_DEADLINE", "99999999999")
-    assert run(tmp_path, suite, "--strict-skips").returncode == 1
+    assert run(suite, "--strict-skips").ret == 1
 
 
 def test_no_test_is_run_again() -> None:
@@ -93,7 +117,7 @@ def test_tests_rely_on_signals_that_the_caller_ignores(tmp_path: Path, number: s
     )
     shell = ("sh", "-c", f'trap "" {number}; exec "$@"', "sh")
     assert signal.getsignal(getattr(signal, f"SIG{number}")) is not signal.SIG_IGN
-    done = run(tmp_path, suite, before=shell)
+    done = run_apart(tmp_path, suite, before=shell)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -118,19 +142,19 @@ def test_every_test_is_in_one_target() -> None:
             assert len(chosen) == 1, (long, timed, chosen)
 
 
-def test_only_files_that_name_a_mark_are_collected(tmp_path: Path) -> None:
-    (tmp_path / "test_broken.py").write_text("raise AssertionError('collected')\n")
+def test_only_files_that_name_a_mark_are_collected(run: Run, pytester: pytest.Pytester) -> None:
+    (pytester.path / "test_broken.py").write_text("raise AssertionError('collected')\n")
     suite = "import pytest\n@pytest.mark.long\ndef test_it(): pass\n"
-    done = run(tmp_path, suite, "--files-marked", "long")
-    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout + done.stderr
-    assert run(tmp_path, suite).returncode == 2
+    done = run(suite, "--files-marked", "long")
+    assert (done.ret, "1 passed" in done.stdout.str()) == (0, True)
+    assert run(suite).ret == 2
 
 
-def test_a_file_names_the_marks_of_its_tests(tmp_path: Path) -> None:
+def test_a_file_names_the_marks_of_its_tests(run: Run) -> None:
     suite = "import pytest\npytestmark = getattr(pytest.mark, 'lo' + 'ng')\ndef test_it(): pass\n"
-    done = run(tmp_path, suite)
-    assert done.returncode == 4, done.stdout + done.stderr
-    assert "expected pytest.mark.long in the file" in done.stdout + done.stderr
+    done = run(suite)
+    assert done.ret == 4
+    assert "expected pytest.mark.long in the file" in done.stdout.str() + done.stderr.str()
 
 
 @pytest.mark.parametrize("folder", ["tests", "studies/tests", "bench/tests"])
@@ -159,9 +183,9 @@ def test_costs_are_measured_per_file(tmp_path: Path) -> None:
         "def test_it(): subprocess.run([sys.executable, '-c', BURN], check=True)\n"
         "def test_own():\n    exec(BURN.replace('0.5', 'time.process_time() + 0', 1))\n"
     )
-    costs = tmp_path / "costs.json"
-    done = run(tmp_path, suite, "-p", "xdist", "-n", "2", "--costs", str(costs))
+    written = tmp_path / "costs.json"
+    done = run_apart(tmp_path, suite, "-p", "xdist", "-n", "2", "--costs", str(written))
     assert done.returncode == 0, done.stdout + done.stderr
-    row = json.loads(costs.read_text())["files"]["test_planted.py"]
+    row = json.loads(written.read_text())["files"]["test_planted.py"]
     assert row["tests"] == 2
     assert row["cpu_s"] > 0.4
