@@ -23,6 +23,7 @@ from penstock.analyse.findings.question import named, named_levels, subject
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.statistics import significance
 from penstock.analyse.statistics.bias import ends, used
+from penstock.analyse.treatments.differences import Differences
 from penstock.analyse.treatments.means import ranking
 
 Values = NDArray[np.float64]
@@ -254,6 +255,8 @@ def _shares(outcome: Outcome, response: str) -> dict[str, float]:
 
 #: levels of the others, difference of logarithms, its error, runs, means at both levels, maximum bias
 _Cell = tuple[dict[str, str], float, float, int, list[float], tuple[float, float]]
+#: mean, number, variance and largest bias down and up of the logarithms at each level
+_Block = dict[str, Values]
 
 
 def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> FactorCost | None:
@@ -262,82 +265,34 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
     For more than two levels: the two that the question names, else the best and the worst. A fraction
     without a combination at both levels has one cell, over all its treatments (no `where`).
     """
-    runs = outcome.measured
     names = [f.name for f in outcome.factors]
-    if response.name not in runs or any(n not in runs for n in names):
+    if any(n not in outcome.measured for n in (response.name, *names)):
         return None
     levels = _pair(outcome, response, factor)
-    if not levels:
+    values = _log_values(outcome, response, names) if levels else {}
+    if not values:
         return None
-    runs = runs[used(runs, response.name)]
-    complete = np.logical_and.reduce([runs[n].notna() for n in (*names, response.name)])
-    runs = runs[complete]
-    values = runs[response.name].to_numpy(float)
-    low, high = ends(runs, response.name) or (values, values)
-    if not len(values) or (low <= 0).any():
-        return None
-    keys = zip(*(map(str, runs[n].tolist()) for n in names), strict=True)
-    logs = np.log(values)
-    moved = np.column_stack([logs, logs - np.log(low), np.log(high) - logs])
-    by_cell: dict[tuple[str, ...], list[Values]] = defaultdict(list)
-    for key, row in zip(keys, moved, strict=True):
-        by_cell[key].append(row)
     ranked = ranking(outcome, response)
-    error, df = ranked.differences.error
-    fewest = df
+    blocks = _blocks(values, names.index(factor))
     others = [n for n in names if n != factor]
-    cells: list[_Cell] = []
-    place = names.index(factor)
-    blocks: dict[tuple[str, ...], dict[str, Values]] = {}
-    for key, rows in by_cell.items():
-        mean, below, above = np.mean(rows, axis=0)
-        variance = np.var([row[0] for row in rows], ddof=1) if len(rows) > 1 else math.nan
-        statistics = np.array([mean, len(rows), variance, below, above])
-        blocks.setdefault(key[:place] + key[place + 1 :], {})[key[place]] = statistics
-    for combination, block in sorted(blocks.items()):
-        if not set(levels) <= block.keys():
-            continue
-        means, counts, variances, below, above = np.array([block[v] for v in levels]).T
-        of_cell = error * math.sqrt(float((1 / counts).sum()))
-        if ranked.differences.unequal:
-            parts = variances / counts
-            of_cell = math.sqrt(float(parts.sum()))
-            each = float((parts**2 / (counts - 1)).sum())
-            if each > 0:  # Welch's, from the least precise cell
-                fewest = min(fewest, math.floor(float(parts.sum()) ** 2 / each))
-        where = dict(zip(others, combination, strict=True))
-        both = [math.exp(float(mean)) for mean in means]
-        off = float(below[0] + above[1]), float(above[0] + below[1])
-        cells.append((where, float(means[0] - means[1]), of_cell, int(counts.sum()), both, off))
+    cells, df = _cells(blocks, others, levels, ranked.differences)
     planned = _planned(outcome, factor, levels)
     if not cells and not planned:
-        cells = _over_all(outcome, blocks, levels, error)
+        cells = _over_all(outcome, blocks, levels, ranked.differences.error[0])
     if not cells:
         return None
+    mean = _mean_cell(cells, factor in ranked.shared_factors)
     sign = 1 if response.better == "higher" else -1
-    mean = float(np.mean([sign * cell[1] for cell in cells]))
     about = subject(levels, outcome.question)
-    second = about == levels[1] if about else mean >= 0
+    second = about == levels[1] if about else sign * mean[1] >= 0
     sign = sign if second else -sign
     costly = 1 if second else 0
-    errors = [cell[2] for cell in cells]
-    # random effects of shared settings do not average out
-    of_mean = (
-        sum(errors) if factor in ranked.shared_factors else math.sqrt(sum(e * e for e in errors))
-    )
-    df = fewest
     half = _quantile(outcome, factor, len(cells), df)
     # no cost without a significant effect; single runs have no test
     significant = False if df > 0 and not ranked.differences.show else None
 
-    def cost(
-        where: dict[str, str],
-        difference: float,
-        error: float,
-        n: int,
-        both: list[float],
-        off: tuple[float, float],
-    ) -> Cost:
+    def cost(cell: _Cell) -> Cost:
+        where, difference, error, n, both, off = cell
         below, above = off if sign > 0 else off[::-1]
         low = math.exp(sign * difference - below - half * error)
         high = math.exp(sign * difference + above + half * error)
@@ -345,26 +300,14 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
         at_level, at_other = both[costly], both[1 - costly]
         return Cost(where, ratio, low, high, n, at_level, at_other, error, significant, max(off))
 
-    built = [cost(*cell) for cell in cells]
-    off = (
-        float(np.mean([cell[5][0] for cell in cells])),
-        float(np.mean([cell[5][1] for cell in cells])),
-    )
-    average = cost(
-        {},
-        float(np.mean([cell[1] for cell in cells])),
-        of_mean / len(cells),
-        sum(cell[3] for cell in cells),
-        [math.exp(float(np.mean(np.log([cell[4][i] for cell in cells])))) for i in (0, 1)],
-        off,
-    )
+    built, average = [cost(cell) for cell in cells], cost(mean)
     every = math.prod(len(outcome.factor(n).levels) for n in others)
     alone = not cells[0][0]
     if df > 0 and len(outcome.factor(factor).levels) == 2 and (every == len(cells) or alone):
         of_effect = significance.term_is_sure(outcome, response.name, factor)
         if of_effect is not None:
             own = significance.of_several(1, df) * average.error
-            below, above = off if sign > 0 else off[::-1]
+            below, above = mean[5] if sign > 0 else mean[5][::-1]
             average = replace(
                 average,
                 low=average.ratio * math.exp(-own - below),
@@ -387,9 +330,87 @@ def factor_cost(outcome: Outcome, response: ResponseUnit, factor: str) -> Factor
     )
 
 
+def _log_values(
+    outcome: Outcome, response: ResponseUnit, names: list[str]
+) -> dict[tuple[str, ...], list[Values]]:
+    """Logarithm of the response of each used run, and its largest bias down and up, by levels of `names`.
+
+    Empty if a value or its lower bound is not above 0.
+    """
+    runs = outcome.measured
+    runs = runs[used(runs, response.name)]
+    complete = np.logical_and.reduce([runs[n].notna() for n in (*names, response.name)])
+    runs = runs[complete]
+    values = runs[response.name].to_numpy(float)
+    low, high = ends(runs, response.name) or (values, values)
+    if (low <= 0).any():
+        return {}
+    logs = np.log(values)
+    moved = np.column_stack([logs, logs - np.log(low), np.log(high) - logs])
+    by_levels: dict[tuple[str, ...], list[Values]] = defaultdict(list)
+    keys = zip(*(map(str, runs[n].tolist()) for n in names), strict=True)
+    for key, row in zip(keys, moved, strict=True):
+        by_levels[key].append(row)
+    return by_levels
+
+
+def _blocks(
+    values: dict[tuple[str, ...], list[Values]], place: int
+) -> dict[tuple[str, ...], _Block]:
+    """Statistics by combination of the other factors; `place` of the factor in the keys of `values`."""
+    blocks: dict[tuple[str, ...], _Block] = {}
+    for key, rows in values.items():
+        mean, below, above = np.mean(rows, axis=0)
+        variance = np.var([row[0] for row in rows], ddof=1) if len(rows) > 1 else math.nan
+        statistics = np.array([mean, len(rows), variance, below, above])
+        blocks.setdefault(key[:place] + key[place + 1 :], {})[key[place]] = statistics
+    return blocks
+
+
+def _cells(
+    blocks: dict[tuple[str, ...], _Block],
+    others: list[str],
+    levels: list[str],
+    differences: Differences,
+) -> tuple[list[_Cell], float]:
+    """The combinations with both levels, and the degrees of freedom of the least precise one."""
+    error, fewest = differences.error
+    cells: list[_Cell] = []
+    for combination, block in sorted(blocks.items()):
+        if not set(levels) <= block.keys():
+            continue
+        means, counts, variances, below, above = np.array([block[v] for v in levels]).T
+        of_cell = error * math.sqrt(float((1 / counts).sum()))
+        if differences.unequal:
+            parts = variances / counts
+            of_cell = math.sqrt(float(parts.sum()))
+            each = float((parts**2 / (counts - 1)).sum())
+            if each > 0:  # Welch's
+                fewest = min(fewest, math.floor(float(parts.sum()) ** 2 / each))
+        where = dict(zip(others, combination, strict=True))
+        both = [math.exp(float(mean)) for mean in means]
+        off = float(below[0] + above[1]), float(above[0] + below[1])
+        cells.append((where, float(means[0] - means[1]), of_cell, int(counts.sum()), both, off))
+    return cells, fewest
+
+
+def _mean_cell(cells: list[_Cell], shared: bool) -> _Cell:
+    """The mean of the combinations; random effects of `shared` settings do not average out."""
+    differences, errors, counts, both, off = zip(*(cell[1:] for cell in cells), strict=True)
+    error = sum(errors) if shared else math.sqrt(sum(e * e for e in errors))
+    return (
+        {},
+        float(np.mean(differences)),
+        error / len(cells),
+        sum(counts),
+        [math.exp(float(np.mean(np.log(at)))) for at in zip(*both, strict=True)],
+        (float(np.mean([o[0] for o in off])), float(np.mean([o[1] for o in off]))),
+    )
+
+
 def _over_all(
     outcome: Outcome,
-    blocks: dict[tuple[str, ...], dict[str, Values]],
+    blocks: dict[tuple[str, ...], _Block],
     levels: list[str],
     error: float,
 ) -> list[_Cell]:
