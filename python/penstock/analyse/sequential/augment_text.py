@@ -46,7 +46,6 @@ def _lines(aliasing: Open, proposals: list[Proposal]) -> Iterator[str]:
     if not aliasing.plan.two_level and not aliasing.unresolved:
         yield from _levels(aliasing, proposals)
         return
-    names = aliasing.names
     yield f"{aliasing.plan.study_id}: effects on {aliasing.response} that may belong to other terms"
     if not aliasing.active:
         yield paragraph(
@@ -56,18 +55,7 @@ def _lines(aliasing: Open, proposals: list[Proposal]) -> Iterator[str]:
             if finding.evidence["response"] == aliasing.response:
                 yield paragraph(f"  {finding.statement} {finding.what_to_do}")
         return
-    for question in aliasing.open_questions:
-        rivals = [rival_text(w, question, names) for w in question.plausible]
-        rivals_text = listed(rivals, "or") if rivals else "no plausible one"
-        short = [term_text(term_of(w, names)) for w in question.other if w.bit_count() <= 2]
-        rest = len(question.other) - len(short)
-        others = [*short, *([counted(rest, "other")] if rest else [])]
-        more = f" (without an active factor: {listed(others, 'or')})" if others else ""
-        yield paragraph(f"  {term_text(term_of(question.term, names))}: {rivals_text}{more}")
-    if aliasing.active and not aliasing.open_questions and not aliasing.partial:
-        yield paragraph("  Every active effect is alone in its contrast, up to three factors.")
-    if aliasing.partial:
-        yield from _partial(aliasing)
+    yield from _questions(aliasing)
     if not aliasing.doubted:
         yield ""
         if aliasing.unresolved:
@@ -88,12 +76,36 @@ def _lines(aliasing: Open, proposals: list[Proposal]) -> Iterator[str]:
             return
     yield ""
     yield "Steps, those that break most rivals per hour first"
+    yield from _steps(proposals, aliasing.names)
+    yield ""
+    yield from _recommended(aliasing)
+
+
+def _questions(aliasing: Open) -> Iterator[str]:
+    """The open questions with their rivals, and partial aliases."""
+    names = aliasing.names
+    for question in aliasing.open_questions:
+        rivals = [rival_text(w, question, names) for w in question.plausible]
+        rivals_text = listed(rivals, "or") if rivals else "no plausible one"
+        short = [term_text(term_of(w, names)) for w in question.other if w.bit_count() <= 2]
+        rest = len(question.other) - len(short)
+        others = [*short, *([counted(rest, "other")] if rest else [])]
+        more = f" (without an active factor: {listed(others, 'or')})" if others else ""
+        yield paragraph(f"  {term_text(term_of(question.term, names))}: {rivals_text}{more}")
+    if not aliasing.open_questions and not aliasing.partial:
+        yield paragraph("  Every active effect is alone in its contrast, up to three factors.")
+    if aliasing.partial:
+        yield from _partial(aliasing)
+
+
+def _steps(proposals: list[Proposal], names: list[str]) -> Iterator[str]:
+    """Table of the proposed steps."""
     shown = (
         proposals
         if len(proposals) <= _MOST_STEPS
         else [*proposals[: _MOST_STEPS - 1], proposals[-1]]
     )
-    yield from table(
+    return table(
         [
             "--augment",
             "treatments",
@@ -119,13 +131,15 @@ def _lines(aliasing: Open, proposals: list[Proposal]) -> Iterator[str]:
             for p in shown
         ],
     )
+
+
+def _recommended(aliasing: Open) -> Iterator[str]:
+    """The recommended step, and the rivals that it leaves."""
     best = aliasing.best()
     if best is None:
-        yield ""
         yield paragraph("No single step breaks any of them.")
         return
     recommended = aliasing.to_json(best)
-    yield ""
     yield paragraph(
         f"Recommended: --augment {best.step.kind}, the fewest runs that break the plausible rivals of "
         "fewest factors. "
