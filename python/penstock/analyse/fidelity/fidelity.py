@@ -175,7 +175,8 @@ def certificate(
     own_lateness = float((stats.get("compensation") or {}).get("lateness_ns", 0.0))
     log = columns(device_requests, own_lateness)
     if len(log.began) == 0:
-        row = _row(name, "rate", None, None, "B/s", 0, "demand-bound", True, "no requests")
+        none = _Judged("rate", None, None, "B/s", 0, None, False, True, "")
+        row = _row(name, none, "demand-bound", True, "no requests")
         return Certificate(_table([row]), fidelity_windows.WINDOWS_SCHEMA.empty_table())
     used_seed = int(stats.get("seed", 0)) if seed is None else seed
     specified = schedule(log, profile, used_seed, events)
@@ -192,67 +193,68 @@ def certificate(
     )
 
     judged = _judgements(log, specified, excused)
-    active_s, span_s = busy_s(log.began, log.done), _span(log)
+    active_s = busy_s(log.began, log.done)
     short = (active_s < SHORTEST_S or len(log.began) < FEWEST) if active_s > 0 else True
     broken = [j for j in judged if not j.holds]
     late = bool(broken) and bool(is_late(log).any())
-    saturated = _saturation(utilisation, log)
-    suspects = (
-        _starved(stats, log),
-        _crowded(stats, run_cpu_ns),
-        _moved(stats, log, specified),
-        _vague(stats, log, specified),
-    )
-    broken += [w for w in suspects if w is not None]
+    broken += _suspects(stats, run_cpu_ns, log, specified)
     uneven = [] if short else fidelity_windows.off(windows)
     explained = (
         bool(broken or uneven)
         and all(j.holds for j in _judgements(in_time, specified, excused))
         and not (uneven and fidelity_windows.off(windows, ("not-honoured",)))
     )
-    lost = int(stats.get("lost_records", 0) or 0)
-    failed = [str(event["error"]) for event in events if event.get("error")]
-    reason = "; ".join([j.reason for j in broken] + uneven)
-    if late:
-        reason += f"; {_by_the_host(log, excused, host_waits)}"
-    if broken and saturated:
-        reason += f"; {saturated}"
-    if lost:
-        reason = "; ".join(filter(None, [reason, f"{lost} requests are missing from the log"]))
-    if failed:
-        reason = "; ".join(filter(None, [reason, f"a change failed: {failed[0]}"]))
-    valid = not broken and not uneven and lost == 0 and not failed
+    saturated = _saturation(utilisation, log)
+    reasons = [j.reason for j in broken] + uneven
+    reasons += [_by_the_host(log, excused, host_waits)] if late else []
+    reasons += [saturated] if broken and saturated else []
+    incomplete = _incomplete(stats, events)
+    reason = "; ".join([*reasons, *incomplete])
+    valid = not broken and not uneven and not incomplete
     if valid:
-        general = "too-short" if short else "honoured"
-        if not short and span_s > 0 and active_s / span_s < 1 - IDLE_LIMIT:
-            general = "demand-bound"
-        if general == "honoured" and "device-bound" in windows["verdict"].to_pylist():
-            general = "device-bound"
-    elif short and not explained and not lost and not failed:
+        general = _honoured(windows, short, active_s, _span(log))
+    elif short and not explained and not incomplete:
         # host scheduling may delay a few requests by chance: flagged, and not used
         general = "too-short"
     else:
         general = "host-saturated" if explained else "not-honoured"
-    rows = []
-    for j in [*judged, *_own_cost(stats, log)]:
-        verdict = general
-        if valid and not j.decided:
-            verdict = "too-short"
-        rows.append(
-            _row(
-                name,
-                j.metric,
-                j.specified,
-                j.delivered,
-                j.unit,
-                j.n,
-                verdict,
-                valid,
-                reason,
-                j.limit,
-            )
-        )
+    rows = [
+        _row(name, j, "too-short" if valid and not j.decided else general, valid, reason)
+        for j in [*judged, *_own_cost(stats, log)]
+    ]
     return Certificate(_table(rows), windows)
+
+
+def _suspects(
+    stats: Mapping[str, Any], run_cpu_ns: int | None, log: Log, specified: Schedule
+) -> list[_Judged]:
+    """Violated checks of the server's processor time and path."""
+    checks = (
+        _starved(stats, log),
+        _crowded(stats, run_cpu_ns),
+        _moved(stats, log, specified),
+        _vague(stats, log, specified),
+    )
+    return [check for check in checks if check is not None]
+
+
+def _incomplete(stats: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Messages about lost records of the log and failed changes."""
+    lost = int(stats.get("lost_records", 0) or 0)
+    failed = [str(event["error"]) for event in events if event.get("error")]
+    return [
+        *([f"{lost} requests are missing from the log"] if lost else []),
+        *([f"a change failed: {failed[0]}"] if failed else []),
+    ]
+
+
+def _honoured(windows: pa.Table, short: bool, active_s: float, span_s: float) -> str:
+    """Verdict on a run without a violated check."""
+    if short:
+        return "too-short"
+    if span_s > 0 and active_s / span_s < 1 - IDLE_LIMIT:
+        return "demand-bound"
+    return "device-bound" if "device-bound" in windows["verdict"].to_pylist() else "honoured"
 
 
 def is_valid(certificate: pa.Table) -> tuple[bool, str]:
@@ -277,7 +279,7 @@ class _Judged:
     delivered: float | None
     unit: str
     n: int
-    limit: float
+    limit: float | None
     decided: bool
     holds: bool
     reason: str
@@ -519,33 +521,25 @@ def _first(table: pa.Table, column: str) -> Any:
 
 
 def _row(
-    disk_id: str,
-    metric: str,
-    specified: float | None,
-    delivered: float | None,
-    unit: str,
-    n: int,
-    verdict: str,
-    valid: bool,
-    reason: str,
-    limit: float | None = None,
-) -> dict[str, Any]:
+    disk_id: str, judged: _Judged, verdict: str, valid: bool, reason: str
+) -> Mapping[str, Any]:
+    specified, delivered = judged.specified, judged.delivered
     ratio = delivered / specified if specified and delivered is not None else None
     return {
         "disk_id": disk_id,
-        "metric": metric,
+        "metric": judged.metric,
         "asked": specified,
         "delivered": delivered,
         "ratio": ratio,
-        "unit": unit,
-        "n": n,
+        "unit": judged.unit,
+        "n": judged.n,
         "verdict": verdict,
         "valid": valid,
         "reason": reason,
-        "limit": limit,
+        "limit": judged.limit,
         "rules": RULES,
     }
 
 
-def _table(rows: list[dict[str, Any]]) -> pa.Table:
+def _table(rows: list[Mapping[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=FIDELITY_SCHEMA)
