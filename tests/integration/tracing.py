@@ -8,13 +8,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.observe.trace import MODES
+from tests.integration.known_host import planted_cost
 from tests.support import commands
 
 #: marks of a module whose tests load programs into the kernel
@@ -47,12 +48,18 @@ def trace(*command: Word, options: tuple[Word, ...] = (), status: int = 0) -> An
 
 def with_known_cost(state: Path) -> Path:
     """A state directory in which it is known what tracing costs: to measure it takes seconds."""
-    run = {"hook": 50.0, "low": 50.0, "high": 50.0, "account": 50.0, "idle": 60.0, "left": 40.0}
-    cost = {"calls": run, "others": run, "rounds": 6, "basis": "planted"}
-    kept = {f"{os.uname().release} {mode}": cost for mode in MODES}
     state.mkdir(exist_ok=True)
-    (state / "trace-cost.json").write_text(json.dumps(kept))
+    (state / "trace-cost.json").write_text(planted_cost())
     return state
+
+
+@pytest.fixture(autouse=True, scope="module")
+def known_cost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """State directory of a module's tests, in which the cost of tracing is known."""
+    with pytest.MonkeyPatch.context() as patch:
+        state = with_known_cost(tmp_path_factory.mktemp("known") / "state")
+        patch.setenv("PENSTOCK_STATE", str(state))
+        yield
 
 
 def of_file(document: Any, path: Path) -> Any:
