@@ -7,9 +7,9 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,14 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from tests.integration.tracing import Running, started_trace, within
+from bench.coverage.recording import Recording, record
+from penstock.host.journal.journal import Journal
+from penstock.observe.trace.capture.tracer import Tracer
+from penstock.state import state_dir
+from tests.integration.tracing import Running, known_cost, started_trace, within
 from tests.support import commands
 
+__all__ = ["known_cost"]  # a fixture
 pytestmark = [
     pytest.mark.host,
     pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
@@ -60,9 +65,9 @@ for child in children:
 """
 
 
-def traced(bundle: Path, *command: str | Path, options: tuple[str, ...] = ()) -> Any:
+def traced(bundle: Path, *command: str | Path) -> Any:
     """Traces a command into a bundle; gives what --json says."""
-    words = ["trace", "--json", "-m", "trace", *options, "-o", bundle, "--", *command]
+    words = ["trace", "--json", "-m", "trace", "-o", bundle, "--", *command]
     done = commands.run(
         [Path(sys.executable).with_name("penstock"), *words],
         capture_output=True,
@@ -73,12 +78,24 @@ def traced(bundle: Path, *command: str | Path, options: tuple[str, ...] = ()) ->
     return json.loads(done.stdout)
 
 
-def events_of(bundle: Path, path: Path) -> pd.DataFrame:
+@pytest.fixture(scope="module")
+def tracer(known_cost: None) -> Iterator[Tracer]:
+    """One for all tests, armed for each."""
+    with Tracer(Journal(), state_dir(), "trace") as one:
+        yield one
+
+
+def recorded(tracer: Tracer, work: Path, *command: str | Path) -> Recording:
+    """What a tracer records of a command."""
+    recording = record([str(word) for word in command], tracer, Journal(), work)
+    assert recording.exit_status == 0
+    return recording
+
+
+def events_of(recording: Recording, path: Path) -> pd.DataFrame:
     """The events of one file."""
-    files = pq.read_table(bundle / "files.parquet").to_pylist()
-    number = next(row["file_id"] for row in files if row["path"] == str(path))
-    events = pq.read_table(bundle / "io_events.parquet").to_pandas()
-    return events[events["file_id"] == number]
+    events = recording.events.to_pandas()
+    return events[events["file_id"] == recording.files[str(path)]]
 
 
 def pages_of(events: pd.DataFrame, *ops: str) -> set[int]:
@@ -114,24 +131,26 @@ def target(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("drop_every", [0, 50])
-def test_two_processes_and_one_file(target: Path, tmp_path: Path, drop_every: int) -> None:
-    bundle, told = tmp_path / "T", tmp_path / "told"
-    options = ("--drop-every", str(drop_every))
-    document = traced(
-        bundle,
-        *(sys.executable, "-c", TWO_PROCESSES, target, told, str(TOUCHED)),
-        options=options,
-    )
-    events = events_of(bundle, target)
+def test_two_processes_and_one_file(
+    tracer: Tracer, target: Path, tmp_path: Path, drop_every: int
+) -> None:
+    told = tmp_path / "told"
+    words = (sys.executable, "-c", TWO_PROCESSES, target, told, str(TOUCHED))
+    if drop_every:
+        with Tracer(Journal(), state_dir(), "trace", drop_every=drop_every) as dropping:
+            recording = recorded(dropping, tmp_path, *words)
+    else:
+        recording = recorded(tracer, tmp_path, *words)
+    events = events_of(recording, target)
     accounts = [json.loads(Path(f"{told}.{seed}").read_text()) for seed in (1, 2)]
     wrong = [differences(events, account) for account in accounts]
     if drop_every:
-        assert document["lost_events"] > 0
+        assert recording.receipt["lost"] > 0
         assert ["written pages" in one for one in wrong] == [True, True]
     else:
-        assert document["lost_events"] == 0
+        assert recording.receipt["lost"] == 0
         assert wrong == [[], []]
-        coverage = pq.read_table(bundle / "mapped.parquet").to_pandas()
+        coverage = recording.tables["mapped"].to_pandas()
         own = coverage[coverage["pid"].isin([account["pid"] for account in accounts])]
         own = own[own["file_id"] == events["file_id"].iloc[0]]
         assert len(own) == 2
@@ -156,10 +175,10 @@ for page in range(0, 1000, 10):     # the copies: the file has nothing to do wit
 
 
 def test_a_private_copy_is_a_read_of_the_file_and_waits_for_the_device(
-    target: Path, tmp_path: Path
+    tracer: Tracer, target: Path, tmp_path: Path
 ) -> None:
-    traced(tmp_path / "T", sys.executable, "-c", PRIVATE, target)
-    events = events_of(tmp_path / "T", target)
+    recording = recorded(tracer, tmp_path, sys.executable, "-c", PRIVATE, target)
+    events = events_of(recording, target)
     assert "fault_write" not in set(events["op"])
     copied = events[events["op"] == "fault_read"]
     assert sorted(copied["offset_bytes"] // PAGE) == list(range(0, 1000, 10))
@@ -179,15 +198,16 @@ def fio_truth(log: Path, direction: str) -> set[int]:
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
 @pytest.mark.parametrize("rw", PATTERNS)
-def test_pages_of_fios_mmap_engine(target: Path, tmp_path: Path, rw: str) -> None:
-    log, bundle = tmp_path / "iolog", tmp_path / "T"
+def test_pages_of_fios_mmap_engine(tracer: Tracer, target: Path, tmp_path: Path, rw: str) -> None:
+    log = tmp_path / "iolog"
     os.truncate(target, 16 << 20)
-    traced(
-        bundle,
+    recording = recorded(
+        tracer,
+        tmp_path,
         *("fio", "--name=job", f"--filename={target}", "--size=16m", "--bs=4k", f"--rw={rw}"),
         *("--ioengine=mmap", "--number_ios=2003", f"--write_iolog={log}", "--output=/dev/null"),
     )
-    events = events_of(bundle, target)
+    events = events_of(recording, target)
     seen = pages_of(events, "fault_read", "fault_around", "fault_write", "fault_around_write")
     read, written = fio_truth(log, "read"), fio_truth(log, "write")
     assert len(read | written) > 0
@@ -281,10 +301,10 @@ for page in random.Random(1).sample(range(2048), 500):
 """
 
 
-def test_pages_mapped_around_a_write_are_writes(tmp_path: Path) -> None:
+def test_pages_mapped_around_a_write_are_writes(tracer: Tracer, tmp_path: Path) -> None:
     target = tmp_path / "written"
-    traced(tmp_path / "T", sys.executable, "-c", WRITER, target)
-    events = events_of(tmp_path / "T", target)
+    recording = recorded(tracer, tmp_path, sys.executable, "-c", WRITER, target)
+    events = events_of(recording, target)
     written = set(random.Random(1).sample(range(2048), 500))
     assert pages_of(events, "fault_write") <= written
     assert written <= pages_of(events, "fault_write", "fault_around_write")
@@ -317,7 +337,7 @@ def test_both_names_of_a_file_are_told(tmp_path: Path) -> None:
 def test_what_a_killed_trace_had_begun_to_write_is_undone(tmp_path: Path) -> None:
     penstock = Path(sys.executable).with_name("penstock")
     line = [penstock, "trace", "-m", "trace", "-o", tmp_path / "T", "--", "sleep", "60"]
-    with subprocess.Popen(line) as tracing:
+    with commands.popen(line) as tracing:
         draft = tmp_path / ".T.partial"
         assert within(60, lambda: (draft / "stdout.txt").exists())
         tracing.kill()
