@@ -16,11 +16,18 @@ from penstock.host.journal.journal import Journal
 from penstock.host.processes.launch import launch
 from penstock.observe.trace.capture.tracer import Tracer, TraceResult
 from penstock.state import state_dir
-from tests.integration.tracing import NEEDS_TRACER, balanced, of_file, trace, with_known_cost
+from tests.integration.tracing import (
+    NEEDS_TRACER,
+    balanced,
+    known_cost,
+    of_file,
+    trace,
+    with_known_cost,
+)
 from tests.support import commands
 
+__all__ = ["known_cost"]  # a fixture
 pytestmark = NEEDS_TRACER
-COMMAND = Path(sys.executable).with_name("penstock")
 
 #: each file read in an order of its own, by two threads, and one byte written to it
 MANY_FILES = """
@@ -223,17 +230,30 @@ for i in range(int(sys.argv[2])):
 """
 
 
-def on_tmpfs(size: str, place: Path) -> list[str | Path]:
-    """Words before a command that make `place` a small file system, for it alone, with what is there now."""
-    keep = 'exec 3<"$0" && mount -t tmpfs -o mode=700,size=' + size + ' none "$0"'
-    return [
-        "unshare",
-        "-m",
-        "sh",
-        "-c",
-        f'{keep} && cp -r /proc/self/fd/3/. "$0" && exec 3<&- && exec "$@"',
-        place,
-    ]
+#: penstock, for which a directory is a small file system with what is in it now
+ON_TMPFS = """
+import os, shutil, sys
+from penstock.cli import main
+from penstock.host.nodes import namespaces
+size, place = sys.argv[1:3]
+del sys.argv[1:3]
+namespaces.unshare(namespaces.CLONE_NEWNS)
+namespaces.mount("none", "/", flags=namespaces.MS_REC | namespaces.MS_PRIVATE)
+below = os.open(place, os.O_RDONLY)
+namespaces.mount("none", place, "tmpfs", options=f"mode=700,size={size}")
+shutil.copytree(f"/proc/self/fd/{below}/", place, dirs_exist_ok=True)
+os.close(below)
+main()
+"""
+
+#: penstock, which may write no larger file than that
+LIMITED = """
+import resource, sys
+from penstock.cli import main
+limit = int(sys.argv.pop(1))
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+main()
+"""
 
 
 @pytest.mark.parametrize(
@@ -246,11 +266,9 @@ def test_a_spool_that_cannot_grow_loses_and_says_why(
     place = tmp_path / "state"
     place.mkdir()
     with_known_cost(place)
-    before: list[str | Path] = ["prlimit", "--fsize=3000000"]
-    if not limited:
-        before = on_tmpfs("3m", place)
+    before = (LIMITED, "3000000") if limited else (ON_TMPFS, "3m", place)
     words = (sys.executable, "-c", READ, target, "200000")
-    line = [*before, COMMAND, "trace", "--json", "-m", "trace", "--", *words]
+    line = [*commands.CODE, *before, "trace", "--json", "-m", "trace", "--", *words]
     environment = os.environ | {"PENSTOCK_STATE": str(place)}
     done = commands.run(line, capture_output=True, text=True, env=environment, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -284,7 +302,7 @@ def test_layers_that_find_no_room_leave_the_trace(tmp_path: Path) -> None:
     state = with_known_cost(tmp_path / "state")
     words = (sys.executable, "-c", COLD, cold, str(pages))
     options = ("-m", "trace", "-o", tmp_path / "T", "--file", cold)
-    line = ["prlimit", "--fsize=900000", COMMAND, "trace", "--json", *options, "--", *words]
+    line = [*commands.CODE, LIMITED, "900000", "trace", "--json", *options, "--", *words]
     environment = os.environ | {"PENSTOCK_STATE": str(state)}
     done = commands.run(line, capture_output=True, text=True, env=environment, timeout=120)
     assert done.returncode == 7, done.stderr
@@ -304,7 +322,8 @@ def test_a_bundle_that_cannot_be_written_costs_only_the_bundle(
     place = tmp_path / "small"
     place.mkdir()
     words = (sys.executable, "-c", READ, target, "2000")
-    line = [*on_tmpfs("16k", place), COMMAND, "trace", "--json", "-o", place / "T", "--", *words]
+    line = [*commands.CODE, ON_TMPFS, "16k", place]
+    line += ["trace", "--json", "-o", place / "T", "--", *words]
     done = commands.run(line, capture_output=True, text=True, timeout=120)
     assert done.returncode == 125, done.stderr
     assert [x for x in done.stderr.splitlines() if "no bundle: " in x and "No space" in x]
@@ -317,7 +336,7 @@ def test_no_room_for_the_output_costs_only_the_bundle(tmp_path: Path) -> None:
     place, reached = tmp_path / "small", tmp_path / "reached"
     place.mkdir()
     words = ("sh", "-c", 'head -c 1000000 /dev/zero && echo on > "$0" && exit 7', reached)
-    line = [*on_tmpfs("256k", place), COMMAND, "trace", "-o", place / "T", "--", *words]
+    line = [*commands.CODE, ON_TMPFS, "256k", place, "trace", "-o", place / "T", "--", *words]
     done = commands.run(line, capture_output=True, timeout=120)
     assert done.returncode == 7, done.stderr
     assert reached.exists()
