@@ -23,9 +23,9 @@ from penstock.parts.monitoring.collectors.http_push import snapped
 from tests.fuzz.drive import input_of
 from tests.fuzz.targets.points import targets
 from tests.integration.receivers import MATRIX, Receivers, answering, listens, posted
+from tests.integration.test_collectors import until
 from tests.support import commands
 from tests.unit import test_experiment_server
-from tests.unit.test_collectors import until
 
 native: Any = importlib.import_module("penstock._native")
 INPUTS = {target.name: target for target in targets()}

@@ -16,7 +16,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +44,20 @@ from penstock.parts.monitoring.usage.usage import uses_of_points
 from penstock.testing import MemorySink
 from tests.support import commands
 from tests.unit.shared_runs import made, own_store, penstock
-from tests.unit.test_collectors import exporting, native, post, until
+from tests.unit.test_collectors import exporting, native, post
 from tests.unit.test_remote_write_out import losing
 
 pytestmark = [pytest.mark.host]
 
 SECOND = 1_000_000_000
+
+
+def until(true: Callable[[], object], wait_s: float = 60.0) -> None:
+    """Wait for something that comes by itself; it may be costly to look for."""
+    end = time.monotonic() + wait_s
+    while not true():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.1)
 
 
 def program(name: str, package: str) -> str:
@@ -178,31 +186,60 @@ def test_what_collectd_sends_is_what_collectd_wrote(tmp_path: Path) -> None:
     assert len(kept) == len(truth)
 
 
+@contextlib.contextmanager
+def rating_collectd(place: Path, rates: str, sink: MemorySink) -> Iterator[None]:
+    """A collectd that sends counters (`false`) or rates (`true`) to a receiver of its own."""
+    collectd = program("collectd", "collectd-core")
+    receiver = GraphiteReceiver("collectd", {"port": 0, "pickle_port": None})
+    config = place / "collectd.conf"
+    place.mkdir()
+    with Collecting({"collectd": receiver}, sink):
+        said = COLLECTD.format(place=place, port=receiver.address[1])
+        config.write_text(said.replace("StoreRates false", f"StoreRates {rates}"))
+        with running([collectd, "-f", "-C", str(config)], place / "log"):
+            yield
+
+
+@pytest.fixture(scope="module")
+def while_one_is_busy(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[dict[str, MemorySink], Any, int]:
+    """What two collectds sent and the recorder saw in the same seconds, in which one processor was busy; and
+    what is added to its times for those of the clock."""
+    place = tmp_path_factory.mktemp("busy")
+    sinks = {rates: MemorySink() for rates in ("false", "true")}
+    spin = [sys.executable, "-c", "while True: pass"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PENSTOCK_RUNTIME", str(place))
+        with (
+            Monitor(Journal(place / "journal.jsonl"), place, SECOND // 10) as monitor,
+            running(spin, place / "spin"),
+        ):
+            monitor.start(None, None, place)
+            shift = time.time_ns() - time.monotonic_ns()
+            with contextlib.ExitStack() as both:
+                for rates, sink in sinks.items():
+                    both.enter_context(rating_collectd(place / rates, rates, sink))
+                for sink in sinks.values():
+                    until(lambda sink=sink: len(seconds_of_processors(sink)) > 12, 120)
+                # collectd rounds its times
+                time.sleep(1.0)
+                tables = monitor.stop().tables
+    return sinks, tables, shift
+
+
+def seconds_of_processors(sink: MemorySink) -> set[Any]:
+    """Times of the points on processors."""
+    return {row["utc_ns"] for row in sink.rows() if "cpu" in row["metric"]}
+
+
 @pytest.mark.parametrize("rates", ["false", "true"])
 def test_processors_are_as_busy_by_collectd_as_by_the_recorder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rates: str
+    while_one_is_busy: tuple[dict[str, MemorySink], Any, int], rates: str
 ) -> None:
     # would break if its ticks were taken for seconds, its rates for counters, or waiting for work
-    collectd = program("collectd", "collectd-core")
-    monkeypatch.setenv("PENSTOCK_RUNTIME", str(tmp_path))
-    sink = MemorySink()
-    receiver = GraphiteReceiver("collectd", {"port": 0, "pickle_port": None})
-    spin = [sys.executable, "-c", "while True: pass"]
-    config = tmp_path / "collectd.conf"
-    with (
-        Monitor(Journal(tmp_path / "journal.jsonl"), tmp_path, SECOND // 10) as monitor,
-        Collecting({"collectd": receiver}, sink),
-        running(spin, tmp_path / "spin"),
-    ):
-        said = COLLECTD.format(place=tmp_path, port=receiver.address[1])
-        config.write_text(said.replace("StoreRates false", f"StoreRates {rates}"))
-        monitor.start(None, None, tmp_path)
-        shift = time.time_ns() - time.monotonic_ns()
-        with running([collectd, "-f", "-C", str(config)], tmp_path / "log"):
-            until(lambda: len({r["utc_ns"] for r in sink.rows() if "cpu" in r["metric"]}) > 12, 120)
-            # collectd rounds its times
-            time.sleep(1.0)
-            tables = monitor.stop().tables
+    sinks, tables, shift = while_one_is_busy
+    sink = sinks[rates]
     batches = [sink.batches[key] for key in sorted(sink.batches)]
     frame = uses_of_points(recorded(batches, 0, time.time_ns()), {})
     (row,) = names_of(DASHBOARDS["compute"], frame)
