@@ -76,9 +76,14 @@ class Package:
     imports: list[Import]
 
     @cached_property
+    def nodes_of(self) -> dict[str, list[ast.AST]]:
+        """The nodes of each module's tree: a walk takes longer than all that is done with them."""
+        return {module: list(ast.walk(tree)) for module, tree in self.trees.items()}
+
+    @cached_property
     def nodes(self) -> list[ast.AST]:
         """The nodes of all trees."""
-        return [node for tree in self.trees.values() for node in ast.walk(tree)]
+        return [node for nodes in self.nodes_of.values() for node in nodes]
 
     def part(self, module: str) -> str:
         """The part that a module belongs to, or `core`."""
@@ -306,20 +311,20 @@ def figures(package: Package) -> dict[str, Any]:
         "types_called": {
             word: sorted(
                 f"{module}.{node.name}"
-                for module, tree in package.trees.items()
-                for node in ast.walk(tree)
+                for module, nodes in package.nodes_of.items()
+                for node in nodes
                 if isinstance(node, ast.ClassDef) and word.capitalize() in _words(node.name)
             )
             for word in ("disk", "node", "platform")
         },
         "places_of_a_disk_feature": sorted(
-            module for module, tree in package.trees.items() if len(_features(tree)) >= A_LIST
+            module for module, nodes in package.nodes_of.items() if len(_features(nodes)) >= A_LIST
         ),
         "schemas_outside_archive": Counter(
             module
-            for module, tree in package.trees.items()
+            for module, nodes in package.nodes_of.items()
             if package.room(module) != "archive"
-            for node in ast.walk(tree)
+            for node in nodes
             if isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and ast.unparse(node.func) in ("pa.schema", "pyarrow.schema")
@@ -331,7 +336,7 @@ def figures(package: Package) -> dict[str, Any]:
 
 def _named(package: Package, module: str) -> Iterator[str]:
     """The modules that a module names in strings that hold nothing else (`penstock.a.b`, `penstock.a:f`)."""
-    for node in ast.walk(package.trees[module]):
+    for node in package.nodes_of[module]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             name = node.value.partition(":")[0]
             if "." in name and name != module and name in package.paths:
@@ -343,10 +348,10 @@ def _words(name: str) -> list[str]:
     return [w.removesuffix("s") for w in re.findall(r"[A-Z][a-z0-9]*", name)]
 
 
-def _features(tree: ast.Module) -> set[str]:
+def _features(nodes: Iterable[ast.AST]) -> set[str]:
     """Which features of a disk a module names: as a string, a field, a parameter or an argument."""
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Constant(value=str(name)) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
                 found.add(name)

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.support import commands
 from tools import house
+
+
+@pytest.fixture(scope="module")
+def penstock() -> house.Package:
+    """The package itself, read once."""
+    return house.read_package(house.PACKAGE)
+
+
+@pytest.fixture(scope="module")
+def figures(penstock: house.Package) -> dict[str, Any]:
+    """All figures of the package itself."""
+    return house.figures(penstock)
 
 
 def package_of(root: Path, **files: str) -> house.Package:
@@ -117,13 +130,12 @@ def test_types_lists_of_features_schemas_and_untyped_dictionaries_are_counted(tm
     assert found["lines_by_room"]["emulate"] == {"modules": 2, "lines": 8}
 
 
-def test_every_room_of_the_package_has_its_place_and_imports_nothing_above_it():
-    package = house.read_package(house.PACKAGE)
+def test_every_room_of_the_package_has_its_place_and_imports_nothing_above_it(penstock, figures):
     order = house.order_of_rooms()
     placed = {room for rooms in order for room in rooms} | {"__init__", "__main__"}
-    assert {package.room(module) for module in package.paths} <= placed
-    assert house.upward(package, order) == []
-    assert house.figures(package)["circles_of_rooms"] == []
+    assert {penstock.room(module) for module in penstock.paths} <= placed
+    assert house.upward(penstock, order) == []
+    assert figures["circles_of_rooms"] == []
 
 
 def test_import_linter_refuses_what_is_planted_inside_a_function(tmp_path):
@@ -144,13 +156,9 @@ layers =
         (tmp_path / "barn" / room / "__init__.py").touch()
 
     def linted() -> subprocess.CompletedProcess[str]:
-        words = [
-            sys.executable,
-            "-c",
-            "from importlinter.cli import lint_imports_command as c; c()",
-        ]
-        words += ["--no-cache", "--no-logo", "--config", "contract.ini"]
-        return subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+        code = "from importlinter.cli import lint_imports_command as c; c()"
+        words = [*commands.CODE, code, "--no-cache", "--no-logo", "--config", "contract.ini"]
+        return commands.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     assert linted().returncode == 0
     for name, text in CLIMBS.items():
@@ -227,9 +235,9 @@ def test_long_functions_and_full_folders_are_counted(tmp_path):
     assert counts["folders with more than 20 modules"] == 1
 
 
-def test_no_recorded_figure_has_grown():
+def test_no_recorded_figure_has_grown(figures):
     """Lower the recorded figures with `python tools/house.py --record`."""
     recorded = json.loads(house.RECORDED.read_text())
-    counts = house.limited(house.read_package(house.PACKAGE))
+    counts = figures["limited"]
     assert set(counts) == set(recorded)
     assert {k: n for k, n in counts.items() if n > recorded[k]} == {}
