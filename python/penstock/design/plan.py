@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -48,65 +49,25 @@ MOST_PARTIAL = 60
 
 def make_plan(study: Study) -> Plan:
     """The plan of a study. PenstockError if the matrix violates the request (never expected)."""
-    from penstock.design import model as models
-    from penstock.design.power import effective_by_factor, error_df, power_of, pure_df
+    from penstock.design.power import pure_df
 
     factors = list(study.factors)
     names = [f.name for f in factors]
-    two = all(len(f.levels) == 2 for f in factors)
-    kind = study.design.kind
-    regular = two and kind == "full" and not study.design.forbidden
-    generators = _generators(study, names) if regular else []
-    relation = defining_relation(g.relation for g in generators)
+    design = _design(study)
+    levels, relation, generators = design.levels, design.relation, design.generators
     grade = resolution(relation)
-    model: Model | None = None
-    effective: list[float] | None = None
-    also, aliases = list[str](), list[Alias]()
-    in_order: Ordered | None = None
-    if study.design.block_size is not None and not regular:
-        raise BadInput(
-            "found design.block_size; expected factors of two levels, and a full design or a fraction"
-        )
-    if regular:
-        signs = two_level(len(factors), generators)
-        relation = verify(signs, 1 << (len(factors) - len(generators)), grade, names).relation
-        aliases = alias_table(signs, names, relation) if generators else []
-        levels = (signs.astype(np.int64) + 1) // 2
-        in_order = in_blocks(study, signs, relation)
-    else:
-        numbers, model, also = treatments(study)
-        aliases = partial_aliases(factors, model, numbers) if model is not None else []
-        levels, effective = (
-            numbers.astype(np.int64),
-            effective_by_factor(factors, model or "main", numbers),
-        )
+    in_order = in_blocks(study, design.signs, relation) if design.signs is not None else None
     # repeated rows are ordered like others, and become runs of one treatment
     of_row = _first_places(levels)
-    replicates = study.design.replicates
-    base_s = estimate(study, len(levels) * replicates, 0.0)[0]
-    in_order = in_order or ordered(study, levels, base_s, model, effective)
+    base_s = estimate(study, len(levels) * study.design.replicates, 0.0)[0]
+    in_order = in_order or ordered(study, levels, base_s, design.model, design.effective)
     rows = _rows(study, levels, of_row, in_order)
     pure = pure_df([r.treatment_id for r in rows], [r.block for r in rows])
     seconds, why = estimate(
         study, len(rows), changes_s(study, levels, in_order.places, in_order.strips)
     )
-    passes = in_order.order in PASSES
-    df = (
-        pure
-        if in_order.between
-        else error_df(
-            len(levels), replicates, passes=passes,
-            coefficients=models.coefficients(factors, model) if model else None,
-        )
-    )  # fmt: skip
     between = [[term_of(g[0], names) for g in groups] for groups in in_order.between]
-    split_power = power_as_ordered(in_order, study.design.noise)
-    worst = min(effective) if effective is not None else None
-    power = power_of(
-        len(levels), replicates, study.design.noise, len(generators), worst, df,
-        error_df(len(levels) << len(generators), replicates, passes=passes),
-    )  # fmt: skip
-    power |= split_power or {}
+    power = _power(study, design, in_order, pure)
     too_much = _too_much(study, len(rows), seconds, why)
     return Plan(
         study_id=study.study_id,
@@ -121,7 +82,7 @@ def make_plan(study: Study) -> Plan:
         word_lengths={
             n: count for n, count in enumerate(word_lengths(relation, len(factors)), 3) if count
         },
-        aliases=aliases,
+        aliases=design.aliases,
         order=in_order.order,
         order_why=in_order.why,
         seed=study.design.seed,
@@ -129,13 +90,21 @@ def make_plan(study: Study) -> Plan:
         estimate_why=why,
         power=power,
         cautions=[
-            *cautions(study, grade, aliases, power, two_level=two, pure=pure, also=also),
+            *cautions(
+                study,
+                grade,
+                design.aliases,
+                power,
+                two_level=all(len(f.levels) == 2 for f in factors),
+                pure=pure,
+                also=design.limits,
+            ),
             *cautions_of(in_order, factors),
             *between_cautions(between),
             *too_much,
         ],
-        kind="fraction" if generators else kind,
-        model=model,
+        kind="fraction" if generators else study.design.kind,
+        model=design.model,
         choice=study.design.choice,
         orders=[option.to_json() for option in in_order.options],
         whole_plot_factors=list(in_order.hard),
@@ -143,6 +112,68 @@ def make_plan(study: Study) -> Plan:
         between_blocks=between,
         sequential=_looks_share(study),
     )
+
+
+@dataclass(frozen=True)
+class _Design:
+    """Treatments of a study before they are ordered and replicated."""
+
+    #: treatments × factors, level numbers
+    levels: NDArray[np.int64]
+    aliases: list[Alias]
+    generators: list[Generator] = field(default_factory=list)
+    #: constant words of a full design or a fraction of two levels
+    relation: dict[int, int] = field(default_factory=lambda: defining_relation([]))
+    #: its matrix of −1 and +1; None for other designs
+    signs: Matrix | None = None
+    model: Model | None = None
+    #: as in `power.effective_by_factor`; None: all treatments
+    effective: list[float] | None = None
+    limits: list[str] = field(default_factory=list)
+
+
+def _design(study: Study) -> _Design:
+    """The verified treatments. BadInput if the design does not exist."""
+    from penstock.design.power import effective_by_factor
+
+    factors = study.factors
+    names = [f.name for f in factors]
+    two = all(len(f.levels) == 2 for f in factors)
+    if two and study.design.kind == "full" and not study.design.forbidden:
+        generators = _generators(study, names)
+        grade = resolution(defining_relation(g.relation for g in generators))
+        signs = two_level(len(factors), generators)
+        relation = verify(signs, 1 << (len(factors) - len(generators)), grade, names).relation
+        aliases = alias_table(signs, names, relation) if generators else []
+        return _Design((signs.astype(np.int64) + 1) // 2, aliases, generators, relation, signs)
+    if study.design.block_size is not None:
+        raise BadInput(
+            "found design.block_size; expected factors of two levels, and a full design or a fraction"
+        )
+    numbers, model, limits = treatments(study)
+    return _Design(
+        numbers.astype(np.int64),
+        partial_aliases(factors, model, numbers) if model is not None else [],
+        model=model,
+        effective=effective_by_factor(factors, model or "main", numbers),
+        limits=limits,
+    )
+
+
+def _power(study: Study, design: _Design, in_order: Ordered, pure: int) -> dict[str, Any]:
+    """Power of the ordered design; `pure`: degrees of freedom of its repeated runs."""
+    from penstock.design import model as models
+    from penstock.design.power import error_df, power_of
+
+    runs, replicates, noise = len(design.levels), study.design.replicates, study.design.noise
+    passes, fraction = in_order.order in PASSES, len(design.generators)
+    coefficients = models.coefficients(study.factors, design.model) if design.model else None
+    df = error_df(runs, replicates, passes=passes, coefficients=coefficients)
+    full_df = error_df(runs << fraction, replicates, passes=passes)
+    worst = min(design.effective) if design.effective is not None else None
+    df = pure if in_order.between else df
+    power = power_of(runs, replicates, noise, fraction, worst, df, full_df)
+    return power | (power_as_ordered(in_order, noise) or {})
 
 
 def _looks_share(study: Study) -> dict[str, Any] | None:
