@@ -18,6 +18,7 @@ import pandas as pd
 from penstock.analyse.fidelity.fidelity import RULES
 from penstock.analyse.fidelity.validity import DEGRADED, graded
 from penstock.analyse.findings.estimability import size_sentence
+from penstock.analyse.statistics.bias import degraded_count
 from penstock.archive.bundle import Bundle, write_parquet
 from penstock.archive.catalogue import Catalogue, open_index
 from penstock.archive.runs import attempts as all_attempts
@@ -77,6 +78,11 @@ class Analysis:
         return int(self.runs["valid"].sum())
 
     @property
+    def degraded_runs(self) -> int:
+        """Number of degraded runs."""
+        return degraded_count(self.runs)
+
+    @property
     def answer(self) -> list[str]:
         """The answer in sentences, the conclusion first; empty without a measured response."""
         return [] if self.conclusion is None else self.conclusion.sentences
@@ -91,8 +97,7 @@ class Analysis:
         runs = f"{self.valid_runs} of {len(self.runs)} runs valid"
         repeated = int(self.runs["attempt"].gt(1).sum()) if "attempt" in self.runs else 0
         runs += f", {repeated} of them repeated" if repeated else ""
-        degraded = int(self.runs["validity"].eq(DEGRADED).sum()) if "validity" in self.runs else 0
-        runs += f", {degraded} of them degraded" if degraded else ""
+        runs += f", {self.degraded_runs} of them degraded" if self.degraded_runs else ""
         slowed = "" if self.outcome is None else self.outcome.speeds.stated
         size = "" if self.outcome is None else size_sentence(self.outcome).strip()
         parts.append([" · ".join(filter(None, [runs, slowed]))])

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from penstock.analyse.fidelity.validity import DEGRADED
 from penstock.analyse.findings.finding import SEVERITIES, Finding
 from penstock.analyse.findings.question import is_screening, kind
 from penstock.analyse.findings.screening import Screened, effect_columns, screened
@@ -22,6 +21,7 @@ from penstock.analyse.findings.study_findings import (
 )
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.sequential.fraction import half_against_full
+from penstock.analyse.statistics.bias import degraded_count
 from penstock.analyse.statistics.scale import LINEAR, LOG
 from penstock.analyse.statistics.significance import is_sure
 from penstock.analyse.treatments.costs import NO_COST, FactorCost, factor_cost, focal_factor
@@ -96,7 +96,7 @@ def tiles(outcome: Outcome) -> list[dict[str, str]]:
     if runs is not None:
         valid = len(outcome.measured)
         total = max(planned, len(runs))
-        degraded = int(runs["validity"].eq(DEGRADED).sum()) if "validity" in runs else 0
+        degraded = degraded_count(runs)
         numbers.append(
             {
                 "value": f"{valid} of {total}",
@@ -344,7 +344,7 @@ def validity(outcome: Outcome) -> Table | None:
         )
         rows.append(_row(run_id, levels, state, first_reason(reason), mark="warn"))
     excluded = len(runs) - valid
-    delayed = int(runs["validity"].eq("degraded").sum()) if "validity" in runs else 0
+    delayed = degraded_count(runs)
     bounded = f" ({delayed} of them degraded, with a bound on their bias)" if delayed else ""
     again = ""
     if "attempt" in runs and (runs["attempt"] > 1).any():

@@ -52,5 +52,10 @@ def valid_only(runs: pd.DataFrame) -> pd.DataFrame:
     return runs[~runs["validity"].eq("degraded")]
 
 
+def degraded_count(runs: pd.DataFrame) -> int:
+    """The number of degraded runs."""
+    return len(runs) - len(valid_only(runs))
+
+
 def _numbers(runs: pd.DataFrame, name: str) -> Values:
     return np.asarray(pd.to_numeric(runs[name], errors="coerce").astype(float))
