@@ -22,19 +22,18 @@ def effects(analysis: Analysis) -> None:
     from penstock.analyse.statistics.effects import effects as effects_of
     from penstock.analyse.statistics.fit import fitted, usable
     from penstock.analyse.statistics.residuals import residual_table
-    from penstock.analyse.statistics.scale import usual_scale
+    from penstock.analyse.statistics.scale import analysis_scale
     from penstock.analyse.surface.polynomials import trends
 
     study, plan = analysis.study, analysis.plan
-    scales = {r.name: r.scale for r in study.responses if r.scale != "auto"}
     path = analysis.out / "effects.parquet"
     path.unlink(missing_ok=True)
     tables, faults = [], []
     parts: dict[str, list[pd.DataFrame]] = {"residuals": [], "trends": []}
-    surface = study.design.purpose == "optimise" or any(r.desire for r in study.responses)
-    for response in [r.name for r in study.responses]:
+    for declared in study.responses:
+        response = declared.name
         try:
-            scale = scales.get(response) or usual_scale(analysis.runs, response, surface=surface)
+            scale = analysis_scale(analysis.runs, study, declared)
             fit = fitted(analysis.runs, plan, response, scale)
             tables.append(effects_of(analysis.runs, plan, response, scale=scale, fit=fit))
             data = usable(analysis.runs, plan, response)

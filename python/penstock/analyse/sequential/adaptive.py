@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from penstock.analyse.sequential.screen_rule import decide
 from penstock.analyse.statistics.effects import effects
-from penstock.analyse.statistics.scale import LOG, usual_scale
+from penstock.analyse.statistics.scale import LOG, analysis_scale
 from penstock.analyse.surface.process import Process, expected_improvement, worth_of_a_run
 from penstock.design.augment import Step, make_step, questions
 from penstock.design.augment_levels import numbers_of
@@ -70,9 +70,8 @@ class _State:
 
     @property
     def scale(self) -> str:
-        """Scale of the effects: as declared, else the default one for the runs so far."""
-        declared = self.response.scale
-        return usual_scale(self.data, self.response.name) if declared == "auto" else declared
+        """Scale of the effects by the runs so far."""
+        return analysis_scale(self.data, self.study, self.response)
 
     @property
     def logarithmic(self) -> bool:

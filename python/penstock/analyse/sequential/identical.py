@@ -25,7 +25,7 @@ from penstock.analyse.findings.finding import Finding
 from penstock.analyse.findings.findings import findings
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.statistics.effects import effects
-from penstock.analyse.statistics.scale import usual_scale
+from penstock.analyse.statistics.scale import analysis_scale
 from penstock.analyse.statistics.significance import is_sure
 from penstock.analyse.treatments.costs import NO_COST, Cost
 from penstock.analyse.treatments.means import ranking
@@ -178,8 +178,7 @@ def _with_responses(
     tables = []
     for response in study.responses:
         try:
-            declared = response.scale
-            scale = usual_scale(runs, response.name) if declared == "auto" else declared
+            scale = analysis_scale(runs, study, response)
             tables.append(effects(runs, plan, response.name, scale=scale))
         except PenstockError:
             continue  # an analysis reports the reason

@@ -12,6 +12,7 @@ from scipy import optimize, stats
 
 from penstock.analyse.statistics.bias import Values, used
 from penstock.errors import PenstockError
+from penstock.spec.study import Response, Study
 
 LINEAR, LOG, BOX_COX, RANK = "linear", "log", "box-cox", "rank"
 SCALES = (LINEAR, LOG, BOX_COX, RANK)
@@ -125,6 +126,14 @@ def unscaled(value: float, scale: str, power: float | None = None, middle: float
         return value
     natural = math.exp(value) if value < 700 else math.inf
     return middle * natural if scale == BOX_COX else natural
+
+
+def analysis_scale(runs: pd.DataFrame, study: Study, response: Response) -> str:
+    """The scale of the effects of a response: as declared, else the usual one of these runs."""
+    if response.scale != "auto":
+        return response.scale
+    surface = study.design.purpose == "optimise" or any(r.desire for r in study.responses)
+    return usual_scale(runs, response.name, surface=surface)
 
 
 def usual_scale(runs: pd.DataFrame, response: str, *, surface: bool = False) -> str:
