@@ -22,7 +22,7 @@ from penstock.analyse.findings.study_findings import (
 from penstock.analyse.outcome import Outcome, ResponseUnit
 from penstock.analyse.sequential.fraction import half_against_full
 from penstock.analyse.statistics.bias import degraded_count
-from penstock.analyse.statistics.scale import LINEAR, LOG
+from penstock.analyse.statistics.scale import LINEAR, LOG, effect_scale
 from penstock.analyse.statistics.significance import is_sure
 from penstock.analyse.treatments.costs import NO_COST, FactorCost, factor_cost, focal_factor
 from penstock.analyse.treatments.means import mean_cells, mean_heads, ranked_columns, ranking
@@ -804,9 +804,9 @@ def anova(outcome: Outcome) -> list[Table]:
     for response in outcome.responses:
         table = outcome.effects[outcome.effects["response"] == response.name]
         table = table.sort_values("variation_share", ascending=False, kind="stable")
-        linear = "scale" not in table or bool((table["scale"] == LINEAR).all())
-        log = "scale" in table and bool((table["scale"] == LOG).all())
-        factor, unit = fitting(table["effect"], response.unit if linear else "")
+        scale = effect_scale(table)
+        log = scale == LOG
+        factor, unit = fitting(table["effect"], response.unit if scale == LINEAR else "")
 
         def shown(value: Any, log: bool = log, factor: float = factor) -> str:
             if not log or value is None or not math.isfinite(float(value)):

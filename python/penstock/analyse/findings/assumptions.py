@@ -13,7 +13,7 @@ from penstock.analyse.statistics.effect_table import NO_ERROR, REML, effects_of
 from penstock.analyse.statistics.effects import effects
 from penstock.analyse.statistics.fit import Fit, fitted, usable
 from penstock.analyse.statistics.residuals import Check, checks
-from penstock.analyse.statistics.scale import BOX_COX, LINEAR, LOG, RANK, SCALE_TEXTS
+from penstock.analyse.statistics.scale import BOX_COX, LINEAR, LOG, RANK, SCALE_TEXTS, effect_scale
 from penstock.analyse.statistics.significance import LEVEL, is_sure
 from penstock.design.planned import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
@@ -27,11 +27,8 @@ _OF_SCALE = ("spread-fitted", "equal-variances", "normal")
 
 def scale_of_effects(outcome: Outcome, response: ResponseUnit) -> str:
     """The scale of the effects of a response."""
-    if outcome.effects is None or "scale" not in outcome.effects:
-        return LINEAR
-    columns = (outcome.effects[c].tolist() for c in ("response", "scale"))
-    scales = (scale for of, scale in zip(*columns, strict=True) if of == response.name)
-    return str(next(scales, LINEAR))
+    table = outcome.effects
+    return LINEAR if table is None else effect_scale(table[table["response"] == response.name])
 
 
 def scales(outcome: Outcome) -> Iterator[Finding]:

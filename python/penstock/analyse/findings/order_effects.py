@@ -21,6 +21,7 @@ from penstock.analyse.outcome import Outcome
 from penstock.analyse.statistics.adjusted import holm
 from penstock.analyse.statistics.few_runs import basis_of, contrasts_of, needed_beside
 from penstock.analyse.statistics.fit import Fit, fitted, usable
+from penstock.analyse.statistics.scale import effect_scale
 from penstock.analyse.statistics.significance import LENTH, LEVEL, terms_of
 from penstock.analyse.statistics.terms import Values
 from penstock.design.planned import Plan, plan_from_json
@@ -49,8 +50,7 @@ def or_drift(outcome: Outcome) -> Iterator[Finding]:
         if not sure:
             continue
         try:
-            scale = str(table["scale"].iloc[0])
-            fit = fitted(outcome.measured, plan, response.name, scale)
+            fit = fitted(outcome.measured, plan, response.name, effect_scale(table))
             order = _order(usable(outcome.measured, plan, response.name), plan)
         except PenstockError:
             continue

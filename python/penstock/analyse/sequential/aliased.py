@@ -17,7 +17,7 @@ from penstock.analyse.outcome import Outcome
 from penstock.analyse.statistics.contradicted import Contradicted
 from penstock.analyse.statistics.fit import ASSUMED, Fit, fitted
 from penstock.analyse.statistics.partial import Explained, explained, shares_of
-from penstock.analyse.statistics.scale import LINEAR
+from penstock.analyse.statistics.scale import LINEAR, effect_scale
 from penstock.design.alias_matrix import Share
 from penstock.design.augment import (
     Question,
@@ -173,11 +173,9 @@ class Open:
         """The fit of the response; None if there is none."""
         table = self.outcome.effects
         try:
-            rows = (
-                table[table["response"].astype(str) == self.response] if table is not None else None
-            )
-            has_scale = rows is not None and len(rows) and "scale" in rows
-            scale = str(rows["scale"].iloc[0]) if rows is not None and has_scale else LINEAR
+            scale = LINEAR
+            if table is not None:
+                scale = effect_scale(table[table["response"].astype(str) == self.response])
             return fitted(self.outcome.measured, self.plan, self.response, scale)
         except PenstockError:
             return None

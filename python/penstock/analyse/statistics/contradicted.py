@@ -17,7 +17,7 @@ import pandas as pd
 from scipy import stats
 
 from penstock.analyse.statistics.designed import designed_stages
-from penstock.analyse.statistics.scale import LOG
+from penstock.analyse.statistics.scale import LOG, effect_scale
 from penstock.analyse.statistics.terms import Values
 from penstock.design.planned import Plan, plan_from_json
 from penstock.errors import PenstockError
@@ -69,10 +69,9 @@ class Contradicted:
             return None
         rows = table[(table["response"].astype(str) == response) & outcome.is_effect(table["term"])]
         active = rows[pd.to_numeric(rows["p_holm"], errors="coerce") < LEVEL]["term"]
-        scale = str(rows["scale"].iloc[0]) if "scale" in rows and len(rows) else ""
         if not plan.two_level or len(designed_stages(plan)) > len(stages) or not len(active):
             return None
-        return cls(plan, runs, response, [str(t) for t in active], scale)
+        return cls(plan, runs, response, [str(t) for t in active], effect_scale(rows))
 
     def runs_against(self, term: str, rival: str) -> list[str]:
         """The runs that exclude a rival: those in which it differs from the term; empty if none do."""

@@ -22,6 +22,7 @@ from scipy import stats
 from penstock.analyse.findings.finding import Finding
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.statistics.fit import Fit
+from penstock.analyse.statistics.scale import effect_scale
 from penstock.analyse.statistics.significance import LENTH, LEVEL, together
 from penstock.analyse.statistics.terms import Values
 from penstock.design.planned import plan_from_json
@@ -119,11 +120,9 @@ def in_few_runs(outcome: Outcome) -> Iterator[Finding]:
     for response in outcome.responses:
         rows_of_response = table[table["response"].astype(str) == response.name]
         try:
-            fit = fitted(
-                outcome.measured, plan, response.name, str(rows_of_response["scale"].iloc[0])
-            )
+            fit = fitted(outcome.measured, plan, response.name, effect_scale(rows_of_response))
             data = usable(outcome.measured, plan, response.name)
-        except (PenstockError, IndexError):
+        except PenstockError:
             continue
         rows = [{str(k): v for k, v in row.items()} for row in rows_of_response.to_dict("records")]
         doubt = few_runs(fit, rows)

@@ -128,6 +128,11 @@ def unscaled(value: float, scale: str, power: float | None = None, middle: float
     return middle * natural if scale == BOX_COX else natural
 
 
+def effect_scale(rows: pd.DataFrame) -> str:
+    """The scale of the effects of a response, by its rows of the table; linear without any."""
+    return str(rows["scale"].iloc[0]) if "scale" in rows and len(rows) else LINEAR
+
+
 def analysis_scale(runs: pd.DataFrame, study: Study, response: Response) -> str:
     """The scale of the effects of a response: as declared, else the usual one of these runs."""
     if response.scale != "auto":
