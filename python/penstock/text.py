@@ -271,6 +271,12 @@ def listed(items: Sequence[str], last: str = "and") -> str:
     return f"{', '.join(items[:-1])} {last} {items[-1]}"
 
 
+def first_of(items: Sequence[str], most: int) -> list[str]:
+    """The first `most` items and the number of the others: `a`, `b`, `3 more`."""
+    others = len(items) - most
+    return [*items[:most], f"{others:,} more"] if others > 0 else list(items)
+
+
 def term_text(term: str) -> str:
     """A term as text: `disk × pattern`, `jobs²`."""
     if factor := square_of(term):

@@ -15,7 +15,7 @@ from penstock.campaign.analysis import analyse
 from penstock.report import sections
 from penstock.report.html import write_report
 from penstock.report.page import coded, template
-from penstock.text import first_reason, times
+from penstock.text import first_of, first_reason, listed, times
 from tests.examples.report import write_example
 from tests.unit.answered_studies import CASES
 
@@ -67,6 +67,11 @@ def test_small_ratios_keep_two_digits(ratio: float, words: str) -> None:
 def test_a_table_of_runs_names_the_first_reason() -> None:
     assert first_reason("a 1 ms; b; a 1 ms; c") == "a 1 ms (and 2 more)"
     assert first_reason("a 1 ms") == "a 1 ms"
+
+
+def test_long_lists_end_with_the_number_of_the_others() -> None:
+    assert listed(first_of(["a", "b", "c"], 3)) == "a, b and c"
+    assert listed(first_of(["a", "b", "c", "d"], 2), "or") == "a, b or 2 more"
 
 
 def test_causes_of_invalid_runs_have_their_numbers(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_all_absent_programs_and_inputs_are_one_error(tmp_path: Path) -> None:
         inputs_on_host(FLOW, tmp_path)
     programs, inputs, rest = str(error.value).splitlines()
     assert "found 2 programs of 2 tasks that are not installed" in programs
-    assert "no-such-program, /no/such/program" in programs
+    assert "no-such-program and /no/such/program" in programs
     assert f"found 1 of 1 input files not in {tmp_path}: in; expected" in inputs
     assert "`penstock predict`" in rest
     assert "--emulate" in rest

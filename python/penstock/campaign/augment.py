@@ -15,7 +15,7 @@ from penstock.design.planned import plan_from_json
 from penstock.design.stages import Stage, stage_of
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Study
-from penstock.text import counted, listed, term_text
+from penstock.text import counted, first_of, listed, term_text
 
 
 def augmented(
@@ -64,10 +64,9 @@ def next_stage(out: Path, kind: str, *, interleaved: bool = False) -> Stage:
     if step.broken:
         pairs = [
             f"{term_text(term_of(t, study.names))} from {term_text(term_of(r, study.names))}"
-            for t, r in step.broken[:3]
+            for t, r in step.broken
         ]
-        more = [f"{len(step.broken) - 3} more"] if len(step.broken) > 3 else []
-        why = f"to tell {listed([*pairs, *more])}"
+        why = f"to tell {listed(first_of(pairs, 3))}"
     else:
         why = "to narrow the intervals" if not len(step.rows) else "asked for"
     return stage_of(step, plan_from_json(study.outcome.plan), why, again=interleaved)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from penstock.cli._options import JSON
-from penstock.text import signed_percent
+from penstock.text import first_of, listed, signed_percent
 
 if TYPE_CHECKING:
     from penstock.analyse.treatments.compared import Compared, Gate, Judged
@@ -224,9 +224,8 @@ def _show(comparison: Compared) -> None:
 
     console = Console(width=100)
     for number, name in enumerate(comparison.names):
-        runs = comparison.runs[name]
-        shown = ", ".join(runs[:8]) + (f" and {len(runs) - 8} more" if len(runs) > 8 else "")
-        console.print(printable(f"{_letter(number)}: {name} ({shown})"))
+        runs = listed(first_of(comparison.runs[name], 8))
+        console.print(printable(f"{_letter(number)}: {name} ({runs})"))
     console.print()
     phase = None
     for row in comparison.rows[:_SHOWN]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.design.claims import NEAR, Mixed, correlation, mixed
 from penstock.design.kinds.base import Asked, Model, Numbers, numeric
 from penstock.spec.study import Study
-from penstock.text import listed, tenths, term_text
+from penstock.text import first_of, listed, tenths, term_text
 
 if TYPE_CHECKING:
     from penstock.design.planned import Alias
@@ -191,9 +191,7 @@ def _partial(aliased: Sequence[Mixed]) -> list[str]:
         f"{term_text(one.term)} with {term_text(rival)}" for one in aliased for rival in one.exact
     ]
     if exact:
-        more = f"; {len(exact) - MOST_PAIRS} more" if len(exact) > MOST_PAIRS else ""
-        shown = "; ".join(exact[:MOST_PAIRS])
-        sentences.append(f"{ALIASED}{shown}{more}.")
+        sentences.append(f"{ALIASED}{'; '.join(first_of(exact, MOST_PAIRS))}.")
     parts = [one for one in aliased if len(one.pairs) > len(one.exact)]
     if parts:
         shown = ", ".join(
@@ -215,10 +213,7 @@ def _fraction(resolution: int, aliases: Sequence[Alias]) -> list[str]:
         if a.term.count(":") + t.count(":") <= 2
     ]
     if pairs:
-        shown = "; ".join(pairs[:MOST_PAIRS])
-        if len(pairs) > MOST_PAIRS:
-            shown += f"; {len(pairs) - MOST_PAIRS} more"
-        sentences.append(f"{ALIASED}{shown}.")
+        sentences.append(f"{ALIASED}{'; '.join(first_of(pairs, MOST_PAIRS))}.")
     mean = next((a for a in aliases if a.term == "mean"), None)
     if mean is not None and mean.with_terms:
         sentences.append(

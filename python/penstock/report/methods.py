@@ -14,7 +14,7 @@ from penstock.analyse.statistics.scale import LINEAR, LOG, SCALE_TEXTS
 from penstock.analyse.statistics.significance import LENTH, LEVEL, is_sure
 from penstock.analyse.treatments.means import ranking
 from penstock.design.power import beyond
-from penstock.text import listed, quantity, span, term_text
+from penstock.text import first_of, listed, quantity, span, term_text
 
 CAPTIONS = {
     "half-normal": "Half-normal quantiles over the sizes of the effects: those that are chance lie on a line "
@@ -116,12 +116,8 @@ def _untested(terms: pd.DataFrame) -> str:
     bare = terms[terms["p_value"].isna() & terms["df"].gt(0)]
     if bare.empty:
         return ""
-    names = [term_text(str(t)) for t in bare["term"]]
-    shown = [
-        *names[:_MOST_UNTESTED],
-        *([f"{len(names) - _MOST_UNTESTED} more"] * (len(names) > _MOST_UNTESTED)),
-    ]
-    return f" Not tested, because there is no error estimate: {listed(shown)}."
+    shown = listed(first_of([term_text(str(t)) for t in bare["term"]], _MOST_UNTESTED))
+    return f" Not tested, because there is no error estimate: {shown}."
 
 
 def _pairs(outcome: Outcome, response: ResponseUnit) -> str:

@@ -33,8 +33,10 @@ from penstock.study.disk_speeds import scale_of
 from penstock.text import (
     at_speed,
     counted,
+    first_of,
     first_reason,
     fitting,
+    listed,
     named_unit,
     quantities,
     quantity,
@@ -855,9 +857,7 @@ def anova(outcome: Outcome) -> list[Table]:
 def _first(aliases: str, most: int = 6) -> str:
     """The first aliases of a term: a design may have hundreds of partial ones."""
     every = aliases.split(", ")
-    if len(every) <= most:
-        return aliases
-    return f"{', '.join(every[:most])} and {len(every) - most} more"
+    return listed(first_of(every, most)) if len(every) > most else aliases
 
 
 def _p_text(p: Any) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.study.resolve import ResolvedRun
+from penstock.text import first_of, listed
 
 #: delivered rate above this percentage of a limit: the limit was not applied
 NOT_APPLIED_PERCENT = 130.0
@@ -166,13 +167,9 @@ def time_out_warnings(runs: Iterable[ResolvedRun]) -> list[str]:
                     if disk_id not in disks:
                         disks.append(disk_id)
     return [
-        f"{_some(disks)}: {text} ({where})" for text, (disks, where) in disks_by_warning.items()
+        f"{listed(first_of(disks, 3))}: {text} ({where})"
+        for text, (disks, where) in disks_by_warning.items()
     ]
-
-
-def _some(disks: list[str]) -> str:
-    more = f" and {len(disks) - 3} more" if len(disks) > 3 else ""
-    return ", ".join(disks[:3]) + more
 
 
 def slowest_rates(run: ResolvedRun) -> dict[str, float]:

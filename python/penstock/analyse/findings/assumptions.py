@@ -17,7 +17,7 @@ from penstock.analyse.statistics.scale import BOX_COX, LINEAR, LOG, RANK, SCALE_
 from penstock.analyse.statistics.significance import LEVEL, is_sure
 from penstock.design.planned import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
-from penstock.text import listed, quantity, term_text
+from penstock.text import first_of, listed, quantity, term_text
 
 #: maximum number of flagged runs named in a sentence
 _MOST_NAMED = 4
@@ -244,9 +244,8 @@ def excluded_runs(outcome: Outcome) -> Iterator[Finding]:
 
 def _named(outcome: Outcome, response: ResponseUnit, runs: Sequence[str]) -> str:
     values = outcome.measured.set_index("run_id")[response.name]
-    values_of = [f"{r} ({quantity(float(values[r]), response.unit)})" for r in runs[:_MOST_NAMED]]
-    more = [f"{len(runs) - _MOST_NAMED} more"] if len(runs) > _MOST_NAMED else []
-    return listed([*values_of, *more])
+    values_of = [f"{r} ({quantity(float(values[r]), response.unit)})" for r in runs]
+    return listed(first_of(values_of, _MOST_NAMED))
 
 
 def _without(

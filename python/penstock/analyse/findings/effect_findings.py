@@ -30,6 +30,7 @@ from penstock.text import (
     concise,
     difference,
     factor,
+    first_of,
     listed,
     number,
     percent,
@@ -530,11 +531,10 @@ def _no_effect(outcome: Outcome, response: ResponseUnit, terms: Sequence[Row]) -
 
 def _bounded(outcome: Outcome, response: ResponseUnit, terms: Sequence[Row]) -> Finding:
     names = [term_text(row["term"]) for row in terms]
-    more = [f"{len(names) - 3} more"] if len(names) > 3 else []
     return Finding(
         "effect-bound",
         "info",
-        f"No effect of {listed([*names[:3], *more], 'or')} on {response.name} "
+        f"No effect of {listed(first_of(names, 3), 'or')} on {response.name} "
         f"shows{_up_to(outcome, response, terms)}.",
         {"table": "effects", "terms": [row["term"] for row in terms]},
         "Not significant is not “no effect”: more replicates narrow the bound.",
@@ -640,8 +640,7 @@ def inseparable(row: pd.Series[Any] | Mapping[Any, Any]) -> list[str]:
         )
         if not other and name.count(":") <= 1:
             aliases.append(term_text(name))
-    more = [f"{len(aliases) - _MOST_ALIASES} more"] if len(aliases) > _MOST_ALIASES else []
-    return [*aliases[:_MOST_ALIASES], *more]
+    return first_of(aliases, _MOST_ALIASES)
 
 
 def _by_level(outcome: Outcome, response: ResponseUnit, factor_name: str) -> str:

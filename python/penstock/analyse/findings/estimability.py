@@ -10,7 +10,7 @@ from penstock.analyse.outcome import Outcome
 from penstock.analyse.statistics.fit import ASSUMED, NOT_ESTIMABLE
 from penstock.analyse.statistics.significance import Terms, terms_of
 from penstock.design.show import MODEL_TEXTS
-from penstock.text import listed, term_text
+from penstock.text import first_of, listed, term_text
 
 #: maximum number of treatments named in a sentence
 _MOST_NAMED = 4
@@ -130,9 +130,7 @@ def _sentence(outcome: Outcome, terms: Terms, response: str) -> str:
             f"Of the {_planned(outcome)}, {_have_none(lost)}: statements about effects on {{}} hold only if "
             f"{_long(outcome, assumed)} 0, which these runs do not show."
         )
-    terms_text = [term_text(n) for n in names[:_MOST_NAMED]]
-    more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
-    which = listed([*terms_text, *more], "or")
+    which = listed(first_of([term_text(n) for n in names], _MOST_NAMED), "or")
     return f"Too few runs are valid to estimate the effect of {which} on {{}}."
 
 
@@ -144,8 +142,7 @@ def _planned(outcome: Outcome) -> str:
 
 
 def _have_none(lost: list[str]) -> str:
-    more = [f"{len(lost) - _MOST_NAMED} more"] if len(lost) > _MOST_NAMED else []
-    which = listed([*lost[:_MOST_NAMED], *more])
+    which = listed(first_of(lost, _MOST_NAMED))
     return f"{len(lost)} {'has' if len(lost) == 1 else 'have'} no valid run ({which})"
 
 

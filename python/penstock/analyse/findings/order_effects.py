@@ -26,7 +26,7 @@ from penstock.analyse.statistics.significance import LENTH, LEVEL, terms_of
 from penstock.analyse.statistics.terms import Values
 from penstock.design.planned import Plan, plan_from_json
 from penstock.errors import BadInput, PenstockError
-from penstock.text import listed, term_text
+from penstock.text import first_of, listed, term_text
 
 #: maximum number of terms named in a sentence
 _MOST_NAMED = 3
@@ -57,13 +57,12 @@ def or_drift(outcome: Outcome) -> Iterator[Finding]:
         doubted = drift_instead(fit, order, sure, table) if order is not None else []
         if not doubted:
             continue
-        named = [term_text(t) for t in doubted[:_MOST_NAMED]]
-        more = [f"{len(doubted) - _MOST_NAMED} more"] if len(doubted) > _MOST_NAMED else []
+        named = listed(first_of([term_text(t) for t in doubted], _MOST_NAMED))
         shuffled = plan.order != "standard"
         yield Finding(
             "effect-or-drift",
             "warning",
-            f"The effect of {listed([*named, *more])} on {response.name} may be drift of the host: a line "
+            f"The effect of {named} on {response.name} may be drift of the host: a line "
             "over the order of the runs explains these runs as well, and they cannot separate the two.",
             {"table": "effects", "response": response.name, "terms": doubted},
             "`penstock run STUDY -o OUT --augment replicates:1` makes the runs again in another order."

@@ -31,6 +31,7 @@ from penstock.analyse.treatments.recommend import REPEAT
 from penstock.text import (
     concise,
     counted,
+    first_of,
     fitting,
     listed,
     named_unit,
@@ -199,9 +200,8 @@ def _headline(outcome: Outcome, result: Screened) -> Finding:
     def text(interval: bool, base: bool = False, most: int = 99, short: bool = False) -> str:
         parts = []
         for rows in (result.main, result.interactions):
-            names = [_named(outcome, response, r, interval, base, short) for r in rows[:most]]
-            more = [f"{len(rows) - most} more"] if len(rows) > most else []
-            parts.append(listed([*names, *more]))
+            names = [_named(outcome, response, r, interval, base, short) for r in rows]
+            parts.append(listed(first_of(names, most)))
         return f"{lead}: {'; also '.join(filter(None, parts))}."
 
     choice, base = _choice(outcome, result), not result.interactions
@@ -363,9 +363,8 @@ def _unclear(result: Screened) -> list[str]:
         return []
     most = max(bound(r) for r in rows)
     ends = f" (up to {_amount(result.response, most, rows[0])})" if math.isfinite(most) else ""
-    names = [term_text(r["term"]) for r in rows]
-    more = [f"{len(names) - 6} more"] if len(names) > 6 else []
-    return [f"{listed([*names[:6], *more])} may matter as well{ends}"]
+    names = first_of([term_text(r["term"]) for r in rows], 6)
+    return [f"{listed(names)} may matter as well{ends}"]
 
 
 def _listed_rows(result: Screened) -> list[Row]:

@@ -24,7 +24,7 @@ from penstock.analyse.treatments.costs import factor_cost, focal_factor
 from penstock.analyse.treatments.means import AS_GOOD, Mean, Ranking, ranking
 from penstock.archive.traces.verdicts import Verdict
 from penstock.errors import PenstockError
-from penstock.text import duration, listed, of_run, percent, size, waited
+from penstock.text import duration, first_of, listed, of_run, percent, size, waited
 
 #: smaller shares of a run are not reported
 LITTLE = 0.05
@@ -434,8 +434,7 @@ def _without_runs(outcome: Outcome) -> Iterator[str]:
     if gone:
         planned_levels = [{k: str(v) for k, v in levels.items()} for levels in gone.values()]
         names = [outcome.phrase(levels, " + ") for levels in planned_levels]
-        more = [f"{len(names) - 3} more"] if len(names) > 3 else []
-        yield f"{listed([*names[:3], *more])}: {none_valid}{most_frequent(of(list(gone)))}"
+        yield f"{listed(first_of(names, 3))}: {none_valid}{most_frequent(of(list(gone)))}"
 
 
 def _not_seen(outcome: Outcome, explained: bool) -> Iterator[str]:

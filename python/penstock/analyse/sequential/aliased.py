@@ -37,7 +37,7 @@ from penstock.design.planned import Plan, plan_from_json
 from penstock.design.stages import bare, designed, stage_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.study.load import load_study
-from penstock.text import counted, listed, quantity, square_of, term_text
+from penstock.text import counted, first_of, listed, quantity, square_of, term_text
 
 #: a term is active if its Holm-adjusted p-value is below this
 ACTIVE = 0.05
@@ -474,10 +474,9 @@ def _doubt(aliasing: Open, unit: str) -> Finding:
         effect = size.get(term, math.nan)
         amount = f" ({quantity(effect, unit)})" if math.isfinite(effect) else ""
         rivals = [rival_text(w, question, names) for w in question.plausible]
-        more = [f"{len(rivals) - _MOST_NAMED} more"] if len(rivals) > _MOST_NAMED else []
         others = _others(question, names)
         texts.append(
-            f"{term_text(term)}{amount} may be {listed([*rivals[:_MOST_NAMED], *more], 'or')}"
+            f"{term_text(term)}{amount} may be {listed(first_of(rivals, _MOST_NAMED), 'or')}"
             f"{f', or {others}, though no factor of it shows an effect' if others else ''}"
         )
     named = rivals_by_term(aliasing)
@@ -522,8 +521,7 @@ def rivals_by_term(aliasing: Open) -> dict[str, list[str]]:
         aliases = [*question.plausible, *(w for w in question.other if w.bit_count() <= 2)]
         rivals = [term_text(term_of(w, names)) for w in aliases if w not in question.shares]
         if rivals:
-            more = [f"{len(rivals) - _MOST_NAMED} more"] if len(rivals) > _MOST_NAMED else []
-            by_term[term_of(question.term, names)] = [*rivals[:_MOST_NAMED], *more]
+            by_term[term_of(question.term, names)] = first_of(rivals, _MOST_NAMED)
     return by_term
 
 
@@ -553,8 +551,7 @@ def _excluded(aliasing: Open) -> str:
 def _others(question: Question, names: Sequence[str]) -> str:
     """Two-factor aliases without significant effects."""
     short = [w for w in question.other if w.bit_count() <= 2]
-    more = [f"{len(short) - _MOST_NAMED} more"] if len(short) > _MOST_NAMED else []
-    return listed([*(term_text(term_of(w, names)) for w in short[:_MOST_NAMED]), *more], "or")
+    return listed(first_of([term_text(term_of(w, names)) for w in short], _MOST_NAMED), "or")
 
 
 def _explained(aliasing: Open) -> str:

@@ -9,7 +9,7 @@ from penstock.analyse.sequential.aliased import Open, Proposal, rival_text
 from penstock.analyse.statistics.few_runs import in_few_runs
 from penstock.design.generators import term_of
 from penstock.design.show import MODEL_TEXTS, duration, paragraph, table
-from penstock.text import counted, listed, term_text
+from penstock.text import counted, first_of, listed, term_text
 
 #: maximum numbers of listed steps, and of pairs that the recommended one leaves aliased
 _MOST_STEPS = 12
@@ -159,10 +159,7 @@ def _recommended(aliasing: Open) -> Iterator[str]:
         f"{term_text(p['term'])} with {term_text(p['rival'])}" for p in recommended["rivals_left"]
     ]
     if remaining:
-        others = (
-            [f"{len(remaining) - _MOST_REMAINING} more"] if len(remaining) > _MOST_REMAINING else []
-        )
-        yield paragraph(f"Still aliased then: {listed([*remaining[:_MOST_REMAINING], *others])}.")
+        yield paragraph(f"Still aliased then: {listed(first_of(remaining, _MOST_REMAINING))}.")
 
 
 def _partial(aliasing: Open) -> Iterator[str]:

@@ -27,7 +27,7 @@ from penstock.analyse.statistics.significance import LENTH, LEVEL, together
 from penstock.analyse.statistics.terms import Values
 from penstock.design.planned import plan_from_json
 from penstock.errors import BadInput, PenstockError
-from penstock.text import listed, quantity, term_text
+from penstock.text import first_of, listed, quantity, term_text
 
 #: maximum number of runs in a set, and number of candidate runs from each of two rankings
 MOST_RUNS, _MOST_SUSPECTS = 3, 10
@@ -132,14 +132,13 @@ def in_few_runs(outcome: Outcome) -> Iterator[Finding]:
         values = [quantity(float(data[response.name].iloc[i]), response.unit) for i in doubt.runs]
         named = listed([f"{r}: {v}" for r, v in zip(runs, values, strict=True)])
         terms = [term_text(t) for t in doubt.doubted]
-        more = [f"{len(terms) - _MOST_NAMED} more"] if len(terms) > _MOST_NAMED else []
         one = len(runs) == 1
         yield Finding(
             "effect-few-runs",
             "warning",
             f"{_COUNTS[len(runs)]} run{'s' * (not one)} of {len(data)} ({named}) "
             f"{'explains' if one else 'explain'} {_number(len(terms))} equal contrasts of {response.name} "
-            f"({listed([*terms[:_MOST_NAMED], *more])}): repeat {'it' if one else 'them'} before anything is "
+            f"({listed(first_of(terms, _MOST_NAMED))}): repeat {'it' if one else 'them'} before anything is "
             "concluded.",
             {
                 "table": "effects",

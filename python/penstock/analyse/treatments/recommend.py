@@ -24,6 +24,7 @@ from penstock.text import (
     difference,
     estimate,
     factor,
+    first_of,
     listed,
     percent,
     percentage,
@@ -524,7 +525,9 @@ def _ties(ranked: Ranking, pick: Mean, decided: Finding | None) -> Iterator[Find
     evidence = {"table": "means", "treatment_id": [t.treatment_id for t in tied]}
     same, enough = _tied(ranked, pick)
     if not enough:
-        names = _listed([_name(ranked, t) for t in [ranked.best, *tied] if t is not pick])
+        names = listed(
+            first_of([_name(ranked, t) for t in [ranked.best, *tied] if t is not pick], _MOST_NAMED)
+        )
         bound = ""
         if pick is ranked.best and math.isfinite(behind):
             bound = f" (at most {difference(_of_best(ranked, behind))} worse)"
@@ -532,17 +535,18 @@ def _ties(ranked: Ranking, pick: Mean, decided: Finding | None) -> Iterator[Find
         yield Finding("tie-open", "info", text, evidence)
         return
     names_rest = _rest(ranked, [ranked.best, *tied], same)
+    rest = listed(first_of(names_rest, _MOST_NAMED))
     chosen = ranked.outcome.phrase(same, " + ")
     lead = f"with {chosen}, " if chosen else ""
     if not open_:
-        text = f"{lead}{_listed(names_rest)} are equally good (within {_within(behind)})."
+        text = f"{lead}{rest} are equally good (within {_within(behind)})."
         yield Finding(code, "info", text, evidence)
         return
     bound = ""
     if math.isfinite(behind):
         worse = difference(1 / _of_best(ranked, behind))
         bound = f" ({names_rest[0]} may be up to {worse} better)"
-    text = f"{lead}{_listed(names_rest)} cannot be distinguished{bound}."
+    text = f"{lead}{rest} cannot be distinguished{bound}."
     yield Finding(code, "info", text, evidence)
 
 
@@ -554,11 +558,6 @@ def _within(behind: float) -> str:
 def _of_best(ranked: Ranking, behind: float) -> float:
     """Distance from the best as a ratio to it: below 1 if more is better."""
     return 1 / behind if ranked.response.better == "higher" else behind
-
-
-def _listed(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return listed([*names[:_MOST_NAMED], f"{more} more"] if more > 0 else names)
 
 
 def _everywhere(ranked: Ranking) -> str:

@@ -25,7 +25,7 @@ from scipy.special import stdtrit
 
 from penstock.errors import BadInput
 from penstock.parts.conformity.expected import Expectation, Expected, Key
-from penstock.text import duration, quantity
+from penstock.text import duration, first_of, listed, quantity
 
 OK, SLOW, TOO_FAST, NOISY, UNSTABLE = "OK", "SLOW", "TOO_FAST", "NOISY", "UNSTABLE"
 VERDICTS = (SLOW, TOO_FAST, NOISY, UNSTABLE, OK)
@@ -130,12 +130,10 @@ def evaluate_all(
     """
     missing = [row for row in expected.rows if row.key not in measured]
     if missing and (expected.every_row or len(missing) == len(expected.rows)):
-        keys = sorted(available or measured)
-        named = ", ".join(f"{m or 'rows'} of {a}/{o}" for a, o, m in keys[:_NAMED])
-        more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
+        keys = [f"{m or 'rows'} of {a}/{o}" for a, o, m in sorted(available or measured)]
         raise BadInput(
             f"{missing[0].label}: expected by {expected.name}, and not measured; found "
-            f"{named or 'nothing'}{more}"
+            f"{listed(first_of(keys, _NAMED)) or 'nothing'}"
         )
     return [
         evaluate(row, measured[row.key], at_least=expected.at_least, at_most=expected.at_most)

@@ -27,6 +27,7 @@ from penstock.parts.stores.watch_client import ask_watch, start_watch, stop_watc
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.cluster import ClusterSpec
 from penstock.spec.store import Extent, Roles, StoreSpec, Support, refused
+from penstock.text import first_of, listed
 from penstock.writing import write_atomic
 
 Progress = Callable[[str, int, int], None]
@@ -324,10 +325,9 @@ class Store:
         if self.spec.kept:
             lost = unverified(self, discard)
             if lost:
-                some = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
                 raise PenstockError(
-                    f"{some}: kept, and not verified outside of the store; `penstock store stage-out` "
-                    "copies them, --discard PATTERN gives them up"
+                    f"{listed(first_of(lost, 3))}: kept, and not verified outside of the store; `penstock "
+                    "store stage-out` copies them, --discard PATTERN gives them up"
                 )
         self.cluster.ending()
         self._end()

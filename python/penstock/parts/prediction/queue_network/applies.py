@@ -18,7 +18,7 @@ from penstock.analyse.statistics.prediction_intervals import (
 )
 from penstock.parts.prediction import quantities
 from penstock.parts.prediction.queue_network.unequal import UNEQUAL, Rates
-from penstock.text import counted, listed, percentage
+from penstock.text import counted, first_of, listed, percentage
 
 Severity = Literal["note", "caution", "outside"]
 _VERDICTS = {"note": "ok", "caution": "caution", "outside": "outside"}
@@ -267,13 +267,12 @@ def _unequal(c: Conditions) -> list[Reason]:
 def _slower(rates: Rates) -> str:
     """`store-3 receives at 10 % of what store-0 does, 119 MiB/s`."""
     slow = rates.slow
-    shown = list(slow)[:_HOSTS_NAMED]
-    n_more = len(slow) - len(shown)
-    low, high = (quantities.share(slow[h]) for h in (shown[0], list(slow)[-1]))
+    shares = list(slow.values())
+    low, high = (quantities.share(s) for s in (shares[0], shares[-1]))
     share = low if low == high else f"{low} to {high}"
     fastest = rates.by_host[rates.fastest]
     verb = rates.verb if len(slow) == 1 else rates.verb.removesuffix("s")
-    named = listed([*shown, f"{n_more:,} more"] if n_more else shown)
+    named = listed(first_of(list(slow), _HOSTS_NAMED))
     rate = f"{quantities.size(fastest)}/s" if math.isfinite(fastest) else "which takes no time"
     return f"{named} {verb} at {share} of what {rates.fastest} does, {rate}"
 

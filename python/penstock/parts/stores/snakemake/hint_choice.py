@@ -23,6 +23,7 @@ from penstock.parts.stores.snakemake.store_view import StoreView
 from penstock.parts.stores.workflow.benefit import chosen_hints
 from penstock.platform.hosts import Platform
 from penstock.spec.store import Support
+from penstock.text import first_of, listed
 
 #: rules that a message names
 _NAMED = 10
@@ -59,8 +60,7 @@ class HintChoice:
         measurements = Measurements([*self.earlier, *recent])
         lacking = measurements.lacking(jobs)
         if lacking:
-            more = f" and {len(lacking) - _NAMED} more" if len(lacking) > _NAMED else ""
-            names = ", ".join(lacking[:_NAMED]) + more
+            names = listed(first_of(lacking, _NAMED))
             reason = f"no run with records in {self.directory} has measured the rules {names}"
             return {}, [f"no hints: {reason}"]
         workload = workload_of(jobs, sizes, measurements)

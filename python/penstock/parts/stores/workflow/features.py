@@ -18,6 +18,7 @@ from penstock.platform.hosts import Platform
 from penstock.platform.lower import time_of
 from penstock.platform.power import chosen_state
 from penstock.spec.units import parse_duration
+from penstock.text import first_of, listed
 
 How = Literal["executed", "describes", "refused"]
 #: uses of one feature in an error message
@@ -105,8 +106,7 @@ def require_executable(workload: Workload, platform: Platform) -> None:
 
 
 def _refusal(what: str, places: list[str]) -> str:
-    more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
-    named = ", ".join(places[:_NAMED]) + more
+    named = listed(first_of(places, _NAMED))
     return f"{named}: found {what}, which a real run does not execute: {FEATURES[what].why}"
 
 

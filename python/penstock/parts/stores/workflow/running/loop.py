@@ -23,6 +23,7 @@ from penstock.parts.stores.workflow.running.run_files import (
 )
 from penstock.parts.stores.workflow.running.task_lines import TaskLines, save_texts
 from penstock.parts.stores.workflow.schedule import Scheduler
+from penstock.text import first_of, listed
 
 #: tasks that are prepared, or whose files are located, concurrently
 _TOGETHER = 8
@@ -330,8 +331,7 @@ class Loop:
             raise PenstockError(f"{text}; files may have {copy} there")
         self._store.cluster.refresh()
         lost = self.troubles.lost = self._lost_files()
-        more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
-        named = f"lost files: {', '.join(lost[:_NAMED])}{more}" if lost else "no file is lost"
+        named = f"lost files: {listed(first_of(lost, _NAMED))}" if lost else "no file is lost"
         if not self._recovery.keep_going:
             raise PenstockError(f"{text}; {named}")
         for number, attempt in list(self._running.items()):

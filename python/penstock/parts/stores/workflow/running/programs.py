@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from penstock.host.nodes.spawner import PATH
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.parts.stores.workflow.folder import paths_of
 from penstock.parts.stores.workflow.running.run_files import inputs_of, outputs_of
+from penstock.text import first_of, listed
 
 _NAMED = 10
 _WITHOUT = (
@@ -60,8 +61,8 @@ def _absent_programs(counts: Mapping[str, int], files: set[str]) -> str:
         return ""
     return (
         f"command: found {len(absent)} programs of {sum(absent.values())} tasks that are not installed: "
-        f"{_named(list(absent))}; expected programs in {PATH}, with an absolute path, or among the files of "
-        "the workflow"
+        f"{listed(first_of(list(absent), _NAMED))}; expected programs in {PATH}, with an absolute path, or "
+        "among the files of the workflow"
     )
 
 
@@ -71,7 +72,7 @@ def _absent_inputs(sources: Mapping[str, Path], directory: Path) -> str:
         return ""
     return (
         f"--inputs: found {len(absent)} of {len(sources)} input files not in {directory}: "
-        f"{_named(absent)}; expected all files that programs read and no task writes"
+        f"{listed(first_of(absent, _NAMED))}; expected all files that programs read and no task writes"
     )
 
 
@@ -79,8 +80,3 @@ def _exists(program: str, files: set[str]) -> bool:
     if program.startswith("/") or "/" not in program:
         return shutil.which(program, path=PATH) is not None
     return os.path.normpath(program) in files
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
