@@ -196,13 +196,13 @@ def _only(document: Document, path: Place, row: Mapping[str, Any], keys: Sequenc
 def _executed(document: Document) -> MeasuredRun:
     """Measured run of an executed instance: run times by task id, a makespan."""
     from penstock.parts.prediction.workloads.formats.instance import read_instance
-    from penstock.parts.prediction.workloads.formats.wfformat_rules import FLAT, FlatNames
+    from penstock.parts.prediction.workloads.formats.wfformat_rules import names_of
 
     instance = read_instance(document)
     workflow = document.value["workflow"]
     execution = workflow.get("execution")
     values = execution if isinstance(execution, dict) else workflow
-    makespan = _number(values.get(FLAT.get(instance.version, FlatNames()).makespan))
+    makespan = _number(values.get(names_of(instance.version).makespan))
     tasks = {j.id: Span(j.runtime_s) for j in instance.jobs if j.runtime_s is not None}
     return MeasuredRun(document.file, makespan or None, tasks=tasks)
 

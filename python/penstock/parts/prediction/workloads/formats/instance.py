@@ -18,9 +18,10 @@ from penstock.parts.prediction.workloads.formats.command import command_of
 from penstock.parts.prediction.workloads.formats.document import Document, shown
 from penstock.parts.prediction.workloads.formats.wfformat_rules import (
     FLAT,
-    FlatNames,
+    Names,
     check_version,
     metric_notes,
+    names_of,
 )
 from penstock.parts.prediction.workloads.task import Command
 from penstock.spec.source import Path
@@ -81,7 +82,7 @@ def read_instance(document: Document) -> Instance:
         document.check()
     check_version(document, version)
     document.check()
-    reader = _Flat(document, FLAT[version]) if version in FLAT else _Split(document)
+    reader = (_Flat if version in FLAT else _Split)(document, names_of(version))
     instance = reader.instance(version)
     document.check()
     _parents_and_children(document, instance)
@@ -119,8 +120,8 @@ def file_id_of(file: Mapping[str, Any]) -> str:
 class _Reader:
     """Common part of the layouts: values of the right type, or a mistake."""
 
-    def __init__(self, document: Document, names: FlatNames | None = None) -> None:
-        self.document, self.names = document, names or FlatNames()
+    def __init__(self, document: Document, names: Names) -> None:
+        self.document, self.names = document, names
 
     def instance(self, version: str) -> Instance:
         raise NotImplementedError

@@ -25,7 +25,7 @@ from penstock.parts.prediction.workloads.formats.instance import (
 )
 from penstock.parts.prediction.workloads.formats.native_format import workload_of
 from penstock.parts.prediction.workloads.formats.upgrade import upgraded
-from penstock.parts.prediction.workloads.formats.wfformat_rules import FLAT, FlatNames
+from penstock.parts.prediction.workloads.formats.wfformat_rules import names_of
 from penstock.parts.prediction.workloads.graph import changed_in_place, fed_before, in_order
 from penstock.parts.prediction.workloads.sizes import Kind, SizeModel, alike, suffix_of
 from penstock.parts.prediction.workloads.task import (
@@ -191,7 +191,7 @@ def _resized(values: dict[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
     workflow = instance["workflow"]
     for file in workflow.get("specification", {}).get("files", []):
         file["sizeInBytes"] = sizes[file["id"]]
-    names = FLAT.get(values["schemaVersion"], FlatNames())
+    names = names_of(values["schemaVersion"])
     for task in workflow.get(names.tasks, []):
         for file in task.get("files") or []:
             file[names.size] = sizes[file_id_of(file)]

@@ -30,8 +30,8 @@ class Foreign:
 
 
 @dataclass(frozen=True)
-class FlatNames:
-    """Names of properties in a version whose tasks have their files and run times: those of 1.4."""
+class Names:
+    """Names of properties in a version: those of 1.4 and later."""
 
     tasks: str = "tasks"
     makespan: str = "makespanInSeconds"
@@ -39,11 +39,11 @@ class FlatNames:
     size: str = "sizeInBytes"
 
 
-#: flat versions
+#: versions whose tasks have their files and run times
 FLAT = {
-    "1.2": FlatNames("jobs", "makespan", "runtime", "size"),
-    "1.3": FlatNames("tasks", "makespan", "runtime", "size"),
-    "1.4": FlatNames(),
+    "1.2": Names("jobs", "makespan", "runtime", "size"),
+    "1.3": Names("tasks", "makespan", "runtime", "size"),
+    "1.4": Names(),
 }
 _KB, _FLAT, _SPLIT = ("1.2", "1.3"), tuple(FLAT), ("1.5", "1.6")
 _EXECUTION = "`execution`, which has run times, machines and the makespan"
@@ -160,9 +160,14 @@ _COUNTS = {
 }
 
 
+def names_of(version: str) -> Names:
+    """Names of properties in a version."""
+    return FLAT.get(version, Names())
+
+
 def check_version(document: Document, version: str) -> None:
     """Record properties of another version, and invalid ids and metrics."""
-    tasks = FLAT[version].tasks if version in FLAT else "tasks"
+    tasks = names_of(version).tasks
     for rule in FOREIGN:
         if version not in rule.versions:
             continue
