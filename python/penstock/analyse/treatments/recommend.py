@@ -177,10 +177,8 @@ def _choice(ranked: Ranking, pick: Mean, after: Mean) -> str:
     """The best treatment, its mean and its lead over another one."""
     opening = _opening(ranked, pick, _shared(ranked, pick))
     value = _measured(ranked, pick)
-    # other treatments may have a mean between the two
-    worse = [t for t in ranked.treatments[1:] if t not in ranked.of("as-good", "undecided")]
     name, short = f"the next best, {_name(ranked, after)}", "the next best"
-    if after is not worse[0]:
+    if after is not ranked.treatments[1]:  # others have a mean between the two
         name = short = _name(ranked, after)
     return concise(
         f"{opening} {_estimate(ranked, pick)}{_beside(ranked, pick, after, name)}.",
