@@ -197,7 +197,7 @@ CASES: dict[str, Case] = {
             "Cost: with 16GiB cache, price is 5.95 EUR, 6.0× the lowest (0.995 EUR with 1GiB cache); ",
             "restart is 19.7 s",
             "4GiB cache, if all responses count alike: throughput 14 % below",
-            "why: these runs were not traced (add `trace: {mode: trace}` under",
+            "the cause: these runs were not traced (add `trace: {mode: trace}` under",
         ),
     ),
     "a-tie-that-another-response-decides": Case(
@@ -513,7 +513,7 @@ CASES: dict[str, Case] = {
         {"disk": "sata-ssd", "compression": "off"},
         "No: compression on instead of compression off divides load by 2.0 (1.94–2.12), much the same",
         says=(
-            "nothing tried removes it; it is smallest with hdd-7200, 2.0×",
+            "no tested setting removes it; it is smallest with hdd-7200, 2.0×",
             "disk: 91 % of the variation in load",
         ),
     ),
@@ -604,7 +604,7 @@ CASES: dict[str, Case] = {
         ),
         {"disk": "sata-ssd", "memory": "512MiB"},
         "hdd-7200 instead of sata-ssd divides tps by 9.9 (9.44–10.3), much the same in both combinations",
-        says=("Remedy: nothing tried removes it; it is smallest with 512MiB memory, 9.8×",),
+        says=("Remedy: no tested setting removes it; it is smallest with 512MiB memory, 9.8×",),
         never=("Yes",),
     ),
     "slow-settings-are-no-remedy": Case(
@@ -621,8 +621,8 @@ CASES: dict[str, Case] = {
         {"disk": "sata-ssd", "sync": "NORMAL", "batch": "20"},
         "hdd-7200 instead of sata-ssd divides orders by up to 140 (138–148) with",
         says=(
-            "nothing tried removes it; it is smaller with batch 1 (10× on average) only because sata-ssd is "
-            "worse there.",
+            "no tested setting removes it; it is smaller with batch 1 (10× on average) only because sata-ssd "
+            "is worse there.",
         ),
         never=("reduces",),
     ),

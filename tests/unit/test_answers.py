@@ -64,7 +64,7 @@ def test_a_trace_is_not_advised_where_there_can_be_none(tmp_path: Path) -> None:
     with open(out / "study.yaml", "a") as study:
         study.write("guest: {}\n")
     told = " ".join(f.statement for f in reasons(Outcome.read(out)))
-    assert "why: calls inside a guest are not traced" in told
+    assert "the cause: calls inside a guest are not traced" in told
     assert "under `observers`" not in told
 
 

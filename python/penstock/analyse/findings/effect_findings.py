@@ -405,7 +405,7 @@ def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Itera
         names = [outcome.phrase(c, " + ") for c in doubtful]
         statement = f"open: {listed(names, 'or')} may reduce it {below}"
     else:
-        statement = "nothing tried removes it"
+        statement = "no tested setting removes it"
         spoiling = [row for row in smaller if cost.spoils({row[0]: row[1]})]
         if spoiling and not easing:
             statement += _only_worse(outcome, cost, spoiling[0])

@@ -446,10 +446,10 @@ def _not_seen(outcome: Outcome, explained: bool) -> Iterator[str]:
     if not slow.traced:
         if not explained and _may_be_of_time(outcome.responses[0]) and _differ(outcome):
             if "guest" in outcome.study:
-                yield "why: calls inside a guest are not traced"
+                yield "the cause: calls inside a guest are not traced"
                 return
             advice = "" if _asks_for_trace(outcome) else _TRACE
-            yield f"why: these runs were not traced{advice}"
+            yield f"the cause: these runs were not traced{advice}"
         return
     slow_name, fast_name = (outcome.phrase(outcome.levels(t), " + ") for t in pair)
     rest = _unexplained(slow)
