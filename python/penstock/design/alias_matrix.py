@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.design import model as models
-from penstock.design.contrasts import Values, effect_coding
+from penstock.design.contrasts import Values, effect_coding, products
 from penstock.design.kinds.base import Model, Numbers, numeric
 from penstock.spec.study import Factor
 
@@ -170,7 +170,7 @@ def beyond(factors: Sequence[Factor], model: Model, numbers: Numbers) -> list[Na
     for chosen in itertools.combinations(range(len(factors)), size):
         columns = coded[chosen[0]]
         for j in chosen[1:]:
-            columns = np.einsum("ia,ib->iab", columns, coded[j]).reshape(len(numbers), -1)
+            columns = products(columns, coded[j])
         total += columns.shape[1]
         if total > MOST_COLUMNS:
             return []

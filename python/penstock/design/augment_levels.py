@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from penstock.design import model as models
 from penstock.design.augment import MOST_ADDED, Question, Step, chosen_rows
+from penstock.design.contrasts import products
 from penstock.design.kinds.base import Asked, Model, Numbers, numeric
 from penstock.design.kinds.optimal import D, possible
 from penstock.design.matrix import Matrix
@@ -161,7 +162,7 @@ def _product(factors: Sequence[Factor], rows: Numbers, word: int) -> Values:
     for j, factor in enumerate(factors):
         if word >> j & 1:
             own = models.terms([factor], "main", rows[:, j : j + 1])[0][1]
-            code = np.einsum("ia,ib->iab", code, own).reshape(len(rows), -1)
+            code = products(code, own)
     return code
 
 

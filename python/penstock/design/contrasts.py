@@ -44,6 +44,12 @@ def effect_coding(levels: int) -> Values:
     return coded
 
 
+def products(one: Values, other: Values) -> Values:
+    """Each column of one times each of the other, row by row: the columns of their interaction."""
+    crossed: Values = np.einsum("ia,ib->iab", one, other).reshape(len(one), -1)
+    return crossed
+
+
 def curve(values: Sequence[float]) -> Values:
     """Linear and, for three or more levels, quadratic contrast, each scaled to a largest entry of 1."""
     contrasts = polynomial(values, 2)

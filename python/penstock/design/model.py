@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from penstock.design.contrasts import Values, curve, effect_coding
+from penstock.design.contrasts import Values, curve, effect_coding, products
 from penstock.design.kinds.base import MODELS, Model, Numbers, numeric
 from penstock.spec.study import Factor
 
@@ -36,8 +36,8 @@ def terms(factors: Sequence[Factor], model: Model, numbers: Numbers) -> list[tup
         for f, c in zip(factors, main, strict=True)
     ]
     for a, b in itertools.combinations(range(len(factors)), 2):
-        product = np.einsum("ia,ib->iab", linear[a], linear[b]).reshape(len(numbers), -1)
-        by_name.append((f"{factors[a].name}:{factors[b].name}", product))
+        name = f"{factors[a].name}:{factors[b].name}"
+        by_name.append((name, products(linear[a], linear[b])))
     return by_name
 
 

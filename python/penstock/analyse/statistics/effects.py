@@ -25,6 +25,7 @@ from penstock.analyse.statistics.significance import LEVEL
 from penstock.analyse.statistics.staged import staged_effects
 from penstock.analyse.statistics.terms import Values
 from penstock.analyse.surface.orthogonal import orthogonal
+from penstock.design.contrasts import products
 from penstock.design.planned import Plan
 from penstock.design.sequential import analysis_level
 
@@ -100,7 +101,7 @@ def _parts(fit: Fit, plan: Plan) -> dict[str, list[float]]:
             code = codes[name]
             if code is None:
                 break
-            product = np.einsum("ia,ib->iab", product, code[place[name]]).reshape(len(product), -1)
+            product = products(product, code[place[name]])
         else:
             by_run = product[fit.design.of_run]
             by_run = by_run / np.linalg.norm(by_run, axis=0)

@@ -17,6 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from penstock.design import model
+from penstock.design.contrasts import effect_coding, products
 from penstock.design.matrix import alias_words
 from penstock.design.plan import ALIAS_ORDER
 from penstock.design.planned import Plan, coded_matrix
@@ -82,9 +83,7 @@ def design_of(data: pd.DataFrame, plan: Plan) -> Design:
 
 def sum_to_zero(numbers_of: Numbers) -> Values:
     """Effect coding: one column per level but the last, which is −1 in all of them."""
-    levels = int(numbers_of.max()) + 1
-    code: Values = np.vstack([np.eye(levels - 1), -np.ones(levels - 1)])
-    return np.asarray(code[numbers_of])
+    return np.asarray(effect_coding(int(numbers_of.max()) + 1)[numbers_of])
 
 
 def _terms(level: Numbers, plan: Plan) -> list[Term]:
@@ -102,7 +101,7 @@ def _terms(level: Numbers, plan: Plan) -> list[Term]:
         for chosen in itertools.combinations(range(len(names)), size):
             columns = codes[chosen[0]]
             for j in chosen[1:]:
-                columns = np.einsum("ia,ib->iab", columns, codes[j]).reshape(len(level), -1)
+                columns = products(columns, codes[j])
             terms.append(Term(":".join(names[j] for j in chosen), columns))
     return terms
 

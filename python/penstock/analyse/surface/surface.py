@@ -35,6 +35,7 @@ from penstock.analyse.statistics.scale import (
     unscaled,
 )
 from penstock.analyse.statistics.terms import Numbers, Values
+from penstock.design.contrasts import products
 from penstock.design.kinds.base import numeric
 from penstock.design.planned import Plan
 from penstock.errors import BadInput, PenstockError
@@ -295,8 +296,7 @@ def _product(term: tuple[int, ...], columns: list[Values]) -> Values:
         return np.asarray(columns[term[0]])
     if term[0] == term[1]:
         return np.asarray(columns[term[0]] ** 2)
-    a, b = columns[term[0]], columns[term[1]]
-    return np.asarray(np.einsum("ia,ib->iab", a, b).reshape(len(a), -1))
+    return products(columns[term[0]], columns[term[1]])
 
 
 def _name(factors: Sequence[Factor], term: tuple[int, ...]) -> str:

@@ -19,7 +19,7 @@ from penstock.analyse.statistics.scale import LINEAR, LOG, SCALE_TEXTS
 from penstock.analyse.statistics.significance import is_sure, limits
 from penstock.analyse.treatments.costs import NO_COST, factor_cost, focal_factor
 from penstock.analyse.treatments.means import ranking
-from penstock.design.contrasts import effect_coding
+from penstock.design.contrasts import effect_coding, products
 from penstock.report import style
 from penstock.report.figures.labels import response_axis
 from penstock.report.style import NotDrawn
@@ -372,7 +372,7 @@ def fitted_means(
 
     def columns(at: dict[str, Any], count: int) -> np.ndarray[Any, Any]:
         main = {n: c[at[n]] if n in at else np.zeros((count, c.shape[1])) for n, c in coded.items()}
-        crossed = [np.einsum("ri,rj->rij", main[a], main[b]).reshape(count, -1) for a, b in pairs]
+        crossed = [products(main[a], main[b]) for a, b in pairs]
         return np.hstack([np.ones((count, 1)), *main.values(), *crossed])
 
     design = columns(place, len(runs))
