@@ -23,6 +23,7 @@ _SPECIAL = {
     "_": r"\_",
     "&": r"\&",
     "#": r"\#",
+    "$": r"\$",
     "~": r"\textasciitilde{}",
     "°": r"\ensuremath{^\circ}",
     "µ": r"\ensuremath{\mu}",
@@ -30,6 +31,7 @@ _SPECIAL = {
     "×": r"\ensuremath{\times}",
     "≤": r"\ensuremath{\leq}",
     "…": r"\ldots{}",
+    **{c: rf"\ensuremath{{^{n}}}" for n, c in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
 }
 
 
@@ -64,8 +66,7 @@ class _Renderer(_RendererPgf):  # type: ignore[misc]
         mtext: Any = None,
     ) -> None:
         if ismath is not True:
-            s = "".join(_SPECIAL.get(c, c) for c in s.replace(r"\$", "\0"))
-            s = s.replace("$", r"\$").replace("\0", r"\$")
+            s = "".join(_SPECIAL.get(c, c) for c in s)
         super().draw_text(gc, x, y, s, prop, angle, ismath, mtext)
 
     def draw_image(self, gc: Any, x: float, y: float, im: Any, transform: Any = None) -> None:

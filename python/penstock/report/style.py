@@ -17,8 +17,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from penstock.errors import printable
-
 INK = "#1b1f24"
 MUTED = "#5b6571"
 GRID = "#d9dee4"
@@ -100,6 +98,8 @@ RC: dict[str, Any] = {
     "pdf.fonttype": 42,
     "svg.hashsalt": "penstock",
     "path.simplify": False,
+    # no text is a formula: names of others may have dollars
+    "text.parse_math": False,
 }
 
 
@@ -142,11 +142,6 @@ def plain_number(value: float, _position: int | None = None) -> str:
     """`0.1`, `12`, `1,500`: tick labels without powers of ten."""
     text = f"{value:,.6g}" if abs(value) < 1e6 else f"{value:.3g}"
     return text.replace("-", "−")
-
-
-def plain_text(name: str) -> str:
-    """A name as plain text: without control characters, and without formulas between dollars."""
-    return printable(name).replace("$", r"\$")
 
 
 def log_axis(axis: Any) -> None:

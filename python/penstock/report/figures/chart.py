@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 from penstock.archive.series.series import Array, Phase, Recorded, Series
 from penstock.archive.series.series_tables import MOST_BYTES
-from penstock.errors import BadInput
+from penstock.errors import BadInput, printable
 from penstock.plugins import FIGURE_KINDS
 from penstock.report import style
 from penstock.report.figures.layers import Layout
@@ -134,8 +134,8 @@ def draw(chart: Chart, recorded: Recorded) -> Figure:
     recorded = replace(
         recorded,
         series=[_shown(s) for s in recorded.series if np.isfinite(s.y).any()],
-        phases=[replace(p, name=style.plain_text(p.name)) for p in recorded.phases],
-        origin=style.plain_text(chart.align),
+        phases=[replace(p, name=printable(p.name)) for p in recorded.phases],
+        origin=printable(chart.align),
     )
     if not recorded.series:
         raise style.NotDrawn("the series hold no value")
@@ -144,9 +144,7 @@ def draw(chart: Chart, recorded: Recorded) -> Figure:
         layout = Layout(fig, size.width, size.panel, size.text)
         FIGURE_KINDS.load(chart.kind).draw(layout, chart, recorded)
         if chart.title:
-            _entitle(
-                layout, style.wrapped(style.plain_text(chart.title), size.width, size.text + 1)
-            )
+            _entitle(layout, style.wrapped(printable(chart.title), size.width, size.text + 1))
         return style.settled(fig)
 
 
@@ -163,15 +161,11 @@ def _entitle(layout: Layout, title: str) -> None:
 
 
 def _shown(series: Series) -> Series:
-    unit, node, quantity = (
-        style.plain_text(t) for t in (series.unit, series.node, series.quantity)
-    )
+    unit, node, quantity = (printable(t) for t in (series.unit, series.node, series.quantity))
     there = np.isfinite(series.x)
     y = np.where(np.isinf(series.y), np.nan, series.y)  # a gap, like a missing value
-    of = (style.plain_text(series.run), style.plain_text(series.group))
-    return Series(
-        style.plain_text(series.name), series.x[there], y[there], unit, node, quantity, *of
-    )
+    of = (printable(series.run), printable(series.group))
+    return Series(printable(series.name), series.x[there], y[there], unit, node, quantity, *of)
 
 
 def gaps_of(recorded: Recorded) -> list[str]:

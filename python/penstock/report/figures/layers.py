@@ -41,6 +41,7 @@ _MULTIPLES: dict[str, tuple[tuple[float, str], ...]] = {
     "J": ((1, "J"), (1e3, "kJ"), (1e6, "MJ")),
     "Hz": ((1, "Hz"), (1e3, "kHz"), (1e6, "MHz"), (1e9, "GHz")),
 }
+_SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
@@ -227,7 +228,8 @@ def multiple(unit: str, largest: float) -> tuple[float, str]:
     if unit not in _MULTIPLES and unit != "%" and largest >= 1e5:
         power = 3 * int(np.log10(largest) // 3)
         per = 10.0**power
-        shown = f"$10^{power}$ {'' if unit in ('', '1') else unit}".strip()
+        exponent = str(power).translate(_SUPERSCRIPTS)
+        shown = f"10{exponent} {'' if unit in ('', '1') else unit}".strip()
     return per, shown
 
 

@@ -92,7 +92,7 @@ def task_bars(
     _host_ticks(axes, rows, height)
     axes.set_xlabel("time (s)")
     style.grid(axes, "x")
-    handles = [Patch(color=c, label=style.plain_text(name)) for name, c in colours.items()]
+    handles = [Patch(color=c, label=name) for name, c in colours.items()]
     rest = len(stage_s) - len(colours)
     if rest > 0:
         others = "1 other stage" if rest == 1 else f"{rest} other stages"
@@ -176,8 +176,7 @@ def _host_ticks(axes: Any, rows: dict[tuple[str, int], int], height: float) -> N
     room = max(4, int((height - 1.1) / 0.14))
     step = math.ceil(len(first) / room)
     shown = list(first.items())[::step]
-    names = [style.plain_text(name) for name, _ in shown]
-    axes.set_yticks([sum(ys) / len(ys) for _, ys in shown], names)
+    axes.set_yticks([sum(ys) / len(ys) for _, ys in shown], [name for name, _ in shown])
     axes.tick_params(axis="y", length=0, labelsize=7.5)
 
 

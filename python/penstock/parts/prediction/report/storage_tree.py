@@ -43,7 +43,7 @@ def _drawn(model: BlackBoxModel) -> Any:
     bars.barh(range(len(leaves)), [x for _, x in leaves], color=style.BLUE, height=0.6)
     for y, (_, rate) in enumerate(leaves):
         bars.annotate(f" {rate:.3g}", (rate, y), fontsize=7, va="center", color=style.INK)
-    bars.set_xscale("log")
+    style.log_axis(bars.xaxis)
     bars.set_xlabel("throughput of one client [MB/s]")
     bars.margins(x=0.25)
     ax.set_xlim(-0.05, depth)

@@ -79,8 +79,7 @@ def times(panels: Mapping[str, Sequence[Timed]], width: float) -> Figure:
     for one, (name, rows) in zip(axes, panels.items(), strict=True):
         for y, row in enumerate(rows):
             _row(fig, one, y, row)
-        names = [style.plain_text(row.name) for row in rows]
-        style.row_names(one, names, 9 if small else None, 7)
+        style.row_names(one, [row.name for row in rows], 9 if small else None, 7)
         one.set_ylim(len(rows) - 0.45, -0.7 if small else -0.55)
         one.axhline(0.5, color=style.GRID, linewidth=0.7)
         one.tick_params(axis="y", length=0)
