@@ -18,6 +18,7 @@ from penstock.report.page import coded, template
 from penstock.text import first_of, first_reason, listed, times
 from tests.examples.report import write_example
 from tests.unit.answered_studies import CASES
+from tests.unit.planted_study import Planted
 
 
 def test_what_stands_between_backticks_is_code() -> None:
@@ -72,6 +73,23 @@ def test_a_table_of_runs_names_the_first_reason() -> None:
 def test_long_lists_end_with_the_number_of_the_others() -> None:
     assert listed(first_of(["a", "b", "c"], 3)) == "a, b and c"
     assert listed(first_of(["a", "b", "c", "d"], 2), "or") == "a, b or 2 more"
+
+
+def test_a_column_of_effects_has_one_unit(tmp_path: Path) -> None:
+    """One effect is a thousandth of another."""
+    study = Planted(
+        "Which factors matter?",
+        {name: ["off", "on"] for name in "abc"},
+        lambda v: {"rate": 100.0 + 50 * (v["a"] == "on") + 0.05 * (v["b"] == "on")},
+        {"rate": ("MiB/s", "higher")},
+        noise=1e-5,
+    )
+    analyse(study.write(tmp_path / "out"), report=False)
+    (table,) = sections.fractions(Outcome.read(tmp_path / "out"))
+    heads = [column["name"] for column in table["columns"]]
+    assert heads[1:5] == ["full (MiB/s)", "interval", "half (MiB/s)", "interval"]
+    assert not any("iB/s" in cell for row in table["rows"] for cell in row["cells"][1:5])
+    assert sum(row["cells"][1].startswith("0.0") for row in table["rows"]) > 1
 
 
 def test_causes_of_invalid_runs_have_their_numbers(tmp_path: Path) -> None:

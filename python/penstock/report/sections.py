@@ -72,9 +72,9 @@ def _number(value: Any, digits: int = 3, factor: float = 1.0) -> str:
     return quantity(number) if digits == 3 else f"{number:.{digits}f}".replace("-", "−")
 
 
-def _interval(row: Mapping[Any, Any], of: str, unit: str) -> str:
-    """The ends of an interval in one unit."""
-    return quantities([float(row[f"{of}_low"]), float(row[f"{of}_high"])], unit)
+def _interval(row: Mapping[Any, Any], of: str, factor: float) -> str:
+    """The ends of an interval, times `factor`."""
+    return quantities([factor * float(row[f"{of}_{end}"]) for end in ("low", "high")])
 
 
 def _fitting(runs: pd.DataFrame, response: ResponseUnit) -> tuple[float, str]:
@@ -397,6 +397,8 @@ def prediction(outcome: Outcome) -> Table | None:
                 f"{within} of {judged} other treatments{share} came within "
                 f"15 % (the bar is 85 %); the worst is {worst:.2f} of the measurement."
             )
+        both = [*of_response["predicted"], *of_response["measured_mean"]]
+        factor, unit = fitting(both, response.unit)
         for r in of_response.to_dict("records"):
             treatment = str(r["treatment_id"])
             if not math.isfinite(float(r["predicted"])):
@@ -407,15 +409,15 @@ def prediction(outcome: Outcome) -> Table | None:
             is_basis = treatment in bases
             interval = ""
             if math.isfinite(float(r.get("ci_low") or math.nan)):
-                interval = _interval(r, "ci", response.unit)
+                interval = _interval(r, "ci", factor)
             rows.append(
                 _row(
                     treatment,
                     outcome.phrase(outcome.levels(treatment)) + (" (basis)" if is_basis else ""),
-                    response.name,
-                    quantity(float(r["predicted"]), response.unit),
+                    named_unit(response.name, unit),
+                    _number(r["predicted"], factor=factor),
                     interval,
-                    quantity(float(r["measured_mean"]), response.unit),
+                    _number(r["measured_mean"], factor=factor),
                     _number(ratio, 2),
                     mark="warn" if off and not is_basis else "quiet" if is_basis else "",
                 )
@@ -458,15 +460,17 @@ def fractions(outcome: Outcome) -> list[Table]:
         compared = half_against_full(outcome, response.name)
         if compared is None:
             continue
+        effects = [r[of] for r in compared["rows"] for of in ("full", "half")]
+        factor, unit = fitting(effects, response.unit)
         rows = []
         for r in compared["rows"]:
             rows.append(
                 _row(
                     term_text(r["term"]),
-                    quantity(r["full"], response.unit),
-                    _interval(r, "full", response.unit),
-                    quantity(r["half"], response.unit),
-                    _interval(r, "half", response.unit),
+                    _number(r["full"], factor=factor),
+                    _interval(r, "full", factor),
+                    _number(r["half"], factor=factor),
+                    _interval(r, "half", factor),
                     r["rivals"],
                     r["why"] or "as the full design",
                     mark="warn" if r["wrong"] else "",
@@ -477,9 +481,9 @@ def fractions(outcome: Outcome) -> list[Table]:
             _table(
                 [
                     "term",
-                    "#full",
+                    f"#{named_unit('full', unit)}",
                     "#interval",
-                    "#half",
+                    f"#{named_unit('half', unit)}",
                     "#interval",
                     "mixed with",
                     "the half fraction",
