@@ -24,10 +24,9 @@ from tests.integration.disk_bench import (  # noqa: F401 - fixtures
     one_bench,
 )
 
-# What is planted is found the first time, however busy the host is, or it is not found.
-pytestmark = [pytest.mark.timed, *HOST, BOTH_TRANSPORTS]
+pytestmark = [*HOST, BOTH_TRANSPORTS]
 MIB = 1 << 20
-SECONDS = 4.0
+SECONDS = 3.0
 
 
 def reading(bench: Bench, profile: str) -> dict[str, Any]:
@@ -88,6 +87,7 @@ PLANTS = {
 }
 
 
+# Not timed: threads of a disk server are real-time tasks, so that other programs do not delay them.
 @pytest.mark.parametrize("plant", PLANTS)
 @pytest.mark.parametrize("service_s", [0.003, 0.005])
 def test_a_late_server_is_not_honoured(bench: Bench, plant: str, service_s: float):
@@ -98,6 +98,8 @@ def test_a_late_server_is_not_honoured(bench: Bench, plant: str, service_s: floa
     assert "overdue" in is_valid(run["certificate"])[1]
 
 
+# Timed: it takes the processors from every other program, and so does the next one.
+@pytest.mark.timed
 def test_a_late_server_is_found_on_a_host_that_holds_it_up_as_well(bench: Bench):
     profile = flat(0.003)
     bench.up(profile, plant={"lock_held_s": 0.060})
@@ -107,6 +109,7 @@ def test_a_late_server_is_found_on_a_host_that_holds_it_up_as_well(bench: Bench)
     assert verdicts(run) == {"not-honoured"}, is_valid(run["certificate"])
 
 
+@pytest.mark.timed
 def test_a_server_that_its_host_holds_up_is_told_from_a_late_one(bench: Bench):
     profile = flat(0.003)
     bench.up(profile)
@@ -118,6 +121,7 @@ def test_a_server_that_its_host_holds_up_is_told_from_a_late_one(bench: Bench):
     assert "of which the host explains" in is_valid(run["certificate"])[1]
 
 
+@pytest.mark.timed
 def test_a_disk_in_which_nothing_is_planted_is_honoured(bench: Bench):
     profile = flat(0.003)
     bench.up(profile)
