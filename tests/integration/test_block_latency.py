@@ -24,7 +24,6 @@ from tests.integration.tracing import NEEDS_TRACER, penstock
 from tests.support import commands
 
 pytestmark = [
-    pytest.mark.timed,
     *NEEDS_TRACER,
     pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed"),
 ]
@@ -155,6 +154,7 @@ def disagreements(samples: pd.DataFrame, device: str, fio: dict[str, Any]) -> li
     return found
 
 
+@pytest.mark.timed
 def test_histograms_agree_with_the_kernel_and_with_fio(watched: dict[str, Any]) -> None:
     assert watched["fio"]["total_ios"] == READS
     assert disagreements(watched["samples"], watched["device"], watched["fio"]) == []
@@ -163,6 +163,7 @@ def test_histograms_agree_with_the_kernel_and_with_fio(watched: dict[str, Any]) 
     assert told["run_ns"] > 0
 
 
+@pytest.mark.timed
 def test_planted_errors_are_seen(watched: dict[str, Any]) -> None:
     samples, device, fio = watched["samples"], watched["device"], watched["fio"]
     reads = counted(samples, device, "read_requests")
@@ -184,6 +185,7 @@ def test_planted_errors_are_seen(watched: dict[str, Any]) -> None:
         assert any("by fio" in s for s in said)
 
 
+@pytest.mark.timed
 def test_intervals_have_quantiles_and_the_experiment_its_buckets(watched: dict[str, Any]) -> None:
     mine = watched["utilisation"].astype({"kind": str, "entity": str, "metric": str})
     mine = mine[(mine.kind == "block_latency") & (mine.entity == watched["device"])]
@@ -206,6 +208,7 @@ def test_intervals_have_quantiles_and_the_experiment_its_buckets(watched: dict[s
     assert sum(json.loads(made.stdout)["points"].values()) >= 2
 
 
+@pytest.mark.timed
 def test_the_collector_brings_what_the_kernel_counts(tmp_path: Path) -> None:
     device_of(tmp_path)
     sink = check_collector(BlockLatency, {"interval_s": 0.02})

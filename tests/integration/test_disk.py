@@ -256,7 +256,6 @@ def test_the_simulator_gets_the_same_draws(bench: Bench):
     assert len(set(drawn.tolist())) > 5
 
 
-@pytest.mark.timed
 def test_the_end_of_a_file_takes_the_time_of_what_is_there(bench: Bench):
     """The kernel asks for whole pages and reads ahead; a limit counts what the file has."""
     profile = flat(0.0005, limits={"read_bps": 100_000.0})

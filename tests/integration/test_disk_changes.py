@@ -22,7 +22,7 @@ from penstock.errors import PenstockError
 from penstock.host.processes.daemon import Daemon, connect
 from tests.integration.disk_bench import HOST, MIB, Bench, flat, one_bench  # noqa: F401 - a fixture
 
-pytestmark = [*HOST, pytest.mark.timed]
+pytestmark = HOST
 #: a change is applied so soon after its time [ns]
 PUNCTUAL_NS = 5_000_000
 
@@ -111,6 +111,7 @@ def test_nonsense_changes_nothing(bench: Bench):
     assert bench.server.events("d")["settings"] == {}
 
 
+@pytest.mark.timed
 def test_one_key_twice_at_one_date_is_refused_and_equal_dates_keep_their_order(bench: Bench):
     bench.up(flat(0.0))
     now = time.monotonic_ns()
@@ -184,6 +185,7 @@ def test_a_request_that_waits_is_answered_at_the_new_pace(bench: Bench):
     os.close(fd)
 
 
+@pytest.mark.timed
 def test_fail_slow_and_its_recovery_are_in_the_delivered_rate(bench: Bench, tmp_path: Path):
     bench.up(flat(0.002))
     path = bench.file("f", MIB)
@@ -258,6 +260,7 @@ def owned_elsewhere(base: Path, profile: str) -> tuple[subprocess.Popen[str], di
     return owner, json.loads(owner.stdout.readline())
 
 
+@pytest.mark.timed
 def test_ten_changes_in_opposite_directions_after_the_owner_was_killed(tmp_path: Path):
     owner, facts = owned_elsewhere(tmp_path, flat(0.0))
     server: Daemon = connect("disk", facts["pid"], facts["socket"])
@@ -296,6 +299,7 @@ def test_ten_changes_in_opposite_directions_after_the_owner_was_killed(tmp_path:
     assert not wrong
 
 
+@pytest.mark.timed
 def test_the_log_and_the_table_of_changes_say_exactly_what_every_request_met(bench: Bench):
     """Served once more in virtual time, with the changes at their times, each request is due when it was."""
     overhead = {"overhead": {"kind": "lognormal", "mean_s": 0.002, "sigma": 0.4}}

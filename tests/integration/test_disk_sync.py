@@ -146,7 +146,6 @@ def test_a_sync_of_everything_flushes_nothing(bench: Bench):
     assert (bench.mount / "f").read_bytes() == b"old"
 
 
-@pytest.mark.timed
 def test_a_durable_write_takes_the_time_of_write_and_flush(bench: Bench):
     """One after the other at the device, whoever else is there."""
     bench.up(PROFILE)

@@ -109,7 +109,6 @@ def test_two_sites_with_clocks_apart_and_a_cut_of_ten_seconds(
 WORK = [sys.executable, "-c", "sum(i * i for i in range(2_000_000))"]
 
 
-@pytest.mark.timed
 def test_what_sampling_adds_has_an_upper_bound(
     environment: dict[str, str], record_property: Any
 ) -> None:

@@ -27,7 +27,7 @@ from tests.integration.tracing import (
 )
 from tests.support import commands
 
-pytestmark = [*NEEDS_TRACER, pytest.mark.timed]
+pytestmark = NEEDS_TRACER
 
 #: reads 4 KiB pieces of a file for some seconds, in order or not, and says how many when it ends
 READER = """
@@ -56,6 +56,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     ("mode", "order", "options"),
     [("pattern", "random", ()), ("trace", "consecutive", ("--drop-every", "100"))],
@@ -104,6 +105,7 @@ def test_without_a_terminal_nothing_is_told(file: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.timed
 def test_on_a_terminal_it_is_one_line_drawn_again_and_cleared(file: Path) -> None:
     words = [str(COMMAND), "trace", "--", sys.executable, "-c", READER, str(file), "1.2", "random"]
     text = on_terminal(words)
