@@ -20,7 +20,7 @@ from penstock.host.network.netlink import Netlink
 from penstock.host.storage.mounts import mounts
 from penstock.spec.cluster import LinkSpec, NetworkSpec, NodeSpec
 from tests.integration.net_ground import bit_s, busy, connection, namespaces
-from tests.integration.readings import Readings, of_one_test, verdict, watched
+from tests.integration.readings import Readings, judged, of_one_test, verdict, watched
 
 #: so long after its start a connection has found its rate [s]
 SETTLED_S = 0.25
@@ -71,6 +71,7 @@ def test_fifty_out_and_twenty_in(journal: Journal, readings: Readings) -> None:
             out_at(45e6),
             out_at(55e6),
             lambda: rate("in", connection(a, b, one.address)),
+            decided=judged((50e6, 0.05), (50e6, 0.05), (50e6, 0.05), (20e6, 0.05)),
         )
         assert verdict(out, 50e6, 0.05) == "honoured", out
         assert verdict(less, 50e6, 0.05) == "departs", less

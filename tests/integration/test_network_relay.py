@@ -27,7 +27,7 @@ from tests.integration.net_ground import (
     namespaces,
     round_trips,
 )
-from tests.integration.readings import Readings, of_one_test, verdict, watched
+from tests.integration.readings import Readings, judged, of_one_test, verdict, watched
 
 __all__ = ["of_one_test"]  # a fixture
 
@@ -167,7 +167,8 @@ def test_bandwidth_and_delay_together(journal: Journal, readings: Readings) -> N
         with busy(*connection(b, a, there.address)):
             time.sleep(0.25)
             (rates,) = readings.in_turns(
-                lambda: watched(lambda: bit_s(lambda: network.counters("b")["in_bytes"]))
+                lambda: watched(lambda: bit_s(lambda: network.counters("b")["in_bytes"])),
+                decided=judged((20e6, 0.05)),
             )
         assert verdict(rates, 20e6, 0.05) == "honoured", rates
         assert verdict(rates, 18e6, 0.05) == "departs"  # planted
