@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import jsonschema
 import numpy as np
 import pandas as pd
@@ -32,7 +31,7 @@ from penstock.parts.monitoring.usage.dashboards import (
 from penstock.parts.monitoring.usage.grafana import dashboard_json, write
 from penstock.parts.monitoring.usage.run_usage import run_uses
 from penstock.parts.monitoring.usage.usage import COLUMNS, uses_of_points
-from tests.support import commands
+from tests.support import commands, web
 from tests.unit.test_experiment_server import Server
 
 S = 10**9
@@ -718,12 +717,12 @@ def test_a_reader_may_ask_although_it_asks_by_post(tmp_path: Path) -> None:
         token = one.cli("monitor", "token", "guest", "--role", "reader").stdout.strip()
         headers = {"Authorization": f"Bearer {token}"}
         for path in ("/grafana/search", "/search"):
-            assert httpx.post(one.url + path, json={}).status_code == 401
+            assert web.post(one.url + path, json={}).status_code == 401
             answer = one.http.post(path, json={"target": "experiments"}, headers=headers)
             assert answer.json() == []
         empty: dict[str, Any] = {"range": RANGE, "targets": [], "annotation": {}}
         for path in ("/query", "/annotations"):
-            assert httpx.post(one.url + path, json=empty).status_code == 401
+            assert web.post(one.url + path, json=empty).status_code == 401
             assert one.http.post(path, json=empty, headers=headers).json() == []
         assert one.http.post("/exp/x", headers=headers).status_code == 403
     finally:

@@ -32,7 +32,7 @@ from penstock.errors import BadInput
 from penstock.parts.monitoring.experiments.points import points
 from penstock.parts.monitoring.experiments.targets import read_targets
 from penstock.parts.monitoring.outbox.client import Patient, Remote
-from tests.support import commands
+from tests.support import commands, web
 
 T0 = 1_700_000_000_000_000_000
 S = 10**9
@@ -434,7 +434,7 @@ def test_who_may_do_what(tmp_path: Path) -> None:
         http = running.http
         for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": "Basic eDp5"}):
             for method, path in (("GET", "/exp"), ("POST", "/exp/x"), ("GET", "/exp/x/data")):
-                answer = httpx.request(method, running.url + path, headers=headers)
+                answer = web.request(method, running.url + path, headers=headers)
                 assert answer.status_code == 401
         assert http.post("/exp/x", headers=told["ada"], json={"shared": True}).status_code == 201
         assert http.post("/exp/own", headers=told["ada"]).status_code == 201
@@ -485,7 +485,7 @@ def test_the_live_stream_is_of_the_experiments_that_one_may_read(tmp_path: Path)
             told[user] = {"Authorization": f"Bearer {made.stdout.strip()}"}
         http = running.http
         for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": "Basic eDp5"}):
-            answer = httpx.get(f"{running.url}/api/v1/live", headers=headers)
+            answer = web.get(f"{running.url}/api/v1/live", headers=headers)
             assert answer.status_code == 401
         assert http.post("/exp/own", headers=told["ada"]).status_code == 201
         both = {"shared": True, "tags": ["t"]}

@@ -29,7 +29,7 @@ from penstock.parts.monitoring.experiments.targets import read_targets
 from penstock.parts.monitoring.outbox.client import opened
 from penstock.parts.monitoring.outbox.pushing import batches_of, read_table
 from penstock.testing import MemorySink
-from tests.support import commands
+from tests.support import commands, web
 
 
 class Exporter(http.server.BaseHTTPRequestHandler):
@@ -105,7 +105,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows_of(server: Server, name: str, metric: str) -> int:
-    answer = httpx.get(
+    answer = web.get(
         headers=server.right, url=f"{server.url}/exp/{name}/data", params={"metric": metric}
     )
     return len(answer.text.splitlines()) - 1 if answer.is_success else 0
@@ -126,14 +126,12 @@ def test_collectors_of_a_configuration_work_while_an_experiment_runs(
     server = Server(tmp_path, {"collectors": {"pull": {**pull, "begun": "anywhere"}}})
     try:
         before = Exporter.asked
-        assert httpx.post(headers=server.right, url=f"{server.url}/exp/other").status_code == 201
-        assert httpx.post(headers=server.right, url=f"{server.url}/exp/x").status_code == 201
+        assert web.post(headers=server.right, url=f"{server.url}/exp/other").status_code == 201
+        assert web.post(headers=server.right, url=f"{server.url}/exp/x").status_code == 201
         wait_for(lambda: rows_of(server, "x", "asked_total") > 5)
-        assert httpx.put(headers=server.right, url=f"{server.url}/exp/x").status_code == 201
+        assert web.put(headers=server.right, url=f"{server.url}/exp/x").status_code == 201
         asked = Exporter.asked
-        said = httpx.get(
-            headers=server.right, url=f"{server.url}/api/v1/experiments/x/series"
-        ).json()
+        said = web.get(headers=server.right, url=f"{server.url}/api/v1/experiments/x/series").json()
         (row,) = (r for r in said["series"] if r["metric"] == "asked_total")
         # fails where the end mark came before the collector had said what was due
         assert row["interval_ns"] == 100_000_000
@@ -143,7 +141,7 @@ def test_collectors_of_a_configuration_work_while_an_experiment_runs(
         # fails where the collector goes on without an experiment, or works for one of another name
         time.sleep(0.5)
         assert Exporter.asked == asked
-        other = httpx.get(
+        other = web.get(
             headers=server.right, url=f"{server.url}/api/v1/experiments/other/series"
         ).json()
         assert other["series"] == []
@@ -180,16 +178,16 @@ def test_what_a_collector_did_and_took_is_kept_and_a_normal_end_says_nothing(
     server = Server(tmp_path, {"collectors": config})
 
     def write(line: str) -> int:
-        return httpx.post(f"http://127.0.0.1:{port}/write", content=line).status_code
+        return web.post(f"http://127.0.0.1:{port}/write", content=line).status_code
 
     try:
         # begun through no server: its collectors take no part
         words = [sys.executable, "-m", "penstock", "monitor", "start", "apart", "--no-sample"]
         commands.run(words, env=server.environment, check=True, timeout=60)
-        httpx.post(headers=server.right, url=f"{server.url}/exp/first")
+        web.post(headers=server.right, url=f"{server.url}/exp/first")
         wait_for(lambda: rows_of(server, "first", "asked_total") > 5 and is_open(port))
         assert write("m v=x 1") == 400
-        httpx.post(headers=server.right, url=f"{server.url}/exp/second")
+        web.post(headers=server.right, url=f"{server.url}/exp/second")
         wait_for(lambda: rows_of(server, "second", "asked_total") > 5)
         assert [write(line) for line in ("m v=1", "m v=x 1", "m", "m v=y 1")] == [
             204,
@@ -199,10 +197,10 @@ def test_what_a_collector_did_and_took_is_kept_and_a_normal_end_says_nothing(
         ]
         told = {"exit": 0, "receipts": {"theirs": {"cpu_ns": 5, "share": 0.5}}}
         assert (
-            httpx.put(headers=server.right, url=f"{server.url}/exp/second", json=told).status_code
+            web.put(headers=server.right, url=f"{server.url}/exp/second", json=told).status_code
             == 201
         )
-        said = httpx.get(
+        said = web.get(
             headers=server.right, url=f"{server.url}/api/v1/experiments/second/series"
         ).json()
         (row,) = (r for r in said["series"] if r["metric"] == "m_v")
@@ -224,12 +222,12 @@ def test_what_a_collector_did_and_took_is_kept_and_a_normal_end_says_nothing(
         assert pull["stored"] > 5
         for one in (receipts["in"], pull):
             assert 0 < one["cpu_ns"] < 60e9
-        assert httpx.put(headers=server.right, url=f"{server.url}/exp/first").status_code == 201
+        assert web.put(headers=server.right, url=f"{server.url}/exp/first").status_code == 201
         assert manifest_of(server, "first")["receipts"]["in"]["refused"] == {"malformed": 4}
         commands.run([*words[:-3], "stop", "apart"], env=server.environment, check=True)
         assert manifest_of(server, "apart")["receipts"] == {}
         assert (
-            httpx.get(
+            web.get(
                 headers=server.right, url=f"{server.url}/api/v1/experiments/apart/series"
             ).json()["series"]
             == []
@@ -250,11 +248,9 @@ def test_seconds_of_a_file_are_judged_by_the_interval_that_is_said(tmp_path: Pat
     push = [str(tmp_path / "nd.csv"), "-c", "v", "--time", "t"]
     try:
         for name, words in (("nd", []), ("told", ["--interval", "1"])):
-            httpx.post(
-                headers=server.right, url=f"{server.url}/exp/{name}", json={"utc_time": begin}
-            )
+            web.post(headers=server.right, url=f"{server.url}/exp/{name}", json={"utc_time": begin})
             assert server.penstock("push", name, *push, *words).returncode == 0
-            httpx.put(
+            web.put(
                 headers=server.right, url=f"{server.url}/exp/{name}", json={"utc_time": begin + 60}
             )
         got = server.penstock("get", "nd", "-m", "v")
@@ -289,15 +285,13 @@ def test_all_accounts_of_a_batch_come_to_a_server(tmp_path: Path) -> None:
     """Breaks where only a hundred of them fit."""
     server = Server(tmp_path, {})
     try:
-        httpx.post(headers=server.right, url=f"{server.url}/exp/x")
+        web.post(headers=server.right, url=f"{server.url}/exp/x")
         names = [f"m{n}" for n in range(300)]
         table = points(metric=names, utc_ns=[time.time_ns()] * 300, integer=list(range(300)))
         told = [Account(m, expected=1, counter=m == "m7", since_ns=1) for m in names]
         opened(server.url).write("x", Batch("s", 0, table, told))
-        httpx.put(headers=server.right, url=f"{server.url}/exp/x")
-        said = httpx.get(
-            headers=server.right, url=f"{server.url}/api/v1/experiments/x/series"
-        ).json()
+        web.put(headers=server.right, url=f"{server.url}/exp/x")
+        said = web.get(headers=server.right, url=f"{server.url}/api/v1/experiments/x/series").json()
         assert (len(said["series"]), said["verdict"]) == (300, "complete")
         assert {r["expected"] for r in said["series"]} == {1}
     finally:
@@ -311,12 +305,12 @@ def test_two_experiments_share_a_receiver(tmp_path: Path) -> None:
 
         def write(number: int) -> int:
             line = f"m v={number} {time.time_ns()}"
-            return httpx.post(f"http://127.0.0.1:{port}/write", content=line).status_code
+            return web.post(f"http://127.0.0.1:{port}/write", content=line).status_code
 
-        httpx.post(headers=server.right, url=f"{server.url}/exp/a")
+        web.post(headers=server.right, url=f"{server.url}/exp/a")
         wait_for(lambda: is_open(port))
         assert write(1) == 204
-        httpx.post(headers=server.right, url=f"{server.url}/exp/b")
+        web.post(headers=server.right, url=f"{server.url}/exp/b")
         written = 1
 
         def shared() -> bool:
@@ -328,9 +322,9 @@ def test_two_experiments_share_a_receiver(tmp_path: Path) -> None:
         wait_for(shared)
         # what came before the second began is not its own, what came then is of both
         assert rows_of(server, "a", "m_v") == written
-        httpx.put(headers=server.right, url=f"{server.url}/exp/a")
+        web.put(headers=server.right, url=f"{server.url}/exp/a")
         assert write(0) == 204
-        httpx.put(headers=server.right, url=f"{server.url}/exp/b")
+        web.put(headers=server.right, url=f"{server.url}/exp/b")
         assert (rows_of(server, "a", "m_v"), rows_of(server, "b", "m_v")) == (written, 2)
         with pytest.raises(httpx.TransportError):
             write(4)
@@ -360,40 +354,36 @@ def test_a_running_collector_has_its_source_to_itself(tmp_path: Path, exporter: 
         return commands.run(line, env=environment, capture_output=True, text=True, timeout=60)
 
     try:
-        httpx.post(headers=server.right, url=f"{server.url}/exp/x")
+        web.post(headers=server.right, url=f"{server.url}/exp/x")
         wait_for(lambda: rows_of(server, "x", "asked_total") > 3 and is_open(port))
         for source in ("pull", "in"):
             for said in (event, some):
-                answer = httpx.post(
-                    points_of, headers=server.right, json={"source": source, **said}
-                )
+                answer = web.post(points_of, headers=server.right, json={"source": source, **said})
                 assert answer.status_code == 409
                 assert f"found source '{source}', which is that of a running" in answer.text
             for done in (server.penstock(*words, source), here(source)):
                 assert done.returncode in (1, 2)
                 assert "that of a running collector; expected another" in done.stderr
-            answer = httpx.post(
+            answer = web.post(
                 f"http://127.0.0.1:{port}/write",
                 content="m v=1",
                 headers={"X-Penstock-Batch": f"{source} 1000"},
             )
             assert answer.status_code == 409
         assert (
-            httpx.post(points_of, headers=server.right, json={"source": "me", **some}).status_code
+            web.post(points_of, headers=server.right, json={"source": "me", **some}).status_code
             == 201
         )
         assert server.penstock(*words, "mine").returncode == 0
         assert here("too").returncode == 0
         wait_for(lambda: rows_of(server, "x", "asked_total") > 10)
-        httpx.put(headers=server.right, url=f"{server.url}/exp/x")
-        told = httpx.get(
-            headers=server.right, url=f"{server.url}/api/v1/experiments/x/series"
-        ).json()
+        web.put(headers=server.right, url=f"{server.url}/exp/x")
+        told = web.get(headers=server.right, url=f"{server.url}/api/v1/experiments/x/series").json()
         (row,) = (r for r in told["series"] if r["metric"] == "asked_total")
         assert row["expected"] - row["stored"] <= 1
         assert [g for g in told["gaps"] if g["kind"] in ("batches", "lost") and g["detail"]] == []
         # a server that was killed holds nothing any more
-        httpx.post(headers=server.right, url=f"{server.url}/exp/x", json={"repeat": True})
+        web.post(headers=server.right, url=f"{server.url}/exp/x", json={"repeat": True})
         wait_for(lambda: rows_of(server, "x", "asked_total") > 0)
         assert here("pull").returncode != 0
         server.end(signal.SIGKILL)
@@ -435,7 +425,7 @@ def test_a_collector_is_switched_off_and_on_and_nothing_is_lost(
         wait_for(unasked)
 
     try:
-        httpx.post(headers=server.right, url=f"{server.url}/exp/x")
+        web.post(headers=server.right, url=f"{server.url}/exp/x")
         wait_for(lambda: rows() > 3 and is_open(port))
         for switch in (server.penstock, here):
             assert switch("off", "x", "--collector", "pull").stderr.endswith("pull is off\n")
@@ -460,10 +450,8 @@ def test_a_collector_is_switched_off_and_on_and_nothing_is_lost(
         kept = rows()
         time.sleep(1.5)
         assert rows() == kept
-        assert httpx.put(headers=server.right, url=f"{server.url}/exp/x").status_code == 201
-        told = httpx.get(
-            headers=server.right, url=f"{server.url}/api/v1/experiments/x/series"
-        ).json()
+        assert web.put(headers=server.right, url=f"{server.url}/exp/x").status_code == 201
+        told = web.get(headers=server.right, url=f"{server.url}/api/v1/experiments/x/series").json()
     finally:
         server.end()
     (row,) = (r for r in told["series"] if r["metric"] == "asked_total")
@@ -512,7 +500,7 @@ def test_a_file_is_pushed_at_the_end_and_again_and_through_a_kill(tmp_path: Path
         frame = penstock.series("x", "offset_bytes", server=server.url)
         assert frame.index.to_list() == list(range(50_000))
         assert frame.iloc[:, 0].to_list() == values.tolist()
-        said = httpx.get(
+        said = web.get(
             headers=server.right, url=f"{server.url}/api/v1/experiments/x/series"
         ).json()["series"]
         assert [(r["kind"], r["stored"], r["duplicate"], r["verdict"]) for r in said] == [

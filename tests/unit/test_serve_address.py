@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support import commands
+from tests.support import commands, web
 
 
 @contextmanager
@@ -39,11 +39,11 @@ def test_on_a_terminal_the_first_address_opens_the_page(tmp_path: Path) -> None:
     with first_line(tmp_path, "terminal") as line:
         url, _, token = line.partition("#token=")
         assert url.endswith("/live")
-        assert httpx.get(url).status_code == 200
+        assert web.get(url).status_code == 200
         resource = httpx.URL(url).join("/api/v1/clusters")
-        assert httpx.get(resource).status_code == 401
+        assert web.get(resource).status_code == 401
         right = {"Authorization": f"Bearer {token}"}
-        assert httpx.get(resource, headers=right).status_code == 200
+        assert web.get(resource, headers=right).status_code == 200
 
 
 @pytest.mark.parametrize("stdout", ["pipe", "terminal"])

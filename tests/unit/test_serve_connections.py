@@ -8,7 +8,6 @@ import os
 import resource
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from penstock.parts.monitoring.experiments.points import Batch, points
 from penstock.parts.monitoring.outbox.client import Remote
 from penstock.parts.monitoring.outbox.delivery import Delivery
 from penstock.routes.byte_budget import MOST_BYTES
+from tests.support import commands, web
 
 HALVES = (
     b"",
@@ -41,8 +41,8 @@ def serving(place: Path, program: str) -> Iterator[tuple[subprocess.Popen[str], 
         "PENSTOCK_STATE": str(place / "state"),
         "PENSTOCK_RUNTIME": str(place / "run"),
     }
-    with subprocess.Popen(
-        [sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True
+    with commands.popen(
+        [*commands.CODE, program], env=environment, stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdout is not None
@@ -79,7 +79,7 @@ def test_large_bodies_that_are_half_sent_leave_memory_and_room_for_others(tmp_pa
         announced = f"{head}Content-Length: {16 << 20}\r\n\r\n".encode()
         chunked = f"{head}Transfer-Encoding: chunked\r\n\r\n{16 << 20:x}\r\n".encode()
         try:
-            assert httpx.post(headers=RIGHT, url=url.join("/exp/x"), timeout=300).status_code == 201
+            assert web.post(headers=RIGHT, url=url.join("/exp/x"), timeout=300).status_code == 201
             before = most_memory(process)
             for n in range(40):
                 opened.append(socket.create_connection((url.host, url.port), timeout=300))
@@ -88,8 +88,8 @@ def test_large_bodies_that_are_half_sent_leave_memory_and_room_for_others(tmp_pa
                     opened[-1].sendall(half)
             said = {"source": "s", "number": 0, "metric": "m", "utc_ns": [1], "float": [1.0]}
             points = url.join("/api/v1/experiments/x/points")
-            assert httpx.post(headers=RIGHT, url=points, json=said, timeout=300).status_code == 201
-            refused = httpx.post(headers=RIGHT, url=points, content=half, timeout=300)
+            assert web.post(headers=RIGHT, url=points, json=said, timeout=300).status_code == 201
+            refused = web.post(headers=RIGHT, url=points, content=half, timeout=300)
             assert refused.status_code == 503
             assert refused.headers["Retry-After"] == "1"
             assert most_memory(process) - before < MOST_BYTES * 3 // 2
@@ -97,7 +97,7 @@ def test_large_bodies_that_are_half_sent_leave_memory_and_room_for_others(tmp_pa
             for one in opened:
                 one.close()
         statuses = (
-            httpx.post(headers=RIGHT, url=points, content=half, timeout=300).status_code
+            web.post(headers=RIGHT, url=points, content=half, timeout=300).status_code
             for _ in range(200)
         )
         assert 400 in statuses, "what was held is not free again"
@@ -119,7 +119,7 @@ def test_who_finds_no_room_for_a_recording_waits_for_it(tmp_path: Path) -> None:
         door = Remote(str(url), RIGHT["Authorization"].split()[1])
         name = "x#1"
         for begun_name in ("x", "y"):
-            httpx.post(headers=RIGHT, url=url.join(f"/exp/{begun_name}"), timeout=300)
+            web.post(headers=RIGHT, url=url.join(f"/exp/{begun_name}"), timeout=300)
         for _ in range(10):
             opened.append(socket.create_connection((url.host, url.port), timeout=300))
             with contextlib.suppress(ConnectionError):
@@ -140,8 +140,8 @@ def test_an_unusable_catalogue_is_named_before_the_server_starts(tmp_path: Path)
     catalogue.write_text("no database\n" * 100)
     places = {"PENSTOCK_STATE": str(tmp_path), "PENSTOCK_RUNTIME": str(tmp_path / "run")}
     environment = {**os.environ, **places}
-    done = subprocess.run(
-        [sys.executable, "-c", SERVE], env=environment, capture_output=True, text=True, timeout=60
+    done = commands.run(
+        [*commands.CODE, SERVE], env=environment, capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert f"{catalogue} cannot be used as a catalogue" in done.stderr
@@ -196,11 +196,11 @@ def test_ten_thousand_half_open_connections_leave_room_for_others(
                     # an answer in between: a full queue of the kernel drops what a client believes to be open
                     if n % 100 == 99:
                         assert (
-                            httpx.get(headers=RIGHT, url=url.join("/exp"), timeout=300).status_code
+                            web.get(headers=RIGHT, url=url.join("/exp"), timeout=300).status_code
                             == 200
                         )
                 said = {"source": "s", "number": 0, "metric": "m", "utc_ns": [1], "float": [1.0]}
-                answer = httpx.post(
+                answer = web.post(
                     headers=RIGHT,
                     url=url.join("/api/v1/experiments/x/points"),
                     json=said,

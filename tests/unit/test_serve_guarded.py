@@ -27,7 +27,7 @@ from cryptography.x509.oid import NameOID
 
 from penstock.client import Client
 from tests.examples.trace_page import events, write_bundle
-from tests.support import commands
+from tests.support import commands, web
 from tests.unit.browser import opened
 
 PAGES = ("/", "/live", "/nodes", "/traces/0", "/studies/0")
@@ -69,7 +69,7 @@ class Server:
         return self.log.read()
 
     def get(self, path: str, **headers: str) -> httpx.Response:
-        return httpx.get(self.url + path, headers=headers, timeout=60)
+        return web.get(self.url + path, headers=headers, timeout=60)
 
     def spoken(self, head: str, pieces: Iterator[bytes]) -> str:
         """What it answers to a request sent as it is, before it hangs up on what follows."""
@@ -116,7 +116,7 @@ def test_pages_hold_nothing_of_what_is_served(server: Server, path: str) -> None
     assert page.status_code == 200
     assert "payroll" not in page.text
     assert server.token not in page.text
-    assert httpx.post(server.url + path, headers=server.right).status_code == 405
+    assert web.post(server.url + path, headers=server.right).status_code == 405
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -180,7 +180,7 @@ def test_a_body_has_an_end(server: Server, path: str) -> None:
         assert said.startswith(f"HTTP/1.1 {status}")
         said = server.spoken(f"{asked}\nTransfer-Encoding: chunked", endless())
         assert said == "" or said.startswith(f"HTTP/1.1 {status}")
-    long = httpx.post(
+    long = web.post(
         server.url + path, headers=server.right, content=b'"' + b"x" * (17 << 20) + b'"'
     )
     assert long.status_code == 413
@@ -340,7 +340,7 @@ def test_over_tls(tmp_path: Path) -> None:
             assert client.get("/api/v1", headers=plain).status_code == 403
             assert client.get("/api/v1", headers={"Origin": url}).status_code == 200
         with pytest.raises(httpx.HTTPError):
-            httpx.get(f"http://127.0.0.1:{server.port}/", timeout=20)
+            web.get(f"http://127.0.0.1:{server.port}/", timeout=20)
         with Client(url, server.token, tls=trusting) as client_of_ours:
             assert client_of_ours.version()["api"] == 1
         with pytest.MonkeyPatch.context() as patch:
@@ -357,10 +357,10 @@ def test_openly(tmp_path: Path) -> None:
     server = Server(tmp_path, "--host", "0.0.0.0", "--insecure")
     try:
         url = f"http://127.0.0.1:{server.port}"
-        assert httpx.get(f"{url}/api/v1", headers=server.right).status_code == 200
-        assert httpx.get(f"{url}/api/v1").status_code == 401
+        assert web.get(f"{url}/api/v1", headers=server.right).status_code == 200
+        assert web.get(f"{url}/api/v1").status_code == 401
         named = {"Host": "evil.example", **server.right}
-        assert httpx.get(f"{url}/api/v1", headers=named).status_code == 421
+        assert web.get(f"{url}/api/v1", headers=named).status_code == 421
     finally:
         server.end()
     assert "not encrypted" in server_said(tmp_path)
