@@ -170,173 +170,188 @@ def run_loaded(
     plan = with_stages(make_plan(study), study, [*stages, *([add] if add is not None else [])])
     treatments = resolved_treatments(study, plan.rows)
     requested = campaign(study, plan, _described(study, treatments), list(overrides))
-    with _locked(out), contextlib.ExitStack() as stack:
+    with _locked(out):
         bundles = attempts(out)
         prior = _prior_attempts(bundles, study.retry)
-        stale: dict[
-            str, int
-        ] = {}  # runs of an earlier version of the study, with their last attempt
+        stale: dict[str, int] = {}  # runs of an earlier version of the study
         facts = requested
         if before is not None:
             valid = {i for i, m in prior.items() if m.outcome.valid}
-            stale = {
-                i: prior.pop(i).outcome.attempt
-                for i in altered(before, requested, set(prior), valid, out)
-            }
+            changed = altered(before, requested, set(prior), valid, out)
+            stale = {i: prior.pop(i).outcome.attempt for i in changed}
             facts = _continued(before, requested)
             prior = once_more(prior, repeat == "degraded")
+        remaining = _remaining(plan, prior, stale, keep_going)
+        runs = len(remaining.to_make)
+        progress = RunProgress(runs, plan.estimated_s * runs / len(plan.rows), quiet)
         result = CampaignResult(out, facts.study_id, len(plan.rows))
         used = Used.of(out, study.limits)
-        finished = None if keep_going else _finished_treatments(plan, prior)
-        never = {} if finished is None else _never_finished(plan, prior, finished)
-        never |= stale
-        prior = {i: m for i, m in prior.items() if i not in never}
-        to_make = still_to_make(plan.rows, prior)
-        progress = RunProgress(
-            len(to_make), plan.estimated_s * len(to_make) / len(plan.rows), quiet
+        active = _ActiveCampaign(
+            study, plan, treatments, facts, bundles, remaining, used, journal, progress, result
         )
-        for note in notes:
-            progress.say(note)
-        if stale:
-            progress.say(
-                f"the study has changed; repeating what is not valid: {listed(sorted(stale))}"
-            )
-        for entry in undo(journal):
-            progress.say(
-                f"put back from an earlier run: {entry.kind} {entry.target} ({entry.outcome}"
-                f"{': ' + entry.note if entry.outcome == 'failed' else ''})"
-            )
-        early = [*unused_disks(study), *time_out_warnings(treatments.values())] if to_make else []
-        for warning in early:
-            progress.say(f"warning: {warning}")
-        if to_make:
-            refuse_unusable(d for r in treatments.values() for d in r.disks)
-            profiles = profiles_of(treatments.values())
-            unequal = speeds_of(study, treatments.values()).unequal()
-            for warning in [
-                *refuse_too_fast(profiles, journal),
-                *ruled_out_text(profiles),
-                *unequal,
-            ]:
-                progress.say(f"warning: {warning}")
-            place = work_directory.work_directory(out)
-            sizes = [directory_bytes(b.path) for b in bundles]
-            forecast(
-                study, treatments, to_make, place, out, PreparedData(place / "prepared"), sizes
-            )
+        active.prepare(notes, sorted(stale))
         freeze(out, study, plan, facts)
-        announcement = stack.enter_context(
-            Announcement(
-                "study",
-                study.name,
-                study_id=facts.study_id,
-                question=study.question,
-                out=str(out),
-                planned=len(plan.rows),
-                done_before=len(prior),
-                left=len(to_make),
-                left_s=progress.remaining_s(),
-            )
-        )
-        with _catalogues(out) as catalogues:
-            _tell(catalogues, out, facts, "running", [])
-            _tell(catalogues, out, facts, "running", bundles)
-            try:
-                result.limited = used.reached() if to_make else ""
-                if result.limited:
-                    progress.say(f"the study has taken what it may: {result.limited}")
-                    used.write()
-                elif to_make:
-                    _make(
-                        result,
-                        study,
-                        plan,
-                        treatments,
-                        facts,
-                        prior,
-                        to_make,
-                        bundles,
-                        journal,
-                        progress,
-                        catalogues,
-                        never,
-                        finished,
-                        used,
-                        announcement,
-                    )
-            finally:
-                done = len({b.manifest["run_id"] for b in attempts(out)})
-                state = "finished" if done >= len(plan.rows) else "stopped"
-                _tell(catalogues, out, facts, state, [])
-        if not still_to_make(plan.rows, _prior_attempts(attempts(out), study.retry)):
-            work_directory.clear(out, work_directory.work_directory(out))
-        from penstock.campaign.analysis import analyse  # pandas takes a third of a second to import
+        with active.announcement() as announcement:
+            active.make(announcement)
+            if not still_to_make(plan.rows, _prior_attempts(attempts(out), study.retry)):
+                work_directory.clear(out, work_directory.work_directory(out))
+            from penstock.campaign.analysis import analyse  # pandas takes 0.3 s to import
 
-        full = full and not result.interrupted and not result.failed
-        announcement.note("phase", run_id="", phase="analysing")
-        announcement.say(runs=[], left_s=None, analysing=True)
-        result.analysis = analyse(out, progress.say, full=full, report=report)
+            full = full and not result.interrupted and not result.failed
+            announcement.note("phase", run_id="", phase="analysing")
+            announcement.say(runs=[], left_s=None, analysing=True)
+            result.analysis = analyse(out, progress.say, full=full, report=report)
     result.seconds = time.monotonic() - began
     return result
 
 
-def _make(
-    result: CampaignResult,
-    study: Study,
-    plan: Plan,
-    treatments: dict[str, ResolvedRun],
-    facts: Campaign,
-    prior: dict[str, PriorAttempts],
-    to_make: list[PlannedRun],
-    bundles: list[Bundle],
-    journal: Journal,
-    progress: RunProgress,
-    catalogues: list[Catalogue],
-    never: dict[str, int],
-    finished: set[str] | None,
-    used: Used,
-    announcement: Announcement,
-) -> None:
-    """Make the runs; sets `interrupted` or `failed` of the result when stopped."""
-    out = result.out
-    (out / "runs").mkdir(exist_ok=True)
-    place = work_directory.work_directory(out)
-    sizes = [directory_bytes(b.path) for b in bundles]
-    listener = _Telling(
-        progress, catalogues, out, result, finished, used, len(to_make), announcement
-    )
-    begun = {**never, **interrupted_attempts(out)}
-    try:
-        with _interrupts(), progress, _beside_others(out, progress.say):
-            if study.hosts is not None:
-                text = as_run(study, facts.overrides)
-                conductor = CONDUCTORS.load("hosts")(
-                    study, facts.study_id, text, plan.rows, out, listener, progress.say
-                )
-                conductor.conduct(plan.rows, prior, begun)
-                return
-            executor = HostExecutor(
-                study,
-                facts.study_id,
-                out,
-                place,
-                journal,
-                treatments,
-                to_make,
-                sizes,
-                progress.say,
-                announcement=announcement,
-                plan_rows=plan.rows,
+@dataclass(frozen=True)
+class _Remaining:
+    """The runs that a campaign makes now."""
+
+    to_make: list[PlannedRun]
+    #: attempts at runs that are not started anew
+    prior: dict[str, PriorAttempts]
+    #: last attempt at runs that are started anew
+    again: dict[str, int]
+    #: treatments with a finished run; None: a failed run does not stop the campaign
+    finished: set[str] | None
+
+
+def _remaining(
+    plan: Plan, prior: dict[str, PriorAttempts], stale: dict[str, int], keep_going: bool
+) -> _Remaining:
+    finished = None if keep_going else _finished_treatments(plan, prior)
+    again = {} if finished is None else _never_finished(plan, prior, finished)
+    prior = {i: m for i, m in prior.items() if i not in again}
+    return _Remaining(still_to_make(plan.rows, prior), prior, {**again, **stale}, finished)
+
+
+@dataclass(frozen=True)
+class _ActiveCampaign:
+    """A campaign while this process makes its remaining runs; what stopped it is set in `result`."""
+
+    study: Study
+    plan: Plan
+    treatments: dict[str, ResolvedRun]
+    facts: Campaign
+    bundles: list[Bundle]
+    remaining: _Remaining
+    used: Used
+    journal: Journal
+    progress: RunProgress
+    result: CampaignResult
+
+    def prepare(self, notes: list[str], stale: list[str]) -> None:
+        """Restore the host after an earlier run, print warnings, and refuse runs that are not possible."""
+        say = self.progress.say
+        for note in notes:
+            say(note)
+        if stale:
+            say(f"the study has changed; repeating what is not valid: {listed(stale)}")
+        for entry in undo(self.journal):
+            say(
+                f"put back from an earlier run: {entry.kind} {entry.target} ({entry.outcome}"
+                f"{': ' + entry.note if entry.outcome == 'failed' else ''})"
             )
-            conduct(plan.rows, prior, begun, executor, listener)
-    except KeyboardInterrupt:
-        result.interrupted = True
-        progress.say("stopped; finished runs are stored (--resume continues)")
-    except _LimitError as limit:
-        result.limited = str(limit)
-        progress.say(f"the study has taken what it may: {limit}; finished runs are stored")
-    except _FailedError as failed:
-        result.failed = str(failed)
+        to_make, treatments = self.remaining.to_make, self.treatments.values()
+        if not to_make:
+            return
+        for warning in [*unused_disks(self.study), *time_out_warnings(treatments)]:
+            say(f"warning: {warning}")
+        refuse_unusable(d for r in treatments for d in r.disks)
+        profiles = profiles_of(treatments)
+        unequal = speeds_of(self.study, treatments).unequal()
+        too_fast = refuse_too_fast(profiles, self.journal)
+        for warning in [*too_fast, *ruled_out_text(profiles), *unequal]:
+            say(f"warning: {warning}")
+        place = work_directory.work_directory(self.result.out)
+        data = PreparedData(place / "prepared")
+        forecast(
+            self.study, self.treatments, to_make, place, self.result.out, data, self._run_bytes()
+        )
+
+    def announcement(self) -> Announcement:
+        """Announcement of the campaign to other processes of this user."""
+        return Announcement(
+            "study",
+            self.study.name,
+            study_id=self.facts.study_id,
+            question=self.study.question,
+            out=str(self.result.out),
+            planned=len(self.plan.rows),
+            done_before=len(self.remaining.prior),
+            left=len(self.remaining.to_make),
+            left_s=self.progress.remaining_s(),
+        )
+
+    def make(self, announcement: Announcement) -> None:
+        """Make the runs and record them in the catalogues."""
+        out = self.result.out
+        with _catalogues(out) as catalogues:
+            _tell(catalogues, out, self.facts, "running", [])
+            _tell(catalogues, out, self.facts, "running", self.bundles)
+            try:
+                if self.remaining.to_make:
+                    self._make(catalogues, announcement)
+            finally:
+                done = len({b.manifest["run_id"] for b in attempts(out)})
+                state = "finished" if done >= len(self.plan.rows) else "stopped"
+                _tell(catalogues, out, self.facts, state, [])
+
+    def _make(self, catalogues: list[Catalogue], announcement: Announcement) -> None:
+        out, result, progress = self.result.out, self.result, self.progress
+        result.limited = self.used.reached()
+        if result.limited:
+            progress.say(f"the study has taken what it may: {result.limited}")
+            self.used.write()
+            return
+        (out / "runs").mkdir(exist_ok=True)
+        listener = _Telling(self, catalogues, announcement)
+        begun = {**self.remaining.again, **interrupted_attempts(out)}
+        try:
+            with _interrupts(), progress, _beside_others(out, progress.say):
+                self._conduct(begun, listener, announcement)
+        except KeyboardInterrupt:
+            result.interrupted = True
+            progress.say("stopped; finished runs are stored (--resume continues)")
+        except _LimitError as limit:
+            result.limited = str(limit)
+            progress.say(f"the study has taken what it may: {limit}; finished runs are stored")
+        except _FailedError as failed:
+            result.failed = str(failed)
+
+    def _conduct(
+        self, begun: dict[str, int], listener: _Telling, announcement: Announcement
+    ) -> None:
+        """Make the runs on the hosts of the study, or on this one."""
+        study, out, say = self.study, self.result.out, self.progress.say
+        rows, prior = self.plan.rows, self.remaining.prior
+        if study.hosts is not None:
+            text = as_run(study, self.facts.overrides)
+            conductor = CONDUCTORS.load("hosts")(
+                study, self.facts.study_id, text, rows, out, listener, say
+            )
+            conductor.conduct(rows, prior, begun)
+            return
+        executor = HostExecutor(
+            study,
+            self.facts.study_id,
+            out,
+            work_directory.work_directory(out),
+            self.journal,
+            self.treatments,
+            self.remaining.to_make,
+            self._run_bytes(),
+            say,
+            announcement=announcement,
+            plan_rows=rows,
+        )
+        conduct(rows, prior, begun, executor, listener)
+
+    def _run_bytes(self) -> list[int]:
+        """Sizes of the stored runs."""
+        return [directory_bytes(b.path) for b in self.bundles]
 
 
 #: number of consecutive disturbed runs after which a campaign stops
@@ -354,30 +369,22 @@ class _LimitError(Exception):
 class _Telling:
     """Forward events to the progress display and to the catalogues.
 
-    `finished`: treatments with a finished run; a failed workload of any other stops the campaign, as do many
-    consecutive runs that the host disturbed. None: nothing does.
+    A failed workload of a treatment without a finished run stops the campaign, as do many consecutive runs
+    that the host disturbed, unless the campaign continues in any case.
     """
 
     def __init__(
-        self,
-        progress: RunProgress,
-        catalogues: list[Catalogue],
-        out: Path,
-        result: CampaignResult,
-        finished: set[str] | None,
-        used: Used,
-        remaining: int,
-        announcement: Announcement,
+        self, active: _ActiveCampaign, catalogues: list[Catalogue], announcement: Announcement
     ) -> None:
         self._announcement = announcement
         self._now: dict[str, dict[str, Any]] = {}
-        self._finished = finished
-        self._used = used
-        self._remaining = remaining
-        self._progress = progress
+        self._finished = active.remaining.finished
+        self._used = active.used
+        self._remaining = len(active.remaining.to_make)
+        self._progress = active.progress
         self._catalogues = catalogues
-        self._out = out
-        self._result = result
+        self._out = active.result.out
+        self._result = active.result
         self._spoilt = 0
 
     def begun(self, run: PlannedRun, attempt: int) -> None:
