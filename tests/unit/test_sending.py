@@ -281,10 +281,21 @@ class AtPort(Server):
         super().begin()
 
 
-def monitored(server: Server, own: Path, interval: str) -> subprocess.Popen[str]:
+#: penstock with a delivery that gives a server 2 s, and not 20
+IMPATIENT = """
+from penstock.cli import main
+from penstock.parts.monitoring.outbox import delivery
+delivery.PATIENCE_S = 2.0
+main()
+"""
+
+
+def monitored(
+    server: Server, own: Path, interval: str, start: tuple[str, str] = ("-m", "penstock")
+) -> subprocess.Popen[str]:
     """A command of status 7 that works until there is a file `go`."""
     wait = f"while [ ! -e {own}/go ]; do sleep 0.05; done; exit 7"
-    line = [sys.executable, "-m", "penstock", "monitor", "run", "--server", server.url]
+    line = [sys.executable, *start, "monitor", "run", "--server", server.url]
     line += ["--name", "x", "-i", interval, "--tag", "t", "--", "sh", "-c", wait]
     pipe = subprocess.PIPE
     return commands.popen(line, env=client(server, own), stdout=pipe, stderr=pipe, text=True)
@@ -305,9 +316,11 @@ def line_with(run: subprocess.Popen[str], words: str) -> str:
 
 
 @contextlib.contextmanager
-def away_at_its_end(server: AtPort, own: Path) -> Iterator[subprocess.Popen[str]]:
+def away_at_its_end(
+    server: AtPort, own: Path, start: tuple[str, str] = ("-m", "penstock")
+) -> Iterator[subprocess.Popen[str]]:
     """A monitored command whose server was killed, before the command ended."""
-    with monitored(server, own, "0.1") as run:
+    with monitored(server, own, "0.1", start) as run:
         until_stored(server, 10)
         server.kill()
         line_with(run, "samples are stored locally and sent later")
@@ -356,7 +369,7 @@ def test_what_a_server_that_stays_away_did_not_take_is_sent_later(tmp_path: Path
     (tmp_path / "served").mkdir()
     (own := tmp_path / "own").mkdir(mode=0o700)
     server = AtPort(tmp_path / "served")
-    with away_at_its_end(server, own) as run:
+    with away_at_its_end(server, own, ("-c", IMPATIENT)) as run:
         line = line_with(run, "send them with")
         run.communicate(timeout=120)
     assert run.returncode == 7
