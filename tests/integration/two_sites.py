@@ -102,7 +102,7 @@ def main(name: str, shift_ns: int, cut_s: float) -> None:
         }
         before = offsets()
         with Collecting(collectors_of(asked), store.sink(begun)):
-            time.sleep(4)
+            time.sleep(2)
             ip("link", "set", "vb", "down")
             time.sleep(cut_s)
             ip("link", "set", "vb", "up")
