@@ -41,7 +41,7 @@ design: {kind: full, replicates: 1, seed: 5}
 platform: PLATFORM
 workload:
   command: |
-    sh -c 'while :; do :; done' MARK {word} &
+    sh -c 'while :; do sleep 1; done' MARK {word} &
     trap 'echo ended >> {run_dir}/said; exit 1' TERM
     while :; do :; done
   timeout: 120s
@@ -229,6 +229,7 @@ def test_the_stream_tells_what_a_traced_study_does(ground: Ground) -> None:
         (ground.where / "s.yaml").write_text(text)
         out = str(ground.where / "out")
         line = [sys.executable, "-m", "penstock", "run", str(ground.where / "s.yaml"), "-o", out]
+        line += ["--no-report"]
         study = commands.popen(
             line, env=ground.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
