@@ -6,6 +6,7 @@ The node that is killed comes last: the store is not the same afterwards.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -80,14 +81,10 @@ class Here:
     def snakemake(self, snakefile: Path | str, directory: str, *more: str, status: int = 0) -> str:
         return self.run(*self.arguments(snakefile, directory, *more), status=status)
 
-    @property
+    @functools.cached_property
     def store(self) -> Path:
-        """The store as its first client has it."""
-        return self.root("node-0") / "store"
-
-    def root(self, node: str) -> Path:
-        """Files of a node."""
-        return Path(f"/proc/{self.pid(node)}/root")
+        """The store as its first client has it, which is not the node that is killed."""
+        return Path(f"/proc/{self.pid('node-0')}/root/store")
 
     def pid(self, node: str) -> int:
         """First process of a node."""
