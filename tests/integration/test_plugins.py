@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from penstock.plugins import (
 from penstock.spec.cluster import DiskSpec
 from tests.support import commands
 
+from .known_host import with_known_host
 from .node_ground import NODES, Ground, one_ground
 from .tracing import NEEDS_TRACER, trace
 
@@ -93,6 +95,14 @@ def test_a_study_in_a_place_of_another_package(ground: Ground) -> None:
     assert all(place == {"toy": True} for place in places)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def known_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """State directory of this module's tests, in which what is measured of a host is known."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PENSTOCK_STATE", str(with_known_host(tmp_path_factory.mktemp("known"))))
+        yield
+
+
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("traced")
@@ -153,7 +163,7 @@ def test_our_runtimes_keep_to_the_protocol(name: str, ground: Ground) -> None:
 
 def test_a_toy_makes_nodes(ground: Ground) -> None:
     code = "from penstock import testing; testing.check_runtime('toy')"
-    line = [sys.executable, "-c", code]
+    line = [*commands.CODE, code]
     env = {**ground.environment, "PYTHONPATH": str(TOYS)}
     done = commands.run(line, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
