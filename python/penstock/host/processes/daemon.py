@@ -19,6 +19,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,20 @@ _READY_WITHIN_S = 60.0
 _PR_SET_NAME = 15
 
 
+@dataclass(frozen=True)
+class _Start:
+    """Start of a daemon that is not ready: pipe on which it reports readiness, file of its settings."""
+
+    pipe: int
+    settings: Path
+    outlives_owner: bool
+
+    def close(self) -> None:
+        os.close(self.pipe)
+        with contextlib.suppress(OSError):
+            self.settings.unlink()
+
+
 class Daemon:
     """A running daemon: its pid, control socket and journal entry."""
 
@@ -57,6 +72,7 @@ class Daemon:
         child: subprocess.Popen[bytes] | None = None,
         entry: Entry | None = None,
         journal: Journal | None = None,
+        start: _Start | None = None,
     ):
         self.kind = kind
         self.pid = pid
@@ -65,6 +81,7 @@ class Daemon:
         self._child = child
         self._entry = entry
         self._journal = journal
+        self._start = start
         self._connection: socket.socket | None = None
         self._received = b""
 
@@ -74,6 +91,19 @@ class Daemon:
         if self._child is not None:
             return self._child.poll() is None
         return Identity.of(self.pid) is not None
+
+    def await_ready(self) -> None:
+        """Wait until a daemon of `start_daemon(…, wait=False)` is ready.
+
+        Raises PenstockError with the end of its log if it does not become ready; then `stop` it.
+        """
+        if self._start is None:
+            return
+        _await_ready(self, self._start.pipe)
+        if self._start.outlives_owner and self._journal is not None and self._entry is not None:
+            self._journal.hand_over(self._entry, self.pid)
+        self._start.close()
+        self._start = None
 
     def call(self, cmd: str, timeout_s: float = 60.0, **arguments: Any) -> dict[str, Any]:
         """Send a request to the daemon; returns its answer, without the `ok`.
@@ -116,6 +146,11 @@ class Daemon:
 
     def stop(self, grace_s: float = 10.0) -> None:
         """Request a shutdown, then force it; closes its journal entry."""
+        if self._start is not None and self._child is not None:
+            self._start.close()
+            self._start = None
+            self._child.kill()  # it answers no requests yet
+            self._child.wait()
         if self.alive:
             with contextlib.suppress(PenstockError):
                 self.call("shutdown", timeout_s=grace_s)
@@ -192,12 +227,14 @@ def start_daemon(
     *,
     run: str | None = None,
     module: str = "penstock.host.processes.daemon",
+    wait: bool = True,
 ) -> Daemon:
     """Start a daemon and return when it is ready; adds default `socket` and `owner_pid` to `config`.
 
     With `outlive_owner` true in `config` the daemon owns itself in the journal and stays when this process
     ends. Its output goes to `log_path` (default: in the runtime directory); `module` is its entry point.
-    Raises PenstockError with the end of its log if it does not become ready.
+    Raises PenstockError with the end of its log if it does not become ready. Without `wait`, return at once:
+    call `Daemon.await_ready` before the first request.
     """
     if kind not in KINDS:
         raise ValueError(f"no such daemon: {kind}")
@@ -242,24 +279,19 @@ def start_daemon(
             )
     finally:
         os.close(writes)
-    daemon = Daemon(kind, child.pid, socket_path, log, child=child, entry=entry, journal=journal)
+    start = _Start(reads, settings, bool(config["outlive_owner"]))
+    daemon = Daemon(
+        kind, child.pid, socket_path, log, child=child, entry=entry, journal=journal, start=start
+    )
     try:
         identity = Identity.of(child.pid)
         if identity is not None:
             journal.done(entry, pid=identity.pid, start=identity.start)
-        _await_ready(daemon, reads)
-        if config["outlive_owner"]:
-            journal.hand_over(entry, child.pid)
+        if wait:
+            daemon.await_ready()
     except BaseException:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child.pid, signal.SIGKILL)
-        child.wait()
         daemon.stop()
         raise
-    finally:
-        os.close(reads)
-        with contextlib.suppress(OSError):
-            settings.unlink()
     return daemon
 
 
