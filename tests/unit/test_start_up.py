@@ -138,6 +138,33 @@ def test_a_study_is_planned_and_frozen_without_what_only_its_analysis_needs(tmp_
     assert json.loads((tmp_path / "out" / "plan.json").read_text())["treatments"] == 4
 
 
+TRACE = """
+import json, os, sys
+from penstock.cli import main
+from penstock.errors import PenstockError
+from penstock.observe.trace.capture import programs, session
+
+heavy = json.loads(sys.argv[1])
+
+def start_programs(journal, mode, **settings):
+    found = [name for name in heavy if name in sys.modules]
+    raise PenstockError(json.dumps([mode, found]))
+
+session.start_programs = start_programs
+os.geteuid = lambda: 0
+sys.argv = ["penstock", "trace", "--", "true"]
+main()
+"""
+
+
+def test_the_tracer_starts_before_the_libraries_that_read_its_records(tmp_path: Path) -> None:
+    environment = {**os.environ, "PENSTOCK_STATE": str(tmp_path)}
+    line = [sys.executable, "-c", TRACE, json.dumps(HEAVY)]
+    done = subprocess.run(line, capture_output=True, text=True, env=environment, check=False)
+    assert done.stderr == 'penstock: ["pattern", []]\n'
+    assert done.returncode == 125
+
+
 GUEST = """
 import sys
 before = set(sys.modules)

@@ -215,7 +215,6 @@ def command(
         _check_executable(argv[0])
     from penstock.observe.trace.capture.scope import read_scope
     from penstock.observe.trace.capture.session import Session, trace_command, trace_running
-    from penstock.observe.trace.show.summary import as_document, show
 
     scope = read_scope(
         processes=process,
@@ -247,6 +246,9 @@ def command(
     )
     with _failure.wrapper_status(as_json):
         traced = trace_command(argv, session) if argv else trace_running(seconds, session)
+    # after the run: slow to import
+    from penstock.observe.trace.show.summary import as_document, show
+
     try:
         findings = traced.opened().findings
     except OSError as error:  # no space for temporary files

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import pyarrow as pa
-
-from penstock.archive.bundle import Bundle
 from penstock.host.cgroups.cgroup import RunCgroup
 from penstock.host.journal.journal import Journal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.archive.bundle import Bundle
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,19 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from penstock.archive.bundle import Bundle, partial_path, read_accesses
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal.directories import marker
 from penstock.host.journal.journal import Journal, new_token
 from penstock.host.probe.clocks import clock_row
 from penstock.observe.observer import Observer, Watched, command_environment, followed
 from penstock.plugins import OBSERVERS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.archive.bundle import Bundle
 
 
 @dataclass
@@ -37,6 +39,8 @@ class Observation:
         """Reads and writes of the table `io_events` in the bundle; None if there is none."""
         if self.events_path is None:
             return None
+        from penstock.archive.bundle import read_accesses
+
         return read_accesses(self.events_path, columns)
 
 
@@ -132,6 +136,8 @@ def new_bundle(
     if output is None:
         yield None
         return
+    from penstock.archive.bundle import Bundle, partial_path
+
     token = new_token()
     entry = journal.plan("directory", partial_path(output.absolute()), token=token)
     try:
@@ -163,6 +169,8 @@ def finish_bundle(
 ) -> Path:
     """Write the records of one command of this host with its exit status, and give the bundle its name.
     `facts`: further entries of the manifest."""
+    import pyarrow as pa
+
     for name, table in seen.observed.items():
         bundle.write_table(name, table)
     bundle.write_table("clocks", pa.Table.from_pylist(seen.clocks))

@@ -1,4 +1,7 @@
-"""One traced command, group or process tree, from scope to bundle."""
+"""One traced command, group or process tree, from scope to bundle.
+
+Imports libraries only in functions: the daemon starts first, and loads the BPF programs meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.archive.bundle import Bundle
 from penstock.errors import BadInput, PenstockError
 from penstock.host.cgroups.cgroup import RunCgroup, create_run_cgroup, hierarchies
 from penstock.host.journal.announce import Announcement
@@ -32,20 +34,19 @@ from penstock.observe.recorder import (
     finish_bundle,
     new_bundle,
 )
-from penstock.observe.trace.capture.announcements import phases_of
 from penstock.observe.trace.capture.calibrate import calibrate
-from penstock.observe.trace.capture.observer import TraceObserver
 from penstock.observe.trace.capture.output import Output, PassThrough, copied
 from penstock.observe.trace.capture.overhead import Paired
-from penstock.observe.trace.capture.salvage import what_is_missing, what_layers_miss
+from penstock.observe.trace.capture.programs import start_programs
 from penstock.observe.trace.capture.scope import Scope, place_of
-from penstock.observe.trace.capture.tracer import Tracer, TraceResult
-from penstock.observe.trace.show.live import live_summary
 from penstock.state import passable_runtime_dir, state_dir
 
 if TYPE_CHECKING:
     from penstock.analyse.traces.traced_run import TracedRun
+    from penstock.archive.bundle import Bundle
     from penstock.observe.trace.anonymize import Anonymizer
+    from penstock.observe.trace.capture.observer import TraceObserver
+    from penstock.observe.trace.capture.tracer import Tracer, TraceResult
     from penstock.observe.trace.layers.tables import Layers
 
 MARKS_VARIABLE = "PENSTOCK_MARKS"
@@ -141,6 +142,7 @@ def _traced_command(
         recorder = stack.enter_context(Recorder({"trace": observer}))
         group = stack.enter_context(create_run_cgroup("trace", None, journal))
         marks = stack.enter_context(_node_of_marks(journal))
+        _await_programs(observer.tracer, session)
         if session.mmap_exact:
             stack.enter_context(single_page_faults(journal))
         observer.target = {"marks": _place(marks)}
@@ -185,7 +187,13 @@ def _paired(argv: list[str], session: Session, scope: dict[str, Any]) -> Paired 
         print(f"penstock: calibrating, run {done} of {total}", file=sys.stderr)
 
     def load(journal: Journal) -> TraceObserver:
-        return TraceObserver.of(_tracer(journal, session, scope))
+        with contextlib.ExitStack() as stack:
+            tracer = stack.enter_context(_tracer(journal, session, scope))
+            _await_programs(tracer, session)
+            from penstock.observe.trace.capture.observer import TraceObserver
+
+            stack.pop_all()
+        return TraceObserver.of(tracer)
 
     return calibrate(argv, load, session.calibrate, report)
 
@@ -215,6 +223,7 @@ def _traced_running(
     observer = _observer(journal, session, scope.for_programs(observers), target=target)
     with Recorder({"trace": observer}) as recorder:
         tracer = observer.tracer
+        _await_programs(tracer, session)
         recorder.start(Watched(number, None), None)
         scope.check_processes()
         announcement = _announced([], session, recorder)
@@ -263,6 +272,8 @@ def _announced(argv: list[str], session: Session, recorder: Recorder) -> Announc
 
 
 def _live(tracer: Tracer, session: Session) -> contextlib.AbstractContextManager[None]:
+    from penstock.observe.trace.show.live import live_summary
+
     named = session.key_file is None
     return live_summary(tracer.beside(), session.live, quiet=session.quiet, named=named)
 
@@ -310,10 +321,12 @@ def _observer(
     layers: bool = False,
     target: dict[str, Any] | None = None,
 ) -> TraceObserver:
-    """Observer with loaded programs: the tracer, and with `layers` those below the calls."""
+    """Observer whose programs are being loaded: the tracer, and with `layers` those below the calls."""
     with contextlib.ExitStack() as stack:
         tracer = stack.enter_context(_tracer(journal, session, scope))
         below = _layers(journal) if layers else None
+        from penstock.observe.trace.capture.observer import TraceObserver
+
         stack.pop_all()
     return TraceObserver.of(tracer, below, target=target, salvage=True)
 
@@ -334,23 +347,36 @@ def _anonymizer(session: Session) -> Anonymizer | None:
 
 
 def _tracer(journal: Journal, session: Session, scope: dict[str, Any]) -> Tracer:
+    """Tracer whose programs are being loaded, see `_await_programs`."""
     if os.geteuid() != 0:
         raise PenstockError(
             "tracing needs root (CAP_BPF, CAP_PERFMON); run it with sudo. Without it, put the files on an "
             "emulated disk (penstock disk up) and use penstock trace --disk MOUNT -- COMMAND"
         )
-    try:
-        return Tracer(
-            journal,
-            state_dir(),
-            session.mode,
-            ring_bytes=session.ring_bytes,
-            drop_every=session.drop_every,
-            scope=scope,
-            require=session.require,
-            hot={"by": session.hot} if session.hot else None,
-            cost_later=True,
+    home = state_dir()
+    with contextlib.ExitStack() as stack:
+        programs = stack.enter_context(
+            start_programs(
+                journal,
+                session.mode,
+                ring_bytes=session.ring_bytes,
+                drop_every=session.drop_every,
+                scope=scope,
+                require=session.require,
+                hot={"by": session.hot} if session.hot else None,
+            )
         )
+        from penstock.observe.trace.capture.tracer import Tracer
+
+        tracer = Tracer(journal, home, session.mode, programs=programs, cost_later=True)
+        stack.pop_all()
+    return tracer
+
+
+def _await_programs(tracer: Tracer, session: Session) -> None:
+    """Wait until the programs are loaded. Raises BadInput for a required feature that the kernel lacks."""
+    try:
+        tracer.await_programs()
     except PenstockError as error:
         if session.require and any(
             text in str(error) for text in ("no feature", "lets us see no", "does not take")
@@ -393,6 +419,9 @@ def _finish(
 
 def _written(bundle: Bundle, traced: Traced, session: Session, seen: Observation) -> Traced:
     """The trace with its bundle finished."""
+    from penstock.observe.trace.capture.announcements import phases_of
+    from penstock.observe.trace.capture.salvage import what_is_missing, what_layers_miss
+
     result, run = traced.result, (traced.start_ns, traced.end_ns)
     lost = result.receipt["lost"]
     missing = what_is_missing(result.receipt)

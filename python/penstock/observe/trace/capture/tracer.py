@@ -19,7 +19,7 @@ from penstock.errors import PenstockError
 from penstock.host.cgroups.cgroup import RunCgroup
 from penstock.host.journal.directories import make_directory, remove_directory
 from penstock.host.journal.journal import Entry, Journal, new_token
-from penstock.host.processes.daemon import connect, start_daemon
+from penstock.host.processes.daemon import Daemon, connect
 from penstock.observe.trace import MODES, RING_BYTES
 from penstock.observe.trace.capture.announcements import (
     Mark,
@@ -34,6 +34,7 @@ from penstock.observe.trace.capture.events import SpoolReader, files_table, keep
 from penstock.observe.trace.capture.hot_set import counter_totals, judge_counters, read_decisions
 from penstock.observe.trace.capture.names import read_names
 from penstock.observe.trace.capture.overhead import Cost, cost_of, estimate, recorded_cost
+from penstock.observe.trace.capture.programs import start_programs
 from penstock.observe.trace.capture.salvage import salvaged_receipt, what_is_missing
 from penstock.observe.trace.layers.coverage import mapped_before, mapped_table
 from penstock.observe.trace.show.closing_sentence import closing_sentence, sizes_of
@@ -79,7 +80,8 @@ class Tracer:
     `first_requests`, `every_s`, each with a default. `streams` (mode pattern, for tests) is the number of
     sequences counted in the kernel; calls of others are reported individually (0: 65,536). `scope` filters
     the group's activity (`Scope.for_programs`), default: all. With `cost_later` the overhead of tracing on
-    this host, if not yet recorded, is measured after the only recording instead of before. Raises
+    this host, if not yet recorded, is measured after the only recording instead of before. `programs` is a
+    daemon of `start_programs`, which has these settings; then call `await_programs` before `arm`. Raises
     PenstockError if the kernel refuses.
     """
 
@@ -98,6 +100,7 @@ class Tracer:
         hot: Mapping[str, Any] | None = None,
         streams: int = 0,
         cost_later: bool = False,
+        programs: Daemon | None = None,
     ):
         if mode not in MODES:
             raise ValueError(f"no tracing mode {mode}: it is one of {', '.join(MODES)}")
@@ -106,13 +109,25 @@ class Tracer:
         self._spool.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._state_dir = Path(state_dir)
         self._cost = None if cost_later else cost_of(mode, journal, self._state_dir)
-        config = {"mode": mode, "ring_bytes": ring_bytes, "drop_every": drop_every}
-        config |= {"streams": streams}
-        config |= {"hooks": hooks, "require": list(require), "deny": list(deny)}
-        config |= {"scope": dict(scope)} if scope else {}
-        config |= {"hot": dict(hot)} if hot is not None else {}
         self._journal = journal
-        self._daemon = start_daemon("tracer", config, journal)
+        self._daemon = programs or start_programs(
+            journal,
+            mode,
+            ring_bytes=ring_bytes,
+            drop_every=drop_every,
+            hooks=hooks,
+            require=require,
+            deny=deny,
+            scope=scope,
+            hot=hot,
+            streams=streams,
+        )
+        if programs is None:
+            try:
+                self.await_programs()
+            except BaseException:
+                self._daemon.stop()
+                raise
         self._started_ns = 0
         self._group = 0
         self._cgroup: RunCgroup | None = None
@@ -128,6 +143,10 @@ class Tracer:
     def alive(self) -> bool:
         """True if the daemon is running."""
         return self._daemon.alive
+
+    def await_programs(self) -> None:
+        """Wait until the programs are loaded. Raises PenstockError if the kernel refuses."""
+        self._daemon.await_ready()
 
     def arm(
         self,
