@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from penstock.analyse.statistics.fit import Fit, by_terms
+from penstock.analyse.statistics.terms import Values
 from penstock.archive.bundle import Bundle
 from penstock.campaign.frozen import campaign, freeze
 from penstock.design.plan import make_plan
@@ -40,6 +43,11 @@ workload: {{command: 'echo {words}', expected: 2s}}
 responses:
 {measured}
 """
+
+
+def refitted(fit: Fit, y: Values, plan: Plan) -> Fit:
+    """The fit of other values of the same runs: for simulations, which compute the design once."""
+    return by_terms(replace(fit, y=y), fit.design.terms, plan)
 
 
 def plan_of_text(text: str, place: Path) -> Plan:

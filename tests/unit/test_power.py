@@ -10,11 +10,12 @@ import pandas as pd
 import pytest
 
 from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.fit import fitted
 from penstock.design.planned import Plan
 from penstock.design.power import detectable, error_df, power, pure_df, replicates_for
 from penstock.design.show import plan_text
 from penstock.study.load import load_study
-from tests.unit.recorded_study import plan_of_text, study_text
+from tests.unit.recorded_study import plan_of_text, refitted, study_text
 
 TWO = "{levels: [x, z]}"
 THREE = "{levels: [1, 2, 4]}"
@@ -38,11 +39,12 @@ def found(
     shift = delta * np.array([r.levels[factor] == names[-1] for r in plan.rows], dtype=float)
     runs, block = runs_of(plan, shift), [r.block for r in plan.rows]
     draws = np.random.default_rng(seed)
+    first = fitted(runs, plan, "y")
     hits = 0
     for _ in range(studies):
         drift = 3 * draws.normal(size=len(plan.rows) + 1)  # of passes, which are blocks
-        runs["y"] = shift + drift[block] + draws.normal(size=len(shift))
-        table = effects(runs, plan, "y")
+        y = shift + drift[block] + draws.normal(size=len(shift))
+        table = effects(runs, plan, "y", fit=refitted(first, y, plan))
         hits += table[by].tolist()[table["term"].tolist().index(factor)] < 0.05
     return hits / studies
 
@@ -67,7 +69,12 @@ def test_the_plan_counts_the_degrees_of_freedom_that_the_analysis_has(
 ) -> None:
     plan = planned(tmp_path, design, *factors)
     y = np.random.default_rng(1).normal(size=len(plan.rows))
-    table = effects(runs_of(plan, y), plan, "y").set_index("term")
+    runs = runs_of(plan, y)
+    table = effects(runs, plan, "y")
+    # the simulations below judge by the same table
+    other = fitted(runs_of(plan, y[::-1]), plan, "y")
+    pd.testing.assert_frame_equal(table, effects(runs, plan, "y", fit=refitted(other, y, plan)))
+    table = table.set_index("term")
     assert plan.power["degrees_of_freedom"] == table.loc["residual", "df"] > 0
 
 
