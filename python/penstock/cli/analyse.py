@@ -64,59 +64,51 @@ def command(
 
     For a trace bundle: verdicts, recomputed from its events (without events as recorded), and findings.
     """
-    import duckdb
-    import pyarrow as pa
-
-    from penstock.archive.completeness import reading
     from penstock.archive.selection import is_study
-    from penstock.campaign.analysis import analyse, headline
 
     check_fail_on(fail_on)
+    of_study = "--at" if at else "--fraction" if fraction else None
+    if of_study is not None and not is_study(runs):
+        raise BadInput(f"{runs}: found no study; expected the directory of one for {of_study}")
     if at:
-        if not is_study(runs):
-            raise BadInput(f"{runs}: found no study; expected the directory of one for --at")
         _predict(runs.resolve(), at, as_json)
         return
     if fraction:
-        if not is_study(runs):
-            raise BadInput(f"{runs}: found no study; expected the directory of one for --fraction")
         _fraction(runs.resolve(), fraction, top, as_json)
         return
     if not is_study(runs):
-        with reading(runs) as (trace,):
-            try:
-                findings = _analyse_trace(trace, as_json)
-            except (OSError, pa.ArrowException, duckdb.Error, KeyError) as error:
-                reason = str(error).splitlines()[0]
-                raise BadInput(f"{trace}: {reason}; expected the bundle of a trace") from error
-        if reaches(findings, fail_on):
-            raise typer.Exit(3)
-        return
-    if leave_out or take_back:
-        from penstock.campaign.left_out import put_on_record
+        findings = _trace(runs, as_json)
+    else:
+        if leave_out or take_back:
+            from penstock.campaign.left_out import put_on_record
 
-        run_ids = {p.name for p in (runs / "runs").glob("r*") if "." not in p.name}
-        put_on_record(runs.resolve(), leave_out, take_back, run_ids)
+            run_ids = {p.name for p in (runs / "runs").glob("r*") if "." not in p.name}
+            put_on_record(runs.resolve(), leave_out, take_back, run_ids)
+        findings = _study(runs, as_json)
+    if reaches(findings, fail_on):
+        raise typer.Exit(3)
+
+
+def _study(runs: Path, as_json: bool) -> list[Finding]:
+    """Analyse a study and print the result. Raises typer.Exit if it has no answer."""
+    from penstock.campaign.analysis import analyse, headline
+
     progress = functools.partial(print, file=sys.stderr)
     result = analyse(runs.resolve(), progress, report=as_json)
     for note in result.notes:
         say(note)
     if as_json:
-        print(
-            json.dumps(
-                {
-                    "out": str(result.out),
-                    "runs": len(result.runs),
-                    "valid_runs": result.valid_runs,
-                    "answer": result.answer,
-                    "effects": headline(result.effects),
-                    "findings": [vars(f) for f in result.findings],
-                    "notes": result.notes,
-                    "report": str(result.report) if result.report else None,
-                },
-                default=str,
-            )
-        )
+        document = {
+            "out": str(result.out),
+            "runs": len(result.runs),
+            "valid_runs": result.valid_runs,
+            "answer": result.answer,
+            "effects": headline(result.effects),
+            "findings": [vars(f) for f in result.findings],
+            "notes": result.notes,
+            "report": str(result.report) if result.report else None,
+        }
+        print(json.dumps(document, default=str))
     else:
         for line in result.lines(runs):
             print(line)
@@ -127,8 +119,7 @@ def command(
     if not result.answer:
         say("no response could be analysed")
         raise typer.Exit(1)
-    if reaches(result.findings, fail_on):
-        raise typer.Exit(3)
+    return result.findings
 
 
 def _predict(out: Path, settings: list[str], as_json: bool) -> None:
@@ -158,6 +149,21 @@ def _fraction(out: Path, generators: list[str], top: int, as_json: bool) -> None
         return
     for line in fraction_lines(costs):
         print(line)
+
+
+def _trace(runs: Path, as_json: bool) -> list[Finding]:
+    """Print the verdicts and findings of a trace. Raises BadInput for another bundle."""
+    import duckdb
+    import pyarrow as pa
+
+    from penstock.archive.completeness import reading
+
+    with reading(runs) as (trace,):
+        try:
+            return _analyse_trace(trace, as_json)
+        except (OSError, pa.ArrowException, duckdb.Error, KeyError) as error:
+            reason = str(error).splitlines()[0]
+            raise BadInput(f"{trace}: {reason}; expected the bundle of a trace") from error
 
 
 def _analyse_trace(bundle: Path, as_json: bool) -> list[Finding]:
