@@ -75,45 +75,50 @@ def command(
         return
     if study is None:
         raise BadInput("found no STUDY; expected a study file, --augment OUT or --suggest")
-    from penstock.analyse.fidelity.timeouts import time_out_warnings
-    from penstock.campaign.speed import as_planned, speeds_of, what_run_says
-    from penstock.design.changes import sequence
+    from penstock.campaign.speed import as_planned
     from penstock.design.plan import make_plan
-    from penstock.design.planned import treatments_of
-    from penstock.design.show import paragraph, plan_text, sequence_text
     from penstock.study.load import load_study
-    from penstock.study.resolve import resolvable
-    from penstock.study.unused import idle_hosts, unused_disks
 
     loaded, notes = as_planned(load_study(study, overrides, quick))
     plan = make_plan(loaded)
     if rank_by is not None:
         _rank(plan, loaded.responses[0], rank_by, as_json)
-        return
-    if identical:
+    elif identical:
         _identical(loaded, plan, identical, as_json)
-        return
-    treatments = resolvable(loaded, treatments_of(plan))
-    speeds = speeds_of(loaded, treatments)
+    else:
+        _show(loaded, plan, notes, show, as_json)
+
+
+def _show(study: Study, plan: Plan, notes: list[str], steps_only: bool, as_json: bool) -> None:
+    from penstock.analyse.fidelity.timeouts import time_out_warnings
+    from penstock.campaign.speed import speeds_of, what_run_says
+    from penstock.design.changes import sequence
+    from penstock.design.planned import treatments_of
+    from penstock.design.show import paragraph, plan_text, sequence_text
+    from penstock.study.resolve import resolvable
+    from penstock.study.unused import idle_hosts, unused_disks
+
+    treatments = resolvable(study, treatments_of(plan))
+    speeds = speeds_of(study, treatments)
     notes = [*notes, *filter(None, [speeds.stated])]
     warnings = [
-        *unused_disks(loaded),
-        *idle_hosts(loaded, len({row.block for row in plan.rows})),
+        *unused_disks(study),
+        *idle_hosts(study, len({row.block for row in plan.rows})),
         *time_out_warnings(treatments),
         *what_run_says(treatments),
         *speeds.unequal(),
     ]
-    steps = list(sequence(loaded.factors, plan.rows))
+    steps = list(sequence(study.factors, plan.rows))
     if as_json:
-        scales = loaded.time_scales.model_dump() if loaded.time_scales is not None else None
+        scales = study.time_scales.model_dump() if study.time_scales is not None else None
         document: dict[str, Any] = {"time_scales": scales, "notes": notes, "warnings": warnings}
-        document["sequence"] = [step.to_json() for step in steps] if show else None
+        document["sequence"] = [step.to_json() for step in steps] if steps_only else None
         print(json.dumps({**plan.to_json(), **document}, indent=2))
         return
-    if show:
-        print(sequence_text(steps, loaded, {r.run_id: r.levels for r in plan.rows}))
+    if steps_only:
+        print(sequence_text(steps, study, {r.run_id: r.levels for r in plan.rows}))
         return
-    print(plan_text(plan, loaded, speeds.label))
+    print(plan_text(plan, study, speeds.label))
     for text in [*(f"Note: {note}" for note in notes), *(f"Warning: {w}" for w in warnings)]:
         print("\n" + paragraph(text))
 
