@@ -98,16 +98,17 @@ def command(
         interleaved=interleaved,
         repeat=repeat,
     )
-    if as_json:
-        print(json.dumps(result.to_json()))
-    elif result.analysis is not None:
-        _print_results(result, study, report, quiet)
-        _print_advice(result, study)
+    _print_results(result, study, report, quiet, as_json)
+    raise typer.Exit(_exit_status(result, fail_on))
+
+
+def _exit_status(result: CampaignResult, fail_on: str | None) -> int:
+    """Exit status of a campaign; prints the reason why it has no complete answer."""
     if result.interrupted:
-        raise typer.Exit(130)
+        return 130
     if result.failed:
         say(f"stopped: {result.failed}")
-        raise typer.Exit(1)
+        return 1
     if result.limited:
         print(
             f"penstock: ended at a limit of the study: {result.limited}; with a larger limit, --resume makes "
@@ -116,12 +117,12 @@ def command(
         )
     if not result.valid_runs:
         say("no valid run")
-        raise typer.Exit(1)
+        return 1
     if result.analysis is not None and not result.analysis.answer:
         say("no response could be analysed")
-        raise typer.Exit(1)
+        return 1
     findings = result.analysis.findings if result.analysis is not None else []
-    raise typer.Exit(3 if reaches(findings, fail_on) else 0)
+    return 3 if reaches(findings, fail_on) else 0
 
 
 def check_fail_on(fail_on: str | None) -> None:
@@ -163,9 +164,15 @@ def print_page(analysis: Analysis, progress: Callable[[str], None]) -> None:
         print(analysis.report)
 
 
-def _print_results(result: CampaignResult, study: Path, report: bool, quiet: bool) -> None:
+def _print_results(
+    result: CampaignResult, study: Path, report: bool, quiet: bool, as_json: bool
+) -> None:
+    if as_json:
+        print(json.dumps(result.to_json()))
+        return
     analysis = result.analysis
-    assert analysis is not None
+    if analysis is None:
+        return
     for note in analysis.notes:
         say(note)
     for line in analysis.lines(result.out, study):
@@ -175,3 +182,4 @@ def _print_results(result: CampaignResult, study: Path, report: bool, quiet: boo
     print(f"{result.runs} of {result.planned_runs} runs{excluded_text}: {result.out}")
     if report:
         print_page(analysis, lambda line: None if quiet else print(line, file=sys.stderr))
+    _print_advice(result, study)
