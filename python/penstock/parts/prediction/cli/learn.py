@@ -15,7 +15,10 @@ from penstock.terminal import say
 from penstock.text import percentage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.parts.prediction.black_box.model import BlackBoxModel
+    from penstock.parts.prediction.black_box.space import Space
 
 
 def command(
@@ -58,7 +61,7 @@ def command(
 
     Given a MODEL (the model.json of an earlier run), nothing is measured.
     """
-    from penstock.parts.prediction.black_box.model import learner, load_model
+    from penstock.parts.prediction.black_box.model import learner
     from penstock.parts.prediction.black_box.predict import parse_task, task_time
 
     learner(model, depth, leaves)
@@ -66,25 +69,17 @@ def command(
     out: Path | None = None
     skipped: list[tuple[str, str]] = []
     if place.is_file():
-        learnt = load_model(place)
-        if (model, depth, leaves) != ("cart", None, 24):
-            from penstock.parts.prediction.black_box.model import retrained
-
-            learnt = retrained(learnt, chosen=model, depth=depth, leaves=leaves)
+        learnt = _stored(place, model, depth, leaves)
     else:
-        from penstock.parts.prediction.black_box import space as spaces
         from penstock.parts.prediction.learning import learn
 
-        if place.exists() and not place.is_dir():
-            raise BadInput(f"{place}: found neither a directory nor a file; expected DIR or MODEL")
-        chosen = spaces.read_space(space) if space else spaces.QUICK if quick else spaces.DEFAULT
-        chosen = spaces.with_dimensions(chosen, dimension)
+        cells = _space(place, space, dimension, quick)
         cell_s = _duration("--cell", cell, 0.6 if quick else 1.5)
         budget_s = _duration("--budget", budget, 32.0 if quick else 240.0)
         out = output or Path(f"learn-{place.resolve().name or 'root'}")
         request = learn.Wanted(
             directory=place,
-            space=chosen,
+            space=cells,
             points=points or learn.points_in(budget_s, cell_s),
             cell_s=cell_s,
             adaptive=adaptive,
@@ -94,23 +89,36 @@ def command(
             leaves=leaves,
             seed=seed,
         )
-
-        def report(line: str) -> None:
-            if not quiet:
-                say(line)
-
+        report: Callable[[str], None] = (lambda _: None) if quiet else say
         result = learn.learn(request, out, resume=resume, quiet=quiet, say=report)
         if result.interrupted or result.model is None:
             raise typer.Exit(130)
         learnt, skipped = result.model, list(result.skipped)
-    predicted = [
-        {"task": text, **task_time(learnt, kind, **options).to_dict()}
-        for text, kind, options in tasks
-    ]
+    predicted = [{"task": t, **task_time(learnt, kind, **o).to_dict()} for t, kind, o in tasks]
     if as_json:
         print(json.dumps(_plain(learnt, out, skipped, predicted)))
         return
     _show(learnt, out, skipped, predicted, only_tasks=bool(predicted) and out is None)
+
+
+def _stored(path: Path, kind: str, depth: int | None, leaves: int) -> BlackBoxModel:
+    """The model of a file, retrained if options of the learner are not the default."""
+    from penstock.parts.prediction.black_box.model import load_model, retrained
+
+    model = load_model(path)
+    if (kind, depth, leaves) == ("cart", None, 24):
+        return model
+    return retrained(model, chosen=kind, depth=depth, leaves=leaves)
+
+
+def _space(place: Path, file: Path | None, dimensions: list[str], quick: bool) -> Space:
+    """The points to choose from. Raises BadInput, also for a place that is no directory."""
+    from penstock.parts.prediction.black_box import space as spaces
+
+    if place.exists() and not place.is_dir():
+        raise BadInput(f"{place}: found neither a directory nor a file; expected DIR or MODEL")
+    space = spaces.read_space(file) if file else spaces.QUICK if quick else spaces.DEFAULT
+    return spaces.with_dimensions(space, dimensions)
 
 
 def _duration(option: str, text: str | None, default: float) -> float:
