@@ -6,10 +6,15 @@ import contextlib
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from penstock.terminal import say
+
+if TYPE_CHECKING:
+    from penstock.host.processes.servers import LocalServer
+    from penstock.parts.server.traces import Served
 
 
 def command(
@@ -85,46 +90,22 @@ def command(
         contextlib.ExitStack() as stack,
     ):
         token, own_token = load_or_create(token_file), new_token()
-        listen_address = listen(host, port, tls_cert, tls_key, insecure=insecure)
-        stack.enter_context(listen_address.socket)
-        server = LocalServer(
-            url=listen_address.url,
-            address=listen_address.address,
-            port=listen_address.port,
-            token=token,
-            experiments_token=own_token,
-            cert=None if tls_cert is None else str(tls_cert.absolute()),
-        )
+        at = listen(host, port, tls_cert, tls_key, insecure=insecure)
+        stack.enter_context(at.socket)
+        cert = None if tls_cert is None else str(tls_cert.absolute())
+        server = LocalServer(at.url, at.address, at.port, token, own_token, cert)
         app = application(
-            served,
-            token,
-            listen_address.names,
-            config=config,
-            own_token=own_token,
-            open_reads=open_reads,
+            served, token, at.names, config=config, own_token=own_token, open_reads=open_reads
         )
 
-        def print_address() -> None:
+        def announce() -> None:
             # the files for clients of this user come first
             file, header = stack.enter_context(announced(server))
-            url, port = listen_address.url, listen_address.port
-            location = {"url": url, "port": port, "token_file": str(file)}
-            key = f"#token={token}" if token_file is None else f", with the token in {token_file}"
-            pages = {"live": f"{url}live{key}", "dashboards": f"{url}dashboards{key}"}
-            if served.traces or served.studies:
-                target = "trace" if served.one_trace else "list of studies and traces"
-                pages = {target: f"{url}{key}", **pages}
-            first = url
-            # a file or a pipe gets an address without the token
-            if token_file is None and not as_json and sys.stdout.isatty():
-                first = pages.pop(next(iter(pages)))
-            print(json.dumps(location) if as_json else first, flush=True)
-            for target, page in pages.items():
-                say(f"{target}: {page}")
+            _print_addresses(served, server, file, token_file, as_json)
             say(
                 f"token file until the server stops: {file}; for experiments with curl: -H @{header}"
             )
-            if insecure and not listen_address.loopback:
+            if insecure and not at.loopback:
                 say(
                     "connections are not encrypted: others on the network can read the token and all data"
                 )
@@ -145,4 +126,24 @@ def command(
             ssl_certfile=tls_cert,
             ssl_keyfile=tls_key,
         )
-        AnnouncedServer(uvicorn_config, print_address).run(sockets=[listen_address.socket])
+        AnnouncedServer(uvicorn_config, announce).run(sockets=[at.socket])
+
+
+def _print_addresses(
+    served: Served, server: LocalServer, file: Path, token_file: Path | None, as_json: bool
+) -> None:
+    """Print the server's address on stdout, and those of its pages on stderr."""
+    url = server.url
+    key = f"#token={server.token}" if token_file is None else f", with the token in {token_file}"
+    pages = {"live": f"{url}live{key}", "dashboards": f"{url}dashboards{key}"}
+    if served.traces or served.studies:
+        target = "trace" if served.one_trace else "list of studies and traces"
+        pages = {target: f"{url}{key}", **pages}
+    first = url
+    # a file or a pipe gets an address without the token
+    if token_file is None and not as_json and sys.stdout.isatty():
+        first = pages.pop(next(iter(pages)))
+    location = {"url": url, "port": server.port, "token_file": str(file)}
+    print(json.dumps(location) if as_json else first, flush=True)
+    for target, page in pages.items():
+        say(f"{target}: {page}")
