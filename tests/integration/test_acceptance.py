@@ -16,7 +16,7 @@ from tests.support import commands
 
 STEP_NS = 10_000_000
 
-pytestmark = [pytest.mark.timed, pytest.mark.host, pytest.mark.long]
+pytestmark = [pytest.mark.host, pytest.mark.long]
 
 
 def test_a_minute_at_a_hundred_hertz(

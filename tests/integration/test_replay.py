@@ -17,7 +17,6 @@ from penstock.observe.trace.replay import requests_of
 from tests.support import commands
 
 pytestmark = [
-    pytest.mark.timed,
     pytest.mark.host,
     pytest.mark.long,
     pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
