@@ -35,6 +35,7 @@ sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(HERE.parent))
 
 from monitored import lines, offsets  # noqa: E402
+from monitored import server as served  # noqa: E402
 from monitored.server import Server, dies_with_us  # noqa: E402
 from monitored.wire import Packets  # noqa: E402
 
@@ -155,7 +156,7 @@ def killed(server: Server, place: Path, number: int) -> tuple[int, list[str]]:
     server.penstock("monitor", "start", "killed")
     words = ["monitor", "push", "killed", str(file), "-c", "offset", "--batch", str(number // 100)]
     environment = {**server.environment, "PENSTOCK_SERVER": server.url}
-    pushing = subprocess.Popen(
+    pushing = served.popen(
         [sys.executable, "-m", "penstock", *words], env=environment, stderr=subprocess.DEVNULL
     )
     try:

@@ -22,8 +22,9 @@ from penstock.errors import PenstockError
 #: prctl(2)
 _SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
-#: what runs the commands of `Server.penstock`
+#: what runs the commands of `Server.penstock`, and what starts servers
 run = subprocess.run
+popen: Any = subprocess.Popen
 
 
 def dies_with_us() -> None:
@@ -52,7 +53,7 @@ class Server:
         """Begins it."""
         words = ["serve", "--config", str(self.config), "--port", str(self.port)]
         with (self.place / "server.log").open("a") as log:
-            self.process = subprocess.Popen(
+            self.process = popen(
                 [sys.executable, "-m", "penstock", *words],
                 env=self.environment,
                 stdout=subprocess.PIPE,

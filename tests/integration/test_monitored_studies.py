@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,9 +33,15 @@ from tests.support import commands  # noqa: E402
 pytestmark = [*NODES, pytest.mark.timeout(600)]
 
 
+def _forked(line: list[str], preexec_fn: object = None, **options: Any) -> subprocess.Popen[Any]:
+    """A command without what only a child of ours can do before it begins."""
+    return commands.popen(line, **options)
+
+
 @pytest.fixture(autouse=True)
 def _forked_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_studies, "run", commands.run)
+    monkeypatch.setattr(of_studies, "popen", _forked)
 
 
 def missing(*programs: str) -> pytest.MarkDecorator:
