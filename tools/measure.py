@@ -119,6 +119,7 @@ ALL_STUDIES = (
     _study("scenarios", "scenarios"),
     _study("store_suspects", out=False),
     _study("stores", words=("compare",), out=False),
+    _study("workflow_patterns"),
 )  # fmt: skip
 
 
