@@ -41,6 +41,21 @@ def four_nodes_alike(
         yield cluster, spec
 
 
+@pytest.fixture(name="faults", scope="module")
+def one_slow_disk_and_one_slow_link(alike: tuple[Cluster, ClusterSpec]) -> set[tuple[str, str]]:
+    """What is named where a disk is three times slower, and another node's link has 80 % of its rate."""
+    cluster, _ = alike
+    slow = {"read_bps": 40e6 / 3, "write_bps": 40e6 / 3}
+    cluster.set(["node-2"], "disk", "store", {"limits": slow})
+    cluster.set(["node-1"], "network", None, {"out_bps": 10e6, "in_bps": 10e6})
+    try:
+        return named(alike)
+    finally:
+        cluster.set(["node-1"], "network", None, {"out_bps": 12.5e6, "in_bps": 12.5e6})
+        limits = {"read_bps": 40e6, "write_bps": 40e6}
+        cluster.set(["node-2"], "disk", "store", {"limits": limits})
+
+
 def named(alike: tuple[Cluster, ClusterSpec]) -> set[tuple[str, str]]:
     found = judged(measured(*alike, STORAGE, budget_s=30))
     assert set(found.shows) == {"disk, write", "disk, read", "link, out", "link, in"}
@@ -51,21 +66,11 @@ def test_nodes_that_are_alike(alike: tuple[Cluster, ClusterSpec]) -> None:
     assert named(alike) == set()
 
 
-def test_one_disk_three_times_slower(alike: tuple[Cluster, ClusterSpec]) -> None:
-    cluster, _ = alike
-    slow = {"read_bps": 40e6 / 3, "write_bps": 40e6 / 3}
-    cluster.set(["node-2"], "disk", "store", {"limits": slow})
-    try:
-        assert named(alike) == {("node-2", "disk, write"), ("node-2", "disk, read")}
-    finally:
-        whole = {"read_bps": 40e6, "write_bps": 40e6}
-        cluster.set(["node-2"], "disk", "store", {"limits": whole})
+def test_one_disk_three_times_slower(faults: set[tuple[str, str]]) -> None:
+    disks = {fault for fault in faults if fault[1].startswith("disk")}
+    assert disks == {("node-2", "disk, write"), ("node-2", "disk, read")}
 
 
-def test_one_link_at_80_percent(alike: tuple[Cluster, ClusterSpec]) -> None:
-    cluster, _ = alike
-    cluster.set(["node-1"], "network", None, {"out_bps": 10e6, "in_bps": 10e6})
-    try:
-        assert named(alike) == {("node-1", "link, out"), ("node-1", "link, in")}
-    finally:
-        cluster.set(["node-1"], "network", None, {"out_bps": 12.5e6, "in_bps": 12.5e6})
+def test_one_link_at_80_percent(faults: set[tuple[str, str]]) -> None:
+    links = {fault for fault in faults if fault[1].startswith("link")}
+    assert links == {("node-1", "link, out"), ("node-1", "link, in")}
