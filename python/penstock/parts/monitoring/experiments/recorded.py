@@ -18,6 +18,7 @@ from penstock.archive.schemas import TABLES
 from penstock.parts.monitoring.experiments.accounting import (
     AWAY_NS,
     RULES,
+    Evaluation,
     Life,
     evaluate,
     of_refusals,
@@ -144,9 +145,8 @@ def _of_source(
     holes = _missing_numbers(source, numbers)
     codes, names = _series_codes(points, accounts)
     order, places, repeated = _sorted(points, codes, len(names))
-    ordered = (
-        points.take(pa.array(order)) if len(order) != len(codes) or not _is_range(order) else points
-    )
+    in_order = len(order) == len(codes) and _is_range(order)
+    ordered = points if in_order else points.take(pa.array(order))
     codes = codes[order]
     edges = np.searchsorted(codes, np.arange(len(names) + 1))
     life = Life.of(events, start_ns, end_ns)
@@ -182,26 +182,19 @@ def _of_source(
                 "kind": "sequence" if sequence else "time",
                 "type": kind_of(part),
                 "unit": units[low].as_py() if high > low else "",
-                "interval_ns": evaluation.interval_ns,
-                "interval_from": evaluation.interval_from,
                 "produced": account.produced,
                 "received": high - low + int(repeated[code]),
                 "stored": high - low - empty - astray,
-                "expected": evaluation.expected,
                 "late": account.late,
                 "duplicate": int(repeated[code]),
                 "without_value": empty,
                 "outside": astray,
-                "outside_by_ns": evaluation.astray_ns,
                 "refused": refused,
-                "lost": evaluation.lost,
-                "gaps": len(evaluation.gaps),
-                "longest_gap_ns": evaluation.longest_gap_ns,
                 "resets": sum(e.kind == "reset" for e in matching),
                 "restarts": sum(e.kind == "restart" for e in matching)
                 + sum(r.is_of(labels) for r in restarts),
-                "verdict": evaluation.verdict,
                 "rules": RULES,
+                **_columns(evaluation),
             }
         )
         holes += [
@@ -210,17 +203,28 @@ def _of_source(
         ]
     ids = {name: first_id + code for code, name in enumerate(names)}
     reported = [*seen[:_MOST_GAPS], *(r.event for r in restarts[:_MOST_GAPS])]
-    plain = [e for e in reported if e.kind not in ("enabled", "disabled", *_REFUSED)]
-    first = next((i for i, e in enumerate(plain) if e.kind == "starting"), None)
-    if first is not None:  # all of the time before it
-        plain[first] = replace(plain[first], utc_ns=min(plain[first].utc_ns, start_ns))
-    holes += [_event_row(source, e, ids) for e in plain]
+    holes += [_event_row(source, e, ids) for e in _plain_events(reported, start_ns)]
     holes += _refusals(source, events)
     table = pa.table(
         [pa.array(codes + first_id), *(ordered[n] for n in POINTS_SCHEMA.names[1:])],
         schema=POINTS_SCHEMA,
     )
     return rows, table.filter(pa.array(~valueless)) if valueless.any() else table, holes
+
+
+def _columns(evaluation: Evaluation) -> Mapping[str, Any]:
+    """Columns of `series` from the evaluation of a series."""
+    columns = {name: value for name, value in vars(evaluation).items() if name != "astray_ns"}
+    return {**columns, "outside_by_ns": evaluation.astray_ns, "gaps": len(evaluation.gaps)}
+
+
+def _plain_events(events: Sequence[Event], start_ns: int) -> list[Event]:
+    """Events that are rows of `gaps`; a start of the source covers all of the time before it."""
+    plain = [e for e in events if e.kind not in ("enabled", "disabled", *_REFUSED)]
+    first = next((i for i, e in enumerate(plain) if e.kind == "starting"), None)
+    if first is not None:
+        plain[first] = replace(plain[first], utc_ns=min(plain[first].utc_ns, start_ns))
+    return plain
 
 
 def _ended_at(ordered: pa.Table, valueless: npt.NDArray[np.bool_]) -> Ints:
