@@ -19,7 +19,7 @@ from penstock.host.probe.facts import host_facts
 from penstock.host.processes.interrupts import Interrupts, in_sessions
 from penstock.host.processes.launch import Finished, Stop, launch
 from penstock.observe.observer import Observer, Watched
-from penstock.observe.recorder import Recorder, finish_bundle, new_bundle
+from penstock.observe.recorder import Observation, Recorder, finish_bundle, new_bundle
 from penstock.observe.sampler.alerts import AlertWatch, Stretch, judged
 from penstock.observe.sampler.monitor import MonitorObserver, MonitorResult
 from penstock.observe.trace.capture.calibrate import calibrate
@@ -171,15 +171,7 @@ def monitor_command(
         run = finished.start_ns, finished.end_ns
         observations = recorder.finish(bundle, run)
         interrupted = signals.name if signals is not None else None
-        tables = observations.observed
-        used_ns = int(observations.receipts["monitor"]["used_ns"])
-        fired = judged(
-            rules, used_ns, tables.get("samples"), tables.get("utilisation"), watch.stretches
-        )
-        if rules:
-            tables["alerts"] = fired.table()
-        if watch.trouble:
-            observations.receipts["monitor"]["alerts"] = watch.trouble
+        alerts = _record_alerts(rules, observations, watch)
         stored = None
         if bundle is not None:
             phase = {"phase_id": "workload", "start_ns": run[0], "end_ns": run[1]}
@@ -187,9 +179,22 @@ def monitor_command(
             facts |= {"host": host_facts(), "interrupted": interrupted}
             stored = finish_bundle(bundle, observations, [phase], finished.exit_status, run, facts)
     result = MonitorResult(observations.observed, observations.receipts["monitor"])
-    alerts = sorted(fired.stretches, key=lambda s: s.fired_ns)
     collected = observations.receipts.get("collect")
     return Monitored(argv, finished, result, stored, alerts, interrupted, collected)
+
+
+def _record_alerts(
+    rules: Sequence[Rule], observations: Observation, watch: AlertWatch
+) -> list[Stretch]:
+    """Evaluate the rules on the recorded samples, and add the table `alerts`; the alerts in order of time."""
+    tables, receipt = observations.observed, observations.receipts["monitor"]
+    samples, utilisation = tables.get("samples"), tables.get("utilisation")
+    fired = judged(rules, int(receipt["used_ns"]), samples, utilisation, watch.stretches)
+    if rules:
+        tables["alerts"] = fired.table()
+    if watch.trouble:
+        receipt["alerts"] = watch.trouble
+    return sorted(fired.stretches, key=lambda s: s.fired_ns)
 
 
 def _observers(
