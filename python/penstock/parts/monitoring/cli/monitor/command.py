@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,6 +15,11 @@ from penstock.parts.monitoring.cli.monitor.application import application, lacki
 from penstock.parts.monitoring.cli.monitor.options import JSON, SERVER, app, params
 from penstock.terminal import say
 from penstock.text import percentage, signed_percent
+
+if TYPE_CHECKING:
+    from penstock.parts.monitoring.outbox.delivery import Delivery
+    from penstock.parts.monitoring.outbox.sending import Sending
+    from penstock.parts.monitoring.session import Monitored
 
 #: as of timeout(1), which ends a command, too
 _ABORTED = 124
@@ -169,12 +174,7 @@ def run(
             status = done.finished.exit_status
             receipts["monitor"] = done.result.receipt
             cut_short = done.aborted or done.interrupted is not None
-            for stretch in done.alerts:
-                delivery.note(f"alert: {stretch.summary}")
-            stats = done.result.receipt
-            due = (int(stats["end_ns"]) - int(stats["start_ns"])) // int(stats["used_ns"])
-            for batch in sending.rest(done.result.tables, due):
-                delivery.write(batch)
+            _deliver_rest(done, delivery, sending)
             measured.append((time.time_ns(), delivery.clock()))
             offsets = [(at, offset) for at, offset in measured if offset is not None]
             if offsets:
@@ -200,22 +200,7 @@ def run(
             raise typer.Exit(status) from None
         finally:
             delivery.stop(exit_status=status, aborted=cut_short, receipts=receipts)
-    means = _means(done.result.tables["utilisation"])
-    if as_json:
-        ended: dict[str, Any] = {
-            "exit_status": done.finished.exit_status,
-            "wall_s": done.finished.wall_s,
-        }
-        ended |= {"aborted": done.aborted, "alerts": [s.row() for s in done.alerts]}
-        recorded = None if first.down else experiment
-        place = {"experiment": recorded, "bundle": str(done.bundle) if done.bundle else None}
-        place |= {"unsent": str(delivery.unsent)} if delivery.unsent else {}
-        beside = {} if done.collected is None else {"collected": done.collected}
-        results = {"receipt": done.result.receipt, **beside, "utilisation": means}
-        print(json.dumps({**ended, **place, **results}))
-    else:
-        _show(done.finished.wall_s, done.result.receipt, means)
-        _show_collected(done.collected or {})
+    _print_recorded(done, delivery, None if first.down else experiment, as_json)
     raise typer.Exit(_ABORTED if done.aborted else done.finished.exit_status)
 
 
@@ -245,6 +230,39 @@ def alerts(
         print(f"{named}: {stretch.summary}")
     if fired:
         raise typer.Exit(3)
+
+
+def _deliver_rest(done: Monitored, delivery: Delivery, sending: Sending) -> None:
+    """Send the alerts of a command, and the samples that were not sent while it ran."""
+    for stretch in done.alerts:
+        delivery.note(f"alert: {stretch.summary}")
+    stats = done.result.receipt
+    due = (int(stats["end_ns"]) - int(stats["start_ns"])) // int(stats["used_ns"])
+    for batch in sending.rest(done.result.tables, due):
+        delivery.write(batch)
+
+
+def _print_recorded(
+    done: Monitored, delivery: Delivery, experiment: str | None, as_json: bool
+) -> None:
+    """Print the result of a command; `experiment`: name of its record, None without one."""
+    means = _means(done.result.tables["utilisation"])
+    if not as_json:
+        _show(done.finished.wall_s, done.result.receipt, means)
+        _show_collected(done.collected or {})
+        return
+    document: dict[str, Any] = {
+        "exit_status": done.finished.exit_status,
+        "wall_s": done.finished.wall_s,
+        "aborted": done.aborted,
+        "alerts": [s.row() for s in done.alerts],
+        "experiment": experiment,
+        "bundle": str(done.bundle) if done.bundle else None,
+    }
+    document |= {"unsent": str(delivery.unsent)} if delivery.unsent else {}
+    document |= {"receipt": done.result.receipt}
+    document |= {} if done.collected is None else {"collected": done.collected}
+    print(json.dumps({**document, "utilisation": means}))
 
 
 def _collectors(config: Path | None, name: str) -> dict[str, Any]:
