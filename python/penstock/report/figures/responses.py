@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from numpy.typing import NDArray
 
 from penstock.analyse.findings.study_findings import AGREEMENT_LIMIT
 from penstock.analyse.outcome import Outcome, ResponseUnit
@@ -111,22 +113,7 @@ def predictions(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
     side = min(width, 5.2)
     fig = style.figure(side, side * 0.97)
     axes = fig.subplots()
-    both = np.concatenate([rows["predicted"], rows["measured_mean"]]).astype(float)
-    log = style.wants_log(both)
-    low, high = (
-        (both.min() * 0.6, both.max() * 1.7) if log else (min(0.0, both.min()), both.max() * 1.1)
-    )
-    line = np.geomspace(low, high, 50) if log else np.linspace(low, high, 50)
-    axes.fill_between(
-        line,
-        line * (1 - AGREEMENT_LIMIT),
-        line * (1 + AGREEMENT_LIMIT),
-        color=style.GRID,
-        alpha=0.8,
-        linewidth=0,
-        label="within 15 %",
-    )
-    axes.plot(line, line, color=style.MUTED, linewidth=0.8)
+    _agreement(axes, np.concatenate([rows["predicted"], rows["measured_mean"]]).astype(float))
     basis = (
         rows["treatment_id"] == rows["basis_treatment"]
         if "basis_treatment" in rows
@@ -168,14 +155,35 @@ def predictions(outcome: Outcome, response: ResponseUnit, width: float) -> Figur
                 for r in points.to_dict("records")
             ],
         )
+    axes.set_xlabel(response_axis(outcome, response, "measured {}"))
+    axes.set_ylabel(response_axis(outcome, response, "predicted {}", upright=True))
+    style.grid(axes)
+    axes.legend(loc="upper left", fontsize=7.5 if style.narrow(width) else 8.5)
+    return fig
+
+
+def _agreement(axes: Axes, values: NDArray[np.float64]) -> None:
+    """The line of equal values with the ±15 % band, on equal axes for the values."""
+    log = style.wants_log(values)
+    low, high = (
+        (values.min() * 0.6, values.max() * 1.7)
+        if log
+        else (min(0.0, values.min()), values.max() * 1.1)
+    )
+    line = np.geomspace(low, high, 50) if log else np.linspace(low, high, 50)
+    axes.fill_between(
+        line,
+        line * (1 - AGREEMENT_LIMIT),
+        line * (1 + AGREEMENT_LIMIT),
+        color=style.GRID,
+        alpha=0.8,
+        linewidth=0,
+        label="within 15 %",
+    )
+    axes.plot(line, line, color=style.MUTED, linewidth=0.8)
     axes.set_xlim(low, high)
     axes.set_ylim(low, high)
     if log:
         style.log_axis(axes.xaxis)
         style.log_axis(axes.yaxis)
     axes.set_aspect("equal")
-    axes.set_xlabel(response_axis(outcome, response, "measured {}"))
-    axes.set_ylabel(response_axis(outcome, response, "predicted {}", upright=True))
-    style.grid(axes)
-    axes.legend(loc="upper left", fontsize=7.5 if style.narrow(width) else 8.5)
-    return fig
