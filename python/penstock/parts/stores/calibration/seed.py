@@ -197,24 +197,15 @@ def _document(
         "kernel": os.uname().release,
     }
 
-    def estimate(
-        value: Any, low: Any, high: Any, of: Interval, clamped: bool = False
-    ) -> dict[str, Any]:
-        document: dict[str, Any] = {"value": value, "low": low, "high": high, "n": of.n, **about}
-        if not of.converged:
-            document["converged"] = False
-        if clamped:
-            document["clamped"] = True
-        return document
-
     def mean(of: Interval, text: Callable[[float], Any]) -> dict[str, Any]:
-        return estimate(text(of.mean), text(of.low), text(of.high), of)
+        return _estimate([text(x) for x in (of.mean, of.low, of.high)], of, about)
 
     def fitted(
         values: Sequence[float], of: Interval, text: Callable[[float], str]
     ) -> dict[str, Any]:
-        ends_of = text(min(values)), text(max(values))
-        return estimate(text(values[0]), *ends_of, of, values[0] == 0)
+        texts = [text(x) for x in (values[0], min(values), max(values))]
+        clamped = {"clamped": True} if values[0] == 0 else {}
+        return _estimate(texts, of, about) | clamped
 
     def service(which: str) -> dict[str, Any]:
         services_of: list[Linear] = [getattr(s, which) for s in (services, *ends)]
@@ -251,8 +242,7 @@ def _document(
         "tag": mean(interval(trials.tags_s), _time),
         "locate": mean(interval(trials.locates_s), _time),
     }
-    facts = document.setdefault("facts", {})
-    facts["seeding"] = {
+    document.setdefault("facts", {})["seeding"] = {
         **about,
         "engine": seen.engine,
         "rounds": trials.rounds,
@@ -262,6 +252,13 @@ def _document(
         },
     }
     return document
+
+
+def _estimate(values: Sequence[Any], of: Interval, about: dict[str, str]) -> dict[str, Any]:
+    """A value and its bounds, with the number of measurements."""
+    value, low, high = values
+    document: dict[str, Any] = {"value": value, "low": low, "high": high, "n": of.n, **about}
+    return document if of.converged else {**document, "converged": False}
 
 
 def _rate(bps: float) -> str:
