@@ -166,70 +166,72 @@ class DiskServer:
         requests; None: $PENSTOCK_TRANSPORT, else the one that was measured faster on this host. Raises
         BadInput if a directory or the transport is unusable, PenstockError if the host refuses.
         """
-        transport = _transport_of(transport, profile_object(profile), durable=durable)
-        places = {
-            "mount point": Path(mount).absolute(),
-            "backing directory": Path(backing).absolute(),
+        profile = profile_object(profile)
+        transport = _transport_of(transport, profile, durable=durable)
+        mount_path = _directory("mount point", mount)
+        backing_path = _directory("backing directory", backing)
+        request = {
+            "disk_id": disk_id,
+            "mount": str(mount_path),
+            "backing": str(backing_path),
+            "profile": profile,
+            "log": None if log is None else str(Path(log).absolute()),
+            "seed": seed,
+            "plant": None if plant is None else dict(plant),
+            "durable": durable,
+            "readahead_bytes": readahead_bytes,
+            "max_background": max_background,
+            "dirty_bytes": dirty_bytes(memory_bytes),
+            "compensation": None if calibrate else NO_COMPENSATION,
+            "size_bytes": size_bytes,
+            "owner": None if owner is None else {"uid": owner[0], "gid": owner[1]},
+            "shared": shared,
+            "volatile": volatile,
+            "patch": None if patch is None else dict(patch),
+            "transport": transport,
         }
-        for what, path in places.items():
-            _check_directory(what, path)
-        mount_path, backing_path = places.values()
+        answer = self._start(request, run or self._run)
+        stats_file = Path(str(self._config["stats_dir"])) / f"{disk_id}.stats"
+        disk = EmulatedDisk(
+            disk_id=disk_id,
+            mount=mount_path,
+            backing=backing_path,
+            device=_device(answer),
+            stats_file=stats_file,
+            compensation=answer["compensation"],
+            transport=answer["transport"],
+        )
+        self._disks[disk_id] = disk
+        return disk
+
+    def _start(self, request: Mapping[str, Any], run: str | None) -> Mapping[str, Any]:
+        """Start a disk by a request to the server, recorded in the journal; returns the answer."""
+        disk_id, mount = request["disk_id"], request["mount"]
         daemon = self.daemon
-        entry = self._journal.plan("mount", mount_path, run=run or self._run)
+        entry = self._journal.plan("mount", mount, run=run)
         offered = contextlib.ExitStack()
         try:
-            if transport == IO_URING:
+            if request["transport"] == IO_URING:
                 # for a server that outlives this process, no process would restore the setting
-                stays = volatile and not self._config["outlive_owner"]
-                self._offer(disk_id, offered, run or self._run, stays=stays)
-            answer = daemon.call(
-                "add",
-                disk_id=disk_id,
-                mount=str(mount_path),
-                backing=str(backing_path),
-                profile=profile_object(profile),
-                log=None if log is None else str(Path(log).absolute()),
-                seed=seed,
-                plant=None if plant is None else dict(plant),
-                durable=durable,
-                readahead_bytes=readahead_bytes,
-                max_background=max_background,
-                dirty_bytes=dirty_bytes(memory_bytes),
-                compensation=None if calibrate else NO_COMPENSATION,
-                token=entry.token,
-                size_bytes=size_bytes,
-                owner=None if owner is None else {"uid": owner[0], "gid": owner[1]},
-                shared=shared,
-                volatile=volatile,
-                patch=None if patch is None else dict(patch),
-                transport=transport,
-            )
+                stays = request["volatile"] and not self._config["outlive_owner"]
+                self._offer(disk_id, offered, run, stays=stays)
+            answer = daemon.call("add", **request, token=entry.token)
             self._journal.done(entry, disk_id=disk_id)
             if self._config["outlive_owner"]:
                 self._journal.hand_over(entry, daemon.pid)
         except BaseException:
-            if has_mount(mount_path, entry.token):
+            if has_mount(mount, entry.token):
                 with contextlib.suppress(PenstockError):
                     daemon.call("remove", disk_id=disk_id, hurry=True)
-            if not has_mount(mount_path, entry.token):
+            if not has_mount(mount, entry.token):
                 self._journal.undone(entry)
             offered.close()
             self._withdraw(disk_id)
             raise
         finally:
             offered.close()
-        disk = EmulatedDisk(
-            disk_id=disk_id,
-            mount=mount_path,
-            backing=backing_path,
-            device=(int(answer["dev"][0]), int(answer["dev"][1])),
-            stats_file=Path(str(self._config["stats_dir"])) / f"{disk_id}.stats",
-            compensation=answer["compensation"],
-            transport=answer["transport"],
-        )
-        self._disks[disk_id] = disk
         self._entries[disk_id] = entry
-        return disk
+        return answer
 
     def set(
         self, disk_id: str, profile: Any, *, seed: int = 0, slow_by: float | None = None
@@ -301,8 +303,7 @@ class DiskServer:
             answer = self.daemon.call("power_cut", disk_id=disk_id, mode=mode, seed=seed)
         disk = self._disks.get(disk_id)
         if disk is not None:
-            device = (int(answer["dev"][0]), int(answer["dev"][1]))
-            self._disks[disk_id] = replace(disk, device=device)
+            self._disks[disk_id] = replace(disk, device=_device(answer))
         return answer
 
     def log(self, disk_id: str, path: str | os.PathLike[str] | None) -> None:
@@ -407,7 +408,14 @@ NO_COMPENSATION = {
 }
 
 
-def _check_directory(what: str, path: Path) -> None:
+def _device(answer: Mapping[str, Any]) -> tuple[int, int]:
+    major, minor = answer["dev"]
+    return int(major), int(minor)
+
+
+def _directory(what: str, path: str | os.PathLike[str]) -> Path:
+    """The absolute path of a directory. Raises BadInput if it is none."""
+    path = Path(path).absolute()
     try:
         mode = path.stat().st_mode
     except FileNotFoundError as error:
@@ -416,3 +424,4 @@ def _check_directory(what: str, path: Path) -> None:
         raise PenstockError(f"{what} {path}: {error.strerror}; try `penstock undo`") from error
     if not stat.S_ISDIR(mode):
         raise BadInput(f"{what} {path} is not a directory")
+    return path
