@@ -51,11 +51,12 @@ def with_aliases(table: pd.DataFrame, fit: Fit, plan: Plan) -> pd.DataFrame:
     with runs of every treatment."""
     if plan.model is None and ASSUMED not in fit.without:
         return table
-    for term, rivals in shares_of(fit, plan).items():
-        of_term = table["term"].astype(str) == term
-        before = [a for a in table.loc[of_term, "aliases"].astype(str) if a]
-        table.loc[of_term, "aliases"] = ", ".join([*before, *(s.text for s in rivals)])
-    return table
+    rivals = shares_of(fit, plan)
+    aliases = [
+        ", ".join([*filter(None, [regular]), *(share.text for share in rivals.get(term, ()))])
+        for term, regular in zip(table["term"].tolist(), table["aliases"].tolist(), strict=True)
+    ]
+    return table.assign(aliases=np.array(aliases, dtype=object))
 
 
 def _columns(
