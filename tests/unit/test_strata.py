@@ -16,11 +16,12 @@ from scipy import stats
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.statistics.effect_table import NO_ERROR, REML
 from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.fit import fitted
 from penstock.analyse.treatments.means import Ranking
 from penstock.campaign.analysis import analyse
 from penstock.design.planned import Plan, PlannedRun, plan_from_json
 from tests.support import commands
-from tests.unit.recorded_study import plan_of_text, record, study_text
+from tests.unit.recorded_study import plan_of_text, record, refitted, study_text
 
 
 def analysed(out: Path) -> pd.DataFrame:
@@ -352,11 +353,12 @@ def test_what_a_plan_says_is_found_is_found(tmp_path, order: str):
     base = sum(
         option["detectable"][n] / 2 * np.array([r.coded[n] for r in plan.rows]) for n in "WS"
     )
+    first = fitted(frame.assign(y=base), plan, "y")
     for _ in range(studies):
         y = base + np.sqrt(0.5 if groups else 1.0) * drawn.normal(size=len(frame))
         for numbers in groups:
             y = y + np.sqrt(0.5) * drawn.normal(size=numbers.max() + 1)[numbers]
-        table = effects(frame.assign(y=y), plan, "y").set_index("term")
+        table = effects(frame, plan, "y", fit=refitted(first, y, plan)).set_index("term")
         for name in found:
             found[name] += table.loc[name, "p_value"] < 0.05
     low, high = (0.8 + s * 3.3 * math.sqrt(0.8 * 0.2 / studies) for s in (-1, 1))

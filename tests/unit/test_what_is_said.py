@@ -27,6 +27,7 @@ from penstock.analyse.sequential.aliased import active_terms
 from penstock.analyse.sequential.identical import identical
 from penstock.analyse.statistics import significance
 from penstock.analyse.statistics.effects import effects
+from penstock.analyse.statistics.fit import Fit, fitted
 from penstock.analyse.statistics.significance import is_sure, limits, of_pairs, of_several
 from penstock.analyse.treatments.costs import factor_cost
 from penstock.analyse.treatments.means import ranking
@@ -37,7 +38,7 @@ from penstock.design.planned import Plan, plan_from_json
 from penstock.report import figures
 from penstock.report.methods import methods
 from penstock.study.load import read_study
-from tests.unit.recorded_study import record, study_text
+from tests.unit.recorded_study import record, refitted, study_text
 
 LEVELS = "{levels: [x, z]}"
 Draws = np.random.Generator
@@ -78,15 +79,19 @@ class Made:
 
     outcome: Outcome
     plan: Plan
+    #: of the values that were recorded
+    fit: Fit
 
     def study(self, seed: int, truth: Truth | None = None, noise: float = NOISE) -> Outcome:
         """The study with values drawn anew."""
         draws = np.random.default_rng([20261126, seed])
         runs = self.outcome.runs
         assert runs is not None
-        level = [truth(row) if truth else 0.0 for row in runs.to_dict("records")]
+        level = [truth(row) for row in runs.to_dict("records")] if truth else 0.0
         made = runs.assign(y=100 * np.exp(np.array(level) + draws.normal(0, noise, len(runs))))
-        return dataclasses.replace(self.outcome, runs=made, effects=effects(made, self.plan, "y"))
+        fit = refitted(self.fit, made["y"].to_numpy(), self.plan)
+        table = effects(made, self.plan, "y", fit=fit)
+        return dataclasses.replace(self.outcome, runs=made, effects=table)
 
 
 def made(kind: Kind, place: Path) -> Made:
@@ -98,7 +103,9 @@ def made(kind: Kind, place: Path) -> Made:
 
     analyse(out, report=False)
     outcome = Outcome.read(out)
-    return Made(outcome, plan_from_json(outcome.plan))
+    plan = plan_from_json(outcome.plan)
+    assert outcome.runs is not None
+    return Made(outcome, plan, fitted(outcome.runs, plan, "y"))
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=[k.name for k in KINDS])
