@@ -125,7 +125,10 @@ def test_it_is_put_into_an_empty_directory_alone(swift: Swift) -> None:
 def test_several_workers_tell_of_one_server(tmp_path: Path) -> None:
     if lacking := missing():
         pytest.skip(f"not run: not installed (Debian: {' '.join(lacking)})")
-    with running(tmp_path / "saio", middleware=True, workers=2, replicas=1) as swift:
+    device = tmp_path / "device"
+    device.mkdir()
+    one = {"devices": [device], "replicas": 1}
+    with running(tmp_path / "saio", middleware=True, workers=2, **one) as swift:
         clients = [swift.client() for _ in range(4)]
         clients[0].make("files")
         for number, client in enumerate(clients * 5):
