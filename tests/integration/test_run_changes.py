@@ -14,6 +14,7 @@ import pytest
 
 from penstock.emulate.disks.transport import TRANSPORTS
 from penstock.host.journal.journal import Journal
+from tests.integration.known_host import with_known_host
 from tests.support import commands
 
 pytestmark = [
@@ -61,7 +62,7 @@ retry: {disk: 0}
 def run(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
-        "PENSTOCK_STATE": str(tmp_path / "state"),
+        "PENSTOCK_STATE": str(with_known_host(tmp_path / "state")),
         "PENSTOCK_RUNTIME": str(tmp_path / "run"),
     }
     environment.pop("PENSTOCK_ARCHIVE", None)
