@@ -18,8 +18,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from bench.pattern import cases
 from penstock.archive.traces.trace_tables import TraceTables
 from penstock.observe.trace.verdicts.rejudge import judge_run
+from tests.integration.tracing import known_cost
 from tests.support import commands
 
+__all__ = ["known_cost"]  # a fixture
 pytestmark = [
     pytest.mark.host,
     pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
@@ -29,7 +31,7 @@ pytestmark = [
 ]
 
 KIB = 1024
-REQUESTS = 20_011
+REQUESTS = 10_007
 EPOCH_REQUESTS = 1024
 
 READER = """
