@@ -20,14 +20,8 @@ from tests.support import commands
 _CACHE = Path(__file__).parents[2] / "out" / "known-host"
 _FLOOR, _COST = "host-floor.json", "trace-cost.json"
 _MEASURE = """
-from penstock.emulate.disks.measure_floor import host_floor
-from penstock.host.journal.journal import Journal
-from penstock.observe.trace import MODES
-from penstock.observe.trace.capture.overhead import cost_of
-from penstock.state import state_dir
-host_floor()
-for mode in MODES:
-    cost_of(mode, Journal(), state_dir())
+from penstock.emulate.disks import measure_floor
+measure_floor.host_floor()
 """
 _BRIEF = """
 from penstock.emulate.disks import measure_floor
@@ -54,7 +48,7 @@ def _measured() -> dict[str, str]:
     One process measures and the others of this boot and build take its result. Tests that run alone do not
     take what was measured while the processors were shared. Tests that share them judge no time: their floor
     is measured briefly and counts as that of a quiet host, else each command that finds the host idle would
-    measure it again; the cost of tracing is planted.
+    measure it again. The cost of tracing is planted for all: no test judges what tracing adds to a study.
     """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     built = Path(_native.__file__).stat().st_mtime_ns
@@ -64,8 +58,8 @@ def _measured() -> dict[str, str]:
     with (_CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not cache.exists():
-            texts = _measure_briefly() if kind == "brief" else _measure(_MEASURE)
-            write_atomic(cache, json.dumps(texts))
+            floor = _measure_briefly() if kind == "brief" else _measure(_MEASURE)
+            write_atomic(cache, json.dumps({**floor, _COST: planted_cost()}))
         known: dict[str, str] = json.loads(cache.read_text())
     return known
 
@@ -77,7 +71,7 @@ def _measure_briefly() -> dict[str, str]:
         for each in filter(None, (floor, floor["io_uring"])):
             each["busy_share"] = 0.0
         texts[_FLOOR] = json.dumps(floor)
-    return {**texts, _COST: planted_cost()}
+    return texts
 
 
 def planted_cost() -> str:
@@ -88,7 +82,7 @@ def planted_cost() -> str:
 
 
 def _measure(program: str) -> dict[str, str]:
-    """Text of each file that a program leaves in a state directory of its own."""
+    """Text of the floor that a program leaves in a state directory of its own, if it leaves one."""
     where = Path(tempfile.mkdtemp(prefix="penstock-known-host-"))
     try:
         own = {"PENSTOCK_STATE": str(where / "state"), "PENSTOCK_RUNTIME": str(where / "run")}
@@ -98,7 +92,7 @@ def _measure(program: str) -> dict[str, str]:
         )
         if "ImportError" in done.stderr or "ModuleNotFoundError" in done.stderr:
             raise RuntimeError(done.stderr)
-        found = [where / "state" / name for name in (_FLOOR, _COST)]
-        return {path.name: path.read_text() for path in found if path.exists()}
+        floor = where / "state" / _FLOOR
+        return {_FLOOR: floor.read_text()} if floor.exists() else {}
     finally:
         shutil.rmtree(where)
