@@ -127,35 +127,3 @@ def test_every_source_balances(says: dict[str, Any], load: str) -> None:
 def test_nothing_stays_loaded(says: dict[str, Any], load: str) -> None:
     assert says[load]["programs"] > 0
     assert says[load]["left"] == 0
-
-
-def of_another_debian(
-    work: Path, suite: str, release: str, loads: tuple[str, ...] = LOADS
-) -> dict[str, Any]:
-    try:
-        says = booted(work, suite, loads)
-    except LookupError as error:
-        pytest.skip(str(error))
-    assert says["kernel"].startswith(release)
-    return says
-
-
-def test_12_every_call_is_seen_by_fentry_and_by_raw_tracepoints(tmp_path: Path) -> None:
-    """Typed tracepoints are refused there; that is told, and what takes their place is as exact."""
-    says = of_another_debian(tmp_path, "trixie", "6.12.")
-    test_every_kind_of_hook_sees_every_call(says, "fentry")
-    assert "tp_btf/sys_exit: EACCES" in says["tp_btf"]["error"]
-    test_counts_are_exact_without_entries(says)
-    calls = says["denied"]["hooks"]["calls"]
-    assert (calls["state"], calls["hook"]) == ("full", "raw_tp")
-    assert "tp_btf/sys_exit: EACCES" in calls["reason"]
-    test_a_planted_loss_shows(says)
-    for load in ("fentry", "raw_tp", "denied"):
-        test_every_source_balances(says, load)
-        test_nothing_stays_loaded(says, load)
-
-
-def test_10_there_is_no_tracing_and_one_sentence_says_so(tmp_path: Path) -> None:
-    said = of_another_debian(tmp_path, "bullseye", "5.10.", ("any",))["any"]["error"]
-    assert "this kernel lets us see no reads, writes" in said
-    assert all(f"{kind}: EINVAL" in said for kind in ("fentry", "tp_btf", "raw_tp", "tracepoint"))
