@@ -65,10 +65,11 @@ def accounts_of(address: str, port: int, to_port: int, protocol: str = "tcp") ->
     """
     ip = _ip(address)
     uids = set()
+    digits = f":{port:04X} "  # of the port in the table, which may have many thousands of rows
     for table in ("/proc/net/" + protocol, "/proc/net/" + protocol + "6"):
         try:
             with open(table, encoding="ascii") as lines:
-                rows = [line.split() for line in lines][1:]
+                rows = [line.split() for line in lines if digits in line]
         except OSError:
             continue
         for row in rows:
