@@ -104,7 +104,7 @@ class CampaignResult:
             "runs": self.runs,
             "runs_made_now": len(self.outcomes),
             "valid_runs": self.valid_runs,
-            "degraded_runs": int(analysis.runs["validity"].eq("degraded").sum()) if analysis else 0,
+            "degraded_runs": analysis.degraded_runs if analysis else 0,
             "left_out": [
                 {"run_id": r["run_id"], "state": r["state"], "reason": r["reason"]}
                 for r in (analysis.runs.to_dict("records") if analysis is not None else [])
