@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from tests.integration.tracing import known_cost
 from tests.support import commands
 
 STUDIES = Path(__file__).parents[2] / "studies"
 RECORDS = 6000
 
+__all__ = ["known_cost"]  # a fixture
 pytestmark = [
     pytest.mark.host,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: tracing"),
@@ -56,11 +58,25 @@ def traced_scan(program: Path, home: Path, table: str) -> tuple[dict[str, Any], 
     return row, said(done.stderr)
 
 
-def test_random_before_consecutive_after_the_same_contents(program: Path, tmp_path: Path) -> None:
-    home = loaded(program, tmp_path / "wt", 100)
+Scan = tuple[Path, dict[str, Any], dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def scans(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Scan]:
+    """By the percentage of records out of order: the database, and `traced_scan` of its table."""
+    where = tmp_path_factory.mktemp("databases")
+    homes = {percent: loaded(program, where / str(percent), percent) for percent in (0, 5, 25, 100)}
+    return {
+        percent: (home, *traced_scan(program, home, "loaded")) for percent, home in homes.items()
+    }
+
+
+def test_random_before_consecutive_after_the_same_contents(
+    program: Path, scans: dict[int, Scan]
+) -> None:
+    home, before, first = scans[100]
     words = [str(program), "rewrite", str(home), "loaded", "rewritten"]
     rewriting = commands.run(words, check=True, capture_output=True, text=True)
-    before, first = traced_scan(program, home, "loaded")
     after, second = traced_scan(program, home, "rewritten")
     assert before["read_pattern"] == "random"
     assert before["read_evidence"]["consecutive_share"] <= 0.05
@@ -72,20 +88,14 @@ def test_random_before_consecutive_after_the_same_contents(program: Path, tmp_pa
     assert first["checksum"] == second["checksum"] == said(rewriting.stdout)["checksum"]
 
 
-def test_records_that_came_in_key_order_are_not_called_random(
-    program: Path, tmp_path: Path
-) -> None:
+def test_records_that_came_in_key_order_are_not_called_random(scans: dict[int, Scan]) -> None:
     """Planted failure of the case: without disorder there is nothing to find."""
-    found, _ = traced_scan(program, loaded(program, tmp_path / "wt", 0), "loaded")
+    _, found, _ = scans[0]
     assert found["read_pattern"] not in ("random", "insufficient")
     assert found["read_evidence"]["consecutive_share"] >= 0.7
 
 
-def test_disorder_lowers_the_consecutive_share(program: Path, tmp_path: Path) -> None:
-    shares = [
-        traced_scan(program, loaded(program, tmp_path / str(percent), percent), "loaded")[0]
-        for percent in (0, 5, 25, 100)
-    ]
-    values = [row["read_evidence"]["consecutive_share"] for row in shares]
+def test_disorder_lowers_the_consecutive_share(scans: dict[int, Scan]) -> None:
+    values = [row["read_evidence"]["consecutive_share"] for _, row, _ in scans.values()]
     assert values == sorted(values, reverse=True)
     assert values[0] > 10 * max(values[-1], 0.001)
