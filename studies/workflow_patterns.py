@@ -1,17 +1,18 @@
 """Access patterns of workflows on real stores, without hints and with them, measured and simulated.
 
-    python studies/workflow_patterns.py [moosefs] [cephfs] [blast] [--quick] [--resume]
+    python studies/workflow_patterns.py [moosefs] [cephfs] [reducer] [blast] [--quick] [--resume]
 
 Pipeline, reduce, gather and scatter run on a store without hints, where a task goes to the next idle node,
 and with hints, where it goes to the node with its data. Broadcast runs with one, two and four copies.
 Clusters grow with their workload (weak scaling): MooseFS, which keeps a small file on one node, on 4, 8 and
 16 nodes, and CephFS, which spreads its chunks, on 4 and 8. Runs are in blocks of random order on one store.
 Service times are measured on three nodes; the model then simulates the same treatments, and clusters of 25,
-50 and 100 nodes. `blast` divides nodes between an application and its store on CephFS. Its tasks read a
-database, and sleep instead of searching.
+50 and 100 nodes. `reducer` is `reduce` with its last task on a node with a link of twice the rate. `blast`
+divides nodes between an application and its store on CephFS. Its tasks read a database, and sleep instead of
+searching.
 
-All three by default; needs root. `--quick`: four nodes, three runs of each treatment, and `blast` (nine
-nodes) only if it is named; eight minutes or so.
+All parts by default; needs root. `--quick`: four nodes, three runs of each treatment; `reducer` and `blast`
+(nine nodes) only if they are named; eight minutes or so.
 `--compare` evaluates the results in OUT. A run is not valid if the engine refused a hint, a server died, or
 the host's processors were busy. `--record` writes nothing unless every treatment has all of its valid runs.
 Planted: the results of both stores exchanged, those of two splits exchanged, and nodes whose own files are
@@ -105,10 +106,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def chosen(parts: Sequence[str], *, quick: bool) -> list[str]:
-    """Parts that are named; by default all, of the quick size without `blast`. BadInput for others."""
+    """Parts that are named; by default all, of the quick size the engines. BadInput for others."""
     if unknown := [part for part in parts if part not in GROUNDS]:
         raise BadInput(f"part: found {unknown[0]}; expected {', '.join(GROUNDS)}")
-    default = [ground for ground in GROUNDS if not (quick and ground == "blast")]
+    default = ("moosefs", "cephfs") if quick else tuple(GROUNDS)
     return [ground for ground in GROUNDS if ground in (parts or default)]
 
 

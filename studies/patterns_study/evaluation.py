@@ -63,10 +63,6 @@ def _of(treatment: Treatment) -> str:
     return f"{treatment.engine}, {treatment.nodes} nodes"
 
 
-def _named(treatment: Treatment) -> str:
-    return f"{treatment.pattern} of {treatment.file_kib} KiB"
-
-
 def _measured(part: Part, treatments: Iterable[Treatment]) -> dict[str, int]:
     return {str(one): len(part.valid(one)) for one in treatments}
 
@@ -105,7 +101,7 @@ def _faster(part: Part, pair: Pair) -> Claim:
 
     return claim(
         _of(pair.aware),
-        f"{_named(pair.aware)}: the workflow-aware store is faster",
+        f"{pair.aware.name}: the workflow-aware store is faster",
         _measured(part, (pair.default, pair.aware)),
         evaluate,
         published=PUBLISHED.get(pair.aware.pattern, ""),
@@ -126,7 +122,7 @@ def _order(part: Part, pair: Pair) -> Claim:
 
     return claim(
         _of(pair.aware),
-        f"{_named(pair.aware)}: the simulation has the measured order of the stores",
+        f"{pair.aware.name}: the simulation has the measured order of the stores",
         _measured(part, both) | _simulated(part, both),
         evaluate,
         criterion="same sign, both 95 % intervals without 0",
@@ -147,7 +143,7 @@ def _speed_up(part: Part, pair: Pair) -> Claim:
 
     return claim(
         _of(pair.aware),
-        f"{_named(pair.aware)}: the speed-up is the simulated one",
+        f"{pair.aware.name}: the speed-up is the simulated one",
         _measured(part, both) | _simulated(part, both),
         evaluate,
         criterion=f"within {SPEED_UP:.0%}",
@@ -165,7 +161,7 @@ def _broadcast(part: Part, treatments: Sequence[Treatment]) -> list[Claim]:
         return [
             claim(
                 _of(one),
-                f"{_named(one)}: {wording}",
+                f"{one.name}: {wording}",
                 _measured(part, treatments),
                 lambda: _flat(part, one, more),
                 published="1-3 % between them (L1112-1121)",
@@ -182,7 +178,7 @@ def _broadcast(part: Part, treatments: Sequence[Treatment]) -> list[Claim]:
     return [
         claim(
             _of(one),
-            f"{_named(one)}: on one node per copy, {COPIES[-1]} copies are faster than one",
+            f"{one.name}: on one node per copy, {COPIES[-1]} copies are faster than one",
             _measured(part, (one, most)),
             evaluate,
             published="less pressure on a node (L1121)",
@@ -228,7 +224,7 @@ def _scaled(part: Part, ground: Ground) -> list[Claim]:
         result.append(
             claim(
                 f"{_of(pair.aware)}, simulated",
-                f"{_named(pair.aware)}: the workflow-aware store is faster",
+                f"{pair.aware.name}: the workflow-aware store is faster",
                 _simulated(part, both),
                 evaluate,
                 published=SCALED[pattern],

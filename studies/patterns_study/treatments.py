@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -26,6 +26,8 @@ FILE_KIB = {
 COPIES = (1, 2, 4)
 #: chunk of CephFS, a quarter of the seeded one [KiB]
 CEPH_CHUNK_KIB = 64
+#: the node with a link of twice the rate
+FAST = "node-0"
 #: BLAST: chunks of its database [KiB], bytes of the database, seconds that all queries compute. Reading takes
 #: a node about 1.7 s, or with `s` storage nodes 1.7 a/s; computing takes 30 s / a
 CHUNKS_KIB = (64, 256, 1024)
@@ -35,7 +37,11 @@ QUERY_BYTES, ANSWER_BYTES = 20_000, 100_000
 
 @dataclass(frozen=True)
 class Treatment:
-    """A pattern with a file size on a store of an engine. `copies`: of a broadcast file, 0 by default."""
+    """A pattern with a file size on a store of an engine.
+
+    `copies`: of a broadcast file, 0 by default. `fast`: the last task of `reduce` runs on a node with a link
+    of twice the rate, which the workflow-aware store collects its inputs on.
+    """
 
     engine: str
     nodes: int
@@ -43,9 +49,16 @@ class Treatment:
     file_kib: int
     store: str
     copies: int = 0
+    fast: bool = False
 
     def __str__(self) -> str:
         return f"{self.engine}, {self.nodes} nodes: {self.case}"
+
+    @property
+    def name(self) -> str:
+        """Pattern and size."""
+        fast = " on a faster node" if self.fast else ""
+        return f"{self.pattern}{fast} of {self.file_kib} KiB"
 
     @property
     def case(self) -> str:
@@ -53,7 +66,7 @@ class Treatment:
         copies = (
             f", {self.copies} {'copy' if self.copies == 1 else 'copies'}" if self.copies else ""
         )
-        return f"{self.pattern} of {self.file_kib} KiB, {self.store} store{copies}"
+        return f"{self.name}, {self.store} store{copies}"
 
     @property
     def aware(self) -> bool:
@@ -74,16 +87,20 @@ class Treatment:
             "replicas": self.copies or None,
         }
         made = make_workload(self.pattern, "small", options)
-        files = made.files
-        if self.pattern == "scatter" and self.aware:
+        files, tasks = made.files, made.tasks
+        if self.pattern == "scatter":
             # the generator assumes chunks of 1 MiB
             chunks = self.file_kib // CEPH_CHUNK_KIB
-            files = tuple(
-                f if f.hints is None or f.hints.scatter is None
-                else replace(f, hints=replace(f.hints, scatter=chunks))
-                for f in files
-            )  # fmt: skip
-        return replace(made, files=files, origin=None)
+            files = _hinted(files, lambda h: h if h.scatter is None else replace(h, scatter=chunks))
+        if self.fast:
+            files = _hinted(files, lambda h: Hints(host=FAST) if h.group == "reduce" else h)
+            tasks = tuple(replace(t, machine=FAST) if t.name == "reduce" else t for t in tasks)
+        return replace(made, files=files, tasks=tasks, origin=None)
+
+
+def _hinted(files: tuple[File, ...], change: Callable[[Hints], Hints]) -> tuple[File, ...]:
+    """Files with other hints; those without any have none."""
+    return tuple(f if f.hints is None else replace(f, hints=change(f.hints)) for f in files)
 
 
 @dataclass(frozen=True)
@@ -179,7 +196,8 @@ class Ground:
     """An engine, the sizes of its clusters, and the patterns on them: pattern and file size in KiB.
 
     `changes`: of the cluster's file. `chunk`: that of the model, empty for the engine's usual one. `warm`:
-    the first use of a hint creates something, so that a first run of each treatment is not counted.
+    the first use of a hint creates something, so that a first run of each treatment is not counted. `fast`:
+    as in a treatment.
     """
 
     engine: str
@@ -188,6 +206,7 @@ class Ground:
     changes: tuple[str, ...] = ()
     chunk: str = ""
     warm: bool = False
+    fast: bool = False
     file: str = "cluster.platform.yaml"
 
     @property
@@ -209,8 +228,8 @@ class Ground:
         """Patterns to be compared on both stores; broadcast is compared by copies."""
         return [
             Pair(
-                Treatment(self.engine, count, pattern, kib, DEFAULT),
-                Treatment(self.engine, count, pattern, kib, AWARE),
+                Treatment(self.engine, count, pattern, kib, DEFAULT, fast=self.fast),
+                Treatment(self.engine, count, pattern, kib, AWARE, fast=self.fast),
             )
             for count, (pattern, kib) in product(nodes, self.patterns)
             if pattern != "broadcast"
@@ -283,6 +302,13 @@ GROUNDS: dict[str, AnyGround] = {
         (f"store.chunk={CEPH_CHUNK_KIB}KiB", "preprocess.cache=0B"),
         f"{CEPH_CHUNK_KIB}KiB",
         True,
+    ),
+    "reducer": Ground(
+        "moosefs",
+        (4, 8, 16),
+        (("reduce", 2560),),
+        ("hosts.node.except={0: {network: {bandwidth: 50 Mbit/s}}}",),
+        fast=True,
     ),
     "blast": SplitGround((5, 9), CHUNKS_KIB),
 }

@@ -145,7 +145,8 @@ def test_a_removed_simulation_is_not_measured(name: str) -> None:
         results = failing(evaluation.claims_of(rest))
         assert set(results.values()) <= {Result.NOT_MEASURED}
         needed += bool(results)
-    signs = 4 if name == "moosefs" else 0  # pipeline and reduce with both stores on 25 nodes
+    # pipeline and reduce with both stores on 25 nodes
+    signs = {"moosefs": 4, "reducer": 2}.get(name, 0)
     assert needed == len(evaluation.required(part)) + signs
 
 
@@ -283,7 +284,7 @@ def test_stored_results_are_evaluated_again(
     assert "makespan_s" in capsys.readouterr().err
 
 
-def test_a_quick_study_is_without_blast(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quick_study_is_that_of_the_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert workflow_patterns.chosen([], quick=True) == ["moosefs", "cephfs"]
     assert workflow_patterns.chosen([], quick=False) == list(PARTS)
     assert workflow_patterns.chosen(["blast", "moosefs"], quick=True) == ["moosefs", "blast"]
@@ -376,6 +377,20 @@ def test_hints_are_those_of_the_treatment(engine: str) -> None:
         # a part is 1 MiB, in chunks of 64 KiB
         assert parts == ({16} if treatment.pattern == "scatter" and treatment.aware else set())
         assert max(workload.file_sizes.values()) >= treatment.file_kib * 1024
+
+
+def test_parts_are_collected_on_the_faster_node() -> None:
+    default, aware = (one.workload() for one in patterns_on("reducer").treatments(4))
+    for workload in (default, aware):
+        assert [t.machine for t in workload.tasks if t.stage == "reduce"] == ["node-0"]
+        assert {t.machine for t in workload.tasks if t.stage == "produce"} == {None}
+    hosts = {f.name: f.hints.host for f in aware.files if f.hints is not None and f.hints.host}
+    assert hosts == {f"part-{i}": "node-0" for i in range(4)}
+    assert all(f.hints is None for f in default.files)
+    (cluster, *_) = ground_of("reducer", QUICK).clusters
+    platform = runs.platform_of(ground_of("reducer", QUICK), cluster)
+    out_bps = {host["name"]: host["network"]["out_bps"] for host in platform.lower()["hosts"]}
+    assert out_bps["node-0"] == 2 * out_bps["node-1"]
 
 
 def test_bytes_over_links_follow_from_the_places_of_files() -> None:
