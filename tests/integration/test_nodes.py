@@ -17,6 +17,7 @@ import pytest
 from penstock.emulate.cluster.cluster import Cluster
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
+from tests.integration.known_host import BRIEFLY
 from tests.integration.node_ground import NODES, PLATFORM, RUNTIMES, Ground, one_ground
 from tests.support import commands
 
@@ -87,7 +88,9 @@ def test_a_disk_faster_than_the_host_is_refused(ground: Ground) -> None:
     before = ground.seen()
     platform = ground.where / "p.yaml"
     platform.write_text(PLATFORM.format(count=2))
-    up = ground.penstock("nodes", "up", str(platform), "--set", "hosts.n.disks.data.profile=nvme")
+    words = ["nodes", "up", str(platform), "--set", "hosts.n.disks.data.profile=nvme"]
+    line = [*BRIEFLY, *words]
+    up = commands.run(line, env=ground.environment, capture_output=True, text=True, timeout=120)
     assert up.returncode == 2, up.stdout
     assert "nearest sustainable time_scale" in up.stderr
     assert ground.seen() == before
@@ -291,7 +294,7 @@ def test_an_interrupted_up_leaves_nothing(ground: Ground) -> None:
     platform = ground.where / "p.yaml"
     platform.write_text(PLATFORM.format(count=60))
     words = [sys.executable, "-m", "penstock", "nodes", "up", str(platform)]
-    child = subprocess.Popen(
+    child = commands.popen(
         words, env=ground.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     until = time.monotonic() + 60
