@@ -189,7 +189,7 @@ def test_the_command_on_all_nodes_and_its_own_disk_on_each(ground: Ground) -> No
         "fio --name=a --directory={d} --rw=write --bs=64k --size=1m --output=/dev/null && "
         "ls {d} > {run_dir}/{node}.{word} && echo {nodes} && test {word} = one"
     )
-    done = run(ground, study(ground, FIO, COMMAND=command), "--keep-going")
+    done = run(ground, study(ground, FIO, COMMAND=command), "--keep-going", "--no-report")
     assert done.returncode in (0, 1), done.stderr
     by_word = {b.manifest["levels"]["word"]: b for b in bundles(ground.where / "out")}
     good, bad = by_word["one"], by_word["two"]
@@ -203,7 +203,7 @@ def test_the_command_on_all_nodes_and_its_own_disk_on_each(ground: Ground) -> No
 
 def test_node_out_of_memory_fails_the_run(ground: Ground) -> None:
     eat = "{python} -c 'x = bytearray(200 << 20)' || true; echo {word}"
-    done = run(ground, study(ground, FIO, COMMAND=eat), "--keep-going")
+    done = run(ground, study(ground, FIO, COMMAND=eat), "--keep-going", "--no-report")
     assert done.returncode == 1, done.stderr
     for bundle in bundles(ground.where / "out"):
         assert bundle.manifest["state"] == "failed"
@@ -215,7 +215,7 @@ def test_node_out_of_memory_fails_the_run(ground: Ground) -> None:
 def test_a_service_that_does_not_come_up_fails_the_run_with_its_words(ground: Ground) -> None:
     service = "services: [{name: s, command: 'echo no such luck; exit 3', ready: {port: 9}}]\n  "
     text = FIO.replace("timeout: 20s", service + "timeout: 20s")
-    done = run(ground, study(ground, text, COMMAND="echo {word}"), "--keep-going")
+    done = run(ground, study(ground, text, COMMAND="echo {word}"), "--keep-going", "--no-report")
     assert done.returncode == 1, done.stderr
     for bundle in bundles(ground.where / "out"):
         assert bundle.manifest["state"] == "failed"
