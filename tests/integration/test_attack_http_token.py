@@ -1,0 +1,35 @@
+"""All that the OpenAPI describes, tried on a server with a cluster and a disk by who may not."""
+
+from __future__ import annotations
+
+import pytest
+from schemathesis import Case
+
+from tests.integration.http_attack import (
+    ATTACKED,
+    OPERATIONS,
+    Server,
+    aimed,
+    answered,
+    one_server,
+    tried,
+)
+
+__all__ = ["one_server"]  # a fixture
+pytestmark = [*ATTACKED, pytest.mark.long]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_nothing_is_done_without_the_token(server: Server, name: str) -> None:
+    before = server.journal()
+
+    @tried(name, 6)
+    def attack(case: Case, known: bool) -> None:
+        if known:
+            aimed(case, server)
+        for wrong in (None, f"Bearer {server.token[:-1]}"):
+            answer = answered(case, server, wrong)
+            assert answer.status_code == 401, case.as_curl_command()
+            assert set(answer.json()) == {"detail"}
+
+    assert server.journal() == before
