@@ -35,9 +35,11 @@ from penstock.observe.trace.layers.files import extents_table
 from penstock.observe.trace.layers.tables import Layers, LayersResult, served_under
 from penstock.observe.trace.show.summary import as_document
 from penstock.state import state_dir
+from tests.integration.tracing import known_cost
 from tests.support import commands
 from tests.support.memory import kept_in_memory
 
+__all__ = ["known_cost"]  # a fixture
 pytestmark = [
     pytest.mark.host,
     pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
@@ -134,9 +136,10 @@ class Watched:
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
     path = tmp_path / "target"
+    block = os.urandom(MIB)
     with path.open("wb") as file:
         for _ in range(READ_BYTES // MIB):
-            file.write(os.urandom(MIB))
+            file.write(block)
         os.fsync(file.fileno())
     return path
 
