@@ -87,12 +87,19 @@ def each_transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     return transport
 
 
+@contextlib.contextmanager
+def bench_in(base: Path) -> Iterator[Bench]:
+    """Start a disk server in an empty directory; afterwards nothing of it may be left."""
+    for name in ("mount", "backing"):
+        (base / name).mkdir()
+    journal = Journal(base / "journal.jsonl")
+    with DiskServer(journal, base / "state") as server:
+        yield Bench(base, server, journal)
+    assert not mounts_at(base / "mount")
+    assert journal.open_entries() == []
+
+
 @pytest.fixture(name="bench")
 def one_bench(tmp_path: Path) -> Iterator[Bench]:
-    for name in ("mount", "backing"):
-        (tmp_path / name).mkdir()
-    journal = Journal(tmp_path / "journal.jsonl")
-    with DiskServer(journal, tmp_path / "state") as server:
-        yield Bench(tmp_path, server, journal)
-    assert not mounts_at(tmp_path / "mount")
-    assert journal.open_entries() == []
+    with bench_in(tmp_path) as bench:
+        yield bench

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,33 @@ import pytest
 from penstock.analyse.fidelity.fidelity import certificate, is_valid
 from penstock.analyse.fidelity.fio_witness import confirm_fio, served_by_log
 from penstock.emulate.disks.request_log import read_disk_log
+from penstock.host.storage.mounts import mounts_at
 from penstock.profile import StorageProfile, load_profile
 from penstock.profile.cells import cells_from_fio
 from penstock.profile.fit import fit_profile, simulated_cell
-from tests.integration.disk_bench import HOST, MIB, Bench, flat, one_bench
+from tests.integration.disk_bench import HOST, MIB, Bench, bench_in, flat
 
-__all__ = ["one_bench"]  # a fixture
 pytestmark = [
     pytest.mark.timed,
     *HOST,
     pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed"),
 ]
 TRIES = 2
+
+
+@pytest.fixture(name="shared", scope="module")
+def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    with bench_in(tmp_path_factory.mktemp("shape")) as shared:
+        yield shared
+
+
+@pytest.fixture
+def bench(shared: Bench) -> Iterator[Bench]:
+    """The server of all tests of this file; a test's disk is taken down after it."""
+    yield shared
+    if "d" in shared.server.disks:
+        shared.server.remove("d")
+    assert not mounts_at(shared.mount)
 
 
 def fio(path: Path, seconds: float, **options: Any) -> dict[str, Any]:
