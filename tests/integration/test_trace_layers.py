@@ -250,6 +250,8 @@ def test_a_loss_under_the_calls_is_told(
     assert f"{lost:,} of " in document["incomplete_below"]
     assert document["incomplete_below"] in document["closing"]
     assert traced.bundle is not None
+    # the summary has the findings of the page: they are looked for once
+    assert "findings" in vars(traced.opened())
     manifest = Bundle.open(traced.bundle).manifest
     assert manifest["losses"] == {"trace": 0, "layers": lost}
     assert "were lost: misses may count as hits" in manifest["reason"]

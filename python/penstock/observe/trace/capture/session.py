@@ -85,7 +85,7 @@ class Traced:
 
     `interrupted` is the signal that ended it early; `outlived` counts the command's processes that were still
     running at its end and were killed. `unwritten` is the reason why a requested bundle is missing. The
-    command of an `anonymous` trace is not disclosed.
+    command of an `anonymous` trace is not disclosed. `run` is the bundle as opened for its page.
     """
 
     argv: list[str]
@@ -99,6 +99,7 @@ class Traced:
     outlived: int = 0
     unwritten: str | None = None
     anonymous: bool = False
+    run: TracedRun | None = field(default=None, repr=False, compare=False)
 
     @property
     def wall_s(self) -> float:
@@ -107,6 +108,8 @@ class Traced:
 
     def opened(self) -> TracedRun:
         """Its bundle, if any, else its tables in memory (without results that need every event)."""
+        if self.run is not None:
+            return self.run
         from penstock.analyse.traces.traced_run import TracedRun  # after the run: slow to import
 
         if self.bundle is not None:
@@ -444,8 +447,7 @@ def _written(bundle: Bundle, traced: Traced, session: Session, seen: Observation
     observation = dataclasses.replace(seen, observed=result.tables, clocks=clocks)
     phases = phases_of(result.marks, *run)
     finished = finish_bundle(bundle, observation, phases, traced.exit_status, run, facts)
-    _write_page(finished)
-    return dataclasses.replace(traced, bundle=finished)
+    return dataclasses.replace(traced, bundle=finished, run=_with_page(finished))
 
 
 def _lost_below(receipt: dict[str, Any]) -> dict[str, int]:
@@ -453,14 +455,17 @@ def _lost_below(receipt: dict[str, Any]) -> dict[str, int]:
     return {} if layers is None else {"layers": int(layers["lost"])}
 
 
-def _write_page(bundle: Path) -> None:
-    """Write the bundle's page; errors do not affect the bundle."""
+def _with_page(bundle: Path) -> TracedRun | None:
+    """Open the bundle and write its page; None if that fails, which does not affect the bundle."""
     from penstock.analyse.traces.traced_run import TracedRun
     from penstock.report.trace.page import write_trace_report
 
     try:
-        write_trace_report(TracedRun(bundle))
+        run = TracedRun(bundle)
+        write_trace_report(run)
+        return run
     except (PenstockError, OSError) as error:
         print(
             f"penstock: no page: {error}; `penstock report {bundle}` tries again", file=sys.stderr
         )
+        return None
