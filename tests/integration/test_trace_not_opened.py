@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from tests.integration.tracing import NEEDS_TRACER, balanced, events, trace
+from tests.integration.tracing import NEEDS_TRACER, balanced, events, known_cost, trace
 
+__all__ = ["known_cost"]  # a fixture
 pytestmark = NEEDS_TRACER
 NOT_OPENED = """
 import os, sys

@@ -30,6 +30,7 @@ from tests.integration.tracing import (
     balanced,
     calls_by_path,
     events,
+    known_cost,
     of_file,
     penstock,
     started_trace,
@@ -37,6 +38,7 @@ from tests.integration.tracing import (
 )
 from tests.support import commands
 
+__all__ = ["known_cost"]  # a fixture
 pytestmark = NEEDS_TRACER
 
 #: reads each file given, as often as its number says, when told to; the files are open before that
