@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import signal
 import time
+from collections.abc import Generator
 from pathlib import Path
 
 import psutil
@@ -56,7 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         choices=MARKS,
-        help="collect only test files that name this mark: importing all of them takes half a minute",
+        help="collect only test files that name this mark: importing all of them takes several seconds",
     )
 
 
@@ -122,6 +124,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     marks = config.getoption("--files-marked")
     return None if all(_names(collection_path, mark) for mark in marks) else True
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection() -> Generator[None, None, None]:
+    """Collect no garbage while tests are collected, nor later among what their imports left."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 #: folders whose tests need root, FUSE, BPF or a virtual machine, whatever they are about
