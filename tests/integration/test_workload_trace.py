@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from tests.integration.tracing import known_cost
 from tests.support import commands
 
+__all__ = ["known_cost"]  # a fixture
 pytestmark = [
     pytest.mark.host,
     pytest.mark.skipif(os.geteuid() != 0, reason="tracing needs root"),
