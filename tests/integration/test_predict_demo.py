@@ -41,7 +41,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text = text.replace(old, new)
     study = where / "demo.study.yaml"
     study.write_text(text)
-    run_study(study, where / "out", quiet=True)
+    run_study(study, where / "out", quiet=True, report=False)
     valid = [b for b in bundles(where / "out") if b.manifest["valid"]]
     if len(valid) < 6:
         pytest.skip(f"busy host: the disk was delivered in {len(valid)} of 8 runs only")
