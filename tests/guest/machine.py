@@ -62,13 +62,13 @@ def carry_python(job: Path, packages: tuple[Path, ...]) -> None:
     """Puts this interpreter's standard library and pure-Python `packages` into a job's `python/`.
 
     The job runs them with PYTHONHOME=/job/python, PYTHONPATH=/job/python/packages and
-    LD_LIBRARY_PATH=/job/python/shared.
+    LD_LIBRARY_PATH=/job/python/shared. Compiled modules travel along, as compilation takes long in the guest.
     """
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     library = Path(sysconfig.get_path("stdlib"))
     skip = shutil.ignore_patterns(
         "test", "tests", "site-packages", "dist-packages", "config-*", "ensurepip", "idlelib",
-        "lib2to3", "tkinter", "turtledemo", "__pycache__", "*.a",
+        "lib2to3", "tkinter", "turtledemo", "*.opt-?.pyc", "*.a",
     )  # fmt: skip
     shutil.copytree(library, job / "python" / "lib" / version, ignore=skip)
     shared = job / "python" / "shared"
@@ -78,7 +78,7 @@ def carry_python(job: Path, packages: tuple[Path, ...]) -> None:
             shutil.copy(Path(word).resolve(), shared / Path(word).name)
     for package in packages:
         target = job / "python" / "packages" / package.name
-        shutil.copytree(package, target, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+        shutil.copytree(package, target, ignore=shutil.ignore_patterns("*.so"))
 
 
 def python_name() -> str:
