@@ -501,6 +501,17 @@ def test_what_was_switched_off_is_not_lost(store: Experiments) -> None:
     assert [g["kind"] for g in made.gaps.to_pylist()] == ["disabled", "disabled"]
 
 
+def test_a_gap_of_one_series_is_not_one_of_another() -> None:
+    regular = batch(0, [float(i) for i in range(60) if not 20 <= i < 30], [0.0] * 50, "a")
+    irregular = batch(1, [0.0, 7.0, 50.0], [0.0] * 3, "b")
+    series = recorded([regular, irregular], T0, T0 + 60 * S).series.to_pandas().set_index("metric")
+    alone = recorded(
+        [batch(0, [0.0, 7.0, 50.0], [0.0] * 3, "b")], T0, T0 + 60 * S
+    ).series.to_pandas()
+    assert series["gaps"]["a"] > 0
+    assert series["verdict"]["b"] == alone["verdict"][0] == "unknown"
+
+
 def test_a_batch_that_never_came_is_known(store: Experiments) -> None:
     begun = store.start("x", "ada", at_ns=T0)
     for number in (0, 1, 3, 4):

@@ -118,10 +118,10 @@ def recorded(
     gaps: list[dict[str, Any]] = []
     for source in sorted(by_source):
         of = by_source[source]
-        rows, table, holes = _of_source(source, of, len(series), start_ns, end_ns, running)
+        rows, table, of_source = _of_source(source, of, len(series), start_ns, end_ns, running)
         series += rows
         tables.append(table)
-        gaps += holes
+        gaps += of_source
     points = pa.concat_tables(tables) if tables else POINTS_SCHEMA.empty_table()
     return Recorded(
         pa.Table.from_pylist(series, SERIES_SCHEMA),
@@ -142,7 +142,8 @@ def _of_source(
     accounts = _accounts(batches)
     events = [e for b in batches for e in b.events]
     numbers = np.array(sorted({b.number for b in batches}), np.int64)
-    holes = _missing_numbers(source, numbers)
+    missing = _missing_numbers(source, numbers)
+    gaps = list(missing)
     codes, names = _series_codes(points, accounts)
     order, places, repeated = _sorted(points, codes, len(names))
     in_order = len(order) == len(codes) and _is_range(order)
@@ -170,7 +171,7 @@ def _of_source(
         sequence = high > low and part["index"].null_count == 0
         stale = _stale(account, places, ended[(ended >= low) & (ended < high)], high, end_ns)
         own = replace(life, off=[*life.off, *stale]) if stale else life
-        evaluation = evaluate(account, places[low:high], sequence, own, len(holes))
+        evaluation = evaluate(account, places[low:high], sequence, own, len(missing))
         empty = int(valueless[low:high].sum())
         astray = 0 if sequence else int((outside & ~valueless)[low:high].sum())
         rows.append(
@@ -197,19 +198,19 @@ def _of_source(
                 **_columns(evaluation),
             }
         )
-        holes += [
+        gaps += [
             {"source": source, "series_id": first_id + code, **g}
             for g in evaluation.gaps[:_MOST_GAPS]
         ]
     ids = {name: first_id + code for code, name in enumerate(names)}
     reported = [*seen[:_MOST_GAPS], *(r.event for r in restarts[:_MOST_GAPS])]
-    holes += [_event_row(source, e, ids) for e in _plain_events(reported, start_ns)]
-    holes += _refusals(source, events)
+    gaps += [_event_row(source, e, ids) for e in _plain_events(reported, start_ns)]
+    gaps += _refusals(source, events)
     table = pa.table(
         [pa.array(codes + first_id), *(ordered[n] for n in POINTS_SCHEMA.names[1:])],
         schema=POINTS_SCHEMA,
     )
-    return rows, table.filter(pa.array(~valueless)) if valueless.any() else table, holes
+    return rows, table.filter(pa.array(~valueless)) if valueless.any() else table, gaps
 
 
 def _columns(evaluation: Evaluation) -> Mapping[str, Any]:
