@@ -113,10 +113,8 @@ class Ground:
         line = [*PENSTOCK, *map(str, words)]
         return commands.run(line, env=self.environment, capture_output=True, text=True)
 
-    def run(
-        self, text: str, *words: str, report: str = "--no-report"
-    ) -> subprocess.CompletedProcess[str]:
-        return self.penstock("run", self.study(text), "-o", self.out, report, *words)
+    def run(self, text: str, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.penstock("run", self.study(text), "-o", self.out, "--no-report", *words)
 
     def start(self, text: str, *words: str) -> subprocess.Popen[str]:
         line = [*PENSTOCK, "run", str(self.study(text)), "-o", str(self.out), *words]
@@ -203,7 +201,7 @@ def written(out: Path) -> dict[str, int]:
 
 @pytest.mark.timeout(180)
 def test_a_study_becomes_tables_and_leaves_nothing_behind(ground: Ground) -> None:
-    done = ground.run(TRACED, "--json", report="--report")
+    done = ground.run(TRACED, "--json")
     assert done.returncode in (0, 1), done.stderr  # 1: a busy host made every run invalid
     told: dict[str, Any] = json.loads(done.stdout)
     assert told["planned_runs"] == told["runs"] == 4
@@ -219,6 +217,7 @@ def test_a_study_becomes_tables_and_leaves_nothing_behind(ground: Ground) -> Non
 
     again = ground.penstock("analyse", ground.out, "--json")
     assert json.loads(again.stdout)["runs"] == 4
+    assert (ground.out / "report.html").is_file()
     refused = ground.run(TRACED)
     assert refused.returncode == 2
     assert "--resume" in refused.stderr
