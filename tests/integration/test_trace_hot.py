@@ -25,8 +25,16 @@ from penstock.observe.trace.capture.session import Traced
 from penstock.observe.trace.capture.tracer import Tracer, TraceResult
 from penstock.observe.trace.show.summary import file_rows
 from penstock.observe.trace.verdicts.rejudge import rejudged_patterns
-from tests.integration.tracing import NEEDS_TRACER, penstock, trace, with_known_cost, within
+from tests.integration.tracing import (
+    NEEDS_TRACER,
+    known_cost,
+    penstock,
+    trace,
+    with_known_cost,
+    within,
+)
 
+__all__ = ["known_cost"]  # a fixture
 pytestmark = NEEDS_TRACER
 
 FILES, FIRST, REQUESTS = 1000, 120_000, 300_000
