@@ -1,8 +1,9 @@
 //! Opens the object, puts the chosen programs into the kernel, and falls back where it refuses them.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Mutex;
 
 use libbpf_rs::btf::types::{Func, Typedef};
@@ -69,14 +70,10 @@ pub(crate) fn load(
     let mut findings = Findings::default();
     let mut trials = Trials::default();
     let sections = sections()?;
-    // every question goes through all names of the kernel, and there are many
-    let known = RefCell::new(HashMap::new());
+    let hooks = hooks_of(&kernel);
     loop {
         let chosen = choose(needs.mode, limits, &mut findings, |program| {
-            let section = sections.get(program).map_or("", String::as_str);
-            let mut known = known.borrow_mut();
-            let answer = known.entry(section.to_owned());
-            answer.or_insert_with(|| present(&kernel, section)).clone()
+            present(&hooks, sections.get(program).map_or("", String::as_str))
         });
         let needed = |name: &str| limits.needed.iter().any(|n| n == name);
         let lacking = |(f, way): &&Choice| way.is_none() && (f.required || needed(f.name));
@@ -250,14 +247,37 @@ fn sections() -> Result<HashMap<String, String>, ProbeError> {
     Ok(pairs.collect())
 }
 
-/// Whether the kernel's type information knows the function or tracepoint of a section.
-fn present(kernel: &Btf<'_>, section: &str) -> Result<(), String> {
+/// Functions and tracepoints that the kernel's type information knows.
+struct Hooks<'a> {
+    functions: HashSet<&'a OsStr>,
+    tracepoints: HashSet<&'a OsStr>,
+}
+
+/// Reads all types once: a question by name would read them all again.
+fn hooks_of<'a>(kernel: &'a Btf<'_>) -> Hooks<'a> {
+    let functions = kernel.type_by_kind::<Func<'_>>();
+    let types = kernel.type_by_kind::<Typedef<'_>>();
+    Hooks {
+        functions: functions.filter_map(|function| function.name()).collect(),
+        tracepoints: types
+            .filter_map(|named| named.name())
+            .filter(|name| name.as_bytes().starts_with(TRACEPOINT.as_bytes()))
+            .collect(),
+    }
+}
+
+/// How the name of a tracepoint's type begins.
+const TRACEPOINT: &str = "btf_trace_";
+
+/// Whether the kernel has the function or tracepoint of a section.
+fn present(hooks: &Hooks<'_>, section: &str) -> Result<(), String> {
     let (kind, target) = section.split_once('/').unwrap_or((section, ""));
     let known = match kind {
-        "fentry" | "fexit" => kernel.type_by_name::<Func<'_>>(target).is_some(),
-        "tp_btf" => kernel
-            .type_by_name::<Typedef<'_>>(&format!("btf_trace_{target}"))
-            .is_some(),
+        "fentry" | "fexit" => hooks.functions.contains(OsStr::new(target)),
+        "tp_btf" => {
+            let name = format!("{TRACEPOINT}{target}");
+            hooks.tracepoints.contains(OsStr::new(&name))
+        }
         _ => true,
     };
     known
