@@ -37,6 +37,7 @@ pub mod scope;
 mod sink;
 mod skeleton;
 pub mod spool;
+mod symbols;
 pub mod tracer;
 
 pub use hot::Hot;

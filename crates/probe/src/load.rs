@@ -15,6 +15,7 @@ use crate::features::{words, Trials};
 use crate::hooks::{choose, Choice, Findings, Kind, Limits};
 use crate::mode::Mode;
 use crate::skeleton::{OpenTraceSkel, TraceSkel, TraceSkelBuilder};
+use crate::symbols::address_of;
 use crate::ProbeError;
 
 /// Programs in the kernel and attached, and how they came there.
@@ -145,6 +146,9 @@ fn attempt(
     constants.probe_reads = !can_cast || ways().any(|way| !typed(way.kind));
     constants.cache_tells =
         (programs.iter()).any(|name| matches!(*name, "fault_in_page_cache" | "fault_asked"));
+    if programs.contains(&"aio_direct_done") {
+        constants.aio_complete_rw = address_of("aio_complete_rw");
+    }
     constants.interruptible = needs.interruptible || ways().any(|way| way.kind == Kind::Fentry);
     prepare(&mut open)?;
     for mut program in open.open_object_mut().progs_mut() {

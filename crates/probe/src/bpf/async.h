@@ -477,7 +477,8 @@ static __noinline int aio_fetched(struct pt_regs *regs, long result)
 	return 0;
 }
 
-extern const void aio_complete_rw __ksym __weak;
+/* Its address, 0 if unknown. As a __ksym libbpf would read all symbols of the kernel at each load, in any mode. */
+const volatile __u64 aio_complete_rw = 0;
 
 /* At a completion, mostly in an interrupt. */
 static __always_inline int aio_completed(struct kiocb *kiocb, long result)
@@ -517,7 +518,7 @@ int BPF_PROG(aio_done, struct kiocb *kiocb, long result)
 SEC("tp_btf/iomap_dio_complete")
 int BPF_PROG(aio_direct_done, struct kiocb *kiocb, int error, long result)
 {
-	if ((const void *)BPF_CORE_READ(kiocb, ki_complete) != &aio_complete_rw)
+	if ((__u64)BPF_CORE_READ(kiocb, ki_complete) != aio_complete_rw)
 		return 0;
 	return aio_completed(kiocb, result);
 }
