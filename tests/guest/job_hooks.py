@@ -103,7 +103,7 @@ def attempt(mode: str, **config: Any) -> dict[str, Any]:
 
 
 # Only the calls: the other features have their own tests, and every program costs seconds here.
-OTHERS = ["fault_minor", "uring_submit", "uring_submit_before_6_4", "aio_done", "aio_direct_done"]
+OTHERS = ["fault_ends", "uring_submit", "uring_submit_before_6_4", "aio_done", "aio_direct_done"]
 daemon_module._READY_WITHIN_S = 300.0  # the clock of a busy emulation may run fast
 
 says: dict[str, Any] = {"kernel": os.uname().release}

@@ -4,7 +4,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
-use libbpf_rs::{Link, ProgramInput, ProgramMut};
+use libbpf_rs::{Link, PerfEventOpts, ProgramInput, ProgramMut};
 
 use crate::skeleton::TraceSkel;
 use crate::ProbeError;
@@ -29,13 +29,19 @@ struct Attributes {
     config1: u64,
 }
 
-/// Attaches a program to the end of every minor, or every major, fault of the machine.
-pub(crate) fn attach(program: &ProgramMut<'_>, major: bool) -> Result<Vec<Link>, ProbeError> {
+/// Attaches a program to the end of every fault of the machine; its cookie is 1 at that of a major one.
+pub(crate) fn attach(program: &ProgramMut<'_>) -> Result<Vec<Link>, ProbeError> {
     let mut links = Vec::new();
     for cpu in online()? {
-        let event = open(if major { FAULTS_MAJOR } else { FAULTS_MINOR }, cpu)
-            .map_err(ProbeError::io("the kernel's count of page faults"))?;
-        links.push(program.attach_perf_event(event.into_raw_fd())?);
+        for (cookie, faults) in [(0, FAULTS_MINOR), (1, FAULTS_MAJOR)] {
+            let event =
+                open(faults, cpu).map_err(ProbeError::io("the kernel's count of page faults"))?;
+            let options = PerfEventOpts {
+                cookie,
+                ..PerfEventOpts::default()
+            };
+            links.push(program.attach_perf_event_with_opts(event.into_raw_fd(), options)?);
+        }
     }
     Ok(links)
 }

@@ -212,8 +212,7 @@ pub const FEATURES: &[Feature] = &[
                 programs: &[
                     "find_direct_map",
                     "survey_mappings",
-                    "fault_minor",
-                    "fault_major",
+                    "fault_ends",
                     "fault_around_exit",
                     "fault_asked",
                     "fault_handled",
@@ -230,8 +229,7 @@ pub const FEATURES: &[Feature] = &[
                 programs: &[
                     "find_direct_map",
                     "survey_mappings",
-                    "fault_minor",
-                    "fault_major",
+                    "fault_ends",
                     "fault_around",
                     "fault_in_page_cache",
                     "fault_process_ends",
@@ -247,8 +245,7 @@ pub const FEATURES: &[Feature] = &[
                 programs: &[
                     "find_direct_map",
                     "survey_mappings",
-                    "fault_minor",
-                    "fault_major",
+                    "fault_ends",
                     "fault_of_kernel",
                     "fault_of_user",
                 ],

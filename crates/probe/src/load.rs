@@ -178,9 +178,7 @@ fn attempt(
             .find(|program| program.name() == *name)
             .ok_or_else(|| ProbeError::Request(format!("the object has no program {name}")))?;
         match program.section().to_str() {
-            Some("perf_event") => {
-                links.extend(crate::faults::attach(&program, name.ends_with("major"))?);
-            }
+            Some("perf_event") => links.extend(crate::faults::attach(&program)?),
             Some("syscall" | "iter/task_vma") => {} // only ever run by ourselves
             _ => links.push(program.attach().map_err(|error| ProbeError::Hook {
                 hook: program.section().to_string_lossy().into_owned(),

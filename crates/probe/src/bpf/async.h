@@ -338,7 +338,7 @@ static long aio_submit_one(__u64 index, void *context)
 
 	if (descriptor == -2)
 		return 0;
-	file = descriptor < 0 ? NULL : file_of(task, descriptor);
+	file = descriptor < 0 ? NULL : file_of(descriptor);
 	if (!file) {
 		count_filtered();
 		return 0;
@@ -636,7 +636,7 @@ static __always_inline struct file *file_of_request(struct io_kiocb *req, int de
 {
 	if (registered)
 		return (void *)registered_file(BPF_CORE_READ(req, ctx), descriptor);
-	return file_of(bpf_get_current_task_btf(), descriptor);
+	return file_of(descriptor);
 }
 
 /* What a request asks for. */
@@ -752,7 +752,7 @@ static __always_inline int uring_submitted(struct io_kiocb *req)
 
 	if (!control.armed)
 		return 0;
-	slot = slot_of(task);
+	slot = slot_here();
 	if (slot < 0)
 		return 0;
 	op = uring_op(BPF_CORE_READ(req, opcode));
@@ -765,7 +765,7 @@ static __always_inline int uring_submitted(struct io_kiocb *req)
 	flags = BPF_CORE_READ(req, flags);
 	descriptor = BPF_CORE_READ(req, cqe.fd);
 	if (op == OP_CLOSE) {
-		file = file_of(task, BPF_CORE_READ(closing, fd));
+		file = file_of(BPF_CORE_READ(closing, fd));
 		if (file)
 			request.file_id = number_if_known(FIELD(file, f_inode));
 		if (!request.file_id)
@@ -828,7 +828,7 @@ static __noinline int uring_completed(struct io_kiocb *req, int result)
 	bpf_map_delete_elem(&requests, &key);
 	if (request.op == OP_OPEN) {
 		if (result >= 0) {
-			request.file_id = tell_file(file_of(bpf_get_current_task_btf(), result), &request);
+			request.file_id = tell_file(file_of(result), &request);
 			if (!request.file_id)
 				return count_filtered();
 			result = 0;

@@ -220,7 +220,7 @@ static __always_inline int fault_begins(__u64 address, __u64 error_code)
 		return 0;
 	meter(METER_OTHERS);
 	task = bpf_get_current_task_btf();
-	if (slot_of(task) < 0)
+	if (slot_here() < 0)
 		return 0;
 	state = bpf_task_storage_get(&fault_states, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!state)
@@ -245,7 +245,7 @@ static __always_inline struct fault_state *fault_in_flight(void)
 		return NULL;
 	meter(METER_OTHERS);
 	task = bpf_get_current_task_btf();
-	if (slot_of(task) < 0)
+	if (slot_here() < 0)
 		return NULL;
 	state = bpf_task_storage_get(&fault_states, task, NULL, 0);
 	return state && state->start_ns ? state : NULL;
@@ -585,7 +585,7 @@ static __always_inline int fault_served(__u64 address, bool major)
 		return 0;
 	meter(METER_OTHERS);
 	task = bpf_get_current_task_btf();
-	slot = slot_of(task);
+	slot = slot_here();
 	if (slot < 0)
 		return 0;
 	state = bpf_task_storage_get(&fault_states, task, NULL, 0);
@@ -814,7 +814,7 @@ static __always_inline int memory_ends(struct task_struct *task)
 	if (!control.armed || patterns_only)
 		return 0;
 	meter(METER_OTHERS);
-	if (!memory || BPF_CORE_READ(memory, mm_users.counter) != 1 || slot_of(task) < 0)
+	if (!memory || BPF_CORE_READ(memory, mm_users.counter) != 1 || slot_here() < 0)
 		return 0;
 	survey.memory = memory_of(task);
 	newest = bpf_map_lookup_elem(&newest_areas, &survey.memory);
@@ -894,16 +894,11 @@ int survey_mappings(struct bpf_iter__task_vma *context)
 	return 0;
 }
 
+/* Minor faults, and with a cookie major ones: one program, which is verified once. */
 SEC("perf_event")
-int fault_minor(struct bpf_perf_event_data *context)
+int fault_ends(struct bpf_perf_event_data *context)
 {
-	return fault_served(context->addr, false);
-}
-
-SEC("perf_event")
-int fault_major(struct bpf_perf_event_data *context)
-{
-	return fault_served(context->addr, true);
+	return fault_served(context->addr, bpf_get_attach_cookie(context) != 0);
 }
 
 #endif

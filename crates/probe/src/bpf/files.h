@@ -278,9 +278,28 @@ static __always_inline struct file *file_at(struct task_struct *task, __u32 desc
 	return file;
 }
 
-static __always_inline struct file *file_of(struct task_struct *task, __u32 descriptor)
+/*
+ * Address of the file at a descriptor of the current task, 0 if there is none. Not static, and a number, so that the
+ * verifier looks at it once.
+ */
+__noinline __u64 address_of_file(__u32 descriptor)
 {
-	return file_at(task, descriptor, false);
+	struct fdtable *table = bpf_get_current_task_btf()->files->fdt;
+	struct file *file = NULL;
+
+	if (descriptor < table->max_fds)
+		bpf_probe_read_kernel(&file, sizeof(file), table->fd + descriptor);
+	return (__u64)file;
+}
+
+static __always_inline struct file *file_of(__u32 descriptor)
+{
+	__u64 address = address_of_file(descriptor);
+
+	if (!address)
+		return NULL;
+	return probe_reads ? (struct file *)address :
+			     bpf_rdonly_cast((void *)address, bpf_core_type_id_kernel(struct file));
 }
 
 #endif

@@ -147,7 +147,7 @@ static __always_inline int other_entry(struct pt_regs *regs, __u64 number)
 	struct books books;
 	struct file *file;
 
-	if (slot_of(task) < 0 || (task->thread_info.status & TS_COMPAT))
+	if (slot_here() < 0 || (task->thread_info.status & TS_COMPAT))
 		return 0;
 	state = state_of(task, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!state) {
@@ -160,7 +160,7 @@ static __always_inline int other_entry(struct pt_regs *regs, __u64 number)
 	}
 	state->held_file = 0;
 	if (number == NR_CLOSE) {
-		file = file_of(task, regs->di);
+		file = file_of(regs->di);
 		if (!file)
 			return 0;
 		state->held_file = number_if_known(FIELD(file, f_inode));
@@ -234,7 +234,7 @@ static __noinline int descriptor_named(const __u8 *text)
 static __always_inline __u32 linked_by_descriptor(struct naming *naming, const __u8 *text)
 {
 	int descriptor = text[0] ? descriptor_named(text) : naming->directory;
-	struct file *file = descriptor < 0 ? NULL : file_of(bpf_get_current_task_btf(), descriptor);
+	struct file *file = descriptor < 0 ? NULL : file_of(descriptor);
 
 	return file ? number_if_known(FIELD(file, f_inode)) : 0;
 }
@@ -285,7 +285,7 @@ static __noinline int send_name(struct naming *naming, struct books *books)
 		dentry = BPF_CORE_READ(task, fs, pwd.dentry);
 		view = BPF_CORE_READ(task, fs, pwd.mnt);
 	} else {
-		file = file_of(task, naming->directory);
+		file = file_of(naming->directory);
 		if (!file)
 			goto out;
 		dentry = BPF_CORE_READ(file, f_path.dentry);
@@ -397,14 +397,13 @@ static __noinline int names_left(struct pt_regs *regs, __u64 number, struct call
 
 static __noinline int open_left(struct pt_regs *regs, __u64 number, struct call *call, struct books *books)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
 	struct known_file known = {};
 	struct file *file;
 
 	call->op = OP_OPEN;
 	if (call->result < 0)
 		return keep_rare(call, 0, books);
-	file = file_of(task, call->result);
+	file = file_of(call->result);
 	if (!file || !has_storage(FIELD(file, f_inode))) {
 		COUNT(books, SOURCE_RARE, seen);
 		COUNT(books, SOURCE_RARE, filtered); /* a directory or terminal; or another thread has closed it */
@@ -426,9 +425,8 @@ static __noinline int open_left(struct pt_regs *regs, __u64 number, struct call 
 
 static __noinline int by_descriptor(struct pt_regs *regs, __u64 number, struct call *call, struct books *books)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
 	struct known_file known = {};
-	struct file *file = file_of(task, regs->di);
+	struct file *file = file_of(regs->di);
 	struct inode *inode;
 	__u32 mode;
 
@@ -509,7 +507,6 @@ static __always_inline void one_half(struct call *call, struct file *file, const
 
 static __noinline int copy_left(struct pt_regs *regs, __u64 number, struct call *call, struct books *books)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
 	__u32 from = regs->di, to = regs->dx, op_in, op_out;
 	const void *from_at = (void *)regs->si, *to_at = (void *)regs->r10;
 	struct file *file;
@@ -528,14 +525,14 @@ static __noinline int copy_left(struct pt_regs *regs, __u64 number, struct call 
 		op_in = OP_COPY_IN;
 	}
 	op_out = op_in - OP_SENDFILE_IN + OP_SENDFILE_OUT;
-	file = file_of(task, from);
+	file = file_of(from);
 	if (file) {
 		call->op = op_in;
 		one_half(call, file, from_at, books);
 	} else {
 		no_file(call, books);
 	}
-	file = file_of(task, to);
+	file = file_of(to);
 	if (file) {
 		call->op = op_out;
 		one_half(call, file, to_at, books);

@@ -104,8 +104,11 @@ static __always_inline int slot_of(struct task_struct *task)
 	return slot ? *slot & 0xffff : 0;
 }
 
-/* The same for the current task, as a function: where the stack of many together is short. */
-static __noinline int slot_here(void)
+/*
+ * The same for the current task, as a function: where the stack of many together is short. Not static, so that the
+ * verifier looks at it once, not at every call.
+ */
+__noinline int slot_here(void)
 {
 	return slot_of(bpf_get_current_task_btf());
 }
