@@ -85,7 +85,11 @@ def simulated_s(
     deployment: Platform, manager_s: float, write: Linear, read: Linear, one: Measured
 ) -> float:
     """Simulated duration of one operation on an idle store [s]."""
-    network = with_services(deployment, manager_s, write, read).lower()
+    return _duration_s(deployment, with_services(deployment, manager_s, write, read).lower(), one)
+
+
+def _duration_s(deployment: Platform, network: dict[str, Any], one: Measured) -> float:
+    """Simulated duration of one operation on the lowered platform [s]."""
     file = File("f", size_bytes=one.size_bytes, preloaded=True) if one.op == "read" else File("f")
     clients = [h for h in deployment.hosts if "client" in h.roles]
     machine = next(h.name for h in clients if ("storage" in h.roles) == one.local)
@@ -129,9 +133,9 @@ def _fit(
     def off(x: np.ndarray) -> list[float]:
         service = Linear(float(x[0]) * scale[0], float(x[1]) * scale[1])
         both = (service, none) if op == "write" else (none, service)
+        network = with_services(deployment, manager_s, *both).lower()
         return [
-            simulated_s(deployment, manager_s, *both, m) / seconds - 1
-            for m, seconds in measured_s.items()
+            _duration_s(deployment, network, m) / seconds - 1 for m, seconds in measured_s.items()
         ]
 
     optimum = least_squares(off, (0.1, 0.1), bounds=(0, np.inf), diff_step=1e-3, xtol=1e-6)
