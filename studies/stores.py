@@ -263,8 +263,8 @@ def _run(one: Scenario, store: Store, nodes: Platform, repeat: int) -> Compared:
 
 def predicted(engine: str, seen: Measurements, found: Sequence[Compared]) -> Platform:
     """What each way of the model says of every scenario, its service times found under the same model."""
-    for name, values in {**models(engine), OCCURRED: models(engine)[DEFAULT]}.items():
-        platform = seeded_under(engine, seen, values)
+    seeded = {name: seeded_under(engine, seen, way) for name, way in models(engine).items()}
+    for name, platform in {**seeded, OCCURRED: seeded[DEFAULT]}.items():
         for one in found:
             scenario = one.scenario
             changes = {"scheduler.kind": "data_location" if scenario.hints else "workqueue"}
@@ -287,7 +287,7 @@ def predicted(engine: str, seen: Measurements, found: Sequence[Compared]) -> Pla
     for one in found:
         words = ", ".join(f"{m}: {one.off(m):+.0%}" for m in one.predicted)
         print(f"{one.scenario}: {one.mean_s:.2f} s; {words}", flush=True)
-    return seeded_under(engine, seen, models(engine)[DEFAULT])([])
+    return seeded[DEFAULT]([])
 
 
 def seeded_under(
