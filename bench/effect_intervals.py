@@ -304,13 +304,14 @@ def false_answers(plan: Plan, noise: Noise, studies: int, seed: int) -> tuple[in
     """Of studies of identical treatments: answers that name a difference, and studies with a term that is
     below 5 % by itself."""
     runs, names = runs_of(plan), [f.name for f in plan.factors]
+    document = plan.to_json()
     said = single = 0
     study = {"question": QUESTION, "responses": {"y": {"unit": "s", "better": "lower"}}}
     for number in range(studies):
         draws = np.random.default_rng([seed, number])
         made = runs.assign(y=100 * np.exp(0.05 * noise(draws, plan)))
         table = effects(made, plan, "y")
-        outcome = Outcome(Path("simulated"), plan.to_json(), study, made, table, None, None)
+        outcome = Outcome(Path("simulated"), document, study, made, table, None, None)
         said += names_a_difference(outcome)
         single += bool(
             (table["p_value"][table["term"].str.split(":").str[0].isin(names)] < 0.05).any()
