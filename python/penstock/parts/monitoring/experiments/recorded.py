@@ -141,8 +141,7 @@ def _of_source(
     points = pa.concat_tables([b.points for b in batches]).unify_dictionaries().combine_chunks()
     accounts = _accounts(batches)
     events = [e for b in batches for e in b.events]
-    numbers = np.array(sorted({b.number for b in batches}), np.int64)
-    missing = _missing_numbers(source, numbers)
+    missing = _missing_numbers(source, sorted({b.number for b in batches}))
     gaps = list(missing)
     codes, names = _series_codes(points, accounts)
     order, places, repeated = _sorted(points, codes, len(names))
@@ -315,9 +314,9 @@ def _is_range(order: Ints) -> bool:
     return bool(len(order) == 0 or (order[0] == 0 and (np.diff(order) == 1).all()))
 
 
-def _missing_numbers(source: str, numbers: Ints) -> list[dict[str, Any]]:
-    """Stretches of missing batch numbers, from 0 on."""
-    around = np.concatenate([[-1], numbers])
+def _missing_numbers(source: str, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    """Stretches of missing batch numbers, from 0 on; `numbers` ascend."""
+    around = np.array([-1, *numbers], np.int64)
     at = np.flatnonzero(np.diff(around) > 1)[:_MOST_GAPS]
     return [
         {
