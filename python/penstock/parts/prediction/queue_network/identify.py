@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 
-from penstock.parts.prediction.queue_network.simulate import Simulator, makespan
+from penstock.parts.prediction.queue_network.simulate import Row, Simulator, makespan
 from penstock.parts.prediction.workloads.task import File, Operation, Task
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.platform.hosts import Platform
@@ -88,7 +88,7 @@ def simulated_s(
     return _duration_s(deployment, with_services(deployment, manager_s, write, read).lower(), one)
 
 
-def _duration_s(deployment: Platform, network: dict[str, Any], one: Measured) -> float:
+def _duration_s(deployment: Platform, network: Row, one: Measured) -> float:
     """Simulated duration of one operation on the lowered platform [s]."""
     file = File("f", size_bytes=one.size_bytes, preloaded=True) if one.op == "read" else File("f")
     clients = [h for h in deployment.hosts if "client" in h.roles]
