@@ -197,14 +197,14 @@ static void *reader(void *argument)
 	return NULL;
 }
 
-/* 8 threads, one descriptor, 200,003 reads of 64 bytes */
+/* 8 threads, one descriptor, 1,000,003 reads of 64 bytes */
 static void threads(int fd)
 {
 	pthread_t all[8];
 
 	shared_fd = fd;
 	for (long i = 0; i < 8; i++)
-		pthread_create(&all[i], NULL, reader, (void *)(i < 7 ? 25000L : 25003L));
+		pthread_create(&all[i], NULL, reader, (void *)(i < 7 ? 125000L : 125003L));
 	for (int i = 0; i < 8; i++)
 		pthread_join(all[i], NULL);
 }

@@ -217,7 +217,7 @@ def test_eight_threads_on_one_descriptor(
     events = recording.events
     reads = events.filter(events["file_id"].to_numpy() == number).to_pandas()
     reads = reads[reads["op"] == "pread64"]
-    counts = [25_000] * 7 + [25_003]
+    counts = [125_000] * 7 + [125_003]
     assert sorted(reads.groupby("tid").size()) == counts
     for _, one in reads.groupby("tid"):
         assert (one["offset_bytes"].to_numpy() == [64 * (i & 1023) for i in range(len(one))]).all()
