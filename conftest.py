@@ -135,6 +135,11 @@ def pytest_collection() -> Generator[None, None, None]:
     gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Let the interpreter's last collection find all objects: libraries complain of those that are left."""
+    gc.unfreeze()
+
+
 #: folders whose tests need root, FUSE, BPF or a virtual machine, whatever they are about
 HOST = ("tests/integration/", "tests/guest/", "tests/fuzz/")
 
