@@ -165,6 +165,20 @@ def test_the_tracer_starts_before_the_libraries_that_read_its_records(tmp_path: 
     assert done.returncode == 125
 
 
+DAEMON = """
+import sys
+import penstock.host.processes.native_daemon
+print([name for name in ("ctypes", *sys.argv[1:]) if name in sys.modules])
+"""
+
+
+def test_a_native_daemon_starts_without_the_libraries_of_its_starter() -> None:
+    others = ["dataclasses", "penstock.errors", "socket", "subprocess"]
+    line = [sys.executable, "-c", DAEMON, *others]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert done.stdout == "['ctypes']\n"  # which it does need: what is loaded is seen
+
+
 GUEST = """
 import sys
 before = set(sys.modules)

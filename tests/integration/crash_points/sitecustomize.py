@@ -32,7 +32,7 @@ _role, _, _rest = os.environ.get("PENSTOCK_CRASH", "").partition(":")
 _number, _, _file = _rest.partition(":")
 _argv = sys.orig_argv
 _mine = "nodes" if "penstock.emulate.cluster.daemon" in _argv else "command"
-if "penstock.host.processes.daemon" in _argv:
+if "penstock.host.processes.native_daemon" in _argv:
     _mine = "other"
 _first = os.getpid()
 _seen = 0

@@ -7,7 +7,7 @@ import signal
 import sys
 
 from penstock.errors import PenstockError
-from penstock.host.processes.daemon import begun
+from penstock.host.processes.native_daemon import begun
 
 
 def main(argv: list[str]) -> int:

@@ -1,14 +1,12 @@
 """Daemons (disk, tracer, sampler; nodes): start, requests, stop.
 
-This module is also the entry point of native daemons: `python -m penstock.host.processes.daemon KIND
-CONFIG.json`. A daemon in Python has its own entry module, which starts with `begun`.
+`native_daemon.py` is the entry point of native daemons. A daemon in Python has its own entry module, which
+starts with `begun`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import importlib
 import json
 import os
 import select
@@ -25,6 +23,7 @@ from typing import Any
 
 from penstock.errors import BadInput, PenstockError, Refused
 from penstock.host.journal.journal import Entry, Journal, new_token
+from penstock.host.processes.native_daemon import begun
 from penstock.host.processes.processes import TOKEN_VARIABLE, Identity
 from penstock.state import closed, runtime_dir
 from penstock.writing import write_atomic
@@ -42,7 +41,6 @@ KINDS = (
     "dedup",
 )
 _READY_WITHIN_S = 60.0
-_PR_SET_NAME = 15
 
 
 @dataclass(frozen=True)
@@ -226,7 +224,7 @@ def start_daemon(
     log_path: str | os.PathLike[str] | None = None,
     *,
     run: str | None = None,
-    module: str = "penstock.host.processes.daemon",
+    module: str = "penstock.host.processes.native_daemon",
     wait: bool = True,
 ) -> Daemon:
     """Start a daemon and return when it is ready; adds default `socket` and `owner_pid` to `config`.
@@ -362,17 +360,6 @@ def _log_tail(path: Path | None, lines: int = 3) -> str:
         return ""
 
 
-def begun(argv: list[str]) -> tuple[str, dict[str, Any]]:
-    """Parse a daemon's arguments, KIND CONFIG.json [--ready-fd N], to kind and settings; names its
-    process."""
-    kind, config_path, *rest = argv
-    config = json.loads(Path(config_path).read_text())
-    if rest[:1] == ["--ready-fd"]:
-        config["ready_fd"] = int(rest[1])
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, f"penstock-{kind}".encode(), 0, 0, 0)
-    return kind, config
-
-
 def say_ready(ready_fd: int | None) -> None:
     """Report readiness to the parent, which may have stopped listening after it connected to the socket."""
     if ready_fd is None:
@@ -398,24 +385,3 @@ def run_daemon(argv: list[str], serve: Callable[[dict[str, Any]], None]) -> int:
         return 1
     sys.stdout.flush()
     os._exit(0)
-
-
-def main(argv: list[str]) -> int:
-    """Entry point of the process of a native daemon."""
-    kind, config = begun(argv)
-    os.umask(0o077)
-    run = getattr(importlib.import_module("penstock._native"), f"{kind}_main", None)
-    if run is None:
-        print(f"this build of penstock has no {kind} daemon", file=sys.stderr)
-        return 1
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        run(json.dumps(config))
-    except (RuntimeError, OSError, ValueError) as error:
-        print(f"penstock-{kind}: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -12,7 +12,8 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.host.journal.journal import Journal
-from penstock.host.processes.daemon import begun, leave_no_trace
+from penstock.host.processes.daemon import leave_no_trace
+from penstock.host.processes.native_daemon import begun
 from penstock.host.processes.processes import Identity
 from penstock.host.storage.mounts import has_mount
 from penstock.parts.dedup.options import native
