@@ -34,8 +34,8 @@ TOTAL = "until the command runs"
 #: phase and the planned change that ends it: its kind, and a part of its target
 BORDERS = (
     ("imports of the verb", "process", "penstock-tracer"),
-    ("load of the BPF programs, and of libraries", "cgroup", "penstock-trace-"),
-    ("control group and file of marks", "directory", "/trace-"),
+    ("imports of libraries, while the daemon starts", "cgroup", "penstock-trace-"),
+    ("control group, file of marks, wait for the programs", "directory", "/trace-"),
 )
 LAST = "spool, arming and start of the command"
 PLANTED = "a start with a sleep of a second"
@@ -87,13 +87,14 @@ def start(place: Path, mode: str, slow: bool = False) -> dict[str, float]:
     }
     if slow:
         environment["PYTHONPATH"] = str(place / "slow")
+    journal = place / "state" / "journal.jsonl"
+    journal.unlink(missing_ok=True)  # a large one is emptied at the end of a trace
     words = [sys.executable, "-m", "penstock", "trace", "--mode", mode, "--no-live", "--"]
     began_ns = time.time_ns()
     done = subprocess.run(
         [*words, *COMMAND], env=environment, stdout=subprocess.PIPE, text=True, check=True
     )
-    lines = (place / "state" / "journal.jsonl").read_text().splitlines()
-    records = [json.loads(line) for line in lines]
+    records = [json.loads(line) for line in journal.read_text().splitlines()]
     return phases(records, began_ns, int(done.stdout.splitlines()[0]))
 
 

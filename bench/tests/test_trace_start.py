@@ -38,8 +38,8 @@ def test_phases_of_a_start_are_those_after_its_call() -> None:
     assert lengths == pytest.approx(
         {
             "imports of the verb": 0.2,
-            "load of the BPF programs, and of libraries": 0.3,
-            "control group and file of marks": 0.2,
+            "imports of libraries, while the daemon starts": 0.3,
+            "control group, file of marks, wait for the programs": 0.2,
             LAST: 0.1,
             TOTAL: 0.8,
         }
