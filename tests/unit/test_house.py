@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 from pathlib import Path
@@ -15,8 +16,13 @@ from tools import house
 
 @pytest.fixture(scope="module")
 def penstock() -> house.Package:
-    """The package itself, read once."""
-    return house.read_package(house.PACKAGE)
+    """The package itself, read once. Its million nodes are kept out of garbage collections."""
+    gc.disable()
+    package = house.read_package(house.PACKAGE)
+    assert package.nodes
+    gc.freeze()
+    gc.enable()
+    return package
 
 
 @pytest.fixture(scope="module")
