@@ -25,6 +25,7 @@ PAGE = ROOT / "docs" / "measurements.md"
 PARTS = {
     "Tracing": (
         "trace_overhead",
+        "trace_start",
         "trace_device_bound",
         "trace_rate",
         "trace_coverage",
