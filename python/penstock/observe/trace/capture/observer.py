@@ -14,6 +14,7 @@ from penstock.host.journal.journal import Journal
 from penstock.observe.observer import Seen, Watched
 from penstock.observe.trace.capture.salvage import what_layers_miss
 from penstock.observe.trace.capture.tracer import Tracer, TraceResult
+from penstock.state import state_dir
 
 if TYPE_CHECKING:
     from penstock.observe.trace.layers.tables import Layers
@@ -23,7 +24,8 @@ class TraceObserver:
     """Tracer of the runs of a study. Settings: `mode`."""
 
     def __init__(self, journal: Journal, home: Path, settings: Mapping[str, Any]) -> None:
-        self._begin(Tracer(journal, home, str(settings["mode"])))
+        # not `home`, which ends with the study: the cost of tracing is known to later ones
+        self._begin(Tracer(journal, state_dir(), str(settings["mode"])))
 
     def _begin(
         self,
