@@ -74,7 +74,9 @@ def written(store: Store, path: str, node: str, size: int, copies: int = 1) -> C
     store.run(store.client(node), words, what="writing")
     # sync(1) waits for the file; the engine writes its shards, which are files of their own, later
     after, unchanged, end = on_disks(store), 0, time.monotonic() + 90
-    while time.monotonic() < end and (unchanged < 2 or sum((after - before).values()) < size * copies):
+    while time.monotonic() < end and (
+        unchanged < 2 or sum((after - before).values()) < size * copies
+    ):
         time.sleep(0.5)
         last, after = after, on_disks(store)
         unchanged = unchanged + 1 if after == last else 0
