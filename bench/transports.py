@@ -36,7 +36,7 @@ from bench import record
 from bench.disk_ceiling import PLANTED_S, PROFILE, cpu_s, fio, passed_through
 from penstock import _native
 from penstock.emulate.disks.server import DiskServer
-from penstock.emulate.disks.transport import TRANSPORTS, missing
+from penstock.emulate.disks.transport import TRANSPORTS, locked, missing, offer, withdraw
 from penstock.host.journal.journal import Journal
 
 BYTES = 64 << 20
@@ -70,8 +70,8 @@ def ceilings(rounds: int, runtime_s: float, libfuse: Path | None = None) -> Figu
         tempfile.TemporaryDirectory(prefix="penstock-transports-", dir="/dev/shm") as place,
         contextlib.ExitStack() as stack,
     ):
-        base = Path(place)
-        server = stack.enter_context(DiskServer(Journal(), base / "state"))
+        base, journal = Path(place), Journal()
+        server = stack.enter_context(DiskServer(journal, base / "state"))
         mounts: dict[str, tuple[Path, int]] = {}
         for name in (*TRANSPORTS, *([LIBFUSE] if libfuse else [])):
             mount, backing = base / f"{name}-mount", base / f"{name}-backing"
@@ -79,10 +79,14 @@ def ceilings(rounds: int, runtime_s: float, libfuse: Path | None = None) -> Figu
             backing.mkdir()
             (backing / "f").write_bytes(b"\1" * BYTES)
             if libfuse and name == LIBFUSE:
-                # last: the kernel offers io_uring while a disk of ours uses it
-                mounts[name] = stack.enter_context(
-                    passed_through(libfuse, base, backing, "io_uring")
-                )
+                with locked():  # a mount keeps the transport that it was offered
+                    entry = offer(journal)
+                    try:
+                        mounts[name] = stack.enter_context(
+                            passed_through(libfuse, base, backing, "io_uring")
+                        )
+                    finally:
+                        withdraw(entry, journal)
             else:
                 server.add(name, mount, backing, PROFILE, calibrate=False, transport=name)
                 mounts[name] = (mount, server.daemon.pid)
