@@ -280,8 +280,11 @@ def _better_by_combination(
     phrase = outcome.factor(cost.factor).phrase
     average = _difference(outcome, response, cost, cost.overall, [cost.average])
     on_average = f"{average} on average, depending on the other factors"
-    # first where the level is better
-    first, second = sorted([most, other], key=lambda cell: (not cell.sure, cell.ratio))
+    better_first = compares(outcome.question)  # otherwise the larger effect
+    first, second = sorted(
+        [most, other],
+        key=lambda c: (not c.sure, c.ratio if better_first else -max(c.ratio, 1 / c.ratio)),
+    )
     if not first.sure:
         return [on_average]
 
@@ -410,11 +413,18 @@ def _remedy(outcome: Outcome, response: ResponseUnit, cost: FactorCost) -> Itera
         if spoiling and not easing:
             statement += _only_worse(outcome, cost, spoiling[0])
         elif not easing:
-            least = outcome.phrase(cost.least.where)
-            least_ratio = times(cost.least.ratio)
-            statement += f"; it is smallest with {least}, {least_ratio}"
+            statement = _smallest(outcome, cost)
     statement += _eased(outcome, cost, [row for row in easing if {row[0]: row[1]} not in single])
     yield Finding("remedy", "info", f"{statement}.", evidence)
+
+
+def _smallest(outcome: Outcome, cost: FactorCost) -> str:
+    """The combination with the smallest cost, which no setting removes without harm."""
+    least, ratio = outcome.phrase(cost.least.where), times(cost.least.ratio)
+    if cost.least.ratio <= NO_COST and cost.trades(cost.least.where):
+        other = outcome.factor(cost.factor).phrase(cost.other)
+        return f"with {least} it is {ratio}, but {other} is worse there"
+    return f"no tested setting removes it; it is smallest with {least}, {ratio}"
 
 
 def _only_worse(outcome: Outcome, cost: FactorCost, row: tuple[str, str, float, float]) -> str:

@@ -175,6 +175,11 @@ class FactorCost:
         costly, good = self._gains(condition)
         return costly <= _UNHARMED and good < 1 / _UNHARMED
 
+    def trades(self, condition: dict[str, str]) -> bool:
+        """True if the condition improves the costly level and makes the other one worse."""
+        costly, good = self._gains(condition)
+        return costly > _UNHARMED and good <= 1 / _UNHARMED
+
     def _gains(self, condition: dict[str, str]) -> tuple[float, float]:
         """Gain of the costly and of the other level by the condition, as factors."""
         inside = self.under(condition)
