@@ -265,7 +265,13 @@ def processes(command: str) -> list[int]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+            words = (
+                (process / "cmdline")
+                .read_bytes()
+                .replace(b"\0", b" ")
+                .decode(errors="replace")
+                .strip()
+            )
         except OSError:
             continue
         if words == command:
