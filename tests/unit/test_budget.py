@@ -175,6 +175,23 @@ def test_a_file_that_costs_more_is_named(tmp_path: Path) -> None:
     assert len(test_costs.grown(slower, recorded)) == 1
 
 
+@pytest.mark.parametrize(("cpu_s", "status"), [(35.0, 0), (45.0, 1)])
+def test_a_file_that_costs_twice_as_much_fails(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    cpu_s: float,
+    status: int,
+) -> None:
+    recorded = {f"test_{i}.py": {"tests": 1, "cpu_s": 20.0, "wall_s": 20.0} for i in range(9)}
+    monkeypatch.setattr(test_costs, "RECORD", tmp_path / "costs.json")
+    (tmp_path / "costs.json").write_text(json.dumps({"files": recorded}))
+    now = recorded | {"test_3.py": {"tests": 1, "cpu_s": cpu_s, "wall_s": cpu_s}}
+    (tmp_path / "now.json").write_text(json.dumps({"files": now}))
+    assert test_costs.main("compare", str(tmp_path / "now.json")) == status
+    assert "test_3.py" in capsys.readouterr().out
+
+
 def test_costs_are_measured_per_file(tmp_path: Path) -> None:
     """Processor time of the test's own process and of its children, in a run of two workers."""
     suite = (
