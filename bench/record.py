@@ -152,11 +152,13 @@ def _title(script: Path) -> str:
 
 
 def _command(script: Path) -> str:
+    """The command line, with the names of files in place of this machine's absolute paths."""
     words = [word for word in sys.argv[1:] if word != "--json"]
     for at in (n for n, word in enumerate(words) if word.startswith("--record")):
         named = "=" not in words[at] and at + 1 < len(words) and not words[at + 1].startswith("-")
         del words[at : at + 1 + named]
         break
+    words = [Path(word).name if word.startswith("/") else word for word in words]
     return shlex.join([str(script.relative_to(ROOT)), *words])
 
 
