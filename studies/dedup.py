@@ -26,16 +26,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bench import record  # noqa: E402
-from penstock.errors import BadInput, PenstockError  # noqa: E402
-from penstock.writing import write_atomic  # noqa: E402
+from penstock.errors import PenstockError  # noqa: E402
 from studies import claims as checks  # noqa: E402
 from studies.claims import Claim  # noqa: E402
+from studies.common.results import read_result, store_result  # noqa: E402
 from studies.dedup_study import (  # noqa: E402
     crossover_part,
     objectives_part,
@@ -91,21 +91,15 @@ def measure(part: str, options: argparse.Namespace, out: Path, results: Mapping[
 
 def measure_writes(options: argparse.Namespace, file: Path) -> write_part.WriteResult:
     """Result of the part `write`, which `file` has after each ratio; with `--resume` it is continued."""
-    earlier = read_result(file, "write") if options.resume and file.is_file() else None
+    earlier = read_part(file, "write") if options.resume and file.is_file() else None
     with StoreGround() if options.store else DiskGround() as ground:
         return write_part.measure(
             ground,
             write_part.QUICK if options.quick else write_part.FULL,
             by_ratio=not options.store,
             earlier=earlier,
-            save=lambda result: store_result(file, "write", result),
+            save=lambda result: store_result(file, ADAPTERS["write"], result),
         )
-
-
-def store_result(path: Path, part: str, result: Any) -> None:
-    """Write a result."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, ADAPTERS[part].dump_json(result).decode())
 
 
 def file_of(out: Path, part: str, store: bool) -> Path:
@@ -113,16 +107,9 @@ def file_of(out: Path, part: str, store: bool) -> Path:
     return out / (f"{part}-store.json" if part == "write" and store else f"{part}.json")
 
 
-def read_result(path: Path, part: str) -> Any:
-    """A result that was measured before. Raises BadInput for another file."""
-    if not path.is_file():
-        raise BadInput(f"{path}: found no file; expected a result of the part {part}")
-    try:
-        return ADAPTERS[part].validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(step) for step in first["loc"])
-        raise BadInput(f"{path}: {where}: found {first['msg']}; expected a result") from None
+def read_part(path: Path, part: str) -> Any:
+    """Result of a part that was measured before. Raises BadInput for another file."""
+    return read_result(path, ADAPTERS[part], f"a result of the part {part}")
 
 
 def results_of(parts: Sequence[str], out: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -131,15 +118,15 @@ def results_of(parts: Sequence[str], out: Path, options: argparse.Namespace) -> 
     for part in parts:
         path = file_of(out, part, options.store)
         if options.compare:
-            results[part] = read_result(path, part)
+            results[part] = read_part(path, part)
             continue
         earlier = file_of(out, "real", False)
         before: Mapping[str, Any] = results
         if part == "crossover" and "real" not in results and earlier.is_file():
-            before = {"real": read_result(earlier, "real")}
+            before = {"real": read_part(earlier, "real")}
         print(f"part {part}", file=sys.stderr, flush=True)
         results[part] = measure(part, options, out, before)
-        store_result(path, part, results[part])
+        store_result(path, ADAPTERS[part], results[part])
     return results
 
 

@@ -28,7 +28,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -36,13 +36,14 @@ sys.path.insert(0, str(ROOT))
 from bench import record  # noqa: E402
 from penstock.errors import BadInput, PenstockError  # noqa: E402
 from penstock.plugins import STORE_ENGINES  # noqa: E402
-from penstock.writing import write_atomic  # noqa: E402
 from studies import claims as checks  # noqa: E402
+from studies.common.results import read_result, store_result  # noqa: E402
 from studies.patterns_study import evaluation  # noqa: E402
 from studies.patterns_study.runs import Part, measure  # noqa: E402
 from studies.patterns_study.treatments import FULL, GROUNDS, QUICK, Size, ground_of  # noqa: E402
 
 PARTS: TypeAdapter[Part] = TypeAdapter(Part)
+Planted = dict[str, bool | None]
 
 
 def file_of(out: Path, ground: str) -> Path:
@@ -52,20 +53,12 @@ def file_of(out: Path, ground: str) -> Path:
 
 def store_part(out: Path, part: Part) -> None:
     """Write the results on a ground."""
-    out.mkdir(parents=True, exist_ok=True)
-    write_atomic(file_of(out, part.ground), PARTS.dump_json(part).decode())
+    store_result(file_of(out, part.ground), PARTS, part)
 
 
 def read_part(file: Path) -> Part:
     """Results that were written before. Raises BadInput for another file."""
-    if not file.is_file():
-        raise BadInput(f"{file}: found no file; expected results of this study")
-    try:
-        return PARTS.validate_json(file.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(step) for step in first["loc"])
-        raise BadInput(f"{file}: {where}: found {first['msg']}; expected results") from None
+    return read_result(file, PARTS, "results of this study")
 
 
 def begun(file: Path, ground: str, size: Size) -> Part:
@@ -122,7 +115,7 @@ def results(options: argparse.Namespace, grounds: Sequence[str]) -> list[Part]:
     return [measured(ground, size, out, options.resume) for ground in grounds]
 
 
-def keep(name: str | None, parts: Sequence[Part], claims: Sequence[checks.Claim]) -> None:
+def keep(name: str | None, parts: Sequence[Part], rows: list[record.Row], planted: Planted) -> None:
     """Record the results if `--record` was given and all runs are valid."""
     if name is None:
         return
@@ -131,13 +124,11 @@ def keep(name: str | None, parts: Sequence[Part], claims: Sequence[checks.Claim]
         few = f"{len(lacking)} treatments lack valid runs, such as {lacking[0]}"
         print(f"workflow_patterns: not recorded: {few}", file=sys.stderr)
         return
-    planted = {what: seen for part in parts for what, seen in evaluation.planted(part).items()}
-    rows = [row for part in parts for row in evaluation.rows_of(part)]
     about = (
         "Links and sizes are a quarter of the published ones: a transfer takes as long. "
         f"{evaluation.others_text(parts)}"
     )
-    record.keep(name, [*checks.rows(claims, quoted=True), *rows], planted, about)
+    record.keep(name, rows, planted, about)
 
 
 def main() -> int:
@@ -151,14 +142,14 @@ def main() -> int:
     claims = [one for part in parts for one in evaluation.claims_of(part)]
     planted = {what: seen for part in parts for what, seen in evaluation.planted(part).items()}
     lines = [line for part in parts for line in evaluation.lines(part)]
+    rows = [row for part in parts for row in evaluation.rows_of(part)]
     if options.json:
-        rows = [row for part in parts for row in evaluation.rows_of(part)]
         document = {"claims": checks.as_json(claims), "planted": planted}
         print(json.dumps({**document, "rows": rows, "lines": lines}))
     else:
         print("\n".join([*lines, evaluation.others_text(parts)]))
         checks.show(claims)
-    keep(options.record, parts, claims)
+    keep(options.record, parts, [*checks.rows(claims, quoted=True), *rows], planted)
     return checks.finish("workflow_patterns", claims, planted)
 
 

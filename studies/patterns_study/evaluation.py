@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from bench import record
@@ -11,7 +11,7 @@ from penstock.parts.stores.workflow.compare import AWARE, DEFAULT
 from penstock.parts.stores.workflow.spread import Spread, difference_of, mean_of
 from studies.claims import Claim, Finding, Result, claim, met_if, over_all
 from studies.patterns_study import splits
-from studies.patterns_study.runs import Part, Run
+from studies.patterns_study.runs import LEAST, Part, Run, measured_counts, simulated_counts
 from studies.patterns_study.treatments import (
     COPIES,
     AnyTreatment,
@@ -22,8 +22,6 @@ from studies.patterns_study.treatments import (
     ground_of,
 )
 
-#: runs without which a treatment is not measured: an interval needs two
-LEAST = 2
 #: broadcast with several copies: most difference from one copy that counts as none
 FLAT = 0.10
 #: published: largest error of a prediction (text 003, line 1084)
@@ -63,14 +61,6 @@ def _of(treatment: Treatment) -> str:
     return f"{treatment.engine}, {treatment.nodes} nodes"
 
 
-def _measured(part: Part, treatments: Iterable[Treatment]) -> dict[str, int]:
-    return {str(one): len(part.valid(one)) for one in treatments}
-
-
-def _simulated(part: Part, treatments: Iterable[Treatment]) -> dict[str, int]:
-    return {f"{one}, simulated": len(part.simulations(one)) for one in treatments}
-
-
 def measured_gain(part: Part, slower: Treatment, faster: Treatment) -> Spread:
     """Difference of the mean makespans of two treatments [s]."""
     return difference_of(part.makespans(slower), part.makespans(faster))
@@ -102,7 +92,7 @@ def _faster(part: Part, pair: Pair) -> Claim:
     return claim(
         _of(pair.aware),
         f"{pair.aware.name}: the workflow-aware store is faster",
-        _measured(part, (pair.default, pair.aware)),
+        measured_counts(part, (pair.default, pair.aware)),
         evaluate,
         published=PUBLISHED.get(pair.aware.pattern, ""),
         criterion=GAIN,
@@ -123,7 +113,7 @@ def _order(part: Part, pair: Pair) -> Claim:
     return claim(
         _of(pair.aware),
         f"{pair.aware.name}: the simulation has the measured order of the stores",
-        _measured(part, both) | _simulated(part, both),
+        measured_counts(part, both) | simulated_counts(part, both),
         evaluate,
         criterion="same sign, both 95 % intervals without 0",
         least=LEAST,
@@ -144,7 +134,7 @@ def _speed_up(part: Part, pair: Pair) -> Claim:
     return claim(
         _of(pair.aware),
         f"{pair.aware.name}: the speed-up is the simulated one",
-        _measured(part, both) | _simulated(part, both),
+        measured_counts(part, both) | simulated_counts(part, both),
         evaluate,
         criterion=f"within {SPEED_UP:.0%}",
         least=LEAST,
@@ -162,7 +152,7 @@ def _broadcast(part: Part, treatments: Sequence[Treatment]) -> list[Claim]:
             claim(
                 _of(one),
                 f"{one.name}: {wording}",
-                _measured(part, treatments),
+                measured_counts(part, treatments),
                 lambda: _flat(part, one, more),
                 published="1-3 % between them (L1112-1121)",
                 criterion=f"95 % intervals of the differences within {FLAT:.0%}",
@@ -179,7 +169,7 @@ def _broadcast(part: Part, treatments: Sequence[Treatment]) -> list[Claim]:
         claim(
             _of(one),
             f"{one.name}: on one node per copy, {COPIES[-1]} copies are faster than one",
-            _measured(part, (one, most)),
+            measured_counts(part, (one, most)),
             evaluate,
             published="less pressure on a node (L1121)",
             criterion=GAIN,
@@ -225,7 +215,7 @@ def _scaled(part: Part, ground: Ground) -> list[Claim]:
             claim(
                 f"{_of(pair.aware)}, simulated",
                 f"{pair.aware.name}: the workflow-aware store is faster",
-                _simulated(part, both),
+                simulated_counts(part, both),
                 evaluate,
                 published=SCALED[pattern],
                 criterion=GAIN,
@@ -323,8 +313,8 @@ def rows_of(part: Part) -> list[record.Row]:
             rows.append(record.row(case, part.ground, name, simulated, "s"))
     if part.runs:
         others = [run.others_cpus for run in part.runs]
-        made = record.row("all runs", part.ground, "processors used by others", others, "1")
-        rows.append(made | {"quoted": True})
+        load = record.row("all runs", part.ground, "processors used by others", others, "1")
+        rows.append(load | {"quoted": True})
     return rows
 
 

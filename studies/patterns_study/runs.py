@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -37,6 +37,8 @@ from studies.stores import DEFAULT as MODEL
 from studies.stores import models
 
 HERE = Path(__file__).parent
+#: runs without which a treatment is not measured: an interval needs two
+LEAST = 2
 #: tries of a treatment in a block: the first, and one after a run that is not valid
 TRIES = 2
 #: time before a run in which the processors that others use are read [s]
@@ -102,6 +104,16 @@ class Part:
     def simulations(self, treatment: AnyTreatment) -> tuple[float, ...]:
         """Simulated makespans of a treatment [s]."""
         return next((s.makespans_s for s in self.simulated if s.treatment == treatment), ())
+
+
+def measured_counts(part: Part, treatments: Iterable[AnyTreatment]) -> dict[str, int]:
+    """Number of valid runs of each treatment."""
+    return {str(one): len(part.valid(one)) for one in treatments}
+
+
+def simulated_counts(part: Part, treatments: Iterable[AnyTreatment]) -> dict[str, int]:
+    """Number of simulations of each treatment."""
+    return {f"{one}, simulated": len(part.simulations(one)) for one in treatments}
 
 
 def measure(ground: AnyGround, part: Part, save: Callable[[Part], None] = lambda _: None) -> Part:

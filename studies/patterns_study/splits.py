@@ -8,11 +8,9 @@ from itertools import pairwise
 
 from penstock.parts.stores.workflow.spread import difference_of
 from studies.claims import Claim, Finding, Result, claim, met_if
-from studies.patterns_study.runs import Part
+from studies.patterns_study.runs import LEAST, Part, measured_counts, simulated_counts
 from studies.patterns_study.treatments import Split, SplitGround
 
-#: runs without which a split is not measured: an interval needs two
-LEAST = 2
 #: published: slowest over fastest split (text 003, line 1173), and the goal here
 WORST = 3.0
 #: the predicted optimum: application nodes off, and time over the fastest
@@ -51,10 +49,7 @@ def simulated(part: Part, splits: list[Split]) -> Times:
 
 
 def _needs(part: Part, splits: list[Split], *, simulations: bool) -> dict[str, int]:
-    needs = {str(one): len(part.valid(one)) for one in splits}
-    if simulations:
-        needs |= {f"{one}, simulated": len(part.simulations(one)) for one in splits}
-    return needs
+    return measured_counts(part, splits) | (simulated_counts(part, splits) if simulations else {})
 
 
 def _case(splits: list[Split]) -> str:
@@ -132,7 +127,7 @@ def _optimum(part: Part, splits: list[Split]) -> Finding:
 
 
 def _cost(part: Part, few: list[Split], many: list[Split]) -> Claim:
-    """What the cheapest split of more nodes brings and costs; nodes include the manager's."""
+    """Gain and cost of the cheapest split of more nodes; nodes include the manager's."""
 
     def evaluate() -> Finding:
         texts, extra = [], []

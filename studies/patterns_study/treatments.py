@@ -86,8 +86,8 @@ class Treatment:
             "optimised": self.aware,
             "replicas": self.copies or None,
         }
-        made = make_workload(self.pattern, "small", options)
-        files, tasks = made.files, made.tasks
+        generated = make_workload(self.pattern, "small", options)
+        files, tasks = generated.files, generated.tasks
         if self.pattern == "scatter":
             # the generator assumes chunks of 1 MiB
             chunks = self.file_kib // CEPH_CHUNK_KIB
@@ -95,7 +95,7 @@ class Treatment:
         if self.fast:
             files = _hinted(files, lambda h: Hints(host=FAST) if h.group == "reduce" else h)
             tasks = tuple(replace(t, machine=FAST) if t.name == "reduce" else t for t in tasks)
-        return replace(made, files=files, tasks=tasks, origin=None)
+        return replace(generated, files=files, tasks=tasks, origin=None)
 
 
 def _hinted(files: tuple[File, ...], change: Callable[[Hints], Hints]) -> tuple[File, ...]:
