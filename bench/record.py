@@ -153,13 +153,14 @@ def _title(script: Path) -> str:
 
 def _command(script: Path) -> str:
     """The command line, with the names of files in place of this machine's absolute paths."""
-    words = [word for word in sys.argv[1:] if word != "--json"]
-    for at in (n for n, word in enumerate(words) if word.startswith("--record")):
-        named = "=" not in words[at] and at + 1 < len(words) and not words[at + 1].startswith("-")
-        del words[at : at + 1 + named]
+    arguments = [one for one in sys.argv[1:] if one != "--json"]
+    for at in (n for n, one in enumerate(arguments) if one.startswith("--record")):
+        after = arguments[at + 1 : at + 2]
+        named = "=" not in arguments[at] and after and not after[0].startswith("-")
+        del arguments[at : at + 1 + bool(named)]
         break
-    words = [Path(word).name if word.startswith("/") else word for word in words]
-    return shlex.join([str(script.relative_to(ROOT)), *words])
+    arguments = [Path(one).name if one.startswith("/") else one for one in arguments]
+    return shlex.join([str(script.relative_to(ROOT)), *arguments])
 
 
 def _commit() -> str:

@@ -89,10 +89,10 @@ def start(place: Path, mode: str, slow: bool = False) -> dict[str, float]:
         environment["PYTHONPATH"] = str(place / "slow")
     journal = place / "state" / "journal.jsonl"
     journal.unlink(missing_ok=True)  # a large one is emptied at the end of a trace
-    words = [sys.executable, "-m", "penstock", "trace", "--mode", mode, "--no-live", "--"]
+    tracing = [sys.executable, "-m", "penstock", "trace", "--mode", mode, "--no-live", "--"]
     began_ns = time.time_ns()
     done = subprocess.run(
-        [*words, *COMMAND], env=environment, stdout=subprocess.PIPE, text=True, check=True
+        [*tracing, *COMMAND], env=environment, stdout=subprocess.PIPE, text=True, check=True
     )
     records = [json.loads(line) for line in journal.read_text().splitlines()]
     return phases(records, began_ns, int(done.stdout.splitlines()[0]))

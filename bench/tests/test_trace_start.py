@@ -61,7 +61,7 @@ def test_borders_out_of_order_are_an_error() -> None:
 @pytest.mark.parametrize(
     ("total_s", "planted_s", "status"), [(0.9, 1.9, 0), (1.1, 2.1, 1), (0.9, 0.9, 1)]
 )
-def test_a_slow_start_and_a_plant_that_is_not_seen_are_told(
+def test_a_slow_start_and_a_plant_that_is_not_seen_are_printed(
     total_s: float,
     planted_s: float,
     status: int,
@@ -75,6 +75,6 @@ def test_a_slow_start_and_a_plant_that_is_not_seen_are_told(
     monkeypatch.setattr(trace_start, "start", start)
     monkeypatch.setattr(sys, "argv", ["trace_start.py", "--quick"])
     assert trace_start.main() == status
-    told = capsys.readouterr().out
-    assert ("missed" in told) == (total_s > 1.0)
-    assert ("NOT FOUND" in told) == (planted_s < 1.0)
+    output = capsys.readouterr().out
+    assert ("missed" in output) == (total_s > 1.0)
+    assert ("NOT FOUND" in output) == (planted_s < 1.0)

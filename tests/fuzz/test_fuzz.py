@@ -52,8 +52,8 @@ def end(data: bytes) -> None:
 
 
 def grow(data: bytes) -> None:
-    held = [np.empty(1 << 28, np.uint8) for _ in range(1 << 10)]  # untouched, but counted
-    assert held
+    blocks = [np.empty(1 << 28, np.uint8) for _ in range(1 << 10)]  # untouched, but counted
+    assert blocks
 
 
 def hang(data: bytes) -> None:
