@@ -271,7 +271,7 @@ fn hooks_of<'a>(kernel: &'a Btf<'_>) -> Hooks<'a> {
 /// How the name of a tracepoint's type begins.
 const TRACEPOINT: &str = "btf_trace_";
 
-/// Whether the kernel has the function or tracepoint of a section.
+/// Ok if the kernel has the function or tracepoint of a section, else the reason.
 fn present(hooks: &Hooks<'_>, section: &str) -> Result<(), String> {
     let (kind, target) = section.split_once('/').unwrap_or((section, ""));
     let known = match kind {
