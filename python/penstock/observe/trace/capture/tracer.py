@@ -6,10 +6,10 @@ import contextlib
 import gc
 import importlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +20,7 @@ from penstock.host.cgroups.cgroup import RunCgroup
 from penstock.host.journal.directories import make_directory, remove_directory
 from penstock.host.journal.journal import Entry, Journal, new_token
 from penstock.host.processes.daemon import Daemon, connect
-from penstock.observe.trace import MODES, RING_BYTES
+from penstock.observe.trace import MODES
 from penstock.observe.trace.capture.announcements import (
     Mark,
     announcements,
@@ -34,7 +34,7 @@ from penstock.observe.trace.capture.events import SpoolReader, files_table, keep
 from penstock.observe.trace.capture.hot_set import counter_totals, judge_counters, read_decisions
 from penstock.observe.trace.capture.names import read_names
 from penstock.observe.trace.capture.overhead import Cost, cost_of, estimate, recorded_cost
-from penstock.observe.trace.capture.programs import start_programs
+from penstock.observe.trace.capture.programs import Settings, start_programs
 from penstock.observe.trace.capture.salvage import salvaged_receipt, what_is_missing
 from penstock.observe.trace.layers.coverage import mapped_before, mapped_table
 from penstock.observe.trace.show.closing_sentence import closing_sentence, sizes_of
@@ -74,15 +74,9 @@ class Tracer:
     """BPF programs, loaded once; armed and disarmed for each run.
 
     `mode` is `trace` (every call is recorded), `pattern` (counters of steps and sizes) or `count` (calls and
-    bytes). `ring_bytes` is for all CPUs together. `hooks` is the only permitted kind of hook (HOOKS); the
-    features in `require` must be available. `drop_every` plants losses and `deny` refusals, for tests; `hot`
-    (mode trace) stores events of the most used files only: `by` (hot.MEASURES), `share`, `first_s`,
-    `first_requests`, `every_s`, each with a default. `streams` (mode pattern, for tests) is the number of
-    sequences counted in the kernel; calls of others are reported individually (0: 65,536). `scope` filters
-    the group's activity (`Scope.for_programs`), default: all. With `cost_later` the overhead of tracing on
-    this host, if not yet recorded, is measured after the only recording instead of before. `programs` is a
-    daemon of `start_programs`, which has these settings; then call `await_programs` before `arm`. Raises
-    PenstockError if the kernel refuses.
+    bytes). With `cost_later` the overhead of tracing on this host, if not yet recorded, is measured after the
+    only recording instead of before. `programs` is a daemon of `start_programs` with its settings; then call
+    `await_programs` before `arm`. Raises PenstockError if the kernel refuses.
     """
 
     def __init__(
@@ -91,16 +85,9 @@ class Tracer:
         state_dir: Path,
         mode: str = "trace",
         *,
-        ring_bytes: int = RING_BYTES,
-        drop_every: int = 0,
-        hooks: str = "auto",
-        require: Sequence[str] = (),
-        deny: Sequence[str] = (),
-        scope: Mapping[str, Any] | None = None,
-        hot: Mapping[str, Any] | None = None,
-        streams: int = 0,
         cost_later: bool = False,
         programs: Daemon | None = None,
+        **settings: Unpack[Settings],
     ):
         if mode not in MODES:
             raise ValueError(f"no tracing mode {mode}: it is one of {', '.join(MODES)}")
@@ -110,18 +97,7 @@ class Tracer:
         self._state_dir = Path(state_dir)
         self._cost = None if cost_later else cost_of(mode, journal, self._state_dir)
         self._journal = journal
-        self._daemon = programs or start_programs(
-            journal,
-            mode,
-            ring_bytes=ring_bytes,
-            drop_every=drop_every,
-            hooks=hooks,
-            require=require,
-            deny=deny,
-            scope=scope,
-            hot=hot,
-            streams=streams,
-        )
+        self._daemon = programs or start_programs(journal, mode, **settings)
         if programs is None:
             try:
                 self.await_programs()
