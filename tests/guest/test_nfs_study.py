@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from tests.guest import machine
+from tests.support.environment import environment_in
 
 ROOT = Path(__file__).parents[2]
 #: what the NFS study carries in, and Debian's package of it
@@ -30,13 +31,7 @@ pytestmark = [
 
 @pytest.fixture(name="environment")
 def _environment(tmp_path: Path) -> dict[str, str]:
-    environment = {
-        **os.environ,
-        "PENSTOCK_STATE": str(tmp_path / "state"),
-        "PENSTOCK_RUNTIME": str(tmp_path / "run"),
-    }
-    environment.pop("PENSTOCK_ARCHIVE", None)
-    return environment
+    return environment_in(tmp_path)
 
 
 @pytest.mark.skipif(bool(NFS), reason=f"the study needs {NFS} (Debian: nfs-kernel-server)")

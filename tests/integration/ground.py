@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from penstock.host.journal.journal import Journal
 from tests.integration.known_host import with_known_host
+from tests.support.environment import environment_in
 
 
 def prepared(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     """A directory to be measured, and the environment of a state of its own."""
     (tmp_path / "device").mkdir()
-    environment = {
-        **os.environ,
-        "PENSTOCK_STATE": str(with_known_host(tmp_path / "state")),
-        "PENSTOCK_RUNTIME": str(tmp_path / "run"),
-    }
-    environment.pop("PENSTOCK_ARCHIVE", None)
+    with_known_host(tmp_path / "state")
+    environment = environment_in(tmp_path)
     return tmp_path / "device", environment
 
 

@@ -24,6 +24,7 @@ import pytest
 from tests.integration.known_host import with_known_host
 from tests.integration.receivers import Receivers, listens, posted
 from tests.support import commands
+from tests.support.environment import environment_in
 
 pytestmark = [
     pytest.mark.host,
@@ -75,12 +76,8 @@ class Ground:
     def __init__(self) -> None:
         self.base = Path(tempfile.mkdtemp(prefix="penstock-attack-", dir="/var/tmp"))
         self.base.chmod(0o755)
-        self.environment = {
-            **os.environ,
-            "PENSTOCK_STATE": str(with_known_host(self.base / "state")),
-            "PENSTOCK_RUNTIME": str(self.base / "run"),
-        }
-        self.environment.pop("PENSTOCK_ARCHIVE", None)
+        with_known_host(self.base / "state")
+        self.environment = environment_in(self.base)
         for name in ("backing", "mount", "out"):
             (self.base / name).mkdir(mode=0o700)
 

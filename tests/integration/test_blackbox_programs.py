@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.integration.known_host import with_known_host
+from tests.support.environment import environment_in
 
 STUDIES = Path(__file__).parents[2] / "studies"
 #: predicted over measured, and measured over what the disk's own rate gives, on a host shared with others
@@ -40,12 +41,8 @@ Answer = tuple[int, dict[str, Any]]
 def study(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Answer]:
     """Runs `studies/blackbox.py --quick` with further options, always in the same place."""
     where = tmp_path_factory.mktemp("blackbox")
-    environment = {
-        **os.environ,
-        "PENSTOCK_STATE": str(with_known_host(where / "state")),
-        "PENSTOCK_RUNTIME": str(where / "run"),
-    }
-    environment.pop("PENSTOCK_ARCHIVE", None)
+    with_known_host(where / "state")
+    environment = environment_in(where)
 
     def run(*words: str) -> Answer:
         line = [sys.executable, str(STUDIES / "blackbox.py"), "--quick", "--json"]

@@ -26,6 +26,7 @@ from penstock.host.journal.journal import Journal
 from penstock.host.storage.mounts import mounts
 from tests.integration.known_host import with_known_host
 from tests.support import commands
+from tests.support.environment import environment_in
 
 pytestmark = [
     pytest.mark.host,
@@ -179,12 +180,8 @@ NOTHING: dict[str, list[str]] = {
 
 @pytest.fixture
 def ground(tmp_path: Path) -> Ground:
-    environment = {
-        **os.environ,
-        "PENSTOCK_STATE": str(with_known_host(tmp_path / "state")),
-        "PENSTOCK_RUNTIME": str(tmp_path / "run"),
-    }
-    environment.pop("PENSTOCK_ARCHIVE", None)
+    with_known_host(tmp_path / "state")
+    environment = environment_in(tmp_path)
     return Ground(tmp_path, environment)
 
 

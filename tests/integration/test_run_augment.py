@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from tests.support import commands
+from tests.support.environment import environment_in
 
 pytestmark = [
     pytest.mark.host,
@@ -47,13 +48,7 @@ LIMITS
 
 @pytest.fixture(name="environment")
 def _environment(tmp_path: Path) -> dict[str, str]:
-    environment = {
-        **os.environ,
-        "PENSTOCK_STATE": str(tmp_path / "state"),
-        "PENSTOCK_RUNTIME": str(tmp_path / "run"),
-    }
-    environment.pop("PENSTOCK_ARCHIVE", None)
-    return environment
+    return environment_in(tmp_path)
 
 
 def study(where: Path, sequential: str = "", limits: str = "", sleep: str = "true;") -> Path:

@@ -16,6 +16,7 @@ from penstock.emulate.disks.transport import TRANSPORTS
 from penstock.host.journal.journal import Journal
 from tests.integration.known_host import with_known_host
 from tests.support import commands
+from tests.support.environment import environment_in
 
 pytestmark = [
     pytest.mark.host,
@@ -60,12 +61,8 @@ retry: {disk: 0}
 
 
 def run(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {
-        **os.environ,
-        "PENSTOCK_STATE": str(with_known_host(tmp_path / "state")),
-        "PENSTOCK_RUNTIME": str(tmp_path / "run"),
-    }
-    environment.pop("PENSTOCK_ARCHIVE", None)
+    with_known_host(tmp_path / "state")
+    environment = environment_in(tmp_path)
     return commands.run(
         [*PENSTOCK, *words], capture_output=True, text=True, env=environment, timeout=300, check=False
     )  # fmt: skip

@@ -13,6 +13,7 @@ import pytest
 
 from penstock.host.journal.journal import Journal
 from tests.integration.known_host import with_known_host
+from tests.support.environment import environment_in
 
 pytestmark = [
     pytest.mark.host,
@@ -57,13 +58,8 @@ def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
 
 
 def in_shell(line: str, where: Path) -> subprocess.CompletedProcess[str]:
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PENSTOCK_STATE": str(where / "state"),
-        "PENSTOCK_RUNTIME": str(where / "run"),
-    }
-    environment.pop("PENSTOCK_ARCHIVE", None)
+    environment = environment_in(where)
+    environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     words = ["bash", "-euc", line]
     return subprocess.run(
         words, cwd=where, env=environment, capture_output=True, text=True, timeout=240

@@ -1,0 +1,15 @@
+"""Environment of commands under test."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def environment_in(where: Path) -> dict[str, str]:
+    """This environment with the state and runtime directories below `where`, and its own archive."""
+    return {
+        **{name: value for name, value in os.environ.items() if name != "PENSTOCK_ARCHIVE"},
+        "PENSTOCK_STATE": str(where / "state"),
+        "PENSTOCK_RUNTIME": str(where / "run"),
+    }
