@@ -28,12 +28,6 @@ from tests.integration.receivers import MATRIX, Receivers, answering, listens
 from tests.support import commands
 from tests.unit.test_collectors import until
 
-#: what a module is marked with whose tests send requests to the server
-ATTACKED = [
-    pytest.mark.host,
-    pytest.mark.skipif(os.geteuid() != 0, reason="nodes need root"),
-    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="kernel: no /dev/fuse"),
-]
 PLATFORM = """penstock_platform: 1
 name: fuzzed
 hosts:

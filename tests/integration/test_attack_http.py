@@ -12,7 +12,6 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.integration.http_attack import (
-    ATTACKED,
     EXAMPLES,
     OPERATIONS,
     STREAMS,
@@ -23,9 +22,10 @@ from tests.integration.http_attack import (
     one_server,
     tried,
 )
+from tests.integration.node_ground import NODES
 
 __all__ = ["one_server"]  # a fixture
-pytestmark = [*ATTACKED, pytest.mark.long]
+pytestmark = [*NODES, pytest.mark.long]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import pytest
 from schemathesis import Case
 
 from tests.integration.http_attack import (
-    ATTACKED,
     OPERATIONS,
     Server,
     aimed,
@@ -14,9 +13,10 @@ from tests.integration.http_attack import (
     one_server,
     tried,
 )
+from tests.integration.node_ground import NODES
 
 __all__ = ["one_server"]  # a fixture
-pytestmark = [*ATTACKED, pytest.mark.long]
+pytestmark = [*NODES, pytest.mark.long]
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

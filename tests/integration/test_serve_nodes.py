@@ -20,13 +20,10 @@ import pytest
 from penstock.client import Client
 from penstock.errors import BadInput
 from tests.integration.known_host import with_known_host
+from tests.integration.node_ground import NODES
 from tests.support import commands
 
-pytestmark = [
-    pytest.mark.host,
-    pytest.mark.skipif(os.geteuid() != 0, reason="nodes need root"),
-    pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="kernel: no /dev/fuse"),
-]
+pytestmark = NODES
 
 PLATFORM = """penstock_platform: 1
 name: served
