@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from penstock.errors import BadInput
+from penstock.parts.prediction.cli.workload import app
 from penstock.parts.prediction.workloads.check import check_workload
 from penstock.parts.prediction.workloads.formats.native_format import workload_from_dict
 from penstock.parts.prediction.workloads.make import KINDS, make_workload
+from penstock.parts.prediction.workloads.read import read_workload
 from penstock.parts.prediction.workloads.show import document_of
 from penstock.parts.prediction.workloads.task import Hints
 from penstock.parts.prediction.workloads.workflow import Workload
@@ -86,6 +90,29 @@ def test_broadcast_scatter_and_gather() -> None:
     assert gather.file_sizes["whole"] == 30 * MIB
     whole = next(file for file in gather.files if file.name == "whole")
     assert whole.hints == Hints(placement="collocate", group="gather")
+
+
+@pytest.mark.parametrize(("kind", "options"), [("scatter", {}), ("checkpoint", {"shared": True})])
+@pytest.mark.parametrize(("chunk_kib", "chunks"), [(256, 16), (4096, 1), (8192, 1), (3072, 2)])
+def test_scatter_counts_chunks_of_the_store(
+    kind: str, options: dict[str, Any], chunk_kib: int, chunks: int
+) -> None:
+    options = {**options, "optimised": True, "file_bytes": 4 * MIB, "chunk_bytes": 1024 * chunk_kib}
+    hints = [f.hints for f in make_workload(kind, "small", options).files if f.hints is not None]
+    assert {h.scatter for h in hints if h.scatter is not None} == {chunks}
+
+
+def test_scatter_takes_the_chunk_of_a_platform(tmp_path: Path) -> None:
+    platform = tmp_path / "platform.yaml"
+    platform.write_text(
+        "penstock_platform: 1\nname: one\nhosts: [{group: node, count: 1, roles: [storage, client]}]\n"
+        "store: {engine: cephfs, chunk: 256KiB}\n"
+    )
+    target = tmp_path / "workload.json"
+    arguments = ["make", "scatter", "--optimised", "--file-bytes", str(MIB), "-o", str(target)]
+    done = CliRunner().invoke(app, [*arguments, "--platform", str(platform)])
+    assert done.exit_code == 0, done.output
+    assert read_workload(target).files[0].hints == Hints(placement="scatter", scatter=4)
 
 
 @pytest.mark.parametrize("shared", [False, True])

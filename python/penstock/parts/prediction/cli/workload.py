@@ -63,6 +63,12 @@ def make_one(
     staged: bool = typer.Option(
         False, "--staged", help="Add tasks that stage inputs in and results out."
     ),
+    platform: Path = typer.Option(
+        None,
+        "-p",
+        "--platform",
+        help="With --optimised: count the chunks of scatter in that of this platform's store, not in MiB.",
+    ),
     to: str = _FORMAT,
     as_json: bool = _JSON,
 ) -> None:
@@ -70,6 +76,7 @@ def make_one(
     from penstock.parts.prediction.workloads.make import make_workload
 
     options = {
+        "chunk_bytes": None if platform is None else _chunk_bytes(platform),
         "stages": stages,
         "replicas": replicas,
         "rounds": rounds,
@@ -192,6 +199,15 @@ def trace_one(
     if into is not None:
         traced = replaced(read_workload(into), traced)
     _write(traced, output, to, as_json)
+
+
+def _chunk_bytes(platform: Path) -> int:
+    """Chunk of the store of a platform file."""
+    from penstock.platform.hosts import load_platform
+    from penstock.platform.lower import store_of
+
+    chunk_bytes: int = store_of(load_platform(platform, predicted=False).file)["chunk_bytes"]
+    return chunk_bytes
 
 
 def _model(sizes: str | None, seed: int) -> SizeModel | None:

@@ -36,7 +36,7 @@ SIZES = {
     "checkpoint": {"small": 1 * MIB, "medium": 10 * MIB, "large": 100 * MIB},
 }
 
-#: default chunk size of the hint `scatter` (the store's default, 1 MiB)
+#: default chunk of a store, in which the hint `scatter` counts
 CHUNK_BYTES = MIB
 
 
@@ -46,7 +46,8 @@ class Shape:
 
     `width`: parallel tasks; `file_bytes`: size of the pattern's file; `compute_s`: computing of every task at
     speed 1, between its reads and its writes; `launch`: time to launch a task, None for the platform's;
-    `staged`: tasks that write the inputs and read the results, instead of existing inputs.
+    `staged`: tasks that write the inputs and read the results, instead of existing inputs; `chunk_bytes`:
+    chunk of the store, in which the hint `scatter` counts.
     """
 
     width: int = 19
@@ -55,6 +56,7 @@ class Shape:
     compute_s: float = 0.0
     launch: Time | None = None
     staged: bool = False
+    chunk_bytes: int = CHUNK_BYTES
 
     def __post_init__(self) -> None:
         if self.width < 1:
@@ -63,6 +65,12 @@ class Shape:
             raise BadInput(f"files of {self.file_bytes} bytes; 0 to 2^62 are expected")
         if not 0 <= self.compute_s < float("inf"):
             raise BadInput(f"computing of {self.compute_s} s; a finite time is expected")
+        if self.chunk_bytes < 1:
+            raise BadInput(f"chunks of {self.chunk_bytes} bytes; at least 1 is expected")
+
+    def chunks(self, size: int) -> int:
+        """Chunks of the store that contain `size` bytes."""
+        return max(1, -(-size // self.chunk_bytes))
 
     def hints(self, hints: Hints) -> Hints | None:
         """The hints, if the workload uses any."""
@@ -175,11 +183,13 @@ def broadcast(shape: Shape, replicas: int = 2) -> Workload:
 def scatter(shape: Shape) -> Workload:
     """One task writes a file of `width` parts, `width` tasks read one part each and write as much.
 
-    Optimised: every part's chunks are on one node (`scatter`, in chunks of 1 MiB; Costa 2014).
+    Optimised: every part's chunks are on one node (`scatter`, in chunks of the store; Costa 2014).
     """
     builder = _Builder("scatter", shape)
     source = ("whole", shape.file_bytes * shape.width)
-    builder.output_file(source[0], Hints(placement="scatter", scatter=_chunks(shape.file_bytes)))
+    builder.output_file(
+        source[0], Hints(placement="scatter", scatter=shape.chunks(shape.file_bytes))
+    )
     builder.task("split", "split", [], [source])
     results = []
     for i in range(shape.width):
@@ -238,13 +248,9 @@ def checkpoint(
     if shared:
         for k in range(1, rounds + 1):
             builder.output_file(
-                f"checkpoint-{k}", Hints(placement="scatter", scatter=_chunks(size))
+                f"checkpoint-{k}", Hints(placement="scatter", scatter=shape.chunks(size))
             )
     return builder.workload()
-
-
-def _chunks(size: int) -> int:
-    return max(1, -(-size // CHUNK_BYTES))
 
 
 #: the patterns by name
