@@ -20,7 +20,7 @@ from penstock.parts.stores.engines.ceph_layout import (
     with_chunks_together,
 )
 from penstock.parts.stores.engines.ceph_pools import crush_map, in_turn
-from penstock.parts.stores.engines.cephfs import CephFS
+from penstock.parts.stores.engines.cephfs import CephFS, client_options
 from penstock.parts.stores.engines.engine import Site
 from penstock.spec.store import StoreSpec
 
@@ -80,6 +80,25 @@ def test_what_cannot_be_had_is_said_before_a_start(
     said = CephFS().refusal(site(**parameters))
     assert expected in said
     assert bool(said) == bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "cache", "ahead"),
+    [
+        ({}, 64 * MIB, 32 * MIB),
+        ({"cache": 0}, MIB, MIB // 2),
+        ({"cache": 0, "prefetch": 4, "chunk": 4 * MIB}, MIB, MIB // 2),
+        ({"cache": 8 * MIB, "prefetch": 4, "chunk": 256 * KIB}, 8 * MIB, MIB),
+        ({"cache": 8 * MIB, "prefetch": 0, "chunk": 64 * KIB}, 8 * MIB, 64 * KIB),
+    ],
+)
+def test_at_most_half_of_the_cache_is_read_ahead(
+    parameters: dict[str, Any], cache: int, ahead: int
+) -> None:
+    assert client_options(parameters) == [
+        f"--client_oc_size={cache}",
+        f"--client_readahead_max_bytes={ahead}",
+    ]
 
 
 @pytest.mark.parametrize(("among", "copies", "groups"), [([0, 1, 2], 1, 32), ([1, 3], 2, 16)])

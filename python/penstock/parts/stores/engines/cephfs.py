@@ -78,6 +78,19 @@ echo "ceph-fuse does not end"; exit 1
 _SIZES = (("used", "kb_used"), ("total", "kb"))
 
 
+def client_options(parameters: Mapping[str, Any]) -> list[str]:
+    """Cache and read-ahead of a mount.
+
+    Data that are read ahead replace others in the cache. If they exceed it, they replace each other before
+    they are read, and are fetched again; so at most half of the cache is read ahead.
+    """
+    cache = max(_LEAST_CACHE, parameters.get("cache", _CLIENT_CACHE))
+    ahead = cache // 2
+    if "prefetch" in parameters:
+        ahead = min(ahead, max(1, parameters["prefetch"]) * parameters.get("chunk", CHUNK))
+    return [f"--client_oc_size={cache}", f"--client_readahead_max_bytes={ahead}"]
+
+
 class CephFS:
     """Monitor, manager daemon and metadata server on the first manager; no processes or files on the host."""
 
@@ -131,12 +144,8 @@ class CephFS:
     def mount(self, site: Site, node: RunningNode) -> None:
         """Mount with ceph-fuse; the first mount sets the root's layout."""
         configure(site, node)
-        parameters = site.spec.parameters
-        options = [f"--client_oc_size={max(_LEAST_CACHE, parameters.get('cache', _CLIENT_CACHE))}"]
-        if "prefetch" in parameters:
-            ahead = max(1, parameters["prefetch"]) * parameters.get("chunk", CHUNK)
-            options += [f"--client_readahead_max_bytes={ahead}"]
         shell(site, node, 'mkdir -p "$0"', "the mount point", site.mount)
+        options = client_options(site.spec.parameters)
         argv = ["ceph-fuse", site.mount, "--client_mountpoint=/", *options]
         site.run(node, argv, what="mounting the store", env=environment(site, node))
         if not site.state.get("prepared"):
