@@ -6,6 +6,7 @@ import functools
 import gc
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
+
+from penstock.scratch import remove_abandoned
 
 pytest_plugins = ["tests.support.costs"]
 
@@ -136,8 +139,12 @@ def pytest_collection() -> Generator[None, None, None]:
 
 
 def pytest_unconfigure() -> None:
-    """Let the interpreter's last collection find all objects: libraries complain of those that are left."""
+    """Let the interpreter's last collection find all objects: libraries complain of those that are left.
+
+    Remove temporary directories of the processes that tests killed, too.
+    """
     gc.unfreeze()
+    remove_abandoned(Path(tempfile.gettempdir()))
 
 
 #: folders whose tests need root, FUSE, BPF or a virtual machine, whatever they are about

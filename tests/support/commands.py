@@ -14,16 +14,15 @@ import atexit
 import contextlib
 import os
 import select
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from penstock.scratch import Scratch
 from tests.support.fork_server import receive, send
 
 #: beginnings of a line that starts penstock
@@ -47,7 +46,7 @@ _INTERPRETER = ("PYTHON", "LD_", "OPENBLAS", "OMP_", "MPL")
 cpu_s = 0.0
 
 _lock = threading.Lock()
-#: by kind of server: owner's pid, address, keeps the pipe open
+#: by kind of server: owner's pid, address, what must stay while it runs
 _servers: dict[str, tuple[int, str, Any]] = {}
 
 
@@ -186,9 +185,8 @@ def _address(kind: str) -> str:
 
 def _started(kind: str) -> tuple[int, str, Any]:
     # in a directory that no other user may enter: who reaches the socket runs commands as this user
-    directory = tempfile.mkdtemp(prefix="penstock-tests-")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    address = f"{directory}/s"
+    scratch = Scratch("tests")
+    address = f"{scratch.path}/s"
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
     if kind == "plugins":
         environment["PYTHONPATH"] = str(PLUGINS)
@@ -209,4 +207,4 @@ def _started(kind: str) -> tuple[int, str, Any]:
     assert server.stdout.readline() == b"ready\n", "the fork server did not start"
     assert server.stdin is not None
     atexit.register(server.stdin.close)
-    return os.getpid(), address, server
+    return os.getpid(), address, (scratch, server)

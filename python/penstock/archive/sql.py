@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from penstock.errors import BadInput
+from penstock.scratch import Scratch
 
 _CLOSE = (
     "SET memory_limit = '1GB'; SET threads = 2; SET python_enable_replacements = false; "
@@ -29,9 +28,9 @@ class Database:
     """
 
     def __init__(self, tables: Mapping[str, Path | pa.Table]) -> None:
-        base, place = duckdb.connect(":memory:"), tempfile.mkdtemp(prefix="penstock-sql-")
+        base, scratch = duckdb.connect(":memory:"), Scratch("sql")
         files: dict[str, int] = {}
-        weakref.finalize(self, _close, base, place, files)
+        weakref.finalize(self, _close, base, scratch, files)
         self._base = base
         self._columns: dict[str, set[str]] = {}
         for name, table in tables.items():
@@ -42,7 +41,7 @@ class Database:
                     raise BadInput(f"{table}: {error.strerror}; expected Parquet") from error
         # by descriptor: DuckDB would interpret a path as a pattern, and its directories as columns
         paths = {name: f"/proc/self/fd/{file}" for name, file in files.items()}
-        base.execute("SET temp_directory = ?", [f"{place}/spill"])
+        base.execute("SET temp_directory = ?", [f"{scratch.path}/spill"])
         base.execute("SET allowed_paths = ?", [list(paths.values())])
         base.execute(_CLOSE)
         for name, table in tables.items():
@@ -81,8 +80,8 @@ class Database:
         return [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
 
 
-def _close(base: duckdb.DuckDBPyConnection, place: str, files: Mapping[str, int]) -> None:
+def _close(base: duckdb.DuckDBPyConnection, scratch: Scratch, files: Mapping[str, int]) -> None:
     base.close()
     for file in files.values():
         os.close(file)
-    shutil.rmtree(place, ignore_errors=True)
+    scratch.close()

@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from penstock.analyse.treatments.means import ranking
 from penstock.design.orders import SETTING_SHARE
 from penstock.design.planned import Plan
 from penstock.errors import BadInput, PenstockError
+from penstock.scratch import Scratch
 from penstock.spec.study import Study
 
 #: maximum rate of studies with false differences
@@ -110,8 +110,8 @@ def identical(study: Study, plan: Plan, studies: int, seed: int = 1) -> Identica
     counts = dict.fromkeys((ANSWER, HOLM, WORSE), 0)
     single = [0, 0]
     examples: dict[str, int] = {}
-    with TemporaryDirectory(prefix="penstock-identical-") as place:
-        empty = _without_runs(study, plan, Path(place))
+    with Scratch("identical") as place:
+        empty = _without_runs(study, plan, place)
         for number in range(studies):
             draws = np.random.default_rng([seed, number])
             outcome = _with_responses(empty, study, plan, draws)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from penstock.host.processes.daemon import connect
 from penstock.host.processes.processes import Identity, boot_id
 from penstock.host.storage import loop
 from penstock.host.storage.mounts import mounts_at, unmount
+from penstock.scratch import remove_abandoned
 from penstock.state import runtime_dir
 
 #: kinds of changes that a reboot removes; directories and files stay
@@ -83,6 +85,7 @@ def undo(journal: Journal, *, own: bool = False, everything: bool = False) -> li
                 result.append(_reverse(entry, journal))
         journal.prune()
         forget_dead()
+        remove_abandoned(Path(tempfile.gettempdir()))
         return result
 
 

@@ -17,7 +17,6 @@ import contextlib
 import os
 import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -42,6 +41,7 @@ from penstock.parts.monitoring.experiments.accounting import of_refusals, verdic
 from penstock.parts.monitoring.experiments.points import NO_LOSS, Batch
 from penstock.parts.monitoring.experiments.recorded import Recorded, recorded
 from penstock.parts.monitoring.experiments.spool import Spool
+from penstock.scratch import Scratch
 
 #: longest wait for the collectors at the start and at the end of a run [s]
 PATIENCE_S = 10.0
@@ -73,7 +73,7 @@ class CollectObserver:
         self._into, self._forward = into, forward
         self._daemon: Daemon | None = None
         self._spool_path: Path | None = None
-        self._scratch: Path | None = None
+        self._scratch: Scratch | None = None
         self._addresses: dict[str, str] = {}
         self._failed: dict[str, str] = {}
         self._shift_ns = self._start_ns = 0
@@ -91,7 +91,8 @@ class CollectObserver:
         self._shift_ns = time.time_ns() - self._start_ns
         try:
             if self._into is None and out_dir is None:
-                out_dir = self._scratch = Path(tempfile.mkdtemp(prefix="penstock-collect-"))
+                self._scratch = Scratch("collect")
+                out_dir = self._scratch.path
             if self._into is not None:
                 self._spool_path = self._into
             else:
@@ -188,7 +189,7 @@ class CollectObserver:
         if spool_path is not None and spool_path != self._into:
             shutil.rmtree(spool_path, ignore_errors=True)
         if scratch is not None:
-            shutil.rmtree(scratch, ignore_errors=True)
+            scratch.close()
 
     def _receipt(self, records: Recorded, reply: Mapping[str, Any]) -> dict[str, Any]:
         receipts = reply.get("receipts", {})

@@ -13,12 +13,10 @@ refused; refused points and messages are counted by reason. This also applies to
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +26,7 @@ from penstock.parts.monitoring.collectors.runner import Collecting
 from penstock.parts.monitoring.experiments.points import canonical_labels
 from penstock.parts.monitoring.experiments.recorded import Recorded, recorded
 from penstock.parts.monitoring.experiments.spool import Spool
+from penstock.scratch import Scratch
 
 #: reasons of points without a value, which are also counted in their series
 NO_VALUE = ("not finite", "stale")
@@ -66,8 +65,8 @@ def check_receiver(
 
     Raises AssertionError if the counts do not balance.
     """
-    with tempfile.TemporaryDirectory(prefix="penstock-receiver-") as folder:
-        spool = Spool.create(Path(folder) / "spool")
+    with Scratch("receiver") as folder:
+        spool = Spool.create(folder / "spool")
         start_ns = time.time_ns()
         collector = make(_NAME, settings)
         with Collecting({_NAME: collector}, spool.hold(_NAME)) as collecting:

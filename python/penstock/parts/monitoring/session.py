@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from penstock.observe.trace.capture.calibrate import calibrate
 from penstock.observe.trace.capture.overhead import Paired
 from penstock.parts.monitoring.collect import CollectObserver
 from penstock.parts.monitoring.outbox.sending import Sending
+from penstock.scratch import Scratch
 from penstock.spec.alert import Rule
 from penstock.spec.application import Application
 
@@ -76,13 +76,13 @@ def impact_of(
     Raises PenstockError if the command fails, or sampling is not possible.
     """
     settings = _settings(interval_ns, block_latency, application)
-    with tempfile.TemporaryDirectory(prefix="penstock-monitor-") as scratch:
+    with Scratch("monitor") as scratch:
         return calibrate(
             argv,
             lambda journal: MonitorObserver(journal, None, settings),
             pairs,
             progress,
-            out_dir=Path(scratch),
+            out_dir=scratch,
             limit=MOST_SLOWDOWN,
         )
 
@@ -130,14 +130,14 @@ def monitor_command(
     journal = Journal()
     settings = _settings(interval_ns, block_latency, application)
     with (
-        tempfile.TemporaryDirectory(prefix="penstock-monitor-") as scratch,
+        Scratch("monitor") as scratch,
         new_bundle(journal, output, argv) as bundle,
         Recorder(_observers(journal, settings, collect)) as recorder,
         create_run_cgroup("monitor", None, journal) as group,
         contextlib.closing(Stop()) as stop,
         contextlib.ExitStack() as stack,
     ):
-        recorder.start(Watched(group, group), Path(scratch) if bundle is None else bundle.path)
+        recorder.start(Watched(group, group), scratch if bundle is None else bundle.path)
         sources = recorder.live()
         announcement = stack.enter_context(
             Announcement("monitor", name or argv[0], sources=sources)

@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,6 +38,7 @@ from penstock.host.processes.dask_cluster import NO_PAGES
 from penstock.host.processes.launch import last_line
 from penstock.parts.remote.assignment import Assignment, end_study, make_run, read_clock, unpack
 from penstock.parts.remote.tls import Authority, security
+from penstock.scratch import Scratch
 from penstock.spec.study import Hosts, Study, Worker
 from penstock.text import counted
 
@@ -203,8 +202,7 @@ class HostConductor:
         from distributed import Client, LocalCluster
 
         authority = Authority(self._assignment.study_id)
-        place = Path(tempfile.mkdtemp(prefix="penstock-tls-"))
-        try:
+        with Scratch("tls") as place:
             paths = authority.identity("conductor").write(place)
             secure = security(paths)
             with dask.config.set(NO_PAGES):
@@ -229,8 +227,6 @@ class HostConductor:
                             client.run(end_study, self._assignment.study_id, workers=[host.address])
                     while self._up:
                         self._end(self._up.popitem()[1])
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
 
     def _log(self, name: str) -> Path:
         return self._out / f"host-{name}.log"

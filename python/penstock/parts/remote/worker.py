@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import tempfile
 import threading
-from pathlib import Path
 from typing import Any
 
 from penstock.host.processes.dask_cluster import NO_PAGES
 from penstock.parts.remote.tls import Identity, security
+from penstock.scratch import Scratch
 
 #: exit after this time without a scheduler [s]
 _DEATH_TIMEOUT_S = 20
@@ -26,8 +25,8 @@ async def serve(settings: dict[str, Any]) -> None:
     from distributed import Worker
 
     identity = Identity(settings["authority"], settings["certificate"], settings["key"])
-    with tempfile.TemporaryDirectory(prefix="penstock-worker-") as place:
-        paths = identity.write(Path(place) / "tls")
+    with Scratch("worker") as place:
+        paths = identity.write(place / "tls")
         worker = Worker(
             settings["scheduler"],
             name=settings["name"],
@@ -36,7 +35,7 @@ async def serve(settings: dict[str, Any]) -> None:
             security=security(paths),
             protocol="tls",
             death_timeout=_DEATH_TIMEOUT_S,
-            local_directory=place,
+            local_directory=str(place),
             memory_limit=0,
             dashboard=False,
         )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
 from collections.abc import Sequence
 from functools import cached_property
@@ -21,6 +19,7 @@ from penstock.parts.server.studies import ServedStudy
 from penstock.report.trace.gather import Gathered, gather
 from penstock.report.trace.page import trace_page
 from penstock.report.trace.sections import name_of
+from penstock.scratch import Scratch
 
 #: maximum number of rows in one response
 MOST_ROWS = 10_000
@@ -125,7 +124,8 @@ class Served:
                 continue
             with reading(selection.one, *selection.traced):
                 paths += selection.traced
-        self.folder = Path(tempfile.mkdtemp(prefix="penstock-serve-", dir=cache))
+        self._scratch = Scratch("serve", cache)
+        self.folder = self._scratch.path
         self.traces = []
         for number, path in enumerate(paths):
             folder = self.folder / str(number)
@@ -150,4 +150,4 @@ class Served:
         return self.traces[number]
 
     def close(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._scratch.close()

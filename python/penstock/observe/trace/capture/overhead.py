@@ -16,7 +16,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -28,6 +27,7 @@ from penstock.errors import PenstockError
 from penstock.host.cgroups.cgroup import create_run_cgroup
 from penstock.host.journal.journal import Journal
 from penstock.host.processes.daemon import Daemon, start_daemon
+from penstock.scratch import Scratch
 from penstock.writing import write_atomic
 
 _RECORD = "trace-cost.json"
@@ -159,11 +159,11 @@ def _key(mode: str) -> str:
 
 def _measured(mode: str, journal: Journal) -> Cost:
     with (
-        tempfile.TemporaryDirectory(prefix="penstock-cost-") as name,
+        Scratch("cost") as folder,
         create_run_cgroup("cost", None, journal) as nobody,
         create_run_cgroup("cost", None, journal) as traced,
     ):
-        file, output = Path(name) / "file", Path(name) / "told"
+        file, output = folder / "file", folder / "output"
         file.write_bytes(os.urandom(_FILE_BYTES))
         with output.open("wb") as sink:
             loop = subprocess.Popen(
@@ -177,7 +177,7 @@ def _measured(mode: str, journal: Journal) -> Cost:
             rounds = [
                 one_round
                 for _ in range(ROUNDS // 2)
-                for one_round in _two_rounds(mode, journal, groups, Path(name))
+                for one_round in _two_rounds(mode, journal, groups, folder)
             ]
         finally:
             loop.kill()

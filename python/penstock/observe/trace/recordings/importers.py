@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from penstock.errors import BadInput
 from penstock.observe.trace.recordings.bundle import ImportedTrace, new_bundle, write_recording
 from penstock.observe.trace.recordings.recording import Recording
 from penstock.plugins import TRACE_IMPORTERS
+from penstock.scratch import Scratch
 
 #: bytes at the start of a file that identify its format
 _HEAD_BYTES = 1 << 16
@@ -47,9 +47,9 @@ def import_trace(paths: Sequence[Path], output: Path, form: str | None = None) -
     if len(kinds) != 1:
         raise BadInput(f"found files of several kinds ({', '.join(sorted(kinds))}); expected one")
     importer: Importer = TRACE_IMPORTERS.load(kinds.pop())
-    with tempfile.TemporaryDirectory(prefix="penstock-import-") as folder:
+    with Scratch("import") as folder:
         try:
-            recording = importer.read(files, Path(folder))
+            recording = importer.read(files, folder)
         except OSError as error:
             raise BadInput(f"cannot be read: {error}") from error
         if empty and empty != files:
