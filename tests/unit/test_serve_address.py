@@ -1,10 +1,12 @@
-"""The first address that `penstock serve` prints: with the token on a terminal, without it in a pipe."""
+"""Addresses that `penstock serve` prints: with the token on a terminal, without it in a file or a pipe."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,3 +57,31 @@ def test_the_first_address_has_no_token_for_others(tmp_path: Path, stdout: str) 
     with first_line(tmp_path, stdout, *options) as line:
         assert httpx.URL(line).path == "/"
         assert "token" not in line
+
+
+@pytest.mark.parametrize("stderr", ["terminal", "file"])
+def test_the_token_is_not_in_a_log(tmp_path: Path, stderr: str) -> None:
+    controller, terminal = os.openpty()
+    own = {"PENSTOCK_STATE": str(tmp_path / "state"), "PENSTOCK_RUNTIME": str(tmp_path / "run")}
+    with (
+        open(controller) as shown,
+        open(tmp_path / "log", "w") as log,
+        commands.popen(
+            [sys.executable, "-m", "penstock", "serve", "--port", "0"],
+            env={**os.environ, **own},
+            stdout=subprocess.PIPE,
+            stderr=terminal if stderr == "terminal" else log,
+        ) as server,
+    ):
+        os.close(terminal)
+        assert server.stdout is not None
+        assert server.stdout.readline()
+        file = tmp_path / "run" / f"serve-{server.pid}.json"
+        token = json.loads(file.read_text())["token"]
+        while stderr == "file" and "token file" not in (tmp_path / "log").read_text():
+            assert server.poll() is None
+            time.sleep(0.05)
+        pages = shown.readline() if stderr == "terminal" else (tmp_path / "log").read_text()
+        server.kill()
+    assert (token in pages) == (stderr == "terminal")
+    assert (f"/live, with the token in {file}" in pages) == (stderr == "file")

@@ -52,7 +52,7 @@ def command(
         help="Let all clients, other users of this host included, read this user's experiments.",
     ),
     token_file: Path | None = typer.Option(
-        None, help="File with the token, mode 600 [default: create and print a new token]."
+        None, help="File with the token, mode 600 [default: create a new token]."
     ),
     cache: Path | None = typer.Option(
         None,
@@ -64,9 +64,9 @@ def command(
 
     /api/v1 has clusters, nodes, disks, links, schedules and jobs as resources (/openapi.json describes
     them); /live shows their current state. All paths except pages need the token, in
-    `Authorization: Bearer TOKEN`; the printed addresses contain it after the #. Experiments (/exp/NAME) also
-    accept tokens of `penstock monitor token`. Commands of the same user on this host read their token from a
-    file. Connections from this host have no other privileges.
+    `Authorization: Bearer TOKEN`; addresses printed on a terminal contain it after the #. Experiments
+    (/exp/NAME) also accept tokens of `penstock monitor token`. Commands of the same user on this host read
+    their token from a file. Connections from this host have no other privileges.
     """
     import signal
 
@@ -134,16 +134,18 @@ def _print_addresses(
 ) -> None:
     """Print the server's address on stdout, and those of its pages on stderr."""
     url = server.url
-    key = f"#token={server.token}" if token_file is None else f", with the token in {token_file}"
-    pages = {"live": f"{url}live{key}", "dashboards": f"{url}dashboards{key}"}
+    pages = {"live": f"{url}live", "dashboards": f"{url}dashboards"}
     if served.traces or served.studies:
         target = "trace" if served.one_trace else "list of studies and traces"
-        pages = {target: f"{url}{key}", **pages}
+        pages = {target: url, **pages}
+    # only a terminal gets the token: files, pipes and the system's journal have other readers
+    opening = "" if token_file is not None else f"#token={server.token}"
     first = url
-    # a file or a pipe gets an address without the token
-    if token_file is None and not as_json and sys.stdout.isatty():
-        first = pages.pop(next(iter(pages)))
+    if opening and not as_json and sys.stdout.isatty():
+        first = pages.pop(next(iter(pages))) + opening
+    if not (opening and sys.stderr.isatty()):
+        opening = f", with the token in {token_file or file}"
     location = {"url": url, "port": server.port, "token_file": str(file)}
     print(json.dumps(location) if as_json else first, flush=True)
     for target, page in pages.items():
-        say(f"{target}: {page}")
+        say(f"{target}: {page}{opening}")
