@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import httpx
 
 from penstock.errors import BadInput, PenstockError
-from penstock.host.processes.servers import running_servers, server_at, trust_in
+from penstock.host.processes.servers import running_servers, server_at, trust_in, verification
 
 NodeState = Literal["up", "down", "frozen", "running"]
 #: timeout of a request; the start of a thousand nodes takes minutes [s]
@@ -43,7 +43,7 @@ class Client:
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._http = httpx.Client(
-            verify=tls if tls is not None else True,
+            verify=verification(url) if tls is None else tls,
             base_url=url,
             headers={"Authorization": f"Bearer {token}"},
             timeout=httpx.Timeout(_TIMEOUT_S, connect=10.0),
@@ -366,12 +366,12 @@ def _authorized(url: str) -> tuple[str, dict[str, str], ssl.SSLContext | bool]:
         os.environ.get("PENSTOCK_TOKEN"),
     )
     if token and server_url and url.startswith(f"{server_url}/"):
-        return url, {"Authorization": f"Bearer {token}"}, True
+        return url, {"Authorization": f"Bearer {token}"}, verification(url)
     server = server_at(url)
     if server is None:
-        return url, {}, True
+        return url, {}, verification(url)
     parts = urlsplit(url)
     own = urlsplit(server.url)
     address = urlunsplit((own.scheme, own.netloc, parts.path, parts.query, ""))
     headers = {"Authorization": f"Bearer {server.experiments_token}"}
-    return address, headers, trust_in(server.cert) if server.cert else True
+    return address, headers, verification(address, server.cert)

@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from penstock.client import Client
+from penstock.parts.monitoring.outbox.client import Remote
 from tests.examples.trace_page import events, write_bundle
 from tests.support import commands, web
 from tests.unit.browser import opened
@@ -347,6 +348,10 @@ def test_over_tls(tmp_path: Path) -> None:
             patch.setenv("PENSTOCK_RUNTIME", str(tmp_path / "run"))
             with Client.local() as local:
                 assert local.version()["api"] == 1
+            # its certificate is trusted in the comparison of clocks, too
+            offset = Remote(url).clock()
+            assert offset is not None
+            assert abs(offset.offset_ns) <= offset.bound_ns
     finally:
         server.end()
     assert "not encrypted" not in server_said(tmp_path)

@@ -7,6 +7,7 @@ be entered; a request from this host has no privileges by that.
 from __future__ import annotations
 
 import contextlib
+import functools
 import ipaddress
 import json
 import os
@@ -147,3 +148,21 @@ def trust_in(cert: str) -> ssl.SSLContext:
     trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     trust.check_hostname = False
     return trust
+
+
+def verification(url: str, cert: str | None = None) -> ssl.SSLContext | bool:
+    """The argument `verify` of httpx for a URL: trusted certificates, or False for plain HTTP.
+
+    `cert`: the only trusted certificate, in place of those of this host. Reading these takes 0.1 s: once for
+    HTTPS, never for HTTP.
+    """
+    if url.lower().startswith("http://"):
+        return False
+    return _host_certificates() if cert is None else trust_in(cert)
+
+
+@functools.cache
+def _host_certificates() -> ssl.SSLContext:
+    import httpx
+
+    return httpx.create_ssl_context()

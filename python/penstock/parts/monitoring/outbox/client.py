@@ -8,7 +8,6 @@ experiments must not fail if the server is down: `Patient` reports it once and c
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import json
 import os
@@ -28,12 +27,10 @@ import pyarrow as pa
 from penstock.archive.series.incomplete import Verdict, of_headers
 from penstock.errors import Away, BadInput, PenstockError
 from penstock.host.probe.clock_offset import CLOCK, CLOCK_BOUND, Offset, measure
-from penstock.host.processes.servers import server_at, trust_in
+from penstock.host.processes.servers import server_at, verification
 from penstock.parts.monitoring.experiments.points import Account, Batch
 
 if TYPE_CHECKING:
-    import ssl
-
     import httpx
 
     from penstock.parts.monitoring.experiments.targets import Targets
@@ -269,7 +266,7 @@ class Remote:
         # imported now, so that the import does not count towards the timeout of a response
         for module in ("httpx", "httpcore"):
             importlib.import_module(module)
-        _trust(self.url, None)
+        verification(self.url)
 
     def start(self, name: str, **options: Any) -> str:
         from penstock.parts.monitoring.experiments.provenance import for_server
@@ -353,7 +350,9 @@ class Remote:
     def _compared(self) -> Offset | None:
         import httpx
 
-        with httpx.Client(base_url=self.url, timeout=_ALIVE_S) as http:
+        server = server_at(self.url)
+        tls = verification(self.url, None if server is None else server.cert)
+        with httpx.Client(base_url=self.url, timeout=_ALIVE_S, verify=tls) as http:
             try:
                 # the first request opens the connection
                 if "X-Penstock-Time" not in http.get("/api").headers:
@@ -485,7 +484,7 @@ class Remote:
                 content=body,
                 headers=headers,
                 timeout=httpx.Timeout(wait_s, connect=min(wait_s, _RESPONSE_S)),
-                verify=_trust(url or self.url, cert),
+                verify=verification(url or self.url, cert),
             )
         except httpx.HTTPError as error:
             raise Unreachable(f"{self.url}: {error or type(error).__name__}") from error
@@ -579,23 +578,6 @@ class Patient:
         self.down = True
         reason = str(error) if isinstance(error, PenstockError) else error_text(error)
         print(f"penstock: {reason}; nothing is recorded", file=sys.stderr)
-
-
-def _trust(url: str, cert: str | None) -> ssl.SSLContext | bool:
-    """The `verify` argument of httpx for a server: trusted certificates, or False for plain HTTP.
-
-    Reading the certificates of this host takes 0.1 s: once for HTTPS, never for HTTP.
-    """
-    if url.startswith("http://"):
-        return False
-    return _host_certificates() if cert is None else trust_in(cert)
-
-
-@functools.cache
-def _host_certificates() -> ssl.SSLContext:
-    import httpx
-
-    return httpx.create_ssl_context()
 
 
 def error_text(error: Exception) -> str:

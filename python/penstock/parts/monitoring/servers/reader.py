@@ -12,6 +12,7 @@ import httpx
 import pyarrow as pa
 
 from penstock.errors import BadInput, NoAnswer, Upstream, printable
+from penstock.host.processes.servers import verification
 from penstock.parts.monitoring.experiments.targets import shown
 
 #: maximum size of an answer [bytes], timeouts of connecting and of reading [s]
@@ -109,6 +110,7 @@ def reached(
             auth=(user, password) if user else None,
             headers={"Authorization": f"Bearer {token}"} if token else None,
             follow_redirects=False,
+            verify=verification(url),
         )
     except (ValueError, httpx.InvalidURL) as error:
         raise BadInput(f"found server {shown(url)!r} ({error}); expected a URL") from None
