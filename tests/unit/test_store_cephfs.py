@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ KIB, MIB = 2**10, 2**20
 
 
 def site(**parameters: Any) -> Site:
-    nodes: Any = (object(),) * 4
+    nodes: Any = tuple(SimpleNamespace(name=f"node-{i}") for i in range(4))
     return Site("s", StoreSpec("cephfs", parameters), nodes[:1], nodes, nodes, Path("/none"))
 
 

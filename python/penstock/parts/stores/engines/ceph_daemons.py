@@ -13,9 +13,8 @@ from typing import Any
 
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.parts.stores.engines.engine import Site, address
+from penstock.spec.store_engines import CEPH_SIZES
 
-#: maximum object size (osd_max_object_size)
-MOST = 2**30
 #: maximum size of an OSD's sparse block file
 _BLOCK = 64 * 2**30
 #: sockets and pids of a node's daemons
@@ -49,7 +48,7 @@ _SETTINGS = {
     "osd crush update on start": "false",
     "osd pool default min size": 1,
     "osd pool default pg autoscale mode": "off",
-    "osd max object size": MOST,
+    "osd max object size": CEPH_SIZES.most_bytes,
     "osd objectstore": "bluestore",
     "osd op num shards": 2,
     "osd op num threads per shard": 1,

@@ -10,15 +10,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.emulate.cluster.cluster import RunningNode
-from penstock.parts.stores.engines.ceph_daemons import MOST, python
+from penstock.parts.stores.engines.ceph_daemons import python
 from penstock.parts.stores.engines.ceph_pools import DATA
 from penstock.parts.stores.engines.engine import Site
 from penstock.spec.store import Extent
+from penstock.spec.store_engines import CAPABILITIES, CEPH_SIZES
 
-#: granularity of stripe units and object sizes (CEPH_MIN_STRIPE_UNIT)
-STEP = 64 * 2**10
 #: default of a file's layout
-CHUNK = 4 * 2**20
+CHUNK = CAPABILITIES["cephfs"].chunk_bytes
+#: maximum size of an object
+MOST = CEPH_SIZES.most_bytes
 _NUMBERS = ("stripe_unit", "stripe_count", "object_size")
 
 #: gets (`path`) or sets (`path layout`) a layout; directories inherit it. A file that ever had data is
@@ -111,13 +112,6 @@ os._exit(0)  # librados may abort while it is torn down
 """
 
 
-def no_chunk(size_bytes: int) -> str:
-    """Reason why that chunk size is invalid; empty if it is valid."""
-    if size_bytes % STEP or not STEP <= size_bytes <= MOST:
-        return f"{size_bytes} bytes; expected a multiple of 64 KiB up to {MOST // 2**20} MiB"
-    return ""
-
-
 def root_layout(site: Site) -> dict[str, Any]:
     """Layout of files without hints."""
     chunk = site.spec.parameters.get("chunk", CHUNK)
@@ -141,7 +135,7 @@ def spread(layout: dict[str, Any]) -> None:
 
 def with_chunk(layout: dict[str, Any], size_bytes: int) -> str:
     """Change the size of a chunk; the number of chunks per object stays. Returns the reason if that fails."""
-    if why := no_chunk(size_bytes):
+    if why := CEPH_SIZES.refusal(size_bytes):
         return why
     together = layout["object_size"] // layout["stripe_unit"]
     largest = MOST // size_bytes * size_bytes

@@ -10,6 +10,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from penstock.parts.stores.engines.ceph_layout import (
     CHUNK,
     layout_of,
     located,
-    no_chunk,
     root_layout,
     set_layout,
     spread,
@@ -35,40 +35,15 @@ from penstock.parts.stores.engines.ceph_layout import (
     with_chunks_together,
 )
 from penstock.parts.stores.engines.ceph_pools import DATA, FILE_SYSTEM, METADATA, pool
-from penstock.parts.stores.engines.engine import Site, address
+from penstock.parts.stores.engines.engine import Site, address, verdict
 from penstock.parts.stores.engines.packages import absent, missing
-from penstock.spec.store import Extent, Support, emulated, native, refused
-
-#: minimum and default size of a client's object cache [bytes]
-_LEAST_CACHE, _CLIENT_CACHE = 2**20, 64 * 2**20
+from penstock.spec.store import Extent, Support, refused
+from penstock.spec.store_engines import CAPABILITIES
 
 _PROGRAMS = ("ceph-mon", "ceph-mgr", "ceph-mds", "ceph-osd", "ceph-fuse", "crushtool")
 _PACKAGES = "--no-install-recommends ceph-mon ceph-mgr ceph-mds ceph-osd ceph-common ceph-fuse python3-rados"
 _RADOS = "/usr/lib/python3/dist-packages"
-_SUPPORT = {
-    "chunk": native("stripe_unit and object_size of the root's layout, in steps of 64 KiB"),
-    "stripe": native("stripe_count of the root's layout; fewer nodes where objects fall together"),
-    "replicas": native("the size of the root's pool"),
-    "replication": native("always parallel: the primary OSD sends to all others at once"),
-    "placement": refused(
-        "always random, by the hash of an object's name; a file has its directory's pool"
-    ),
-    "placement random": native("by the hash of an object's name"),
-    "cache": emulated("client_oc_size of each mount, not of a file"),
-    "prefetch": emulated("client_readahead_max_bytes of each mount, not of a file"),
-    "Replication": emulated("a pool of that size; only while the file is empty"),
-    "ChunkSize": native("stripe_unit and object_size of the layout, in steps of 64 KiB"),
-    "StripeWidth": emulated("a pool over that many nodes, on which objects fall by hash"),
-    "CacheSize": refused("the cache is an option of the mount, not of a file"),
-    "deduplication": refused("CephFS keeps no chunk once for two files"),
-    "setfattr": emulated(
-        "an empty file's tags are taken up when it is next opened (store up --watch)"
-    ),
-    "DP local": emulated("a pool whose first copy is on the writer's node"),
-    "DP collocation": emulated("a pool whose first copy is on the group's node"),
-    "DP host": emulated("a pool whose first copy is on that node"),
-    "DP scatter": native("an object_size of that many chunks, stripe_count 1"),
-}
+_CAPABILITIES = CAPABILITIES["cephfs"]
 
 _UNMOUNT = """
 pid=$(cat /run/penstock-ceph/client.admin.pid) && umount "$0" || exit 1
@@ -84,7 +59,8 @@ def client_options(parameters: Mapping[str, Any]) -> list[str]:
     Data that are read ahead replace others in the cache. If they exceed it, they replace each other before
     they are read, and are fetched again; so at most half of the cache is read ahead.
     """
-    cache = max(_LEAST_CACHE, parameters.get("cache", _CLIENT_CACHE))
+    assert _CAPABILITIES.client is not None
+    cache = _CAPABILITIES.client.cache_bytes(parameters.get("cache"))
     ahead = cache // 2
     if "prefetch" in parameters:
         ahead = min(ahead, max(1, parameters["prefetch"]) * parameters.get("chunk", CHUNK))
@@ -107,17 +83,11 @@ class CephFS:
 
     def support(self) -> Mapping[str, Support]:
         """According to the documentation of file layouts and pools."""
-        return _SUPPORT
+        return _CAPABILITIES.support
 
     def refusal(self, site: Site) -> str:
         """Refuse invalid sizes of a layout, and unsupported replication modes."""
-        chunk = site.spec.parameters.get("chunk", CHUNK)
-        if why := no_chunk(chunk):
-            return f"chunk: found {why}"
-        way = site.spec.parameters.get("replication", "parallel")
-        if way != "parallel":
-            return f"replication: found {way}; expected parallel (the primary OSD sends all copies)"
-        return ""
+        return _CAPABILITIES.refusal(site.spec.parameters, site.circumstances())
 
     def up(self, site: Site) -> None:
         """Start monitor, manager daemon, OSDs, pools, file system, metadata server."""
@@ -160,14 +130,23 @@ class CephFS:
         self, site: Site, node: RunningNode, path: str, key: str, value: Any, *, empty: bool
     ) -> Support:
         """Change the layout: sizes or pool."""
-        support = _SUPPORT.get(f"DP {value.kind}" if key == "DP" else key)
-        if support is None:
-            return refused("CephFS has no equivalent")
-        if support.how == "refused":
-            return support
+        here = site.circumstances(node)
+        declared = _CAPABILITIES.support.get(f"DP {value.kind}" if key == "DP" else key)
+        if declared is None or declared.how == "refused":
+            return verdict(_CAPABILITIES, key, value, here)
         if not empty:
             return refused("a layout is changed only while a file is empty")
         layout = layout_of(site, node, path)
+        used = site.state["pools"][layout["pool"]]
+        here = replace(
+            here,
+            copies=used["copies"],
+            chunk_bytes=layout["stripe_unit"],
+            placed=used["first"] is not None,
+        )
+        support = verdict(_CAPABILITIES, key, value, here)
+        if support.how == "refused":
+            return support
         if key == "ChunkSize":
             why = with_chunk(layout, value)
         elif key == "DP" and value.kind == "scatter":
@@ -190,27 +169,19 @@ class CephFS:
         if key == "Replication":
             copies = value
         elif key == "StripeWidth":
-            if value > len(names):
-                return f"{value} of {len(names)} storage nodes"
-            if first is not None and value > 1:
-                return f"its chunks go to {names[first]} (DP)"
             if first is None:
                 turn = site.state.get("turn", 0)
                 site.state["turn"] = turn + 1
                 among = sorted((turn + i) % len(names) for i in range(value))
                 spread(layout)
-        elif value.kind == "local":
-            if node.name not in names:
-                return f"{node.name} stores nothing"
-            first, among = names.index(node.name), list(range(len(names)))
-        elif value.kind == "host":
-            if value.host not in names:
-                return f"{value.host} is no storage node"
-            first, among = names.index(value.host), list(range(len(names)))
         else:
-            groups: dict[str, int] = site.state.setdefault("groups", {})
-            first = groups.setdefault(value.group, len(groups) % len(names))
             among = list(range(len(names)))
+            groups: dict[str, int] = site.state.setdefault("groups", {})
+            first = (
+                groups.setdefault(value.group, len(groups) % len(names))
+                if value.kind == "collocation"
+                else names.index(node.name if value.kind == "local" else value.host)
+            )
         if copies > len(among):
             return f"{copies} copies on {len(among)} storage nodes"
         layout["pool"] = pool(site, first, among, copies)

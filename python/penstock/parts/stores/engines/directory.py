@@ -7,15 +7,11 @@ from typing import Any
 
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.host.nodes.namespaces import bind_into
-from penstock.parts.stores.engines.engine import Site
-from penstock.spec.store import PARAMETERS, Extent, Support, emulated, refused
+from penstock.parts.stores.engines.engine import Site, verdict
+from penstock.spec.store import Extent, Support
+from penstock.spec.store_engines import CAPABILITIES
 
-_WHY = "one directory of one host knows no chunks, copies or nodes"
-_HINTS = ("Replication", "ChunkSize", "StripeWidth", "CacheSize", "deduplication")
-_SUPPORT: dict[str, Support] = dict.fromkeys((*PARAMETERS, *_HINTS), refused(_WHY)) | {
-    f"DP {kind}": refused(_WHY) for kind in ("local", "collocation", "scatter", "host")
-}
-_SUPPORT["setfattr"] = emulated("tags are looked at when a file is opened (store up --watch)")
+_CAPABILITIES = CAPABILITIES["directory"]
 
 
 class Directory:
@@ -30,7 +26,7 @@ class Directory:
 
     def support(self) -> Mapping[str, Support]:
         """Tags are stored and returned, without effect."""
-        return _SUPPORT
+        return _CAPABILITIES.support
 
     def refusal(self, site: Site) -> str:
         """Accepts any nodes."""
@@ -54,7 +50,7 @@ class Directory:
         self, site: Site, node: RunningNode, path: str, key: str, value: Any, *, empty: bool
     ) -> Support:
         """Refuse every hint."""
-        return refused(_WHY)
+        return verdict(_CAPABILITIES, key, value, site.circumstances(node))
 
     def locate(self, site: Site, node: RunningNode, path: str) -> list[Extent]:
         """One extent, on the node that owns the disk."""

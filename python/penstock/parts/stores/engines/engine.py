@@ -14,6 +14,7 @@ from penstock.errors import PenstockError
 from penstock.parts.stores.agent_client import Sessions
 from penstock.parts.stores.node_agent import MOST_OUTPUT
 from penstock.spec.store import Extent, StoreSpec, Support
+from penstock.spec.store_engines import Capabilities, Circumstances, capabilities
 
 #: time limit of an engine's command [s]
 PATIENCE_S = 120.0
@@ -49,6 +50,24 @@ class Site:
     def mount(self) -> str:
         """Mount point of the store on every client node."""
         return self.spec.mount
+
+    def circumstances(
+        self, node: RunningNode | None = None, chunk_bytes: int | None = None
+    ) -> Circumstances:
+        """Circumstances of a value: of the store, or of a file with these chunks that `node` writes."""
+        writers = self.clients if node is None else (node,)
+        return Circumstances(
+            tuple(n.name for n in self.storage),
+            tuple(n.name for n in writers),
+            self.spec.parameters.get("replicas", 1),
+            chunk_bytes or self.chunk_bytes,
+        )
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Size of a chunk, unless a file has a hint."""
+        engine = capabilities(self.spec.engine) or Capabilities({})
+        return int(self.spec.parameters.get("chunk", engine.chunk_bytes))
 
     def data(self, node: RunningNode) -> str:
         """A node's directory for the engine's files: on its first disk, or in the node's own root."""
@@ -140,6 +159,14 @@ def _read(file: IO[bytes]) -> str:
     if len(raw) > MOST_OUTPUT:
         raise _too_much()
     return raw.decode(errors="replace")
+
+
+def verdict(engine: Capabilities, key: str, value: Any, circumstances: Circumstances) -> Support:
+    """Support of a hint by its key and its parsed value (`parts/stores/hints.py`)."""
+    if key != "DP":
+        return engine.of(key, value, circumstances)
+    values = {"scatter": value.chunks, "host": value.host, "collocation": value.group}
+    return engine.of(f"DP {value.kind}", values.get(value.kind, ""), circumstances)
 
 
 class StoreEngine(Protocol):

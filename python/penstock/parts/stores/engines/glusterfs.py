@@ -18,49 +18,22 @@ from xml.etree import ElementTree
 
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
-from penstock.parts.stores.engines.engine import Site
+from penstock.parts.stores.engines.engine import Site, verdict
 from penstock.parts.stores.engines.packages import missing
 from penstock.parts.stores.hints import chunk_bytes
-from penstock.spec.store import Extent, Support, emulated, native, refused
+from penstock.spec.store import Extent, Support, refused
+from penstock.spec.store_engines import CAPABILITIES, GLUSTER_SIZES
 
 T = TypeVar("T")
 
-#: limits of a shard's size (options of the shard translator), and its default
-SMALLEST, DEFAULT, LARGEST = 4 * 2**20, 64 * 2**20, 4 * 2**40
+#: of the shards of a file that is one chunk
+LARGEST = GLUSTER_SIZES.most_bytes
 VOLUME = "store"
 _PROGRAMS = ("glusterd", "gluster", "glusterfs", "mount.glusterfs")
 _PACKAGES = "glusterfs-server glusterfs-client"
 #: second mount point on a client, for the creation of one file
 _SECOND = "/run/penstock-glusterfs"
-_SHARDED = "the shard size that the file is made with, of 4 MiB or more"
-_PLACED = "the whole file is made in the replica set of {}, as one chunk"
-
-_SUPPORT = {
-    "chunk": native("the volume's shard size (features.shard-block-size), of 4 MiB or more"),
-    "stripe": emulated(
-        "all: shards go by the hash of their names; 1: files are not sharded", partly=True
-    ),
-    "replicas": native("replica sets of the volume"),
-    "replication": native("always the client, to all copies at once"),
-    "placement": native("by the hash of names: striped and random are the same"),
-    "cache": emulated("performance.cache-size of every client, not of a file"),
-    "prefetch": refused("a client reads at most 2 MiB ahead, which is less than a chunk"),
-    "Replication": native("the number that the volume has; else refused", partly=True),
-    "ChunkSize": emulated(_SHARDED, partly=True),
-    "StripeWidth": emulated(
-        "1: the file is not sharded; else refused, because placement by hash guarantees no number of nodes",
-        partly=True,
-    ),
-    "CacheSize": refused("the cache is the volume's, not of a file"),
-    "deduplication": refused("GlusterFS keeps no shard once for two files"),
-    "setfattr": refused(
-        "a tagged file is another one in its place, and who opens it has the first already"
-    ),
-    "DP local": emulated(_PLACED.format("the writer's node")),
-    "DP host": emulated(_PLACED.format("that node")),
-    "DP collocation": emulated(_PLACED.format("the group")),
-    "DP scatter": emulated(f"chunks that stay together are one shard: {_SHARDED}"),
-}
+_CAPABILITIES = CAPABILITIES["glusterfs"]
 
 #: queries a client for a file: path without links, identity, size, tag ChunkSize
 _FACTS = """
@@ -150,22 +123,11 @@ class GlusterFS:
 
     def support(self) -> Mapping[str, Support]:
         """Support of one volume; limits of a file are reported by `tag`."""
-        return _SUPPORT
+        return _CAPABILITIES.support
 
     def refusal(self, site: Site) -> str:
         """Refuse values that no volume supports."""
-        parameters, servers = site.spec.parameters, len(site.storage)
-        chunk = parameters.get("chunk", DEFAULT)
-        if not SMALLEST <= chunk <= LARGEST:
-            return f"store.chunk: found {chunk} bytes; expected 4 MiB to 4 TiB"
-        if parameters.get("stripe", servers) not in (1, servers):
-            width = parameters["stripe"]
-            return f"store.stripe: found {width}; expected 1 or all of {servers} storage nodes"
-        if (sends := parameters.get("replication", "client")) != "client":
-            return f"store.replication: found {sends}; expected client, which sends all copies"
-        if (places := parameters.get("placement", "striped")) not in ("striped", "random"):
-            return f"store.placement: found {places}; expected striped or random, both by hash"
-        return ""
+        return _CAPABILITIES.refusal(site.spec.parameters, site.circumstances())
 
     def up(self, site: Site) -> None:
         """Start a glusterd everywhere, in one pool, then the volume, and wait for each brick."""
@@ -207,10 +169,10 @@ class GlusterFS:
     @staticmethod
     def _options(site: Site) -> dict[str, str]:
         parameters = site.spec.parameters
-        size = LARGEST if parameters.get("stripe") == 1 else parameters.get("chunk", DEFAULT)
+        size = LARGEST if parameters.get("stripe") == 1 else site.chunk_bytes
         options = {"features.shard": "on", "features.shard-block-size": str(size)}
         if "cache" in parameters:
-            cache = str(max(SMALLEST, parameters["cache"]))
+            cache = str(max(GLUSTER_SIZES.least_bytes, parameters["cache"]))
             options |= {"performance.io-cache": "on", "performance.cache-size": cache}
         return options
 
@@ -262,55 +224,41 @@ class GlusterFS:
     ) -> Support:
         """Replace the empty file by one with another shard size or in its own set."""
         if key == "Replication":
-            copies = site.state["copies"]
-            return _SUPPORT[key] if value == copies else refused(f"the volume has copies: {copies}")
+            return verdict(_CAPABILITIES, key, value, site.circumstances(node))
         facts = self._facts(site, node, path)
-        layout = self._layout(site, node, key, value, facts)
-        if isinstance(layout, Support):
-            return layout
+        own = chunk_bytes(facts["chunk"], site.chunk_bytes)
+        support = verdict(_CAPABILITIES, key, value, site.circumstances(node, own))
+        if support.how == "refused":
+            return support
         if facts["directory"]:
             return refused("a directory's files are laid out as the volume has it; tag each")
         if not empty:
             return refused("what was written stays where it is")
-        chunk, number = layout
+        chunk, number = self._layout(site, node, key, value, own)
         if number is None:
             number = self._parts(site, facts["id"]).sets[0]
         self._lay(site, node, facts["path"], chunk, number)
         parts = self._parts(site, self._facts(site, node, path)["id"])
         if parts.sets != (number,) or parts.chunk_bytes != chunk:
             return refused(f"{path} was created in another way than requested")
-        return _SUPPORT[key if key != "DP" else f"DP {value.kind}"]
+        return support
 
     def _layout(
-        self, site: Site, node: RunningNode, key: str, value: Any, facts: Mapping[str, Any]
-    ) -> tuple[int, int | None] | Support:
-        """Bytes of a chunk and the set of the first (None: unchanged), or the reason of a refusal."""
-        own = self._chunk(site)
+        self, site: Site, node: RunningNode, key: str, value: Any, own: int
+    ) -> tuple[int, int | None]:
+        """Bytes of a chunk and the set of the first (None: unchanged); `own`: bytes of the file's chunks."""
         if key == "StripeWidth":
-            return (
-                (LARGEST, None) if value == 1 else refused("shards go by the hash of their names")
-            )
+            return LARGEST, None
         if key == "ChunkSize":
-            fits = SMALLEST <= value <= LARGEST
-            return (value, None) if fits else refused(f"{value} bytes; {_SHARDED}")
-        if key != "DP":
-            return _SUPPORT.get(key, refused("GlusterFS has no equivalent"))
+            return value, None
         if value.kind == "scatter":
-            size = value.chunks * chunk_bytes(facts["chunk"], own)
-            return (size, None) if size <= LARGEST else refused(f"{size} bytes; {_SHARDED}")
+            return value.chunks * own, None
         sets = _sets(site)
-        if value.kind == "local":
-            own_sets = [n for n, nodes in enumerate(sets) if node.name in nodes]
-            return (LARGEST, own_sets[0]) if own_sets else refused(f"{node.name} stores nothing")
-        if value.kind == "host":
-            there = [n for n, nodes in enumerate(sets) if value.host in nodes]
-            return (LARGEST, there[0]) if there else refused(f"{value.host} is no storage node")
-        groups: dict[str, int] = site.state.setdefault("groups", {})
-        return LARGEST, groups.setdefault(value.group, len(groups) % len(sets))
-
-    @staticmethod
-    def _chunk(site: Site) -> int:
-        return int(site.spec.parameters.get("chunk", DEFAULT))
+        if value.kind == "collocation":
+            groups: dict[str, int] = site.state.setdefault("groups", {})
+            return LARGEST, groups.setdefault(value.group, len(groups) % len(sets))
+        host = node.name if value.kind == "local" else value.host
+        return LARGEST, next(n for n, nodes in enumerate(sets) if host in nodes)
 
     def _lay(self, site: Site, node: RunningNode, path: str, chunk: int, number: int) -> None:
         kind = "replicate" if site.state["copies"] > 1 else "client"

@@ -17,15 +17,13 @@ from xml.sax.saxutils import escape
 
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
-from penstock.parts.stores.engines.engine import Site
+from penstock.parts.stores.engines.engine import Site, verdict
 from penstock.parts.stores.engines.hdfs_files import HdfsFiles, of, request
 from penstock.parts.stores.files import Files
 from penstock.parts.stores.hints import chunk_bytes
-from penstock.spec.store import PREFIX, Extent, Support, emulated, native, refused
+from penstock.spec.store import PREFIX, Extent, Support, refused
+from penstock.spec.store_engines import CAPABILITIES, HDFS_SIZES
 
-#: minimum size and granularity of blocks (dfs.namenode.fs-limits.min-block-size, dfs.bytes-per-checksum), and
-#: the default
-SMALLEST, STEP, DEFAULT = 64 * 2**10, 512, 128 * 2**20
 HTTP_PORT = 9870
 #: time limit for the start of the daemons, five Java programs on few processors [s]
 _STARTS_WITHIN_S = 150.0
@@ -58,36 +56,7 @@ _SHELL = """#!/bin/sh
 shift
 exec {line} "$@"
 """
-_BLOCK = "the block size that the file is made with, of 64 KiB or more and whole 512 bytes"
-
-_SUPPORT = {
-    "mount": refused(
-        "fuse-dfs is not packaged, its NFS gateway asks for an NFS client in the kernel"
-    ),
-    "chunk": native("the block size (dfs.blocksize), of 64 KiB or more"),
-    "stripe": refused(
-        "each node of a block has all of it, and the first copy is on the writer's node"
-    ),
-    "replicas": native("dfs.replication"),
-    "replication": native("always a chain from data node to data node"),
-    "placement": native("local: the first copy with the writer, the others anywhere"),
-    "cache": refused("a client caches nothing that it reads"),
-    "prefetch": emulated("what data nodes read ahead (dfs.datanode.readahead.bytes)"),
-    "Replication": native("the file's own; what was written is copied later"),
-    "ChunkSize": native(_BLOCK, partly=True),
-    "StripeWidth": refused(
-        "each node of a block has all of it, and the first copy is on the writer's node"
-    ),
-    "CacheSize": refused("a client caches nothing that it reads"),
-    "deduplication": refused("HDFS keeps no block once for two files"),
-    "setfattr": refused("no node mounts it, so no program sets attributes there"),
-    "DP host": refused("a block goes to the writer's data node first, else anywhere"),
-    "DP local": native("the first copy goes to the writer's data node"),
-    "DP collocation": emulated(
-        "written through the data node of the group, which keeps the first copy"
-    ),
-    "DP scatter": native(f"chunks that stay together are one block: {_BLOCK}"),
-}
+_CAPABILITIES = CAPABILITIES["hdfs"]
 
 
 class HDFS:
@@ -107,18 +76,11 @@ class HDFS:
 
     def support(self) -> Mapping[str, Support]:
         """The declared support, and `mount`."""
-        return _SUPPORT
+        return _CAPABILITIES.support
 
     def refusal(self, site: Site) -> str:
         """Refuse values that its file system does not support."""
-        parameters = site.spec.parameters
-        if trouble := _not_a_block(parameters.get("chunk", DEFAULT)):
-            return f"store.chunk: {trouble}"
-        if (sends := parameters.get("replication", "chain")) != "chain":
-            return f"store.replication: found {sends}; expected chain"
-        if (places := parameters.get("placement", "local")) != "local":
-            return f"store.placement: found {places}; expected local"
-        return ""
+        return _CAPABILITIES.refusal(site.spec.parameters, site.circumstances())
 
     def up(self, site: Site) -> None:
         """Start all daemons in parallel, and wait until the name node lists every data node."""
@@ -154,7 +116,7 @@ class HDFS:
         self, site: Site, node: RunningNode, at: str, own: Mapping[str, str] | None = None
     ) -> None:
         parameters, manager = site.spec.parameters, site.managers[0].name
-        chunk = int(parameters.get("chunk", DEFAULT))
+        chunk = site.chunk_bytes
         values = {
             "fs.defaultFS": f"hdfs://{manager}:8020",
             "hadoop.tmp.dir": "/tmp/penstock-hdfs",
@@ -162,7 +124,7 @@ class HDFS:
             "dfs.replication": str(parameters.get("replicas", 1)),
             "dfs.permissions.enabled": "false",
             "dfs.namenode.http-address": site.state["name"],
-            "dfs.namenode.fs-limits.min-block-size": str(SMALLEST),
+            "dfs.namenode.fs-limits.min-block-size": str(HDFS_SIZES.least_bytes),
             "dfs.namenode.datanode.registration.ip-hostname-check": "false",
             "dfs.namenode.safemode.extension": "0",
             "dfs.namenode.redundancy.interval.seconds": "1s",
@@ -233,39 +195,33 @@ class HDFS:
         writer."""
         here = HdfsFiles(site, node)
         kind = here.kind(path)
-        if kind is not None and kind[0] == "directory" and _SUPPORT.get(key) is not None:
+        if kind is not None and kind[0] == "directory" and key in _CAPABILITIES.support:
             return refused("a directory's files are laid out as the store has it; tag each")
+        scattered = key == "DP" and value.kind == "scatter"
+        chunk_bytes = self._chunk(site, here, path) if scattered else site.chunk_bytes
+        support = verdict(_CAPABILITIES, key, value, site.circumstances(node, chunk_bytes))
+        if support.how == "refused":
+            return support
         if key == "Replication":
-            if value > len(site.storage):
-                return refused(f"{value} copies on {len(site.storage)} storage nodes")
             arguments = ["ask", "PUT", of(site, path), "SETREPLICATION", f"replication={value}"]
             request(site, node, *arguments)
-            return _SUPPORT[key]
-        if key not in ("ChunkSize", "DP"):
-            return _SUPPORT.get(key, refused("HDFS has no equivalent"))
-        if key == "DP" and value.kind == "host":
-            return _SUPPORT["DP host"]
+            return support
         if not empty:
             return refused("what was written stays where it is")
-        if key == "ChunkSize" or value.kind == "scatter":
-            size = value if key == "ChunkSize" else value.chunks * self._chunk(site, here, path)
-            if trouble := _not_a_block(size):
-                return refused(trouble)
+        if key == "ChunkSize" or scattered:
+            size = value if key == "ChunkSize" else value.chunks * chunk_bytes
             request(site, node, "remade", of(site, path), str(size), here.writer)
-        elif value.kind == "local":
-            if not here.writer:
-                return refused(f"{node.name} stores nothing")
-        else:
+        elif value.kind == "collocation":
             groups: dict[str, str] = site.state.setdefault("groups", {})
             nodes = [n.name for n in site.storage]
             groups.setdefault(value.group, nodes[len(groups) % len(nodes)])
-        return _SUPPORT["ChunkSize" if key == "ChunkSize" else f"DP {value.kind}"]
+        return support
 
     @staticmethod
     def _chunk(site: Site, here: HdfsFiles, path: str) -> int:
         """Chunk size of the file [bytes]: its tag's, or the store's."""
         tag = here.attributes(path).get(f"{PREFIX}ChunkSize")
-        return chunk_bytes(tag, int(site.spec.parameters.get("chunk", DEFAULT)))
+        return chunk_bytes(tag, site.chunk_bytes)
 
     def locate(self, site: Site, node: RunningNode, path: str) -> list[Extent]:
         """According to the name node (GETFILEBLOCKLOCATIONS)."""
@@ -303,9 +259,3 @@ def _java(conf: str, *arguments: str) -> list[str]:
 
 def _home(site: Site, node: RunningNode, kind: str) -> str:
     return f"{site.data(node)}/hdfs-{kind}"
-
-
-def _not_a_block(size: int) -> str:
-    if size < SMALLEST or size % STEP:
-        return f"found {size} bytes; expected whole {STEP} bytes, {SMALLEST} or more"
-    return ""

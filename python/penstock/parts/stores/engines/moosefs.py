@@ -13,9 +13,10 @@ from typing import Any
 
 from penstock.emulate.cluster.cluster import RunningNode
 from penstock.errors import PenstockError
-from penstock.parts.stores.engines.engine import Site, address
+from penstock.parts.stores.engines.engine import Site, address, verdict
 from penstock.parts.stores.engines.packages import missing
-from penstock.spec.store import Extent, Support, emulated, native, refused
+from penstock.spec.store import Extent, Support, refused
+from penstock.spec.store_engines import CAPABILITIES
 
 CHUNK = 64 * 2**20
 #: a chunk server accepts no chunks with less free space (HDD_LEAVE_SPACE_DEFAULT)
@@ -23,31 +24,8 @@ _RESERVE = "64MiB"
 _PROGRAMS = ("mfsmaster", "mfschunkserver", "mfsmount", "mfsfileinfo", "mfscli")
 _PACKAGES = "moosefs-master moosefs-chunkserver moosefs-client moosefs-cli"
 _COPY = re.compile(r"copy \d+: ([0-9.]+):\d+ \(status:VALID\)")
-_FIXED_CHUNKS = "chunks are as large as the file up to 64 MiB, and that is fixed"
 
-_SUPPORT = {
-    "chunk": refused(_FIXED_CHUNKS),
-    "stripe": refused("each server of a chunk has all of it"),
-    "replicas": native("the goal of the root directory (mfssetgoal)"),
-    "replication": native("always a chain from server to server"),
-    "placement": native("always balanced: by free space and load of the servers"),
-    "cache": emulated("an option of each mount, not of a file"),
-    "prefetch": emulated("an option of each mount, not of a file"),
-    "Replication": native("the file's goal (mfssetgoal); what was written is copied later"),
-    "ChunkSize": refused(_FIXED_CHUNKS),
-    "StripeWidth": refused("each server of a chunk has all of it"),
-    "CacheSize": refused("the cache is an option of the mount, not of a file"),
-    "deduplication": refused("MooseFS keeps no chunk once for two files"),
-    "setfattr": emulated(
-        "an empty file's tags are taken up when it is next opened (store up --watch)"
-    ),
-    "DP local": emulated("a storage class with the label of the writer's node"),
-    "DP collocation": emulated("a storage class with the label of the group's node"),
-    "DP host": emulated("a storage class with the label of that node"),
-    "DP scatter": refused(
-        "chunks of 64 MiB are placed one by one; a row of several cannot be placed together"
-    ),
-}
+_CAPABILITIES = CAPABILITIES["moosefs"]
 
 
 class MooseFS:
@@ -63,19 +41,11 @@ class MooseFS:
 
     def support(self) -> Mapping[str, Support]:
         """According to its manual pages, verified by the conformance suite."""
-        return _SUPPORT
+        return _CAPABILITIES.support
 
     def refusal(self, site: Site) -> str:
         """Refuse unsupported values, and more nodes than labels, which are letters."""
-        most = len(string.ascii_uppercase)
-        if len(site.storage) > most:
-            return f"found {len(site.storage)} storage nodes; expected at most {most} (labels are letters)"
-        parameters = site.spec.parameters
-        if (sends := parameters.get("replication", "chain")) != "chain":
-            return f"store.replication: found {sends}; expected chain, server to server"
-        if (places := parameters.get("placement", "balanced")) != "balanced":
-            return f"store.placement: found {places}; expected balanced, by free space and load"
-        return ""
+        return _CAPABILITIES.refusal(site.spec.parameters, site.circumstances())
 
     def up(self, site: Site) -> None:
         """Start the master, then the chunk servers, and wait until the master lists all of them."""
@@ -151,33 +121,26 @@ class MooseFS:
         self, site: Site, node: RunningNode, path: str, key: str, value: Any, *, empty: bool
     ) -> Support:
         """A goal for Replication, a storage class for a placement."""
+        support = verdict(_CAPABILITIES, key, value, site.circumstances(node))
+        if support.how == "refused":
+            return support
         if key == "Replication":
-            if value > len(site.storage):
-                return refused(f"{value} copies on {len(site.storage)} storage nodes")
             current = self._label(site, node, path)
             if current is not None and empty:
                 self._set_class(site, node, path, current, value)
             else:
                 site.ask(node, ["mfssetgoal", str(value), path], what=f"{value} copies")
-            return _SUPPORT["Replication"]
-        if key != "DP":
-            return _SUPPORT.get(key, refused("MooseFS has no equivalent"))
+            return support
         if value.kind == "scatter":
-            return native("as it is") if value.chunks == 1 else _SUPPORT["DP scatter"]
+            return support
         if not empty:
             return refused("what was written stays where it is")
-        if value.kind == "local":
-            label = site.state["labels"].get(node.name)
-            if label is None:
-                return refused(f"{node.name} stores nothing")
-        elif value.kind == "host":
-            label = site.state["labels"].get(value.host)
-            if label is None:
-                return refused(f"{value.host} is no storage node")
-        else:
+        if value.kind == "collocation":
             label = self._of_group(site, value.group)
+        else:
+            label = site.state["labels"][node.name if value.kind == "local" else value.host]
         self._set_class(site, node, path, label, self._goal(site, node, path))
-        return _SUPPORT[f"DP {value.kind}"]
+        return support
 
     def _of_group(self, site: Site, group: str) -> str:
         """The node of a group; a new group gets the next node in turn."""
