@@ -33,7 +33,8 @@ from penstock.parts.stores.workflow.suspects import Comparison, Suspect, suspect
 from penstock.platform.hosts import Platform  # noqa: E402
 from studies import claims as checks  # noqa: E402
 from studies.claims import Claim, Finding, claim, met_if  # noqa: E402
-from studies.stores import DEFAULT, NOMINAL_BPS, Scenario, cluster, models, seeded_under  # noqa: E402
+from studies.prediction_study.scenarios import Scenario  # noqa: E402
+from studies.stores import DEFAULT, NOMINAL_BPS, cluster, models, seeded_under  # noqa: E402
 
 ENGINE, NODES = "moosefs", 4
 #: local and remote, so that each value shows in some of them, and how often for each `--repeat`: local
@@ -135,7 +136,7 @@ def compared(store: Store, nodes: Platform, repeat: int, what: str) -> list[Comp
     for scenario, times in WORKLOADS.items():
         runs: list[Executed] = [
             execute(
-                scenario.workload,
+                scenario.workload(),
                 store,
                 slots={h.name: h.slots for h in clients},
                 groups={h.name: h.group for h in clients},
@@ -144,7 +145,7 @@ def compared(store: Store, nodes: Platform, repeat: int, what: str) -> list[Comp
             for _ in range(repeat * times)
         ]
         _heard(f"{what}: {scenario}: {_times(runs)}")
-        made.append(Comparison(scenario.workload, runs))
+        made.append(Comparison(scenario.workload(), runs))
     return made
 
 

@@ -9,6 +9,7 @@ import pytest
 from penstock.parts.stores.calibration.seed import identified
 from penstock.parts.stores.workflow.suspects import Suspect
 from studies.claims import Claim, Result, status
+from studies.prediction_study.evaluation import Predicted
 from studies.store_suspects import EXPECTED, claims_of
 from studies.stores import (
     DEFAULT,
@@ -49,7 +50,7 @@ def test_a_scenario_that_was_not_measured_fails_the_comparison() -> None:
     small = [c for c in found if c.scenario in scenarios(True)]
     assert len(small) == 4
     for c in small:
-        c.predicted = {DEFAULT: (c.mean_s, 0.5 * c.mean_s, 2 * c.mean_s, "applies")}
+        c.predicted = {DEFAULT: Predicted(c.mean_s, 0.76 * c.mean_s, 1.24 * c.mean_s, "ok")}
         c.cpu_s = c.cpu_plain_s = 1e-4
 
     def claims_of(runs: list[Compared]) -> list[Claim]:
@@ -60,7 +61,7 @@ def test_a_scenario_that_was_not_measured_fails_the_comparison() -> None:
 
     complete = claims_of(small)
     assert {c.result for c in complete} == {Result.MET}
-    assert len(complete) == 8
+    assert len(complete) == 11
     for absent in small:
         claims = claims_of([c for c in small if c is not absent])
         assert {c.result for c in claims} == {Result.NOT_MEASURED}
