@@ -88,8 +88,13 @@ class Case:
 
     @property
     def residuals(self) -> list[float]:
-        """Deviations of the runs from their mean, as shares of it; with the variance of the population."""
+        """Deviations of the runs from their mean, as shares of it; with the variance of the population.
+
+        Empty for one run.
+        """
         n = len(self.measured_s)
+        if n < 2:
+            return []
         return [math.sqrt(n / (n - 1)) * (t / self.mean_s - 1) for t in self.measured_s]
 
 
@@ -100,7 +105,7 @@ def ceiling(cases: Sequence[Case], within: float) -> float:
     with deviations that are drawn from those of its runs, or of all scenarios if it has few runs.
     """
     random = np.random.default_rng(_SEED)
-    pooled = [r for c in cases for r in c.residuals]
+    pooled = [r for c in cases for r in c.residuals] or [0.0]
     expected = 0.0
     for case in cases:
         n = len(case.measured_s)
