@@ -119,11 +119,11 @@ def models(engine: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def changes_of(scenario: Scenario, delivered: float = 1.0) -> list[str]:
-    """Changes of the cluster's file; of links' nominal rates the share is `delivered` to programs."""
+def changes_of(scenario: Scenario) -> list[str]:
+    """Changes of the cluster's file."""
     changes = [f"hosts.node.count={scenario.nodes}"]
     if scenario.slow_link:
-        rate = f"{{network: {{bandwidth: {SLOW_BPS * delivered / 1e6:.5g} MB/s}}}}"
+        rate = f"{{network: {{bandwidth: {SLOW_BPS / 1e6:g} MB/s}}}}"
         changes.append(f"hosts.node.except={{{SLOW}: {rate}}}")
     return changes
 
@@ -179,8 +179,7 @@ def predicted(engine: str, seen: Measurements, found: Sequence[Compared]) -> Pla
         for one in found:
             scenario = one.scenario
             changes = {"scheduler.kind": scenario.scheduler}
-            delivered = 8 * seen.network_bps.mean / NOMINAL_BPS
-            changed = platform(changes_of(scenario, delivered)).with_values(changes)
+            changed = platform(changes_of(scenario)).with_values(changes)
             begin = time.process_time()
             if name == OCCURRED:
                 says = [_predicted(scenario.workload(), changed, at) for at in one.places]
