@@ -162,7 +162,7 @@ class Drawn:
         rng = np.random.default_rng(seed)
         noise = 1 + 0.2 * rng.standard_normal(20) + own * rng.standard_normal((len(truth), 20))
         points = np.array(truth)[:, None, :] * noise[:, :, None]
-        self.measures = {
+        self.measures: dict[Candidate, dict[int, Measure]] = {
             (i,): {
                 s: Measure(float(t), float(c), None, 1, 0, 0, 0, "")
                 for s, (t, c) in enumerate(row, start=1)
@@ -174,6 +174,7 @@ class Drawn:
         pass
 
     def mean(self, candidate: Candidate) -> dict[str, float]:
+        """Means over all seeds."""
         rows = list(self.measures[candidate].values())
         return {
             "makespan_s": float(np.mean([m.makespan_s for m in rows])),
@@ -185,7 +186,7 @@ def test_the_knee_is_compared_without_the_noise_that_all_share() -> None:
     # distances to (100, 10): 0.30 for the ends, 0.06 for the knee
     truth = [(100, 13.5), (104, 10.5), (135, 10)]
     record = Drawn(truth, 2, own=0.002)
-    by = ByKnee(record, ("makespan_s", "cost"), list(record.measures))  # type: ignore[arg-type]
+    by = ByKnee(record, record.mean, ("makespan_s", "cost"), list(record.measures))  # type: ignore[arg-type]
     found = select(
         list(record.measures),
         lambda some, n: by.on_seeds(some, range(1, n + 1)),
@@ -214,7 +215,8 @@ def knees(losses: Callable[[ByKnee, list[int]], NDArray[np.float64]]) -> int:
     """How often of 40 the better one has the smaller mean loss."""
     hits = 0
     for seed in range(40):
-        by = ByKnee(noisy_best(seed), ("makespan_s", "cost"), [(0,), (1,)])  # type: ignore[arg-type]
+        record = noisy_best(seed)
+        by = ByKnee(record, record.mean, ("makespan_s", "cost"), [(0,), (1,)])  # type: ignore[arg-type]
         mean = losses(by, list(range(1, 21))).mean(axis=1)
         hits += mean[0] < mean[1]
     return hits

@@ -173,7 +173,8 @@ EXPLORATION = Document(
         recommendation.run[] | object | | configurations to be run where it is undecided, as `configuration`
         recommendation.beside | object or null | | the configuration that it is compared with in the sentence
         recommendation.ratios[] | object | | `metric`, `ratio` over that of `beside`, `low`, `high` (over common seeds, at `level`), `words`
-        recommendation.notes | list of text | | what is as good, what makes no difference, what is not known
+        recommendation.ties[] | object | | configurations that tie with the best, as `configuration`
+        recommendation.notes | list of text | | what ties, what makes no difference, what is not known
         objective | text or null | | what was asked for; null: the Pareto front
         constraints | list of text | | that must hold
         metrics | list of text | | `makespan_s` (s), `cost` (currency), `energy_j` (J): what the platform allows
@@ -182,9 +183,10 @@ EXPLORATION = Document(
         space.axes[] | object | | `name`, `keys` (paths of the platform), `levels`, `ordered`
         space.size | integer | | combinations, with those that cannot be built
         counts | object | | `configurations`, `evaluated`, `admissible`, `cannot_be_built` (by reason), `against_constraints`, `failed` (by reason), `evaluations` (simulations made), `read_from_before`
-        front[] | object | | the Pareto front, the fastest first: `candidate_id`, `words`, `levels`, the metrics (means over `seeds`), `hosts`, `seeds`
+        seeds | list of integers | | the common seeds of the means in `front`, `compared` and of the best levels in `effects`
+        front[] | object | | the Pareto front, the fastest first: `candidate_id`, `words`, `levels`, the metrics (means over the common seeds), `hosts`, `seeds` (their number), `tie` (with the best)
         front[].calibrated_low_s?, calibrated_high_s? | number | s | where one real run ends by the measured runs of `calibration`; also in `compared`
-        compared[] | object | | what is near the best, as in `front`, with `verdict` (`best`, `worse`, `same`, `undecided`) and `difference` (`mean`, `low`, `high`, `seeds`; a share of the best, or of a distance in logarithms where there is no objective; null: unbounded)
+        compared[] | object | | what is near the best, as in `front`, with `verdict` (`best`, `worse`, `same`, `undecided`), `tie` (`same` or `undecided`) and `difference` (`mean`, `low`, `high`, `seeds`; a share of the best, or of a distance in logarithms where there is no objective; null: unbounded)
         level | number | | probability that all comparisons together keep
         not_compared | integer | | as near on the first seed, left out of the comparison
         robust | object or null | | `draws` of what is not certain of the platform; `candidates`: `share_within_5_percent`, `mean_regret`, `worst_regret`

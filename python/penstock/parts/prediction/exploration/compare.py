@@ -41,6 +41,11 @@ class Contender:
     seeds: int
     verdict: str
 
+    @property
+    def tie(self) -> bool:
+        """True if it is not worse than the best: `same` or `undecided`."""
+        return self.verdict in ("same", "undecided")
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -130,6 +135,11 @@ def select(
             break
     ordered = sorted((out | contenders).values(), key=lambda f: (f.verdict != "best", f.mean))
     return Selection(tuple(ordered), level, max(f.seeds for f in ordered))
+
+
+def equivalent(low: float, high: float, indifference: float = INDIFFERENCE) -> bool:
+    """True if a difference with this interval is a tie: it includes 0, or is within the indifference."""
+    return low <= 0 <= high or max(abs(low), abs(high)) <= indifference
 
 
 def _verdict(is_best: bool, low: float, high: float, indifference: float) -> str:

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from penstock.parts.prediction.exploration.describe import describe
-from penstock.parts.prediction.exploration.evaluate import DRAWN
 from penstock.parts.prediction.exploration.recommend import Recommendation
 from penstock.parts.prediction.exploration.record import candidate_id
 from penstock.parts.prediction.exploration.run import Exploration
@@ -59,13 +58,15 @@ def _document(exploration: Exploration, recommendation: Recommendation) -> dict[
             "evaluations": record.evaluations,
             "read_from_before": exploration.resumed,
         },
-        "front": [_row(exploration, c) for c in exploration.front],
+        "seeds": list(exploration.means.seeds),
+        "front": [{**_row(exploration, c), "tie": exploration.tie(c)} for c in exploration.front],
         "compared": []
         if selection is None
         else [
             {
                 **_row(exploration, c.candidate),
                 "verdict": c.verdict,
+                "tie": c.tie,
                 "difference": {
                     "mean": c.difference,
                     "low": c.low,
@@ -90,8 +91,7 @@ def _document(exploration: Exploration, recommendation: Recommendation) -> dict[
 
 
 def _row(exploration: Exploration, candidate: Candidate) -> dict[str, Any]:
-    mean = exploration.record.mean(candidate)
-    seeds = sum(s <= DRAWN for s in exploration.record.measures[candidate])
+    mean = exploration.means.of(candidate)
     return {
         "candidate_id": candidate_id(exploration.space, candidate),
         "words": describe(exploration.space, candidate),
@@ -99,7 +99,7 @@ def _row(exploration: Exploration, candidate: Candidate) -> dict[str, Any]:
         **{m: mean[m] for m in exploration.metrics},
         **_calibrated(exploration, mean["makespan_s"]),
         "hosts": int(mean["hosts"]),
-        "seeds": seeds,
+        "seeds": len(exploration.means.seeds),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,8 @@ from penstock.parts.prediction.exploration.space.space import Candidate, Space
 class LevelEffect:
     """One level of one axis: mean and best of the quantity among the candidates with it.
 
-    `loss` is the cost of requiring that level: its best over the best of all, minus 1 (0 at the level of the
-    best candidate). `mean` is geometric.
+    `candidate` is the one with the best value. `loss` is the cost of requiring that level: its best over the
+    best of all, minus 1 (0 at the level of the best candidate). `mean` is geometric.
     """
 
     axis: str
@@ -57,24 +57,31 @@ class AxisEffect:
 
 
 def effects(
-    space: Space, candidates: Sequence[Candidate], values: Sequence[float]
+    space: Space,
+    candidates: Sequence[Candidate],
+    values: Sequence[float],
+    exact: Mapping[Candidate, float] | None = None,
 ) -> list[AxisEffect]:
     """Effects of every axis with two levels or more on a positive quantity, strongest first.
 
     The strongest is the one whose worst level costs most. Over a full grid the shares are those of an
-    analysis of variance; over a search they describe the evaluated candidates.
+    analysis of variance; over a search they describe the evaluated candidates. `values` are of the same seeds
+    for all; with `exact`, means over more seeds of some candidates, the best of a level is one of these.
     """
     if not candidates:
         return []
     codes = np.array(candidates, int)
     quantity = np.asarray(values, float)
+    best = quantity if exact is None else np.array([exact.get(c, np.inf) for c in candidates])
     use = np.isfinite(quantity) & (quantity > 0)
     codes, logs = codes[use], np.log(quantity[use])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        of_best = np.where(best[use] > 0, np.log(best[use]), np.inf)
     chosen = [c for c, keep in zip(candidates, use, strict=True) if keep]
-    if not len(logs):
+    if not np.isfinite(of_best).any():
         return []
     of_axes = [
-        _axis(space, k, codes, logs, chosen)
+        _axis(space, k, codes, (logs, of_best), chosen)
         for k, axis in enumerate(space.axes)
         if len(axis.levels) > 1
     ]
@@ -85,10 +92,11 @@ def _axis(
     space: Space,
     k: int,
     codes: NDArray[np.int_],
-    logs: NDArray[np.float64],
+    of_all_and_best: tuple[NDArray[np.float64], NDArray[np.float64]],
     chosen: Sequence[Candidate],
 ) -> AxisEffect:
     axis = space.axes[k]
+    logs, of_best = of_all_and_best
     total = float(((logs - logs.mean()) ** 2).sum())
     between = 0.0
     levels = []
@@ -98,21 +106,24 @@ def _axis(
             continue
         here = logs[of_level]
         between += len(of_level) * float(here.mean() - logs.mean()) ** 2
-        best = int(of_level[int(np.argmin(here))])
-        loss = float(np.expm1(logs[best] - logs.min()))
+        best = int(of_level[int(np.argmin(of_best[of_level]))])
+        if not np.isfinite(of_best[best]):
+            continue
+        loss = float(np.expm1(of_best[best] - of_best.min()))
         levels.append(
             LevelEffect(
                 axis.name,
                 level.label,
                 len(of_level),
                 float(np.exp(here.mean())),
-                float(np.exp(logs[best])),
+                float(np.exp(of_best[best])),
                 loss,
                 chosen[best],
             )
         )
     share = between / total if total > 0 else 0.0
-    return AxisEffect(axis.name, share, max(level.loss for level in levels), tuple(levels))
+    worst = max((level.loss for level in levels), default=0.0)
+    return AxisEffect(axis.name, share, worst, tuple(levels))
 
 
 def best_over(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.parts.prediction.exploration.common_means import CommonMeans, seeds_of_tables
 from penstock.parts.prediction.exploration.compare import Selection, select
 from penstock.parts.prediction.exploration.effects import effects
 from penstock.parts.prediction.exploration.evaluate import DRAWN
@@ -20,7 +21,7 @@ from penstock.parts.prediction.exploration.space.space import Candidate
 #: seeds of a first comparison; configurations for the estimate of noise
 _FIRST_SEEDS, _NOISE = 5, 8
 #: limits of compared contenders, and of front members with more seeds
-_CONTENDERS, _FRONT = 24, 64
+_CONTENDERS, _FRONT = 24, 512
 #: minimum margin and minimum number of compared candidates, so that there is a second best
 _LEAST_MARGIN, _LEAST = 0.02, 3
 
@@ -48,38 +49,44 @@ def indifferent(
     return [t for t in close if [record.measures[t][s] for s in seeds] == own]
 
 
-def point(record: Record, candidate: Candidate, metrics: Sequence[str]) -> NDArray[np.float64]:
-    """The means of the metrics."""
-    mean = record.mean(candidate)
+def point(mean: Mapping[str, float], metrics: Sequence[str]) -> NDArray[np.float64]:
+    """The metrics of a candidate."""
     return np.array([mean[m] for m in metrics])
 
 
-def settle_front(
-    record: Record,
+def near_front(
+    means: CommonMeans,
     candidates: Sequence[Candidate],
     metrics: Sequence[str],
     most_seeds: int,
     stage: Stage,
 ) -> list[Candidate]:
-    """The front by means, with its members and candidates within the noise given the seeds of a first
-    comparison."""
+    """The front by seed 1 and the candidates within the noise of it, with the seeds of a first comparison.
+
+    `means` are then over these seeds.
+    """
     seeds = range(1, min(_FIRST_SEEDS, most_seeds) + 1)
-    front: list[Candidate] = []
-    for _ in range(8):
-        points = np.array([point(record, c, metrics) for c in candidates])
-        member = pareto(points)
-        front = [c for c, m in zip(candidates, member, strict=True) if m]
-        margin = 2 * _relative_noise(record, front[:_NOISE], seeds)
-        close = near(points, points[member], margin) if margin > 0 else member
-        close_candidates = [c for c, m in zip(candidates, close, strict=True) if m]
-        thin = [c for c in close_candidates if len(record.measures[c]) < len(seeds)]
-        on_front = set(front)
-        ordered = [c for c in thin if c in on_front] + [c for c in thin if c not in on_front]
-        if not ordered:
-            break
-        stage("more seeds for the front", len(ordered[:_FRONT]) * (len(seeds) - 1))
-        record.evaluate(ordered[:_FRONT], seeds)
-    return front
+    points = np.array([point(means.of(c), metrics) for c in candidates])
+    member = pareto(points)
+    front = [c for c, m in zip(candidates, member, strict=True) if m]
+    margin = 2 * _relative_noise(means.record, front[:_NOISE], seeds)
+    close = near(points, points[member], margin) if margin > 0 else member
+    others = [c for c, m in zip(candidates, close & ~member, strict=True) if m]
+    chosen = [*front, *others][:_FRONT]
+    stage("more seeds for the front", len(chosen) * (len(seeds) - 1))
+    means.settle(chosen, seeds)
+    return chosen
+
+
+def front_of(
+    means: CommonMeans, candidates: Sequence[Candidate], metrics: Sequence[str]
+) -> list[Candidate]:
+    """Candidates with all common seeds that no other one of these dominates."""
+    exact = [c for c in candidates if means.exact(c)]
+    if not exact:
+        return []
+    member = pareto(np.array([point(means.of(c), metrics) for c in exact]))
+    return [c for c, m in zip(exact, member, strict=True) if m]
 
 
 def _relative_noise(record: Record, some: Sequence[Candidate], seeds: Sequence[int]) -> float:
@@ -130,6 +137,41 @@ def compare(
         relative=by.relative,
     )
     return selection, max(0, len(close) - len(chosen))
+
+
+def settle_tables(
+    means: CommonMeans,
+    front: Sequence[Candidate],
+    candidates: Sequence[Candidate],
+    metrics: Sequence[str],
+    selection: Selection,
+    stage: Stage,
+) -> tuple[str, ...]:
+    """Evaluate what tables and figures show on the seeds of the comparison; the axes of the heat map.
+
+    Shown are candidates near the front, those compared, the best of each level by each metric, and for the
+    first metric the best of each pair of levels of the two axes of the heat map.
+    """
+    space = means.record.space
+    values = {m: [means.first(c)[m] for c in candidates] for m in metrics}
+    by_metric = {m: effects(space, candidates, values[m]) for m in metrics}
+    axes = tuple(e.axis for e in by_metric[metrics[0]] if len(e.levels) > 1)[:2]
+    shown = [*front, *(c.candidate for c in selection.contenders)]
+    shown += [level.candidate for of in by_metric.values() for axis in of for level in axis.levels]
+    if len(axes) == 2:
+        names = [a.name for a in space.axes]
+        row, column = (names.index(name) for name in axes)
+        best: dict[tuple[int, int], tuple[float, Candidate]] = {}
+        for c, value in zip(candidates, values[metrics[0]], strict=True):
+            cell = (c[row], c[column])
+            if np.isfinite(value):
+                best[cell] = min(best.get(cell, (value, c)), (value, c))
+        shown += [c for _, c in best.values()]
+    shown = list(dict.fromkeys(shown))
+    seeds = seeds_of_tables(selection.seeds, len(shown), len(means.seeds))
+    stage("more seeds for the tables", None)
+    means.settle(shown, seeds)
+    return axes
 
 
 def robustness(

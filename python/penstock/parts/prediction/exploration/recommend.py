@@ -3,8 +3,8 @@
 Rules:
 - With an objective the best admissible configuration is recommended; without one the knee of the Pareto
   front: the configuration nearest to the best time, cost and energy together, in logarithms of the ratios.
-- Configurations within 1 % of it on the same seeds are `as good`. If one may be better by more than that
-  after all seeds, the choice is undecided, and up to three are named to be run.
+- Configurations within 1 % of it on the same seeds are a tie, and named. If one may be better by more than
+  that after all seeds, the choice is undecided, and up to three are named to be run.
 - If assumptions on the platform are sampled within their ranges and the recommended configuration loses more
   than 5 % in more than one draw of ten, the choice is undecided as well.
 - With predictions calibrated by measured runs, configurations with overlapping calibrated intervals remain
@@ -24,7 +24,6 @@ from penstock.parts.prediction import quantities
 from penstock.parts.prediction.exploration.calibrated import Calibration, Overlap
 from penstock.parts.prediction.exploration.compare import INDIFFERENCE, ratio_interval
 from penstock.parts.prediction.exploration.describe import describe
-from penstock.parts.prediction.exploration.evaluate import DRAWN
 from penstock.parts.prediction.exploration.record import candidate_id
 from penstock.parts.prediction.exploration.robust import ENOUGH, TOLERATED
 from penstock.parts.prediction.exploration.run import Exploration
@@ -120,6 +119,7 @@ class Recommendation:
             "run": [named(c) for c in self.run],
             "beside": None if self.beside is None else named(self.beside),
             "ratios": [vars(r) | {"words": r.text} for r in self.ratios],
+            "ties": [named(c) for c in exploration.ties],
             "notes": self.notes,
         }
 
@@ -182,8 +182,8 @@ def _undecided(
     named = [describe(exploration.space, c) for c in run]
     seeds = exploration.selection.seeds if exploration.selection is not None else 0
     if not why:
-        apart = "these two" if len(candidates) == 2 else f"the {len(candidates)} best"
-        why = f"cannot tell {apart} apart, their intervals overlap after {seeds} seeds"
+        tied = "these two" if len(candidates) == 2 else f"the {len(candidates)} best"
+        why = f"{tied} tie, their intervals overlap after {seeds} seeds"
     text = f"Undecided ({why}): run these {len(run)}: {'; '.join(named)}."
     selection = exploration.selection
     rivals = [] if selection is None else selection.of("undecided")
@@ -233,10 +233,11 @@ def _knee(exploration: Exploration, best: Candidate, notes: list[Point]) -> Reco
     name = describe(exploration.space, best)
     if len(exploration.front) == 1:
         text = f"{name}: no other configuration is better in {_metrics(exploration)}."
+        text += _tied(exploration)
         return Recommendation("decided", text, best, (), tuple(notes), rule=RULE)
     if best == fastest:
         last = next((m for m in ("cost", "energy_j") if m in exploration.metrics), "makespan_s")
-        beside = min(exploration.front, key=lambda c: exploration.record.mean(c)[last])
+        beside = min(exploration.front, key=lambda c: exploration.means.of(c)[last])
         ratios = _ratios(exploration, beside, best)
         word = {"cost": "cheapest", "energy_j": "most frugal", "makespan_s": "next"}[last]
         far = listed([r.text for r in ratios if abs(r.ratio - 1) >= 0.0005])
@@ -247,7 +248,8 @@ def _knee(exploration: Exploration, best: Candidate, notes: list[Point]) -> Reco
         texts = [r.text for r in ratios if abs(r.ratio - 1) >= 0.0005]
         link = "as" if ratios[0].ratio >= 2 else "than"
         text = f"{name}: {texts[0]} {link} the fastest" + "".join(f", {t}" for t in texts[1:]) + "."
-    notes = [("Details", _intervals(exploration, ratios, best, beside)), *notes]
+    text += _tied(exploration)
+    notes = [("Details", _intervals(exploration, ratios)), *notes]
     return Recommendation("decided", text, best, (), tuple(notes), tuple(ratios), beside, RULE)
 
 
@@ -279,13 +281,21 @@ def _best(exploration: Exploration, best: Candidate, notes: list[Point]) -> Reco
         ratios = _ratios(exploration, cheaper, best)
         texts = listed([r.text for r in ratios if abs(r.ratio - 1) >= 0.0005])
         notes = [("Cost", f"{describe(exploration.space, cheaper)} is {texts}."), *notes]
-    return Recommendation(
-        "decided", text + ".", best, (), tuple(notes), tuple(ratios), beside, _rule(exploration)
-    )
+    text += f".{_tied(exploration)}"
+    rule = _rule(exploration)
+    return Recommendation("decided", text, best, (), tuple(notes), tuple(ratios), beside, rule)
+
+
+def _tied(exploration: Exploration) -> str:
+    """` It ties with 2 others.`; empty without a tie."""
+    count = len(exploration.ties)
+    if not count:
+        return ""
+    return f" It ties with {'1 other' if count == 1 else f'{count} others'}."
 
 
 def _figures(exploration: Exploration, candidate: Candidate) -> str:
-    mean = exploration.record.mean(candidate)
+    mean = exploration.means.of(candidate)
     parts = [quantities.seconds(mean["makespan_s"])]
     if "cost" in exploration.metrics:
         parts.append(quantities.money(mean["cost"], exploration.record.evaluator.currency))
@@ -307,31 +317,27 @@ def _cheaper(exploration: Exploration, best: Candidate) -> Candidate | None:
     metric = next((m for m in ("cost", "energy_j") if m in exploration.metrics), None)
     if metric is None:
         return None
-    means = {c: exploration.record.mean(c) for c in exploration.front}
-    limit = 1.05 * exploration.record.mean(best)["makespan_s"]
+    means = {c: exploration.means.of(c) for c in exploration.front}
+    limit = 1.05 * exploration.means.of(best)["makespan_s"]
     close = [c for c in exploration.front if means[c]["makespan_s"] <= limit]
     least = min(close, key=lambda c: means[c][metric], default=None)
-    if least is None or means[least][metric] > 0.9 * exploration.record.mean(best)[metric]:
+    if least is None or means[least][metric] > 0.9 * exploration.means.of(best)[metric]:
         return None
     return least
 
 
 def _ratios(exploration: Exploration, of: Candidate, beside: Candidate) -> list[Ratio]:
     a, b = exploration.record.measures[of], exploration.record.measures[beside]
-    common = sorted(s for s in a if s in b and s <= DRAWN)
     ratios = []
     for metric in exploration.metrics:
-        of_first = np.array([getattr(a[s], metric) for s in common], float)
-        other = np.array([getattr(b[s], metric) for s in common], float)
+        of_first = np.array([getattr(a[s], metric) for s in exploration.means.seeds], float)
+        other = np.array([getattr(b[s], metric) for s in exploration.means.seeds], float)
         ratios.append(Ratio(metric, *ratio_interval(of_first, other, exploration.settings.level)))
     return ratios
 
 
-def _intervals(
-    exploration: Exploration, ratios: list[Ratio], of: Candidate, beside: Candidate
-) -> str:
-    a, b = exploration.record.measures[of], exploration.record.measures[beside]
-    n = len([s for s in a if s in b and s <= DRAWN])
+def _intervals(exploration: Exploration, ratios: list[Ratio]) -> str:
+    n = len(exploration.means.seeds)
     if n < 2:
         return "One seed: no interval."
     if all(r.low == r.high for r in ratios):
@@ -351,9 +357,7 @@ def _notes(exploration: Exploration) -> list[Point]:
     if same:
         shown = "; ".join(describe(exploration.space, c.candidate) for c in same[:2])
         more = f" (and {len(same) - 2} more)" if len(same) > 2 else ""
-        notes.append(
-            ("No effect", f"As good within {_integer_percent(INDIFFERENCE)}: {shown}{more}.")
-        )
+        notes.append(("Tie", f"Within {_integer_percent(INDIFFERENCE)}: {shown}{more}."))
     if exploration.indifferent:
         notes.append(("No effect", _indifferent(exploration, selection.best.candidate)))
     if exploration.uncompared:
@@ -390,7 +394,7 @@ def _calibration_notes(exploration: Exploration, best: Candidate) -> list[Point]
     notes = [] if in_sentence else [("Model", f"Calibrated: {calibration.message}.")]
     if calibration.verdict == "caution":
         notes = [("Model", f"Caution: {calibration.message}: {width_message(half)}.")]
-    mean = exploration.record.mean(best)
+    mean = exploration.means.of(best)
     late = mean | {m: mean[m] * (1 + half) for m in METRICS} | exploration.record.magnitudes(best)
     broken = [c.text for c in exploration.question.constraints if not c.holds(late)]
     if broken:

@@ -52,7 +52,6 @@ class Record:
         self.evaluator = evaluator
         self.measures: dict[Candidate, dict[int, Measure]] = {}
         self.infeasible: dict[Candidate, str] = {}
-        self._means: dict[Candidate, tuple[int, dict[str, float]]] = {}
         self.evaluated_s = 0.0
         self.evaluations = 0
         self._directory = directory
@@ -119,18 +118,11 @@ class Record:
         measures = self.measures[candidate].items()
         return next((m.error for s, m in measures if m.error and s <= DRAWN), "")
 
-    def mean(self, candidate: Candidate) -> dict[str, float]:
-        """Means over the seeds at the platform's own values, by column; NaN for missing values."""
+    def mean(self, candidate: Candidate, seeds: Sequence[int]) -> dict[str, float]:
+        """Means over these seeds, by column; NaN for missing values."""
         measured = self.measures[candidate]
-        cached = self._means.get(candidate)
-        if cached is None or cached[0] != len(measured):
-            measures = [m for s, m in measured.items() if s <= DRAWN]
-            cached = (
-                len(measured),
-                {name: _mean([m[i] for m in measures]) for name, i in _COLUMNS},
-            )
-            self._means[candidate] = cached
-        return cached[1]
+        measures = [measured[seed] for seed in seeds]
+        return {name: _mean([m[i] for m in measures]) for name, i in _COLUMNS}
 
     def values(self, candidate: Candidate, seed: int) -> dict[str, float]:
         """Columns of one measure, and the magnitudes of the axes by key."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -14,18 +14,20 @@ from numpy.typing import NDArray
 
 from penstock.errors import BadInput
 from penstock.parts.prediction.exploration.calibrated import Calibration, Overlap, overlapping
+from penstock.parts.prediction.exploration.common_means import CommonMeans
 from penstock.parts.prediction.exploration.compare import Selection
 from penstock.parts.prediction.exploration.effects import AxisEffect, effects
 from penstock.parts.prediction.exploration.evaluate import Evaluator
 from penstock.parts.prediction.exploration.near_optimal import (
     compare,
+    front_of,
     indifferent,
+    near_front,
     point,
     robustness,
-    settle_front,
+    settle_tables,
     twins,
 )
-from penstock.parts.prediction.exploration.pareto import pareto
 from penstock.parts.prediction.exploration.record import Record
 from penstock.parts.prediction.exploration.robust import Robust
 from penstock.parts.prediction.exploration.score import ByKnee, ByObjective, Yardstick
@@ -81,9 +83,11 @@ class Settings:
 class Exploration:
     """Result of an exploration. Candidates are of `record.space`; `front` is sorted by time.
 
-    `selection` compares candidates near the best (objective), or near the knee of the front; None if none was
-    admissible or the exploration was stopped. `indifferent` differ from the best in one axis and have
-    identical results. `calibration` is that by measured runs, `overlap` the candidates it cannot separate.
+    `means` has the numbers of tables and figures, over the same seeds; `heat_axes` are the axes of the heat
+    map, empty until those seeds are evaluated. `selection` compares candidates near the best (objective), or
+    near the knee of the front; None if none was admissible or the exploration was stopped. `indifferent`
+    differ from the best in one axis and have identical results. `calibration` is that by measured runs,
+    `overlap` the candidates it cannot separate.
     """
 
     question: Question
@@ -92,6 +96,8 @@ class Exploration:
     engine: str
     engine_reason: str
     metrics: tuple[str, ...]
+    means: CommonMeans
+    heat_axes: tuple[str, ...] = ()
     admissible: list[Candidate] = field(default_factory=list)
     front: list[Candidate] = field(default_factory=list)
     selection: Selection | None = None
@@ -118,12 +124,50 @@ class Exploration:
 
     @cached_property
     def effects(self) -> dict[str, list[AxisEffect]]:
-        """Effects of the axes on each metric, from the mean of every admissible configuration."""
-        means = [self.record.mean(c) for c in self.admissible]
+        """Effects of the axes on each metric: the best of each level by `means`, the rest by seed 1."""
+        first = [self.means.first(c) for c in self.admissible]
+        exact = {c: self.means.of(c) for c in self.admissible if self.means.exact(c)}
         return {
-            metric: effects(self.space, self.admissible, [mean[metric] for mean in means])
+            metric: effects(
+                self.space,
+                self.admissible,
+                [mean[metric] for mean in first],
+                {c: mean[metric] for c, mean in exact.items()},
+            )
             for metric in self.metrics
         }
+
+    @property
+    def main_metric(self) -> str:
+        """Metric of the level tables and the heat map: the objective's, if it is one of them; else time."""
+        return main_metric(self.question, self.metrics)
+
+    def tie(self, candidate: Candidate) -> bool:
+        """True if it ties with the best: by their comparison, else in every metric over the common seeds."""
+        if self.selection is None or candidate == self.selection.best.candidate:
+            return False
+        for contender in self.selection.contenders:
+            if contender.candidate == candidate:
+                return contender.tie
+        best, level = self.selection.best.candidate, self.settings.level
+        return self.means.tied(candidate, best, self.metrics, level)
+
+    @property
+    def ties(self) -> list[Candidate]:
+        """Compared candidates that tie with the best, and those with identical results in another level."""
+        if self.selection is None:
+            return []
+        return [*(c.candidate for c in self.selection.contenders if c.tie), *self.indifferent]
+
+
+def main_metric(question: Question, metrics: Sequence[str]) -> str:
+    """The objective's metric, if it is one of these; else time."""
+    objective = question.objective
+    if objective is not None and len(objective.expression.needs) == 1:
+        need = next(iter(objective.expression.needs))
+        if need in metrics:
+            return need
+    return "makespan_s"
 
 
 class _Explorer:
@@ -134,7 +178,7 @@ class _Explorer:
         self.space, self.evaluator = record.space, record.evaluator
         self.progress = progress
         self.metrics = self.evaluator.objectives
-        self.seeds = list(range(1, settings.most_seeds + 1))
+        self.means = CommonMeans(record)
         #: constraints that need no evaluation
         early = {"hosts"} | {key for axis in self.space.axes for key in (axis.name, *axis.keys)}
         self.early = [c for c in question.constraints if c.needs <= early]
@@ -156,7 +200,7 @@ class _Explorer:
         return True
 
     def values(self, candidate: Candidate) -> dict[str, float]:
-        return self.record.mean(candidate) | self.record.magnitudes(candidate)
+        return self.means.of(candidate) | self.record.magnitudes(candidate)
 
     def admissible(self, candidate: Candidate) -> bool:
         return not self.record.error(candidate) and self.question.holds(self.values(candidate))
@@ -167,7 +211,7 @@ class _Explorer:
         def measured(batch: list[Candidate]) -> list[float]:
             allowed = [c for c in batch if self.allowed(c)]
             self.progress.advanced(len(batch) - len(allowed))
-            self.record.evaluate(allowed, self.seeds[:1])
+            self.record.evaluate(allowed, [1])
             ready = set(allowed)
             return [of(c) if c in ready and self.admissible(c) else math.inf for c in batch]
 
@@ -211,7 +255,7 @@ class _Explorer:
         existing = {c for c in some if c in self.record.measures}
         began = time.monotonic()
         self.progress.stage("estimating", len(some))
-        self.record.evaluate(some, self.seeds[:1])
+        self.record.evaluate(some, [1])
         fresh = len(some) - len(existing)
         if not fresh:
             return None
@@ -270,7 +314,7 @@ class _Explorer:
             return [lambda c: objective.loss(self.values(c))]
 
         def of(metric: str) -> Callable[[Candidate], float]:
-            return lambda c: self.record.mean(c)[metric]
+            return lambda c: self.means.of(c)[metric]
 
         single = [of(m) for m in self.metrics]
         return single if len(single) == 1 else [*single, self.distance]
@@ -279,14 +323,13 @@ class _Explorer:
         """Log distance to the best of every metric seen so far."""
         for c in list(self.record.measures)[self._ideal_upto :]:
             if self.admissible(c):
-                here = point(self.record, c, self.metrics)
+                here = point(self.means.of(c), self.metrics)
                 self._ideal = here if self._ideal is None else np.minimum(self._ideal, here)
         self._ideal_upto = len(self.record.measures)
         if self._ideal is None:
             return math.inf
-        return float(
-            np.sqrt((np.log(point(self.record, candidate, self.metrics) / self._ideal) ** 2).sum())
-        )
+        ratios = point(self.means.of(candidate), self.metrics) / self._ideal
+        return float(np.sqrt((np.log(ratios) ** 2).sum()))
 
     _ideal: NDArray[np.float64] | None = None
     _ideal_upto = 0
@@ -315,7 +358,7 @@ def explore(
     began = time.monotonic()
     check(question, settings, record.space, record.evaluator)
     explorer = _Explorer(record, question, settings, progress)
-    exploration = Exploration(question, settings, record, "", "", explorer.metrics)
+    exploration = Exploration(question, settings, record, "", "", explorer.metrics, explorer.means)
     exploration.calibration = calibration
     try:
         exploration.engine, exploration.engine_reason, budget = explorer.choose()
@@ -331,26 +374,27 @@ def explore(
 
 def _conclude(explorer: _Explorer, exploration: Exploration) -> None:
     """Front, selection, applicability, robustness of the search's evaluations."""
-    record, settings = explorer.record, explorer.settings
+    record, settings, means = explorer.record, explorer.settings, explorer.means
     candidates = explorer.admissible_candidates()
     if not candidates:
         return
     stage, seeds = explorer.progress.stage, settings.most_seeds
     alike = twins(record, candidates)
-    single = list(alike)
-    front = settle_front(record, single, explorer.metrics, seeds, stage)
-    objective = explorer.question.objective
-    by: Yardstick
-    if objective is not None:
-        by = ByObjective(record, objective)
-    else:
-        if not all((point(record, c, explorer.metrics) > 0).all() for c in front):
-            raise BadInput("a time, cost or energy of 0 has no knee; give --objective")
-        by = ByKnee(record, explorer.metrics, front)
+    near = near_front(means, list(alike), explorer.metrics, seeds, stage)
+    single = [c for c in alike if explorer.admissible(c)]
+    if not single:
+        return
     stage("comparing the best", None)
     exploration.selection, exploration.uncompared = compare(
-        single, by, explorer.space.number, seeds, settings.level
+        single, _yardstick(explorer, single), explorer.space.number, seeds, settings.level
     )
+    main = main_metric(explorer.question, explorer.metrics)
+    metrics = [main, *(m for m in explorer.metrics if m != main)]
+    exploration.heat_axes = settle_tables(
+        means, near, candidates, metrics, exploration.selection, stage
+    )
+    single = [c for c in single if explorer.admissible(c)]
+    by = _yardstick(explorer, single)
     best = exploration.selection.best.candidate
     if record.error(best):
         exploration.selection = None
@@ -363,6 +407,17 @@ def _conclude(explorer: _Explorer, exploration: Exploration) -> None:
         )
     if explorer.evaluator.uncertain:
         exploration.robust = robustness(record, exploration.selection, single, by, stage)
+
+
+def _yardstick(explorer: _Explorer, candidates: Sequence[Candidate]) -> Yardstick:
+    """The loss of candidates by their common means."""
+    record, means, objective = explorer.record, explorer.means, explorer.question.objective
+    if objective is not None:
+        return ByObjective(record, means.of, objective)
+    front = front_of(means, candidates, explorer.metrics)
+    if not all((point(means.of(c), explorer.metrics) > 0).all() for c in front):
+        raise BadInput("a time, cost or energy of 0 has no knee; give --objective")
+    return ByKnee(record, means.of, explorer.metrics, front)
 
 
 def _summarise(explorer: _Explorer, exploration: Exploration) -> None:
@@ -380,9 +435,8 @@ def _summarise(explorer: _Explorer, exploration: Exploration) -> None:
     )
     if exploration.admissible:
         single = list(twins(record, exploration.admissible))
-        member = pareto(np.array([point(record, c, exploration.metrics) for c in single]))
-        front = [c for c, m in zip(single, member, strict=True) if m]
-        exploration.front = sorted(front, key=lambda c: record.mean(c)["makespan_s"])
+        front = front_of(explorer.means, single, exploration.metrics)
+        exploration.front = sorted(front, key=lambda c: explorer.means.of(c)["makespan_s"])
 
 
 def check(question: Question, settings: Settings, space: Space, evaluator: Evaluator) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -13,6 +13,8 @@ from penstock.parts.prediction.exploration.space.expression import Objective
 from penstock.parts.prediction.exploration.space.space import Candidate
 
 Array = NDArray[np.float64]
+#: means of a candidate by column
+Mean = Callable[[Candidate], dict[str, float]]
 
 #: quantities with the same error factor as a predicted time
 METRICS = ("makespan_s", "cost", "energy_j")
@@ -25,7 +27,7 @@ class Yardstick(Protocol):
     relative: bool
 
     def of(self, candidate: Candidate) -> float:
-        """The loss of the means over the candidate's seeds."""
+        """The loss of the candidate's means."""
 
     def scaled(self, candidate: Candidate, factors: Array) -> Array:
         """Losses of the means, with time, cost and energy multiplied by each factor."""
@@ -42,15 +44,15 @@ class ByObjective:
 
     relative = True
 
-    def __init__(self, record: Record, objective: Objective) -> None:
-        self.record, self.objective = record, objective
+    def __init__(self, record: Record, mean: Mean, objective: Objective) -> None:
+        self.record, self.mean, self.objective = record, mean, objective
 
     def of(self, candidate: Candidate) -> float:
-        return self.objective.loss(self.record.mean(candidate) | self.record.magnitudes(candidate))
+        return self.objective.loss(self.mean(candidate) | self.record.magnitudes(candidate))
 
     def scaled(self, candidate: Candidate, factors: Array) -> Array:
         """See `Yardstick`."""
-        mean, magnitudes = self.record.mean(candidate), self.record.magnitudes(candidate)
+        mean, magnitudes = self.mean(candidate), self.record.magnitudes(candidate)
         losses = [
             self.objective.loss(mean | {m: mean[m] * factor for m in METRICS} | magnitudes)
             for factor in factors.tolist()
@@ -76,8 +78,10 @@ class ByKnee:
 
     relative = False
 
-    def __init__(self, record: Record, metrics: Sequence[str], front: Sequence[Candidate]) -> None:
-        self.record, self.metrics = record, tuple(metrics)
+    def __init__(
+        self, record: Record, mean: Mean, metrics: Sequence[str], front: Sequence[Candidate]
+    ) -> None:
+        self.record, self.mean, self.metrics = record, mean, tuple(metrics)
         points = np.array([self._mean(c) for c in front])
         self._anchors = list(dict.fromkeys(front[int(i)] for i in points.argmin(axis=0)))
         self._ideal = points.min(axis=0)
@@ -113,7 +117,7 @@ class ByKnee:
         return _distance(points, np.minimum(points.min(axis=0), anchors.min(axis=0)))
 
     def _mean(self, candidate: Candidate) -> Array:
-        mean = self.record.mean(candidate)
+        mean = self.mean(candidate)
         return np.array([mean[m] for m in self.metrics])
 
     def _values(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> Array:

@@ -56,7 +56,7 @@ def page(exploration: Exploration, rec: Recommendation, named: Named) -> str:
         front_note=front.title,
         thinned=len(exploration.admissible) > 1000,
         metrics=listed(metrics, "and"),
-        metric=exploration_text.metric_word(exploration_text.main_metric(exploration)),
+        metric=exploration_text.metric_word(exploration.main_metric),
         chosen=rec.candidate is not None,
         matters=exploration_text.matters_table(exploration),
         complete=exploration.complete,
@@ -88,7 +88,7 @@ def _drawing(exploration: Exploration, rec: Recommendation, name: str) -> drawin
 def _tiles(exploration: Exploration, rec: Recommendation) -> list[dict[str, str]]:
     tiles: list[tuple[str, str, str]] = []
     if rec.candidate is not None:
-        mean = exploration.record.mean(rec.candidate)
+        mean = exploration.means.of(rec.candidate)
         for m in exploration.metrics:
             tiles.append(
                 (
@@ -143,13 +143,14 @@ def _facts(exploration: Exploration, rec: Recommendation) -> list[tuple[str, str
     facts.append(
         (
             "seeds",
-            f"1 for all, up to {exploration.settings.most_seeds} near the best, the same for all",
+            f"{len(exploration.means.seeds)} for every number of the tables, the same for all; 1 for the "
+            f"other configurations, up to {exploration.settings.most_seeds} for comparisons",
         )
     )
     judgement = exploration.judgement or {}
     ends = None
     if exploration.calibration is not None and exploration.selection is not None:
-        best = exploration.record.mean(exploration.selection.best.candidate)["makespan_s"]
+        best = exploration.means.of(exploration.selection.best.candidate)["makespan_s"]
         ends = exploration.calibration.ends(best)
         facts.append(("measured runs", exploration.calibration.message))
     if ends is not None:

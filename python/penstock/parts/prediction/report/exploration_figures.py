@@ -14,7 +14,7 @@ from penstock.parts.prediction.exploration.describe import axis_word, describe, 
 from penstock.parts.prediction.exploration.effects import best_over
 from penstock.parts.prediction.exploration.run import Exploration
 from penstock.parts.prediction.exploration.space.space import Candidate
-from penstock.parts.prediction.report.exploration_text import amount, main_metric, metric_word
+from penstock.parts.prediction.report.exploration_text import amount, metric_word
 from penstock.report import style
 from penstock.report.style import NotDrawn
 
@@ -61,7 +61,7 @@ def front_figure(exploration: Exploration, chosen: Candidate | None, width: floa
     if len(exploration.admissible) < 2:
         raise NotDrawn("fewer than two configurations are admissible")
     across, up = plane(exploration)
-    means = {c: exploration.record.mean(c) for c in exploration.admissible}
+    means = {c: exploration.means.of(c) for c in exploration.admissible}
     unit_x = fitting(exploration, across, [m[across] for m in means.values()])
     unit_y = fitting(exploration, up, [m[up] for m in means.values()])
     place = {c: (m[across] / unit_x.size, m[up] / unit_y.size) for c, m in means.items()}
@@ -189,7 +189,7 @@ def short(exploration: Exploration, candidate: Candidate) -> str:
     """The levels of the two strongest decisions that vary along the front: `14+5, 256 KiB`."""
     labels = exploration.space.labels(candidate)
     texts = []
-    for effect in exploration.effects[main_metric(exploration)]:
+    for effect in exploration.effects[exploration.main_metric]:
         k = next(i for i, a in enumerate(exploration.space.axes) if a.name == effect.axis)
         if len({c[k] for c in exploration.front}) > 1:
             label = spaced(labels[effect.axis])
@@ -204,8 +204,9 @@ def _tip(exploration: Exploration, candidate: Candidate, mean: dict[str, float])
 
 def heat_figure(exploration: Exploration, chosen: Candidate | None, width: float) -> Figure:
     """The best over all other axes, for each pair of levels of the two strongest decisions."""
-    metric = main_metric(exploration)
-    strongest = [e.axis for e in exploration.effects[metric] if len(e.levels) > 1][:2]
+    metric = exploration.main_metric
+    by_effect = [e.axis for e in exploration.effects[metric] if len(e.levels) > 1]
+    strongest = list(exploration.heat_axes) or by_effect[:2]
     if len(strongest) < 2:
         raise NotDrawn("there are not two decisions with two levels")
     names = [a.name for a in exploration.space.axes]
@@ -213,10 +214,11 @@ def heat_figure(exploration: Exploration, chosen: Candidate | None, width: float
     column, row = sorted(
         (names.index(n) for n in strongest), key=lambda k: -len(exploration.space.axes[k].levels)
     )
-    values = [exploration.record.mean(c)[metric] for c in exploration.admissible]
+    exact = [c for c in exploration.admissible if exploration.means.exact(c)]
+    values = [exploration.means.of(c)[metric] for c in exact]
     unit = fitting(exploration, metric, values)
     values = [v / unit.size for v in values]
-    table = best_over(exploration.space, exploration.admissible, values, row, column)
+    table = best_over(exploration.space, exact, values, row, column)
     rows, columns = table.shape
     small = style.narrow(width)
     height = min(6.5, 1.35 + max(0.24, 0.34 - 0.004 * rows) * rows)

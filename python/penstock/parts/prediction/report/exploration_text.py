@@ -12,11 +12,16 @@ from penstock.parts.prediction.exploration.space.space import Candidate
 from penstock.parts.prediction.report.prediction_text import Table
 
 _METRICS = {"makespan_s": "time", "cost": "cost", "energy_j": "energy"}
-_VERDICTS = {"best": "best", "worse": "worse", "same": "as good", "undecided": "cannot tell"}
+_VERDICTS = {
+    "best": "best",
+    "worse": "worse",
+    "same": "tie, within 1 %",
+    "undecided": "tie, intervals overlap",
+}
 
 
 #: labels of points, those that may change the choice first
-_ORDER = ("Unknown", "Model", "Cost", "No effect", "Details")
+_ORDER = ("Unknown", "Model", "Idle hosts", "Tie", "Cost", "No effect", "Details")
 
 
 def answer(exploration: Exploration, recommendation: Recommendation) -> Answer:
@@ -65,6 +70,7 @@ def front_table(
 ) -> Table:
     """The Pareto front, fastest first; more than `most` are thinned evenly, ends and choice retained.
 
+    `◆` marks the choice, `=` a tie with the best.
     Levels common to all members are in the title; the others have a column each if `wide` or few.
     """
     front = exploration.front
@@ -74,7 +80,7 @@ def front_table(
         indices = {round(i * step) for i in range(most)}
         shown = [c for i, c in enumerate(front) if i in indices or c == chosen]
     best = {
-        m: min((exploration.record.mean(c)[m] for c in front), default=1.0)
+        m: min((exploration.means.of(c)[m] for c in front), default=1.0)
         for m in exploration.metrics
     }
     varied = [
@@ -89,7 +95,7 @@ def front_table(
     columnar = wide or (len(varied) <= 4 and sum(max(n, 8) + 2 for n in longest) < 40)
     rows = []
     for c in shown:
-        mean = exploration.record.mean(c)
+        mean = exploration.means.of(c)
         numbers: list[str] = []
         for m in exploration.metrics:
             both = (amount(exploration, m, mean[m]), over(mean[m], best[m]))
@@ -98,7 +104,8 @@ def front_table(
             levels = [spaced(exploration.space.axes[k].levels[c[k]].label) for k in varied]
         else:
             levels = [describe(exploration.space, c, varied)]
-        rows.append(("◆" if c == chosen else "", *levels, f"{mean['hosts']:.0f}", *numbers))
+        mark = "◆" if c == chosen else "=" if exploration.tie(c) else ""
+        rows.append((mark, *levels, f"{mean['hosts']:.0f}", *numbers))
     title = "Pareto front" + (f", {len(shown)} of {len(front)}" if len(shown) < len(front) else "")
     if common and shown:
         title += f" (all: {describe(exploration.space, shown[0], common)})"
@@ -158,15 +165,18 @@ def matters_table(exploration: Exploration) -> Table:
 def level_table(exploration: Exploration, axis: str, metric: str) -> Table:
     """The best result with each level of one axis."""
     effect = next((e for e in exploration.effects[metric] if e.axis == axis), None)
-    space = exploration.space
-    shown = next(a for a in space.axes if a.name == axis)
+    shown = next(a for a in exploration.space.axes if a.name == axis)
+    levels = () if effect is None else effect.levels
+    best = min(levels, key=lambda level: level.best).candidate if levels else ()
     rows = []
-    for level in effect.levels if effect is not None else ():
+    for level in levels:
+        tie = exploration.means.tied(level.candidate, best, [metric], exploration.settings.level)
+        tie = tie and level.candidate != best
         rows.append(
             (
                 spaced(level.label),
                 amount(exploration, metric, level.best),
-                over(1 + level.loss, 1),
+                f"tie {over(1 + level.loss, 1)}".strip() if tie else over(1 + level.loss, 1),
                 amount(exploration, metric, level.mean),
                 f"{level.n:,}",
             )
@@ -177,7 +187,7 @@ def level_table(exploration: Exploration, axis: str, metric: str) -> Table:
 
 def level_tables(exploration: Exploration, most_levels: int = 12) -> list[Table]:
     """Best per level of every axis for the objective's metric, else time."""
-    metric = main_metric(exploration)
+    metric = exploration.main_metric
     tables = []
     for effect in exploration.effects[metric]:
         table = level_table(exploration, effect.axis, metric)
@@ -190,16 +200,6 @@ def level_tables(exploration: Exploration, most_levels: int = 12) -> list[Table]
             table = Table(title, table.columns, rows)
         tables.append(table)
     return tables
-
-
-def main_metric(exploration: Exploration) -> str:
-    """Metric of effects and heat map: the objective's, if it is one of them; else time."""
-    objective = exploration.question.objective
-    if objective is not None and len(objective.expression.needs) == 1:
-        need = next(iter(objective.expression.needs))
-        if need in exploration.metrics:
-            return need
-    return "makespan_s"
 
 
 def effort(exploration: Exploration) -> str:
