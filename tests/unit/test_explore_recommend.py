@@ -361,3 +361,14 @@ def test_effects_of_a_grid_are_an_analysis_of_variance() -> None:
     assert [level.loss for level in found["c.d"].levels] == pytest.approx([0, 1, 2])
     table = best_over(space, list(space), values, 0, 1)
     assert table.tolist() == [[10, 20, 30], [40, 80, 120]]
+
+
+def test_idle_hosts_of_the_best_are_a_point_of_the_answer() -> None:
+    text = "4 of 8 hosts were idle (a-4, a-5, a-6 and 1 more): reduce hosts.a.count."
+    idle = {"hosts": ["a-4", "a-5", "a-6", "a-7"], "of": 8, "remedy": "", "text": text}
+    found, rec = asked()
+    assert "Idle hosts" not in dict(answer(found, rec).points)
+    found.judgement = {**(found.judgement or {}), "idle": idle}
+    rec = recommend(found)
+    assert dict(answer(found, rec).points)["Idle hosts"] == text
+    assert document(found, rec)["prediction"]["idle"]["of"] == 8

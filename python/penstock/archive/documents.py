@@ -94,6 +94,7 @@ PREDICTION = Document(
         hosts[].sent_bytes | number | B | to other hosts
         hosts[].received_bytes | number | B | from other hosts
         hosts[].tasks | number | | run there
+        idle | object or null | | clients and storage hosts without a task and without data in every run: `hosts` (names), `of` (all of them), `remedy`, `text`; null: the run ended early
         bytes | object | B | `network` (between hosts), `control` of it, `loopback`, `stored`, `read`, `written`, `read_local`, `written_local`
         operations | object | | by `open`, `read`, `write`: `n`, `mean_s`, `p50_s`, `p99_s`
         energy_j | number or null | J | of all hosts counted; null: the platform gives no power
@@ -192,7 +193,7 @@ EXPLORATION = Document(
         robust | object or null | | `draws` of what is not certain of the platform; `candidates`: `share_within_5_percent`, `mean_regret`, `worst_regret`
         calibration | object or null | | measured runs: `pairs`, `rank`, `half_width` (share of the prediction; null: too few), `level`, `status` (`none`, `insufficient calibration`, `calibrated`), `verdict` (`ok`; `caution` and `outside`: too wide), `overlapping` (`candidate_id` of what is not told from the best)
         applies | object or null | | of the best: `verdict`, `reasons`
-        prediction | object or null | | of the best: the same, `makespan_s`, `interval`, `bottleneck`
+        prediction | object or null | | of the best: the same, `makespan_s`, `interval`, `idle`, `bottleneck`
         effects | object | | by metric, per axis: `share` of the variation of the logarithm, `worst_loss`, `levels` (`label`, `n`, `mean`, `best`, `loss` over the best of all)
         stopped | boolean | | ended before its end
         wall_s | number | s | that it took

@@ -13,6 +13,7 @@ from penstock.analyse.statistics.prediction_intervals import Interval
 from penstock.parts.prediction.queue_network.applies import Applies
 from penstock.parts.prediction.queue_network.cost import Cost
 from penstock.parts.prediction.queue_network.energy import Energy
+from penstock.parts.prediction.queue_network.idle import IdleHosts
 
 SCHEMA = "penstock/prediction/1"
 
@@ -110,6 +111,8 @@ class Prediction:
     wall_s: float
     seeds: list[int] = field(default_factory=list)
     error: Row | None = None
+    #: None if the run ended early
+    idle: IdleHosts | None = None
     tasks: list[Row] | None = None
     task_seed: int | None = None
     sensitivity: list[Row] | None = None
@@ -135,6 +138,7 @@ class Prediction:
             "stages": self.stages,
             "stations": self.stations,
             "hosts": self.hosts,
+            "idle": None if self.idle is None else self.idle.to_dict(),
             "bytes": self.bytes,
             "operations": self.operations,
             "energy_j": self.energy_j,

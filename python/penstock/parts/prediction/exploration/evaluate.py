@@ -54,7 +54,8 @@ class Evaluator(Protocol):
     def judge(self, candidate: Candidate) -> dict[str, Any]:
         """Applicability of the model to the candidate: `verdict` ok, caution or outside, `reasons` (texts).
 
-        Also its `interval` (low, high, level) in seconds and its `bottleneck` as text, if known.
+        Also its `interval` (low, high, level) in seconds, its `idle` hosts and its `bottleneck` as text, if
+        known.
         """
 
     @property

@@ -376,6 +376,8 @@ def _notes(exploration: Exploration) -> list[Point]:
         notes.append(("Model", stays))
     notes += _calibration_notes(exploration, selection.best.candidate)
     judgement = exploration.judgement or {}
+    if (judgement.get("idle") or {}).get("hosts"):
+        notes.append(("Idle hosts", judgement["idle"]["text"]))
     if judgement.get("verdict") == "caution":
         notes.append(("Model", f"Caution: {'; '.join(judgement.get('reasons', []))}."))
     return notes

@@ -111,6 +111,7 @@ class Simulated:
             "reasons": [r.text for r in prediction.applies.reasons if r.severity != "note"],
             "makespan_s": prediction.makespan_s,
             "interval": prediction.interval.to_dict(),
+            "idle": None if prediction.idle is None else prediction.idle.to_dict(),
             "bottleneck": None if prediction.bottleneck is None else prediction.bottleneck.text,
         }
 

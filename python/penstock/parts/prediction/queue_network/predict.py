@@ -33,6 +33,7 @@ from penstock.parts.prediction.queue_network.applies import Applies, Reason, jud
 from penstock.parts.prediction.queue_network.conditions import conditions, stored
 from penstock.parts.prediction.queue_network.cost import run_cost
 from penstock.parts.prediction.queue_network.energy import run_energy
+from penstock.parts.prediction.queue_network.idle import idle_hosts
 from penstock.parts.prediction.queue_network.simulate import Simulator, makespan
 from penstock.parts.prediction.queue_network.uncertainty import sampled, uncertain_values
 from penstock.parts.prediction.workloads.workflow import Workload
@@ -210,6 +211,7 @@ def summarise(
         wall_s=0.0,
         seeds=list(seeds),
         error=error,
+        idle=idle_hosts(platform, hosts) if error is None else None,
     )
 
 

@@ -36,6 +36,8 @@ def answer(prediction: Prediction) -> Answer:
     p = prediction
     grave = p.applies.reasons[0].text if p.applies.reasons else "the model does not apply"
     points = [("Cost", f"{', '.join(_paid(p))}.")] if _paid(p) else []
+    if p.idle is not None and p.idle.hosts:
+        points.append(("Idle hosts", p.idle.text))
     if p.applies.verdict == "outside":
         sentence = f"Not predicted: {grave}."
         points = [("Unknown", f"the model's own number decides nothing: {_time(p)}"), *points]
