@@ -58,6 +58,9 @@ def test_nothing_is_predicted_outside_of_the_model() -> None:
     assert conclusion.points[0][0] == "Unknown"
     assert "decides nothing: montage takes " in conclusion.points[0][1]
     assert "Model" not in dict(conclusion.points)
+    assert prediction_text.document(p)["headline"] == conclusion.headline
+    tiles = re.findall(r"<b>([^<]*)</b>", page(p).partition('id="applies"')[0])
+    assert tiles[0] == "outside"
 
 
 def test_an_interval_of_too_few_runs_names_what_it_reaches() -> None:
@@ -235,7 +238,8 @@ def test_a_prediction_without_tasks_has_no_trace(tmp_path: Path) -> None:
 
 
 def test_every_key_of_the_document_is_described() -> None:
-    document = json.loads(json.dumps(prediction(20, 4).to_dict(), allow_nan=False))
+    values = prediction_text.document(prediction(20, 4))
+    document = json.loads(json.dumps(values, allow_nan=False))
     assert document["schema"] == PREDICTION.schema
     described = [k.path.replace("?", "") for k in PREDICTION.keys]
     assert {d.split(".")[0].removesuffix("[]") for d in described} == set(document)

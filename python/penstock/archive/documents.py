@@ -42,6 +42,7 @@ PREDICTION = Document(
     "what a workload would take on a platform, predicted; never mixed with what was measured",
     _keys("""
         schema | text | | `penstock/prediction/1`
+        headline? | text | | the answer in one sentence; if the model does not apply, the reason instead of a time
         workload | text | | its name
         platform | text | | its name
         makespan_s | number | s | mean over the runs simulated at the platform's own values
@@ -183,6 +184,7 @@ EXPLORATION = Document(
         engine | object | | `name` (`grid`, `rrs`, `ga`), `why`, `complete` (everything was looked at)
         space.axes[] | object | | `name`, `keys` (paths of the platform), `levels`, `ordered`
         space.size | integer | | combinations, with those that cannot be built
+        space.refused[]? | object | | levels that the store's engine refuses, removed from the axes: `axis`, `level`, `why`
         counts | object | | `configurations`, `evaluated`, `admissible`, `cannot_be_built` (by reason), `against_constraints`, `failed` (by reason), `evaluations` (simulations made), `read_from_before`
         seeds | list of integers | | the common seeds of the means in `front`, `compared` and of the best levels in `effects`
         front[] | object | | the Pareto front, the fastest first: `candidate_id`, `words`, `levels`, the metrics (means over the common seeds), `hosts`, `seeds` (their number), `tie` (with the best)

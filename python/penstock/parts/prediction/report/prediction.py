@@ -79,8 +79,10 @@ def _tiles(p: Prediction) -> list[dict[str, str]]:
         rows.append((quantities.money(p.cost.amount, p.cost.currency), f"{p.cost.hosts} hosts", ""))
     if p.energy_j is not None:
         rows.append((quantities.joules(p.energy_j), "energy", ""))
-    warn = "" if p.applies.verdict == "ok" else "warn"
-    rows.append((p.applies.verdict, "model applies", warn))
+    verdict = p.applies.verdict
+    applies = (verdict, "model applies", "" if verdict == "ok" else "warn")
+    # numbers from which nothing should be decided come after the verdict
+    rows = [applies, *rows] if verdict == "outside" else [*rows, applies]
     return [dict(zip(("value", "label", "mark"), row, strict=True)) for row in rows]
 
 

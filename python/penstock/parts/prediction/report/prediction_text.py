@@ -50,6 +50,13 @@ def answer(prediction: Prediction) -> Answer:
     return Answer(Finding("prediction", "info", sentence), points[:MOST_POINTS], [])
 
 
+def document(prediction: Prediction) -> Row:
+    """The document `penstock/prediction/1` with the first sentence of the answer."""
+    values = prediction.to_dict()
+    schema = values.pop("schema")
+    return {"schema": schema, "headline": answer(prediction).headline, **values}
+
+
 def _time(p: Prediction) -> str:
     """`montage takes 4.8 s (90 % between 4.61 and 5.09 s); the bottleneck is …`."""
     count = quantities.digits_apart(p.interval.low, p.interval.high)
