@@ -150,9 +150,6 @@ API = PartTable("api", "function")
 #: checks of `penstock.testing` that parts add
 CHECKS = PartTable("checks", "check")
 
-#: functions that refuse values of a platform: `refusal(platform, values)` gives the reason, or an empty text
-PLATFORM_REFUSALS = PartTable("platform-refusals", "check of platforms")
-
 #: conductors of runs on other hosts, by the key of the study that declares them
 CONDUCTORS = PartTable("conductors", "conductor of runs")
 

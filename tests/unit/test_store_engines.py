@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from typing import Any
 
 import pytest
 
 from penstock.errors import BadInput
-from penstock.parts.stores.deployment import refused_level
 from penstock.parts.stores.engines.glusterfs import _bricks, _sets
 from penstock.parts.stores.hints import chunk_bytes
 from penstock.parts.stores.store import Roles, check, planned
-from penstock.platform.hosts import Platform
 from penstock.platform.stores import ready_store
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.store import StoreSpec
@@ -95,37 +92,3 @@ def test_a_chunk_is_what_the_file_says_where_it_says_something() -> None:
     assert chunk_bytes("256KiB", 1) == 256 * 1024
     assert chunk_bytes("1048576", 1) == 1 << 20
     assert [chunk_bytes(text, 7) for text in (None, "", "0", "large")] == [7] * 4
-
-
-@pytest.mark.parametrize(
-    ("engine", "values", "refused"),
-    [
-        ("moosefs", {"store.chunk": "256KiB"}, "moosefs refuses it"),
-        ("moosefs", {"store.placement": "local"}, "expected balanced"),
-        ("moosefs", {"store.replicas": 2}, ""),
-        (None, {"store.chunk": "256KiB"}, ""),
-        ("moosefs", {"hosts.w.count": 2}, ""),
-        ("moosefs", {"store.replicas": "many"}, ""),  # no platform: refused where it is used
-    ],
-)
-def test_levels_that_an_engine_refuses(
-    engine: str | None, values: dict[str, Any], refused: str
-) -> None:
-    document = {
-        "penstock_platform": 1,
-        "name": "p",
-        "hosts": [
-            {"group": "m", "count": 1, "roles": ["manager"], "manager": {"service": "1ms"}},
-            {
-                "group": "w",
-                "count": 3,
-                "roles": ["client", "storage"],
-                "storage": {"profile": "sata-ssd"},
-            },
-        ],
-        "network": {"bandwidth": "1 Gbit/s", "loopback": "2 GB/s"},
-        "store": {} if engine is None else {"engine": engine},
-    }
-    found = refused_level(Platform.from_dict(document), values)
-    assert refused in found
-    assert bool(found) == bool(refused)

@@ -84,13 +84,17 @@ class Capabilities:
         limit = self.limits.get(key)
         return "" if limit is None else limit(value, circumstances)
 
+    def excess(self, storage_nodes: int) -> str:
+        """Reason why the engine refuses that many storage nodes; empty if it supports them."""
+        if self.most_storage is None or storage_nodes <= self.most_storage:
+            return ""
+        expected = f"at most {self.most_storage} (labels are letters)"
+        return f"found {storage_nodes} storage nodes; expected {expected}"
+
     def refusal(self, parameters: Mapping[str, Any], circumstances: Circumstances) -> str:
         """The first value that no store of the engine has, with the expected ones; empty if none."""
-        if self.most_storage is not None and len(circumstances.storage) > self.most_storage:
-            return (
-                f"found {len(circumstances.storage)} storage nodes; "
-                f"expected at most {self.most_storage} (labels are letters)"
-            )
+        if excess := self.excess(len(circumstances.storage)):
+            return excess
         for key in PARAMETERS:
             if key in parameters and (reason := self.limit(key, parameters[key], circumstances)):
                 return f"store.{key}: {reason}"

@@ -14,11 +14,14 @@ from penstock.parts.prediction.exploration.request import plan_of, question_of
 from penstock.parts.prediction.exploration.run import Exploration, Settings, check
 from penstock.parts.prediction.exploration.run import explore as explored
 from penstock.parts.prediction.exploration.simulate import Simulated
+from penstock.parts.prediction.exploration.space.refused import without_refused
 from penstock.parts.prediction.exploration.space.space import make_space, parse_axis
 from penstock.parts.prediction.exploration.space.space_file import SpaceFile
 from penstock.parts.prediction.prediction import Prediction
 from penstock.parts.prediction.queue_network.predict import predict as predicted
+from penstock.parts.prediction.workloads.engine_hints import supported
 from penstock.parts.prediction.workloads.read import read_workload
+from penstock.platform.engine import require_supported
 from penstock.platform.hosts import load_platform
 
 
@@ -27,11 +30,13 @@ def predict_workflow(
 ) -> Prediction:
     """Predict a workflow on a platform; `overrides` such as `hosts.nodes.count=14`.
 
-    `options`: `seeds`, `level`, `detail`, `threads` and others of `queue_network.predict.predict`.
+    `options`: `seeds`, `level`, `detail`, `threads` and others of `queue_network.predict.predict`. BadInput
+    for overrides that the engine of the platform's store refuses; what else it refuses is left out with a
+    note.
     """
-    return predicted(
-        read_workload(workflow), load_platform(Path(platform), list(overrides)), **options
-    )
+    where = load_platform(Path(platform), list(overrides))
+    require_supported(where)
+    return predicted(*supported(read_workload(workflow), where), **options)
 
 
 def explore(
@@ -52,7 +57,9 @@ def explore(
     """
     space = make_space([parse_axis(text) for text in vary])
     question = question_of(space, SpaceFile(()), constraints, objective)
-    where, work = load_platform(Path(platform), []), read_workload(workflow)
+    where = load_platform(Path(platform), [])
+    space = without_refused(space, where)
+    work, where = supported(read_workload(workflow), where)
     evaluator = Simulated(work, where, space, 0)
     settings = Settings(budget=budget, most_seeds=seeds)
     calibrated = None

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import BadInput
-from penstock.parts.stores.store import planned, refused_parameters
 from penstock.platform.cluster import checked_cluster
 from penstock.platform.hosts import Platform
 from penstock.plugins import STORE_ENGINES
@@ -41,30 +40,6 @@ def deployment(
         (*(section.get("keep") or ()), *keep),
     )
     return checked_cluster(platform), spec, roles_of(platform)
-
-
-def refused_level(platform: Platform, values: Mapping[str, Any]) -> str:
-    """Reason why the platform's engine refuses changed values; empty if it accepts them.
-
-    `values`: dotted path → value. Only these are checked; a platform without an engine refuses nothing.
-    """
-    name = (platform.plain.get("store") or {}).get("engine")
-    keys = [
-        path.rpartition(".")[2] for path in values if path.startswith(("store.", "preprocess."))
-    ]
-    if name is None or not keys:
-        return ""
-    try:
-        _, spec, roles = deployment(platform.with_values(values))
-    except BadInput:
-        return ""  # invalid platform: its consumer reports the error
-    engine = STORE_ENGINES.load(spec.engine)()
-    refusals = refused_parameters(engine, spec)
-    refusal = "; ".join(refusals[key] for key in keys if key in refusals)
-    # these depend on the number of hosts, which may vary as well
-    if not refusal and not {"placement", "replication"}.isdisjoint(keys):
-        return engine.refusal(planned(spec, roles)) or ""
-    return refusal
 
 
 def roles_of(platform: Platform) -> Roles:

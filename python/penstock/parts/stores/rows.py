@@ -13,7 +13,6 @@ ROWS = {
         "check_store_engine": "penstock.parts.stores.testing:check_store_engine",
         "check_store_hint": "penstock.parts.stores.testing:check_store_hint",
     },
-    "platform-refusals": {"store": "penstock.parts.stores.deployment:refused_level"},
     "cluster-services": {"store": "penstock.parts.stores.store:Store"},
     "store-engines": {
         "moosefs": "penstock.parts.stores.engines.moosefs:MooseFS",

@@ -126,10 +126,13 @@ def command(
     from penstock.parts.prediction.exploration.record import Record
     from penstock.parts.prediction.exploration.request import plan_of, question_of
     from penstock.parts.prediction.exploration.run import Settings, check, explore
+    from penstock.parts.prediction.exploration.space.refused import without_refused
     from penstock.parts.prediction.exploration.space.space import make_space, parse_axis
     from penstock.parts.prediction.exploration.space.space_file import SpaceFile, read_space_file
+    from penstock.parts.prediction.workloads.engine_hints import supported
     from penstock.parts.prediction.workloads.read import read_workload
     from penstock.parts.prediction.workloads.sizes import SizeModel
+    from penstock.platform.engine import require_supported
     from penstock.platform.hosts import load_platform
 
     exact(level)
@@ -142,8 +145,9 @@ def command(
     question = question_of(space, file, constraints, objective)
     model = None if size_model is None else SizeModel.parse(size_model)
     where = load_platform(platform, overrides)
-    _accepted(space, where)
-    workload = read_workload(workflow, size_model=model)
+    require_supported(where)
+    space = without_refused(space, where)
+    workload, where = supported(read_workload(workflow, size_model=model), where)
     calibrated = calibration_of(pairs_for(calibration, where.name), level)
     settings = Settings(engine.value, budget, seeds, search_seed, level)
     with (
@@ -177,25 +181,6 @@ def command(
             f"penstock: stopped; this is of what was predicted until then.{again}", file=sys.stderr
         )
         raise typer.Exit(130)
-
-
-def _accepted(space: Space, platform: Platform) -> None:
-    """Raise BadInput for levels that the store engine of the platform refuses."""
-    from penstock.plugins import PLATFORM_REFUSALS
-
-    refusals = [PLATFORM_REFUSALS.load(name) for name in PLATFORM_REFUSALS]
-    mistakes = [
-        axis.position.mistake(
-            f"{axis.name} {level.label}",
-            f"a value that the store takes, or no store.engine ({refusal})",
-        )
-        for axis in space.axes
-        for level in axis.levels
-        for refused in refusals
-        if (refusal := refused(platform, dict(level.values)))
-    ]
-    if mistakes:
-        raise BadInput(mistakes=mistakes)
 
 
 @contextlib.contextmanager

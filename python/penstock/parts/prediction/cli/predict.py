@@ -126,13 +126,17 @@ def command(
     from penstock.parts.prediction.measured_runs import measured_runs
     from penstock.parts.prediction.queue_network.predict import predict
     from penstock.parts.prediction.queue_network.task_times import task_times
+    from penstock.parts.prediction.report import prediction_text
+    from penstock.parts.prediction.workloads.engine_hints import supported
     from penstock.parts.prediction.workloads.read import read_workload
     from penstock.parts.prediction.workloads.sizes import SizeModel
+    from penstock.platform.engine import require_supported
     from penstock.platform.hosts import load_platform
 
     model = None if size_model is None else SizeModel.parse(size_model)
     where = load_platform(platform, overrides)
-    workload = read_workload(what, size_model=model)
+    require_supported(where)
+    workload, where = supported(read_workload(what, size_model=model), where)
     runs = measured_runs(measured, workload)
     placed = None if placement is None else _placement(placement)
     pairs = pairs_for(calibration, where.name, missing_ok=bool(runs))
@@ -159,7 +163,7 @@ def command(
     if runs:
         prediction = _keep(prediction, runs, tasks, calibration or default_store(), platform)
     shown = prediction if detail else replace(prediction, tasks=None, task_seed=None)
-    text = json.dumps(shown.to_dict(), allow_nan=False)
+    text = json.dumps(prediction_text.document(shown), allow_nan=False)
     written = _write(prediction, text, output, html, perfetto)
     if as_json:
         print(text)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import BadInput, Mistake
+from penstock.parts.prediction.exploration.space.refused import CombinedRefusals
 from penstock.parts.prediction.exploration.space.space import Axis, Candidate, Space
 from penstock.platform.hosts import Platform
 from penstock.platform.lower import Host, Lowering
@@ -77,6 +78,8 @@ class Composer:
         self._fabrics: dict[tuple[int, ...], str] = {}
         self._hosts: dict[tuple[int, ...], Hosts | str] = {}
         self._sections: dict[tuple[str, tuple[int, ...]], tuple[str, Any] | str] = {}
+        self._combined = CombinedRefusals(platform)
+        self._refusals: dict[tuple[int, ...], str] = {}
 
     def _no_part(self, axis: Axis, keys: list[str]) -> None:
         parts = ", ".join([*_OF_HOSTS, *_SECTIONS])
@@ -228,7 +231,15 @@ class Composer:
             return "a stripe wider than the storage hosts"
         if store["allocation"] == "manager" and not hosts.manager:
             return "a store that asks a manager, and none there"
-        return None
+        return self._refusal(candidate, hosts.storage) or None
+
+    def _refusal(self, candidate: Candidate, storage: int) -> str:
+        """Reason of the store's engine against the candidate; empty if it accepts it."""
+        key = (*self._own("store", candidate), *self._own("preprocess", candidate), storage)
+        if key not in self._refusals:
+            values = self._values("store", candidate) | self._values("preprocess", candidate)
+            self._refusals[key] = self._combined.reason(values, storage)
+        return self._refusals[key]
 
     def network(self, candidate: Candidate) -> str:
         """The candidate as the JSON of "penstock/network/1". It must be feasible."""

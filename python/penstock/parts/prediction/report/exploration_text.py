@@ -10,6 +10,7 @@ from penstock.parts.prediction.exploration.recommend import Recommendation
 from penstock.parts.prediction.exploration.run import Exploration
 from penstock.parts.prediction.exploration.space.space import Candidate
 from penstock.parts.prediction.report.prediction_text import Table
+from penstock.text import listed
 
 _METRICS = {"makespan_s": "time", "cost": "cost", "energy_j": "energy"}
 _VERDICTS = {
@@ -21,7 +22,7 @@ _VERDICTS = {
 
 
 #: labels of points, those that may change the choice first
-_ORDER = ("Unknown", "Model", "Idle hosts", "Tie", "Cost", "No effect", "Details")
+_ORDER = ("Left out", "Unknown", "Model", "Idle hosts", "Tie", "Cost", "No effect", "Details")
 
 
 def answer(exploration: Exploration, recommendation: Recommendation) -> Answer:
@@ -30,6 +31,8 @@ def answer(exploration: Exploration, recommendation: Recommendation) -> Answer:
     points: dict[str, str] = {}
     for label, sentence in recommendation.points:
         points[label] = f"{points[label]} {sentence}" if label in points else sentence
+    if exploration.space.refused:
+        points = {"Left out": refused_sentence(exploration)} | points
     step = []
     if recommendation.run:
         text, confidence = f"Open: {recommendation.why}.", "open"
@@ -38,6 +41,15 @@ def answer(exploration: Exploration, recommendation: Recommendation) -> Answer:
     shown = [label for label in _ORDER if label in points][: MOST_POINTS - len(step)]
     first = Finding("recommendation", "info", text, confidence=confidence)
     return Answer(first, [*((k, points[k]) for k in points if k in shown), *step], [])
+
+
+def refused_sentence(exploration: Exploration) -> str:
+    """The levels that the store's engine refuses, each reason once."""
+    levels: dict[tuple[str, str], list[str]] = {}
+    for one in exploration.space.refused:
+        levels.setdefault((one.axis, one.why), []).append(spaced(one.level))
+    texts = (f"{axis} {listed(own)}: {why}" for (axis, why), own in levels.items())
+    return f"{'; '.join(texts)}."
 
 
 def further_notes(answer: Answer, recommendation: Recommendation) -> list[str]:

@@ -14,6 +14,7 @@ from penstock.host.nodes.mount_view import share_mount
 from penstock.parts.stores.deployment import deployment
 from penstock.parts.stores.lock import changing
 from penstock.parts.stores.store import Store, check, require_complete, up_already
+from penstock.platform.engine import as_supported
 from penstock.platform.hosts import Platform, load_platform
 from penstock.plugins import STORE_ENGINES
 from penstock.state import runtime_dir
@@ -54,15 +55,13 @@ class StoreView:
 
         `by_data`: jobs go to the node with their data.
         """
-        from penstock.parts.stores.workflow.run import as_put_up
-
         if self.platform is None:
             raise BadInput("found no platform file; expected one (--penstock-platform)")
         engine = self.store.spec.engine
         kind = "data_location" if by_data else "workqueue"
         loaded = load_platform(self.platform, [f"scheduler.kind={kind}", f"store.engine={engine}"])
         values = {f"hosts.{h.group}.slots": slots[h.name] for h in loaded.hosts if h.name in slots}
-        return as_put_up(loaded.with_values(values), engine)
+        return as_supported(loaded.with_values(values))[0]
 
 
 def _processors(cpus: Any) -> int:

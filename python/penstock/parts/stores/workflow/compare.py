@@ -25,7 +25,6 @@ from penstock.parts.stores.workflow.result import Result, keep
 from penstock.parts.stores.workflow.run import (
     Plan,
     Progress,
-    as_put_up,
     plan_of,
     prediction_of,
     refused_tags,
@@ -34,6 +33,7 @@ from penstock.parts.stores.workflow.run import (
     store_of,
 )
 from penstock.parts.stores.workflow.spread import Spread, difference_of, mean_of
+from penstock.platform.engine import as_supported
 from penstock.plugins import STORE_ENGINES
 from penstock.text import percentage, short
 from penstock.writing import atomic_folder
@@ -209,7 +209,7 @@ def _with_prediction(plan: Plan, result: Result) -> Result:
 def _as_run(plan: Plan, result: Result) -> tuple[Workload, Platform]:
     """Workload and platform without what the store refused."""
     refused = refused_tags(result.runs)
-    return without(plan.workload, refused), as_put_up(plan.platform, result.engine)
+    return without(plan.workload, refused), as_supported(plan.platform)[0]
 
 
 def _gain(gain: Spread, of_s: float) -> str:

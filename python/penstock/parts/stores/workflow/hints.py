@@ -6,16 +6,12 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from penstock.parts.prediction.workloads.engine_hints import placement_tag, without_tags
 from penstock.parts.prediction.workloads.task import File, Hints, Operation
 from penstock.parts.prediction.workloads.workflow import Workload
 
-#: equivalent hints of each tag
-_HINTS_OF_TAGS = {
-    "DP": ("placement", "group", "scatter", "host"),
-    "Replication": ("replicas",),
-    "StripeWidth": ("stripe_width",),
-    "ChunkSize": ("chunk_bytes",),
-}
+#: kinds of the tag DP
+_KINDS = ("local", "collocation", "scatter", "host")
 
 
 def tags_of(hints: Hints | None) -> dict[str, str]:
@@ -23,14 +19,9 @@ def tags_of(hints: Hints | None) -> dict[str, str]:
     if hints is None:
         return {}
     tags = {}
-    if hints.placement == "local":
-        tags["DP"] = "local"
-    elif hints.placement == "collocate":
-        tags["DP"] = f"collocation {hints.group}"
-    elif hints.placement == "scatter":
-        tags["DP"] = f"scatter {hints.scatter}"
-    elif hints.host is not None:  # as in predictions, also without `placement: host`
-        tags["DP"] = f"host {hints.host}"
+    placed = placement_tag(hints)
+    if placed is not None and placed[0] in _KINDS:
+        tags["DP"] = f"{placed[0]} {placed[1]}".strip()
     if hints.replicas is not None:
         tags["Replication"] = str(hints.replicas)
     if hints.stripe_width is not None:
@@ -48,9 +39,7 @@ def without(workload: Workload, refused: Collection[tuple[str, str]]) -> Workloa
     def remaining(name: str | None, hints: Hints | None) -> Hints | None:
         if hints is None:
             return None
-        keys = (key for file, key in refused if file == name)
-        gone = {hint: None for key in keys for hint in _HINTS_OF_TAGS.get(key, ())}
-        return replace(hints, **gone)
+        return without_tags(hints, {key for file, key in refused if file == name})
 
     files = tuple(replace(f, hints=remaining(f.name, f.hints)) for f in workload.files)
     tasks = tuple(

@@ -43,9 +43,9 @@ from penstock.parts.stores.workflow.running.recovery import RunRecord
 from penstock.parts.stores.workflow.running.run_files import RunFiles
 from penstock.parts.stores.workflow.suspects import Comparison, suspects
 from penstock.platform.cluster import cluster_spec
+from penstock.platform.engine import as_supported
 from penstock.platform.hosts import Platform, load_platform
 from penstock.platform.lower import time_of
-from penstock.platform.stores import ready_store
 from penstock.plugins import STORE_ENGINES
 from penstock.spec.store import DEFAULT_ENGINE
 
@@ -193,7 +193,7 @@ def _run_plan(
     result.refused.extend(other_sizes(plan.workload, result.runs[-1]))
     if options.predicted and not resumed:
         done = without(plan.workload, refused)
-        put_up = as_put_up(loaded, store.spec.engine)
+        put_up, _ = as_supported(loaded)
         result = replace(result, prediction=prediction_of(done, put_up))
         if options.repeat > 1 and not plan.programs:
             runs = [Comparison(done, result.runs)]
@@ -309,17 +309,6 @@ def refused_tags(runs: Sequence[Executed]) -> dict[tuple[str, str], str]:
         for t in run.tags
         if t.support.how == "refused"
     }
-
-
-def as_put_up(platform: Platform, engine: str) -> Platform:
-    """The platform with the engine's defaults in place of parameters that it refuses."""
-    spec = deployment(platform, engine)[1]
-    refused = refused_parameters(STORE_ENGINES.load(engine)(), spec)
-    ready = ready_store(platform.file.store.like, engine)
-    values = {f"store.{key}": ready[key] for key in refused if key in ready}
-    nothing = {"cache": "0B", "prefetch": 0}
-    values |= {f"preprocess.{key}": nothing[key] for key in refused if key in nothing}
-    return platform.with_values(values) if values else platform
 
 
 def _loaded(path: Path, changes: list[str], engine: str | None, predicted: bool) -> Platform:

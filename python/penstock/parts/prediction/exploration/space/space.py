@@ -74,10 +74,20 @@ class Axis:
 
 
 @dataclass(frozen=True)
+class RefusedLevel:
+    """A level that the engine of the store refuses, and the reason."""
+
+    axis: str
+    level: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Space:
-    """All combinations of the levels of the axes."""
+    """All combinations of the levels of the axes; `refused`: levels that were removed from them."""
 
     axes: tuple[Axis, ...]
+    refused: tuple[RefusedLevel, ...] = ()
 
     @property
     def size(self) -> int:
@@ -121,7 +131,8 @@ class Space:
             {"name": a.name, "keys": list(a.keys), "levels": a.labels, "ordered": a.ordered}
             for a in self.axes
         ]
-        return {"axes": axes, "size": self.size}
+        refused = {"refused": [vars(r) for r in self.refused]} if self.refused else {}
+        return {"axes": axes, "size": self.size, **refused}
 
 
 def parse_axis(text: str) -> Axis:
