@@ -63,6 +63,17 @@ def test_half_a_processor_is_half_of_a_loop(ground: Ground, readings: Readings) 
     assert verdict(planted, 0.5, 0.06) == "departs", planted
 
 
+def test_periods_of_a_processor_limit_count_only_where_it_throttles(ground: Ground) -> None:
+    loop = "import time\nwhile time.process_time() < 0.2: pass"
+    specs = [NodeSpec(n, cpus=1.0, cpu_ratio=r, links=()) for n, r in (("cut", 0.1), ("idle", 0.9))]
+    with nodes_of(ground, *specs) as cluster:
+        assert cluster.exec("cut", [sys.executable, "-S", "-c", loop]).exit_status == 0
+        periods = {name: node.cgroup.limit_periods() for name, node in cluster.nodes.items()}
+    ran, throttled = periods["cut"]
+    assert 0 < throttled <= ran
+    assert periods["idle"][1] == 0
+
+
 def test_the_hard_limit_kills_and_the_soft_one_presses(ground: Ground) -> None:
     specs = (
         NodeSpec("hard", memory_bytes=64 * MIB, links=()),

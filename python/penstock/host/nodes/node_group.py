@@ -232,14 +232,20 @@ class NodeGroup(RunCgroup):
 
     def throttled_ns(self) -> int:
         """Time for which the processor limit throttled it since its creation."""
+        stat = self._cpu_stat()
+        return stat.get("throttled_time", 1000 * stat.get("throttled_usec", 0))
+
+    def limit_periods(self) -> tuple[int, int]:
+        """Periods of the processor limit in which it ran, and those in which it was throttled."""
+        stat = self._cpu_stat()
+        return stat.get("nr_periods", 0), stat.get("nr_throttled", 0)
+
+    def _cpu_stat(self) -> dict[str, int]:
         group = self.paths.get("cpu")
         if group is None:
-            return 0
-        for line in (group / "cpu.stat").read_text().splitlines():
-            key, _, value = line.partition(" ")
-            if key in ("throttled_time", "throttled_usec"):
-                return int(value) * (1 if key == "throttled_time" else 1000)
-        return 0
+            return {}
+        pairs = (line.partition(" ") for line in (group / "cpu.stat").read_text().splitlines())
+        return {key: int(value) for key, _, value in pairs}
 
     def _controller(self, name: str, needed: bool) -> Path | None:
         group = self.paths.get(name)
