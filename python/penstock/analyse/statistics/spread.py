@@ -3,8 +3,9 @@
 A run is its treatment's mean, plus random effects of its block and its settings, plus its own error. The
 variances come from the residuals about the treatments' means (equations of quadratic forms and their
 expectations; Searle, Casella & McCulloch, Variance Components, 1992, chapter 5), the degrees of freedom of
-a standard error after Satterthwaite (Biometrics Bulletin 2, 1946). If treatments vary unequally, each uses
-its own runs.
+a standard error after Satterthwaite (Biometrics Bulletin 2, 1946). Treatments with three runs or more use
+their own. Fewer runs show no inequality of variances reliably: at any hint of it, the interval of a
+treatment that varies more becomes wider, that of others no narrower.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ Numbers = NDArray[np.integer[Any]]
 OWN = 3
 #: level of the test for unequal variances of treatments with fewer runs
 _UNEQUAL = 0.05
+#: level of the test for unequal variances of a factor's levels, which may only widen intervals
+_HINT = 0.25
 #: maximum number of runs for exact degrees of freedom: time grows with their cube
 _EXACT = 1200
 
@@ -44,11 +47,13 @@ NONE = Error(math.nan, 0.0)
 @dataclass(frozen=True)
 class Spread:
     """Variation of the runs of each treatment (from 0); `shared`: for each kind of grouping that may
-    correlate runs, the number of each run's block or setting."""
+    correlate runs, the number of each run's block or setting; `factors`: for each factor the number of each
+    treatment's level."""
 
     treatment: Numbers
     values: Values
     shared: Sequence[Numbers] = ()
+    factors: Sequence[Numbers] = ()
 
     @cached_property
     def counts(self) -> Numbers:
@@ -94,12 +99,37 @@ class Spread:
         return flags
 
     def of_treatment(self, treatment: int) -> Error:
-        """The standard error of a treatment's mean: from its own runs if these are enough."""
-        count, own = int(self.counts[treatment]), float(self.own[treatment])
-        enough = count >= OWN or (count > 1 and self.unequal)
-        if enough and own > 0 and self.alone[treatment]:
-            return Error(math.sqrt(own / count), count - 1)
-        return self.of(self._weights({treatment: 1.0}))
+        """The standard error of a treatment's mean: from its own runs if these are enough, else pooled over
+        all treatments, or over its level or of its own runs if these vary more."""
+        count = int(self.counts[treatment])
+        own = float(self.own[treatment]), count - 1.0
+        enough = count >= OWN or (count > 1 and self.unequal and bool(self.shared))
+        if enough and own[0] > 0 and self.alone[treatment]:
+            return _mean_of(count, *own)
+        error = self.of(self._weights({treatment: 1.0}))
+        if self.shared or not error.df:
+            return error
+        wider = [own] if count > 1 and self.unequal else []
+        wider += [tuple(self._by_level[:, treatment])] if self._by_level is not None else []
+        errors = [_mean_of(count, *one) for one in wider]
+        return max([error, *errors], key=lambda one: one.size)
+
+    @cached_property
+    def _by_level(self) -> Values | None:
+        """Variance (first row) and degrees of freedom of the level of each treatment, for the factor whose
+        levels differ most in them; None without a hint of a difference."""
+        free = np.maximum(self.counts - 1, 0)
+        squares = np.bincount(self.treatment, self.residuals**2)
+        least, variances = _HINT, None
+        for level in self.factors:
+            df = np.bincount(level, free)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                of_level = np.bincount(level, squares) / df
+            p = differs(of_level, df) * len(self.factors)
+            if p < least:
+                known = np.where(df > 0, of_level, 0.0)
+                least, variances = p, np.stack([known[level], df[level]])
+        return variances
 
     def of_mean(self, weights: Mapping[int, float]) -> Error:
         """The standard error of a weighted sum of treatment means."""
@@ -222,6 +252,11 @@ class Spread:
         product = form @ covariance
         spread = 2 * float((product * product.T).sum())
         return min(float(self.free), 2 * float(np.trace(product)) ** 2 / spread)
+
+
+def _mean_of(count: int, variance: float, df: float) -> Error:
+    """The standard error of the mean of so many runs."""
+    return Error(math.sqrt(variance / count), float(df))
 
 
 def _sums(values: Values, group: Numbers) -> Values:

@@ -130,7 +130,9 @@ class Ranking:
         shared = settings_of(self.outcome, self._runs)
         groups = shared if self._block is None else [self._block, *shared]
         scale = np.log if self.positive else np.asarray
-        return Spread(self._treatment, scale(self._of_run), groups)
+        levels = [[self._levels[t][f.name] for t in self._values] for f in self.outcome.factors]
+        factors = [np.unique(of_treatment, return_inverse=True)[1] for of_treatment in levels]
+        return Spread(self._treatment, scale(self._of_run), groups, factors)
 
     @cached_property
     def _block(self) -> NDArray[np.int64] | None:
