@@ -10,6 +10,7 @@ from penstock.host.network.loopback import Measured as Interval
 from penstock.parts.prediction.queue_network.identify import Measured
 from penstock.parts.stores.calibration.seed import Measurements
 from penstock.parts.stores.calibration.trials import Trials
+from penstock.parts.stores.calibration.window import DelayedReads
 
 
 def measurement_values(seen: Measurements) -> dict[str, Any]:
@@ -27,6 +28,9 @@ def measurements_of(values: Mapping[str, Any]) -> Measurements:
     rest: dict[str, Any] = {
         key: Interval(**value) if isinstance(value, dict) else value
         for key, value in values.items()
-        if key != "trials"
+        if key not in ("trials", "delayed")
     }
-    return Measurements(trials=trials, **rest)
+    delayed = values.get("delayed")
+    if isinstance(delayed, dict):
+        delayed = DelayedReads(**delayed)
+    return Measurements(trials=trials, delayed=delayed, **rest)

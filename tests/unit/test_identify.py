@@ -5,13 +5,21 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.parts.prediction.queue_network.identify import Linear, Measured, identify, simulated_s
+from penstock.parts.prediction.queue_network.identify import (
+    Linear,
+    Measured,
+    identify,
+    simulated_s,
+    window_of,
+)
 from penstock.parts.stores.calibration.deploy import seeding_platform
 from penstock.parts.stores.calibration.trials import needed
 from penstock.platform.hosts import Platform
 
 MIB = 2**20
 BANDWIDTH = 12.5e6
+#: additional one-way delay of delayed reads
+DELAY_S = 0.04
 
 
 def deployment(both: bool = False, **store: object) -> Platform:
@@ -99,13 +107,40 @@ def test_an_empty_file_faster_than_its_messages_is_clamped_and_said() -> None:
     assert found.clamped_manager
 
 
+@pytest.mark.parametrize("window", [1, 2, 3, 4, None])
+def test_a_planted_window_comes_back_from_two_delayed_reads(window: int | None) -> None:
+    """Chunks of 256 KiB take 21 ms on the wire, and 80 ms of waiting: a window decides how much is hidden."""
+    where, read = deployment(chunk="256KiB"), Linear(1e-3, 16e-3 / MIB)
+    limited = where.with_values(
+        {"store.window": window or "unlimited", "protocol.latency": f"{DELAY_S} s"}
+    )
+    one, many = (
+        simulated_s(limited, 0.5e-3, Linear(0, 0), read, Measured("read", n * MIB // 4))
+        for n in (1, 8)
+    )
+    best, off = window_of(where, read, DELAY_S, (MIB // 4, 2 * MIB), many - one)
+    assert best == window
+    assert off == pytest.approx(0, abs=1e-9)
+    # without the delay, two requests at once occupy the link as well as eight do
+    near = where.with_values({"store.window": 2})
+    m = Measured("read", 2 * MIB)
+    free_s, near_s = (simulated_s(w, 0.5e-3, Linear(0, 0), read, m) for w in (where, near))
+    assert near_s == pytest.approx(free_s, rel=1e-3)
+
+
+def test_a_time_beyond_all_windows_is_no_window() -> None:
+    where, read = deployment(chunk="256KiB"), Linear(1e-3, 16e-3 / MIB)
+    _, off = window_of(where, read, DELAY_S, (MIB // 4, 2 * MIB), 7 * 1.5)
+    assert off < -0.8
+
+
 def test_how_many_operations_make_a_mean_known() -> None:
     # s = 2, mean = 20, within 5 %: n = 16 (15.4 rounded up) [Jain 1991]
     values = [20 - 2 * (15 / 16) ** 0.5, 20 + 2 * (15 / 16) ** 0.5] * 8
     assert needed(values) == 16
 
 
-def test_three_hosts_of_a_platform_whatever_its_size() -> None:
+def test_few_hosts_of_a_platform_whatever_its_size() -> None:
     platform = Platform.from_dict(
         {
             "penstock_platform": 1,
@@ -129,7 +164,7 @@ def test_three_hosts_of_a_platform_whatever_its_size() -> None:
     assert [(h.name, sorted(h.roles)) for h in small.hosts] == [
         ("manager-0", ["manager"]),
         ("storage-0", ["client", "storage"]),
-        ("client-0", ["client"]),
+        *((f"client-{i}", ["client"]) for i in range(4)),
     ]
     assert [d.name for d in small.hosts[1].node.disks] == ["d"]
     assert small.plain["store"]["engine"] == "moosefs"

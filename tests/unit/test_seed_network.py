@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import copy
+import math
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from penstock.host.network.loopback import Measured as Interval
 from penstock.parts.prediction.queue_network.identify import Identified, Linear, Measured
+from penstock.parts.stores.calibration.deploy import seeding_platform
 from penstock.parts.stores.calibration.seed import (
     Measurements,
     NetworkValues,
+    _cautions,
     _document,
+    _facts,
+    _insert_distributions,
+    _window,
+    identified,
     network_values,
 )
 from penstock.parts.stores.calibration.trials import SIZES, Trials
+from penstock.parts.stores.calibration.window import DelayedReads
 from penstock.platform.cluster import cluster_spec
 from penstock.platform.hosts import Platform
 
@@ -80,6 +90,77 @@ def test_a_seeded_platform_is_put_up_as_the_one_that_was_measured() -> None:
     # what is measured of the seeded platform is the same, and so is what it is seeded with
     again = network_values(seeded, seen)
     assert again.plain() == network_values(platform, seen).plain()
+
+
+def test_distributions_have_the_means_that_they_replace() -> None:
+    platform, seen = changed(), measured()
+    services = Identified(1e-4, Linear(1e-3, 1e-8), Linear(2e-3, 1e-8))
+    network = network_values(platform, seen)
+    document = _document(platform, seen, network, services, [services] * 2)
+    _insert_distributions(document, seen.trials, services)
+    Platform.from_dict(document).lower()
+    for which, mean_s in (("write", 1e-3), ("read", 2e-3)):
+        overhead = document["hosts"][1]["storage"][which]["overhead"]
+        assert mean_of(overhead) == pytest.approx(mean_s)
+        # of the smallest local operation: 1 % below and above
+        assert overhead["quantiles"][-1][1] - mean_s == pytest.approx(1.01e-5, rel=0.02)
+    assert mean_of(document["launch"]["tag"]) == pytest.approx(0.0205)
+
+
+def mean_of(distribution: dict[str, Any]) -> float:
+    """Mean of an empirical distribution with linear interpolation."""
+    pairs = pairwise(distribution["quantiles"])
+    return math.fsum((q - p) * (low + high) / 2 for (p, low), (q, high) in pairs)
+
+
+def test_a_throttled_node_and_two_modes_are_cautions() -> None:
+    seen = measured()
+    services = Identified(1e-4, Linear(1e-3, 1e-8), Linear(1e-3, 1e-8))
+    assert _cautions(seen.trials, services, None) == []
+    key = Measured("read", SIZES[1], True)
+    slow = [0.016 + 1e-4 * i for i in range(12)]
+    seen.trials.seconds[key] = [*(0.002 + 1e-5 * i for i in range(24)), *slow]
+    seen.trials.limited = {"storage-0": [52, 44], "client-0": [100, 1], "manager-0": [0, 0]}
+    cautions = _cautions(seen.trials, services, None)
+    (throttled,) = [c for c in cautions if "throttled" in c]
+    assert throttled.startswith("storage-0: throttled in 85 %")
+    (bimodal,) = [c for c in cautions if "bimodal" in c]
+    assert bimodal.startswith(
+        f"{key}: bimodal, 67 % of the times around 2.11 ms and 33 % around 16.5"
+    )
+    facts = _facts("moosefs", seen.trials)
+    assert facts["throttled"] == {"storage-0": 0.8462, "client-0": 0.01}
+    times = [t for _, t in facts["operations"][str(key)]["quantiles"]]
+    assert times == sorted(times)
+    assert (times[0], times[-1]) == (0.002, pytest.approx(slow[-1]))
+
+
+def test_the_window_of_delayed_reads_is_in_the_platform() -> None:
+    chunk, delay_s = 2**18, 0.05
+    wire_s = chunk / (0.955 * NOMINAL_BPS)
+    for window, each_s in ((2, (2 * delay_s + wire_s) / 2), ("unlimited", wire_s)):
+        reads = DelayedReads(delay_s, 8, chunk, [0.2, 0.2], [0.2 + 7 * each_s] * 2)
+        seeded = identified(changed(), replace(measured(), delayed=reads))
+        assert seeded.document["store"]["window"] == window
+        lowered = Platform.from_dict(seeded.document).lower()["store"]["window"]
+        assert lowered == (None if window == "unlimited" else window)
+
+
+@pytest.mark.parametrize(
+    ("delayed", "caution"),
+    [
+        ("this kernel has no relay", "store.window: not measured: this kernel has no relay"),
+        (DelayedReads(0.05, 8, 2**18, [0.2], [9.0]), "store.window: not determined: "),
+        (DelayedReads(0.05, 8, 2**18, [0.2], [0.2]), "store.window: 8 chunks took no longer"),
+    ],
+)
+def test_a_window_that_was_not_measured_is_left_as_it_is(
+    delayed: DelayedReads | str, caution: str
+) -> None:
+    services = Identified(1e-4, Linear(1e-3, 1e-8), Linear(1e-3, 1e-8))
+    window, (text,) = _window(seeding_platform(changed()), services, delayed)
+    assert window is None
+    assert text.startswith(caution)
 
 
 def values(platform: Platform, **seen: float) -> NetworkValues:

@@ -15,7 +15,10 @@ def test_it_gives_up_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     executed: list[Any] = []
     monkeypatch.setattr(trials, "execute", lambda *words, **more: executed.append(words))
     monkeypatch.setattr(trials, "busy_share", lambda before, after: 0.97)
-    store: Any = SimpleNamespace(roles=SimpleNamespace(clients=["a", "b"], storage=["b", "c"]))
+    store: Any = SimpleNamespace(
+        roles=SimpleNamespace(clients=["a", "b"], storage=["b", "c"]),
+        cluster=SimpleNamespace(nodes={}),
+    )
     notes: list[str] = []
     with pytest.raises(
         PenstockError, match=r"too busy .*round 5: processors 97 % busy, limit 70 %"

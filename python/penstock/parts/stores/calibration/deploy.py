@@ -1,4 +1,4 @@
-"""Deployment for seeding: one manager, one storage node and one client of the store's platform."""
+"""Deployment for seeding: one manager, one storage node, and clients of the store's platform."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from penstock.platform.hosts import Platform
 _NOT_OF_A_HOST = ("group", "count", "roles", "except", "storage", "manager", "client", "rack")
 #: keys of the section `store` that a single storage node cannot satisfy
 _NOT_OF_ONE = ("stripe", "replicas")
+#: most clients without storage, which write at once
+MOST_CLIENTS = 4
 #: control messages of real stores are some hundred bytes long
 CONTROL = "256B"
 #: bytes of a message in flight; a large frame occupies both links one after the other
@@ -20,7 +22,8 @@ FRAME = "16KiB"
 
 
 def seeding_platform(platform: Platform) -> Platform:
-    """Three hosts like those of the platform, one for each role, and its store's engine."""
+    """Hosts like those of the platform, and its store's engine: a manager, a storage host, and clients, as
+    many as the platform has, up to MOST_CLIENTS."""
     document = seeding_document(platform)
     return Platform.from_dict(document, platform.base_dir)
 
@@ -39,7 +42,10 @@ def seeding_document(platform: Platform) -> dict[str, Any]:
         # storage service times are measured without a network in between, if tasks run on storage nodes
         both = role == "storage" and "client" in (group.get("roles") or [])
         roles = ["storage", "client"] if both else [role]
-        groups.append({"group": role, "count": 1, "roles": roles, **machine, **_placeholder(role)})
+        count = min(MOST_CLIENTS, max(1, _clients(plain))) if role == "client" else 1
+        groups.append(
+            {"group": role, "count": count, "roles": roles, **machine, **_placeholder(role)}
+        )
     store = {k: v for k, v in (plain.get("store") or {}).items() if k not in _NOT_OF_ONE}
     return {
         "penstock_platform": 1,
@@ -54,6 +60,13 @@ def seeding_document(platform: Platform) -> dict[str, Any]:
 
 def _with_role(plain: Mapping[str, Any], role: str) -> dict[str, Any] | None:
     return next((g for g in plain["hosts"] if role in (g.get("roles") or [])), None)
+
+
+def _clients(plain: Mapping[str, Any]) -> int:
+    """Clients of the platform besides the one that is the storage host, if any is both."""
+    clients = [g for g in plain["hosts"] if "client" in (g.get("roles") or [])]
+    both = any("storage" in g["roles"] for g in clients)
+    return sum(int(g["count"]) for g in clients) - both
 
 
 def _placeholder(role: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`penstock seed`: a platform file with the service times of its store, measured on three of its nodes."""
+"""`penstock seed`: a platform file with the service times of its store, measured on a few of its nodes."""
 
 from __future__ import annotations
 
@@ -7,40 +7,63 @@ import datetime
 import math
 import os
 import socket
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.host.network.loopback import Measured as Interval
 from penstock.host.network.loopback import interval
-from penstock.parts.prediction.queue_network.identify import Identified, Linear, Measured, identify
+from penstock.parts.prediction.queue_network.identify import (
+    Identified,
+    Linear,
+    Measured,
+    identify,
+    window_of,
+)
 from penstock.parts.stores.calibration.deploy import CONTROL, FRAME, seeding_platform
+from penstock.parts.stores.calibration.distribution import empirical, quantiles, two_modes
 from penstock.parts.stores.calibration.homogeneity import Homogeneity, homogeneity
-from penstock.parts.stores.calibration.trials import NARROW, Trials, link, measure, needed
+from penstock.parts.stores.calibration.trials import (
+    NARROW,
+    Trials,
+    link,
+    measure,
+    needed,
+    sizes,
+)
+from penstock.parts.stores.calibration.window import DelayedReads, delayed_reads
 from penstock.parts.stores.deployment import deployment
 from penstock.parts.stores.hang_guard import guarded
 from penstock.parts.stores.store import ready
 from penstock.parts.stores.workflow.run import Progress, store_of
 from penstock.platform.cluster import cluster_spec
 from penstock.platform.hosts import Platform
+from penstock.platform.lower import store_of as store_numbers
 from penstock.spec.units import parse_duration
-from penstock.text import signed_percent
+from penstock.text import percent, signed_percent
 
 Note = Callable[[str], None]
 _LEAST_RATE = 1.0
 #: lower bound of an interval as a share of its mean: intervals of few, uneven times may reach below zero
 _LEAST_OF_MEAN = 0.05
+#: difference of a simulated from the measured read time above which no window is chosen
+_MOST_OFF = 0.25
+#: share of throttled periods of a node's processor limit above which the times are those of the limit
+_MOST_THROTTLED = 0.05
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """Measurements on three nodes like those of a platform, before a model is fitted."""
+    """Measurements on a few nodes like those of a platform, before a model is fitted."""
 
     engine: str
     trials: Trials
     network_bps: Interval
     loopback_bps: Interval
     latency_s: Interval
+    #: reads that show the window of a client; a reason if there could be none
+    delayed: DelayedReads | str | None = None
 
 
 @dataclass(frozen=True)
@@ -54,6 +77,8 @@ class Seeded:
     cautions: list[str]
     #: comparison of all nodes with the seeded ones; None if not measured
     alike: Homogeneity | None = None
+    #: requests of a client under way at once, or `unlimited`; None if not measured
+    window: int | str | None = None
 
 
 def seed(
@@ -62,21 +87,23 @@ def seed(
     engine: str | None = None,
     budget_s: float = 120.0,
     compare: bool = True,
+    distributions: bool = False,
     note: Note = lambda _: None,
     progress: Progress | None = None,
 ) -> Seeded:
-    """Start the platform's store on a manager, a storage node and a client of it, measure and fit.
+    """Start the platform's store on a manager, a storage node and clients of it, measure and fit.
 
     Uses application-level calls only: files written and read through the mount, a TCP stream between two
     nodes. Ends when the 95 % interval of each mean is within 5 %, or after `budget_s`, which the file
-    records. With `compare` all nodes are timed first, and those that differ become cautions. Raises
+    records. With `compare` all nodes are timed first, and those that differ become cautions. With
+    `distributions` the document has distributions, not means, where the model accepts them. Raises
     PenstockError if the store fails or the host is too busy.
     """
     small = seeding_platform(platform)
     ready(*deployment(small, engine)[1:])
     alike = homogeneity(platform, note=note, progress=progress) if compare else None
     seen = measure_store(platform, engine=engine, budget_s=budget_s, note=note, progress=progress)
-    return identified(platform, seen, alike)
+    return identified(platform, seen, alike, distributions=distributions)
 
 
 def measure_store(
@@ -88,7 +115,9 @@ def measure_store(
     progress: Progress | None = None,
 ) -> Measurements:
     """Measurements of the store alone, as in `seed`."""
-    with store_of(seeding_platform(platform), engine, progress) as store:
+    small = seeding_platform(platform)
+    chunk_bytes = int(store_numbers(small.file)["chunk_bytes"])
+    with store_of(small, engine, progress) as store:
         nodes = store.cluster.nodes
         client, server = nodes[store.roles.clients[-1]], nodes[store.roles.storage[0]]
         with guarded(store):
@@ -96,8 +125,11 @@ def measure_store(
             network_bps, latency_s = link(client, server)
             note("the loopback of one")
             loopback_bps, _ = link(server, server)
-            trials = measure(store, budget_s, note)
-        return Measurements(store.spec.engine, trials, network_bps, loopback_bps, latency_s)
+            trials = measure(store, budget_s, note, of_sizes=sizes(chunk_bytes))
+            note("requests of a client at once")
+            delayed = delayed_reads(store, chunk_bytes, network_bps.mean)
+        rates = (network_bps, loopback_bps, latency_s)
+        return Measurements(store.spec.engine, trials, *rates, delayed)
 
 
 @dataclass(frozen=True)
@@ -143,26 +175,70 @@ def _changed(of: Interval, change: Callable[[float], float]) -> Interval:
     return replace(of, mean=change(of.mean), low=change(of.low), high=change(of.high))
 
 
-def identified(platform: Platform, seen: Measurements, alike: Homogeneity | None = None) -> Seeded:
+def identified(
+    platform: Platform,
+    seen: Measurements,
+    alike: Homogeneity | None = None,
+    *,
+    distributions: bool = False,
+) -> Seeded:
     """Fit service times to the measurements, and insert them into the platform.
 
     `alike`: comparison of its nodes, if measured.
     """
     network = network_values(platform, seen)
-    with_network = seeding_platform(platform).with_values(network.plain())
+    deployed = seeding_platform(platform).with_values(network.plain())
     means = seen.trials.means()
-    services = identify(with_network, {k: m.mean for k, m in means.items()})
+    mean_s = {key: m.mean for key, m in means.items()}
+    services = identify(deployed, mean_s)
+    window, cautions = _window(deployed, services, seen.delayed)
+    if window is not None:
+        deployed = deployed.with_values({"store.window": window})
+        services = identify(deployed, mean_s)
     ends = [
         identify(
-            with_network,
+            deployed,
             {k: max(getattr(m, end), _LEAST_OF_MEAN * m.mean) for k, m in means.items()},
         )
         for end in ("low", "high")
     ]
+    document = _document(platform, seen, network, services, ends)
+    document["store"] = {**(document.get("store") or {}), "engine": seen.engine}
+    if window is not None:
+        document["store"]["window"] = window
+    if distributions:
+        _insert_distributions(document, seen.trials, services)
+    if alike is not None:
+        document["facts"]["seeding"]["alike"] = alike.to_dict()
+    cautions += _cautions(seen.trials, services, alike)
+    return Seeded(document, seen, services, cautions, alike, window)
+
+
+def _window(
+    deployed: Platform, services: Identified, reads: DelayedReads | str | None
+) -> tuple[int | str | None, list[str]]:
+    """Value of `store.window`, None if not measured, and messages."""
+    if isinstance(reads, str):
+        return None, [f"store.window: not measured: {reads}"]
+    if reads is None:
+        return None, []
+    longer_s = statistics.median(reads.many_s) - statistics.median(reads.one_s)
+    if longer_s <= 0:
+        return None, [f"store.window: {reads.chunks} chunks took no longer than one"]
+    sizes_bytes = (reads.chunk_bytes, reads.chunks * reads.chunk_bytes)
+    window, off = window_of(deployed, services.read, reads.delay_s, sizes_bytes, longer_s)
+    if abs(off) > _MOST_OFF:
+        text = f"the nearest window takes {signed_percent(off, 0)} of what was measured"
+        return None, [f"store.window: not determined: {text}"]
+    return "unlimited" if window is None else window, []
+
+
+def _cautions(trials: Trials, services: Identified, alike: Homogeneity | None) -> list[str]:
+    """Messages about imprecise values and unsuitable measurements."""
     cautions = [
         f"{key}: 95 % interval wider than 5 % after {m.n} operations; some "
-        f"{needed(seen.trials.seconds[key])} would do"
-        for key, m in means.items()
+        f"{needed(trials.seconds[key])} would do"
+        for key, m in trials.means().items()
         if not m.converged
     ]
     cautions += [
@@ -171,13 +247,19 @@ def identified(platform: Platform, seen: Measurements, alike: Homogeneity | None
         for key, off in services.off.items()
         if abs(off) > NARROW
     ]
-    cautions += seen.trials.dropped
-    cautions += alike.cautions if alike is not None else []
-    document = _document(platform, seen, network, services, ends)
-    document["store"] = {**(document.get("store") or {}), "engine": seen.engine}
-    if alike is not None:
-        document["facts"]["seeding"]["alike"] = alike.to_dict()
-    return Seeded(document, seen, services, cautions, alike)
+    cautions += [
+        f"{node}: throttled in {percent(share)} of the periods of its processor limit; the times are those "
+        "of the limit, not of disk and network. Raise its cpus, or measure without"
+        for node, share in trials.throttled.items()
+        if share > _MOST_THROTTLED
+    ]
+    modes = {key: two_modes(values) for key, values in trials.seconds.items()}
+    cautions += [
+        f"{key}: bimodal, {both}; the mean between them stands for both"
+        for key, both in modes.items()
+        if both is not None
+    ]
+    return [*cautions, *trials.dropped, *(alike.cautions if alike is not None else [])]
 
 
 def _document(
@@ -190,6 +272,7 @@ def _document(
     """The platform's own file with measured values."""
     document = copy.deepcopy(platform.document)
     means, trials = seen.trials.means(), seen.trials
+    alone = sorted(m for m in means if m.clients == 1)
     about = {
         "method": "seeding",
         "date": datetime.date.today().isoformat(),
@@ -210,7 +293,7 @@ def _document(
     def service(which: str) -> dict[str, Any]:
         services_of: list[Linear] = [getattr(s, which) for s in (services, *ends)]
         # local operations take precedence
-        of = {m.size_bytes: means[m] for m in sorted(means) if m.op == which and m.size_bytes}
+        of = {m.size_bytes: means[m] for m in alone if m.op == which and m.size_bytes}
         return {
             "overhead": fitted([s.overhead_s for s in services_of], of[min(of)], _time),
             "per_byte": fitted([s.per_byte_s for s in services_of], of[max(of)], _per_mib),
@@ -236,22 +319,60 @@ def _document(
         "control": CONTROL,
         "latency": mean(fitted_network.latency_s, _time),
     }
+    if services.contention_s is not None:
+        contentions = [s.contention_s or 0.0 for s in (services, *ends)]
+        together = means[max(m for m in means if m.clients > 1)]
+        store = document["store"] = {**(document.get("store") or {})}
+        store["write_contention"] = fitted(contentions, together, _time)
     document["launch"] = {
         **(document.get("launch") or {}),
         "overhead": mean(interval(trials.launches_s), _time),
         "tag": mean(interval(trials.tags_s), _time),
         "locate": mean(interval(trials.locates_s), _time),
     }
-    document.setdefault("facts", {})["seeding"] = {
-        **about,
-        "engine": seen.engine,
+    document.setdefault("facts", {})["seeding"] = {**about, **_facts(seen.engine, trials)}
+    return document
+
+
+def _facts(engine: str, trials: Trials) -> dict[str, Any]:
+    """What was measured, with the distribution of each operation."""
+    return {
+        "engine": engine,
         "rounds": trials.rounds,
         "dropped": len(trials.dropped),
+        "throttled": {node: round(share, 4) for node, share in trials.throttled.items()},
         "operations": {
-            str(key): {"mean_s": round(m.mean, 7), "n": m.n} for key, m in means.items()
+            str(key): {
+                "mean_s": round(m.mean, 7),
+                "n": m.n,
+                "quantiles": quantiles(trials.seconds[key]),
+            }
+            for key, m in trials.means().items()
         },
     }
-    return document
+
+
+def _insert_distributions(document: dict[str, Any], trials: Trials, services: Identified) -> None:
+    """Replace estimates by distributions: what the model draws for each request and each task.
+
+    A request's deviations are those of the smallest operation, which takes one request.
+    """
+    for group in document["hosts"]:
+        for which in ("read", "write"):
+            if "storage" not in (group.get("roles") or []):
+                continue
+            smallest = min(
+                (m for m in trials.seconds if m.op == which and m.size_bytes and m.clients == 1),
+                key=lambda m: (not m.local, m.size_bytes),
+            )
+            overhead_s: float = getattr(services, which).overhead_s
+            group["storage"][which]["overhead"] = empirical(trials.seconds[smallest], overhead_s)
+    for key, values in (
+        ("overhead", trials.launches_s),
+        ("tag", trials.tags_s),
+        ("locate", trials.locates_s),
+    ):
+        document["launch"][key] = empirical(values, statistics.fmean(values))
 
 
 def _estimate(values: Sequence[Any], of: Interval, about: dict[str, str]) -> dict[str, Any]:

@@ -28,12 +28,17 @@ def command(
     compare: bool = typer.Option(
         True, help="Measure the disk and link of every node first, and list those that differ."
     ),
+    distributions: bool = typer.Option(
+        False,
+        "--distributions",
+        help="Write distributions of service and launch times, without intervals, instead of means.",
+    ),
     output: Path = typer.Option(
         ..., "-o", "--output", help="Output: the platform file with the measured values."
     ),
     as_json: bool = typer.Option(False, "--json", help="The result as one JSON object."),
 ) -> None:
-    """Put a store up on three of its nodes, measure it as programs see it, and fit the model's service times.
+    """Put a store up on a few of its nodes, measure it as programs see it, and fit the model's service times.
 
     The result is the same platform file with measured values and their intervals, to predict and explore
     with. Afterwards nothing is up any more.
@@ -47,7 +52,13 @@ def command(
 
     with progress_bar() as progress:
         seeded = seed(
-            loaded, engine=engine, budget_s=budget_s, compare=compare, note=say, progress=progress
+            loaded,
+            engine=engine,
+            budget_s=budget_s,
+            compare=compare,
+            distributions=distributions,
+            note=say,
+            progress=progress,
         )
     where = output.absolute().parent
     result = Platform.from_dict(seeded.document, loaded.base_dir)
@@ -82,6 +93,8 @@ def _numbers(seeded: object) -> dict[str, object]:
         "tag_s": statistics.fmean(seen.trials.tags_s),
         "locate_s": statistics.fmean(seen.trials.locates_s),
         "manager_s": services.manager_s,
+        "window": seeded.window,
+        "write_contention_s": services.contention_s,
         "write": vars(services.write),
         "read": vars(services.read),
         "operations": {
@@ -112,6 +125,11 @@ def _rows(seeded: object) -> list[tuple[str, ...]]:
         rows.append((f"{key} [ms]", *numbers, str(m.n)))
     services = seeded.services
     rows.append(("manager, a request [us]", f"{1e6 * services.manager_s:.4g}", "", "", ""))
+    if services.contention_s is not None:
+        text = f"{1e3 * services.contention_s:.4g}"
+        rows.append(("write, for each other writer [ms]", text, "", "", ""))
+    if seeded.window is not None:
+        rows.append(("requests of a client at once", str(seeded.window), "", "", ""))
     for which, one in (("write", services.write), ("read", services.read)):
         text = f"{1e6 * one.overhead_s:.4g}"
         rows.append((f"storage, {which}: overhead [us]", text, "", "", ""))
