@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.parts.prediction.queue_network.applies import Applies, Conditions, Reason, Used, judge
+from penstock.parts.prediction.queue_network.applies import (
+    Applies,
+    Conditions,
+    ReadAhead,
+    Reason,
+    Used,
+    judge,
+)
 from penstock.parts.prediction.queue_network.conditions import (
     history,
     profiled_range,
@@ -21,6 +28,7 @@ from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.platform.profiles import read_profile
 from penstock.profile.cells import Cell, Measurements
 from penstock.profile.fit import fit_profile
+from penstock.workload.events import GROUP_COMMITS, MAPPED
 
 LATENCY = np.array([0.9e6, 1e6, 1.1e6])
 ONCE = np.ones(3)
@@ -81,6 +89,12 @@ def test_nothing_to_say() -> None:
         ),
         ({"spread": [Rates("links", "sends", {"a": 100, "b": 89})]}, "unequal-links", "caution"),
         ({"spread": [Rates("storage", "reads", {"a": 9, "b": 8})]}, "unequal-storage", "caution"),
+        ({"unmodelled": {MAPPED: 3}}, "decisive-operations", "outside"),
+        ({"unmodelled": {GROUP_COMMITS: 40}}, "decisive-operations", "outside"),
+        ({"writers": ("cephfs", 0.1)}, "concurrent-writers", "outside"),
+        ({"read_ahead": ReadAhead("cephfs", 2, 1, 0.1)}, "read-ahead", "outside"),
+        ({"saturated": (5, 10)}, "saturated-host", "outside"),
+        ({"throttled": {"a": 0.1, "b": 0.5}}, "saturated-host", "outside"),
         ({"pairs": 5}, "few-pairs", "caution"),
         ({"pairs": 0, "own_calibration": True}, "few-pairs", "caution"),
         ({"pairs": 0}, "not-calibrated", "ok"),
@@ -110,6 +124,11 @@ def test_each_rule(change: dict[str, Any], code: str, verdict: str) -> None:
         {"unmodelled": {"fsync": 0}},
         {"stored": {"s-0": (90.0, 100.0)}},
         {"spread": [Rates("links", "sends", {"a": 100, "b": 90})]},
+        {"writers": ("cephfs", 0.099)},
+        {"writers": ("cephfs", 0.9), "half_width": 0.2},
+        {"read_ahead": ReadAhead("cephfs", 2, 1, 0.099)},
+        {"saturated": (4, 10)},
+        {"throttled": {"a": 0.499}},
         {"pairs": 9},
         {"predictions": 9},
         {"half_width": 0.2},

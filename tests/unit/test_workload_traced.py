@@ -13,11 +13,13 @@ import pytest
 from penstock.archive.bundle import Bundle
 from penstock.archive.runs import bundles
 from penstock.errors import BadInput
+from penstock.parts.prediction.queue_network.conditions import unmodelled
 from penstock.parts.prediction.workloads.check import check_workload
 from penstock.parts.prediction.workloads.formats.native_format import workload_from_dict
 from penstock.parts.prediction.workloads.read import read_workload
 from penstock.parts.prediction.workloads.traced import replaced, traced_workload
 from penstock.parts.prediction.workloads.workflow import Workload
+from penstock.workload.events import GROUP_COMMITS, MAPPED
 
 native: Any = importlib.import_module("penstock._native")
 
@@ -44,7 +46,7 @@ def bundle(
             "t_ns": int(begin * MS),
             "seq": i,
             "op": direction,
-            "direction": direction,
+            "direction": direction.removeprefix("fault_"),
             "file_id": names.index(file) + 1,
             "offset_bytes": offset,
             "size_bytes": size,
@@ -465,6 +467,33 @@ def test_other_outputs_are_refused(tmp_path: Path) -> None:
 def test_lost_events_are_told(tmp_path: Path) -> None:
     workload = traced_workload([bundle(tmp_path / "T", CHAIN, lost=3)])
     assert any("3 events were lost" in note for note in workload.notes)
+
+
+def test_mapped_files_are_noted_if_they_are_a_good_part_of_the_bytes(tmp_path: Path) -> None:
+    calls: list[Call] = [
+        (0, 1, 1, "data", "read", 0, 40_000),
+        (2, 3, 1, "map", "fault_read", 0, 4096),
+        (3, 4, 1, "/usr/lib/libc.so", "fault_read", 0, 1 << 20),
+    ]
+    found = traced_workload([bundle(tmp_path / "few", calls)])
+    assert not unmodelled(found)
+    calls.append((5, 6, 1, "map", "fault_read", 4096, 4096))
+    found = traced_workload([bundle(tmp_path / "many", calls)])
+    assert unmodelled(found) == {MAPPED: 1}
+
+
+def test_flushes_of_threads_in_turn_are_a_group_commit(tmp_path: Path) -> None:
+    def flushes(*of: tuple[float, int, str]) -> dict[str, int]:
+        calls: list[Call] = [(0, 0.5, 1, "log", "write", 0, 4096)]
+        calls += [(at, at + 0.1, thread, file, "sync", 0, 0) for at, thread, file in of]
+        name = f"b{len(list(tmp_path.iterdir()))}"
+        found = unmodelled(traced_workload([bundle(tmp_path / name, calls)]))
+        return {what: n for what, n in found.items() if what == GROUP_COMMITS}
+
+    assert flushes((1, 1, "log"), (2, 2, "log"), (3, 1, "log")) == {GROUP_COMMITS: 3}
+    # one after the other, and of different files
+    assert flushes((1, 1, "log"), (2, 1, "log"), (3, 2, "log"), (4, 2, "log")) == {}
+    assert flushes((1, 1, "log"), (2, 2, "other"), (3, 1, "log")) == {}
 
 
 def test_read_workload_takes_bundles_and_studies(tmp_path: Path) -> None:

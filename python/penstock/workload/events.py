@@ -39,6 +39,13 @@ PER = ("process", "thread", "command")
 PAUSE_S = 0.1
 
 
+#: what a workload cannot express and no prediction from it includes; the ends of notes
+MAPPED = "mapped files"
+GROUP_COMMITS = "flushes of files that several threads flush in turn (group commit)"
+#: share of the bytes from which mapped files matter
+_MAPPED_SHARE = 0.1
+
+
 @dataclass
 class Steps:
     """Steps of all tasks in order of task and time, one row each.
@@ -88,6 +95,9 @@ def read_steps(
     events = pd.concat(frames, ignore_index=True)
     in_scope = _files(pd.concat(files, ignore_index=True), under, notes)
     number_of = in_scope.set_index(["run", "file_id"])["file"]
+    for number, path in enumerate(paths):
+        own_ids = in_scope.loc[in_scope["run"] == number, "file_id"]
+        notes += _beyond(Bundle.open(path), own_ids.to_numpy())
     keys = pd.MultiIndex.from_frame(events[["run", "file_id"]])
     events["file"] = number_of.reindex(keys).to_numpy()
     steps = _merged(events, np.asarray(starts), pause_s)
@@ -115,6 +125,31 @@ def _omitted(bundle: Bundle) -> list[str]:
     flushes = int((flags["direction"].astype(str) == "sync").sum())
     counts.append((flushes, "flushes that the program requested"))
     return [f"{count} {what} are not simulated" for count, what in counts if count]
+
+
+def _beyond(bundle: Bundle, file_ids: np.ndarray[Any, Any]) -> list[str]:
+    """Notes on mapped files and group commits of these files."""
+    columns = ["op", "direction", "file_id", "tid", "t_ns", "done_bytes"]
+    events = bundle.table("io_events", columns).to_pandas()
+    events = events[events["file_id"].isin(file_ids)]
+    faults = events[events["op"].astype(str).str.startswith("fault_")]
+    direction = events["direction"].astype(str)
+    total = int(events.loc[direction.isin(["read", "write"]), "done_bytes"].sum())
+    mapped = 0
+    if int(faults["done_bytes"].sum()) >= max(1.0, _MAPPED_SHARE * total):
+        mapped = int(faults["file_id"].nunique())
+    counts = ((mapped, MAPPED), (_group_commits(events[direction == "sync"]), GROUP_COMMITS))
+    return [f"{count} {what} are not simulated" for count, what in counts if count]
+
+
+def _group_commits(flushes: pd.DataFrame) -> int:
+    """Flushes of files that one thread flushes between the first and the last flush of another."""
+    count = 0
+    for _, own in flushes.groupby("file_id"):
+        spans = own.groupby("tid")["t_ns"].agg(["min", "max"]).sort_values("min")
+        if (spans["min"].iloc[1:].to_numpy() < spans["max"].cummax().iloc[:-1].to_numpy()).any():
+            count += len(own)
+    return count
 
 
 def _events(bundle: Bundle, run: int, per: str) -> tuple[pd.DataFrame, pd.DataFrame, int]:

@@ -19,6 +19,7 @@ from penstock.analyse.statistics.prediction_intervals import (
 from penstock.parts.prediction import quantities
 from penstock.parts.prediction.queue_network.unequal import UNEQUAL, Rates
 from penstock.text import counted, first_of, listed, percentage
+from penstock.workload.events import GROUP_COMMITS, MAPPED
 
 Severity = Literal["note", "caution", "outside"]
 _VERDICTS = {"note": "ok", "caution": "caution", "outside": "outside"}
@@ -38,6 +39,16 @@ HISTORY_RATIO = 1.5
 _HOSTS_NAMED = 4
 #: above this level a store's placement differs from the model's
 NEARLY_FULL = 0.9
+#: share of the tasks' time in concurrent writes, or of the bytes read, from which an error of a factor of two
+#: in it is an error of 10 % in the result
+MATTERS = 0.1
+#: share of discarded rounds, or of throttled periods of a node, from which a seeding shows the processors
+SATURATED = 0.5
+#: operations that are not simulated and that determine the time
+_DECISIVE = {
+    MAPPED: "most accesses of mapped files leave no trace",
+    GROUP_COMMITS: "the number of flushes depends on the store's speed",
+}
 
 
 @dataclass(frozen=True)
@@ -85,6 +96,19 @@ class Used:
 
 
 @dataclass(frozen=True)
+class ReadAhead:
+    """Read-ahead of an engine's clients that exceeds their cache.
+
+    `share`: of the bytes read, those of files that are read ahead this far.
+    """
+
+    engine: str
+    ahead_bytes: int
+    cache_bytes: int
+    share: float
+
+
+@dataclass(frozen=True)
 class Conditions:
     """Inputs of the rules. Everything is optional: missing values raise no reason."""
 
@@ -101,6 +125,13 @@ class Conditions:
     small: tuple[int, int] = (0, 0)
     #: host → (bytes stored at the end, capacity)
     stored: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    #: engine whose concurrent writes no measurement calibrates, and their share of the tasks' time
+    writers: tuple[str, float] | None = None
+    read_ahead: ReadAhead | None = None
+    #: rounds of the platform's seeding during which its host was saturated, and the number of all
+    saturated: tuple[int, int] = (0, 0)
+    #: node of the seeding → share of the periods in which its processor limit was reached
+    throttled: Mapping[str, float] = field(default_factory=dict)
     #: rates of the hosts over which the store distributes data
     spread: Sequence[Rates] = ()
     error: Mapping[str, Any] | None = None
@@ -228,11 +259,55 @@ def _ruled_out(c: Conditions) -> list[Reason]:
 
 
 def _operations(c: Conditions) -> list[Reason]:
-    if not any(c.unmodelled.values()):
+    reasons = [
+        Reason("decisive-operations", "outside", f"the workload has {n:,} {op}: {_DECISIVE[op]}")
+        for op, n in sorted(c.unmodelled.items())
+        if n and op in _DECISIVE
+    ]
+    others = {op: n for op, n in c.unmodelled.items() if n and op not in _DECISIVE}
+    if others:
+        counts = ", ".join(f"{n:,} {op}" for op, n in sorted(others.items()))
+        text = f"the workload has operations that are not simulated: {counts}"
+        reasons.append(Reason("unmodelled-operations", "caution", text))
+    return reasons
+
+
+def _read_ahead(c: Conditions) -> list[Reason]:
+    if c.read_ahead is None or c.read_ahead.share < MATTERS:
         return []
-    counts = ", ".join(f"{n:,} {op}" for op, n in sorted(c.unmodelled.items()) if n)
-    text = f"the workload has operations that are not simulated: {counts}"
-    return [Reason("unmodelled-operations", "caution", text)]
+    r = c.read_ahead
+    text = (
+        f"clients of {r.engine} read {quantities.size(r.ahead_bytes)} ahead into a cache of "
+        f"{quantities.size(r.cache_bytes)} and fetch them again (a real run took 2.5 times as long)"
+    )
+    return [Reason("read-ahead", "outside", text)]
+
+
+def _concurrent_writers(c: Conditions) -> list[Reason]:
+    """Enough measured runs calibrate the interval, and with it concurrent writes."""
+    if c.writers is None or c.half_width is not None or c.writers[1] < MATTERS:
+        return []
+    engine, share = c.writers
+    text = (
+        f"several clients write to {engine} at once for {percentage(share)} of the tasks' time, which no "
+        "measurement calibrates (runs on CephFS took up to 1.5 times as long)"
+    )
+    return [Reason("concurrent-writers", "outside", text)]
+
+
+def _saturated_host(c: Conditions) -> list[Reason]:
+    """Processors that were saturated while the platform's service times were measured."""
+    dropped, rounds = c.saturated
+    texts = []
+    if rounds and dropped / rounds >= SATURATED:
+        texts.append(f"the host was saturated in {dropped} of {rounds} rounds of the seeding")
+    slow = {node: share for node, share in c.throttled.items() if share >= SATURATED}
+    if slow:
+        node = max(slow, key=slow.__getitem__)
+        text = f"{node} was at its processor limit in {percentage(slow[node])} of the periods of the seeding"
+        texts.append(text)
+    why = "the service times are those of the processors"
+    return [Reason("saturated-host", "outside", f"{text}: {why}") for text in texts[:1]]
 
 
 def _capacity(c: Conditions) -> list[Reason]:
@@ -336,7 +411,10 @@ RULES: tuple[Callable[[Conditions], list[Reason]], ...] = (
     _manager,
     _range,
     _capacity,
+    _read_ahead,
     _operations,
+    _saturated_host,
+    _concurrent_writers,
     _unequal,
     _history,
     _ruled_out,

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import Any
 
-from penstock.parts.prediction.queue_network.applies import SMALL_BYTES, Conditions, Used
+from penstock.parts.prediction.queue_network.applies import (
+    SMALL_BYTES,
+    Conditions,
+    ReadAhead,
+    Used,
+)
 from penstock.parts.prediction.queue_network.uncertainty import measured_badly
 from penstock.parts.prediction.queue_network.unequal import spread_rates
+from penstock.parts.prediction.workloads.task import Hints
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.platform.cluster import not_predicted
+from penstock.platform.engine import engine_of, settings_in_numbers
 from penstock.platform.hosts import Platform
 from penstock.profile.model import StorageProfile, ruled_out
 
@@ -45,6 +53,10 @@ def conditions(
         unmodelled=unmodelled(workload),
         small=small_operations(workload),
         stored=stored(network, hosts),
+        writers=concurrent_writers(platform, network, stages),
+        read_ahead=read_ahead(workload, platform),
+        saturated=saturated_rounds(platform),
+        throttled=throttled(platform),
         spread=spread_rates(workload, network, stages, hosts),
         uniform=next((n for n in workload.notes if _ALIKE in n), ""),
         notes=[
@@ -117,3 +129,91 @@ def unmodelled(workload: Workload) -> dict[str, int]:
     """Operations of a traced run omitted from its workload → count."""
     matches = (_NOT_SIMULATED.fullmatch(note) for note in workload.notes)
     return {m.group(2): int(m.group(1)) for m in matches if m}
+
+
+def concurrent_writers(
+    platform: Platform, network: Row, stages: Sequence[Row]
+) -> tuple[str, float] | None:
+    """Engine whose concurrent writes are not calibrated, and their share of the tasks' time; else None.
+
+    Tasks write at once if their stages overlap, or if they are of one stage.
+    """
+    name, engine = platform.file.store.engine, engine_of(platform)
+    clients = sum(host.get("client") is not None for host in network["hosts"])
+    calibrated = (platform.plain.get("store") or {}).get("write_contention") is not None
+    if name is None or clients < 2 or calibrated or (engine is not None and engine.writers):
+        return None
+    writing = sorted((s for s in stages if s["written_bytes"]), key=lambda s: s["start_s"])
+    total = sum(s["tasks"] * s["task_mean_s"] for s in stages)
+    spent, latest = 0.0, 0.0
+    for one, following in zip_longest(writing, writing[1:]):
+        beside = one["start_s"] < latest
+        if following is not None:
+            beside = beside or following["start_s"] < one["end_s"]
+        spent += one["write_s"] if beside or one["tasks"] > 1 else 0.0
+        latest = max(latest, one["end_s"])
+    return (name, spent / total) if total else None
+
+
+def read_ahead(workload: Workload, platform: Platform) -> ReadAhead | None:
+    """Read-ahead of the seeded store's clients where it exceeds their cache; None if it never does.
+
+    A seeding without `read_ahead_bytes` is of a store whose clients read ahead by the engine's default.
+    """
+    engine, seeding = engine_of(platform), _seeding(platform)
+    if engine is None or engine.client is None or not seeding:
+        return None
+    own = settings_in_numbers(platform)
+    cache = engine.client.cache_bytes(own.get("preprocess.cache"))
+    chunk = own.get("store.chunk", engine.chunk_bytes)
+    together = {f.name: _together(f.hints, chunk) for f in workload.files}
+    sizes, bound = workload.file_sizes, _count(seeding, "read_ahead_bytes")
+    read, beyond, most = 0, 0, 0
+    for task in workload.tasks:
+        for operation in task.operations:
+            if operation.op != "read" or operation.file is None:
+                continue
+            read += operation.size_bytes
+            ahead = engine.client.periods * together.get(operation.file, chunk)
+            if own.get("preprocess.prefetch"):
+                ahead = own["preprocess.prefetch"] * chunk
+            ahead = min(ahead, bound or ahead, sizes.get(operation.file, 0))
+            if ahead > cache:
+                beyond, most = beyond + operation.size_bytes, max(most, ahead)
+    if not beyond:
+        return None
+    return ReadAhead(str(platform.file.store.engine), most, cache, beyond / read)
+
+
+def _together(hints: Hints | None, chunk_bytes: int) -> int:
+    """Bytes of a file that lie together on one node."""
+    if hints is None:
+        return chunk_bytes
+    together = hints.scatter if hints.placement == "scatter" and hints.scatter else 1
+    return together * (hints.chunk_bytes or chunk_bytes)
+
+
+def saturated_rounds(platform: Platform) -> tuple[int, int]:
+    """Rounds of the seeding that were discarded because the host was busy, and the number of all."""
+    seeding = _seeding(platform)
+    return _count(seeding, "dropped"), _count(seeding, "rounds")
+
+
+def throttled(platform: Platform) -> dict[str, float]:
+    """Node of the seeding → share of the periods in which its processor limit was reached."""
+    shares = _seeding(platform).get("throttled")
+    if not isinstance(shares, dict):
+        return {}
+    return {str(node): s for node, s in shares.items() if isinstance(s, int | float)}
+
+
+def _count(facts: Row, key: str) -> int:
+    """A recorded count; 0 if it is missing or no count, as facts are not validated."""
+    value = facts.get(key)
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def _seeding(platform: Platform) -> dict[str, Any]:
+    """Facts about the measurement of the platform's service times."""
+    facts = platform.file.facts.get("seeding")
+    return facts if isinstance(facts, dict) else {}

@@ -1,0 +1,71 @@
+"""Predictions of recorded runs that are withheld, and the reasons."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from penstock.parts.prediction.prediction import Prediction
+from penstock.parts.prediction.queue_network.predict import predict_many
+from penstock.parts.prediction.report.prediction_text import answer
+from penstock.platform.hosts import Platform
+from studies.prediction_study.scenarios import Scenario
+from studies.stores import DEFAULT, ROOT, Compared, changes_of, models, read_kept, seeded_under
+
+SEEDS = 2
+
+
+@cache
+def recorded(engine: str) -> tuple[Platform, dict[Scenario, Compared]]:
+    """The platform with the recorded service times, and the runs."""
+    seen, found = read_kept(ROOT / "studies" / "stores" / f"{engine}.json.gz")
+    platform = seeded_under(engine, seen, models(engine)[DEFAULT])([])
+    return platform, {c.scenario: c for c in found}
+
+
+def predicted(engine: str, scenario: Scenario, **changes: str) -> Prediction:
+    platform, _ = recorded(engine)
+    values = dict(c.split("=") for c in changes_of(scenario))
+    values |= {"scheduler.kind": scenario.scheduler}
+    values |= {path.replace("__", "."): value for path, value in changes.items()}
+    (prediction,) = predict_many(
+        scenario.workload(), [platform.with_values(values)], SEEDS, threads=1
+    )
+    return prediction
+
+
+def outside(prediction: Prediction) -> list[str]:
+    return [r.code for r in prediction.applies.reasons if r.severity == "outside"]
+
+
+@pytest.mark.parametrize("nodes", [4, 6])
+def test_scattered_reads_of_cephfs_are_withheld(nodes: int) -> None:
+    """The runs took 1.7 and 2.5 times as long: the read-ahead did not fit into the clients' cache."""
+    scenario = Scenario("scatter", 16, nodes, True)
+    prediction = predicted("cephfs", scenario)
+    assert recorded("cephfs")[1][scenario].mean_s > 1.6 * prediction.makespan_s
+    assert outside(prediction)[0] == "read-ahead"
+    assert answer(prediction).headline == (
+        "Not predicted: clients of cephfs read 16 MiB ahead into a cache of 1 MiB and fetch them again "
+        "(a real run took 2.5 times as long)."
+    )
+    large = predicted("cephfs", scenario, preprocess__cache="16MiB")
+    assert "read-ahead" not in outside(large)
+
+
+def test_concurrent_writes_of_cephfs_are_withheld() -> None:
+    """The runs took 1.2 to 1.5 times as long."""
+    for hints in (False, True):
+        scenario = Scenario("pipeline", 4, 4, hints)
+        prediction = predicted("cephfs", scenario)
+        assert recorded("cephfs")[1][scenario].mean_s > 1.2 * prediction.makespan_s
+        assert outside(prediction) == ["concurrent-writers"]
+        assert answer(prediction).headline.startswith(
+            "Not predicted: several clients write to cephfs"
+        )
+
+
+def test_concurrent_writes_of_moosefs_were_compared() -> None:
+    for pattern in ("pipeline", "reduce", "scatter"):
+        assert outside(predicted("moosefs", Scenario(pattern, 16, 4, True))) == []
