@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import optimize, special, stats
+from scipy import special, stats
 
 from penstock.analyse.statistics.adjusted import holm
 from penstock.analyse.statistics.contradicted import without_excluded
+from penstock.analyse.statistics.studentised_range import quantile
 
 if TYPE_CHECKING:
     from penstock.analyse.outcome import Outcome
@@ -205,17 +206,7 @@ def of_pairs(means: int, df: float, level: float = LEVEL) -> float:
         return math.nan
     if means == 2:
         return float(stats.t.ppf(1 - level / 2, df))
-
-    def off(log: float) -> float:
-        return math.log(float(stats.studentized_range.sf(math.exp(log), means, df)) / level)
-
-    # five secant steps from Bonferroni's bound; scipy's own quantile takes three times as many integrals
-    start = math.log(math.sqrt(2) * float(stats.t.ppf(1 - level / (means * (means - 1)), df)))
-    try:
-        quantile = math.exp(float(optimize.newton(off, start, x1=start - 0.02, tol=1e-9)))
-    except (RuntimeError, ValueError):  # tails at few degrees of freedom are too thin to integrate
-        quantile = float(stats.studentized_range.ppf(1 - level, means, df))
-    return quantile / math.sqrt(2)
+    return quantile(level, means, df) / math.sqrt(2)
 
 
 @lru_cache(maxsize=512)
