@@ -3,9 +3,8 @@
 P(Q > q) = ∫ f(s) P(W > q s) ds, where f is the density of the estimated over the true standard deviation,
 and W is the range of k standard normal variables,
 P(W > w) = k ∫ φ(z) (Φ(z)^(k−1) − (Φ(z) − Φ(z − w))^(k−1)) dz (Copenhaver & Holland, Journal of Statistical
-Computation and Simulation 30, 1988). Both integrals are sums by
-Gauss and Legendre, that over s in log s; scipy's adaptive integrals give the same numbers at twenty times the
-cost.
+Computation and Simulation 30, 1988). Both integrals are sums by Gauss and Legendre, that over s in log s;
+scipy's adaptive integrals give the same numbers at twenty times the cost.
 """
 
 from __future__ import annotations
