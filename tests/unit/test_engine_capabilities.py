@@ -26,6 +26,7 @@ from penstock.platform.engine import (
     settings,
 )
 from penstock.platform.hosts import Platform, load_platform
+from penstock.platform.stores import ready_store
 from penstock.plugins import STORE_ENGINES, STORE_HINTS
 from penstock.spec.store import PARAMETERS, Roles, StoreSpec, Support
 from penstock.spec.store_engines import CAPABILITIES, Circumstances
@@ -53,7 +54,7 @@ ACCEPTED: dict[str, dict[str, tuple[Any, ...]]] = {
         "chunk": (),
         "stripe": (),
         "replication": ("chain",),
-        "placement": ("balanced",),
+        "placement": ("round_robin", "balanced"),
     },
     "glusterfs": {
         "chunk": ("4MiB", "8GiB"),
@@ -269,7 +270,8 @@ def test_a_file_has_the_engines_own_values_in_place_of_refused_ones() -> None:
     where = platform("moosefs", store__chunk="1MiB", store__placement="striped", store__stripe=1)
     changed, notes = as_supported(where)
     store = changed.lower()["store"]
-    assert (store["chunk_bytes"], store["placement"]) == (256 * 1024, "balanced")
+    own = ready_store(None, "moosefs")
+    assert (store["chunk_bytes"], store["placement"]) == (256 * 1024, own["placement"])
     assert [note.split(":")[0] for note in notes] == ["store.chunk 1MiB", "store.placement striped"]
     assert notes[0].endswith("; predicted with 256KiB")
     same, none = as_supported(platform("moosefs", store__chunk="256KiB"))

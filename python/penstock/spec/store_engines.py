@@ -172,7 +172,9 @@ def _moosefs() -> Capabilities:
             "stripe": one_server,
             "replicas": native("the goal of the root directory (mfssetgoal)"),
             "replication": native("always a chain from server to server"),
-            "placement": native("always balanced: by free space and load of the servers"),
+            "placement": native(
+                "always by free space and load of the servers: balanced, and in turns"
+            ),
             "cache": emulated("an option of each mount, not of a file"),
             "prefetch": emulated("an option of each mount, not of a file"),
             "Replication": native("the file's goal (mfssetgoal); what was written is copied later"),
@@ -193,7 +195,7 @@ def _moosefs() -> Capabilities:
         },
         {
             "replication": _only("chain", why=", server to server"),
-            "placement": _only("balanced", why=", by free space and load"),
+            "placement": _only("balanced", "round_robin", why=", by free space and load"),
             "Replication": _copies,
             **_PLACES,
         },
