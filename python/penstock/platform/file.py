@@ -352,6 +352,6 @@ class PlatformFile(EmulatedPart):
     power: PowerFile | None = Field(None, description="What a host draws.")
     price: PriceFile | None = Field(None, description="What a host costs.")
     facts: dict[str, Any] = Field(
-        {}, description="What else is known of the hosts; nothing is computed from it."
+        {}, description="What else is known of the hosts; only the verdict of a prediction uses it."
     )
     assumed: list[AssumedFile] = Field([], description="Values that were not measured.")
