@@ -86,6 +86,7 @@ PARTS = {
         "simulator",
         "check",
         "published",
+        "predictions",
         "stores",
         "stores_cephfs",
         "workflow_runner",

@@ -57,8 +57,8 @@ CLUSTER = ROOT / "studies" / "stores" / "cluster.platform.yaml"
 PAGE = ROOT / "docs" / "stores.md"
 RECORDED = ROOT / "studies" / "stores"
 PATTERNS = ("pipeline", "reduce", "broadcast", "scatter", "gather")
-#: of the cluster's links [bit/s], and of the one that is slow [byte/s]
-NOMINAL_BPS, SLOW_BPS = 100e6, 6.25e6
+#: rate of the slow link, half of that of the others [B/s]
+SLOW_BPS = 6.25e6
 DEFAULT = "streamed"
 #: as the default, with the places that the store chose
 OCCURRED = "streamed, places that occurred"

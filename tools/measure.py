@@ -117,7 +117,7 @@ ALL_STUDIES = (
     _file("swift-objects"),
     _study("hadoop", "hadoop-job", "hadoop-terasort"),
     _study("scenarios", "scenarios"),
-    _study("store_suspects", out=False),
+    _study("predictions"),
     _study("stores", words=("compare",), out=False),
     _study("workflow_patterns"),
 )  # fmt: skip

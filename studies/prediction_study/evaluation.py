@@ -19,6 +19,7 @@ from penstock.analyse.statistics.prediction_intervals import (
     conformal_scores,
 )
 from penstock.parts.prediction.prediction import Prediction
+from penstock.text import percentage, signed_percent
 from studies import claims as checks
 from studies.claims import Claim
 from studies.prediction_study.scenarios import Scenario
@@ -121,7 +122,7 @@ def rows(cases: Sequence[Case], name: str) -> Iterator[record.Row]:
     n = len(cases)
     for within, goal in ((WITHIN, SHARE), (WORST, None)):
         near = sum(e <= within for e in errors)
-        metric = f"predicted within {within:.0%}".replace("%", " %")
+        metric = f"predicted within {percentage(within)}"
         if goal is not None:
             yield record.share("scenarios", name, metric, near, n, goal)
         else:
@@ -134,7 +135,7 @@ def rows(cases: Sequence[Case], name: str) -> Iterator[record.Row]:
         yield record.claim(
             "scenarios",
             f"{name}: farthest off",
-            f"{worst.error:+.1%} ({worst.scenario})",
+            f"{signed_percent(worst.error, 1)} ({worst.scenario})",
             "none past 20 % unless outside",
             abs(worst.error) <= WORST,
         )

@@ -7,10 +7,8 @@ from dataclasses import replace
 import pytest
 
 from penstock.parts.stores.calibration.seed import identified
-from penstock.parts.stores.workflow.suspects import Suspect
 from studies.claims import Claim, Result, status
 from studies.prediction_study.evaluation import Predicted
-from studies.store_suspects import EXPECTED, claims_of
 from studies.stores import (
     DEFAULT,
     ENGINES,
@@ -88,14 +86,3 @@ def test_few_and_uneven_times_give_service_times_nevertheless() -> None:
 def test_every_engine_compared_has_a_model() -> None:
     for engine in ENGINES:
         assert {DEFAULT, "published"} <= set(models(engine))
-
-
-def test_a_plant_that_was_not_compared_is_not_measured() -> None:
-    named = {plant: [Suspect(name, 1.2, 0.9)] if name else [] for plant, name in EXPECTED.items()}
-    assert status(claims_of(named)) == 0
-    for plant in EXPECTED:
-        other = claims_of({**named, plant: [Suspect("network", 1.2, 0.9)]})
-        assert [c.of for c in other if c.result is Result.NOT_MET] == [plant]
-        claims = claims_of({k: v for k, v in named.items() if k != plant})
-        assert [c.of for c in claims if c.result is Result.NOT_MEASURED] == [plant]
-        assert status(claims) == 3

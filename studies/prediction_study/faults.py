@@ -1,0 +1,230 @@
+"""Faults made on purpose on a running store: each must be identified, and nothing in runs without one.
+
+A trial is a few runs of workloads with local and remote files. Each operation of its runs is compared with
+the model (`suspects`); what the model is usually off by comes from healthy trials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import pyarrow as pa
+
+from bench import record
+from penstock.emulate.cluster.change_arguments import changes_of
+from penstock.parts.stores.workflow.run import store_of
+from penstock.parts.stores.workflow.running.executed import Executed
+from penstock.parts.stores.workflow.suspects import Comparison, Suspect, suspects, usual
+from penstock.platform.hosts import Platform
+from penstock.spec.store import Extent
+from studies.claims import Claim, Finding, claim, met_if
+from studies.common.host_load import Limits
+from studies.prediction_study.runs import (
+    WARM_UP,
+    Part,
+    Run,
+    Runner,
+    Size,
+    cluster_of,
+    note,
+    platform_of,
+)
+from studies.prediction_study.scenarios import Scenario
+
+ENGINE, NODES = "moosefs", 4
+#: runs of a trial: local files of a size that the disks determine, remote ones
+WORKLOADS = (
+    Scenario("pipeline", 4, NODES, hints=True),
+    Scenario("pipeline", 4, NODES, hints=True),
+    Scenario("pipeline", 1, NODES, hints=False),
+    Scenario("scatter", 1, NODES, hints=False),
+)
+#: trials without a fault: those that show the usual deviations, and those in which nothing may be named
+HEALTHY, CLEAN = "healthy", "no fault"
+#: how much longer the platform says that a read takes
+WRONG = 1.2
+SEEDED = "a seeded read 20 % too long"
+#: required share of the trials with a fault, and of those without one
+IDENTIFIED, SILENT = 0.9, 0.95
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault: changes of the nodes that make and undo it, and names of which one must be suspected first."""
+
+    made: tuple[str, ...]
+    undone: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+FAULTS = {
+    "a link at 80 %": Fault(
+        ("node-1", "bandwidth=16Mbit/s"), ("node-1", "bandwidth=20Mbit/s"), ("link of node-1",)
+    ),
+    "a slow node": Fault(
+        ("node-2", "cpus=0.15"), ("node-2", "cpus=max"), ("storage of node-2", "link of node-2")
+    ),
+    "a slow disk": Fault(
+        ("node-3", "disk.store.limits.read=5MB/s", "disk.store.limits.write=5MB/s"),
+        ("node-3", "disk.store.limits.read=10MB/s", "disk.store.limits.write=10MB/s"),
+        ("storage of node-3",),
+    ),
+}
+
+
+def trials_of(size: Size) -> dict[str, int]:
+    """Number of trials by label."""
+    return {HEALTHY: size.healthy, CLEAN: size.clean, **dict.fromkeys(FAULTS, size.faulty)}
+
+
+def trial(part: Part, label: str, number: int) -> list[Run]:
+    """Runs of the first valid attempt of a trial; empty without one."""
+    runs = [run for run in part.runs if (run.label, run.number) == (label, number)]
+    attempts = [runs[i : i + len(WORKLOADS)] for i in range(len(runs))]
+    return next(
+        (
+            attempt
+            for attempt in attempts
+            if [run.scenario for run in attempt] == list(WORKLOADS)
+            and not any(run.reason for run in attempt)
+        ),
+        [],
+    )
+
+
+def complete_trials(part: Part, label: str, most: int) -> list[list[Run]]:
+    """The valid trials of a label."""
+    return [runs for number in range(most) if (runs := trial(part, label, number))]
+
+
+def measure(part: Part, size: Size, limits: Limits | None = None) -> None:
+    """Make the faults in random order on one store, what the part has is not repeated.
+
+    A trial with an invalid run is repeated once. Raises PenstockError if the store fails.
+    """
+    everything = [(label, n) for label, most in trials_of(size).items() for n in range(most)]
+    order = [one for one in everything if not trial(part, *one)]
+    if not order:
+        return
+    Random(f"faults {len(order)}").shuffle(order)
+    order.sort(key=lambda one: one[0] != HEALTHY)
+    platform = cluster_of(ENGINE, WORKLOADS[0])
+    with store_of(platform, ENGINE) as store:
+        runner = Runner(store, platform, limits or Limits())
+        for scenario in dict.fromkeys(WORKLOADS):
+            part.add(runner.run(scenario, WARM_UP))
+        for number, one in enumerate(order, 1):
+            for _ in range(2):
+                _attempt(part, runner, *one)
+                if runs := trial(part, *one):
+                    break
+            times = ", ".join(f"{run.makespan_s:.2f}" for run in runs) or "not valid"
+            note(f"faults [{number}/{len(order)}] {one[0]}, trial {one[1] + 1}: {times} s")
+
+
+def _attempt(part: Part, runner: Runner, label: str, number: int) -> None:
+    """One attempt: make the fault, run the workloads, undo the fault."""
+    fault = FAULTS.get(label)
+    if fault is not None:
+        runner.store.cluster.change(changes_of(fault.made))
+    try:
+        runs = [runner.run(scenario, number, label) for scenario in WORKLOADS]
+    finally:
+        if fault is not None:
+            runner.store.cluster.change(changes_of(fault.undone))
+    for run in runs:
+        part.add(run)
+
+
+def executed_of(run: Run) -> Executed:
+    """The run as the comparison with the model reads it."""
+    tasks = pa.Table.from_pylist([{"task": t, "host": h} for t, h in run.hosts.items()])
+    extents = {
+        name: [Extent(p["offset_bytes"], p["length_bytes"], tuple(p["hosts"])) for p in places]
+        for name, places in run.places.items()
+    }
+    operations = pa.Table.from_pylist(run.operations)
+    return Executed(run.makespan_s, tasks, operations, extents=extents)
+
+
+def comparisons(trials: Sequence[Sequence[Run]]) -> list[Comparison]:
+    """Runs of trials with their model, by workload."""
+    return [
+        Comparison(
+            scenario.workload(),
+            [executed_of(run) for runs in trials for run in runs if run.scenario == scenario],
+        )
+        for scenario in dict.fromkeys(WORKLOADS)
+    ]
+
+
+def longer_reads(platform: Platform) -> Platform:
+    """The platform with a time of reading that is too long, as from a seeding that went wrong."""
+    read = next(h for h in platform.lower()["hosts"] if h["storage"])["storage"]["read"]
+    value = {
+        "overhead": f"{1e6 * WRONG * read['overhead']:.6g} us",
+        "per_byte": f"{1e3 * WRONG * read['s_per_byte'] * 2**20:.6g} ms/MiB",
+    }
+    return platform.with_values({"hosts.node.storage.read": value})
+
+
+def named(part: Part, size: Size) -> dict[str, list[list[Suspect]]]:
+    """By label, what each valid trial suspects; empty without healthy trials."""
+    healthy = complete_trials(part, HEALTHY, size.healthy)
+    if part.seeds is None or not healthy:
+        return {}
+    platform = platform_of(ENGINE, part.seeds)
+    known = usual(platform, comparisons(healthy))
+
+    def of(label: str, most: int, model: Platform) -> Iterator[list[Suspect]]:
+        for runs in complete_trials(part, label, most):
+            yield suspects(model, comparisons([runs]), known)
+
+    result = {
+        label: list(of(label, most, platform))
+        for label, most in trials_of(size).items()
+        if label != HEALTHY
+    }
+    return result | {SEEDED: list(of(CLEAN, size.faulty, longer_reads(platform)))}
+
+
+def claims_of(suspected: dict[str, list[list[Suspect]]], size: Size) -> list[Claim]:
+    """Each fault is suspected first in nine trials of ten; nothing is suspected in 19 of 20 without one."""
+    expected = {SEEDED: ("storage.read",), **{label: one.names for label, one in FAULTS.items()}}
+    claims = []
+    for label, names in {CLEAN: (), **expected}.items():
+        trials = suspected.get(label, [])
+        most = size.clean if label == CLEAN else size.faulty
+
+        def evaluate(
+            trials: list[list[Suspect]] = trials, names: tuple[str, ...] = names
+        ) -> Finding:
+            first = [one[0].name if one else "" for one in trials]
+            right = sum(name in (names or ("",)) for name in first)
+            wrong = sorted({name or "nothing" for name in first if name not in (names or ("",))})
+            others = f"; the others: {', '.join(wrong)}" if wrong else ""
+            share = IDENTIFIED if names else SILENT
+            return met_if(right >= share * len(first), f"{right} of {len(first)} trials{others}")
+
+        share = "9 of 10" if names else "19 of 20"
+        claims.append(
+            claim(
+                f"faults: {label}",
+                f"suspected first: {' or '.join(names) or 'nothing'}",
+                {f"{label}, trial {n + 1}": int(n < len(trials)) for n in range(most)},
+                evaluate,
+                criterion=f"in {share} trials",
+            )
+        )
+    return claims
+
+
+def rows_of(suspected: dict[str, list[list[Suspect]]]) -> list[record.Row]:
+    """Factor of the first suspect by fault."""
+    return [
+        record.row(f"faults: {label}", "", "times as long, by the first suspect", factors, "")
+        for label, trials in suspected.items()
+        if (factors := [one[0].factor for one in trials if one])
+    ]
