@@ -10,7 +10,7 @@ from penstock.analyse.statistics.calibration import pairs_for
 from penstock.api import PathLike
 from penstock.parts.prediction.exploration.calibrated import calibration_of
 from penstock.parts.prediction.exploration.record import Record
-from penstock.parts.prediction.exploration.request import plan_of, question_of
+from penstock.parts.prediction.exploration.request import hinted, plan_of, question_of
 from penstock.parts.prediction.exploration.run import Exploration, Settings, check
 from penstock.parts.prediction.exploration.run import explore as explored
 from penstock.parts.prediction.exploration.simulate import Simulated
@@ -60,7 +60,7 @@ def explore(
     where = load_platform(Path(platform), [])
     space = without_refused(space, where)
     work, where = supported(read_workload(workflow), where)
-    evaluator = Simulated(work, where, space, 0)
+    evaluator = Simulated(work, where, space, 0, hinted(work, where, space))
     settings = Settings(budget=budget, most_seeds=seeds)
     calibrated = None
     if calibration is not None:

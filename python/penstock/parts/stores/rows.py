@@ -13,6 +13,10 @@ ROWS = {
         "check_store_engine": "penstock.parts.stores.testing:check_store_engine",
         "check_store_hint": "penstock.parts.stores.testing:check_store_hint",
     },
+    "functions": {
+        "measure-configuration": "penstock.parts.stores.workflow.confirm:measure",
+        "workflow-aware": "penstock.parts.stores.workflow.confirm:workflow_aware",
+    },
     "cluster-services": {"store": "penstock.parts.stores.store:Store"},
     "store-engines": {
         "moosefs": "penstock.parts.stores.engines.moosefs:MooseFS",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.parts.prediction.exploration.recommend import Recommendation
     from penstock.parts.prediction.exploration.run import Exploration
     from penstock.parts.prediction.exploration.simulate import Simulated
-    from penstock.parts.prediction.exploration.space.space import Space
+    from penstock.parts.prediction.exploration.space.space import Candidate, Space
     from penstock.parts.prediction.report import prediction_text
     from penstock.parts.prediction.workloads.workflow import Workload
     from penstock.platform.hosts import Platform
@@ -99,6 +100,15 @@ def command(
         help="Predict on the workers of a Dask scheduler, reached by TLS.",
     ),
     insecure: bool = typer.Option(False, "--insecure", help="Allow --cluster without TLS."),
+    confirm: int | None = typer.Option(
+        None,
+        "--confirm",
+        min=1,
+        help="Measure the first N configurations on the platform's store, on virtual nodes.",
+    ),
+    repeat: int = typer.Option(
+        3, "--repeat", min=1, max=1000, help="Number of measured runs of each with --confirm."
+    ),
     threads: int = typer.Option(
         0, ("--threads"), min=0, help="Number of threads; 0: all cores. Does not change results."
     ),
@@ -124,7 +134,7 @@ def command(
     from penstock.parts.prediction.exploration.document import document
     from penstock.parts.prediction.exploration.recommend import recommend
     from penstock.parts.prediction.exploration.record import Record
-    from penstock.parts.prediction.exploration.request import plan_of, question_of
+    from penstock.parts.prediction.exploration.request import hinted, plan_of, question_of
     from penstock.parts.prediction.exploration.run import Settings, check, explore
     from penstock.parts.prediction.exploration.space.refused import without_refused
     from penstock.parts.prediction.exploration.space.space import make_space, parse_axis
@@ -150,18 +160,20 @@ def command(
     workload, where = supported(read_workload(workflow, size_model=model), where)
     calibrated = calibration_of(pairs_for(calibration, where.name), level)
     settings = Settings(engine.value, budget, seeds, search_seed, level)
-    with (
-        _Bar(quiet or as_json) as bar,
-        _evaluator(workload, where, space, threads, cluster, insecure) as by,
-    ):
-        record = Record(space, by, output, bar.advanced)
-        check(question, settings, space, by)
-        resumed = record.open(plan_of(workload, where, space), resume)
-        try:
-            exploration = explore(record, question, settings, bar, calibrated)
-        finally:
-            record.close()
+    predictor = Predictor(threads, cluster, insecure, hinted(workload, where, space))
+    with _evaluator(workload, where, space, predictor) as by:
+        with _Bar(quiet or as_json) as bar:
+            record = Record(space, by, output, bar.advanced)
+            check(question, settings, space, by)
+            resumed = record.open(plan_of(workload, where, space), resume)
+            try:
+                exploration = explore(record, question, settings, bar, calibrated)
+            finally:
+                record.close()
         exploration.resumed = resumed
+        if confirm is not None and not exploration.stopped:
+            runs = Runs(workflow, platform, overrides, confirm, repeat)
+            _confirm(exploration, by, runs, output, quiet or as_json)
     recommendation = recommend(exploration)
     plain = json.dumps(document(exploration, recommendation), allow_nan=False)
     written = (
@@ -175,34 +187,90 @@ def command(
         _show(exploration, recommendation)
         for path in written:
             print(f"Wrote {path}.")
-    if exploration.stopped:
+    confirmation = exploration.confirmation
+    if exploration.stopped or (confirmation is not None and confirmation.stopped):
         again = f" --resume with -o {output} goes on." if output is not None else ""
-        print(
-            f"penstock: stopped; this is of what was predicted until then.{again}", file=sys.stderr
-        )
+        what = "predicted" if exploration.stopped else "measured"
+        print(f"penstock: stopped; this is of what was {what} until then.{again}", file=sys.stderr)
         raise typer.Exit(130)
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Place of the predictions, and the workload of each level of the hints."""
+
+    threads: int
+    cluster: str | None
+    insecure: bool
+    hinted: Mapping[str, Workload]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Measured runs: their workflow, platform and changes; number of configurations, and of runs of each."""
+
+    workflow: Path
+    platform: Path
+    changes: Sequence[str]
+    configurations: int
+    repeat: int
 
 
 @contextlib.contextmanager
 def _evaluator(
-    workload: Workload,
-    platform: Platform,
-    space: Space,
-    threads: int,
-    cluster: str | None,
-    insecure: bool,
+    workload: Workload, platform: Platform, space: Space, by: Predictor
 ) -> Iterator[Simulated]:
     from penstock.parts.prediction.exploration.simulate import Simulated
 
-    if cluster is None:
-        yield Simulated(workload, platform, space, threads)
+    if by.cluster is None:
+        yield Simulated(workload, platform, space, by.threads, by.hinted)
         return
     from penstock.host.processes.dask_cluster import connected
     from penstock.parts.prediction.exploration.cluster import Clustered
 
-    Simulated(workload, platform, space)  # errors in the input are reported before anything starts
-    with connected(cluster, insecure=insecure) as client:
-        yield Clustered(workload, platform, space, client)
+    # errors in the input are reported before anything starts
+    Simulated(workload, platform, space, hinted=by.hinted)
+    with connected(by.cluster, insecure=by.insecure) as client:
+        yield Clustered(workload, platform, space, client, by.hinted)
+
+
+def _confirm(
+    exploration: Exploration, by: Simulated, runs: Runs, output: Path | None, silent: bool
+) -> None:
+    """Measure the first configurations, as they were predicted, on the store of the platform."""
+    from penstock.parts.prediction.exploration.confirm import (
+        MeasuredRuns,
+        confirm,
+        first_configurations,
+    )
+    from penstock.plugins import FUNCTIONS
+    from penstock.scratch import Scratch
+    from penstock.terminal import progress_bar
+
+    if "measure-configuration" not in FUNCTIONS:
+        raise BadInput("--confirm: found no stores in this installation")
+    on_store = FUNCTIONS.load("measure-configuration")
+    chosen = first_configurations(exploration, runs.configurations)
+    bar = contextlib.nullcontext(None) if silent else progress_bar()
+    with Scratch("explore") as folder, bar as progress:
+
+        def measure(candidate: Candidate, repeat: int, measured: Callable[[float], None]) -> None:
+            workflow = folder / "workload.json"
+            workflow.write_text(json.dumps(by.workload_of(candidate).to_dict()), encoding="utf-8")
+            levels = [f"{key}={value}" for key, value in by.platform_values(candidate).items()]
+            number = f"configuration {chosen.index(candidate) + 1} of {len(chosen)}"
+
+            def heard(step: str, done: int, total: int) -> None:
+                if progress is not None:
+                    progress(f"{number}: {step}", done, total)
+
+            inputs = runs.workflow.absolute().parent
+            changes = [*runs.changes, *levels]
+            on_store(workflow, runs.platform, changes, inputs, repeat, measured, heard)
+
+        exploration.confirmation = confirm(
+            exploration, chosen, runs.repeat, measure, MeasuredRuns(output)
+        )
 
 
 def _write(
@@ -234,6 +302,8 @@ def _show(exploration: Exploration, recommendation: Recommendation) -> None:
 
     answer = exploration_text.answer(exploration, recommendation)
     print("\n".join([*answer.lines(_WIDTH), ""]))
+    if exploration.confirmation is not None:
+        _table(console, exploration_text.confirmed_table(exploration))
     if len(exploration.front) > 1:
         _table(console, exploration_text.front_table(exploration, recommendation.candidate, 12))
     if exploration.selection is not None and len(exploration.selection.contenders) > 1:

@@ -62,7 +62,7 @@ class Composer:
         self._counts: dict[int, Axis] = {}
         sliceable = _sliceable(platform)
         for k, axis in enumerate(space.axes):
-            keys = [SHORT.get(key, key) for key in axis.keys]
+            keys = [SHORT.get(key, key) for key, _ in axis.levels[0].of_platform]
             if all(group_of_count(key) in sliceable for key in keys):
                 self._counts[k] = axis
                 continue
@@ -102,7 +102,7 @@ class Composer:
         for axis in self.space.axes:
             at = axis.position
             for level in axis.levels:
-                values = {SHORT.get(k, k): v for k, v in level.values}
+                values = {SHORT.get(k, k): v for k, v in level.of_platform}
                 if all(group_of_count(k) for k in values):
                     mistakes += self._of_counts(axis, values)
                     continue
@@ -141,7 +141,7 @@ class Composer:
         values: dict[str, Any] = {}
         for k in self._part_axes.get(part, ()):
             level = self.space.axes[k].levels[candidate[k]]
-            values.update({SHORT.get(key, key): v for key, v in level.values})
+            values.update({SHORT.get(key, key): v for key, v in level.of_platform})
         return values
 
     def _groups_of(self, candidate: Candidate) -> list[_Group] | str:
@@ -253,7 +253,8 @@ class Composer:
 
     def values(self, candidate: Candidate) -> dict[str, Any]:
         """Platform values of the candidate by dotted path, as input of `Platform.with_values`."""
-        return {SHORT.get(k, k): v for k, v in self.space.values(candidate).items()}
+        levels = self.space.levels(candidate)
+        return {SHORT.get(k, k): v for level in levels for k, v in level.of_platform}
 
 
 def group_of_count(key: str) -> str:

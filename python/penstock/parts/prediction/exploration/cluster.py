@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.errors import PenstockError
@@ -19,10 +19,18 @@ _SHARE = 32
 class Clustered(Simulated):
     """Like `Simulated`, with `evaluate` on the workers of a Dask client."""
 
-    def __init__(self, workload: Workload, platform: Platform, space: Space, client: Any) -> None:
-        super().__init__(workload, platform, space)
+    def __init__(
+        self,
+        workload: Workload,
+        platform: Platform,
+        space: Space,
+        client: Any,
+        hinted: Mapping[str, Workload] | None = None,
+    ) -> None:
+        super().__init__(workload, platform, space, hinted=hinted)
         self._client = client
-        self._there = client.scatter((workload, platform, space), broadcast=True, hash=False)
+        inputs = (workload, platform, space, 1, hinted)
+        self._there = client.scatter(inputs, broadcast=True, hash=False)
 
     def evaluate(
         self, candidates: Sequence[Candidate], seeds: Sequence[int]
@@ -55,11 +63,13 @@ _evaluators: dict[tuple[int, int, int], Simulated] = {}
 
 
 def _there(
-    what: tuple[Workload, Platform, Space], candidates: list[Candidate], seeds: list[int]
+    what: tuple[Workload, Platform, Space, int, Mapping[str, Workload] | None],
+    candidates: list[Candidate],
+    seeds: list[int],
 ) -> list[list[Measure]]:
     """Evaluate one share of a batch on a worker, which caches its simulator."""
     key = (id(what[0]), id(what[1]), id(what[2]))
     if key not in _evaluators:
         _evaluators.clear()
-        _evaluators[key] = Simulated(*what, threads=1)
+        _evaluators[key] = Simulated(*what)
     return _evaluators[key].evaluate(candidates, seeds)

@@ -10,6 +10,7 @@ from penstock.parts.prediction.exploration.space.space import Axis, Candidate, L
 _GROUPS = {"app": "application", "apps": "application", "node": "", "nodes": "", "hosts": ""}
 _SETTINGS = {
     "store.chunk": "{} chunks",
+    "placement": "{} placement",
     "store.placement": "{} placement",
     "store.replication": "{} replication",
     "store.window": "window of {}",

@@ -85,6 +85,9 @@ def _document(exploration: Exploration, recommendation: Recommendation) -> dict[
         else {k: exploration.judgement.get(k) for k in ("verdict", "reasons")},
         "prediction": exploration.judgement,
         "effects": {m: [e.to_dict() for e in es] for m, es in exploration.effects.items()},
+        "confirmed": None
+        if exploration.confirmation is None
+        else exploration.confirmation.to_dict(space),
         "stopped": exploration.stopped,
         "wall_s": exploration.wall_s,
     }

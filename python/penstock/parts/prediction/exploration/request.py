@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from penstock.parts.prediction.exploration.run import Question
 from penstock.parts.prediction.exploration.space.expression import parse_constraint, parse_objective
-from penstock.parts.prediction.exploration.space.space import Space
+from penstock.parts.prediction.exploration.space.space import HINTS, Space
 from penstock.parts.prediction.exploration.space.space_file import Located, SpaceFile
+from penstock.parts.prediction.workloads.engine_hints import supported
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.platform.hosts import Platform
+from penstock.plugins import FUNCTIONS
 
 
 def question_of(
@@ -35,6 +38,19 @@ def question_of(
             parse_objective(objective_of_file.text, objective_of_file.at, keys), tuple(conditions)
         )
     return Question(None, tuple(conditions))
+
+
+def hinted(workload: Workload, platform: Platform, space: Space) -> Mapping[str, Workload]:
+    """The workload of each level of the hints; empty if they are not varied."""
+    axis = next((axis for axis in space.axes if HINTS in axis.keys), None)
+    if axis is None:
+        return {}
+    if "workflow-aware" not in FUNCTIONS:
+        raise axis.position.bad_input(f"'{axis.name}'", "an installation with stores")
+    files = tuple(replace(f, hints=None) for f in workload.files)
+    never = replace(workload, files=files, origin=None)
+    aware = FUNCTIONS.load("workflow-aware")(workload, platform)
+    return {"never": never, "auto": supported(aware, platform)[0]}
 
 
 def plan_of(workload: Workload, platform: Platform, space: Space) -> dict[str, Any]:

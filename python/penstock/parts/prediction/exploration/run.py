@@ -16,6 +16,7 @@ from penstock.errors import BadInput
 from penstock.parts.prediction.exploration.calibrated import Calibration, Overlap, overlapping
 from penstock.parts.prediction.exploration.common_means import CommonMeans
 from penstock.parts.prediction.exploration.compare import Selection
+from penstock.parts.prediction.exploration.confirmation import Confirmation
 from penstock.parts.prediction.exploration.effects import AxisEffect, effects
 from penstock.parts.prediction.exploration.evaluate import Evaluator
 from penstock.parts.prediction.exploration.near_optimal import (
@@ -87,7 +88,7 @@ class Exploration:
     map, empty until those seeds are evaluated. `selection` compares candidates near the best (objective), or
     near the knee of the front; None if none was admissible or the exploration was stopped. `indifferent`
     differ from the best in one axis and have identical results. `calibration` is that by measured runs,
-    `overlap` the candidates it cannot separate.
+    `overlap` the candidates it cannot separate; `confirmation` has measured runs.
     """
 
     question: Question
@@ -109,6 +110,7 @@ class Exploration:
     judgement: dict[str, Any] | None = None
     calibration: Calibration | None = None
     overlap: Overlap | None = None
+    confirmation: Confirmation | None = None
     stopped: bool = False
     resumed: int = 0
     wall_s: float = 0.0

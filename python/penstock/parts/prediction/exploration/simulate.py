@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.errors import BadInput, PenstockError
 from penstock.parts.prediction.exploration.candidate_networks import Composer, Hosts
 from penstock.parts.prediction.exploration.evaluate import DRAWN, Measure
-from penstock.parts.prediction.exploration.space.space import Candidate, Space
+from penstock.parts.prediction.exploration.space.space import HINTS, Candidate, Space
 from penstock.parts.prediction.queue_network.cost import run_cost
 from penstock.parts.prediction.queue_network.energy import run_energy
 from penstock.parts.prediction.queue_network.predict import predict
@@ -23,20 +23,25 @@ from penstock.profile.model import native
 class Simulated:
     """Predicts candidates by simulation. `threads` 0 is all cores; results do not depend on it.
 
+    `hinted` has the workload of each level of the hints, empty if they are not varied.
     Seeds up to `DRAWN` simulate the platform's own values; seed DRAWN + i the i-th platform sampled from its
     estimates and assumptions (as for a prediction's interval), with seed i.
     """
 
     def __init__(
-        self, workload: Workload, platform: Platform, space: Space, threads: int = 0
+        self,
+        workload: Workload,
+        platform: Platform,
+        space: Space,
+        threads: int = 0,
+        hinted: Mapping[str, Workload] | None = None,
     ) -> None:
         self.workload, self.platform, self.space, self.threads = workload, platform, space, threads
         self._composer = Composer(platform, space)
         self._drawn: list[Composer] = []
-        try:
-            self._native: Any = native.NetworkWorkload(json.dumps(workload.to_dict()))
-        except ValueError as error:
-            raise BadInput(f"workload {workload.name}: {error}") from None
+        self._hinted = dict(hinted or {})
+        self._native = {name: _native(made) for name, made in self._hinted.items()}
+        self._native[""] = _native(workload)
         self._meters: dict[int, _Meter] = {}
         prices = {p.currency for p in platform.price.values()}
         self._currency = min(prices) if prices else ""
@@ -86,11 +91,17 @@ class Simulated:
     def _evaluate(
         self, composer: Composer, candidates: Sequence[Candidate], seeds: Sequence[int]
     ) -> list[list[Measure]]:
-        networks = [composer.network(c) for c in candidates]
-        try:
-            outcomes = self._native.simulate_many(networks, list(seeds), self.threads)
-        except ValueError as error:
-            raise BadInput(f"the simulator refuses this: {error}") from None
+        outcomes: list[list[str]] = [[] for _ in candidates]
+        names = [self._hints(c) for c in candidates]
+        for name in dict.fromkeys(names):
+            chosen = [i for i, other in enumerate(names) if other == name]
+            networks = [composer.network(candidates[i]) for i in chosen]
+            try:
+                texts = self._native[name].simulate_many(networks, list(seeds), self.threads)
+            except ValueError as error:
+                raise BadInput(f"the simulator refuses this: {error}") from None
+            for i, own in zip(chosen, texts, strict=True):
+                outcomes[i] = own
         rows = []
         for candidate, texts in zip(candidates, outcomes, strict=True):
             hosts = composer.hosts(candidate)
@@ -99,11 +110,23 @@ class Simulated:
             rows.append([meter.measure(json.loads(text)) for text in texts])
         return rows
 
+    def _hints(self, candidate: Candidate) -> str:
+        """The level of the candidate's hints; empty if they are not varied."""
+        return str(self.space.values(candidate).get(HINTS, "")) if self._hinted else ""
+
+    def workload_of(self, candidate: Candidate) -> Workload:
+        """The workload with the candidate's hints."""
+        return self._hinted.get(self._hints(candidate), self.workload)
+
+    def platform_values(self, candidate: Candidate) -> dict[str, Any]:
+        """Platform values of the candidate by dotted path."""
+        return self._composer.values(candidate)
+
     def judge(self, candidate: Candidate) -> dict[str, Any]:
         """See `Evaluator`: the candidate's full prediction."""
         platform = self.platform.with_values(self._composer.values(candidate))
         try:
-            prediction = predict(self.workload, platform, threads=self.threads)
+            prediction = predict(self.workload_of(candidate), platform, threads=self.threads)
         except PenstockError as error:  # a run on some seed cannot end: its store fills up
             return {"verdict": "outside", "reasons": [str(error)]}
         return {
@@ -114,6 +137,13 @@ class Simulated:
             "idle": None if prediction.idle is None else prediction.idle.to_dict(),
             "bottleneck": None if prediction.bottleneck is None else prediction.bottleneck.text,
         }
+
+
+def _native(workload: Workload) -> Any:
+    try:
+        return native.NetworkWorkload(json.dumps(workload.to_dict()))
+    except ValueError as error:
+        raise BadInput(f"workload {workload.name}: {error}") from None
 
 
 class _Meter:

@@ -61,6 +61,7 @@ def page(exploration: Exploration, rec: Recommendation, named: Named) -> str:
         matters=exploration_text.matters_table(exploration),
         complete=exploration.complete,
         near=exploration_text.compared_table(exploration, 24),
+        confirmed=exploration_text.confirmed_table(exploration),
         level=f"{100 * exploration.settings.level:.0f} %",
         robust=_robust(exploration),
         draws=0 if exploration.robust is None else exploration.robust.draws,

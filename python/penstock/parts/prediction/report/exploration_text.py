@@ -10,7 +10,7 @@ from penstock.parts.prediction.exploration.recommend import Recommendation
 from penstock.parts.prediction.exploration.run import Exploration
 from penstock.parts.prediction.exploration.space.space import Candidate
 from penstock.parts.prediction.report.prediction_text import Table
-from penstock.text import listed
+from penstock.text import listed, signed
 
 _METRICS = {"makespan_s": "time", "cost": "cost", "energy_j": "energy"}
 _VERDICTS = {
@@ -22,7 +22,17 @@ _VERDICTS = {
 
 
 #: labels of points, those that may change the choice first
-_ORDER = ("Left out", "Unknown", "Model", "Idle hosts", "Tie", "Cost", "No effect", "Details")
+_ORDER = (
+    "Confirmation",
+    "Left out",
+    "Unknown",
+    "Model",
+    "Idle hosts",
+    "Tie",
+    "Cost",
+    "No effect",
+    "Details",
+)
 
 
 def answer(exploration: Exploration, recommendation: Recommendation) -> Answer:
@@ -33,11 +43,15 @@ def answer(exploration: Exploration, recommendation: Recommendation) -> Answer:
         points[label] = f"{points[label]} {sentence}" if label in points else sentence
     if exploration.space.refused:
         points = {"Left out": refused_sentence(exploration)} | points
+    confirmation = exploration.confirmation
+    if confirmation is not None:
+        points = {"Confirmation": confirmation.text} | points
     step = []
     if recommendation.run:
         text, confidence = f"Open: {recommendation.why}.", "open"
         named = "; ".join(describe(exploration.space, c) for c in recommendation.run)
-        step = [(NEXT_STEP, f"run these {len(recommendation.run)}: {named}.")]
+        if confirmation is None or not confirmation.covers(recommendation.run):
+            step = [(NEXT_STEP, f"run these {len(recommendation.run)}: {named}.")]
     shown = [label for label in _ORDER if label in points][: MOST_POINTS - len(step)]
     first = Finding("recommendation", "info", text, confidence=confidence)
     return Answer(first, [*((k, points[k]) for k in points if k in shown), *step], [])
@@ -149,6 +163,33 @@ def compared_table(exploration: Exploration, most: int = 8) -> Table:
         )
     columns = ("configuration", "compared with the best", "#seeds", "verdict")
     return Table("Near the best", columns, tuple(rows))
+
+
+def confirmed_table(exploration: Exploration) -> Table:
+    """Predicted and measured makespans: the prediction of one run, and the mean of the measured runs."""
+    rows = []
+    confirmation = exploration.confirmation
+    for row in confirmation.rows if confirmation is not None else ():
+        measured, ends = row.measured_s, row.ends(exploration.settings.level)
+        off = "" if measured is None else signed(row.predicted_s / measured - 1)
+        rows.append(
+            (
+                describe(exploration.space, row.candidate),
+                quantities.seconds(row.predicted_s),
+                _between(row.low_s, row.high_s),
+                row.error or ("" if measured is None else quantities.seconds(measured)),
+                "" if ends is None else _between(*ends),
+                off,
+            )
+        )
+    columns = ("configuration", "#predicted", "#of one run", "#measured", "#of the mean", "#off")
+    return Table("Predicted and measured", columns, tuple(rows))
+
+
+def _between(low: float | None, high: float | None) -> str:
+    if low is None:
+        return ""
+    return quantities.seconds_range(max(0.0, low), float("inf") if high is None else high, " to ")
 
 
 def matters_table(exploration: Exploration) -> Table:

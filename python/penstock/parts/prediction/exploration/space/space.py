@@ -27,6 +27,14 @@ from penstock.spec.source import Position, Source
 #: index of the level of each axis, in the order of the axes
 Candidate = tuple[int, ...]
 
+#: axis of the default and the workflow-aware placement, and its key for the hints of files, which are of the
+#: workload and not of the platform
+PLACEMENT, HINTS = "placement", "hints"
+#: placement → without hints to the next idle host, or with the hints of the graph to the host with the data
+_PLACEMENTS = {
+    "default": ((HINTS, "never"), ("scheduler", "workqueue")),
+    "workflow-aware": ((HINTS, "auto"), ("scheduler", "data_location")),
+}
 _SPLIT = "hosts.app:hosts.storage/19 (19 hosts between the two groups; several totals by commas)"
 _MOST_HOSTS = 100_000
 
@@ -38,6 +46,11 @@ class Level:
     label: str
     values: tuple[tuple[str, Any], ...]
     magnitude: float | None = None
+
+    @property
+    def of_platform(self) -> tuple[tuple[str, Any], ...]:
+        """The values without those of the workload."""
+        return tuple((key, value) for key, value in self.values if key != HINTS)
 
 
 @dataclass(frozen=True)
@@ -153,6 +166,8 @@ def axis_of(name: str, raw: Any, position: Position) -> Axis:
     """The axis `name` with the levels of a text or a list of values; `LevelFault` for invalid ones."""
     if name == "split":
         return _split(str(raw), position)
+    if name == PLACEMENT:
+        return _placement(raw, position)
     if any(not step for step in name.split(".")):
         raise LevelFault(f"the key '{name}'", "a dotted path of the platform, such as store.chunk")
     if isinstance(raw, list):
@@ -174,6 +189,14 @@ def axis_of(name: str, raw: Any, position: Position) -> Axis:
                 raise LevelFault(f"{show(level)} hosts", f"integers from 0 to {_MOST_HOSTS}")
     with_values = tuple(Level(show(v), ((name, v),), magnitude(v)) for v in levels)
     return Axis(name, with_values, position)
+
+
+def _placement(raw: Any, position: Position) -> Axis:
+    names = check_levels(raw) if isinstance(raw, list) else parse_levels(str(raw))
+    for name in names:
+        if name not in _PLACEMENTS:
+            raise LevelFault(f"the placement {show(name)}", " or ".join(_PLACEMENTS))
+    return Axis(PLACEMENT, tuple(Level(n, _PLACEMENTS[n]) for n in names), position)
 
 
 def _split(text: str, position: Position) -> Axis:

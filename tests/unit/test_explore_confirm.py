@@ -1,0 +1,233 @@
+"""Predictions beside measured runs: order, regret, Kendall's tau, resumption, and placements."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.archive.documents import EXPLORATION
+from penstock.errors import BadInput, PenstockError
+from penstock.parts.prediction.exploration.confirm import (
+    RUNS,
+    MeasuredRuns,
+    confirm,
+    first_configurations,
+)
+from penstock.parts.prediction.exploration.document import document
+from penstock.parts.prediction.exploration.recommend import recommend
+from penstock.parts.prediction.exploration.record import Record
+from penstock.parts.prediction.exploration.request import hinted
+from penstock.parts.prediction.exploration.run import Exploration, Question, Settings, explore
+from penstock.parts.prediction.exploration.simulate import Simulated
+from penstock.parts.prediction.exploration.space.expression import parse_objective
+from penstock.parts.prediction.exploration.space.space import Candidate
+from penstock.parts.prediction.report.exploration import Named, page
+from penstock.parts.prediction.report.exploration_text import answer, confirmed_table
+from penstock.parts.prediction.workloads.synthetic import Shape, pipeline
+from penstock.platform.hosts import read_platform
+from tests.examples.explore import Known, Quiet, space_of
+
+#: predicted makespans by number of hosts
+TIMES = {2: 100.0, 4: 110.0, 6: 130.0, 8: 200.0}
+
+
+def explored(objective: str | None = "time") -> Exploration:
+    space = space_of("hosts.app.count=2,4,6,8")
+    known = Known(space, lambda values: TIMES[values["hosts.app.count"]], watts=None, common=0.05)
+    question = Question(None if objective is None else parse_objective(objective))
+    return explore(Record(space, known), question, Settings(), Quiet())
+
+
+class Store:
+    """Measures planted makespans: of configuration i, run n."""
+
+    def __init__(self, makespans: dict[int, list[float]], fails: dict[int, str] | None = None):
+        self.makespans, self.fails = makespans, fails or {}
+        self.calls: list[tuple[Candidate, int]] = []
+
+    def measure(self, c: Candidate, repeat: int, measured: Callable[[float], None]) -> None:
+        self.calls.append((c, repeat))
+        for _ in range(repeat):
+            if c[0] in self.fails:
+                raise PenstockError(self.fails[c[0]])
+            measured(self.makespans[c[0]].pop(0))
+
+
+def test_the_first_configurations_are_in_the_order_of_the_prediction() -> None:
+    assert first_configurations(explored(), 3) == [(0,), (1,), (2,)]
+    assert first_configurations(explored(), 99) == [(0,), (1,), (2,), (3,)]
+
+
+def test_regret_and_tau_of_a_wrong_order() -> None:
+    """The second takes 90 s, the chosen one 99 s: 10 % regret, and one of three pairs is swapped."""
+    found = explored()
+    store = Store({0: [98.0, 100.0], 1: [89.0, 91.0], 2: [129.0, 131.0]})
+    made = confirm(found, first_configurations(found, 3), 2, store.measure, MeasuredRuns(None))
+    assert [row.measured_s for row in made.rows] == [99.0, 90.0, 130.0]
+    assert made.regret == pytest.approx(0.1)
+    assert made.tau == pytest.approx(1 / 3)
+    low, high = made.rows[0].ends(0.9)  # type: ignore[misc]
+    assert (99 - low) / 1.0 == pytest.approx(6.314, abs=1e-3)  # Student, one degree of freedom
+    assert high - 99 == pytest.approx(99 - low)
+    found.confirmation = made
+    point = dict(answer(found, recommend(found)).points)["Confirmation"]
+    assert point.startswith(
+        "3 configurations measured, 2 runs each; regret 10.0 %; Kendall's tau 0.33."
+    )
+    rows = confirmed_table(found).rows
+    assert [row[0] for row in rows] == [f"{n} application hosts" for n in (2, 4, 6)]
+    plain = document(found, recommend(found))
+    assert plain["confirmed"]["rows"][1]["makespans_s"] == [89.0, 91.0]
+    assert plain["confirmed"]["regret"] == pytest.approx(0.1)
+    assert set(plain) == {k.path.split("[")[0].split(".")[0] for k in EXPLORATION.keys}
+    html = page(found, recommend(found), Named("work", "platform"))
+    assert 'id="confirmed"' in html
+    assert "not measured" not in html
+
+
+def test_the_regret_is_that_of_the_objective() -> None:
+    """By cost, hosts count: 3 x 100 predicted against 5 x 110; measured, the costs are 600 and 500."""
+    found = explored("cost")
+    store = Store({0: [200.0], 1: [100.0]})
+    made = confirm(found, [(0,), (1,)], 1, store.measure, MeasuredRuns(None))
+    assert made.regret == pytest.approx(0.2)
+    assert made.rows[0].ends(0.9) is None
+    assert "(cost)" in made.text
+
+
+def test_measured_runs_are_not_repeated(tmp_path: Path) -> None:
+    found = explored()
+    two = first_configurations(found, 2)
+    first = Store({0: [98.0], 1: []})
+
+    def interrupted(c: Candidate, repeat: int, measured: Callable[[float], None]) -> None:
+        first.measure(c, 1, measured)
+        raise KeyboardInterrupt
+
+    made = confirm(found, two, 2, interrupted, MeasuredRuns(tmp_path))
+    assert made.stopped
+    assert [row.makespans_s for row in made.rows] == [(98.0,), ()]
+    assert first.calls == [((0,), 1)]
+    with (tmp_path / RUNS).open("a") as file:
+        file.write('{"candidate_id": "c0000')  # cut off by a crash
+    second = Store({0: [100.0], 1: [90.0, 91.0]})
+    made = confirm(found, two, 2, second.measure, MeasuredRuns(tmp_path))
+    assert not made.stopped
+    assert second.calls == [((0,), 1), ((1,), 2)]
+    assert made.rows[0].makespans_s == (98.0, 100.0)
+    third = Store({})
+    again = confirm(found, two, 2, third.measure, MeasuredRuns(tmp_path))
+    assert third.calls == []
+    assert [r.makespans_s for r in again.rows] == [r.makespans_s for r in made.rows]
+
+
+def test_a_configuration_that_fails_has_its_reason() -> None:
+    found = explored()
+    store = Store({1: [90.0]}, fails={0: "node-1 did not start"})
+    made = confirm(found, [(0,), (1,)], 1, store.measure, MeasuredRuns(None))
+    assert [row.error for row in made.rows] == ["node-1 did not start", ""]
+    assert (made.regret, made.tau) == (None, None)
+    assert "1 failed" in made.text
+    none = Store({}, fails={0: "node-1 did not start", 1: "nor node-2"})
+    with pytest.raises(PenstockError, match="node-1 did not start"):
+        confirm(found, [(0,), (1,)], 1, none.measure, MeasuredRuns(None))
+
+
+def test_the_next_step_is_not_to_run_what_was_measured() -> None:
+    space = space_of("hosts.app.count=2,4")
+    known = Known(space, lambda _: 100.0, price=None, watts=None, own=0.05)
+    found = explore(Record(space, known), Question(), Settings(), Quiet())
+    rec = recommend(found)
+    assert rec.state == "undecided"
+    assert "Next step" in dict(answer(found, rec).points)
+    store = Store({0: [99.0], 1: [101.0]})
+    found.confirmation = confirm(found, rec.run, 1, store.measure, MeasuredRuns(None))
+    assert "Next step" not in dict(answer(found, rec).points)
+    half = replace(found.confirmation, rows=found.confirmation.rows[:1])
+    found.confirmation = half
+    assert "Next step" in dict(answer(found, rec).points)
+
+
+PLATFORM = b"""
+penstock_platform: 1
+name: nodes
+hosts:
+  - group: node
+    count: 4
+    roles: [client, storage]
+    storage: {read: {per_byte: 1 ms/MiB}, write: {per_byte: 1 ms/MiB}}
+  - {group: meta, count: 1, roles: [manager], manager: {service: 0.5ms}}
+network: {bandwidth: 20 Mbit/s, loopback: 1 GB/s, latency: 50us}
+"""
+
+
+def test_placements_are_default_and_workflow_aware() -> None:
+    """A pipeline's files have one reader each: with hints and by data, no byte crosses the slow links."""
+    platform = read_platform(PLATFORM, Path("platform.yaml"), [])
+    workload = pipeline(Shape(width=4, file_bytes=4 << 20, compute_s=0.1))
+    space = space_of("placement=default,workflow-aware", "store.chunk=1MiB,4MiB")
+    variants = hinted(workload, platform, space)
+    by = Simulated(workload, platform, space, 0, variants)
+    measures = {c: m for c, (m,) in zip(space, by.evaluate(list(space), [1]), strict=True)}
+    for chunk in (0, 1):
+        default, aware = measures[(0, chunk)], measures[(1, chunk)]
+        assert aware.makespan_s < 0.7 * default.makespan_s
+        assert aware.network_bytes < default.network_bytes
+    assert by.platform_values((1, 0)) == {
+        "scheduler.kind": "data_location",
+        "store.chunk": "1MiB",
+    }
+    assert all(f.hints is None for f in by.workload_of((0, 0)).files)
+    assert any(f.hints is not None for f in by.workload_of((1, 0)).files)
+    assert by.judge((1, 0))["makespan_s"] == pytest.approx(measures[(1, 0)].makespan_s, rel=0.2)
+
+
+def test_an_unknown_placement_is_refused() -> None:
+    with pytest.raises(BadInput, match="expected default or workflow-aware"):
+        space_of("placement=default,aware")
+
+
+def test_the_command_measures_what_it_predicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from penstock.cli import main
+    from penstock.plugins import FUNCTIONS
+
+    calls: list[dict[str, Any]] = []
+
+    def measure(workflow: Path, platform: Path, changes: Any, *rest: Any) -> None:
+        inputs, repeat, measured, _ = rest
+        hints = [f.get("hints") for f in json.loads(workflow.read_text())["files"]]
+        calls.append({"changes": changes, "repeat": repeat, "hints": any(hints), "inputs": inputs})
+        for _ in range(repeat):
+            measured(5.0)
+
+    load = type(FUNCTIONS).load
+    monkeypatch.setattr(
+        type(FUNCTIONS),
+        "load",
+        lambda table, name: measure if name == "measure-configuration" else load(table, name),
+    )
+    made = pipeline(Shape(width=4, file_bytes=4 << 20, compute_s=0.1))
+    (tmp_path / "w.json").write_text(json.dumps(made.to_dict()))
+    (tmp_path / "p.yaml").write_bytes(PLATFORM)
+    out = tmp_path / "out"
+    words = ["explore", str(tmp_path / "w.json"), "-p", str(tmp_path / "p.yaml")]
+    words += ["--vary", "placement=default,workflow-aware", "--set", "network.latency=60us"]
+    words += ["--objective", "time", "--confirm", "2", "--repeat", "2", "-o", str(out), "--json"]
+    for again in ([], ["--resume"]):
+        monkeypatch.setattr("sys.argv", ["penstock", *words, *again])
+        with pytest.raises(SystemExit, match="0"):
+            main()
+        said = json.loads(capsys.readouterr().out)
+        assert [r["makespans_s"] for r in said["confirmed"]["rows"]] == [[5.0, 5.0]] * 2
+    assert [call["hints"] for call in calls] == [True, False]
+    assert calls[0]["changes"] == ["network.latency=60us", "scheduler.kind=data_location"]
+    assert calls[1]["changes"] == ["network.latency=60us", "scheduler.kind=workqueue"]
+    assert all(call["repeat"] == 2 and call["inputs"] == tmp_path for call in calls)
+    assert said["recommendation"]["configuration"]["placement"] == "workflow-aware"
