@@ -128,7 +128,7 @@ def test_a_throttled_node_and_two_modes_are_cautions() -> None:
     assert bimodal.startswith(
         f"{key}: bimodal, 67 % of the times around 2.11 ms and 33 % around 16.5"
     )
-    facts = _facts("moosefs", seen.trials)
+    facts: Any = _facts("moosefs", seen.trials)
     assert facts["throttled"] == {"storage-0": 0.8462, "client-0": 0.01}
     times = [t for _, t in facts["operations"][str(key)]["quantiles"]]
     assert times == sorted(times)

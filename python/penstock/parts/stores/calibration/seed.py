@@ -8,7 +8,7 @@ import math
 import os
 import socket
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -334,8 +334,8 @@ def _document(
     return document
 
 
-def _facts(engine: str, trials: Trials) -> dict[str, Any]:
-    """What was measured, with the distribution of each operation."""
+def _facts(engine: str, trials: Trials) -> dict[str, object]:
+    """Counts of rounds, throttled shares, and the distribution of each kind of operation."""
     return {
         "engine": engine,
         "rounds": trials.rounds,
@@ -352,8 +352,10 @@ def _facts(engine: str, trials: Trials) -> dict[str, Any]:
     }
 
 
-def _insert_distributions(document: dict[str, Any], trials: Trials, services: Identified) -> None:
-    """Replace estimates by distributions: what the model draws for each request and each task.
+def _insert_distributions(
+    document: Mapping[str, Any], trials: Trials, services: Identified
+) -> None:
+    """Replace estimates by distributions, from which the model draws for each request and each task.
 
     A request's deviations are those of the smallest operation, which takes one request.
     """
