@@ -11,6 +11,7 @@ import pytest
 
 from penstock.archive.schemas import TABLES
 from penstock.parts.prediction.prediction import Prediction
+from penstock.parts.prediction.queue_network.applies import Applies, Reason
 from penstock.parts.stores.cli.workflow import _OF_RUN, _show
 from penstock.parts.stores.workflow.compare import AWARE, DEFAULT, Comparison, _page
 from penstock.parts.stores.workflow.report.figures import (
@@ -79,6 +80,13 @@ def test_the_page_shows_the_prediction_beside_the_runs(tmp_path: Path) -> None:
     assert "mProject: predicted " in text
     assert "<li>a sentence</li>" in text
     assert not re.search(r'(src|href)="[^#]', text)
+
+
+def test_a_prediction_outside_of_the_model_is_withheld() -> None:
+    assert re.search(r"; predicted: [\d.]+ s", headline(measured(prediction(), 1.0)))
+    withheld = Applies.of([Reason("read-ahead", "outside", "clients read too far ahead")])
+    text = headline(measured(replace(prediction(), applies=withheld), 1.0))
+    assert text.endswith("; not predicted: clients read too far ahead.")
 
 
 def test_without_a_prediction_the_page_shows_measured_times() -> None:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from penstock.parts.prediction import quantities
-from penstock.parts.prediction.report.prediction_text import Table, interval
+from penstock.parts.prediction.report.prediction_text import Table, answer, interval
 from penstock.parts.stores.workflow.report.figures import (
     MOST_STAGES,
     Timed,
@@ -89,6 +89,9 @@ def headline(result: Result) -> str:
     p = result.prediction
     if p is None:
         return f"{text}."
+    if p.applies.verdict == "outside":
+        withheld = answer(p).headline
+        return f"{text}; {withheld[0].lower()}{withheld[1:]}"
     return f"{text}; predicted: {quantities.seconds(p.makespan_s)}{interval(p)}."
 
 
