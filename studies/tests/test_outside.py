@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
 
 from penstock.parts.prediction.prediction import Prediction
+from penstock.parts.prediction.queue_network.conditions import read_ahead
 from penstock.parts.prediction.queue_network.predict import predict_many
 from penstock.parts.prediction.report.prediction_text import answer
 from penstock.platform.hosts import Platform
@@ -52,6 +54,17 @@ def test_scattered_reads_of_cephfs_are_withheld(nodes: int) -> None:
     )
     large = predicted("cephfs", scenario, preprocess__cache="16MiB")
     assert "read-ahead" not in outside(large)
+
+
+def test_reads_of_a_store_with_limited_read_ahead_are_predicted() -> None:
+    """Clients read ahead at most half of their cache since the runs were recorded."""
+    seen, _ = read_kept(ROOT / "studies" / "stores" / "cephfs.json.gz")
+    scenario = Scenario("scatter", 16, 4, True)
+    for ahead, withheld in ((2**19, False), (2**21, True)):
+        limited = replace(seen, read_ahead_bytes=ahead)
+        platform = seeded_under("cephfs", limited, models("cephfs")[DEFAULT])([])
+        found = read_ahead(scenario.workload(), platform)
+        assert (found is not None) == withheld
 
 
 def test_concurrent_writes_of_cephfs_are_withheld() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from penstock.parts.prediction.queue_network.applies import (
     judge,
 )
 from penstock.parts.prediction.queue_network.conditions import (
+    concurrent_writers,
     history,
     profiled_range,
     small_operations,
@@ -171,3 +173,46 @@ def test_the_range_of_a_fitted_profile_is_read_from_its_source() -> None:
     fitted = fit_profile(Measurements(cells, None, "fio"), "mine", profile["source"]).profile
     (found,) = profiled_range([fitted.to_dict()], 2 << 20)
     assert (found.low, found.high, found.value) == (4096, 1 << 20, 2 << 20)
+
+
+def stage(start_s: float, end_s: float, *, tasks: int = 1, write_s: float = 1.0) -> dict[str, Any]:
+    return {
+        "start_s": start_s,
+        "end_s": end_s,
+        "tasks": tasks,
+        "task_mean_s": (end_s - start_s),
+        "write_s": write_s,
+        "written_bytes": 1 << 20 if write_s else 0,
+    }
+
+
+def written(stages: list[dict[str, Any]], clients: int = 2, **store: Any) -> Any:
+    """Engine and share of concurrent writes, rounded."""
+    declared: Any = {"engine": "cephfs"} | store
+    platform: Any = SimpleNamespace(
+        file=SimpleNamespace(store=SimpleNamespace(engine=declared["engine"])),
+        plain={"store": declared},
+    )
+    network = {"hosts": [{"client": {"slots": 1}}] * clients + [{"client": None}]}
+    found = concurrent_writers(platform, network, stages)
+    return None if found is None else (found[0], round(found[1], 3))
+
+
+def test_tasks_write_at_once_if_they_are_of_one_stage_or_their_stages_overlap() -> None:
+    assert written([stage(0, 10, tasks=4, write_s=20)]) == ("cephfs", 0.5)
+    assert written([stage(0, 10, write_s=5), stage(10, 20, write_s=5)]) == ("cephfs", 0)
+    assert written([stage(0, 10, write_s=5), stage(9, 19, write_s=1)]) == ("cephfs", 0.3)
+    reading = stage(0, 20, tasks=3, write_s=0)
+    assert written([reading, stage(0, 10, write_s=5)]) == ("cephfs", 0)
+    # a short stage within a long one, and one after both
+    nested = [stage(0, 10, write_s=4), stage(2, 3, write_s=1), stage(10, 11, write_s=1)]
+    assert written(nested) == ("cephfs", round(5 / 12, 3))
+
+
+def test_calibrated_concurrent_writes_are_predicted() -> None:
+    one = [stage(0, 10, tasks=4, write_s=20)]
+    assert written(one, clients=1) is None
+    assert written(one, engine="moosefs") is None
+    assert written(one, write_contention="20ms") is None
+    assert written(one, engine=None) is None
+    assert written(one, engine="unknown") == ("unknown", 0.5)

@@ -23,11 +23,13 @@ from penstock.parts.stores.calibration.seed import (
     _window,
     identified,
     network_values,
+    read_ahead_of,
 )
 from penstock.parts.stores.calibration.trials import SIZES, Trials
 from penstock.parts.stores.calibration.window import DelayedReads
 from penstock.platform.cluster import cluster_spec
 from penstock.platform.hosts import Platform
+from penstock.spec.store import StoreSpec
 
 NOMINAL_BPS = 12.5e6
 CLUSTER: dict[str, Any] = {
@@ -111,6 +113,17 @@ def mean_of(distribution: dict[str, Any]) -> float:
     """Mean of an empirical distribution with linear interpolation."""
     pairs = pairwise(distribution["quantiles"])
     return math.fsum((q - p) * (low + high) / 2 for (p, low), (q, high) in pairs)
+
+
+def test_the_read_ahead_of_the_measured_clients_is_recorded() -> None:
+    assert read_ahead_of(StoreSpec("moosefs")) is None
+    assert read_ahead_of(StoreSpec("cephfs", {"cache": 0})) == 2**19
+    assert read_ahead_of(StoreSpec("cephfs", {"cache": 2**24, "prefetch": 2})) == 2**23
+    platform, seen = changed(), replace(measured(), read_ahead_bytes=2**19)
+    services = Identified(1e-4, Linear(1e-3, 1e-8), Linear(1e-3, 1e-8))
+    network = network_values(platform, seen)
+    document = _document(platform, seen, network, services, [services] * 2)
+    assert document["facts"]["seeding"]["read_ahead_bytes"] == 2**19
 
 
 def test_a_throttled_node_and_two_modes_are_cautions() -> None:

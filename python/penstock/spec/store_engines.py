@@ -52,6 +52,21 @@ class ClientCache:
         return self.default_bytes if parameter is None else max(self.least_bytes, parameter)
 
 
+def client_sizes(
+    client: ClientCache, parameters: Mapping[str, Any], chunk_bytes: int
+) -> tuple[int, int]:
+    """Cache and read-ahead of a client that penstock mounts [bytes].
+
+    Data that are read ahead replace others in the cache. If they exceed it, they replace each other before
+    they are read, and are fetched again; so at most half of the cache is read ahead.
+    """
+    cache = client.cache_bytes(parameters.get("cache"))
+    ahead = cache // 2
+    if "prefetch" in parameters:
+        ahead = min(ahead, max(1, parameters["prefetch"]) * chunk_bytes)
+    return cache, ahead
+
+
 @dataclass(frozen=True)
 class Capabilities:
     """Capabilities of an engine.

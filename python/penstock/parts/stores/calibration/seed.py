@@ -40,6 +40,8 @@ from penstock.parts.stores.workflow.run import Progress, store_of
 from penstock.platform.cluster import cluster_spec
 from penstock.platform.hosts import Platform
 from penstock.platform.lower import store_of as store_numbers
+from penstock.spec.store import StoreSpec
+from penstock.spec.store_engines import capabilities, client_sizes
 from penstock.spec.units import parse_duration
 from penstock.text import percent, signed_percent
 
@@ -64,6 +66,8 @@ class Measurements:
     latency_s: Interval
     #: reads that show the window of a client; a reason if there could be none
     delayed: DelayedReads | str | None = None
+    #: read-ahead of the clients; None if the engine's clients cache nothing, or if it was not recorded
+    read_ahead_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,16 @@ def measure_store(
             note("requests of a client at once")
             delayed = delayed_reads(store, chunk_bytes, network_bps.mean)
         rates = (network_bps, loopback_bps, latency_s)
-        return Measurements(store.spec.engine, trials, *rates, delayed)
+        return Measurements(store.spec.engine, trials, *rates, delayed, read_ahead_of(store.spec))
+
+
+def read_ahead_of(spec: StoreSpec) -> int | None:
+    """Read-ahead of the clients of a store that penstock starts [bytes]; None without a client's cache."""
+    engine = capabilities(spec.engine)
+    if engine is None or engine.client is None:
+        return None
+    chunk_bytes = int(spec.parameters.get("chunk", engine.chunk_bytes))
+    return client_sizes(engine.client, spec.parameters, chunk_bytes)[1]
 
 
 @dataclass(frozen=True)
@@ -330,7 +343,10 @@ def _document(
         "tag": mean(interval(trials.tags_s), _time),
         "locate": mean(interval(trials.locates_s), _time),
     }
-    document.setdefault("facts", {})["seeding"] = {**about, **_facts(seen.engine, trials)}
+    facts = {**about, **_facts(seen.engine, trials)}
+    if seen.read_ahead_bytes is not None:
+        facts["read_ahead_bytes"] = seen.read_ahead_bytes
+    document.setdefault("facts", {})["seeding"] = facts
     return document
 
 

@@ -38,7 +38,7 @@ from penstock.parts.stores.engines.ceph_pools import DATA, FILE_SYSTEM, METADATA
 from penstock.parts.stores.engines.engine import Site, address, verdict
 from penstock.parts.stores.engines.packages import absent, missing
 from penstock.spec.store import Extent, Support, refused
-from penstock.spec.store_engines import CAPABILITIES
+from penstock.spec.store_engines import CAPABILITIES, client_sizes
 
 _PROGRAMS = ("ceph-mon", "ceph-mgr", "ceph-mds", "ceph-osd", "ceph-fuse", "crushtool")
 _PACKAGES = "--no-install-recommends ceph-mon ceph-mgr ceph-mds ceph-osd ceph-common ceph-fuse python3-rados"
@@ -54,16 +54,10 @@ _SIZES = (("used", "kb_used"), ("total", "kb"))
 
 
 def client_options(parameters: Mapping[str, Any]) -> list[str]:
-    """Cache and read-ahead of a mount.
-
-    Data that are read ahead replace others in the cache. If they exceed it, they replace each other before
-    they are read, and are fetched again; so at most half of the cache is read ahead.
-    """
+    """Cache and read-ahead of a mount."""
     assert _CAPABILITIES.client is not None
-    cache = _CAPABILITIES.client.cache_bytes(parameters.get("cache"))
-    ahead = cache // 2
-    if "prefetch" in parameters:
-        ahead = min(ahead, max(1, parameters["prefetch"]) * parameters.get("chunk", CHUNK))
+    chunk_bytes = parameters.get("chunk", CHUNK)
+    cache, ahead = client_sizes(_CAPABILITIES.client, parameters, chunk_bytes)
     return [f"--client_oc_size={cache}", f"--client_readahead_max_bytes={ahead}"]
 
 
