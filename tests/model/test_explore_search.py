@@ -60,7 +60,7 @@ def record() -> Record:
 @pytest.fixture(scope="module")
 def losses(record: Record) -> dict[Candidate, float]:
     objective = parse_objective(OBJECTIVE)
-    return {c: objective.loss(record.mean(c)) for c in record.measures}
+    return {c: objective.loss(record.mean(c, [1])) for c in record.measures}
 
 
 def regrets(start: Start, record: Record, losses: dict[Candidate, float]) -> list[float]:

@@ -304,8 +304,9 @@ def _show(exploration: Exploration, recommendation: Recommendation) -> None:
     print("\n".join([*answer.lines(_WIDTH), ""]))
     if exploration.confirmation is not None:
         _table(console, exploration_text.confirmed_table(exploration))
-    if len(exploration.front) > 1:
-        _table(console, exploration_text.front_table(exploration, recommendation.candidate, 12))
+    front = exploration_text.front_table(exploration, recommendation.candidate, 12)
+    if len(front.rows) > 1:
+        _table(console, front)
     if exploration.selection is not None and len(exploration.selection.contenders) > 1:
         _table(console, exploration_text.compared_table(exploration, 6))
     if exploration.admissible:

@@ -18,7 +18,7 @@ from penstock.parts.prediction.report.prediction_text import Table
 from penstock.report import drawings, style
 from penstock.report.glossary import explained
 from penstock.report.page import template, text_of
-from penstock.text import listed
+from penstock.text import counted, listed
 from penstock.version import version
 
 
@@ -54,10 +54,12 @@ def page(exploration: Exploration, rec: Recommendation, named: Named) -> str:
         },
         front=front,
         front_note=front.title,
+        seeds=counted(len(exploration.means.seeds), "seed"),
         thinned=len(exploration.admissible) > 1000,
         metrics=listed(metrics, "and"),
         metric=exploration_text.metric_word(exploration.main_metric),
         chosen=rec.candidate is not None,
+        ties=bool(exploration_text.tied(exploration)),
         matters=exploration_text.matters_table(exploration),
         complete=exploration.complete,
         near=exploration_text.compared_table(exploration, 24),
@@ -101,7 +103,6 @@ def _tiles(exploration: Exploration, rec: Recommendation) -> list[dict[str, str]
         tiles.append((f"{mean['hosts']:.0f}", "hosts", ""))
     else:
         tiles.append((rec.state, "recommendation", "warn"))
-    tiles.append((f"{len(exploration.record.measures):,}", "configurations predicted", ""))
     verdict = (exploration.judgement or {}).get("verdict")
     if verdict:
         tiles.append((verdict, "model applies", "" if verdict == "ok" else "warn"))

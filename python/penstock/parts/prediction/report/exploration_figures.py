@@ -14,7 +14,7 @@ from penstock.parts.prediction.exploration.describe import axis_word, describe, 
 from penstock.parts.prediction.exploration.effects import best_over
 from penstock.parts.prediction.exploration.run import Exploration
 from penstock.parts.prediction.exploration.space.space import Candidate
-from penstock.parts.prediction.report.exploration_text import amount, metric_word
+from penstock.parts.prediction.report.exploration_text import CENTS, amount, metric_word, tied
 from penstock.report import style
 from penstock.report.style import NotDrawn
 
@@ -42,7 +42,7 @@ def fitting(exploration: Exploration, metric: str, values: Sequence[float]) -> U
         steps = [("GJ", 1e9), ("MJ", 1e6), ("kJ", 1e3), ("J", 1.0)]
     else:
         money = exploration.record.evaluator.currency
-        if money in ("EUR", "USD") and 1e-4 <= largest < 1:
+        if money in CENTS and 1e-4 <= largest < 1:
             return Unit("ct", 1e-2)
         steps = [(money, 1.0), (f"{money}/1000", 1e-3), (f"{money}/10⁶", 1e-6)]
     return Unit(*next(((n, size) for n, size in steps if largest >= size), steps[-1]))
@@ -101,6 +101,17 @@ def front_figure(exploration: Exploration, chosen: Candidate | None, width: floa
         linewidths=0,
     )
     style.tips(fig, marks, [_tip(exploration, c, means[c]) for c in members])
+    ties = [c for c in tied(exploration) if c != chosen]
+    circles = axes.scatter(
+        [place[c][0] for c in ties],
+        [place[c][1] for c in ties],
+        s=70,
+        facecolor="none",
+        edgecolor=style.ORANGE,
+        linewidths=1.2,
+        zorder=4,
+    )
+    style.tips(fig, circles, [_tip(exploration, c, means[c]) for c in ties])
     if chosen is not None and chosen in means:
         star = axes.scatter(
             [place[chosen][0]],

@@ -21,6 +21,8 @@ _VERDICTS = {
 }
 
 
+#: currencies with cents
+CENTS = ("EUR", "USD")
 #: labels of points, those that may change the choice first
 _ORDER = (
     "Confirmation",
@@ -83,23 +85,33 @@ def amount(exploration: Exploration, metric: str, value: float) -> str:
         return quantities.seconds(value)
     if metric == "cost":
         currency = exploration.record.evaluator.currency
-        return (
-            quantities.money(value, currency)
-            if value >= 1
-            else f"{quantities.digits(value)} {currency}"
-        )
+        if value >= 1:
+            return quantities.money(value, currency)
+        if currency in CENTS and value < 0.1:
+            return f"{quantities.digits(100 * value)} ct"
+        return f"{quantities.digits(value)} {currency}"
     return quantities.joules(value)
+
+
+def tied(exploration: Exploration) -> list[Candidate]:
+    """Compared configurations that tie, with the best of them; empty without a tie."""
+    selection = exploration.selection
+    ties = [] if selection is None else [c.candidate for c in selection.contenders if c.tie]
+    return [] if selection is None or not ties else [selection.best.candidate, *ties]
 
 
 def front_table(
     exploration: Exploration, chosen: Candidate | None, most: int = 15, wide: bool = False
 ) -> Table:
-    """The Pareto front, fastest first; more than `most` are thinned evenly, ends and choice retained.
+    """The Pareto front and the ties of the best, fastest first; more than `most` are thinned evenly.
 
-    `◆` marks the choice, `=` a tie with the best.
+    Ends and choice are retained. `◆` marks the choice, `=` the configurations that tie.
     Levels common to all members are in the title; the others have a column each if `wide` or few.
     """
-    front = exploration.front
+    front = sorted(
+        {*exploration.front, *tied(exploration)},
+        key=lambda c: (exploration.means.of(c)["makespan_s"], c),
+    )
     shown = front
     if len(front) > most:
         step = (len(front) - 1) / (most - 1)
@@ -119,6 +131,7 @@ def front_table(
     ]
     longest = [max(len(v) for v in exploration.space.axes[k].labels) for k in varied]
     columnar = wide or (len(varied) <= 4 and sum(max(n, 8) + 2 for n in longest) < 40)
+    ties = {*tied(exploration), *(c for c in front if exploration.tie(c))}
     rows = []
     for c in shown:
         mean = exploration.means.of(c)
@@ -130,9 +143,10 @@ def front_table(
             levels = [spaced(exploration.space.axes[k].levels[c[k]].label) for k in varied]
         else:
             levels = [describe(exploration.space, c, varied)]
-        mark = "◆" if c == chosen else "=" if exploration.tie(c) else ""
+        mark = "◆" if c == chosen else "=" if c in ties else ""
         rows.append((mark, *levels, f"{mean['hosts']:.0f}", *numbers))
-    title = "Pareto front" + (f", {len(shown)} of {len(front)}" if len(shown) < len(front) else "")
+    title = "Pareto front and ties" if len(front) > len(exploration.front) else "Pareto front"
+    title += f", {len(shown)} of {len(front)}" if len(shown) < len(front) else ""
     if common and shown:
         title += f" (all: {describe(exploration.space, shown[0], common)})"
     axes = [axis_word(exploration.space.axes[k]) for k in varied] if columnar else ["configuration"]
