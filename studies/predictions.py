@@ -130,57 +130,57 @@ def results(options: argparse.Namespace) -> Results:
     everything = QUICK_SCENARIOS if options.quick else frozen()
     out, sum_of_list = options.out.resolve(), checksum(everything)
     engines = [e for e in options.engine or everything if e in everything]
-    found = Results(size, chosen(everything, engines, options.only))
+    measured = Results(size, chosen(everything, engines, options.only))
     freeze(out, everything)
 
     def part(name: str) -> Part:
         return Part.opened(file_of(out, name), Head(name, size.name, sum_of_list))
 
-    for engine, scenarios in found.scenarios.items():
-        found.parts[engine] = part(engine)
+    for engine, scenarios in measured.scenarios.items():
+        measured.parts[engine] = part(engine)
         lacking = STORE_ENGINES.load(engine)().missing()
         if lacking:
             print(f"{engine}: not measured: {lacking}", file=sys.stderr)
         elif scenarios and not options.compare:
-            runs.measure(found.parts[engine], scenarios, size)
-    if faults.ENGINE in found.parts and (not options.only or FAULTS in options.only):
-        found.faults = part(FAULTS)
+            runs.measure(measured.parts[engine], scenarios, size)
+    if faults.ENGINE in measured.parts and (not options.only or FAULTS in options.only):
+        measured.faults = part(FAULTS)
         if not options.compare:
-            measure_faults(found, size)
-    return found
+            measure_faults(measured, size)
+    return measured
 
 
-def measure_faults(found: Results, size: Size) -> None:
+def measure_faults(measured: Results, size: Size) -> None:
     """Make the faults, with the service times of their engine."""
-    assert found.faults is not None
-    of_engine = found.parts[faults.ENGINE]
+    assert measured.faults is not None
+    of_engine = measured.parts[faults.ENGINE]
     if of_engine.seeds is None:
         of_engine.add(runs.seeded(faults.ENGINE, size.budget_s, slow_disk=True))
-    if found.faults.seeds is None and of_engine.seeds is not None:
-        found.faults.add(of_engine.seeds)
-    faults.measure(found.faults, size)
+    if measured.faults.seeds is None and of_engine.seeds is not None:
+        measured.faults.add(of_engine.seeds)
+    faults.measure(measured.faults, size)
 
 
-def judged(found: Results) -> tuple[list[record.Row], list[Claim]]:
+def judged(measured: Results) -> tuple[list[record.Row], list[Claim]]:
     """Rows and claims of each engine, of all of them, and of the faults."""
     rows: list[record.Row] = []
     claims: list[Claim] = []
-    names = [name for name, some in found.scenarios.items() if some]
+    names = [name for name, some in measured.scenarios.items() if some]
     for name in [*names, *([ALL] if len(names) > 1 else [])]:
-        cases, needs = found.cases(name), found.counts(name)
+        cases, needs = measured.cases(name), measured.counts(name)
         own = list(evaluation.rows(cases, name)) if cases else []
         if not own:
-            claims.append(checks.claim(name, "predicted", needs, _never, least=found.size.runs))
-        marked, more = evaluation.evaluated(own, needs, found.size.runs)
+            claims.append(checks.claim(name, "predicted", needs, _never, least=measured.size.runs))
+        marked, more = evaluation.evaluated(own, needs, measured.size.runs)
         rows += [row | {"quoted": True} for row in marked]
         claims += more
-    if found.faults is not None:
-        suspected = faults.named(found.faults, found.size)
-        more = faults.claims_of(suspected, found.size)
+    if measured.faults is not None:
+        suspected = faults.named(measured.faults, measured.size)
+        more = faults.claims_of(suspected, measured.size)
         rows += checks.rows(more, quoted=True) + faults.rows_of(suspected)
         claims += more
-    for engine in found.parts:
-        for case in found.cases(engine):
+    for engine in measured.parts:
+        for case in measured.cases(engine):
             rows += evaluation.scenario_rows(case, engine, f"{engine}, predicted")
     return rows, claims
 
@@ -189,46 +189,47 @@ def _never() -> checks.Finding:
     raise AssertionError("a claim without cases needs no evaluation")
 
 
-def planted(found: Results) -> dict[str, bool | None]:
+def planted(measured: Results) -> dict[str, bool | None]:
     """True if a model with slow links is far off; None without runs of these scenarios."""
     cases = [
         case
-        for engine, part in found.parts.items()
-        for case in part.cases(found.scenarios[engine], planted=True)
+        for engine, part in measured.parts.items()
+        for case in part.cases(measured.scenarios[engine], planted=True)
     ]
     return {PLANT: all(abs(c.error) > WORST for c in cases) if cases else None}
 
 
 def keep(
     options: argparse.Namespace,
-    found: Results,
+    measured: Results,
     rows: Sequence[record.Row],
     detected: Mapping[str, bool | None],
 ) -> None:
     """Record the results if `--record` was given and every scenario has all of its valid runs."""
     if options.record is None:
         return
-    counts = found.counts(ALL)
-    lacking = [name for name, valid in counts.items() if valid < found.size.runs]
-    if lacking or found.size is not FULL or options.only or options.engine:
+    counts = measured.counts(ALL)
+    lacking = [name for name, valid in counts.items() if valid < measured.size.runs]
+    if lacking or measured.size is not FULL or options.only or options.engine:
         why = f"{len(lacking)} scenarios lack valid runs" if lacking else "not the full size"
         print(f"predictions: not recorded: {why}", file=sys.stderr)
         return
     about = (
-        f"{len(counts)} scenarios, frozen before the first prediction (SHA-256 {checksum(found.scenarios)}). "
-        f"{found.void()} runs were not valid and were repeated."
+        f"{len(counts)} scenarios, frozen before the first prediction: "
+        f"SHA-256 {checksum(measured.scenarios)}. "
+        f"{measured.void()} runs were not valid and were repeated."
     )
     record.keep(options.record, rows, detected, about)
     (HERE / "recorded").mkdir(exist_ok=True)
-    for part in (*found.parts.values(), *([found.faults] if found.faults else [])):
+    for part in (*measured.parts.values(), *([measured.faults] if measured.faults else [])):
         text = gzip.compress(part.file.path.read_bytes(), mtime=0)
         (HERE / "recorded" / f"{part.head.engine}.jsonl.gz").write_bytes(text)
 
 
-def show(found: Results, rows: Sequence[record.Row]) -> None:
+def show(measured: Results, rows: Sequence[record.Row]) -> None:
     """Print a line for each scenario, then the rows."""
-    for engine in found.parts:
-        for c in found.cases(engine):
+    for engine in measured.parts:
+        for c in measured.cases(engine):
             own = c.predicted
             interval = f"{own.low_s:.2f} to {own.high:.2f}"
             print(
@@ -240,25 +241,25 @@ def show(found: Results, rows: Sequence[record.Row]) -> None:
             goal = f" ({row['bar']}: {row['verdict']})" if row.get("verdict") else ""
             name = f"{row['engine']}: " if row["engine"] else ""
             print(f"{row['case']}: {name}{row['metric']}: {checks.figure(row)}{goal}")
-    print(f"{found.void()} runs were not valid")
+    print(f"{measured.void()} runs were not valid")
 
 
 def main() -> int:
     """Exit status: 0 every goal is met, 1 failure, 2 bad input, 3 a goal is not met or not measured."""
     options = parser().parse_args()
     try:
-        found = results(options)
-        rows, claims = judged(found)
+        measured = results(options)
+        rows, claims = judged(measured)
     except PenstockError as error:
         print(f"predictions: {error}", file=sys.stderr)
         return error.exit_status
-    detected = planted(found)
+    detected = planted(measured)
     if options.json:
         document = {"claims": checks.as_json(claims), "planted": detected, "rows": rows}
         print(json.dumps(document))
     else:
-        show(found, rows)
-    keep(options, found, rows, detected)
+        show(measured, rows)
+    keep(options, measured, rows, detected)
     return checks.finish("predictions", claims, detected)
 
 

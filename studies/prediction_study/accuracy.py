@@ -112,14 +112,14 @@ PARTS: tuple[Callable[[Scenario], str], ...] = (
 )
 
 
-def by_parts(found: Sequence[Compared]) -> str:
+def by_parts(scenarios: Sequence[Compared]) -> str:
     """Table: for each engine, pattern, size and number of nodes, how many predictions were right."""
     lines = [
         "| engine | part | scenarios | within 10 % | within 20 % | mean error | farthest |",
         "|---|---|---|---|---|---|---|",
     ]
-    for engine in dict.fromkeys(c.engine for c in found):
-        own = [c for c in found if c.engine == engine]
+    for engine in dict.fromkeys(c.engine for c in scenarios):
+        own = [c for c in scenarios if c.engine == engine]
         lines.append(_line(engine, "**all**", own))
         for part_of in PARTS:
             groups: dict[str, list[Compared]] = defaultdict(list)
@@ -137,9 +137,9 @@ def _line(engine: str, part: str, group: Sequence[Compared]) -> str:
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
-def wrong(found: Sequence[Compared]) -> str:
+def wrong(scenarios: Sequence[Compared]) -> str:
     """Table of the scenarios past 10 %, farthest first."""
-    rows = sorted((c for c in found if abs(c.error) > WITHIN), key=lambda c: -abs(c.error))
+    rows = sorted((c for c in scenarios if abs(c.error) > WITHIN), key=lambda c: -abs(c.error))
     if not rows:
         return "None.\n"
     lines = [
@@ -168,8 +168,8 @@ def goals(rows: Sequence[Row]) -> str:
 
 def sections(title: str, about: str, rows: Sequence[Row], engine: str = "") -> str:
     """Part of the page for one result."""
-    found = compared(rows, engine)
-    return f"## {title}\n\n{about}\n{by_parts(found)}\n### {title}: past 10 %\n\n{wrong(found)}"
+    scenarios = compared(rows, engine)
+    return f"## {title}\n\n{about}\n{by_parts(scenarios)}\n### {title}: past 10 %\n\n{wrong(scenarios)}"
 
 
 def page(folder: Path = RESULTS) -> str:
@@ -197,9 +197,9 @@ def page(folder: Path = RESULTS) -> str:
 
 
 def _not_yet() -> str:
-    scenarios = frozen()
-    count = sum(map(len, scenarios.values()))
-    return NOT_YET.format(count=count, engines=", ".join(scenarios))
+    every = frozen()
+    count = sum(map(len, every.values()))
+    return NOT_YET.format(count=count, engines=", ".join(every))
 
 
 if __name__ == "__main__":

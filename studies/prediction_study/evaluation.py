@@ -221,11 +221,13 @@ def _ranked(cases: Sequence[Case], name: str) -> Iterator[record.Row]:
         one = c.scenario
         patterns[one.pattern].append(c)
         workloads[one.pattern, one.file_mib, *one.cluster].append(c)
-    taus = [tau(group) for group in patterns.values() if len(group) >= _RANKED]
+    taus = {pattern: tau(group) for pattern, group in patterns.items() if len(group) >= _RANKED}
+    for pattern, value in taus.items():
+        yield record.row(f"configurations of {pattern}", name, "Kendall's tau", [value], "")
     if taus:
-        what = "configurations of a pattern"
-        row = record.row(what, name, "Kendall's tau, mean over patterns", taus, "")
-        yield record.at_least({**row, "value": statistics.fmean(taus)}, TAU)
+        what, metric = "configurations of a pattern", "Kendall's tau, mean over patterns"
+        row = record.row(what, name, metric, list(taus.values()), "")
+        yield record.at_least({**row, "value": statistics.fmean(taus.values())}, TAU)
     regrets = [100 * regret(group) for group in workloads.values() if len(group) > 1]
     if regrets:
         what = "workloads with and without hints"

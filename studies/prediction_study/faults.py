@@ -34,10 +34,11 @@ from studies.prediction_study.runs import (
 from studies.prediction_study.scenarios import Scenario
 
 ENGINE, NODES = "moosefs", 4
-#: runs of a trial: local files of a size that the disks determine, remote ones
+#: runs of a trial: local inputs, which are read from the disks; files that were just written, which a storage
+#: node may read from its page cache, have other sizes
 WORKLOADS = (
-    Scenario("pipeline", 4, NODES, hints=True),
-    Scenario("pipeline", 4, NODES, hints=True),
+    Scenario("gather", 4, NODES, hints=True),
+    Scenario("gather", 4, NODES, hints=True),
     Scenario("pipeline", 1, NODES, hints=False),
     Scenario("scatter", 1, NODES, hints=False),
 )
@@ -52,10 +53,10 @@ IDENTIFIED, SILENT = 0.9, 0.95
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault: changes of the nodes that make and undo it, and names of which one must be suspected first."""
+    """A fault: changes of the nodes that apply and revert it; one of `names` must be suspected first."""
 
-    made: tuple[str, ...]
-    undone: tuple[str, ...]
+    applied: tuple[str, ...]
+    reverted: tuple[str, ...]
     names: tuple[str, ...]
 
 
@@ -125,15 +126,15 @@ def measure(part: Part, size: Size, limits: Limits | None = None) -> None:
 
 
 def _attempt(part: Part, runner: Runner, label: str, number: int) -> None:
-    """One attempt: make the fault, run the workloads, undo the fault."""
+    """One attempt: apply the fault, run the workloads, revert the fault."""
     fault = FAULTS.get(label)
     if fault is not None:
-        runner.store.cluster.change(changes_of(fault.made))
+        runner.store.cluster.change(changes_of(fault.applied))
     try:
         runs = [runner.run(scenario, number, label) for scenario in WORKLOADS]
     finally:
         if fault is not None:
-            runner.store.cluster.change(changes_of(fault.undone))
+            runner.store.cluster.change(changes_of(fault.reverted))
     for run in runs:
         part.add(run)
 
@@ -176,11 +177,11 @@ def named(part: Part, size: Size) -> dict[str, list[list[Suspect]]]:
     if part.seeds is None or not healthy:
         return {}
     platform = platform_of(ENGINE, part.seeds)
-    known = usual(platform, comparisons(healthy))
+    usual_ratios = usual(platform, comparisons(healthy))
 
     def of(label: str, most: int, model: Platform) -> Iterator[list[Suspect]]:
         for runs in complete_trials(part, label, most):
-            yield suspects(model, comparisons([runs]), known)
+            yield suspects(model, comparisons([runs]), usual_ratios)
 
     result = {
         label: list(of(label, most, platform))

@@ -57,7 +57,7 @@ QUICK = Size("quick", 2, 15.0, 2, 1, 1)
 
 @dataclass(frozen=True)
 class Head:
-    """What the other rows of a file belong to; `sha256`: checksum of the frozen scenarios."""
+    """Identity of the results in a file; `sha256`: checksum of the frozen scenarios."""
 
     engine: str
     size: str
@@ -356,17 +356,17 @@ class Remaining:
         self.predicted_s += self._predicted(run.scenario)
         spent = time.monotonic() - self.begin
         pace = spent / self.predicted_s if self.predicted_s else _PACE
-        left = {one: self.left(one) for one in self.scenarios}
-        left_s = pace * sum(count * self._predicted(one) for one, count in left.items())
+        lack = {one: self.lacking(one) for one in self.scenarios}
+        left_s = pace * sum(count * self._predicted(one) for one, count in lack.items())
         total = self.runs * len(self.scenarios)
         what = "warm-up" if run.number == WARM_UP else f"run {run.number + 1} of {self.runs}"
         reason = f"; not valid: {run.reason}" if run.reason and run.number != WARM_UP else ""
         note(
-            f"{self.part.head.engine} [{total - sum(left.values())}/{total}, {left_s / 60:.0f} min left] "
+            f"{self.part.head.engine} [{total - sum(lack.values())}/{total}, {left_s / 60:.0f} min left] "
             f"{run.scenario}, {what}: {run.makespan_s:.2f} s{reason}"
         )
 
-    def left(self, scenario: Scenario) -> int:
+    def lacking(self, scenario: Scenario) -> int:
         """Runs that a scenario needs."""
         return sum(lacking(self.part, scenario, n, self.runs) for n in range(self.runs))
 

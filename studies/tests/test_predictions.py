@@ -286,8 +286,8 @@ class TestEvaluation:
         assert not Predicted(1.0, 0.5, None, "ok").includes(0.4)
 
 
-@pytest.fixture(name="found")
-def _found(campaign: Campaign) -> predictions.Results:
+@pytest.fixture(name="measured")
+def _measured(campaign: Campaign) -> predictions.Results:
     part = campaign.go()
     return predictions.Results(SIZE, {"moosefs": [PLAIN, HINTED]}, {"moosefs": part})
 
@@ -295,43 +295,45 @@ def _found(campaign: Campaign) -> predictions.Results:
 class TestProgram:
     """Claims, the planted model, and recording."""
 
-    def test_a_scenario_without_its_runs_is_not_measured(self, found: predictions.Results) -> None:
-        rows, claims = predictions.judged(found)
+    def test_a_scenario_without_its_runs_is_not_measured(
+        self, measured: predictions.Results
+    ) -> None:
+        rows, claims = predictions.judged(measured)
         assert {c.result for c in claims} == {Result.MET, Result.NOT_MET}  # wide intervals
         assert [r["value"] for r in rows if r["metric"] == "predicted"] == [2.0, 2.0]
-        found.parts["moosefs"].runs.remove(found.parts["moosefs"].valid(HINTED)[0])
-        rows, claims = predictions.judged(found)
+        measured.parts["moosefs"].runs.remove(measured.parts["moosefs"].valid(HINTED)[0])
+        rows, claims = predictions.judged(measured)
         assert {c.result for c in claims} == {Result.NOT_MEASURED}
         assert {c.missing for c in claims} == {(f"moosefs: {HINTED}",)}
         assert status(claims) == 3
-        found.parts["moosefs"].runs.clear()
-        assert [c.result for c in predictions.judged(found)[1]] == [Result.NOT_MEASURED]
-        assert predictions.planted(found) == {predictions.PLANT: None}
+        measured.parts["moosefs"].runs.clear()
+        assert [c.result for c in predictions.judged(measured)[1]] == [Result.NOT_MEASURED]
+        assert predictions.planted(measured) == {predictions.PLANT: None}
 
-    def test_links_of_half_the_rate_are_detected(self, found: predictions.Results) -> None:
-        assert predictions.planted(found) == {predictions.PLANT: True}
-        part = found.parts["moosefs"]
+    def test_links_of_half_the_rate_are_detected(self, measured: predictions.Results) -> None:
+        assert predictions.planted(measured) == {predictions.PLANT: True}
+        part = measured.parts["moosefs"]
         part.predictions = [
             replace(p, predicted=Predicted(2.1, 1, 3, "ok")) for p in part.predictions
         ]
-        assert predictions.planted(found) == {predictions.PLANT: False}
+        assert predictions.planted(measured) == {predictions.PLANT: False}
 
     def test_only_complete_results_are_recorded(
-        self, found: predictions.Results, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+        self, measured: predictions.Results, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         kept: list[str] = []
         monkeypatch.setattr(record, "keep", lambda name, *_: kept.append(name))
         monkeypatch.setattr(predictions, "HERE", tmp_path)
         options = argparse.Namespace(record="", only=[], engine=None)
-        predictions.keep(options, found, [], {})
+        predictions.keep(options, measured, [], {})
         assert kept == []  # not of the full size
         monkeypatch.setattr(predictions, "FULL", SIZE)
-        predictions.keep(options, found, [], {})
+        predictions.keep(options, measured, [], {})
         assert kept == [""]
         stored = RowFile(tmp_path / "recorded" / "moosefs.jsonl.gz", KINDS).rows()
-        assert stored == found.parts["moosefs"].file.rows()
-        found.parts["moosefs"].runs.pop()
-        predictions.keep(options, found, [], {})
+        assert stored == measured.parts["moosefs"].file.rows()
+        measured.parts["moosefs"].runs.pop()
+        predictions.keep(options, measured, [], {})
         assert kept == [""]
 
 
@@ -344,8 +346,8 @@ def simulated(platform: Platform, scenario: Scenario, label: str, number: int, s
         hosts[task.name] = nodes[i % len(nodes)]
         for one in task.operations:
             if one.file is not None:
-                local = scenario.hints and one.op == "write"
-                host = hosts[task.name] if local else nodes[random.integers(len(nodes))]
+                other = nodes[random.integers(len(nodes))]
+                host = hosts[task.name] if scenario.hints else other
                 size = workload.file_sizes[one.file]
                 place = {"offset_bytes": 0, "length_bytes": size, "hosts": [host]}
                 places.setdefault(one.file, [place])
@@ -458,10 +460,10 @@ class TestPage:
         assert page == accuracy.page()
 
     def test_measured_scenarios_are_on_the_page(
-        self, found: predictions.Results, tmp_path: Path
+        self, measured: predictions.Results, tmp_path: Path
     ) -> None:
         assert "Not measured yet" in accuracy.page(tmp_path)
-        rows, _ = predictions.judged(found)
+        rows, _ = predictions.judged(measured)
         facts = {"command": "c", "date": "d", "commit": "e", "about": "f", "rows": rows}
         (tmp_path / "predictions.json").write_text(json.dumps(facts))
         page = accuracy.page(tmp_path)
