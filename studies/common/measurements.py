@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, get_type_hints
 
-from penstock.host.network.loopback import Measured as Interval
+from pydantic import TypeAdapter
+
 from penstock.parts.prediction.queue_network.identify import Measured
 from penstock.parts.stores.calibration.seed import Measurements
 from penstock.parts.stores.calibration.trials import Trials
-from penstock.parts.stores.calibration.window import DelayedReads
 
 
 def measurement_values(seen: Measurements) -> dict[str, Any]:
@@ -21,16 +21,10 @@ def measurement_values(seen: Measurements) -> dict[str, Any]:
 
 
 def measurements_of(values: Mapping[str, Any]) -> Measurements:
-    """The measurements of such values."""
+    """The measurements of such values; absent ones have their defaults."""
     trials = Trials(**values["trials"])
     rows: Any = trials.seconds
     trials.seconds = {Measured(*key): seconds for *key, seconds in rows}
-    rest: dict[str, Any] = {
-        key: Interval(**value) if isinstance(value, dict) else value
-        for key, value in values.items()
-        if key not in ("trials", "delayed")
-    }
-    delayed = values.get("delayed")
-    if isinstance(delayed, dict):
-        delayed = DelayedReads(**delayed)
-    return Measurements(trials=trials, delayed=delayed, **rest)
+    types = get_type_hints(Measurements)
+    rest = {k: TypeAdapter(types[k]).validate_python(v) for k, v in values.items() if k != "trials"}
+    return Measurements(trials=trials, **rest)

@@ -16,13 +16,19 @@ import pytest
 
 from bench import record
 from penstock.errors import BadInput, PenstockError
+from penstock.host.network.loopback import Measured as Interval
+from penstock.parts.prediction.queue_network.identify import Measured
 from penstock.parts.prediction.queue_network.simulate import Simulator
+from penstock.parts.stores.calibration.seed import Measurements
+from penstock.parts.stores.calibration.trials import Trials
+from penstock.parts.stores.calibration.window import DelayedReads
 from penstock.parts.stores.workflow.running.executed import RunFailed, executed
 from penstock.parts.stores.workflow.running.recovery import Troubles
 from penstock.platform.hosts import Platform
 from studies import predictions
 from studies.claims import Result, status
 from studies.common.host_load import Limits, Load
+from studies.common.measurements import measurement_values, measurements_of
 from studies.common.results import RowFile
 from studies.prediction_study import accuracy, evaluation, faults, runs
 from studies.prediction_study.evaluation import Case, Predicted
@@ -490,3 +496,15 @@ def test_checksums_depend_on_engine_and_order() -> None:
         checksum({"cephfs": [PLAIN, HINTED]}),
     }
     assert len(sums) == 3
+
+
+def test_measurements_are_stored_completely() -> None:
+    rate = Interval(mean=2.4e6, low=2.3e6, high=2.5e6, n=12, converged=True)
+    trials = Trials(
+        {Measured("read", 65536, True): [0.1, 0.2]}, [0.01], [0.02], [0.03], 3, ["busy"]
+    )
+    delayed = DelayedReads(0.2, 8, 262144, [0.5], [0.9])
+    seen = Measurements("moosefs", trials, rate, rate, rate, delayed)
+    text = json.dumps(measurement_values(seen))
+    assert measurements_of(json.loads(text)) == seen
+    assert measurements_of(json.loads(text) | {"delayed": "none"}).delayed == "none"
