@@ -100,7 +100,7 @@ def test_learning_is_killed_and_gone_on_with(ground: tuple[Path, dict[str, str]]
         (["{device}/none"], 2, "found no directory"),
         (["{device}", "-o", "{device}/out"], 2, "inside the directory"),
         (["{device}", "--dimension", "clients=x"], 2, "found 'x'"),
-        (["{device}", "--model", "oracle"], 2, "cart or boosting"),
+        (["{device}", "--model", "oracle"], 2, "tree, neighbours, boosted"),
         (["{device}", "--budget", "soon"], 2, "--budget"),
         (["{device}", "--predict", "sort size=1GB"], 2, "expected a task"),
         (["{device}", "--dimension", "size=100TiB", "-o", "{out}"], 1, "needed for"),

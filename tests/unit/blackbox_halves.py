@@ -72,7 +72,7 @@ def recorded() -> dict[str, tuple[Space, dict[Point, float]]]:
     """Disks → their space, and throughput [bytes/s] of one client at every point of it, as measured."""
     found = {}
     for disk, rows in pd.read_parquet(RECORDED).groupby("disk"):
-        names = list(DIMENSIONS)
+        names = [d for d in DIMENSIONS if d in rows]  # recorded before there were nodes
         points = [Point(**one) for one in rows[names].to_dict("records")]
         space = Space.from_dict({d: list(dict.fromkeys(rows[d])) for d in names})
         found[str(disk)] = (space, dict(zip(points, rows["throughput_bps"], strict=True)))
@@ -81,7 +81,7 @@ def recorded() -> dict[str, tuple[Space, dict[Point, float]]]:
 
 if __name__ == "__main__":
     for disk, (space, truth) in recorded().items():
-        for kind in ("cart", "boosting"):
+        for kind in ("tree", "boosted"):
             one = halves(kind, space, truth, next_round)
             said = (
                 f"all {one.grid:.1%}, half chosen {one.chosen:.1%}, half at random {one.random:.1%}"

@@ -26,7 +26,7 @@ def truth(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
 def split_covers(rng: np.random.Generator, planted: bool) -> bool:
     """Whether a new point lies inside; 19 points are set aside, of which the 18th residual counts."""
     x, y = truth(rng, 40)
-    model = learner("cart").fit(x[:20], y[:20])
+    model = learner("tree").fit(x[:20], y[:20])
     aside = slice(0, 19) if planted else slice(20, 39)
     half = conformal_half_width(np.abs(np.log(model.predict(x[aside]) / y[aside])).tolist(), LEVEL)
     assert half is not None
@@ -52,7 +52,7 @@ def cross_covers(rng: np.random.Generator, planted: bool) -> bool:
 
     def fit(rows: np.ndarray) -> object:
         rows = np.arange(50) if planted else rows
-        model = learner("cart").fit(known[rows], np.exp(log[rows]))
+        model = learner("tree").fit(known[rows], np.exp(log[rows]))
         return lambda at: np.log(model.predict(at))
 
     found, models = cross_conformal(fit, known, log, folds(50, int(rng.integers(1 << 30))))  # type: ignore[arg-type]

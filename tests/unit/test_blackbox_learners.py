@@ -10,12 +10,16 @@ import pytest
 from sklearn.utils.estimator_checks import check_estimator
 
 from penstock.errors import BadInput, PenstockError
+from penstock.parts.prediction.black_box.comparison import best_of, compared, sentence
 from penstock.parts.prediction.black_box.estimator import (
     LEARNERS,
     BoostedStorageRegressor,
+    NeighbourStorageRegressor,
     StorageRegressor,
     restored,
 )
+from penstock.parts.prediction.black_box.features import features, matrix
+from penstock.parts.prediction.black_box.intervals import grouped
 from penstock.parts.prediction.black_box.model import BlackBoxModel, Overlap, learnt, load_model
 from penstock.parts.prediction.black_box.predict import parse_task, task_time
 from penstock.parts.prediction.black_box.show import points_csv, summary_lines, tree_lines, tree_of
@@ -34,7 +38,9 @@ from penstock.profile import load_profile
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.parametrize("scale", ["linear", "log"])
-@pytest.mark.parametrize("learner", [StorageRegressor, BoostedStorageRegressor])
+@pytest.mark.parametrize(
+    "learner", [StorageRegressor, BoostedStorageRegressor, NeighbourStorageRegressor]
+)
 def test_scikit_learn_checks_the_learners(learner: type, scale: str) -> None:
     options = {"trees": 40} if learner is BoostedStorageRegressor else {}
     check_estimator(learner(scale=scale, **options))
@@ -98,11 +104,11 @@ def test_the_tree_fits_a_page_and_says_what_it_predicts(model: BlackBoxModel) ->
     lines = [*tree_lines(model), "", *summary_lines(model)]
     assert len(lines) <= 60
     assert max(len(line) for line in lines) <= 100
-    tree = model.learners["cart"].tree_
+    tree = model.learners["tree"].tree_
     assert tree.leaves <= 24
     assert len(tree_lines(model)) == 2 * (tree.leaves - 1)
     # the nested values lead every point to what is predicted for it
-    for point, expected in zip(model.points, model.throughput(model.points, "cart"), strict=True):
+    for point, expected in zip(model.points, model.throughput(model.points, "tree"), strict=True):
         node = tree_of(model)
         while "if" in node:
             value = getattr(point, node["dimension"])
@@ -132,9 +138,12 @@ def test_a_saved_model_predicts_the_same(model: BlackBoxModel, tmp_path: Path) -
         lambda said: said.pop("schema"),
         lambda said: said.update(schema="penstock/blackbox/9"),
         lambda said: said["points"][0].update(throughput_bps=float("nan")),
-        lambda said: said["learners"]["cart"]["trees"][0]["left"].__setitem__(0, 0),
-        lambda said: said["learners"]["cart"]["trees"][0]["feature"].__setitem__(0, 99),
-        lambda said: said["learners"]["cart"]["trees"][0]["value"].__setitem__(1, float("nan")),
+        lambda said: said["learners"]["tree"]["trees"][0]["left"].__setitem__(0, 0),
+        lambda said: said["learners"]["tree"]["trees"][0]["feature"].__setitem__(0, 99),
+        lambda said: said["learners"]["tree"]["trees"][0]["value"].__setitem__(1, float("nan")),
+        lambda said: said["learners"]["neighbours"]["x"].pop(),
+        lambda said: said["learners"]["neighbours"]["y"].__setitem__(0, float("inf")),
+        lambda said: said["errors"]["tree"].pop("mean"),
         lambda said: said.pop("space"),
     ],
 )
@@ -144,6 +153,82 @@ def test_a_broken_model_is_refused(model: BlackBoxModel, tmp_path: Path, planted
     (tmp_path / "m.json").write_text(json.dumps(said))
     with pytest.raises(BadInput, match=r"m\.json"):
         load_model(tmp_path / "m.json")
+
+
+def test_an_earlier_model_is_trained_again(model: BlackBoxModel, tmp_path: Path) -> None:
+    """Version 1 has two learners and no nodes; its points are all that is needed."""
+    few = learnt(DEFAULT, model.points[::8], model.throughput_bps[::8].tolist())
+    few.overlap, few.cpu_s_per_byte = Overlap(0.5, 3, 0.01), 1e-10
+    old = json.loads(json.dumps(few.to_dict())) | {
+        "schema": "penstock/blackbox/1",
+        "chosen": "cart",
+    }
+    for row in old["points"]:
+        del row["nodes"], row["storage"]
+    for name in ("learners", "errors", "conformal"):
+        del old[name]
+    (tmp_path / "model.json").write_text(json.dumps(old))
+    again = load_model(tmp_path)
+    assert again.to_dict() == few.to_dict()
+
+
+def test_nearest_neighbours_by_hand() -> None:
+    """Distances are ratios: 3 lies as far from 1 as 7 (two doublings of 1 + x apart)."""
+    learner = NeighbourStorageRegressor(neighbours=2).fit([[1], [7], [31]], [10.0, 30.0, 90.0])
+    assert learner.predict([[3]]) == pytest.approx([20.0])
+    assert learner.predict([[7]]) == pytest.approx([30.0])
+    # a column without variation has no weight
+    wide = NeighbourStorageRegressor(neighbours=1).fit([[1, 5], [7, 5]], [10.0, 30.0])
+    assert wide.predict([[2, 500]]) == pytest.approx([10.0])
+
+
+def test_repetitions_of_a_point_share_a_fold() -> None:
+    """Throughput is noise per point: what was learnt of one repetition must not predict the other."""
+    rng = np.random.default_rng(7)
+    points = DEFAULT.grid()[::6]
+    rates = np.exp(rng.normal(17, 1, len(points)))
+    once = learnt(DEFAULT, points, rates.tolist(), complete=False)
+    twice = learnt(DEFAULT, [*points, *points], [*rates, *rates], complete=False)
+    for kind in LEARNERS:
+        assert twice.errors[kind].median > 0.5 * once.errors[kind].median > 0.1
+    assert len(twice.conformal.fold) == len(points)
+    low, high = twice.interval(points)
+    assert np.all(low < high)
+    group, fold = grouped([*points, *points], 1)
+    assert np.array_equal(group[: len(points)], group[len(points) :])
+    assert len(fold) == len(points)
+    # planted: folds of rows put repetitions into different folds, and the neighbour is the point itself
+    x = matrix(features(DEFAULT), [*points, *points])
+    y, apart = np.concatenate([rates, rates]), np.repeat([0, 1], len(points))
+    leaked = NeighbourStorageRegressor(scale="log").fit(x[apart == 0], y[apart == 0])
+    assert np.abs(leaked.predict(x[apart == 1]) / y[apart == 1] - 1).max() < 1e-6
+
+
+def test_learners_are_compared_on_the_same_points() -> None:
+    rng = np.random.default_rng(3)
+    group = np.arange(40)
+    noise = rng.normal(0, 0.3, 40)
+    close = {"tree": noise, "neighbours": -noise, "boosted": 2 * noise}
+    errors = compared(close, group)
+    assert errors["neighbours"].p_tree == 1.0  # equal errors
+    assert errors["boosted"].p_tree is not None
+    assert errors["boosted"].p_tree < 0.001
+    assert errors["tree"].mean == pytest.approx(np.mean(np.abs(np.expm1(noise))))
+    assert sentence(compared(close | {"neighbours": noise * 2}, group), "tree").startswith(
+        "the tree has"
+    )
+    better = compared(close | {"boosted": noise / 2}, group)
+    assert best_of(better) == "boosted"
+    text = sentence(better, "tree")
+    assert text == "the tree is not the best: boosted trees have a smaller error (--model boosted)"
+    assert "--model" not in sentence(better, "boosted")
+    chance = {**close, "boosted": np.where(group == 0, noise * 0.9, noise)}
+    assert "not significantly" in sentence(
+        compared(chance | {"neighbours": 2 * noise}, group), "tree"
+    )
+    # repetitions are no evidence of their own
+    four = compared({k: np.tile(v[:4], 10) for k, v in close.items()}, np.tile(np.arange(4), 10))
+    assert four["boosted"].p_tree == pytest.approx(0.125)
 
 
 def test_no_file_or_no_json_is_no_model(tmp_path: Path) -> None:
@@ -175,7 +260,7 @@ def test_task_times_from_a_model(model: BlackBoxModel) -> None:
     assert [b.dimension for b in beyond.beyond] == ["clients", "data_bytes"]
     kind, said = parse_task("scan size=1GB cpu=1.1s")
     assert task_time(model, kind, **said) == cheap
-    assert model.errors["boosting"]["mean"] < 0.2
+    assert model.errors["boosted"].mean < 0.2
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_algorithm_1_makes_one_model_per_storage() -> None:
         profiles,
         grid,
         lambda p, s: simulated_bps(profiles[s], p, requests=100),
-        lambda points, rates: learner("cart").fit(matrix(features(DEFAULT), points), rates),
+        lambda points, rates: learner("tree").fit(matrix(features(DEFAULT), points), rates),
     )
     hdd, ssd = (m.predict(matrix(features(DEFAULT), grid)) for m in trained.values())
     assert np.median(ssd / hdd) > 3
@@ -92,13 +92,13 @@ def judged(kind: str, name: str, choose: Choice) -> Halves:
 
 @pytest.mark.parametrize("name", STORAGES)
 def test_half_of_the_points_reach_the_error_of_the_grid(name: str) -> None:
-    found = judged("cart", name, next_round)
+    found = judged("tree", name, next_round)
     assert found.chosen <= found.grid
     assert found.chosen < found.random
 
 
 def test_boosting_too_and_better_than_half_at_random() -> None:
-    found = judged("boosting", "hdd-7200", next_round)
+    found = judged("boosted", "hdd-7200", next_round)
     assert found.chosen <= found.grid
     assert found.chosen < 0.8 * found.random
 
@@ -110,5 +110,5 @@ def test_planted_choice_where_most_is_known_does_not_reach_it() -> None:
         """All of one corner: what lies next to what is known."""
         return [] if known else sorted(pool, key=lambda p: (p.pattern, p.clients, p.name))[:total]
 
-    found = judged("boosting", "hdd-7200", narrow)
+    found = judged("boosted", "hdd-7200", narrow)
     assert found.chosen > found.grid

@@ -24,13 +24,13 @@ def test_the_recorded_grids_are_whole() -> None:
 @pytest.mark.parametrize("disk", ["hdd-7200", "sata-ssd", "sd-card"])
 def test_half_chosen_beats_half_at_random_on_measured_points(disk: str) -> None:
     space, truth = recorded()[disk]
-    found = halves("cart", space, truth, next_round)
+    found = halves("tree", space, truth, next_round)
     assert found.chosen < 0.8 * found.random
 
 
 def test_half_of_the_points_reach_the_error_of_all_on_the_hard_disk() -> None:
     space, truth = recorded()["hdd-7200"]
-    assert (found := halves("cart", space, truth, next_round)).chosen <= found.grid
+    assert (found := halves("tree", space, truth, next_round)).chosen <= found.grid
 
 
 def test_planted_choice_of_one_corner_misses_it() -> None:
@@ -41,4 +41,4 @@ def test_planted_choice_of_one_corner_misses_it() -> None:
         return [] if known else sorted(pool, key=lambda p: (p.operation, p.name))[-total:]
 
     space, truth = recorded()["hdd-7200"]
-    assert (found := halves("cart", space, truth, corner)).chosen > found.grid
+    assert (found := halves("tree", space, truth, corner)).chosen > found.grid

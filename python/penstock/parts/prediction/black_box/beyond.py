@@ -19,8 +19,13 @@ from penstock.errors import BadInput
 from penstock.parts.prediction.black_box.space import CATEGORIES, DIMENSIONS, Point, shown_bytes
 
 #: change of log throughput per doubling that is possible regardless of measurements: a request of half the
-#: bytes may take as long, twice the clients may share the same bandwidth
-_LEAST = {"request_bytes": math.log(2), "clients": math.log(2), "data_bytes": 0.0}
+#: bytes may take as long, twice the clients or nodes may share the same bandwidth
+_LEAST = {
+    "request_bytes": math.log(2),
+    "clients": math.log(2),
+    "data_bytes": 0.0,
+    "nodes": math.log(2),
+}
 #: avoids overflow of a factor
 _MOST_LOG = 100.0
 _WORDS = {"request_bytes": "request", "data_bytes": "size"}
@@ -64,7 +69,7 @@ class Beyond:
         }
 
     def _shown(self, value: int) -> str:
-        return str(value) if self.dimension == "clients" else shown_bytes(value)
+        return str(value) if self.dimension in ("clients", "nodes") else shown_bytes(value)
 
 
 def refuse_unmeasured(points: Sequence[Point], requested: Point) -> None:
@@ -129,5 +134,5 @@ def _steepest(
     return (max(logs) - min(logs)) / span if span > 0 else math.inf
 
 
-def _kind(point: Point) -> tuple[str, bool, str]:
-    return point.operation, point.pattern == "sequential", point.access
+def _kind(point: Point) -> tuple[str, bool, str, str]:
+    return point.operation, point.pattern == "sequential", point.access, point.storage

@@ -1,4 +1,4 @@
-"""Learners with scikit-learn's interface: a readable CART, and gradient boosting for comparison.
+"""Learners with scikit-learn's interface: a readable CART; nearest neighbours and boosting for comparison.
 
 CART: Breiman, Friedman, Olshen, Stone 1984, as in Mytilinis 2015. Fitted models are plain arrays, so that a
 model saved as JSON gives identical predictions.
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.ensemble import GradientBoostingRegressor
+from sklearn.neighbors import KNeighborsRegressor
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -84,10 +85,9 @@ class Nodes:
 
 
 class _Learner(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of both learners: a sum of trees over the response, or over its logarithm."""
+    """Base of the learners: of the response, or of its logarithm."""
 
     scale: Scale
-    trees_: list[Nodes]
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # noqa: N803
         """Fit to X (points × features) and y (points); ValueError for unsuitable data."""
@@ -112,12 +112,15 @@ class _Learner(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return np.exp(values) if self.scale == "log" else values
 
     def _raw(self, x: Any) -> Floats:
-        values = np.full(len(x), self.base_)
-        for tree in self.trees_:
-            values = values + self.weight_ * tree(x)
-        return values
+        raise NotImplementedError
 
     def _learn(self, x: Any, y: Floats) -> None:
+        raise NotImplementedError
+
+    def _state(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _restore(self, values: dict[str, Any]) -> None:
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
@@ -127,9 +130,7 @@ class _Learner(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             "kind": type(self).__name__,
             "parameters": self.get_params(),
             "features": int(self.n_features_in_),
-            "base": float(self.base_),
-            "weight": float(self.weight_),
-            "trees": [tree.to_dict() for tree in self.trees_],
+            **self._state(),
         }
 
     def __sklearn_tags__(self) -> Any:
@@ -138,7 +139,32 @@ class _Learner(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-class StorageRegressor(_Learner):
+class _Trees(_Learner):
+    """A weighted sum of trees."""
+
+    trees_: list[Nodes]
+
+    def _raw(self, x: Any) -> Floats:
+        values = np.full(len(x), self.base_)
+        for tree in self.trees_:
+            values = values + self.weight_ * tree(x)
+        return values
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "base": float(self.base_),
+            "weight": float(self.weight_),
+            "trees": [tree.to_dict() for tree in self.trees_],
+        }
+
+    def _restore(self, values: dict[str, Any]) -> None:
+        self.base_, self.weight_ = float(values["base"]), float(values["weight"])
+        self.trees_ = [Nodes.from_dict(tree) for tree in values["trees"]]
+        if any(int(t.feature.max()) >= self.n_features_in_ for t in self.trees_):
+            raise ValueError("features that exist")
+
+
+class StorageRegressor(_Trees):
     """CART of at most `max_leaves` leaves and `max_depth` levels: fits on a page.
 
     `scale`: 'linear' as published; 'log' splits and averages by ratio, for values over orders of magnitude.
@@ -174,7 +200,7 @@ class StorageRegressor(_Learner):
         return self.trees_[0]
 
 
-class BoostedStorageRegressor(_Learner):
+class BoostedStorageRegressor(_Trees):
     """Gradient boosting (Friedman 2001): more accurate as a rule, not readable."""
 
     def __init__(
@@ -203,10 +229,58 @@ class BoostedStorageRegressor(_Learner):
         self.trees_ = [Nodes.of(tree.tree_) for tree in boosted.estimators_[:, 0]]
 
 
+class NeighbourStorageRegressor(_Learner):
+    """Mean of the nearest points, weighted by 1/distance.
+
+    Distances are Euclidean over standardised columns: signed log2(1 + |x|), so that ratios of sizes are
+    distances and indicators stay 0 and 1.
+    """
+
+    def __init__(self, neighbours: int = 3, scale: Scale = "linear") -> None:
+        self.neighbours = neighbours
+        self.scale = scale
+
+    def _learn(self, x: Any, y: Floats) -> None:
+        self.x_, self.y_ = np.asarray(x, dtype=float), y
+        logarithms = _signed_log2(self.x_)
+        self.middle_, deviation = logarithms.mean(axis=0), logarithms.std(axis=0)
+        self.width_ = np.where(deviation > 0, deviation, 1.0)
+        count = min(self.neighbours, len(y))
+        self.nearest_ = KNeighborsRegressor(count, weights="distance", algorithm="brute")
+        self.nearest_.fit(self._scaled(self.x_), y)
+
+    def _scaled(self, x: Any) -> Floats:
+        scaled: Floats = (_signed_log2(x) - self.middle_) / self.width_
+        return scaled
+
+    def _raw(self, x: Any) -> Floats:
+        values: Floats = self.nearest_.predict(self._scaled(x))
+        return values
+
+    def _state(self) -> dict[str, Any]:
+        return {"x": self.x_.tolist(), "y": self.y_.tolist()}
+
+    def _restore(self, values: dict[str, Any]) -> None:
+        x, y = np.asarray(values["x"], dtype=float), np.asarray(values["y"], dtype=float)
+        if x.shape != (len(y), self.n_features_in_) or not np.all(np.isfinite(y)):
+            raise ValueError("one finite value per point")
+        self._learn(x, y)
+
+
+def _signed_log2(x: Any) -> Floats:
+    values = np.asarray(x, dtype=float)
+    logarithms: Floats = np.sign(values) * np.log2(1 + np.abs(values))
+    return logarithms
+
+
+#: the user's name → learner; the first is the default
 LEARNERS: dict[str, type[_Learner]] = {
-    "cart": StorageRegressor,
-    "boosting": BoostedStorageRegressor,
+    "tree": StorageRegressor,
+    "neighbours": NeighbourStorageRegressor,
+    "boosted": BoostedStorageRegressor,
 }
+#: learners of the measured points alone: the completed grid would repeat the surrogate
+MEASURED_ONLY = ("neighbours",)
 
 
 def restored(values: dict[str, Any]) -> _Learner:
@@ -214,8 +288,5 @@ def restored(values: dict[str, Any]) -> _Learner:
     kinds = {c.__name__: c for c in LEARNERS.values()}
     learner = kinds[values["kind"]](**values["parameters"])
     learner.n_features_in_ = int(values["features"])
-    learner.base_, learner.weight_ = float(values["base"]), float(values["weight"])
-    learner.trees_ = [Nodes.from_dict(tree) for tree in values["trees"]]
-    if any(int(t.feature.max()) >= learner.n_features_in_ for t in learner.trees_):
-        raise ValueError("features that exist")
+    learner._restore(values)
     return learner

@@ -36,8 +36,8 @@ class Feature:
         """The two sides of `x ≤ threshold` as text; `other` is the other value of a two-valued category."""
         if self.value is not None:
             return (other or f"{self.dimension} not {self.value}"), f"{self.dimension} {self.value}"
-        word = _WORDS[self.dimension]
-        if self.dimension == "clients":
+        word = _WORDS.get(self.dimension, self.dimension)
+        if self.dimension in ("clients", "nodes"):
             bound = int(np.floor(threshold))
             return f"{word} ≤ {bound}", f"{word} > {bound}"
         shown = shown_bytes(threshold)

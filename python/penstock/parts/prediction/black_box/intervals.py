@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,9 +34,16 @@ def folds(n: int, seed: int, count: int | None = None) -> NDArray[np.int64]:
     return drawn.astype(np.int64)
 
 
+def grouped(points: Sequence[Hashable], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Group of each point, and fold of each group: repetitions of a point are one group, in one fold."""
+    number = {point: i for i, point in enumerate(dict.fromkeys(points))}
+    return np.array([number[p] for p in points], dtype=np.int64), folds(len(number), seed)
+
+
 @dataclass(frozen=True)
 class CrossConformal:
-    """CV+ over folds: `fold[i]` is the fold of point i, `residual[i]` its |residual| without that fold."""
+    """CV+ over folds of different points: `fold[i]` is the fold of point i, `residual[i]` its |residual|
+    without that fold."""
 
     fold: NDArray[np.int64]
     residual: Floats

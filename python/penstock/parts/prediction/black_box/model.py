@@ -19,13 +19,16 @@ from numpy.typing import NDArray
 from penstock.analyse.statistics.prediction_intervals import exact
 from penstock.errors import BadInput, PenstockError
 from penstock.parts.prediction.black_box.beyond import Beyond, beyond, refuse_unmeasured
-from penstock.parts.prediction.black_box.estimator import LEARNERS, restored
+from penstock.parts.prediction.black_box.comparison import Comparison, compared
+from penstock.parts.prediction.black_box.estimator import LEARNERS, MEASURED_ONLY, restored
 from penstock.parts.prediction.black_box.features import Feature, features, matrix, to_rows
-from penstock.parts.prediction.black_box.intervals import CrossConformal, folds
+from penstock.parts.prediction.black_box.intervals import CrossConformal, grouped
 from penstock.parts.prediction.black_box.space import Point, Space
 from penstock.parts.prediction.black_box.surrogate import completed
 
-SCHEMA = "penstock/blackbox/1"
+SCHEMA = "penstock/blackbox/2"
+#: earlier version, read by training on its points again
+_SCHEMA_1 = "penstock/blackbox/1"
 LEVEL = 0.9
 #: fewest points of a model
 LEAST_POINTS = 8
@@ -52,7 +55,7 @@ class BlackBoxModel:
     throughput_bps: Floats
     chosen: str
     learners: dict[str, Any]
-    errors: dict[str, dict[str, float]]
+    errors: dict[str, Comparison]
     conformal: CrossConformal
     of_fold: list[Any]
     overlap: Overlap | None = None
@@ -76,7 +79,7 @@ class BlackBoxModel:
         """
         x = matrix(self.columns, points)
         of_fold = np.array([np.log(m.predict(x)) for m in self.of_fold])
-        measured_classes = np.array([_class(p) for p in self.points])
+        measured_classes = np.array([_class(p) for p in dict.fromkeys(self.points)])
         classes = np.array([_class(p) for p in points])
         low, high = np.empty(len(points)), np.empty(len(points))
         for one in set(classes.tolist()):
@@ -93,7 +96,8 @@ class BlackBoxModel:
         return beyond(self.points, self.throughput_bps.tolist(), point)
 
     def point(self, **dimensions: Any) -> Point:
-        """A point of the given dimensions; others: sequential, buffered, alone, 64 KiB (or the nearest)."""
+        """A point of the given dimensions; others: sequential, buffered, alone, 64 KiB (or the nearest), and
+        the first storage."""
         defaults: dict[str, Any] = {
             "operation": "read",
             "pattern": "sequential",
@@ -101,6 +105,8 @@ class BlackBoxModel:
             "clients": 0,
             "request_bytes": min(self.space.request_bytes, key=lambda v: abs(math.log(v / 65536))),
             "data_bytes": max(self.space.data_bytes),
+            "nodes": self.space.nodes[0],
+            "storage": self.space.storage[0],
         }
         unknown = set(dimensions) - set(defaults)
         if unknown:
@@ -119,7 +125,7 @@ class BlackBoxModel:
             ],
             "chosen": self.chosen,
             "learners": {name: learner.to_dict() for name, learner in self.learners.items()},
-            "errors": self.errors,
+            "errors": {name: one.to_dict() for name, one in self.errors.items()},
             "conformal": {
                 "fold": self.conformal.fold.tolist(),
                 "residual": self.conformal.residual.tolist(),
@@ -133,7 +139,7 @@ class BlackBoxModel:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str = "model") -> BlackBoxModel:
         """The model of `to_dict`; BadInput for invalid values."""
-        if not isinstance(values, Mapping) or values.get("schema") != SCHEMA:
+        if not isinstance(values, Mapping) or values.get("schema") not in (SCHEMA, _SCHEMA_1):
             schema = values.get("schema") if isinstance(values, Mapping) else type(values).__name__
             raise BadInput(f"{where}: found schema {schema!r}; expected {SCHEMA!r}")
         try:
@@ -141,21 +147,28 @@ class BlackBoxModel:
             rates = np.array([row.pop("throughput_bps") for row in rows], dtype=float)
             if not np.all(np.isfinite(rates) & (rates > 0)):
                 raise ValueError("throughputs above 0")
+            points, space = [Point(**row) for row in rows], Space.from_dict(values["space"])
+            overlap = Overlap(**values["overlap"]) if values["overlap"] else None
+            if values["schema"] == _SCHEMA_1:
+                old = learnt(space, points, rates.tolist(), storage=dict(values["storage"]))
+                old.overlap, old.cpu_s_per_byte = overlap, values["cpu_s_per_byte"]
+                old.notes = list(values["notes"])
+                return old
             conformal = values["conformal"]
             return cls(
                 storage=dict(values["storage"]),
-                space=Space.from_dict(values["space"]),
-                points=[Point(**row) for row in rows],
+                space=space,
+                points=points,
                 throughput_bps=rates,
                 chosen=values["chosen"],
                 learners={name: restored(one) for name, one in values["learners"].items()},
-                errors=values["errors"],
+                errors={k: Comparison.from_dict(one) for k, one in values["errors"].items()},
                 conformal=CrossConformal(
                     np.asarray(conformal["fold"], dtype=np.int64),
                     np.asarray(conformal["residual"], dtype=float),
                 ),
                 of_fold=[restored(one) for one in conformal["of_fold"]],
-                overlap=Overlap(**values["overlap"]) if values["overlap"] else None,
+                overlap=overlap,
                 cpu_s_per_byte=values["cpu_s_per_byte"],
                 notes=list(values["notes"]),
             )
@@ -183,10 +196,10 @@ def load_model(path: Path) -> BlackBoxModel:
 
 
 def learner(kind: str, depth: int | None = None, leaves: int = 24) -> Any:
-    """An unfitted learner of throughput: 'cart' or 'boosting'. BadInput for another kind."""
+    """An unfitted learner of throughput, a row of `LEARNERS`. BadInput for another kind."""
     if kind not in LEARNERS:
-        raise BadInput(f"found the model {kind!r}; expected {' or '.join(LEARNERS)}")
-    if kind == "cart":
+        raise BadInput(f"found the model {kind!r}; expected {', '.join(LEARNERS)}")
+    if kind == "tree":
         return LEARNERS[kind](max_depth=depth, max_leaves=leaves, scale="log")
     return LEARNERS[kind](scale="log")
 
@@ -196,55 +209,70 @@ def learnt(
     points: Sequence[Point],
     throughput_bps: Sequence[float],
     *,
-    chosen: str = "cart",
+    chosen: str = "tree",
     depth: int | None = None,
     leaves: int = 24,
     storage: dict[str, Any] | None = None,
     seed: int = 1,
     complete: bool = True,
 ) -> BlackBoxModel:
-    """Train both learners on the points (Algorithm 1, step 6); errors by cross-validation.
+    """Train all learners on the points (Algorithm 1, step 6); errors by cross-validation.
 
-    `complete`: on the grid completed by a surrogate from the points, else on these alone, as published. All
-    preprocessing of the points excludes the test fold. Intervals are of the chosen learner. Raises
-    PenstockError with fewer than 8 points.
+    `complete`: trees on the grid completed by a surrogate from the points, else on these alone, as published.
+    The learners have the same folds; repetitions of a point share one. All preprocessing of the points
+    excludes the test fold. Intervals are of the chosen learner. Raises PenstockError with fewer than 8
+    different points.
     """
-    if len(points) < LEAST_POINTS:
-        raise PenstockError(f"{len(points)} points measured; a model needs at least {LEAST_POINTS}")
+    if len(set(points)) < LEAST_POINTS:
+        raise PenstockError(
+            f"{len(set(points))} points measured; a model needs at least {LEAST_POINTS}"
+        )
     columns = features(space)
     y = np.asarray(throughput_bps, dtype=float)
-    fold = folds(len(points), seed)
+    group, fold_of_group = grouped(points, seed)
+    fold = fold_of_group[group]
 
     def trained(rows: NDArray[np.int64]) -> dict[str, Any]:
         training, rates = [points[i] for i in rows], y[rows]
-        if complete:
-            training, rates = completed(space, training, rates)
-        x = matrix(columns, training)
-        return {kind: learner(kind, depth, leaves).fit(x, rates) for kind in LEARNERS}
+        full, full_rates = completed(space, training, rates) if complete else (training, rates)
+        data = {
+            True: (matrix(columns, training), rates),
+            False: (matrix(columns, full), full_rates),
+        }
+        return {
+            kind: learner(kind, depth, leaves).fit(*data[kind in MEASURED_ONLY])
+            for kind in LEARNERS
+        }
 
     learners = trained(np.arange(len(points)))
     by_fold = [trained(np.flatnonzero(fold != k)) for k in range(int(fold.max()) + 1)]
     x = matrix(columns, points)
-    errors: dict[str, dict[str, float]] = {}
-    residual = np.zeros(len(y))
+    held_out: dict[str, Floats] = {}
     for kind in LEARNERS:
         predicted = np.empty(len(y))
         for number, models in enumerate(by_fold):
             predicted[fold == number] = models[kind].predict(x[fold == number])
-        off = np.abs(predicted / y - 1)
-        errors[kind] = {"mean": float(off.mean()), "median": float(np.median(off))}
-        if kind == chosen:
-            residual = np.abs(np.log(predicted / y))
-    conformal = CrossConformal(fold, residual)
-    of_fold = [models[chosen] for models in by_fold]
+        held_out[kind] = np.log(predicted / y)
+    # a point counts once, by the largest residual of its repetitions
+    residual = np.zeros(len(fold_of_group))
+    np.maximum.at(residual, group, np.abs(held_out[chosen]))
     return BlackBoxModel(
-        storage or {}, space, list(points), y, chosen, learners, errors, conformal, of_fold
+        storage or {},
+        space,
+        list(points),
+        y,
+        chosen,
+        learners,
+        compared(held_out, group),
+        CrossConformal(fold_of_group, residual),
+        [models[chosen] for models in by_fold],
     )
 
 
 def _class(point: Point) -> str:
-    """Class of a point for its interval: its operation, and sequential or not."""
-    return f"{point.operation} {'sequential' if point.pattern == 'sequential' else 'skewed'}"
+    """Class of a point for its interval: its operation, sequential or not, and its storage."""
+    pattern = "sequential" if point.pattern == "sequential" else "skewed"
+    return f"{point.operation} {pattern} {point.storage}"
 
 
 def guarantee(model: BlackBoxModel, level: float = LEVEL) -> str:

@@ -83,10 +83,10 @@ def thinned(
 
 def exploratory(space: Space) -> list[Point]:
     """Points of the preliminary tests: along each dimension of many values, with the first value of the
-    others, once for every operation and kind of pattern."""
+    others, once for every operation, kind of pattern and storage."""
     points: dict[Point, None] = {}
     patterns = list(dict.fromkeys([space.pattern[0], space.pattern[-1]]))
-    for operation, pattern in itertools.product(space.operation, patterns):
+    for operation, pattern, storage in itertools.product(space.operation, patterns, space.storage):
         base = Point(
             operation,
             pattern,
@@ -94,6 +94,8 @@ def exploratory(space: Space) -> list[Point]:
             space.clients[0],
             space.request_bytes[0],
             space.data_bytes[0],
+            space.nodes[0],
+            storage,
         )
         for dimension in DIMENSIONS:
             if dimension not in CATEGORIES:

@@ -5,22 +5,34 @@ from __future__ import annotations
 import inspect
 import math
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from penstock.errors import BadInput
 from penstock.parts.prediction.black_box.model import LEVEL, BlackBoxModel
 from penstock.parts.prediction.black_box.space import Point, value_of
-from penstock.parts.prediction.black_box.tasks import TaskTime, scan_s, with_computing
+from penstock.parts.prediction.black_box.tasks import (
+    TaskTime,
+    further_run,
+    scan_s,
+    with_computing,
+)
 from penstock.spec.units import parse_duration, parse_size
+from penstock.text import percentage
 
 #: tasks → description in terms of the model
 KINDS = {
-    "scan": "read from one end to the other (also grep, table_scan): size [request, clients]",
-    "write": "write from one end to the other: size [request, clients]",
-    "skewed": "reads of a pattern, such as scans of rows: size, pattern [operation, request, clients]",
-    "mapreduce": "map_in, map_out, reduce_in, reduce_out (all of the job), nodes, reducers [shared]",
+    "scan": "read from one end to the other (also grep, table_scan): size "
+    "[request, clients, nodes, storage]",
+    "write": "write from one end to the other: size [request, clients, nodes, storage]",
+    "skewed": "reads of a pattern, such as scans of rows: size, pattern "
+    "[operation, request, clients, nodes, storage]",
+    "mapreduce": "map_in, map_out, reduce_in, reduce_out (all of the job), nodes, reducers "
+    "[shared, storage]",
 }
+#: arguments of a task that give its processor time
+CPU_SOURCES = ("cpu_s", "command", "runs")
 _SAME = {"grep": "scan", "table_scan": "scan"}
 
 
@@ -28,7 +40,7 @@ def task_time(
     model: BlackBoxModel,
     kind: str,
     *,
-    cpu_s: float | None = None,
+    cpu_s: float | Sequence[float] | None = None,
     overlap: float | None = None,
     level: float = LEVEL,
     **options: Any,
@@ -37,10 +49,77 @@ def task_time(
 
     `kind` and its sizes [bytes] are those of `KINDS`. Without `cpu_s` the time is that of the storage alone:
     a lower bound for a program that computes. `cpu_s`, the processor time of the task [s] (of the slowest
-    node in a job), is added; `overlap` (0…1) defaults to the one measured on this storage, else 0. Outside of
-    the measured grid the interval is wider, and `beyond` has the dimension. BadInput for an unknown kind,
-    unsupported arguments, and an unmeasured category.
+    node in a job) in one run or several, is added; `overlap` (0…1) defaults to the one measured on this
+    storage, else 0. The interval then includes the variation of several processor times, and any overlap
+    unless one is given. Outside of the measured grid the interval is wider, and `beyond` has the dimension.
+    BadInput for an unknown kind, unsupported arguments, and an unmeasured category.
     """
+    times = _processor_times(cpu_s)
+    parts = _checked_parts(model, kind, overlap, options)
+    points = [p for _, p in parts]
+    outside = tuple(dict.fromkeys(b for p in points for b in model.beyond(p)))
+    low_bps, high_bps = model.interval(points, level)
+    io = sum(scan_s(b, x) for (b, _), x in zip(parts, model.throughput(points), strict=True))
+    best = sum(scan_s(b, x) for (b, _), x in zip(parts, high_bps, strict=True))
+    worst = sum(
+        scan_s(b, x) if x > 0 else math.inf for (b, _), x in zip(parts, low_bps, strict=True)
+    )
+    storage = f"storage: {percentage(level)} interval of its throughput"
+    if not times:
+        covers = (storage,)
+        return TaskTime(
+            io, best, worst, "lower", io, None, None, level, outside, None, None, covers
+        )
+    omega = overlap if overlap is not None else (model.overlap.overlap if model.overlap else 0.0)
+    # the measured throughput already includes copies from the page cache
+    copied = sum(b for b, p in parts if p.operation == "read") * (model.cpu_s_per_byte or 0.0)
+    mean, *ends = (max(0.0, v - copied) for v in (fmean(times), *further_run(times, level)))
+    omegas = (omega, omega) if overlap is not None else (0.0, 1.0)
+    return TaskTime(
+        with_computing(io, mean, omega),
+        with_computing(best, ends[0], omegas[1]),
+        with_computing(worst, ends[1], omegas[0]),
+        "none",
+        io,
+        mean,
+        omega,
+        level,
+        outside,
+        (ends[0], ends[1]),
+        omegas,
+        (storage, _computing_covered(times, level), _overlap_covered(overlap)),
+    )
+
+
+def _processor_times(cpu_s: float | Sequence[float] | None) -> tuple[float, ...]:
+    if cpu_s is None:
+        return ()
+    times = (cpu_s,) if isinstance(cpu_s, int | float) else tuple(cpu_s)
+    if not times or not all(math.isfinite(t) and t >= 0 for t in times):
+        shown = ", ".join(f"{t:g}" for t in times) or "none"
+        raise BadInput(f"found cpu_s {shown}; expected numbers of at least 0")
+    return times
+
+
+def _computing_covered(times: tuple[float, ...], level: float) -> str:
+    if len(times) == 1:
+        return "computing: one processor time, its variation between runs left out"
+    return f"computing: {percentage(level)} interval of a further run, from {len(times)} runs"
+
+
+def _overlap_covered(overlap: float | None) -> str:
+    if overlap is not None:
+        return f"overlap of computing and reading: {percentage(overlap)}, as given"
+    return "overlap of computing and reading: from none to complete"
+
+
+def _checked_parts(
+    model: BlackBoxModel,
+    kind: str,
+    overlap: float | None,
+    options: dict[str, Any],
+) -> list[tuple[float, Point]]:
+    """Bytes and point of each part of the task; BadInput for arguments that it does not have."""
     which = _SAME.get(kind, kind)
     if which not in KINDS:
         raise BadInput(f"found the task {kind!r}; expected {', '.join([*KINDS, *_SAME])}")
@@ -55,40 +134,36 @@ def task_time(
     if unknown or needed:
         what = f"{', '.join(sorted(unknown))} for" if unknown else f"no {', '.join(needed)} of"
         raise BadInput(f"found {what} the task {kind}; expected {KINDS[which]}")
-    for name, value in [*options.items(), ("cpu_s", cpu_s), ("overlap", overlap)]:
+    for name, value in [*options.items(), ("overlap", overlap)]:
         if isinstance(value, int | float) and not isinstance(value, bool):
             least = 1 if name in ("nodes", "reducers") else 0
             if not (math.isfinite(value) and value >= least):
                 raise BadInput(f"found {name} {value}; expected a number of at least {least}")
-    parts = make(model, **options)
-    points = [p for _, p in parts]
-    outside = tuple(dict.fromkeys(b for p in points for b in model.beyond(p)))
-    low_bps, high_bps = model.interval(points, level)
-    io = sum(scan_s(b, x) for (b, _), x in zip(parts, model.throughput(points), strict=True))
-    best = sum(scan_s(b, x) for (b, _), x in zip(parts, high_bps, strict=True))
-    worst = sum(
-        scan_s(b, x) if x > 0 else math.inf for (b, _), x in zip(parts, low_bps, strict=True)
-    )
-    if cpu_s is None:
-        return TaskTime(io, best, worst, "lower", io, None, None, level, outside)
-    omega = overlap if overlap is not None else (model.overlap.overlap if model.overlap else 0.0)
-    # the measured throughput already includes copies from the page cache
-    copied = sum(b for b, p in parts if p.operation == "read") * (model.cpu_s_per_byte or 0.0)
-    computing = max(0.0, cpu_s - copied)
-    times = [with_computing(t, computing, omega) for t in (io, best, worst)]
-    return TaskTime(times[0], times[1], times[2], "none", io, computing, omega, level, outside)
+    return make(model, **options)
 
 
 def _scan(
-    model: BlackBoxModel, size: float, request: int | None = None, clients: int = 0
+    model: BlackBoxModel,
+    size: float,
+    request: int | None = None,
+    clients: int = 0,
+    nodes: int | None = None,
+    storage: str | None = None,
 ) -> list[tuple[float, Point]]:
-    return [(size, _point(model, size, "read", "sequential", request, clients))]
+    place = {"request_bytes": request, "clients": clients, "nodes": nodes, "storage": storage}
+    return [(size, _point(model, size, "read", "sequential", place))]
 
 
 def _write(
-    model: BlackBoxModel, size: float, request: int | None = None, clients: int = 0
+    model: BlackBoxModel,
+    size: float,
+    request: int | None = None,
+    clients: int = 0,
+    nodes: int | None = None,
+    storage: str | None = None,
 ) -> list[tuple[float, Point]]:
-    return [(size, _point(model, size, "write", "sequential", request, clients))]
+    place = {"request_bytes": request, "clients": clients, "nodes": nodes, "storage": storage}
+    return [(size, _point(model, size, "write", "sequential", place))]
 
 
 def _skewed(
@@ -98,8 +173,11 @@ def _skewed(
     operation: str = "read",
     request: int | None = None,
     clients: int = 0,
+    nodes: int | None = None,
+    storage: str | None = None,
 ) -> list[tuple[float, Point]]:
-    return [(size, _point(model, size, operation, pattern, request, clients))]
+    place = {"request_bytes": request, "clients": clients, "nodes": nodes, "storage": storage}
+    return [(size, _point(model, size, operation, pattern, place))]
 
 
 def _mapreduce(
@@ -112,14 +190,19 @@ def _mapreduce(
     reducers: int,
     shared: bool = True,
     request: int | None = None,
+    storage: str | None = None,
 ) -> list[tuple[float, Point]]:
-    """`shared`: all nodes are clients of this storage; otherwise each has its own."""
+    """`shared`: all nodes use this storage at once, as measured on several nodes, else as its clients;
+    otherwise each has its own."""
     q = min(reducers, nodes)
+    on_nodes = len(model.space.nodes) > 1
 
     def part(size: float, operation: str, workers: int) -> tuple[float, Point]:
         own = size / workers
-        others = workers - 1 if shared else 0
-        return own, _point(model, own, operation, "sequential", request, others)
+        others = workers - 1 if shared and not on_nodes else 0
+        place: dict[str, int | str | None] = {"request_bytes": request, "storage": storage}
+        place |= {"clients": others, "nodes": (workers if shared else 1) if on_nodes else None}
+        return own, _point(model, own, operation, "sequential", place)
 
     return [
         part(map_in, "read", nodes),
@@ -142,18 +225,20 @@ def _point(
     size: float,
     operation: str,
     pattern: str,
-    request: int | None,
-    clients: int,
+    place: Mapping[str, int | str | None],
 ) -> Point:
-    dimensions: dict[str, Any] = {"operation": operation, "pattern": pattern, "clients": clients}
-    if request is not None:
-        dimensions["request_bytes"] = request
-    return model.point(**dimensions, data_bytes=max(1, round(size)))
+    """The point of a part; dimensions without a value have the model's default."""
+    given = {name: value for name, value in place.items() if value is not None}
+    size_bytes = max(1, round(size))
+    return model.point(operation=operation, pattern=pattern, data_bytes=size_bytes, **given)
 
 
 def parse_task(text: str) -> tuple[str, dict[str, Any]]:
     """Parse `scan size=1GiB cpu=2s clients=1` to the arguments of `task_time`; BadInput with the expected
-    syntax."""
+    syntax.
+
+    `command=` and `runs=`, sources of a processor time, are returned as they are.
+    """
     try:
         kind, *arguments = shlex.split(text)
     except ValueError:
@@ -172,6 +257,9 @@ def parse_task(text: str) -> tuple[str, dict[str, Any]]:
             options[{"cpu": "cpu_s"}.get(name, name)] = _value(name, value)
         except ValueError as error:
             raise BadInput(f"--predict {text!r}: found {word!r}; expected {error}") from None
+    if len(given := [name for name in CPU_SOURCES if name in options]) > 1:
+        words = " and ".join({"cpu_s": "cpu"}.get(name, name) for name in given)
+        raise BadInput(f"--predict {text!r}: found {words}; expected one of them")
     return kind, options
 
 
@@ -179,8 +267,10 @@ def _value(name: str, text: str) -> Any:
     if name in ("size", "map_in", "map_out", "reduce_in", "reduce_out"):
         return parse_size(text)
     if name == "cpu":
-        return parse_duration(text)
-    if name in ("pattern", "operation", "clients"):
+        return tuple(parse_duration(one) for one in text.split(","))
+    if name in CPU_SOURCES and text:
+        return text
+    if name in ("pattern", "operation", "clients", "storage"):
         return value_of(name, text)
     if name == "request":
         return value_of("request_bytes", text)
@@ -197,4 +287,4 @@ def _value(name: str, text: str) -> Any:
         if text not in ("yes", "no"):
             raise ValueError("yes or no")
         return text == "yes"
-    raise ValueError("size, cpu, overlap, clients, request, pattern, … (see docs/learn.md)")
+    raise ValueError("size, cpu, command, runs, overlap, clients, request, … (see docs/learn.md)")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.parts.prediction.black_box.comparison import sentence
 from penstock.parts.prediction.black_box.estimator import Nodes
 from penstock.parts.prediction.black_box.features import matrix, remaining
 from penstock.parts.prediction.black_box.model import LEVEL, BlackBoxModel, guarantee
@@ -31,7 +32,7 @@ def tree_of(model: BlackBoxModel) -> dict[str, Any]:
 
 
 def _node(model: BlackBoxModel, number: int, x: Any) -> dict[str, Any]:
-    tree: Nodes = model.learners["cart"].tree_
+    tree: Nodes = model.learners["tree"].tree_
     here: dict[str, Any] = {"throughput_bps": float(np.exp(tree.value[number])), "n": len(x)}
     if tree.left[number] < 0:
         return here
@@ -77,15 +78,18 @@ def tree_lines(model: BlackBoxModel) -> list[str]:
 
 def summary_lines(model: BlackBoxModel) -> list[str]:
     """Summary of the model in a few lines."""
-    cart, boosting = model.errors["cart"], model.errors["boosting"]
-    widths = _widths(model)
     lines = [
         f"{len(model.points)} points, throughput of one client from "
         f"{shown_rate(float(model.throughput_bps.min()))} to "
         f"{shown_rate(float(model.throughput_bps.max()))}",
-        f"cross-validated error, mean (median): CART {tenths(cart['mean'])} ({tenths(cart['median'])}), "
-        f"boosting {tenths(boosting['mean'])} ({tenths(boosting['median'])}); in use: {model.chosen}",
-        f"{percentage(LEVEL)} interval, typically {widths}",
+        "cross-validated error, mean (median): "
+        + ", ".join(
+            f"{kind} {percentage(one.mean)} ({percentage(one.median)})"
+            for kind, one in model.errors.items()
+        ),
+        f"in use: {model.chosen}",
+        sentence(model.errors, model.chosen),
+        f"{percentage(LEVEL)} interval, typically {_widths(model)}",
         guarantee(model),
     ]
     if model.overlap is not None:
@@ -105,11 +109,11 @@ def _widths(model: BlackBoxModel) -> str:
 
 
 def points_csv(model: BlackBoxModel) -> str:
-    """Measured points with the predictions of both learners [bytes/s], as CSV."""
+    """Measured points with the predictions of all learners [bytes/s], as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*DIMENSIONS, "throughput_bps", "cart_bps", "boosting_bps"])
-    cart, boosting = (model.throughput(model.points, k) for k in ("cart", "boosting"))
-    for point, *rates in zip(model.points, model.throughput_bps, cart, boosting, strict=True):
+    writer.writerow([*DIMENSIONS, "throughput_bps", *(f"{kind}_bps" for kind in model.learners)])
+    predicted = [model.throughput(model.points, kind) for kind in model.learners]
+    for point, *rates in zip(model.points, model.throughput_bps, *predicted, strict=True):
         writer.writerow([*vars(point).values(), *(f"{r:.6g}" for r in rates)])
     return text.getvalue()

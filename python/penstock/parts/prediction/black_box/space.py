@@ -1,7 +1,7 @@
 """Dimensions of the published table I, and one point of them (Mytilinis 2015).
 
 `clients` excludes the measured one; each has the same pattern on its own data: 0 is a program alone on the
-storage. The throughput of a point is that of one client.
+storage. All `nodes` have these clients. The throughput of a point is that of one client.
 """
 
 from __future__ import annotations
@@ -19,13 +19,18 @@ from penstock.spec.source import Source, read_source
 from penstock.spec.units import parse_size
 
 MIB = 1 << 20
+#: storage on a disk of each node
+LOCAL = "local"
+MOST_NODES = 64
 _SKEW = re.compile(r"skew-(\d{1,3})-(\d{1,3})")
+_STORAGE = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _SPACE_VERSION = 1
 
 
 @dataclass(frozen=True)
 class Point:
-    """One combination: pattern of the clients, number of other clients, bytes per request and of data."""
+    """One combination: pattern of the clients, number of other clients, bytes per request and of data, nodes,
+    and the storage that these use."""
 
     operation: str
     pattern: str
@@ -33,29 +38,32 @@ class Point:
     clients: int
     request_bytes: int
     data_bytes: int
+    nodes: int = 1
+    storage: str = LOCAL
 
     @property
     def name(self) -> str:
         """Short unique name; a level name of the study."""
         size = f"{_exact(self.request_bytes)} of {_exact(self.data_bytes)}"
-        return f"{self.operation} {self.pattern} {size} {self.access} +{self.clients}"
+        name = f"{self.operation} {self.pattern} {size} {self.access} +{self.clients}"
+        deployed = (self.nodes, self.storage) != (1, LOCAL)
+        return f"{name} x{self.nodes} {self.storage}" if deployed else name
 
     @classmethod
     def from_name(cls, name: str) -> Point:
         """Point of that name; ValueError for an invalid one."""
-        operation, pattern, request, of, data, access, clients = name.split(" ")
-        if of != "of":
+        operation, pattern, request, of, data, access, clients, *deployed = name.split(" ")
+        nodes, storage = deployed or ("x1", LOCAL)
+        if of != "of" or not nodes.startswith("x"):
             raise ValueError(name)
-        return cls(operation, pattern, access, int(clients), parse_size(request), parse_size(data))
-
-    @property
-    def total_bytes(self) -> int:
-        """Data of all clients."""
-        return self.data_bytes * (self.clients + 1)
+        sizes = parse_size(request), parse_size(data)
+        return cls(operation, pattern, access, int(clients), *sizes, int(nodes[1:]), storage)
 
 
 DIMENSIONS = tuple(Point.__dataclass_fields__)
-CATEGORIES = ("operation", "pattern", "access")
+CATEGORIES = ("operation", "pattern", "access", "storage")
+#: dimensions that earlier spaces lack
+_DEPLOYED = ("nodes", "storage")
 #: user's name → dimension
 _NAMES = {"request": "request_bytes", "size": "data_bytes", **{d: d for d in DIMENSIONS}}
 _EXPECTED = {
@@ -65,6 +73,8 @@ _EXPECTED = {
     "clients": "an integer number of clients in addition to the measured one, 0 to 256",
     "request_bytes": "a multiple of 512 B, such as 4KiB",
     "data_bytes": "a size of at least 1 MiB, such as 64MiB",
+    "nodes": "an integer number of nodes, 1 to 64",
+    "storage": "local (a disk of each node), or the engine of a store such as cephfs",
 }
 
 
@@ -78,6 +88,13 @@ class Space:
     clients: tuple[int, ...] = (0, 1, 2, 4)
     request_bytes: tuple[int, ...] = (4096, 65536, MIB)
     data_bytes: tuple[int, ...] = (64 * MIB, 256 * MIB)
+    nodes: tuple[int, ...] = (1,)
+    storage: tuple[str, ...] = (LOCAL,)
+
+    @property
+    def deployed(self) -> bool:
+        """True if its points need nodes or a store; else they are measured on the host itself."""
+        return (self.nodes, self.storage) != ((1,), (LOCAL,))
 
     def values(self, dimension: str) -> tuple[Any, ...]:
         """The values of a dimension."""
@@ -101,14 +118,19 @@ class Space:
     def from_dict(cls, values: Mapping[str, Sequence[Any]]) -> Space:
         """The space of `to_dict`; BadInput for invalid values."""
         try:
-            return cls(**{d: tuple(values[d]) for d in DIMENSIONS})
+            stored = [d for d in DIMENSIONS if d in values or d not in _DEPLOYED]
+            return cls(**{d: tuple(values[d]) for d in stored})
         except (KeyError, TypeError) as error:
             raise BadInput(f"this is no space of points: {error}") from None
 
 
 DEFAULT = Space()
 #: the published ranges (Mytilinis 2015)
-TABLE_I = Space(data_bytes=(64 * MIB, 256 * MIB, 1024 * MIB, 4096 * MIB), clients=(0, 1, 2, 3, 4))
+TABLE_I = Space(
+    data_bytes=(64 * MIB, 256 * MIB, 1024 * MIB, 4096 * MIB),
+    clients=(0, 1, 2, 3, 4),
+    nodes=(1, 2, 4, 8, 16),
+)
 QUICK = Space(clients=(0, 2), request_bytes=(4096, MIB), data_bytes=(32 * MIB, 128 * MIB))
 
 
@@ -159,6 +181,10 @@ def value_of(dimension: str, raw: Any) -> Any:
         return text
     if dimension == "clients" and text.isdecimal() and int(text) <= 256:
         return int(text)
+    if dimension == "nodes" and text.isdecimal() and 1 <= int(text) <= MOST_NODES:
+        return int(text)
+    if dimension == "storage" and _STORAGE.fullmatch(text):
+        return text
     if dimension in ("request_bytes", "data_bytes"):
         try:
             size = parse_size(text)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import t as student
 
 from penstock.parts.prediction.black_box.beyond import Beyond
 
@@ -57,6 +58,19 @@ def fitted_overlap(
     return float(np.clip(both @ excess / (both @ both), 0.0, 1.0))
 
 
+def further_run(cpu_s: Sequence[float], level: float) -> tuple[float, float]:
+    """Range of the processor time of one further run [s]: Student's prediction interval.
+
+    mean ± t s √(1 + 1/n), at least 0; of one value, the value itself.
+    """
+    n, mean = len(cpu_s), float(np.mean(cpu_s))
+    if n < 2:
+        return mean, mean
+    deviation = float(np.std(cpu_s, ddof=1))
+    half = float(student.ppf((1 + level) / 2, n - 1)) * deviation * math.sqrt(1 + 1 / n)
+    return max(0.0, mean - half), mean + half
+
+
 def accuracy(predicted: float, actual: float) -> float:
     """1 − |predicted − actual| / actual."""
     return 1 - abs(predicted - actual) / actual
@@ -64,7 +78,10 @@ def accuracy(predicted: float, actual: float) -> float:
 
 @dataclass(frozen=True)
 class TaskTime:
-    """Predicted time of a task [s] with its interval; `bound` is 'lower' if computing is excluded."""
+    """Predicted time of a task [s] with its interval; `bound` is 'lower' if computing is excluded.
+
+    `cpu_range_s` and `overlap_range` are what the interval allows for; `covers` has its sources as text.
+    """
 
     time_s: float
     low: float
@@ -75,6 +92,9 @@ class TaskTime:
     overlap: float | None
     level: float
     beyond: tuple[Beyond, ...] = ()
+    cpu_range_s: tuple[float, float] | None = None
+    overlap_range: tuple[float, float] | None = None
+    covers: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from penstock.parts.prediction.black_box.model import BlackBoxModel
     from penstock.parts.prediction.black_box.space import Space
+    from penstock.parts.prediction.black_box.tasks import TaskTime
 
 
 def command(
@@ -40,7 +41,9 @@ def command(
     subsample: bool = typer.Option(
         False, "--subsample", help="Explore first, and omit values that make no difference."
     ),
-    model: str = typer.Option("cart", "--model", help="cart or boosting."),
+    model: str = typer.Option(
+        "tree", "--model", help="Model that predicts: tree, neighbours or boosted."
+    ),
     depth: int | None = typer.Option(None, "--depth", min=1, help="Levels of the tree."),
     leaves: int = typer.Option(24, "--leaves", min=2, max=500, help="Leaves of the tree."),
     seed: int = typer.Option(1, "--seed", min=0, help="Seed of the choice of points."),
@@ -49,6 +52,11 @@ def command(
     ),
     predict: list[str] = typer.Option(
         [], "--predict", help="A task to predict, such as 'scan size=1GiB cpu=2s'; repeatable."
+    ),
+    programs: Path | None = typer.Option(
+        None,
+        "--programs",
+        help="Measured runs of programs, to calibrate intervals: CSV with program, task, time.",
     ),
     quick: bool = typer.Option(False, "--quick", help="A coarse grid, about half a minute."),
     resume: bool = typer.Option(
@@ -62,10 +70,12 @@ def command(
     Given a MODEL (the model.json of an earlier run), nothing is measured.
     """
     from penstock.parts.prediction.black_box.model import learner
-    from penstock.parts.prediction.black_box.predict import parse_task, task_time
+    from penstock.parts.prediction.black_box.predict import parse_task
 
     learner(model, depth, leaves)
     tasks = [(text, *parse_task(text)) for text in predict]
+    if programs is not None and not programs.is_file():
+        raise BadInput(f"--programs {programs}: found no file; expected measured runs")
     out: Path | None = None
     skipped: list[tuple[str, str]] = []
     if place.is_file():
@@ -94,11 +104,33 @@ def command(
         if result.interrupted or result.model is None:
             raise typer.Exit(130)
         learnt, skipped = result.model, list(result.skipped)
-    predicted = [{"task": t, **task_time(learnt, kind, **o).to_dict()} for t, kind, o in tasks]
+        for name, reason in skipped:
+            say(f"left out: {name}: {reason}")
+    predicted = _predicted(learnt, tasks, programs)
     if as_json:
         print(json.dumps(_plain(learnt, out, skipped, predicted)))
         return
-    _show(learnt, out, skipped, predicted, only_tasks=bool(predicted) and out is None)
+    _show(learnt, out, predicted, only_tasks=bool(predicted) and out is None)
+
+
+def _predicted(
+    model: BlackBoxModel, tasks: list[tuple[str, str, dict[str, Any]]], programs: Path | None
+) -> list[dict[str, Any]]:
+    """Predictions of parsed tasks, calibrated by measured programs if there are any."""
+    from penstock.parts.prediction.black_box.predict import parse_task, task_time
+    from penstock.parts.prediction.black_box.programs import over_programs, read_programs, scores
+    from penstock.parts.prediction.learning.processor_time import with_processor_time
+
+    def predict(text: str) -> TaskTime:
+        kind, options = parse_task(text)
+        return task_time(model, kind, **with_processor_time(options))
+
+    score_of = scores(read_programs(programs, predict)) if programs is not None else {}
+    predictions = []
+    for text, kind, options in tasks:
+        time = task_time(model, kind, **with_processor_time(options))
+        predictions.append({"task": text, **over_programs(time, score_of).to_dict()})
+    return predictions
 
 
 def _stored(path: Path, kind: str, depth: int | None, leaves: int) -> BlackBoxModel:
@@ -106,7 +138,7 @@ def _stored(path: Path, kind: str, depth: int | None, leaves: int) -> BlackBoxMo
     from penstock.parts.prediction.black_box.model import load_model, retrained
 
     model = load_model(path)
-    if (kind, depth, leaves) == ("cart", None, 24):
+    if (kind, depth, leaves) == (model.chosen, None, 24):
         return model
     return retrained(model, chosen=kind, depth=depth, leaves=leaves)
 
@@ -115,7 +147,7 @@ def _space(place: Path, file: Path | None, dimensions: list[str], quick: bool) -
     """The points to choose from. Raises BadInput, also for a place that is no directory."""
     from penstock.parts.prediction.black_box import space as spaces
 
-    if place.exists() and not place.is_dir():
+    if place.exists() and not (place.is_dir() or place.is_file()):
         raise BadInput(f"{place}: found neither a directory nor a file; expected DIR or MODEL")
     space = spaces.read_space(file) if file else spaces.QUICK if quick else spaces.DEFAULT
     return spaces.with_dimensions(space, dimensions)
@@ -139,6 +171,7 @@ def _plain(
     skipped: list[tuple[str, str]],
     predicted: list[dict[str, Any]],
 ) -> dict[str, Any]:
+    from penstock.parts.prediction.black_box.comparison import best_of
     from penstock.parts.prediction.black_box.model import guarantee
     from penstock.parts.prediction.black_box.show import tree_of
 
@@ -147,7 +180,8 @@ def _plain(
         "out": str(out) if out is not None else None,
         "points": len(model.points),
         "left_out": [{"point": name, "reason": reason} for name, reason in skipped],
-        "errors": model.errors,
+        "errors": {name: one.to_dict() for name, one in model.errors.items()},
+        "best": best_of(model.errors),
         "model": model.chosen,
         "tree": tree_of(model),
         "interval": guarantee(model),
@@ -159,7 +193,6 @@ def _plain(
 def _show(
     model: BlackBoxModel,
     out: Path | None,
-    skipped: list[tuple[str, str]],
     predicted: list[dict[str, Any]],
     *,
     only_tasks: bool,
@@ -168,8 +201,6 @@ def _show(
 
     if not only_tasks:
         print("\n".join([*tree_lines(model), "", *summary_lines(model)]))
-    for name, reason in skipped:
-        say(f"left out: {name}: {reason}")
     for one in predicted:
         high = "unbounded" if one["high"] is None else f"{one['high']:.4g} s"
         bound = " at least (computing left out)" if one["bound"] == "lower" else ""
@@ -177,7 +208,9 @@ def _show(
             f"{one['task']}: {one['time_s']:.4g} s{bound}, "
             f"{percentage(one['level'])} interval {one['low']:.4g} s to {high}"
         )
+        for covered in one["covers"]:
+            print(f"  in the interval: {covered}")
         for note in one["notes"]:
             print(f"  beyond the grid: {note}")
     if out is not None:
-        print(f"{out}/model.json, tree.txt, tree.json, tree.svg, points.csv")
+        print(f"{out}/model.json, summary.txt, tree.txt, tree.json, tree.svg, points.csv")

@@ -55,7 +55,7 @@ class Wanted:
     adaptive: bool = False
     subsample: bool = False
     overlap: bool = True
-    kind: str = "cart"
+    kind: str = "tree"
     depth: int | None = None
     leaves: int = 24
     seed: int = 1
@@ -94,7 +94,7 @@ def check_ground(directory: Path, out: Path) -> None:
 def learn(
     request: Wanted, out: Path, *, resume: bool, quiet: bool, say: Callable[[str], None]
 ) -> Learning:
-    """Measure and learn; writes model.json, tree.txt, tree.json, points.csv and tree.svg into `out`.
+    """Measure and learn; writes model.json, the files of the tree, points.csv and summary.txt into `out`.
 
     Raises BadInput for invalid requests or an unsuitable archive, PenstockError if the storage is too full or
     fails.
@@ -263,7 +263,12 @@ def overlap_of(results: Sequence[Measured]) -> tuple[Overlap | None, float | Non
 
 def write_results(model: BlackBoxModel, out: Path) -> None:
     """Write the model and its readable forms."""
-    from penstock.parts.prediction.black_box.show import points_csv, tree_lines, tree_of
+    from penstock.parts.prediction.black_box.show import (
+        points_csv,
+        summary_lines,
+        tree_lines,
+        tree_of,
+    )
     from penstock.parts.prediction.report.storage_tree import figure
 
     with atomic_folder(out) as draft:
@@ -271,6 +276,7 @@ def write_results(model: BlackBoxModel, out: Path) -> None:
         (draft / "tree.txt").write_text("\n".join(tree_lines(model)) + "\n")
         (draft / "tree.json").write_text(json.dumps(tree_of(model), indent=1) + "\n")
         (draft / "points.csv").write_text(points_csv(model))
+        (draft / "summary.txt").write_text("\n".join(summary_lines(model)) + "\n")
         (draft / "tree.svg").write_bytes(figure(model))
 
 

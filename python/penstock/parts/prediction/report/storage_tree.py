@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from penstock.parts.prediction.black_box.model import BlackBoxModel
 from penstock.parts.prediction.black_box.show import tree_of
 from penstock.report import render, style
+from penstock.text import tenths
 
 
 def figure(model: BlackBoxModel) -> bytes:
@@ -49,7 +50,8 @@ def _drawn(model: BlackBoxModel) -> Any:
     ax.set_xlim(-0.05, depth)
     ax.set_ylim(len(leaves) - 0.4, -0.8)
     ax.set_axis_off()
-    ax.set_title(f"CART of {len(model.points)} points")
+    errors = ", ".join(f"{kind} {tenths(one.mean)}" for kind, one in model.errors.items())
+    ax.set_title(f"CART of {len(model.points)} points. Cross-validated error: {errors}")
     return fig
 
 
