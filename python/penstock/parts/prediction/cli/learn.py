@@ -24,12 +24,17 @@ if TYPE_CHECKING:
 
 def command(
     place: Path = typer.Argument(
-        ..., metavar="DIR|MODEL", help="A directory on the storage, or a model for a prediction."
+        ...,
+        metavar="DIR|PLATFORM|MODEL",
+        help="A directory on the storage, nodes of a platform file, or a model for a prediction.",
     ),
     dimension: list[str] = typer.Option(
         [],
         "--dimension",
-        help="NAME=value,… of operation, pattern, access, clients, request or size.",
+        help="NAME=value,… of operation, pattern, access, clients, request, size, nodes or storage.",
+    ),
+    mount: list[str] = typer.Option(
+        [], "--mount", help="NAME=DIR: another storage of this host, for --dimension storage=…."
     ),
     space: Path | None = typer.Option(None, "--space", help="File with the dimensions' values."),
     points: int | None = typer.Option(None, "--points", min=8, help="Largest number of points."),
@@ -67,7 +72,8 @@ def command(
 ) -> None:
     """Measure what the storage of DIR gives to a program, and learn to predict it.
 
-    Given a MODEL (the model.json of an earlier run), nothing is measured.
+    Given a MODEL (the model.json of an earlier run), nothing is measured. Given a PLATFORM (a .yaml file),
+    its nodes and stores are started.
     """
     from penstock.parts.prediction.black_box.model import learner
     from penstock.parts.prediction.black_box.predict import parse_task
@@ -78,17 +84,19 @@ def command(
         raise BadInput(f"--programs {programs}: found no file; expected measured runs")
     out: Path | None = None
     skipped: list[tuple[str, str]] = []
-    if place.is_file():
+    if place.is_file() and place.suffix not in (".yaml", ".yml"):
         learnt = _stored(place, model, depth, leaves)
     else:
         from penstock.parts.prediction.learning import learn
+        from penstock.parts.prediction.learning.deployment import Ground
 
         cells = _space(place, space, dimension, quick)
         cell_s = _duration("--cell", cell, 0.6 if quick else 1.5)
         budget_s = _duration("--budget", budget, 32.0 if quick else 240.0)
-        out = output or Path(f"learn-{place.resolve().name or 'root'}")
+        name = place.resolve().stem if place.is_file() else place.resolve().name
+        out = output or Path(f"learn-{name or 'root'}")
         request = learn.Wanted(
-            directory=place,
+            ground=Ground(place, _mounts(mount)),
             space=cells,
             points=points or learn.points_in(budget_s, cell_s),
             cell_s=cell_s,
@@ -151,6 +159,22 @@ def _space(place: Path, file: Path | None, dimensions: list[str], quick: bool) -
         raise BadInput(f"{place}: found neither a directory nor a file; expected DIR or MODEL")
     space = spaces.read_space(file) if file else spaces.QUICK if quick else spaces.DEFAULT
     return spaces.with_dimensions(space, dimensions)
+
+
+def _mounts(texts: list[str]) -> dict[str, Path]:
+    """Directories of further storages, by name. BadInput for an invalid one."""
+    from penstock.parts.prediction.black_box.space import LOCAL, value_of
+
+    mounts: dict[str, Path] = {}
+    for text in texts:
+        name, _, path = text.partition("=")
+        try:
+            if value_of("storage", name) == LOCAL or not path or name in mounts:
+                raise ValueError("NAME=DIR, each name once and not local")
+        except ValueError as error:
+            raise BadInput(f"--mount {text}: found {name!r}; expected {error}") from None
+        mounts[name] = Path(path)
+    return mounts
 
 
 def _duration(option: str, text: str | None, default: float) -> float:

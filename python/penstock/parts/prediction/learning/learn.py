@@ -1,4 +1,5 @@
-"""`penstock learn`: from a directory to a model. Rounds of points, all in one archive by the conductor.
+"""`penstock learn`: from a directory or a platform to a model. Rounds of points by the conductor, in one
+archive for each deployment.
 
 Every round is the same study with more levels at its end, so a killed `learn` resumes: the next points depend
 only on the measurements.
@@ -8,9 +9,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,18 +26,23 @@ from penstock.parts.prediction.black_box.model import (
     learnt,
 )
 from penstock.parts.prediction.black_box.plan import balanced, exploratory, next_round, subspace
-from penstock.parts.prediction.black_box.space import MIB, Point, Space
+from penstock.parts.prediction.black_box.space import LOCAL, MIB, Point, Space
 from penstock.parts.prediction.black_box.tasks import fitted_overlap, with_computing
+from penstock.parts.prediction.learning.deployment import Deployment, Ground, of_point
 from penstock.parts.prediction.learning.measure_points import (
     Computing,
     Measured,
     Run,
+    deployed_study,
     frozen_runs,
+    host_facts,
+    learn_study,
     make_runs,
     measured,
     points_of,
     storage_facts,
 )
+from penstock.spec.study import Study
 from penstock.writing import atomic_folder
 
 #: overhead of a point in addition to its own time: settling, fio's start, collecting [s, a guess]
@@ -48,7 +56,7 @@ _COMPUTING_REQUEST = 128 << 10
 class Wanted:
     """Request to `learn`. `points`: maximum number; `cell_s`: longest time of a point."""
 
-    directory: Path
+    ground: Ground
     space: Space
     points: int
     cell_s: float
@@ -77,16 +85,19 @@ def points_in(budget_s: float, cell_s: float) -> int:
     return max(LEAST_POINTS, int(budget_s / (cell_s + AROUND_S)))
 
 
-def check_ground(directory: Path, out: Path) -> None:
-    """Raise BadInput if `directory` cannot be measured, PenstockError without fio."""
-    if not directory.is_dir():
-        raise BadInput(
-            f"{directory}: found no directory; expected one on the storage to be measured"
-        )
-    if out.resolve().is_relative_to(directory.resolve()):
-        raise BadInput(
-            f"{out}: found results inside the directory to be measured; expected another -o"
-        )
+def check_ground(ground: Ground, space: Space, out: Path) -> None:
+    """Raise BadInput if the space cannot be measured there, PenstockError without fio."""
+    ground.check(space)
+    directories = [] if ground.is_platform else [ground.place, *ground.mounts.values()]
+    for directory in directories:
+        if not directory.is_dir():
+            raise BadInput(
+                f"{directory}: found no directory; expected one on the storage to be measured"
+            )
+        if out.resolve().is_relative_to(directory.resolve()):
+            raise BadInput(
+                f"{out}: found results inside the directory to be measured; expected another -o"
+            )
     if shutil.which("fio") is None:
         raise PenstockError("fio is missing; install it (Debian: apt-get install fio)")
 
@@ -99,8 +110,9 @@ def learn(
     Raises BadInput for invalid requests or an unsuitable archive, PenstockError if the storage is too full or
     fails.
     """
-    check_ground(request.directory, out)
-    planned: list[Run] = frozen_runs(out) if resume else []
+    check_ground(request.ground, request.space, out)
+    archives = request.ground.archives(out, request.space)
+    planned = [run for one in archives.values() for run in frozen_runs(one)] if resume else []
     _refuse_other(planned, request.space, out)
     result = Learning(out)
     results: list[Measured] = []
@@ -109,26 +121,58 @@ def learn(
         if len(runs) == len(planned) and result.rounds > 0:
             break
         planned = runs
-        campaign = make_runs(
-            request.directory,
-            out,
-            planned,
-            request.cell_s,
-            resume=resume or result.rounds > 0,
-            quiet=quiet,
-        )
+        again = resume or result.rounds > 0
         result.rounds += 1
-        if campaign.interrupted:
+        made = _make(request, archives, planned, resume=again, quiet=quiet)
+        if made is None:
             result.interrupted = True
             return result
-        assert campaign.analysis is not None
-        results, skipped = measured(out, campaign.analysis.runs)
+        results, skipped = made
         result.skipped = tuple(skipped)
         if not results:
             raise PenstockError(f"no point could be measured: {skipped[0][1]}")
     result.model = _model(request, results, result)
     write_results(result.model, out)
     return result
+
+
+def _make(
+    request: Wanted,
+    archives: Mapping[Deployment, Path],
+    planned: Sequence[Run],
+    *,
+    resume: bool,
+    quiet: bool,
+) -> tuple[list[Measured], list[tuple[str, str]]] | None:
+    """Make the runs of each deployment that are missing, and read all; None if interrupted."""
+    results: list[Measured] = []
+    skipped: list[tuple[str, str]] = []
+    for deployment, out in archives.items():
+        runs = [r for r in planned if _deployment(r) == deployment]
+        if not runs:
+            continue
+        study = _study(request, deployment, runs)
+        goes_on = resume and (out / "campaign.json").exists()
+        campaign = make_runs(study, out, resume=goes_on, quiet=quiet)
+        if campaign.interrupted:
+            return None
+        assert campaign.analysis is not None
+        new, failed = measured(out, campaign.analysis.runs)
+        results += new
+        skipped += failed
+    return results, skipped
+
+
+def _study(request: Wanted, deployment: Deployment, runs: list[Run]) -> Study:
+    ground = request.ground
+    if not ground.is_platform:
+        return learn_study(ground.directory(deployment), runs, request.cell_s)
+    points = [r for r in runs if isinstance(r, Point)]
+    return deployed_study(ground.place, deployment, points, request.cell_s)
+
+
+def _deployment(run: Run) -> Deployment:
+    return of_point(run if isinstance(run, Point) else run.point)
 
 
 def _refuse_other(planned: Sequence[Run], space: Space, out: Path) -> None:
@@ -160,11 +204,13 @@ def _next(
     total = max(min(request.points, len(set(candidates) | set(points))), len(points))
     if len(points) < total:
         new = _new_points(request, points, rates, candidates, total)
+        new = _paired(points, new, request.space)
         if planned:
             say(f"{len(points)} of {total} points are there; {len(new)} more where least is known")
         if new:
             return [*planned, *new]
-    if request.overlap and not any(isinstance(r, Computing) for r in planned):
+    overlap = request.overlap and not request.ground.is_platform and LOCAL in request.space.storage
+    if overlap and not any(isinstance(r, Computing) for r in planned):
         return [*planned, *_computing(request.space, rates)]
     return planned
 
@@ -188,6 +234,22 @@ def _new_points(
     return next_round(request.space, rates, remaining, total - failed, request.seed)
 
 
+def _paired(points: list[Point], new: list[Point], space: Space) -> list[Point]:
+    """The new points, with one more for each deployment that would have a single one: a study has two."""
+    every = [*points, *new]
+    number = Counter(map(of_point, every))
+    added = list(new)
+    for deployment in [d for d, count in number.items() if count == 1]:
+        rest = (p for p in space.grid() if of_point(p) == deployment and p not in every)
+        more = next(rest, None)
+        if more is None:
+            raise BadInput(
+                f"found one point of {deployment.folder}; expected two values of another dimension"
+            )
+        added.append(more)
+    return added
+
+
 def _shuffled(points: list[Point], seed: int) -> list[Point]:
     """Random order, so that drift of the host does not correlate with a dimension."""
     return [points[i] for i in np.random.default_rng(seed).permutation(len(points))]
@@ -206,7 +268,7 @@ def _computing(space: Space, rates_of_points: dict[Point, float]) -> list[Run]:
     alone = [
         x
         for p, x in rates_of_points.items()
-        if (p.operation, p.pattern, p.clients) == ("read", "sequential", 0)
+        if (p.operation, p.pattern, p.clients, p.storage) == ("read", "sequential", 0, LOCAL)
     ]
     io_ns = 1e9 / float(np.median(alone or rates))
     scan = Point("read", "sequential", "buffered", 0, _COMPUTING_REQUEST, _scanned(space))
@@ -227,13 +289,22 @@ def _model(request: Wanted, results: list[Measured], result: Learning) -> BlackB
         chosen=request.kind,
         depth=request.depth,
         leaves=request.leaves,
-        storage=storage_facts(request.directory),
+        storage=_facts(request.ground),
         seed=request.seed,
     )
     model.storage["cell_s"] = request.cell_s
     model.overlap, model.cpu_s_per_byte = overlap_of(results)
     model.notes = [f"left out: {name}: {reason}" for name, reason in result.skipped]
     return model
+
+
+def _facts(ground: Ground) -> dict[str, Any]:
+    """Facts on the storages: of the directory, of each mount; or the platform file."""
+    if ground.is_platform:
+        return {"platform": str(ground.place.resolve()), **host_facts()}
+    facts = storage_facts(ground.place)
+    mounts = {name: storage_facts(path) for name, path in ground.mounts.items()}
+    return {**facts, "mounts": mounts} if mounts else facts
 
 
 def overlap_of(results: Sequence[Measured]) -> tuple[Overlap | None, float | None]:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -19,6 +20,7 @@ from penstock.archive.bundle import Bundle
 from penstock.campaign.campaign import CampaignResult, run_loaded
 from penstock.errors import BadInput, PenstockError
 from penstock.parts.prediction.black_box.space import MIB, Point, skew
+from penstock.parts.prediction.learning.deployment import Deployment, site_of
 from penstock.spec.source import dump
 from penstock.spec.study import Study
 from penstock.spec.template import doubled
@@ -33,6 +35,10 @@ _COMPUTE = "compute "
 _BEHIND_BYTES, _BEHIND_REQUESTS = 4 * MIB, 64
 #: sizes of files are multiples of a MiB
 _GRAIN = MIB
+#: time limit of creating the data, and of a point beyond its own time [s]
+_LONGEST_S = 300.0
+#: output of a service that has created the data
+_LAID_OUT = "laid-out"
 #: every client is a thread with its own file and blocking calls
 _FIO = "fio --filename_format='client.$jobnum' --ioengine=psync --thread --group_reporting"
 
@@ -82,13 +88,11 @@ def learn_study(directory: Path, runs: Sequence[Run], cell_s: float, seed: int =
     place = doubled(str(directory.resolve()))
     clients = max(p.clients for p in points) + 1
     data = -(-max(p.data_bytes for p in points) // _GRAIN) * _GRAIN
-    longest_s = 300 + cell_s
     document_ = {
         "penstock": 1,
         "name": STUDY_NAME,
         "question": "What does this storage give to one client?",
-        "factors": {"point": {"levels": {r.name: _command(r, cell_s) for r in runs}}},
-        "design": {"kind": "full", "replicates": 1, "seed": seed, "order": "standard"},
+        **_design(runs, cell_s, seed),
         "platform": {
             "nodes": [
                 {
@@ -104,8 +108,7 @@ def learn_study(directory: Path, runs: Sequence[Run], cell_s: float, seed: int =
             ]
         },
         "workload": {
-            "prepare": f'cd "{{data}}" && {_FIO} --name=layout --rw=write --bs=1m --size={data} '
-            f"--numjobs={clients} --end_fsync=1",
+            "prepare": f'cd "{{data}}" && {_layout(points)}',
             "mutates": "contents",
             "command": 'cd "{data}" && eval {point}',
             "env": {
@@ -113,13 +116,73 @@ def learn_study(directory: Path, runs: Sequence[Run], cell_s: float, seed: int =
                 "computed": f"{{run_dir}}/{_COMPUTED}",
                 "python": "{python}",
             },
-            "timeout": f"{longest_s:g}s",
-            "expected": f"{cell_s:g}s",
+            **_times(cell_s),
         },
+    }
+    return read_study(dump(document_).encode(), Path(f"{STUDY_NAME}.study.yaml"))
+
+
+def deployed_study(
+    platform: Path, deployment: Deployment, points: Sequence[Point], cell_s: float, seed: int = 1
+) -> Study:
+    """Study with these points on nodes of a platform file; all nodes run a point at once."""
+    site = site_of(platform, deployment)
+    layout = _layout(points)
+    workload: dict[str, Any] = {
+        "mutates": "contents" if site.disk is not None else True,  # a store writes its own files
+        "on": list(site.nodes),
+        "command": f'mkdir -p "{{run_dir}}/{{node}}" && cd "{site.place}" && eval {{point}}',
+        "env": {"report": f"{{run_dir}}/{{node}}/{_REPORT}"},
+        **_times(cell_s),
+    }
+    if site.disk is not None:
+        workload["prepare"] = f'cd "{site.place}" && {layout}'
+    else:
+        cases = " ".join(f"{writer}) to={node};;" for writer, node in site.writers.items())
+        workload["services"] = [
+            {
+                "name": "layout",
+                "on": list(site.writers),
+                "command": f'case {{node}} in {cases} esac; mkdir -p "{{store}}/$to" && '
+                f'cd "{{store}}/$to" && {layout} && echo {_LAID_OUT} && exec sleep infinity',
+                "ready": {"log": _LAID_OUT},
+                "within": f"{_LONGEST_S:g}s",
+            }
+        ]
+    document_ = {
+        **_design(points, cell_s, seed),
+        "penstock": 1,
+        "name": STUDY_NAME,
+        "question": "What does this storage give to one client?",
+        "platform": site.platform,
+        "workload": workload,
+    }
+    base = platform.resolve().parent
+    raw = dump(document_).encode()
+    return read_study(raw, base / f"{STUDY_NAME}.study.yaml", base_dir=base)
+
+
+def _design(runs: Sequence[Run], cell_s: float, seed: int) -> dict[str, Any]:
+    """Sections of a study that do not depend on the place."""
+    return {
+        "factors": {"point": {"levels": {r.name: _command(r, cell_s) for r in runs}}},
+        "design": {"kind": "full", "replicates": 1, "seed": seed, "order": "standard"},
         "responses": {"time": {"from": "wall_s", "unit": "s", "better": "lower"}},
         "observers": {"monitor": None},
     }
-    return read_study(dump(document_).encode(), Path(f"{STUDY_NAME}.study.yaml"))
+
+
+def _times(cell_s: float) -> dict[str, str]:
+    return {"timeout": f"{_LONGEST_S + cell_s:g}s", "expected": f"{cell_s:g}s"}
+
+
+def _layout(points: Sequence[Point]) -> str:
+    """Command that creates the data of all clients in its directory."""
+    data = -(-max(p.data_bytes for p in points) // _GRAIN) * _GRAIN
+    clients = max(p.clients for p in points) + 1
+    return (
+        f"{_FIO} --name=layout --rw=write --bs=1m --size={data} --numjobs={clients} --end_fsync=1"
+    )
 
 
 def _command(run: Run, cell_s: float) -> str:
@@ -172,11 +235,8 @@ def frozen_runs(out: Path) -> list[Run]:
     return [run_of(level.name) for level in study.factors[0].levels]
 
 
-def make_runs(
-    directory: Path, out: Path, runs: Sequence[Run], cell_s: float, *, resume: bool, quiet: bool
-) -> CampaignResult:
+def make_runs(study: Study, out: Path, *, resume: bool, quiet: bool) -> CampaignResult:
     """Execute the runs without a result; raises the errors of the conductor."""
-    study = learn_study(directory, runs, cell_s)
     return run_loaded(study, out, resume=resume, quiet=quiet, full=False, keep_going=True)
 
 
@@ -202,14 +262,23 @@ def _read(run: Run, place: Path) -> Measured:
         # includes the wait for a processor, so that a busy host does not look like a storage without overlap
         spent_s = times["computing_wall_s"] if run.cpu_ns_per_byte else 0.0
         return Measured(run, times["bytes"] / times["wall_s"], spent_s / times["bytes"])
+    # on nodes, each has its own report
+    reports = sorted({path.parent for path in place.rglob(_REPORT)}) or [place]
+    each = [_client(run, one) for one in reports]
+    rates, cpu_s = zip(*each, strict=True)
+    return Measured(run, fmean(rates), fmean(cpu_s))
+
+
+def _client(point: Point, place: Path) -> tuple[float, float]:
+    """Throughput [bytes/s] and processor time per byte [s] of one client in a report of fio."""
     values = parse_fio(place, "", "", 0.0)
     total = values["bytes"].value
     if total <= 0 or values["bandwidth"].value <= 0:
         raise PenstockError("fio moved no byte in the time of the point")
     share = (values["user_cpu"].value + values["system_cpu"].value) / 100
     seconds = total / values["bandwidth"].value
-    threads = run.clients + 1
-    return Measured(run, values["bandwidth"].value / threads, share * seconds * threads / total)
+    threads = point.clients + 1
+    return values["bandwidth"].value / threads, share * seconds * threads / total
 
 
 def points_of(results: Iterable[Measured]) -> dict[Point, float]:
@@ -217,13 +286,17 @@ def points_of(results: Iterable[Measured]) -> dict[Point, float]:
     return {m.run: m.throughput_bps for m in results if isinstance(m.run, Point)}
 
 
+def host_facts() -> dict[str, Any]:
+    """Name and kernel of this host."""
+    facts = os.uname()
+    return {"host": facts.nodename, "kernel": facts.release}
+
+
 def storage_facts(directory: Path) -> dict[str, Any]:
     """Facts on the storage of a directory: file system, host, kernel."""
-    facts = os.uname()
     space = os.statvfs(directory)
     return {
         "directory": str(directory.resolve()),
-        "host": facts.nodename,
-        "kernel": facts.release,
+        **host_facts(),
         "size_bytes": space.f_blocks * space.f_frsize,
     }
