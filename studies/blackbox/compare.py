@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from observed import Observed
 
-from penstock.parts.prediction.black_box.model import BlackBoxModel
+from penstock.parts.prediction.black_box.model import LEVEL, BlackBoxModel
 from penstock.parts.prediction.black_box.predict import task_time
-from penstock.parts.prediction.black_box.tasks import accuracy
+from penstock.parts.prediction.black_box.programs import ProgramRun, over_programs, scores
+from penstock.parts.prediction.black_box.tasks import TaskTime, accuracy
 from studies.claims import Claim, Finding, claim, met_if, valid_runs
 
 #: programs → the task of the model, and what is known of how they read
@@ -51,6 +52,12 @@ class Compared:
     high_s: float
 
     @property
+    def task(self) -> TaskTime:
+        """The prediction with computing."""
+        ends = (self.low_s, self.high_s)
+        return TaskTime(self.whole_s, *ends, "none", self.storage_s, None, None, LEVEL)
+
+    @property
     def plain(self) -> float:
         """Accuracy of the storage alone."""
         return accuracy(self.storage_s, self.run.time_s)
@@ -75,17 +82,40 @@ def compared(
     runs: Sequence[Observed], models: Mapping[str, BlackBoxModel], disks: Sequence[str]
 ) -> list[Compared]:
     """Each run with its predictions; runs of programs that no other disk has are left out."""
-    found = []
+    rows = []
     for run in runs:
-        told = donor(run, runs, disks)
-        if told is None:
+        other = donor(run, runs, disks)
+        if other is None:
             continue
         kind, known = TASKS[run.program]
-        model, said = models[run.disk], {**told.moved, **known}
-        storage = task_time(model, kind, **said)
-        whole = task_time(model, kind, cpu_s=told.cpu_s, **said)
-        found.append(Compared(run, storage.time_s, whole.time_s, whole.low, whole.high))
-    return found
+        model, arguments = models[run.disk], {**other.moved, **known}
+        storage = task_time(model, kind, **arguments)
+        whole = task_time(model, kind, cpu_s=other.cpu_s, **arguments)
+        rows.append(Compared(run, storage.time_s, whole.time_s, whole.low, whole.high))
+    return rows
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Runs of a program inside of their intervals: of storage and computing (90 %), and as calibrated by the
+    other programs, at the level that these attain (None without another program)."""
+
+    runs: int
+    inside: int
+    calibrated: int
+    level: float | None
+
+
+def coverage(rows: Sequence[Compared], program: str) -> Coverage:
+    """Coverage of a program; its own runs calibrate nothing."""
+    own = [r for r in rows if r.run.program == program]
+    others = [r for r in rows if r.run.program != program]
+    score_of = scores([ProgramRun(r.run.program, r.task, r.run.time_s) for r in others])
+    calibrated = [over_programs(r.task, score_of) for r in own]
+    inside = sum(r.low_s <= r.run.time_s <= r.high_s for r in own)
+    also = sum(t.low <= r.run.time_s <= t.high for r, t in zip(own, calibrated, strict=True))
+    level = calibrated[0].level if own and score_of else None
+    return Coverage(len(own), inside, also, level)
 
 
 def turned(models: Mapping[str, BlackBoxModel], by: int) -> dict[str, BlackBoxModel]:
@@ -190,7 +220,7 @@ def claims(rows: Sequence[Compared], treatments: Treatments) -> list[Claim]:
                 wording,
                 lambda of_program=of_program: _ranking(of_program, attrgetter("whole_s")),
             )
-        inside = ": runs inside of the 90 % interval (of the storage, with computing)"
+        inside = ": runs inside of the 90 % interval (of storage and computing)"
         add("number", inside, lambda of_program=of_program: _inside(of_program))
     return result
 

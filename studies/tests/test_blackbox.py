@@ -69,6 +69,26 @@ def test_each_treatment_that_is_removed_is_not_measured(compare: Any, treatments
         assert status(claims) == 3
 
 
+def test_coverage_is_calibrated_by_the_other_programs(compare: Any) -> None:
+    """One program takes twice as long as predicted: the others do not know, and it widens their intervals."""
+    late = compare.coverage([], "word-count")
+    assert (late.runs, late.level) == (0, None)
+    each = [
+        replace(r, run=replace(r.run, time_s=2 * r.run.time_s))
+        if r.run.program == "word-count"
+        else r
+        for r in rows(compare)
+    ]
+    late = compare.coverage(each, "word-count")
+    assert (late.runs, late.inside, late.calibrated) == (4, 0, 0)
+    assert late.level == pytest.approx(0.75, abs=1e-5)  # three other programs
+    other = compare.coverage(each, "grep-fixed")
+    assert (other.inside, other.calibrated) == (4, 4)
+    far = [replace(r, run=replace(r.run, time_s=1.5 * r.run.time_s)) for r in rows(compare)]
+    assert compare.coverage(far, "grep-fixed").inside == 0
+    assert compare.coverage(far, "grep-fixed").calibrated == 4
+
+
 def test_without_runs_nothing_is_measured(compare: Any, treatments: Any) -> None:
     claims = compare.claims([], treatments)
     assert {c.result for c in claims} == {Result.NOT_MEASURED}
