@@ -12,6 +12,9 @@ import numpy as np
 from penstock.errors import BadInput
 from penstock.parts.interchange.from_distem import read_distem
 from penstock.parts.interchange.from_simgrid import read_simgrid
+from penstock.parts.prediction.black_box.predict import parse_task
+from penstock.parts.prediction.black_box.programs import over_programs, programs_of, scores
+from penstock.parts.prediction.black_box.tasks import TaskTime
 from penstock.parts.prediction.measured_runs import runs_of
 from penstock.parts.prediction.workloads.formats.document import document_of
 from penstock.parts.prediction.workloads.formats.format import format_of
@@ -149,6 +152,21 @@ def _job_records(data: bytes) -> None:
     Measurements(jobs_of(data.decode("utf-8", "replace")))
 
 
+_PROGRAMS = b"""program,task,time
+grep,scan size=48MiB cpu=1.2s,3.1s
+sum,"scan size=48MiB cpu=0.8s,0.9s clients=1",2900ms
+job,"mapreduce map_in=1GB map_out=1GB reduce_in=1GB reduce_out=1GB nodes=4 reducers=2 cpu=4s",1min
+"""
+
+
+def _programs(data: bytes) -> None:
+    def predict(text: str) -> TaskTime:
+        parse_task(text)
+        return TaskTime(1.0, 0.9, 1.1, "none", 0.5, 0.5, 0.0, 0.9)
+
+    over_programs(predict("scan size=1MiB"), scores(programs_of(data, "fuzzed.csv", predict)))
+
+
 def targets() -> list[Target]:
     """Rows of this family."""
     study = texts(
@@ -190,6 +208,7 @@ def targets() -> list[Target]:
             lambda d: bool(runs_of(d, "fuzzed.csv")),
             BadInput,
         ),
+        plain("measured-programs", of.of_text(_PROGRAMS), _programs, BadInput),
         plain("snakemake-jobs", of.of_json(_JOB_RECORD), _job_records),
         plain("storage-profile", of.of_json(*_PROFILES), _profile, BadInput, cost=2),
         plain("disk-patch", of.of_json(*_STATION_PATCHES), _patch, ValueError),
