@@ -148,3 +148,49 @@ def test_a_number_of_two_meanings_in_a_table_is_refused() -> None:
 def test_a_year_beyond_the_range_of_nanoseconds_is_bad_input() -> None:
     with pytest.raises(BadInput, match="expected the years 1678 to 2262"):
         series_tables.of_csv(b"time,x\n9426-11-25T04:26:02Z,1\n9426-11-25T04:26:03Z,2\n", "t.csv")
+
+
+@pytest.mark.parametrize("cell", ["\u22121", "10 ms", "0x10", "abc"])
+def test_cells_without_a_number_are_named(cell: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"time,x,y\n1700000000,1,-\n1700000001,{cell},2\n1700000002,3,NA\n")
+    imported = metrics.read(path)
+    assert len(imported.samples) == 3
+    skipped = [note for note in imported.notes if "without a number" in note]
+    assert skipped == [
+        f"1 cell without a number in column x skipped: the first is {cell!r} in row 3"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("times", "local"),
+    [
+        (("2024-01-01 00:00:00", "2024-01-01 00:00:01.5"), 2),
+        (("2024-01-01T00:00:00Z", "2024-01-01T01:00:01"), 1),
+        (("2024-01-01T00:00:00.25Z", "2024-01-01T01:00:01+01:00"), 0),
+        (("1700000000", "1700000001"), 0),
+    ],
+)
+def test_times_without_a_zone_are_named(times: tuple[str, str], local: int, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"time,x\n{times[0]},1\n{times[1]},2\n")
+    words = {"time": {"column": "time"}, "values": {"x": "s"}}
+    if not times[0].isdecimal():
+        readers = [metrics.read(path), metrics.read(path, "described", words)]
+    else:
+        readers = [metrics.read(path)]
+    for readings in readers:
+        notes = [note for note in readings.notes if "time zone" in note]
+        assert [note.split()[0] for note in notes] == [str(local)] * bool(local)
+
+
+def test_a_number_or_an_end_of_markup_in_brackets_is_no_unit(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("time,cpu[0],[bold]x[/bold],lat [ms],rate (1/s)\n1,1,2,3,4\n2,1,2,3,4\n")
+    samples = metrics.read(path).samples
+    assert list(dict.fromkeys(zip(samples["metric"], samples["unit"], strict=True))) == [
+        ("cpu[0]", ""),
+        ("[bold]x[/bold]", ""),
+        ("lat", "ms"),
+        ("rate", "1/s"),
+    ]

@@ -328,6 +328,8 @@ def _read(
                 print(f"penstock: {text}", file=sys.stderr)
         else:
             series = series_tables.of_file(Path(source), x, partial=partial)
+        for text in series.notes:
+            print(f"penstock: {text}", file=sys.stderr)
         if align is not None and not _is_recorded(source):
             raise BadInput(f"--align: found {source}, no run; expected one that has phases")
         if len(sources) > 1:

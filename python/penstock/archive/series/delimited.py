@@ -44,6 +44,8 @@ _HEAD_BYTES = 1 << 16
 _MOST_ROWS = 20
 #: possible number of some locale that Python does not parse
 _NUMBER_LIKE = re.compile(r"[+-]?\d[\d.,'\u2019 \u00a0\u202f\u2009]*(?:[eE][+-]?\d+)?")
+#: end of a time that names its zone
+_ZONE = re.compile(r"\d:?\d\d(?:[.,]\d+)?\s*(?:[Zz]|[+-]\d\d(?::?\d\d)?)\s*$")
 
 
 def separator_of(content: bytes) -> str:
@@ -133,6 +135,30 @@ def numbers_of(column: pd.Series[Any], mark: str) -> pd.Series[Any]:
             except ValueError as error:
                 raise ValueError(f"found {printable(text[:40])!r}; expected {error}") from None
     return column.map(numbers).astype(float).where(column.isin(list(numbers)), plain)
+
+
+def no_numbers(name: str, column: pd.Series[Any], numbers: Any) -> list[str]:
+    """A note on the texts of a column of numbers that are not numbers, which are skipped."""
+    if pd.api.types.is_numeric_dtype(column):
+        return []
+    texts = without_missing(column)
+    odd = texts[texts.notna() & pd.isna(numbers)]
+    if odd.empty:
+        return []
+    first, row = printable(str(odd.iloc[0])[:40]), int(str(odd.index[0])) + 2
+    cells = f"{len(odd)} {'cells' if len(odd) > 1 else 'cell'} without a number"
+    return [f"{cells} in column {printable(name)} skipped: the first is {first!r} in row {row}"]
+
+
+def without_zone(times: pd.Series[Any]) -> list[str]:
+    """A note on the ISO 8601 times of a column that have no time zone, which are read as UTC."""
+    if isinstance(times.dtype, pd.DatetimeTZDtype) or pd.api.types.is_numeric_dtype(times):
+        return []
+    texts = times.dropna().astype(str)
+    local = texts[~texts.str.contains(_ZONE) & pd.to_numeric(texts, errors="coerce").isna()]
+    if local.empty:
+        return []
+    return [f"{len(local)} times without a time zone were read as UTC, such as {local.iloc[0]!r}"]
 
 
 def unique_names(names: Sequence[str]) -> list[str]:

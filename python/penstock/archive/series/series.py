@@ -85,6 +85,8 @@ class Recorded:
     start_utc_ns: int | None = None
     #: the phase that starts at 0, empty for the start of the run
     origin: str = ""
+    #: cells that were skipped, and assumptions about the others
+    notes: list[str] = field(default_factory=list)
 
     @property
     def units(self) -> list[str]:

@@ -24,7 +24,8 @@ _TIMES = re.compile(
     r"(?i)^(time|timestamp|t|date|datetime|utc|when|elapsed|duration)(_?(ns|us|ms|s))?$"
 )
 _INDEX = re.compile(r"(?i)^(index|sample|seq|sequence|n|#|request)$")
-_UNIT = re.compile(r"^(.*?)\s*[(\[]([^()\[\]]{1,30})[)\]]$")
+#: a name with a unit in brackets, which is neither an index nor an end of markup
+_UNIT = re.compile(r"^(.*?)\s*[(\[](?!\d+[)\]]|/)([^()\[\]]{1,30})[)\]]$")
 _LABELLED = re.compile(r"^([^{}]+)\{(.*)\}$")
 _LABEL = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"')
 #: unit suffixes of metric names, by the conventions of Prometheus
@@ -126,8 +127,10 @@ def of_frame(frame: pd.DataFrame, name: str, x: str | None = None) -> Recorded:
     at, axis = _axis_column(frame, name, x)
     values = frame[at]
     start: int | None = None
+    notes: list[str] = []
     if axis == "time":
         where, start = _seconds(values, at, name)
+        notes += delimited.without_zone(values)
     else:
         where = _numbers(values, at, name)
     others = [c for c in frame.columns if c != at]
@@ -141,13 +144,14 @@ def of_frame(frame: pd.DataFrame, name: str, x: str | None = None) -> Recorded:
         filled = frame[column].notna().to_numpy()
         if not filled.any() or not np.isfinite(y[filled]).any():
             continue  # texts
+        notes += delimited.no_numbers(column, frame[column], y)
         use = filled & np.isfinite(where)
         order = np.argsort(where[use], kind="stable") if axis != "value" else slice(None)
         series.append(_of_column(column, where[use][order], y[use][order]))
     if not series:
         raise BadInput(f"{name}: found no column of numbers next to {at}; expected one at least")
     label, unit = _parted(at)
-    return Recorded(series, axis, label, unit, start_utc_ns=start)
+    return Recorded(series, axis, label, unit, start_utc_ns=start, notes=notes)
 
 
 def _axis_column(frame: pd.DataFrame, name: str, x: str | None) -> tuple[str, Axis]:

@@ -58,6 +58,7 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
         notes.append(f"{int(times.isna().sum())} rows without a time were skipped")
         frame, times = frame[times.notna()], times[times.notna()]
     utc_ns = _utc_ns(times, unit, path)
+    notes += [] if unit else delimited.without_zone(times)
     named = frame[entity].astype(str).agg(" ".join, axis=1) if entity else str(path.stem)
     parts = []
     cells = {c: delimited.without_missing(frame[c], missing) for c in values}

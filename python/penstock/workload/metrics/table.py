@@ -52,6 +52,7 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
         recorded.axis_unit or recorded.axis_name
     ):
         notes.append(f"{recorded.axis_name} names no unit: read as seconds")
+    notes += recorded.notes
     notes += unknown_units(s.name for s in recorded.series if not s.unit)
     if path.suffix != ".parquet":
         notes += delimited.strange_header(path)

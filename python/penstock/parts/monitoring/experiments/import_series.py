@@ -148,6 +148,7 @@ def _of_sequence(
             )
 
     notes = ["times are those since the begin: no clock is known", *delimited.strange_header(path)]
+    notes += recorded.notes
     return batches(), span, notes
 
 
