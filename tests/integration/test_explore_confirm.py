@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from penstock.parts.prediction.exploration.confirm import RUNS
+from penstock.parts.prediction.exploration.confirmation.confirm import RUNS
 from penstock.parts.prediction.workloads.synthetic import Shape, pipeline
 from penstock.parts.stores.engines.moosefs import MooseFS
 from tests.integration.node_ground import NODES, Ground, one_ground  # noqa: F401 (fixture)

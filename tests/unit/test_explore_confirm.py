@@ -12,7 +12,7 @@ import pytest
 
 from penstock.archive.documents import EXPLORATION
 from penstock.errors import BadInput, PenstockError
-from penstock.parts.prediction.exploration.confirm import (
+from penstock.parts.prediction.exploration.confirmation.confirm import (
     RUNS,
     MeasuredRuns,
     confirm,

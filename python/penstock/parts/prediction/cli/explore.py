@@ -238,7 +238,7 @@ def _confirm(
     exploration: Exploration, by: Simulated, runs: Runs, output: Path | None, silent: bool
 ) -> None:
     """Measure the first configurations, as they were predicted, on the store of the platform."""
-    from penstock.parts.prediction.exploration.confirm import (
+    from penstock.parts.prediction.exploration.confirmation.confirm import (
         MeasuredRuns,
         confirm,
         first_configurations,

@@ -16,7 +16,7 @@ from penstock.errors import BadInput
 from penstock.parts.prediction.exploration.calibrated import Calibration, Overlap, overlapping
 from penstock.parts.prediction.exploration.common_means import CommonMeans
 from penstock.parts.prediction.exploration.compare import Selection
-from penstock.parts.prediction.exploration.confirmation import Confirmation
+from penstock.parts.prediction.exploration.confirmation.confirmed import Confirmation
 from penstock.parts.prediction.exploration.effects import AxisEffect, effects
 from penstock.parts.prediction.exploration.evaluate import Evaluator
 from penstock.parts.prediction.exploration.near_optimal import (

@@ -40,7 +40,7 @@ class Simulated:
         self._composer = Composer(platform, space)
         self._drawn: list[Composer] = []
         self._hinted = dict(hinted or {})
-        self._native = {name: _native(made) for name, made in self._hinted.items()}
+        self._native = {name: _native(variant) for name, variant in self._hinted.items()}
         self._native[""] = _native(workload)
         self._meters: dict[int, _Meter] = {}
         prices = {p.currency for p in platform.price.values()}
@@ -118,7 +118,7 @@ class Simulated:
         """The workload with the candidate's hints."""
         return self._hinted.get(self._hints(candidate), self.workload)
 
-    def platform_values(self, candidate: Candidate) -> dict[str, Any]:
+    def platform_values(self, candidate: Candidate) -> Mapping[str, Any]:
         """Platform values of the candidate by dotted path."""
         return self._composer.values(candidate)
 

@@ -32,7 +32,7 @@ class IdleHosts:
         verb = "was" if len(self.hosts) == 1 else "were"
         return f"{len(self.hosts)} of {self.of} hosts {verb} idle ({names}): {self.remedy}."
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Mapping[str, object]:
         """As in `penstock/prediction/1`."""
         return {"hosts": list(self.hosts), "of": self.of, "remedy": self.remedy, "text": self.text}
 

@@ -102,28 +102,19 @@ def front_figure(exploration: Exploration, chosen: Candidate | None, width: floa
     )
     style.tips(fig, marks, [_tip(exploration, c, means[c]) for c in members])
     ties = [c for c in tied(exploration) if c != chosen]
-    circles = axes.scatter(
-        [place[c][0] for c in ties],
-        [place[c][1] for c in ties],
-        s=70,
-        facecolor="none",
-        edgecolor=style.ORANGE,
-        linewidths=1.2,
-        zorder=4,
-    )
-    style.tips(fig, circles, [_tip(exploration, c, means[c]) for c in ties])
-    if chosen is not None and chosen in means:
-        star = axes.scatter(
-            [place[chosen][0]],
-            [place[chosen][1]],
-            s=95,
-            marker="D",
+    best = [chosen] if chosen is not None and chosen in means else []
+    for candidates, marker, size, line_width in ((ties, "o", 70, 1.2), (best, "D", 95, 1.8)):
+        rings = axes.scatter(
+            [place[c][0] for c in candidates],
+            [place[c][1] for c in candidates],
+            s=size,
+            marker=marker,
             facecolor="none",
             edgecolor=style.ORANGE,
-            linewidths=1.8,
+            linewidths=line_width,
             zorder=4,
         )
-        style.tips(fig, star, [_tip(exploration, chosen, means[chosen])])
+        style.tips(fig, rings, [_tip(exploration, c, means[c]) for c in candidates])
     for values, axis, scale in ((x, axes.xaxis, axes.set_xscale), (y, axes.yaxis, axes.set_yscale)):
         if values.min() > 0 and values.max() / values.min() > _LOGARITHMIC:
             scale("log")

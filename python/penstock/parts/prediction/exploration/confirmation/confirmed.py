@@ -1,12 +1,11 @@
-"""Predictions of configurations beside their measured runs: regret and Kendall's tau."""
+"""Measured configurations beside their predictions: regret and Kendall's tau."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
@@ -112,7 +111,7 @@ class Confirmation:
         parts += [f"{failed} failed"] if failed else []
         return f"{'; '.join(parts)}."
 
-    def to_dict(self, space: Space) -> dict[str, Any]:
+    def to_dict(self, space: Space) -> Mapping[str, object]:
         """As in `penstock/exploration/1`."""
         rows = []
         for row in self.rows:

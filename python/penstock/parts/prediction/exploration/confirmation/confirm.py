@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from penstock.errors import BadInput, PenstockError
-from penstock.parts.prediction.exploration.confirmation import Confirmation, Confirmed
+from penstock.parts.prediction.exploration.confirmation.confirmed import Confirmation, Confirmed
 from penstock.parts.prediction.exploration.record import candidate_id
 from penstock.parts.prediction.exploration.run import Exploration
 from penstock.parts.prediction.exploration.score import METRICS

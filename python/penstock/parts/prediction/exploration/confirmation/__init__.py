@@ -1,0 +1,1 @@
+"""Measured runs of an exploration's first configurations, beside their predictions."""
