@@ -149,9 +149,10 @@ def test_random_reads_of_a_140_mb_file(tmp_path: Path) -> None:
     (whole,) = [
         r
         for r in pq.read_table(bundle / "patterns.parquet").to_pylist()
-        if r["path"] == str(target) and r["tid"] is None
+        # requests of pages that the kernel has evicted meanwhile have the basis `device`
+        if r["path"] == str(target) and r["tid"] is None and r["basis"] == "calls"
     ]
-    assert (whole["basis"], whole["phase_id"], whole["requests"]) == ("calls", None, said)
+    assert (whole["phase_id"], whole["requests"]) == (None, said)
     events = pq.read_table(bundle / "io_events.parquet", columns=["t_ns", "direction", "file_id"])
     times = events["t_ns"].to_numpy()
     assert (np.diff(times) >= 0).all()
@@ -167,8 +168,8 @@ def test_random_reads_of_a_140_mb_file(tmp_path: Path) -> None:
         check=True,
     )
     told = [row for row in json.loads(done.stdout)["verdicts"] if row["path"] == str(target)]
-    assert [(row["direction"], row["class"], row["basis"]) for row in told] == [
-        ("read", "random", "calls")
+    assert [(row["direction"], row["class"]) for row in told if row["basis"] == "calls"] == [
+        ("read", "random")
     ]
     assert (bundle / "io_events.parquet").stat().st_size / events.num_rows <= 12
 
