@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 
 from penstock.archive.bundle import Bundle
 from penstock.errors import BadInput
@@ -129,10 +130,14 @@ def _omitted(bundle: Bundle) -> list[str]:
 
 def _beyond(bundle: Bundle, file_ids: np.ndarray[Any, Any]) -> list[str]:
     """Notes on mapped files and group commits of these files."""
-    columns = ["op", "direction", "file_id", "tid", "t_ns", "done_bytes"]
-    events = bundle.table("io_events", columns).to_pandas()
+    columns = ["direction", "file_id", "tid", "t_ns", "done_bytes"]
+    # imported and older traces may have no operations by name
+    named = {"op"} & set(pq.read_schema(bundle.path / "io_events.parquet").names)
+    events = bundle.table("io_events", [*columns, *named]).to_pandas()
     events = events[events["file_id"].isin(file_ids)]
-    faults = events[events["op"].astype(str).str.startswith("fault_")]
+    faults = events.iloc[:0]
+    if named:
+        faults = events[events["op"].astype(str).str.startswith("fault_")]
     direction = events["direction"].astype(str)
     total = int(events.loc[direction.isin(["read", "write"]), "done_bytes"].sum())
     mapped = 0
