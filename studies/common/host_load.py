@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.emulate.cluster.cluster import RunningNode
+from penstock.emulate.cluster.cluster import Cluster
 from penstock.host.cgroups.busy import busy_share, busy_ticks
 from penstock.parts.stores.calibration.trials import BUSIEST
 from penstock.text import percentage
 
-#: time before and after a run in which the processors that others use are read [s]
-_BESIDE_S = 0.5
 #: column of stolen time in /proc/stat (proc_stat(5))
 _STEAL = 7
 
@@ -24,9 +22,10 @@ _STEAL = 7
 class Load:
     """Load of the host. Shares of the time of all processors, or for PSI of the duration of the run.
 
-    `stolen`: by the hypervisor; `others`: processes outside of the nodes, in pauses before and after the run;
-    `cpu_waiting`, `io_waiting`: time in which a process waited for a processor or for input and output (PSI;
-    None without it). Disks of nodes are emulated: processes that wait for them wait for input and output.
+    `stolen`: by the hypervisor; `others`: by processes outside of the nodes, without their disk server
+    and this process; `cpu_waiting`, `io_waiting`: time in which a process waited for a processor, or
+    for input and output (PSI; None without it). Disks of nodes are emulated: to wait for one is to wait
+    for input and output.
     """
 
     busy: float
@@ -74,36 +73,38 @@ class Watch:
 
 
 @contextmanager
-def watched(nodes: Iterable[RunningNode]) -> Iterator[Watch]:
-    """Measure the load of the host while the block runs. `nodes`: those of the study."""
-    watch, running = Watch(), list(nodes)
-    before = _others(running)
-    ticks, stolen, begin = busy_ticks(), _stolen_ticks(), time.monotonic()
+def watched(cluster: Cluster) -> Iterator[Watch]:
+    """Measure the load of the host while the block runs on the nodes of a cluster."""
+    watch = Watch()
+    own_s, ticks, stolen, begin = _own_s(cluster), busy_ticks(), _stolen_ticks(), time.monotonic()
     waited = {kind: _waited_s(kind) for kind in ("cpu", "io")}
     yield watch
     took_s, after = time.monotonic() - begin, busy_ticks()
+    busy = busy_share(ticks, after)
+    own_s = _own_s(cluster) - own_s
     waiting = {
         kind: None if since is None else ((_waited_s(kind) or 0.0) - since) / took_s
         for kind, since in waited.items()
     }
     watch.loads.append(
         Load(
-            busy_share(ticks, after),
+            busy,
             (_stolen_ticks() - stolen) / max(1, after[0] - ticks[0]),
-            (before + _others(running)) / 2,
+            max(0.0, busy - own_s / took_s / (os.cpu_count() or 1)),
             waiting["cpu"],
             waiting["io"],
         )
     )
 
 
-def _others(nodes: Iterable[RunningNode]) -> float:
-    """Share of the processors that is used outside of the nodes during a pause."""
-    groups = [node.cgroup for node in nodes]
-    ticks, used_ns = busy_ticks(), sum(group.cpu_ns() or 0 for group in groups)
-    time.sleep(_BESIDE_S)
-    own_s = (sum(group.cpu_ns() or 0 for group in groups) - used_ns) / 1e9
-    return max(0.0, busy_share(ticks, busy_ticks()) - own_s / _BESIDE_S / (os.cpu_count() or 1))
+def _own_s(cluster: Cluster) -> float:
+    """Processor time of the nodes, of the process that serves their disks, and of this process [s]."""
+    nodes_ns = sum(node.cgroup.cpu_ns() or 0 for node in cluster.nodes.values())
+    disks = (disk for row in cluster.status() for disk in (row.get("disks") or {}).values())
+    server_ns = max(
+        (float((disk.get("stats") or {}).get("server_cpu_ns", 0)) for disk in disks), default=0.0
+    )
+    return (nodes_ns + server_ns) / 1e9 + time.process_time()
 
 
 def _stolen_ticks() -> int:

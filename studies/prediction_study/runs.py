@@ -287,7 +287,7 @@ class Runner:
     def run(self, scenario: Scenario, number: int, label: str = "") -> Run:
         """One run with the load of the host. RunFailed if it fails."""
         clients = [host for host in self.platform.hosts if "client" in host.roles]
-        with watched(self.store.cluster.nodes.values()) as watch:
+        with watched(self.store.cluster) as watch:
             done = execute(
                 scenario.workload(chunk_bytes(self.platform)),
                 self.store,

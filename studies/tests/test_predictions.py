@@ -27,6 +27,7 @@ from penstock.parts.stores.workflow.running.recovery import Troubles
 from penstock.platform.hosts import Platform
 from studies import predictions
 from studies.claims import Result, status
+from studies.common import host_load
 from studies.common.host_load import Limits, Load
 from studies.common.measurements import measurement_values, measurements_of
 from studies.common.results import RowFile
@@ -129,6 +130,33 @@ def test_a_killed_program_loses_the_incomplete_last_row_only(tmp_path: Path) -> 
 )
 def test_runs_on_a_saturated_host_are_not_valid(load: Load, reason: str) -> None:
     assert Limits().exceeded(load) == reason
+
+
+def test_the_load_of_others_is_what_the_study_does_not_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10 s on two processors: 12 s are busy; nodes use 4 s, their disk server 1 s, this process 3 s."""
+
+    def node(*used_s: float) -> SimpleNamespace:
+        times = iter(used_s)
+        return SimpleNamespace(cgroup=SimpleNamespace(cpu_ns=lambda: round(1e9 * next(times))))
+
+    server_s = iter([5.0, 6.0])
+
+    def disks() -> list[dict[str, object]]:
+        row = {"disks": {"store": {"stats": {"server_cpu_ns": 1e9 * next(server_s)}}}}
+        return [row, {"disks": {}}]
+
+    cluster = SimpleNamespace(nodes={"a": node(1.0, 4.0), "b": node(2.0, 3.0)}, status=disks)
+    monkeypatch.setattr(host_load.os, "cpu_count", lambda: 2)
+    ticks, clock, own = iter([(0, 0), (2000, 800)]), iter([0.0, 10.0]), iter([7.0, 10.0])
+    monkeypatch.setattr(host_load, "busy_ticks", lambda: next(ticks))
+    monkeypatch.setattr(host_load, "_stolen_ticks", lambda: 0)
+    monkeypatch.setattr(host_load, "_waited_s", lambda _: None)
+    times = SimpleNamespace(monotonic=lambda: next(clock), process_time=lambda: next(own))
+    monkeypatch.setattr(host_load, "time", times)
+    with host_load.watched(cluster) as watch:  # type: ignore[arg-type]
+        pass
+    assert watch.load.busy == pytest.approx(0.6)
+    assert watch.load.others == pytest.approx(0.2)
 
 
 class Campaign:
