@@ -48,14 +48,16 @@ class Store:
 
     def __init__(self, makespans: dict[int, list[float]], fails: dict[int, str] | None = None):
         self.makespans, self.fails = makespans, fails or {}
+        self.saturated: list[float] = []
         self.calls: list[tuple[Candidate, int]] = []
 
-    def measure(self, c: Candidate, repeat: int, measured: Callable[[float], None]) -> None:
+    def measure(self, c: Candidate, repeat: int, measured: Callable[[float, bool], None]) -> None:
         self.calls.append((c, repeat))
         for _ in range(repeat):
             if c[0] in self.fails:
                 raise PenstockError(self.fails[c[0]])
-            measured(self.makespans[c[0]].pop(0))
+            makespan_s = self.makespans[c[0]].pop(0)
+            measured(makespan_s, makespan_s in self.saturated)
 
 
 def test_the_first_configurations_are_in_the_order_of_the_prediction() -> None:
@@ -105,7 +107,7 @@ def test_measured_runs_are_not_repeated(tmp_path: Path) -> None:
     two = first_configurations(found, 2)
     first = Store({0: [98.0], 1: []})
 
-    def interrupted(c: Candidate, repeat: int, measured: Callable[[float], None]) -> None:
+    def interrupted(c: Candidate, repeat: int, measured: Callable[[float, bool], None]) -> None:
         first.measure(c, 1, measured)
         raise KeyboardInterrupt
 
@@ -116,6 +118,7 @@ def test_measured_runs_are_not_repeated(tmp_path: Path) -> None:
     with (tmp_path / RUNS).open("a") as file:
         file.write('{"candidate_id": "c0000')  # cut off by a crash
     second = Store({0: [100.0], 1: [90.0, 91.0]})
+    second.saturated = [91.0]
     made = confirm(found, two, 2, second.measure, MeasuredRuns(tmp_path))
     assert not made.stopped
     assert second.calls == [((0,), 1), ((1,), 2)]
@@ -123,7 +126,9 @@ def test_measured_runs_are_not_repeated(tmp_path: Path) -> None:
     third = Store({})
     again = confirm(found, two, 2, third.measure, MeasuredRuns(tmp_path))
     assert third.calls == []
-    assert [r.makespans_s for r in again.rows] == [r.makespans_s for r in made.rows]
+    assert again == made
+    assert [r.saturated for r in again.rows] == [0, 1]
+    assert "the host was saturated in 1 of 4 runs" in again.text
 
 
 def test_a_configuration_that_fails_has_its_reason() -> None:
@@ -205,7 +210,7 @@ def test_the_command_measures_what_it_predicted(
         hints = [f.get("hints") for f in json.loads(workflow.read_text())["files"]]
         calls.append({"changes": changes, "repeat": repeat, "hints": any(hints), "inputs": inputs})
         for _ in range(repeat):
-            measured(5.0)
+            measured(5.0, False)
 
     load = type(FUNCTIONS).load
     monkeypatch.setattr(

@@ -197,7 +197,7 @@ EXPLORATION = Document(
         applies | object or null | | of the best: `verdict`, `reasons`
         prediction | object or null | | of the best: the same, `makespan_s`, `interval`, `idle`, `bottleneck`
         effects | object | | by metric, per axis: `share` of the variation of the logarithm, `worst_loss`, `levels` (`label`, `n`, `mean`, `best`, `loss` over the best of all)
-        confirmed | object or null | | with `--confirm`: `runs` of each configuration, `level`, `tau` (Kendall's tau-b of predicted and measured makespans), `regret` (of the objective; of the time without one), `stopped`, and `rows` (`candidate_id`, `words`, `levels`, `predicted_s`, `predicted_low_s` and `predicted_high_s` of one run, `measured_s`, `measured_low_s` and `measured_high_s` of the mean, `makespans_s`, `error`)
+        confirmed | object or null | | with `--confirm`: `runs` of each configuration, `level`, `tau` (Kendall's tau-b of predicted and measured makespans), `regret` (of the objective; of the time without one), `stopped`, and `rows` (`candidate_id`, `words`, `levels`, `predicted_s`, `predicted_low_s` and `predicted_high_s` of one run, `measured_s`, `measured_low_s` and `measured_high_s` of the mean, `makespans_s`, `saturated` (runs during which the host was), `error`)
         stopped | boolean | | ended before its end
         wall_s | number | s | that it took
     """),

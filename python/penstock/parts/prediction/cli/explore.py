@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from penstock.console import Console
+    from penstock.parts.prediction.exploration.confirmation.confirm import Measured
     from penstock.parts.prediction.exploration.recommend import Recommendation
     from penstock.parts.prediction.exploration.run import Exploration
     from penstock.parts.prediction.exploration.simulate import Simulated
@@ -254,7 +255,7 @@ def _confirm(
     bar = contextlib.nullcontext(None) if silent else progress_bar()
     with Scratch("explore") as folder, bar as progress:
 
-        def measure(candidate: Candidate, repeat: int, measured: Callable[[float], None]) -> None:
+        def measure(candidate: Candidate, repeat: int, measured: Measured) -> None:
             workflow = folder / "workload.json"
             workflow.write_text(json.dumps(by.workload_of(candidate).to_dict()), encoding="utf-8")
             levels = [f"{key}={value}" for key, value in by.platform_values(candidate).items()]

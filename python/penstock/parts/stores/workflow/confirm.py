@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from penstock.host.cgroups.busy import busy_share, busy_ticks
 from penstock.parts.prediction.workloads.workflow import Workload
+from penstock.parts.stores.calibration.trials import BUSIEST
 from penstock.parts.stores.deployment import deployment
 from penstock.parts.stores.workflow.benefit import chosen_hints
 from penstock.parts.stores.workflow.features import uses_set_xattr
@@ -28,12 +30,13 @@ def measure(
     changes: Sequence[str],
     inputs: Path,
     repeat: int,
-    measured: Callable[[float], None],
+    measured: Callable[[float, bool], None],
     progress: Progress | None = None,
 ) -> None:
-    """Run a workflow on the store of a platform; `measured` is called with each makespan [s].
+    """Run a workflow on the store of a platform.
 
-    A first run creates directories and fills caches, and does not count. Raises as `run_workflow`.
+    `measured` is called with the makespan of each run [s], and with True if the host was saturated, as for a
+    seeding. A first run creates directories and fills caches, and does not count. Raises as `run_workflow`.
     """
     plan = plan_of(
         workflow, platform, changes, RunOptions(repeat=repeat, predicted=False, inputs=inputs)
@@ -43,9 +46,11 @@ def measure(
     with store_of(where, None, progress, watched=uses_set_xattr(plan.workload)) as store:
         require_servers(store)
         for number in range(repeat + 1):
+            before = busy_ticks()
             run_once(plan, store, result, (None, None, progress), [])
+            saturated = busy_share(before, busy_ticks()) > BUSIEST
             if number:
-                measured(result.makespans_s[-1])
+                measured(result.makespans_s[-1], saturated)
 
 
 def workflow_aware(workload: Workload, platform: Platform) -> Workload:

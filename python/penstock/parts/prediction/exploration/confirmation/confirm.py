@@ -19,35 +19,41 @@ from penstock.writing import write_atomic
 #: measured runs in the directory of an exploration, one JSON object per line
 RUNS = "measured_runs.jsonl"
 
-#: measures a candidate a number of times, and reports each makespan [s]
-Measure = Callable[[Candidate, int, Callable[[float], None]], None]
+#: is called with the makespan of each run [s], and with True if the host was saturated meanwhile
+Measured = Callable[[float, bool], None]
+#: measures a candidate a number of times
+Measure = Callable[[Candidate, int, Measured], None]
 
 
 class MeasuredRuns:
-    """Makespans by configuration, in a file of the exploration's directory: completed runs survive."""
+    """Runs by configuration, in a file of the exploration's directory: completed runs survive.
+
+    A run is its makespan [s], and True if the host was saturated.
+    """
 
     def __init__(self, directory: Path | None) -> None:
         self._path = None if directory is None else directory / RUNS
-        self._makespans: dict[str, list[float]] = {}
+        self._runs: dict[str, list[tuple[float, bool]]] = {}
         if self._path is not None and self._path.is_file():
             text = self._path.read_text(encoding="utf-8")
             complete, newline, _ = text.rpartition("\n")
             for line in complete.splitlines():
                 run = json.loads(line)
-                self._makespans.setdefault(run["candidate_id"], []).append(run["makespan_s"])
+                self.of(run["candidate_id"]).append((run["makespan_s"], run["saturated"]))
             if complete + newline != text:  # a line cut off by a crash
                 write_atomic(self._path, complete + newline)
 
-    def of(self, name: str) -> list[float]:
-        """The makespans of a configuration [s]."""
-        return self._makespans.setdefault(name, [])
+    def of(self, name: str) -> list[tuple[float, bool]]:
+        """The runs of a configuration."""
+        return self._runs.setdefault(name, [])
 
-    def add(self, name: str, makespan_s: float) -> None:
+    def add(self, name: str, makespan_s: float, saturated: bool) -> None:
         """Add a run, and write it at once."""
-        self.of(name).append(makespan_s)
+        self.of(name).append((makespan_s, saturated))
         if self._path is None:
             return
-        line = json.dumps({"candidate_id": name, "makespan_s": makespan_s})
+        run = {"candidate_id": name, "makespan_s": makespan_s, "saturated": saturated}
+        line = json.dumps(run)
         try:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(f"{line}\n")
@@ -81,8 +87,8 @@ def confirm(
     for candidate in candidates:
         name, reason = candidate_id(exploration.space, candidate), ""
 
-        def add(makespan_s: float, name: str = name) -> None:
-            runs.add(name, makespan_s)
+        def add(makespan_s: float, saturated: bool, name: str = name) -> None:
+            runs.add(name, makespan_s, saturated)
 
         missing = repeat - len(runs.of(name))
         if missing > 0 and not stopped:
@@ -102,8 +108,10 @@ def confirm(
 
 
 def _row(
-    exploration: Exploration, candidate: Candidate, makespans_s: Sequence[float], error: str
+    exploration: Exploration, candidate: Candidate, runs: Sequence[tuple[float, bool]], error: str
 ) -> Confirmed:
+    makespans_s = tuple(makespan_s for makespan_s, _ in runs)
+    saturated = sum(saturated for _, saturated in runs)
     mean = exploration.means.of(candidate)
     predicted_s = mean["makespan_s"]
     ends = _one_run(exploration, candidate, predicted_s)
@@ -117,9 +125,8 @@ def _row(
         return objective.loss(mean | scaled | exploration.record.magnitudes(candidate))
 
     measured = fmean(makespans_s) / predicted_s if makespans_s else math.nan
-    return Confirmed(
-        candidate, predicted_s, *ends, tuple(makespans_s), loss(1.0), loss(measured), error
-    )
+    losses = loss(1.0), loss(measured)
+    return Confirmed(candidate, predicted_s, *ends, makespans_s, *losses, error, saturated)
 
 
 def _one_run(

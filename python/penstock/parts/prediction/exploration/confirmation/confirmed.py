@@ -33,6 +33,8 @@ class Confirmed:
     predicted_loss: float
     measured_loss: float
     error: str = ""
+    #: runs during which the host was saturated
+    saturated: int = 0
 
     @property
     def measured_s(self) -> float | None:
@@ -107,6 +109,12 @@ class Confirmation:
         if bounded:
             inside = sum(row.inside for row in bounded)
             parts.append(f"{inside} of {len(bounded)} within the predicted interval")
+        runs = sum(len(row.makespans_s) for row in self.rows)
+        saturated = sum(row.saturated for row in self.rows)
+        if saturated:
+            parts.append(
+                f"the host was saturated in {saturated} of {runs} runs, which lengthens them"
+            )
         failed = sum(bool(row.error) for row in self.rows)
         parts += [f"{failed} failed"] if failed else []
         return f"{'; '.join(parts)}."
@@ -128,6 +136,7 @@ class Confirmation:
                     "measured_low_s": None if ends is None else ends[0],
                     "measured_high_s": None if ends is None else ends[1],
                     "makespans_s": list(row.makespans_s),
+                    "saturated": row.saturated,
                     "error": row.error,
                 }
             )
