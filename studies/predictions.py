@@ -4,7 +4,7 @@
     python studies/predictions.py --compare [-o OUT]     evaluates OUT, measures nothing
 
 Access patterns of Costa 2014 run as real processes on MooseFS, CephFS and GlusterFS on virtual nodes, whose
-links of 20 Mbit/s and disks of 10 MB/s are what a run waits for. For each engine: service times are measured
+links of 20 Mbit/s are what a run waits for; disks have 40 MB/s. For each engine: service times are measured
 on three nodes, and once more with the slow disk; the default model predicts every scenario; then each runs
 eight times in blocks of random order, after a run that does not count. The scenarios are those of
 `studies/prediction_study/scenarios.json`, whose checksum is in OUT before anything is predicted.

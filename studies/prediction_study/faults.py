@@ -27,13 +27,17 @@ from studies.prediction_study.runs import (
     Run,
     Runner,
     Size,
-    cluster_of,
+    cluster,
+    disks,
     note,
     platform_of,
+    workload_of,
 )
 from studies.prediction_study.scenarios import Scenario
 
 ENGINE, NODES = "moosefs", 4
+#: rate of the disks: a local input then takes longer than the spread of what a processor does with it
+DISK = "10MB/s"
 #: runs of a trial: local inputs, which are read from the disks; files that were just written, which a storage
 #: node may read from its page cache, have other sizes
 WORKLOADS = (
@@ -111,7 +115,7 @@ def measure(part: Part, size: Size, limits: Limits | None = None) -> None:
         return
     Random(f"faults {len(order)}").shuffle(order)
     order.sort(key=lambda one: one[0] != HEALTHY)
-    platform = cluster_of(ENGINE, WORKLOADS[0])
+    platform = cluster(ENGINE, [f"hosts.node.count={NODES}", f"hosts.node.disks={disks(DISK)}"])
     with store_of(platform, ENGINE) as store:
         runner = Runner(store, platform, limits or Limits())
         for scenario in dict.fromkeys(WORKLOADS):
@@ -154,7 +158,7 @@ def comparisons(trials: Sequence[Sequence[Run]]) -> list[Comparison]:
     """Runs of trials with their model, by workload."""
     return [
         Comparison(
-            scenario.workload(),
+            workload_of(scenario, cluster(ENGINE)),
             [executed_of(run) for runs in trials for run in runs if run.scenario == scenario],
         )
         for scenario in dict.fromkeys(WORKLOADS)

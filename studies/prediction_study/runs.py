@@ -13,6 +13,7 @@ from typing import Any
 
 from penstock.errors import BadInput, PenstockError
 from penstock.parts.prediction.queue_network.predict import predict
+from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.parts.stores.calibration.seed import identified, measure_store
 from penstock.parts.stores.deployment import deployment
 from penstock.parts.stores.store import Store
@@ -30,7 +31,7 @@ Row = dict[str, Any]
 
 CLUSTER = Path(__file__).parent / "cluster.platform.yaml"
 #: rates of the slow link and of the slow disk: half of the cluster's
-SLOW_LINK, SLOW_DISK = "10 Mbit/s", "5MB/s"
+SLOW_LINK, SLOW_DISK = "10 Mbit/s", "20MB/s"
 #: number of a run that is not counted: the first of a scenario on a store, which may create pools
 WARM_UP = -1
 #: planted: predictions of a model whose links have this rate, and how many scenarios have them
@@ -180,14 +181,15 @@ def cluster(engine: str, changes: Sequence[str] = ()) -> Platform:
     return load_platform(CLUSTER, values, predicted=False)
 
 
-def _slow_disk() -> str:
-    return f"[{{name: store, limits: {{read: {SLOW_DISK}, write: {SLOW_DISK}}}}}]"
+def disks(rate: str) -> str:
+    """The disk of a node, with this rate, as in a platform file."""
+    return f"[{{name: store, limits: {{read: {rate}, write: {rate}}}}}]"
 
 
 def cluster_of(engine: str, scenario: Scenario) -> Platform:
     """The cluster on which a scenario runs."""
     own = [f"network: {{bandwidth: {SLOW_LINK}}}"] * scenario.slow_link
-    own += [f"disks: {_slow_disk()}"] * scenario.slow_disk
+    own += [f"disks: {disks(SLOW_DISK)}"] * scenario.slow_disk
     changes = [f"hosts.node.count={scenario.nodes}"]
     if own:
         changes.append(f"hosts.node.except={{{SLOW}: {{{', '.join(own)}}}}}")
@@ -198,7 +200,7 @@ def seeded(engine: str, budget_s: float, *, slow_disk: bool) -> Seeds:
     """Measure service times on three nodes; with `slow_disk` also on three with a slow disk."""
     clusters = [cluster(engine)]
     if slow_disk:
-        clusters.append(cluster(engine, [f"hosts.node.disks={_slow_disk()}"]))
+        clusters.append(cluster(engine, [f"hosts.node.disks={disks(SLOW_DISK)}"]))
     seen = [measure_store(nodes, budget_s=budget_s, note=note) for nodes in clusters]
     return Seeds(*map(measurement_values, seen))
 
@@ -223,17 +225,21 @@ def values_of(engine: str, seeds: Seeds, scenario: Scenario) -> Row:
     return values | ({"hosts.node.except": {str(SLOW): own}} if own else {})
 
 
-def chunk_bytes(platform: Platform) -> int | None:
-    """Chunk of the store, if the platform has one."""
+def workload_of(scenario: Scenario, platform: Platform) -> Workload:
+    """The workload of a scenario on a platform; a pipeline on half of the nodes.
+
+    Pipelines of local files on all of them would use all of the host's processors.
+    """
     chunk = deployment(platform)[1].parameters.get("chunk")
-    return None if chunk is None else int(chunk)
+    width = scenario.nodes // 2 if scenario.pattern == "pipeline" else scenario.nodes
+    return scenario.workload(None if chunk is None else int(chunk), width)
 
 
 def predict_all(part: Part, scenarios: Sequence[Scenario]) -> None:
     """Predict what has no prediction yet, by the default model; some remote ones also with slow links."""
     assert part.seeds is not None
     engine = part.head.engine
-    platform, chunk = platform_of(engine, part.seeds), chunk_bytes(cluster(engine))
+    platform, started = platform_of(engine, part.seeds), cluster(engine)
     remote = [one for one in scenarios if not one.hints][:PLANTED_SCENARIOS]
     for scenario in scenarios:
         for planted in (False, True)[: 1 + (scenario in remote)]:
@@ -242,7 +248,7 @@ def predict_all(part: Part, scenarios: Sequence[Scenario]) -> None:
             values = values_of(engine, part.seeds, scenario)
             values |= {"network.bandwidth": PLANTED_LINKS} if planted else {}
             prediction = predict(
-                scenario.workload(chunk), platform.with_values(values), explained=False
+                workload_of(scenario, started), platform.with_values(values), explained=False
             )
             part.add(Prediction(scenario, predicted_by(prediction), planted))
 
@@ -289,7 +295,7 @@ class Runner:
         clients = [host for host in self.platform.hosts if "client" in host.roles]
         with watched(self.store.cluster) as watch:
             done = execute(
-                scenario.workload(chunk_bytes(self.platform)),
+                workload_of(scenario, self.platform),
                 self.store,
                 slots={host.name: host.slots for host in clients},
                 groups={host.name: host.group for host in clients},

@@ -20,7 +20,7 @@ SLOW = 0
 
 @dataclass(frozen=True)
 class Scenario:
-    """An access pattern with files of a size, as wide as there are nodes.
+    """An access pattern with files of a size.
 
     With `hints` the files have those of the pattern, and tasks go to the node with their data. `slow_link`
     and `slow_disk`: that of one node has half the rate of the others.
@@ -49,9 +49,12 @@ class Scenario:
         """Scheduler of the platform file."""
         return "data_location" if self.hints else "workqueue"
 
-    def workload(self, chunk_bytes: int | None = None) -> Workload:
-        """The workload. `chunk_bytes`: chunk of the store, in which the hint `scatter` counts."""
-        options = {"width": self.nodes, "file_bytes": self.file_mib * 2**20}
+    def workload(self, chunk_bytes: int | None = None, width: int | None = None) -> Workload:
+        """The workload, by default as wide as there are nodes.
+
+        `chunk_bytes`: chunk of the store, in which the hint `scatter` counts.
+        """
+        options = {"width": width or self.nodes, "file_bytes": self.file_mib * 2**20}
         if self.hints:
             options |= {"optimised": True} | ({"chunk_bytes": chunk_bytes} if chunk_bytes else {})
         return replace(make_workload(self.pattern, "small", options), origin=None)

@@ -374,7 +374,8 @@ class TestProgram:
 def simulated(platform: Platform, scenario: Scenario, label: str, number: int, seed: int) -> Run:
     """A run whose operations take their simulated times, within 3 %; each file is on one node."""
     nodes = [h.name for h in platform.hosts if "client" in h.roles]
-    workload, random = scenario.workload(), np.random.default_rng(seed)
+    workload = runs.workload_of(scenario, runs.cluster(faults.ENGINE))
+    random = np.random.default_rng(seed)
     hosts, places = dict[str, str](), dict[str, list[runs.Row]]()
     for i, task in enumerate(workload.tasks):
         hosts[task.name] = nodes[i % len(nodes)]
