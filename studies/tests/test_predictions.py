@@ -19,6 +19,7 @@ from penstock.errors import BadInput, PenstockError
 from penstock.host.network.loopback import Measured as Interval
 from penstock.parts.prediction.queue_network.identify import Measured
 from penstock.parts.prediction.queue_network.simulate import Simulator
+from penstock.parts.prediction.workloads.engine_hints import supported
 from penstock.parts.stores.calibration.seed import Measurements
 from penstock.parts.stores.calibration.trials import Trials
 from penstock.parts.stores.calibration.window import DelayedReads
@@ -82,6 +83,16 @@ class TestFrozen:
             assert any(one.slow_link for one in some)
             assert any(one.slow_disk for one in some)
         assert frozen_text(scenarios) == FROZEN.read_text("utf-8")
+
+    @pytest.mark.parametrize("engine", ["moosefs", "cephfs", "glusterfs"])
+    def test_engines_support_the_hints_and_the_clusters(self, engine: str) -> None:
+        for one in frozen()[engine]:
+            nodes = runs.cluster_of(engine, one)
+            workload = runs.workload_of(one, nodes)
+            assert any(file.hints for file in workload.files) == one.hints
+            assert supported(workload, nodes)[0].files == workload.files
+            first, second = (n for n in nodes.hosts if n.name in ("node-0", "node-1"))
+            assert (first.node.disks == second.node.disks) == (not one.slow_disk)
 
     def test_another_list_is_refused(self, tmp_path: Path) -> None:
         file = tmp_path / "scenarios.json"
@@ -264,6 +275,28 @@ class TestMeasure:
         monkeypatch.setattr(runs, "store_of", failing)
         with pytest.raises(PenstockError, match="no"):
             campaign.go()
+
+
+def test_the_slow_link_and_the_slow_disk_are_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def seeded(_: Platform, seen: str) -> SimpleNamespace:
+        slow = {w: {"per_byte": "50 ms/MiB"} for w in ("read", "write")} if seen == "slow" else {}
+        document = runs.cluster(faults.ENGINE).with_values(SERVICES).document
+        (group,) = (g for g in document["hosts"] if g["group"] == "node")
+        return SimpleNamespace(document={"hosts": [{**group, "storage": slow or group["storage"]}]})
+
+    monkeypatch.setattr(runs, "identified", seeded)
+    monkeypatch.setattr(runs, "measurements_of", lambda values: values["of"])
+    seeds = Seeds({"of": "nominal"}, {"of": "slow"})
+    platform = runs.cluster(faults.ENGINE).with_values(SERVICES)
+    for scenario in (replace(HINTED, slow_link=True), replace(HINTED, slow_disk=True)):
+        values = runs.values_of(faults.ENGINE, seeds, scenario)
+        _, first, second, *_ = platform.with_values(values).lower()["hosts"]
+        rates = [host["network"]["out_bps"] for host in (first, second)]
+        times = [host["storage"]["read"]["s_per_byte"] * 2**20 for host in (first, second)]
+        assert rates[0] / rates[1] == (0.5 if scenario.slow_link else 1)
+        assert times == pytest.approx([0.05 if scenario.slow_disk else 0.11, 0.11])
+    with pytest.raises(BadInput, match="slow disk"):
+        runs.values_of(faults.ENGINE, Seeds({"of": "nominal"}), replace(HINTED, slow_disk=True))
 
 
 def test_a_run_has_the_hosts_of_its_tasks_and_the_reason_why_it_is_not_valid() -> None:
