@@ -357,6 +357,7 @@ def test_explore_proposes_no_refused_level_and_names_it(tmp_path: Path) -> None:
     assert "Left out store.placement striped: moosefs refuses it: found striped; expected" in answer
     assert "store.placement local: moosefs refuses it" in answer
     assert "2 of 2 configurations" in tables
+    assert "Note: the hint StripeWidth=4 of 1 file (f): moosefs refuses it" in tables
     assert "striped" not in tables
 
 

@@ -195,7 +195,7 @@ EXPLORATION = Document(
         robust | object or null | | `draws` of what is not certain of the platform; `candidates`: `share_within_5_percent`, `mean_regret`, `worst_regret`
         calibration | object or null | | measured runs: `pairs`, `rank`, `half_width` (share of the prediction; null: too few), `level`, `status` (`none`, `insufficient calibration`, `calibrated`), `verdict` (`ok`; `caution` and `outside`: too wide), `overlapping` (`candidate_id` of what is not told from the best)
         applies | object or null | | of the best: `verdict`, `reasons`
-        prediction | object or null | | of the best: the same, `makespan_s`, `interval`, `idle`, `bottleneck`
+        prediction | object or null | | of the best: the same, `makespan_s`, `interval`, `idle`, `bottleneck`, `notes` on its workload (such as hints that the store's engine refuses)
         effects | object | | by metric, per axis: `share` of the variation of the logarithm, `worst_loss`, `levels` (`label`, `n`, `mean`, `best`, `loss` over the best of all)
         confirmed | object or null | | with `--confirm`: `runs` of each configuration, `level`, `tau` (Kendall's tau-b of predicted and measured makespans), `regret` (of the objective; of the time without one), `stopped`, and `rows` (`candidate_id`, `words`, `levels`, `predicted_s`, `predicted_low_s` and `predicted_high_s` of one run, `measured_s`, `measured_low_s` and `measured_high_s` of the mean, `makespans_s`, `saturated` (runs during which the host was), `error`)
         stopped | boolean | | ended before its end

@@ -318,6 +318,8 @@ def _show(exploration: Exploration, recommendation: Recommendation) -> None:
         say(f"Rule: {recommendation.rule}.")
     for note in exploration_text.further_notes(answer, recommendation):
         say(note)
+    for note in exploration_text.assumptions(exploration):
+        say(note)
     say(f"Looked at: {exploration_text.effort(exploration)}.")
 
 

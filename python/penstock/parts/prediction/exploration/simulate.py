@@ -125,11 +125,14 @@ class Simulated:
     def judge(self, candidate: Candidate) -> dict[str, Any]:
         """See `Evaluator`: the candidate's full prediction."""
         platform = self.platform.with_values(self._composer.values(candidate))
+        workload = self.workload_of(candidate)
+        notes = list(workload.notes)
         try:
-            prediction = predict(self.workload_of(candidate), platform, threads=self.threads)
+            prediction = predict(workload, platform, threads=self.threads)
         except PenstockError as error:  # a run on some seed cannot end: its store fills up
-            return {"verdict": "outside", "reasons": [str(error)]}
+            return {"verdict": "outside", "reasons": [str(error)], "notes": notes}
         return {
+            "notes": notes,
             "verdict": prediction.applies.verdict,
             "reasons": [r.text for r in prediction.applies.reasons if r.severity != "note"],
             "makespan_s": prediction.makespan_s,

@@ -44,7 +44,10 @@ def page(exploration: Exploration, rec: Recommendation, named: Named) -> str:
         workload=named.workload,
         platform=named.platform,
         answer=answer,
-        notes=exploration_text.further_notes(answer, rec),
+        notes=[
+            *exploration_text.further_notes(answer, rec),
+            *exploration_text.assumptions(exploration),
+        ],
         tiles=_tiles(exploration, rec),
         figures={
             name: drawings.in_page(

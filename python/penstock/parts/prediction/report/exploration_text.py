@@ -74,6 +74,11 @@ def further_notes(answer: Answer, recommendation: Recommendation) -> list[str]:
     return [note for note in recommendation.notes if note not in stated]
 
 
+def assumptions(exploration: Exploration) -> list[str]:
+    """Notes on the workload of the best configuration, such as hints that the store's engine refuses."""
+    return [f"Note: {note}." for note in (exploration.judgement or {}).get("notes", [])]
+
+
 def metric_word(metric: str) -> str:
     """`time`, `cost`, `energy`."""
     return _METRICS[metric]
