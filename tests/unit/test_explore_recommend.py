@@ -17,6 +17,7 @@ from penstock.parts.prediction.exploration.record import Record
 from penstock.parts.prediction.exploration.run import Exploration, Question, Settings, explore
 from penstock.parts.prediction.exploration.space.expression import parse_constraint, parse_objective
 from penstock.parts.prediction.report.exploration import Named, page
+from penstock.parts.prediction.report.exploration_figures import short
 from penstock.parts.prediction.report.exploration_text import (
     answer,
     compared_table,
@@ -376,3 +377,15 @@ def test_idle_hosts_of_the_best_are_a_point_of_the_answer() -> None:
     rec = recommend(found)
     assert dict(answer(found, rec).points)["Idle hosts"] == text
     assert document(found, rec)["prediction"]["idle"]["of"] == 8
+
+
+def test_labels_of_the_front_leave_out_decisions_without_effect() -> None:
+    def truth(values: dict[str, Any]) -> float:
+        # which scheduler is on the front differs, by less than the indifference
+        late = 0.01 * ((values["scheduler"] == "workqueue") == (values["hosts.app.count"] > 4))
+        return 50 + 100 / int(values["hosts.app.count"]) + late
+
+    axes = ("hosts.app.count=2,4,6,8", "scheduler=workqueue,data_location")
+    found, _ = asked(axes=axes, truth=truth, watts=None)
+    assert len({c[1] for c in found.front}) == 2
+    assert {short(found, c) for c in found.front} <= {f"{n} hosts" for n in (2, 4, 6, 8)}

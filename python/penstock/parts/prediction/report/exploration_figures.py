@@ -10,6 +10,7 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from penstock.parts.prediction.exploration.compare import INDIFFERENCE
 from penstock.parts.prediction.exploration.describe import axis_word, describe, spaced
 from penstock.parts.prediction.exploration.effects import best_over
 from penstock.parts.prediction.exploration.run import Exploration
@@ -188,11 +189,16 @@ def _label(
 
 
 def short(exploration: Exploration, candidate: Candidate) -> str:
-    """The levels of the two strongest decisions that vary along the front: `14+5, 256 KiB`."""
+    """The levels of the two strongest decisions that vary along the front: `14+5, 256 KiB`.
+
+    A second decision that makes no difference is left out.
+    """
     labels = exploration.space.labels(candidate)
     texts = []
     for effect in exploration.effects[exploration.main_metric]:
         k = next(i for i, a in enumerate(exploration.space.axes) if a.name == effect.axis)
+        if texts and effect.worst_loss <= INDIFFERENCE:
+            continue
         if len({c[k] for c in exploration.front}) > 1:
             label = spaced(labels[effect.axis])
             texts.append(f"{label} hosts" if effect.axis.endswith(".count") else label)
