@@ -115,7 +115,7 @@ def coverage(rows: Sequence[Compared], program: str) -> Coverage:
     inside = sum(r.low_s <= r.run.time_s <= r.high_s for r in own)
     also = sum(t.low <= r.run.time_s <= t.high for r, t in zip(own, calibrated, strict=True))
     level = calibrated[0].level if own and score_of else None
-    return Coverage(len(own), inside, also, level)
+    return Coverage(len(own), int(inside), int(also), level)
 
 
 def turned(models: Mapping[str, BlackBoxModel], by: int) -> dict[str, BlackBoxModel]:
