@@ -153,7 +153,8 @@ def settle_tables(
     first metric the best of each pair of levels of the two axes of the heat map.
     """
     space = means.record.space
-    values = {m: [means.first(c)[m] for c in candidates] for m in metrics}
+    first = [means.first(c) for c in candidates]
+    values = {m: [mean[m] for mean in first] for m in metrics}
     by_metric = {m: effects(space, candidates, values[m]) for m in metrics}
     axes = tuple(e.axis for e in by_metric[metrics[0]] if len(e.levels) > 1)[:2]
     shown = [*front, *(c.candidate for c in selection.contenders)]

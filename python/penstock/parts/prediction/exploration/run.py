@@ -205,7 +205,9 @@ class _Explorer:
         return self.means.of(candidate) | self.record.magnitudes(candidate)
 
     def admissible(self, candidate: Candidate) -> bool:
-        return not self.record.error(candidate) and self.question.holds(self.values(candidate))
+        if self.record.error(candidate):
+            return False
+        return not self.question.constraints or self.question.holds(self.values(candidate))
 
     def losses(self, of: Callable[[Candidate], float]) -> Losses:
         """Losses of a batch: evaluated on the first seed; infinity for inadmissible candidates."""

@@ -194,7 +194,7 @@ def short(exploration: Exploration, candidate: Candidate) -> str:
     A second decision that makes no difference is left out.
     """
     labels = exploration.space.labels(candidate)
-    texts = []
+    texts: list[str] = []
     for effect in exploration.effects[exploration.main_metric]:
         k = next(i for i, a in enumerate(exploration.space.axes) if a.name == effect.axis)
         if texts and effect.worst_loss <= INDIFFERENCE:
