@@ -1,6 +1,6 @@
 //! Python names of the store simulator.
 
-use penstock_queuenet::network::{self, Workload};
+use penstock_queuenet::network::{self, Batch, Workload};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -50,15 +50,26 @@ impl NetworkWorkload {
 
     /// Every network with every seed: outcomes as JSON by network, then by seed, the same for any number of threads
     /// (0: one per core).
-    #[pyo3(signature = (network_jsons, seeds, threads = 0))]
+    ///
+    /// The run with the j-th seed takes `columns[i][j]` for each `{"column": i}` of its network. `fields` of the
+    /// outcomes are returned; all but `tasks` without a choice.
+    #[pyo3(signature = (network_jsons, seeds, threads = 0, columns = Vec::new(), fields = None))]
     fn simulate_many(
         &self,
         py: Python<'_>,
         network_jsons: Vec<String>,
         seeds: Vec<u64>,
         threads: usize,
+        columns: Vec<Vec<f64>>,
+        fields: Option<Vec<String>>,
     ) -> PyResult<Vec<Vec<String>>> {
-        py.detach(|| network::simulate_many(&self.workload, &network_jsons, &seeds, threads))
+        let batch = Batch {
+            networks: &network_jsons,
+            seeds: &seeds,
+            columns: &columns,
+            fields: fields.as_deref(),
+        };
+        py.detach(|| network::simulate_many(&self.workload, &batch, threads))
             .map_err(|error| PyValueError::new_err(error.0))
     }
 }

@@ -8,7 +8,7 @@
 
 use std::time::Instant;
 
-use penstock_queuenet::network::{simulate, simulate_many, Network, Outcome, Workload};
+use penstock_queuenet::network::{simulate, simulate_many, Batch, Network, Outcome, Workload};
 use serde_json::{json, Value};
 
 const MIB: u64 = 1 << 20;
@@ -238,7 +238,13 @@ fn main() {
     let networks = vec![network(20, 1, true).to_string(); 10_000 / 10];
     let begun = Instant::now();
     let work = reduce(20, 10 * MIB, false);
-    simulate_many(&work, &networks, &[1], 2).expect("runs");
+    let batch = Batch {
+        networks: &networks,
+        seeds: &[1],
+        columns: &[],
+        fields: None,
+    };
+    simulate_many(&work, &batch, 2).expect("runs");
     let wall = begun.elapsed().as_secs_f64();
     println!(
         "{:44} {wall:9.4} s, so 10,000 in {:.1} s",

@@ -1,6 +1,6 @@
 //! What holds on every platform and workload: random ones, small enough for seconds.
 
-use penstock_queuenet::network::{simulate, simulate_many, Network, Outcome, Workload};
+use penstock_queuenet::network::{simulate, simulate_many, Batch, Network, Outcome, Workload};
 use penstock_station::Draws;
 use serde_json::{json, Value};
 
@@ -273,15 +273,71 @@ fn same_on_any_number_of_threads() {
         .map(|_| random_network(&mut dice).to_string())
         .collect();
     let seeds = [1, 2, 3];
-    let one = simulate_many(&workload, &networks, &seeds, 1).unwrap();
-    for threads in [2, 3, 0] {
-        assert_eq!(
-            simulate_many(&workload, &networks, &seeds, threads).unwrap(),
-            one
-        );
+    let batch = Batch {
+        networks: &networks,
+        seeds: &seeds,
+        columns: &[],
+        fields: None,
+    };
+    let one = simulate_many(&workload, &batch, 1).unwrap();
+    for threads in [2, 3, 0, 40] {
+        assert_eq!(simulate_many(&workload, &batch, threads).unwrap(), one);
     }
     assert!(one.iter().all(|outcomes| outcomes.len() == 3));
     assert!(one.iter().any(|outcomes| outcomes[0] != outcomes[1]));
+}
+
+/// A column gives the runs of networks that are written out, in places of floating-point and of whole numbers.
+#[test]
+fn columns_are_numbers_of_networks() {
+    let mut dice = Dice::new(6);
+    let (workload, ..) = random_workload(&mut dice);
+    let workload = Workload::from_json(&workload.to_string()).unwrap();
+    let network = random_network(&mut dice);
+    let columns = [vec![3e7, 4.5e7, 1e8], vec![4096.0, 65536.0, 8192.0]];
+    let places = ["/hosts/0/network/out_bps", "/protocol/frame_bytes"];
+    let put = |numbers: [Value; 2]| {
+        let mut network = network.clone();
+        for (place, number) in places.iter().zip(numbers) {
+            *network.pointer_mut(place).unwrap() = number;
+        }
+        network.to_string()
+    };
+    let seeds = [7, 8, 9];
+    let run = |networks: &[String], seeds: &[u64], columns: &[Vec<f64>], fields: &[String]| {
+        let batch = Batch {
+            networks,
+            seeds,
+            columns,
+            fields: Some(fields),
+        };
+        simulate_many(&workload, &batch, 2)
+    };
+    let fields = ["error", "makespan_s", "stages", "tasks"].map(String::from);
+    let open = put([json!({"column": 0}), json!({"column": 1})]);
+    let together = run(std::slice::from_ref(&open), &seeds, &columns, &fields).unwrap();
+    for (j, seed) in seeds.iter().enumerate() {
+        let written = put([json!(columns[0][j]), json!(columns[1][j] as u64)]);
+        let alone = run(&[written], &[*seed], &[], &fields).unwrap();
+        assert_eq!(alone[0][0], together[0][j]);
+        assert!(alone[0][0].contains("\"spans\""));
+    }
+    assert_ne!(together[0][0], together[0][1]);
+
+    let refused = |open: &str, columns: &[Vec<f64>], field: &str| {
+        let fields = [field.to_owned()];
+        run(&[open.to_owned()], &seeds, columns, &fields)
+            .unwrap_err()
+            .0
+    };
+    assert_eq!(
+        refused(&open, &[vec![1.0]], "events"),
+        "a column of 1 numbers for 3 seeds"
+    );
+    assert!(refused(&open, &columns[..1], "events").contains("null"));
+    let fractions = [columns[0].clone(), vec![0.5; 3]];
+    assert!(refused(&open, &fractions, "events").contains("0.5"));
+    assert!(refused(&open, &columns, "event").contains("no field \"event\""));
 }
 
 /// Frame sizes from 16 KiB to a quarter of the chunk move a write of ten chunks or more by less than 2 %.

@@ -1,8 +1,6 @@
 //! From the two descriptions to a run, and from a run to its outcome.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Mutex;
 
 use penstock_station::{mix64, Op, Station};
 
@@ -56,54 +54,6 @@ pub fn simulate_json(
     let network = Network::from_json(network_json)?;
     let outcome = simulate(workload, &network, seed, detail)?;
     serde_json::to_string(&outcome).map_err(|e| bad(e.to_string()))
-}
-
-/// Every network with every seed, `threads` at a time (0: one per core): outcomes by network, then by seed. The
-/// same for any number of threads.
-///
-/// # Errors
-/// That of the first network that cannot be run.
-pub fn simulate_many(
-    workload: &Workload,
-    networks: &[String],
-    seeds: &[u64],
-    threads: usize,
-) -> Result<Vec<Vec<String>>, SimulationError> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let wanted = if threads == 0 { cores } else { threads };
-    let one = |index: usize| -> Result<Vec<String>, SimulationError> {
-        let network = Network::from_json(&networks[index])?;
-        seeds
-            .iter()
-            .map(|seed| {
-                let outcome = simulate(workload, &network, *seed, false)?;
-                serde_json::to_string(&outcome).map_err(|e| bad(e.to_string()))
-            })
-            .collect()
-    };
-    let next = AtomicUsize::new(0);
-    let found = Mutex::new(Vec::with_capacity(networks.len()));
-    let work = || loop {
-        let index = next.fetch_add(1, Ordering::Relaxed);
-        if index >= networks.len() {
-            break;
-        }
-        let outcome = one(index);
-        if let Ok(mut found) = found.lock() {
-            found.push((index, outcome));
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..wanted.min(networks.len()).max(1) {
-            scope.spawn(work);
-        }
-        work();
-    });
-    let mut found = found
-        .into_inner()
-        .map_err(|_| bad("a simulation thread ended early".into()))?;
-    found.sort_by_key(|(index, _)| *index);
-    found.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
 fn service(text: &ServiceText, clock: Clock) -> Service {

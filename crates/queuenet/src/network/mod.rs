@@ -37,6 +37,7 @@
 //! assert!((outcome.makespan_s / expected - 1.0).abs() < 1e-9);
 //! ```
 
+mod batch;
 mod build;
 mod choices;
 mod data;
@@ -61,7 +62,8 @@ mod time;
 mod wire;
 mod workload;
 
-pub use build::{simulate, simulate_json, simulate_many};
+pub use batch::{simulate_many, Batch};
+pub use build::{simulate, simulate_json};
 pub use heap::EventHeap;
 pub use lru::Lru;
 pub use outcome::{

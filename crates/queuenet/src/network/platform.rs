@@ -316,10 +316,14 @@ impl Network {
     pub fn from_json(text: &str) -> Result<Self, SimulationError> {
         let network: Network =
             serde_json::from_str(text).map_err(|e| SimulationError(format!("network: {e}")))?;
-        network
-            .check()
+        network.checked()
+    }
+
+    /// The network, if it makes sense.
+    pub(super) fn checked(self) -> Result<Self, SimulationError> {
+        self.check()
             .map_err(|e| SimulationError(format!("network: {e}")))?;
-        Ok(network)
+        Ok(self)
     }
 
     fn check(&self) -> Result<(), String> {
