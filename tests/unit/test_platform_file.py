@@ -22,7 +22,7 @@ from penstock.platform.paths import dotted, find
 from penstock.platform.power import Price
 from penstock.platform.schema import platform_schema, published_schema, schema_text
 from penstock.platform.stores import STORES
-from penstock.platform.uncertain import amount, leaves
+from penstock.platform.uncertain import leaves
 from penstock.profile.load import load_profile
 from penstock.spec.source import read_source
 from penstock.study.as_platform import platform_of
@@ -197,8 +197,7 @@ def test_a_drawn_payload_is_a_share():
     document = copy.deepcopy(SMALL)
     document["network"]["payload"] = said
     platform = Platform.from_dict(document)
-    rng = np.random.default_rng(3)
-    drawn = [platform.sample(rng).file.network.payload for _ in range(300)]
+    drawn = of_draws(platform, 300).file.network.payload
     assert max(drawn) == 1  # cut, not refused
     assert min(drawn) < 0.93
     assert len(set(drawn)) > 200
@@ -476,23 +475,23 @@ def test_an_estimate_is_read_with_its_interval():
     assert load_platform(SOUND).lower()["hosts"][4]["storage"]["write"]["overhead"] == 0.002
 
 
-def measured(platform: Platform, seed: int, **how: Any) -> float:
-    drawn = platform.sample(np.random.default_rng(seed), **how)
-    return float(drawn.lower()["hosts"][4]["storage"]["write"]["overhead"])
+def of_draws(platform: Platform, count: int, seed: int = 3, **how: Any) -> Platform:
+    """The platform with all draws, none of which needs a platform of its own."""
+    rngs = [np.random.default_rng([seed, i]) for i in range(count)]
+    ((rows, drawn),) = platform.sample(rngs, **how)
+    assert rows == list(range(count))
+    return drawn
+
+
+def measured(platform: Platform, seed: int, count: int = 1) -> list[float]:
+    hosts = of_draws(platform, count, seed).lower()["hosts"]
+    return list(hosts[4]["storage"]["write"]["overhead"])
 
 
 def test_samples_fill_the_interval_as_its_level_says():
     """Of 2,000 draws 95 % lie within the interval, as far as a binomial test can tell."""
-    platform = load_platform(SOUND)
     n = 2000
-    # drawn from the document alone, as `sample` does, without checking 2,000 platforms
-    from penstock.platform.uncertain import drawn
-
-    rng = np.random.default_rng(7)
-    values = [
-        amount(drawn(platform.document, rng)["hosts"][1]["storage"]["write"]["overhead"]).number
-        for _ in range(n)
-    ]
+    values = [1000 * s for s in measured(load_platform(SOUND), 7, n)]
     inside = sum(1 <= v <= 3 for v in values)
     assert abs(inside - 0.95 * n) < 4 * math.sqrt(n * 0.95 * 0.05)
     assert min(values) > 0
@@ -504,26 +503,35 @@ def test_samples_are_platforms_and_repeat_by_seed():
     platform = load_platform(SOUND)
     assert measured(platform, 3) == measured(platform, 3)
     assert measured(platform, 3) != measured(platform, 4)
-    sample = platform.sample(np.random.default_rng(3))
+    sample = of_draws(platform, 2)
     assert sample.estimates == []
-    assert sample.value("network.latency") == "50us"
-    wide = platform.sample(np.random.default_rng(3), assumptions=True)
-    assert wide.value("network.latency") != "50us"
-    assert 20e-6 <= wide.lower()["fabric"]["latency_s"] <= 80e-6
+    assert sample.lower()["fabric"]["latency_s"] == platform.lower()["fabric"]["latency_s"]
+    wide = of_draws(platform, 2, assumptions=True).lower()["fabric"]["latency_s"]
+    assert len({sample.lower()["fabric"]["latency_s"], *wide}) == 3
+    assert 20e-6 <= min(wide) < max(wide) <= 80e-6
+
+
+def test_draws_that_differ_in_a_count_are_platforms_of_their_own():
+    document = copy.deepcopy(SMALL)
+    document["hosts"][0]["slots"] = 2
+    document["assumed"] = [{"path": "hosts.nodes.slots", "low": 1, "high": 3}]
+    rngs = [np.random.default_rng(i) for i in range(20)]
+    drawn = Platform.from_dict(document).sample(rngs, assumptions=True)
+    assert sorted(p.hosts[0].slots for _, p in drawn) == [1, 2, 3]
+    assert sorted(i for rows, _ in drawn for i in rows) == list(range(20))
 
 
 def test_assumptions_are_drawn_as_likely_below_as_above():
     document = {**copy.deepcopy(SMALL), "power": TABLE}
     document["assumed"] = [{"path": "power.idle", "low": "50 W", "high": "180 W"}]
     platform = Platform.from_dict(document)
-    rng = np.random.default_rng(5)
-    drawn = [platform.sample(rng, assumptions=True).power["nodes-0"] for _ in range(300)]
-    watts = [p.idle_w for p in drawn]
+    drawn = of_draws(platform, 300, seed=5, assumptions=True).power["nodes-0"]
+    watts = drawn.idle_w
     assert 50 <= min(watts) < 60
     assert 170 < max(watts) <= 180
     below = sum(w < 91.6 for w in watts)
     assert abs(below - 150) < 4 * math.sqrt(75)
-    assert min(p.network_w for p in drawn) == 0  # never negative, whatever idle is
+    assert min(drawn.network_w) == 0  # never negative, whatever idle is
 
 
 # ---------------------------------------------------------------- one schema with the study

@@ -19,7 +19,7 @@ from scipy.stats import binomtest
 from penstock.analyse.statistics.prediction_intervals import order_statistics
 from penstock.parts.prediction.queue_network.predict import predict
 from penstock.parts.prediction.queue_network.simulate import Simulator, makespan
-from penstock.parts.prediction.queue_network.uncertainty import sampled
+from penstock.parts.prediction.queue_network.uncertainty import STREAM, sampled
 from penstock.parts.prediction.workloads.formats.native_format import workload_from_dict
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.platform.hosts import read_platform
@@ -83,13 +83,14 @@ class Truth:
 def truth() -> Truth:
     """Platforms from a pool, which is what they are drawn from: measured and predicted ones alike."""
     platform = read_platform(PLATFORM.encode(), Path("p.yaml"))
-    pool = [p.lower() for p in sampled(platform, POOL)]
     rng = np.random.default_rng(2024)
     simulator = Simulator(workload())
     count = TRIALS * (DRAWS + 1)
     chosen = rng.integers(0, POOL, count)
     seeds = rng.permutation(1 << 24)[:count]
-    outcomes = simulator.paired((pool[i] for i in chosen), (int(s) for s in seeds))
+    rngs = [np.random.default_rng([STREAM, i]) for i in chosen]
+    drawn = platform.sample(rngs, assumptions=True)
+    outcomes = simulator.drawn(drawn, [int(s) for s in seeds])
     rows = np.array([makespan(o) for o in outcomes]).reshape(TRIALS, DRAWS + 1)
     nominal = simulator.runs(platform.lower(), [int(s) for s in seeds[: 40 * DRAWS]])
     certain = np.array([makespan(o) for o in nominal]).reshape(40, DRAWS)
@@ -120,7 +121,7 @@ def test_nine_of_ten_runs_lie_inside() -> None:
 def test_predict_makes_its_interval_so() -> None:
     platform = read_platform(PLATFORM.encode(), Path("p.yaml"))
     simulator, seeds = Simulator(workload()), range(1, 20)
-    outcomes = simulator.paired((p.lower() for p in sampled(platform, 19)), seeds)
+    outcomes = simulator.drawn(sampled(platform, 19), seeds)
     expected = order_statistics([makespan(o) for o in outcomes])
     made = predict(workload(), platform, seeds=19).interval
     assert (made.low, made.high, made.method) == (expected.low, expected.high, expected.method)

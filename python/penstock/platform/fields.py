@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import BeforeValidator, WithJsonSchema
 
 from penstock.spec.fields import expect, quantity
@@ -241,10 +242,10 @@ ETHERNET = (1448, 1514)
 
 
 def parse_payload(value: float | str) -> float:
-    """Share of a link's rate for data. ValueError for an invalid word."""
-    if value == "ethernet":
+    """Share of a link's rate for data; arrays of draws are unchanged. ValueError for an invalid word."""
+    if isinstance(value, str) and value == "ethernet":
         return ETHERNET[0] / ETHERNET[1]
-    return float(value)
+    return value if isinstance(value, np.ndarray) else float(value)
 
 
 def _payload(value: Any) -> Any:

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from penstock.errors import BadInput, Mistake
 from penstock.platform.check import check, check_nodes, has_roles
+from penstock.platform.draws import placed
 from penstock.platform.file import PlatformFile
 from penstock.platform.lower import Host, Lowering, expand
 from penstock.platform.paths import NoPath, dotted, find, get, put
@@ -82,22 +83,22 @@ class Platform:
         """The hosts as nodes of a study: memory, processors, disks."""
         return tuple(h.node for h in self.hosts)
 
-    @property
+    @cached_property
     def power(self) -> dict[str, Power]:
         """Power of each host, by name; without hosts that do not count or declare no power."""
         return {h.name: h.power for h in self.hosts if h.power is not None}
 
-    @property
+    @cached_property
     def price(self) -> dict[str, Price]:
         """Price of each host, by name; without hosts that declare no price."""
         return {h.name: h.price for h in self.hosts if h.price is not None}
 
-    @property
+    @cached_property
     def assumed(self) -> list[Assumed]:
         """Unmeasured values with their range: (path, value, low, high, note) each."""
         return assumed(self.plain, self.chosen)
 
-    @property
+    @cached_property
     def estimates(self) -> list[Estimate]:
         """Measured values with their interval."""
         return estimates(self.document)
@@ -127,11 +128,30 @@ class Platform:
         changes = {path: (_number(value), f"{path}={value}") for path, value in values.items()}
         return _with(self, changes)
 
-    def sample(self, rng: np.random.Generator, *, assumptions: bool = False) -> Platform:
-        """The platform with each estimate sampled from its interval, with `assumptions` those as well."""
-        document = drawn(self.document, rng, assumptions=assumptions, chosen=self.chosen)
-        source = _copy(self.source, document)
-        return platform_from(source, self.base_dir, self.profiles, self.chosen)
+    def sample(
+        self, rngs: Sequence[np.random.Generator], *, assumptions: bool = False
+    ) -> list[tuple[list[int], Platform]]:
+        """Platforms with each estimate sampled from its interval, with `assumptions` those as well; one draw
+        per generator.
+
+        A platform has several draws, and comes with their indices: in its network, powers and prices, sampled
+        values are arrays with a number for each of them.
+        """
+        platforms = []
+        groups = drawn(self.document, rngs, assumptions=assumptions, chosen=self.chosen)
+        for rows, common, arrays in groups:
+            source = _copy(self.source, copy.deepcopy(self.document))
+            for path, value in (common | arrays).items():
+                put(source.value, path, value)
+            if common:
+                platform = platform_from(source, self.base_dir, self.profiles, self.chosen)
+            else:  # all values are those of this platform, which are valid
+                file = placed(self.file, stripped(source.value))
+                platform = dataclasses.replace(
+                    self, file=file, document=source.value, source=source
+                )
+            platforms.append((rows, platform))
+        return platforms
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], base_dir: FilePath | str = ".") -> Platform:
@@ -312,7 +332,7 @@ def platform_from(
     plain = stripped(source.value)
     file: PlatformFile | None = None
     try:
-        file = PlatformFile.model_validate(plain)
+        file = placed(PlatformFile.model_validate(plain), plain)
     except ValidationError as error:
         for detail in error.errors():
             note(source, detail, PlatformFile, PAGE)

@@ -7,6 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.platform.draws import (
+    parse_bandwidth,
+    parse_duration,
+    parse_share,
+    parse_size,
+    parse_time_per_size,
+    placed,
+    whole,
+)
 from penstock.platform.emulation import delays_of, limits_patch
 from penstock.platform.fields import parse_payload
 from penstock.platform.file import (
@@ -20,13 +29,6 @@ from penstock.platform.power import Power, Price, chosen_state, power_of, price_
 from penstock.platform.profiles import scaled
 from penstock.platform.stores import ready_store
 from penstock.spec.machine import MachineFile, NodeFile, time_scale_of
-from penstock.spec.units import (
-    parse_bandwidth,
-    parse_duration,
-    parse_share,
-    parse_size,
-    parse_time_per_size,
-)
 
 SCHEMA_ID = "penstock/network/1"
 
@@ -111,7 +113,7 @@ def expand(document: dict[str, Any]) -> list[Host]:
     for group, index, plain in parts(document):
         key = (id(group), id(plain))
         if key not in first:
-            first[key] = _host(group, index, HostFile.model_validate(plain))
+            first[key] = _host(group, index, placed(HostFile.model_validate(plain), plain))
         like = first[key]
         name = f"{group['group']}-{index}"
         rack = racks_of(like.part.rack, index, group["count"])
@@ -127,7 +129,7 @@ def _host(group: dict[str, Any], index: int, part: HostFile) -> Host:
     power = None
     if part.power is not None:
         state = chosen_state(part.power)
-        speed *= state.speed if state is not None else 1.0
+        speed = speed * (state.speed if state is not None else 1.0)
         if roles != {"manager"} or part.power.manager:
             power = power_of(part.power)
     return Host(
@@ -218,7 +220,7 @@ def capacity_of(host: Host, storage: StorageFile) -> int | None:
     else:
         return parse_size(declared)
     share = parse_share(declared) if declared.rstrip().endswith("%") else 1.0
-    return int(parse_size(size_of_all) * share)
+    return whole(parse_size(size_of_all) * share)
 
 
 class Lowering:
@@ -369,7 +371,7 @@ def storage_of(part: HostFile) -> StorageFile:
 
 def store_of(file: PlatformFile) -> dict[str, Any]:
     """The store in numbers: the file's values over the defaults of its ready store."""
-    declared = {k: v for k, v in file.store.model_dump().items() if v is not None and k != "like"}
+    declared = {k: v for k, v in file.store if v is not None and k != "like"}
     store = {**ready_store(file.store.like, file.store.engine), **declared}
     return {
         "chunk_bytes": parse_size(store["chunk"]),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from penstock.platform.draws import above_zero, parse_power, parse_price
 from penstock.platform.file import PowerFile, PriceFile, StateFile
-from penstock.spec.units import parse_frequency, parse_power, parse_price, parse_share
+from penstock.spec.units import parse_frequency, parse_share
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def power_of(power: PowerFile) -> Power:
     above = {}
     for name in ("app", "storage", "network"):
         value = watts(name)
-        above[f"{name}_w"] = 0.0 if value is None else max(0.0, value - idle)
+        above[f"{name}_w"] = 0.0 if value is None else above_zero(value - idle)
     share = power.proportional
     return Power(
         idle_w=idle,

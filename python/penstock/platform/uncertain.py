@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from penstock.platform.draws import with_draws
 from penstock.platform.fields import UNCERTAIN
 from penstock.platform.file import PlatformFile
-from penstock.platform.paths import NoPath, dotted, find, get, put
+from penstock.platform.paths import NoPath, dotted, find, get
 from penstock.spec.mistakes import entry_at
 from penstock.spec.names import suggestion
 from penstock.spec.source import Path, Source
@@ -67,8 +68,16 @@ class Amount(NamedTuple):
         if self.unit is None:
             return max(1, round(number)) if self.integral else number
         if self.unit.dimension == "size":
-            return f"{max(1, round(number * self.unit.factor))} B"
+            return f"{round(self.base(number))} B"
         return f"{number:.10g} {self.unit.text}"
+
+    def base(self, number: float) -> float:
+        """Number of `text(number)` in the base unit."""
+        if self.unit is None:
+            return float(self.text(number))
+        if self.unit.dimension == "size":
+            return max(1, round(number * self.unit.factor))
+        return float(f"{number:.10g}") * self.unit.factor
 
 
 def amount(value: Any) -> Amount:
@@ -359,35 +368,82 @@ def assumed(document: dict[str, Any], chosen: frozenset[Path] = frozenset()) -> 
 # ---------------------------------------------------------------- drawing
 
 
+class Range(NamedTuple):
+    """An uncertain value of the file, and its bounds in the same unit.
+
+    `level` is that of an estimate's interval, None for an assumption; `most` is the format's maximum.
+    """
+
+    path: Path
+    value: Any
+    like: Amount
+    low: float
+    high: float
+    level: float | None
+    most: float
+
+    def draw(self, rng: np.random.Generator) -> float:
+        """One number, in the unit of `value`."""
+        if self.level is not None:
+            return min(_two_sided(rng, self), self.most)
+        here = self.like.number
+        sides = [(a, b) for a, b in ((self.low, here), (here, self.high)) if a < b]
+        return float(rng.uniform(*sides[int(rng.integers(len(sides)))])) if sides else here
+
+
+def ranges(
+    document: dict[str, Any], *, assumptions: bool, chosen: frozenset[Path]
+) -> Iterator[Range]:
+    """Every estimate, with `assumptions` those as well, in the order of their draws."""
+    for path, estimate in places(document):
+        like = amount(estimate["value"])
+        low, high = (_in(estimate.get(k, estimate["value"]), like) for k in ("low", "high"))
+        level = parse_share(estimate["level"]) if "level" in estimate else 0.95
+        yield Range(path, estimate["value"], like, low, high, level, _most(path))
+    plain = stripped(document) if assumptions else {}
+    for entry in assumed(plain, chosen):
+        like = amount(entry.value)
+        bounds = _in(entry.low, like), _in(entry.high, like)
+        yield Range(find(plain, entry.path), entry.value, like, *bounds, None, math.inf)
+
+
 def drawn(
     document: dict[str, Any],
-    rng: np.random.Generator,
+    rngs: Sequence[np.random.Generator],
     *,
     assumptions: bool = False,
     chosen: frozenset[Path] = frozenset(),
-) -> dict[str, Any]:
-    """A copy of `document` with every estimate sampled from its interval; with `assumptions` those as well.
+) -> Iterator[tuple[list[int], dict[Path, Any], dict[Path, Any]]]:
+    """Every estimate of `document` sampled from its interval, with `assumptions` those as well; one draw per
+    generator.
 
     An estimate has two half-normal distributions around its value, equally likely, with the bounds of the
     interval as quantiles, truncated at zero and at twice their distance; an assumption is below or above its
     value with equal probability, and uniform on each side.
+
+    Yields groups of draws: their indices, values that all of them have (counts and others that cannot be
+    arrays), and values with the number of each of them (`draws.with_draws`), by path.
     """
-    result = copy.deepcopy(document)
-    for path, estimate in list(places(document)):
-        value = amount(estimate["value"])
-        low, high = (_in(estimate.get(k, estimate["value"]), value) for k in ("low", "high"))
-        level = parse_share(estimate["level"]) if "level" in estimate else 0.95
-        number = min(_two_sided(rng, value.number, low, high, level), _most(path))
-        put(result, path, value.text(number))
-    if assumptions:
-        for entry in assumed(stripped(document), chosen):
-            here = amount(entry.value)
-            low, high = _in(entry.low, here), _in(entry.high, here)
-            sides = [(a, b) for a, b in ((low, here.number), (here.number, high)) if a < b]
-            if sides:
-                side = sides[int(rng.integers(len(sides)))]
-                put(result, find(result, entry.path), here.text(float(rng.uniform(*side))))
-    return result
+    values = list(ranges(document, assumptions=assumptions, chosen=chosen))
+    numbers = np.array([[value.draw(rng) for value in values] for rng in rngs])
+    alone = [k for k, value in enumerate(values) if not _array(value.path)]
+    by_alone: dict[tuple[Any, ...], list[int]] = {}
+    for i, row in enumerate(numbers):
+        texts = tuple(values[k].like.text(float(row[k])) for k in alone)
+        by_alone.setdefault(texts, []).append(i)
+    for texts, rows in by_alone.items():
+        common = {values[k].path: text for k, text in zip(alone, texts, strict=True)}
+        arrays = {}
+        for value, column in zip(values, numbers[rows].T.tolist(), strict=True):
+            if value.path not in common:
+                base = np.array([value.like.base(number) for number in column])
+                arrays[value.path] = with_draws(value.value, base)
+        yield rows, common, arrays
+
+
+def _array(path: Path) -> bool:
+    """True if the conversion to numbers takes arrays at `path`; not for counts and factors of a profile."""
+    return _may_be_one(path) and path[-1] not in ("time_scale", "service_speed")
 
 
 def _most(path: Path) -> float:
@@ -397,13 +453,18 @@ def _most(path: Path) -> float:
     return float(next((c["maximum"] for c in choices if "maximum" in c), math.inf))
 
 
-def _two_sided(
-    rng: np.random.Generator, value: float, low: float, high: float, level: float
-) -> float:
-    z = NormalDist().inv_cdf(0.5 + level / 2)
+@cache
+def _deviations(level: float) -> float:
+    """Standard deviations from the centre of an interval to its bounds."""
+    return NormalDist().inv_cdf(0.5 + level / 2)
+
+
+def _two_sided(rng: np.random.Generator, of: Range) -> float:
+    value = of.like.number
+    z = _deviations(of.level or 0.95)
     for _ in range(100):
         step = float(rng.standard_normal()) / z
-        number = value + step * ((high - value) if step > 0 else (value - low))
+        number = value + step * ((of.high - value) if step > 0 else (value - of.low))
         if (number > 0 or number == value) and abs(step) <= 2:
             return number
     return value

@@ -8,7 +8,6 @@ largest count, so a candidate costs microseconds instead of a validation of the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from penstock.errors import BadInput, Mistake
 from penstock.parts.prediction.exploration.space.refused import CombinedRefusals
 from penstock.parts.prediction.exploration.space.space import Axis, Candidate, Space
+from penstock.parts.prediction.queue_network.simulate import Columns
 from penstock.platform.hosts import Platform
 from penstock.platform.lower import Host, Lowering
 from penstock.platform.paths import NoPath, find
@@ -54,10 +54,14 @@ class _Group:
 
 
 class Composer:
-    """Assembles the network of any candidate of a space. BadInput for an invalid axis or level."""
+    """Assembles the network of any candidate of a space. BadInput for an invalid axis or level.
+
+    `columns` has the arrays of networks if the platform's values are draws.
+    """
 
     def __init__(self, platform: Platform, space: Space, *, checked: bool = False) -> None:
         self.platform, self.space = platform, space
+        self.columns = Columns()
         self._part_axes: dict[str, list[int]] = {}
         self._counts: dict[int, Axis] = {}
         sliceable = _sliceable(platform)
@@ -163,10 +167,10 @@ class Composer:
                 groups: dict[str, _Group] = {}
                 for host, lowered in zip(platform.hosts, network["hosts"], strict=True):
                     group = groups.setdefault(host.group, _Group(host.group, [], []))
-                    group.texts.append(json.dumps(lowered))
+                    group.texts.append(self.columns.json(lowered))
                     group.hosts.append(host)
                 self._groups[own] = list(groups.values())
-                self._fabrics[own] = json.dumps(network["fabric"])
+                self._fabrics[own] = self.columns.json(network["fabric"])
         return self._groups[own]
 
     def hosts(self, candidate: Candidate) -> Hosts | str:
@@ -210,7 +214,7 @@ class Composer:
                 self._sections[key] = _why(error)
             else:
                 numbers = Lowering(platform.file, [], platform.profiles).network()[name]
-                self._sections[key] = (json.dumps(numbers), numbers)
+                self._sections[key] = (self.columns.json(numbers), numbers)
         return self._sections[key]
 
     # ------------------------------------------------------------ candidates

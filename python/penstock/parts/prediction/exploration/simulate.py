@@ -16,6 +16,7 @@ from penstock.parts.prediction.queue_network.energy import run_energy
 from penstock.parts.prediction.queue_network.predict import predict
 from penstock.parts.prediction.queue_network.uncertainty import sampled, uncertain_values
 from penstock.parts.prediction.workloads.workflow import Workload
+from penstock.platform.draws import of_draw
 from penstock.platform.hosts import Platform
 from penstock.profile.model import native
 
@@ -38,7 +39,7 @@ class Simulated:
     ) -> None:
         self.workload, self.platform, self.space, self.threads = workload, platform, space, threads
         self._composer = Composer(platform, space)
-        self._drawn: list[Composer] = []
+        self._drawn: list[tuple[list[int], Composer]] = []
         self._hinted = dict(hinted or {})
         self._native = {name: _native(variant) for name, variant in self._hinted.items()}
         self._native[""] = _native(workload)
@@ -68,46 +69,58 @@ class Simulated:
     def evaluate(
         self, candidates: Sequence[Candidate], seeds: Sequence[int]
     ) -> list[list[Measure]]:
-        own = [s for s in seeds if s <= DRAWN]
-        rows = self._evaluate(self._composer, candidates, own) if own else [[] for _ in candidates]
-        by_seed = [dict(zip(own, row, strict=True)) for row in rows]
-        for seed in (s for s in seeds if s > DRAWN):
-            row = self._evaluate(self._draw(seed - DRAWN), candidates, [seed - DRAWN])
-            for measures_by_seed, measures in zip(by_seed, row, strict=True):
-                measures_by_seed[seed] = measures[0]
+        parts = [([s for s in seeds if s <= DRAWN], self._composer, list[int]())]
+        numbers = {s - DRAWN for s in seeds if s > DRAWN}
+        for indices, composer in self._draws(max(numbers, default=0)):
+            draws = [k for k, i in enumerate(indices) if i + 1 in numbers]
+            parts.append(([DRAWN + indices[k] + 1 for k in draws], composer, draws))
+        by_seed: list[dict[int, Measure]] = [{} for _ in candidates]
+        for of_part, composer, draws in parts:
+            rows = self._evaluate(composer, candidates, of_part, draws) if of_part else []
+            for measures_by_seed, row in zip(by_seed, rows, strict=False):
+                measures_by_seed.update(zip(of_part, row, strict=True))
         return [[measures_by_seed[s] for s in seeds] for measures_by_seed in by_seed]
 
     @property
     def uncertain(self) -> bool:
         return bool(uncertain_values(self.platform))
 
-    def _draw(self, number: int) -> Composer:
-        """Composer of the sampled platform of that number, from 1."""
-        if number > len(self._drawn):
-            platforms = list(sampled(self.platform, number))[len(self._drawn) :]
-            self._drawn += [Composer(p, self.space, checked=True) for p in platforms]
-        return self._drawn[number - 1]
+    def _draws(self, count: int) -> list[tuple[list[int], Composer]]:
+        """Composers of the first `count` draws or more, with the indices of their draws."""
+        if count > sum(len(rows) for rows, _ in self._drawn):
+            draws = sampled(self.platform, count)
+            self._drawn = [(rows, Composer(p, self.space, checked=True)) for rows, p in draws]
+        return self._drawn
 
     def _evaluate(
-        self, composer: Composer, candidates: Sequence[Candidate], seeds: Sequence[int]
+        self,
+        composer: Composer,
+        candidates: Sequence[Candidate],
+        seeds: Sequence[int],
+        draws: Sequence[int],
     ) -> list[list[Measure]]:
+        """Measures by candidate and seed; `draws` are the numbers of the composer's draws, one per seed."""
+        own = [s - DRAWN if s > DRAWN else s for s in seeds]
         outcomes: list[list[str]] = [[] for _ in candidates]
         names = [self._hints(c) for c in candidates]
         for name in dict.fromkeys(names):
             chosen = [i for i, other in enumerate(names) if other == name]
             networks = [composer.network(candidates[i]) for i in chosen]
+            columns = composer.columns.lists(draws)
             try:
-                texts = self._native[name].simulate_many(networks, list(seeds), self.threads)
+                run = self._native[name].simulate_many
+                of_name = run(networks, own, self.threads, columns)
             except ValueError as error:
                 raise BadInput(f"the simulator refuses this: {error}") from None
-            for i, own in zip(chosen, texts, strict=True):
-                outcomes[i] = own
+            for i, texts in zip(chosen, of_name, strict=True):
+                outcomes[i] = texts
         rows = []
         for candidate, texts in zip(candidates, outcomes, strict=True):
             hosts = composer.hosts(candidate)
             assert isinstance(hosts, Hosts)
             meter = self._meters.setdefault(id(hosts), _Meter(hosts))
-            rows.append([meter.measure(json.loads(text)) for text in texts])
+            measured = zip(texts, draws or [0] * len(texts), strict=True)
+            rows.append([meter.measure(json.loads(text), draw) for text, draw in measured])
         return rows
 
     def _hints(self, candidate: Candidate) -> str:
@@ -158,18 +171,19 @@ class _Meter:
         self.prices = {h.name: h.price for h in hosts.hosts if h.price is not None}
         self.powers = {h.name: h.power for h in hosts.hosts if h.power is not None}
 
-    def measure(self, outcome: dict[str, Any]) -> Measure:
+    def measure(self, outcome: dict[str, Any], draw: int) -> Measure:
         error = outcome.get("error")
         # an incomplete run has an infinite time
         makespan_s = math.inf if error else float(outcome["makespan_s"])
         cost = energy_j = None
         if self.prices:
-            paid = None if error else run_cost(makespan_s, self.prices)
+            paid = None if error else run_cost(makespan_s, of_draw(self.prices, draw))
             cost = math.inf if paid is None else paid.amount
         if self.powers:
             energy_j = math.inf
             if not error:
-                energy_j = run_energy(makespan_s, outcome["hosts"], self.powers).total_j
+                powers = of_draw(self.powers, draw)
+                energy_j = run_energy(makespan_s, outcome["hosts"], powers).total_j
         stations = outcome["stations"]
         top = max(stations, key=lambda s: s["critical_s"] or 0.0) if stations else None
         return Measure(

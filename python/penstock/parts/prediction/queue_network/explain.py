@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
@@ -15,8 +15,8 @@ from penstock.parts.prediction.prediction import mean_rows
 from penstock.parts.prediction.queue_network.cost import run_cost
 from penstock.parts.prediction.queue_network.energy import run_energy
 from penstock.parts.prediction.queue_network.sensitivity import measure_next, sensitivity_rows
-from penstock.parts.prediction.queue_network.simulate import Simulator, makespan
-from penstock.parts.prediction.queue_network.uncertainty import sampled, uncertain_values
+from penstock.parts.prediction.queue_network.simulate import TIMES, Simulator, makespan
+from penstock.parts.prediction.queue_network.uncertainty import Drawn, sampled, uncertain_values
 from penstock.platform.hosts import Platform
 from penstock.platform.uncertain import amount
 from penstock.spec.units import parse_frequency
@@ -45,7 +45,7 @@ def sensitivity(
     unchanged = platform.lower()
     networks = [p.lower() for p in platforms]
     moved = [n != unchanged for n in networks]
-    outcomes = simulator.many((n for n, m in zip(networks, moved, strict=True) if m), few)
+    outcomes = simulator.many((n for n, m in zip(networks, moved, strict=True) if m), few, TIMES)
     base = [makespan(o) for o in nominal[: len(few)]]
     times = [[makespan(o) for o in next(outcomes)] if m else base for m in moved]
     means = [fmean(t) for t in times]
@@ -73,26 +73,30 @@ def next_measurement(
 ) -> Row:
     """The row `measure_next`; `draws` are the makespans of the interval, one per seed."""
     by_path = {v.path: v.text for v in uncertain_values(platform)}
+    drawn = sampled(platform, len(seeds)) if by_path else []
 
     def width_without(path: str) -> float:
         """Interval width of the same draws with this value fixed at its current one."""
-        platforms = (
-            p.with_values({path: by_path[path]}).lower() for p in sampled(platform, len(seeds))
-        )
-        outcomes = simulator.paired(platforms, seeds)
+        known = [(rows, p.with_values({path: by_path[path]})) for rows, p in drawn]
+        outcomes = simulator.drawn(known, seeds)
         return order_statistics([makespan(o) for o in outcomes], level).width
 
     def related(path: str) -> bool:
         """True if the makespans of the draws correlate with the value's draws."""
-        drawn = [_drawn(p, path) for p in sampled(platform, len(seeds))]
-        return len(set(drawn)) > 2 and spearmanr(drawn, draws).pvalue < _SIGNIFICANT
+        values = dict(pair for one in drawn for pair in _values(one, path))
+        of_seeds = [values[i] for i in range(len(seeds))]
+        return len(set(of_seeds)) > 2 and spearmanr(of_seeds, draws).pvalue < _SIGNIFICANT
 
     return measure_next(rows, order_statistics(draws, level).width, width_without, related)
 
 
-def _drawn(platform: Platform, path: str) -> float:
-    value = amount(platform.value(path))
-    return value.number * (value.unit.factor if value.unit is not None else 1.0)
+def _values(drawn: Drawn, path: str) -> Iterator[tuple[int, float]]:
+    """Index and number of each draw of a value, in the base unit."""
+    rows, platform = drawn
+    value = platform.value(path)
+    like = amount(value)
+    numbers = getattr(value, "numbers", [like.base(like.number)] * len(rows))
+    return zip(rows, map(float, numbers), strict=True)
 
 
 def frequencies(simulator: Simulator, platform: Platform, seeds: Sequence[int]) -> Row | None:

@@ -34,9 +34,10 @@ from penstock.parts.prediction.queue_network.conditions import conditions, store
 from penstock.parts.prediction.queue_network.cost import run_cost
 from penstock.parts.prediction.queue_network.energy import run_energy
 from penstock.parts.prediction.queue_network.idle import idle_hosts
-from penstock.parts.prediction.queue_network.simulate import Simulator, makespan
-from penstock.parts.prediction.queue_network.uncertainty import sampled, uncertain_values
+from penstock.parts.prediction.queue_network.simulate import TIMES, Simulator, makespan
+from penstock.parts.prediction.queue_network.uncertainty import Drawn, sampled, uncertain_values
 from penstock.parts.prediction.workloads.workflow import Workload
+from penstock.platform.draws import of_draw
 from penstock.platform.hosts import Platform
 
 Row = dict[str, Any]
@@ -84,24 +85,25 @@ def predict(
         reason = _failure(failed[0], network)
         raise PenstockError(f"{workload.name} cannot end on {platform.name}: {reason}")
     sources = ["random seeds, launch overhead and stagger"]
-    platforms, drawn = [platform] * len(outcomes), outcomes
+    draws, drawn = [(list(range(len(outcomes))), platform)], outcomes
     if uncertain:
-        platforms = list(sampled(platform, len(listed)))
-        drawn = simulator.paired((p.lower() for p in platforms), listed)
+        draws = sampled(platform, len(listed))
+        fields = (*TIMES, "stages", *(["hosts"] if platform.power else []))
+        drawn = simulator.drawn(draws, listed, fields)
         word = "value" if len(uncertain) == 1 else "values"
         sources.append(f"{len(uncertain)} uncertain {word} of the platform")
-    draws = [makespan(o) for o in drawn]
-    simulated = order_statistics(draws, level, tuple(sources))
+    makespans = [makespan(o) for o in drawn]
+    simulated = order_statistics(makespans, level, tuple(sources))
     prediction = summarise(
         workload, platform, network, outcomes, own_seeds, simulated, pairs, own_calibration
     )
-    prediction = replace(prediction, applies=_with_failing(prediction.applies, draws))
-    prediction = _with_intervals(prediction, platforms, drawn, simulated)
+    prediction = replace(prediction, applies=_with_failing(prediction.applies, makespans))
+    prediction = _with_intervals(prediction, draws, drawn, simulated)
     if detail:
         prediction = _with_tasks(prediction, simulator, network, outcomes, own_seeds)
     if detail if explained is None else explained:
         rows = explain.sensitivity(simulator, platform, own_seeds, outcomes)
-        following = explain.next_measurement(simulator, platform, rows, draws, listed, level)
+        following = explain.next_measurement(simulator, platform, rows, makespans, listed, level)
         if not uncertain:
             following = following | {"why": "the platform names no value as assumed or estimated"}
         states = explain.frequencies(simulator, platform, own_seeds)
@@ -249,7 +251,7 @@ def _operations(outcomes: Sequence[Row]) -> dict[str, Row]:
 
 def _with_intervals(
     prediction: Prediction,
-    platforms: Sequence[Platform],
+    draws: Sequence[Drawn],
     outcomes: Sequence[Row],
     simulated: Interval,
 ) -> Prediction:
@@ -258,16 +260,16 @@ def _with_intervals(
     def of(values: Sequence[float]) -> Interval:
         return order_statistics(values, simulated.level, simulated.sources)
 
-    energies, costs = [], []
-    for platform, outcome in zip(platforms, outcomes, strict=True):
-        time_s = makespan(outcome)
-        if not math.isfinite(time_s):
-            energies.append(math.inf)
-            costs.append(math.inf)
-            continue
-        energies.append(run_energy(time_s, outcome["hosts"], platform.power).total_j)
-        cost = run_cost(time_s, platform.price)
-        costs.append(0.0 if cost is None else cost.amount)
+    energies, costs = [math.inf] * len(outcomes), [math.inf] * len(outcomes)
+    for rows, platform in draws:
+        powers, prices = platform.power, platform.price
+        for draw, i in enumerate(rows):
+            time_s = makespan(outcomes[i])
+            if powers and math.isfinite(time_s):
+                of_hosts = outcomes[i]["hosts"]
+                energies[i] = run_energy(time_s, of_hosts, of_draw(powers, draw)).total_j
+            cost = run_cost(time_s, of_draw(prices, draw)) if math.isfinite(time_s) else None
+            costs[i] = math.inf if cost is None else cost.amount
     ended = [{s["name"]: s for s in o["stages"]} if not o.get("error") else {} for o in outcomes]
     stages = []
     for stage in prediction.stages:

@@ -7,10 +7,13 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
+import numpy as np
+
 from penstock.errors import BadInput
+from penstock.parts.prediction.queue_network.uncertainty import Drawn
 from penstock.parts.prediction.workloads.workflow import Workload
 from penstock.profile.model import native
 
@@ -23,6 +26,28 @@ _MEMORY = 0.5
 
 #: platforms per call of the simulator, to limit the memory of outcomes
 _BATCH = 64
+
+#: fields of an outcome that `makespan` and `Simulator` need
+TIMES = ("makespan_s", "error", "events")
+
+
+class Columns:
+    """Arrays of networks, which the simulator takes apart from their JSON."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[int, tuple[int, np.ndarray]] = {}
+
+    def json(self, part: Any) -> str:
+        """A part of a network as JSON, with the number of a column in place of each array."""
+        return json.dumps(part, default=self._column)
+
+    def lists(self, draws: Sequence[int] | slice = slice(None)) -> list[list[float]]:
+        """Numbers of these draws, column by column."""
+        return [array[draws].tolist() for _, array in self._arrays.values()]
+
+    def _column(self, array: np.ndarray) -> dict[str, int]:
+        number, _ = self._arrays.setdefault(id(array), (len(self._arrays), array))
+        return {"column": number}
 
 
 class Simulator:
@@ -61,48 +86,65 @@ class Simulator:
         """One outcome with its tasks and spans."""
         return self._read(_refused(self._native.simulate, json.dumps(network), seed, "full"))
 
-    def runs(self, network: Row, seeds: Sequence[int]) -> list[Row]:
-        """One outcome per seed."""
-        return next(self.many([network], seeds))
+    def runs(
+        self, network: Row, seeds: Sequence[int], fields: Sequence[str] | None = None
+    ) -> list[Row]:
+        """One outcome per seed, with these `fields`; all but `tasks` without a choice.
 
-    def many(self, networks: Iterable[Row], seeds: Sequence[int]) -> Iterator[list[Row]]:
-        """Outcomes of all seeds, network by network."""
+        Arrays in the network have a number for each seed.
+        """
+        return next(self.many([network], seeds, fields))
+
+    def many(
+        self,
+        networks: Iterable[Row],
+        seeds: Sequence[int],
+        fields: Sequence[str] | None = None,
+    ) -> Iterator[list[Row]]:
+        """Outcomes of all seeds, network by network, as from `runs`."""
         batch: list[str] = []
-        threads = self.threads
+        columns, threads = Columns(), self.threads
         for network in networks:
-            batch.append(json.dumps(network))
+            batch.append(columns.json(network))
             threads = min(threads, self._side_by_side(network))
             if len(batch) == _BATCH:
-                yield from self._batch(batch, seeds, threads)
-                batch, threads = [], self.threads
+                yield from self._batch(batch, seeds, threads, columns, fields)
+                batch, columns, threads = [], Columns(), self.threads
         if batch:
-            yield from self._batch(batch, seeds, threads)
+            yield from self._batch(batch, seeds, threads, columns, fields)
+
+    def drawn(
+        self, draws: Iterable[Drawn], seeds: Sequence[int], fields: Sequence[str] = TIMES
+    ) -> list[Row]:
+        """Outcome of the first draw with the first seed, of the second with the second, …"""
+        outcomes: dict[int, Row] = {}
+        for rows, platform in draws:
+            of_rows = self.runs(platform.lower(), [seeds[i] for i in rows], fields)
+            outcomes.update(zip(rows, of_rows, strict=True))
+        return [outcomes[i] for i in range(len(seeds))]
 
     def _side_by_side(self, network: Row) -> int:
         """Number of parallel runs within memory, if each has all its requests in flight at once."""
-        chunk = min([int(network["store"]["chunk_bytes"]), *self._chunks])
+        chunk = min([int(np.min(network["store"]["chunk_bytes"])), *self._chunks])
         requests = min(_MOST_REQUESTS, self._bytes // chunk)
         if requests * _REQUEST_BYTES * self.threads < 2**28:
             return self.threads
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return max(1, min(self.threads, int(_MEMORY * free / (requests * _REQUEST_BYTES))))
 
-    def _batch(self, batch: list[str], seeds: Sequence[int], threads: int) -> Iterator[list[Row]]:
-        texts = _refused(self._native.simulate_many, batch, list(seeds), threads)
+    def _batch(
+        self,
+        batch: list[str],
+        seeds: Sequence[int],
+        threads: int,
+        columns: Columns,
+        fields: Sequence[str] | None,
+    ) -> Iterator[list[Row]]:
+        of_outcome = None if fields is None else list(fields)
+        run = self._native.simulate_many
+        texts = _refused(run, batch, list(seeds), threads, columns.lists(), of_outcome)
         for of_one in texts:
             yield [self._read(text) for text in of_one]
-
-    def paired(self, networks: Iterable[Row], seeds: Iterable[int]) -> list[Row]:
-        """Outcome of the first network with the first seed, of the second with the second, …"""
-
-        def one(pair: tuple[Row, int]) -> str:
-            network, seed = pair
-            return str(_refused(self._native.simulate_many, [json.dumps(network)], [seed], 1)[0][0])
-
-        pairs = list(zip(networks, seeds, strict=True))
-        threads = min((self._side_by_side(network) for network, _ in pairs), default=1)
-        with ThreadPoolExecutor(threads) as pool:
-            return [self._read(text) for text in pool.map(one, pairs)]
 
     def _read(self, text: str) -> Row:
         outcome: Row = json.loads(text)

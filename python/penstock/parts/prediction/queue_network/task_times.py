@@ -36,16 +36,12 @@ def task_times(
     listed = list(range(1, min(seeds, DRAWS) + 1))
     network = platform.lower()
     uncertain = bool(uncertain_values(platform))
-    own = [
-        _lasts(simulator.full(network, seed))
-        for seed in (listed[:NOMINAL] if uncertain else listed)
-    ]
-    drawn = own
+    fields = ("error", "events", "tasks")
+    outcomes = simulator.runs(network, listed[:NOMINAL] if uncertain else listed, fields)
+    own = drawn = [_lasts(o) for o in outcomes]
     if uncertain:
-        there = sampled(platform, len(listed))
-        drawn = [
-            _lasts(simulator.full(p.lower(), seed)) for p, seed in zip(there, listed, strict=True)
-        ]
+        draws = sampled(platform, len(listed))
+        drawn = [_lasts(o) for o in simulator.drawn(draws, listed, fields)]
     return [_row(task.name, own, drawn, level) for task in workload.tasks]
 
 

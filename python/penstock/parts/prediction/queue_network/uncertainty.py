@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from penstock.parts.prediction.queue_network.applies import Reason
@@ -12,7 +10,9 @@ from penstock.platform.hosts import Platform
 from penstock.platform.uncertain import amount
 
 #: separates the platforms' random numbers from others of the same seed
-_STREAM = 0x706C6174
+STREAM = 0x706C6174
+#: indices of draws, and the platform with their numbers
+Drawn = tuple[list[int], Platform]
 
 
 def uncertain_values(platform: Platform) -> list[Uncertain]:
@@ -39,10 +39,11 @@ def _number(value: object) -> float:
     return parsed.number * (parsed.unit.factor if parsed.unit is not None else 1.0)
 
 
-def sampled(platform: Platform, draws: int) -> Iterator[Platform]:
-    """`draws` platforms, each with every estimate and assumption sampled; the i-th is always the same."""
-    for i in range(draws):
-        yield platform.sample(np.random.default_rng([_STREAM, i]), assumptions=True)
+def sampled(platform: Platform, draws: int) -> list[Drawn]:
+    """The platform with every estimate and assumption sampled `draws` times; the i-th draw is always the
+    same."""
+    rngs = [np.random.default_rng([STREAM, i]) for i in range(draws)]
+    return platform.sample(rngs, assumptions=True)
 
 
 def measured_badly(platform: Platform) -> list[Reason]:

@@ -88,12 +88,13 @@ class _Runs:
     """Simulated runs of several workloads under the same values of a platform and the same seeds."""
 
     def __init__(self, platform: Platform) -> None:
-        draws = sampled(platform, _DRAWS) if uncertain_values(platform) else [platform] * _DRAWS
-        self._networks = [one.lower() for one in draws]
+        self._draws = [(list(range(_DRAWS)), platform)]
+        if uncertain_values(platform):
+            self._draws = sampled(platform, _DRAWS)
 
     def makespans(self, workload: Workload) -> list[float]:
         """Makespan of each run [s]."""
-        outcomes = Simulator(workload).paired(self._networks, range(1, _DRAWS + 1))
+        outcomes = Simulator(workload).drawn(self._draws, range(1, _DRAWS + 1))
         return [makespan(outcome) for outcome in outcomes]
 
 
