@@ -39,6 +39,7 @@ BARS = (
     Bar("weak scaling, DSS", TRAINS, "R2 of CPU time against nodes", True, 0.99),
     Bar("weak scaling, WOSS", TRAINS, "R2 of CPU time against nodes", True, 0.99),
     Bar("10000 configurations", TRAINS, "wall time", False, 60.0),
+    Bar("predictions", "penstock, predict", "node seconds of the run per CPU second", True, 2000),
 )
 
 

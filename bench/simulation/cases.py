@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +27,12 @@ from bench.simulation.measure import (
     timed,
 )
 from bench.simulation.penstock_engine import Simulator, frames
+from penstock.parts.prediction.queue_network.predict import predict
+from studies import stores
 
 Json = dict[str, Any]
 FRAMES, TRAINS = "penstock, frames", "penstock, trains"
+INTERVAL = "penstock, predict"
 SIMPY, SIMGRID = "SimPy, frames", "SimGrid, chunks as flows"
 MB = s.MB
 
@@ -373,6 +378,36 @@ def curves(scale: Scale) -> list[Row]:
     return found
 
 
+def predictions(scale: Scale) -> list[Row]:
+    """Predictions with their interval of recorded runs on a store, beside the node seconds of these runs."""
+    seen, recorded = stores.read_kept(stores.CLUSTER.parent / "moosefs.json.gz")
+    seeded = stores.seeded_under(seen.engine, seen, stores.models(seen.engine)[stores.DEFAULT])
+    chosen = recorded if scale.hosts[0] >= 50 else recorded[::11]
+    questions = [
+        (
+            one.scenario.workload(),
+            seeded(stores.changes_of(one.scenario)).with_values(
+                {"scheduler.kind": one.scenario.scheduler}
+            ),
+        )
+        for one in chosen
+    ]
+    spent: list[list[float]] = [[] for _ in chosen]
+    for _ in range(scale.dear_rounds + 1):
+        for times, question in zip(spent, questions, strict=True):
+            begin = time.process_time()  # of all threads
+            predict(*question, explained=False)
+            times.append(time.process_time() - begin)
+    each_s = [statistics.median(times[1:]) for times in spent]  # the first round loads modules
+    held = [(one.scenario.nodes + 1) * one.mean_s for one in chosen]
+    case = f"predictions of {len(chosen)} recorded runs on MooseFS"
+    ratios = [a / b for a, b in zip(held, each_s, strict=True)]
+    return [
+        row(case, INTERVAL, "CPU time", each_s, "s"),
+        row(case, INTERVAL, "node seconds of the run per CPU second", ratios, ""),
+    ]
+
+
 def planted() -> dict[str, list[Row]]:
     """Rows in which something is wrong: what does everything eight times, and a storage 5 % too slow."""
     work, network = s.pipeline(50, 100 * s.MIB, stages=1), s.platform(51)
@@ -405,4 +440,5 @@ CASES: dict[str, Callable[[Scale], list[Row]]] = {
     "scaling": scaling,
     "configurations": configurations,
     "curves": curves,
+    "predictions": predictions,
 }
