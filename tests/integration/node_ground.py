@@ -153,7 +153,7 @@ hosts:
     manager: {{service: 0.5ms}}
     memory: 256MiB
     cpus: 1
-    disks: [{{name: data, profile: sata-ssd, time_scale: 4}}]
+    disks: [{{name: data, profile: hdd-7200, time_scale: 20}}]
     storage: {{disk: data}}
 network: {{bandwidth: 1 Gbit/s, loopback: 2 GB/s}}
 """
