@@ -11,7 +11,7 @@ import pytest
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.statistics.bootstrap import wild
 from penstock.analyse.statistics.effects import effects
-from penstock.analyse.statistics.fit import fitted
+from penstock.analyse.statistics.fit import Fit, fitted
 from penstock.campaign.analysis import analyse
 from penstock.design.planned import Plan
 from penstock.design.power import beyond, detectable
@@ -36,20 +36,27 @@ def study(plan: Plan, drawn: np.random.Generator, spread: dict[str, float]) -> p
     return pd.DataFrame(rows)
 
 
-def test_unequal_spread_is_covered_where_the_usual_interval_is_not(tmp_path: Path) -> None:
+def test_unequal_spread_is_covered_where_one_spread_for_all_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Breaks with the plain standard error, or with signs that are drawn for treatments instead of runs."""
     plan = plan_of_text(TWO, tmp_path)
     drawn = np.random.default_rng(6)
-    usual = ours = 0
+    pooled = by_level = ours = 0
     studies = 200
     for _ in range(studies):
         runs = study(plan, drawn, {"x": 4.0, "y": 0.5})
         table = effects(runs, plan, "y").set_index("term")
-        usual += table.loc["a", "ci_low"] <= 1 <= table.loc["a", "ci_high"]
+        by_level += table.loc["a", "ci_low"] <= 1 <= table.loc["a", "ci_high"]
+        with monkeypatch.context() as patch:
+            patch.setattr(Fit, "unequal", None)
+            one = effects(runs, plan, "y").set_index("term")
+        pooled += one.loc["a", "ci_low"] <= 1 <= one.loc["a", "ci_high"]
         row = wild(fitted(runs, plan, "y"), "y").iloc[0]
         assert row["coefficient"] == pytest.approx(table.loc["a", "coefficient"])
         ours += row["ci_low"] <= 1 <= row["ci_high"]
-    assert usual / studies < 0.85
+    assert pooled / studies < 0.85
+    assert by_level / studies > 0.9
     assert ours / studies > 0.88
 
 

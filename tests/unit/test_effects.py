@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from penstock.analyse.sequential.fraction import fraction_of
 from penstock.analyse.statistics.effect_table import lenth
 from penstock.analyse.statistics.effects import effects
-from penstock.analyse.statistics.fit import ASSUMED, NOT_ESTIMABLE
+from penstock.analyse.statistics.fit import ASSUMED, NOT_ESTIMABLE, Fit
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan
 from penstock.errors import PenstockError
@@ -272,7 +273,9 @@ def test_equal_to_an_independent_fit(
     runs = runs_of(plan, model=lambda _: size * (5 + float(random.normal())))
     runs.loc[runs["replicate"].eq(1).to_numpy().nonzero()[0][:lost], "valid"] = False
     params, fit = by_statsmodels(runs, plan)
-    table = by_term(effects(runs.sample(frac=1, random_state=seed % 1000), plan, "y"))
+    shuffled = runs.sample(frac=1, random_state=seed % 1000)
+    with mock.patch.object(Fit, "unequal", None):  # statsmodels supposes equal spread
+        table = by_term(effects(shuffled, plan, "y"))
     terms = [t for t in table.index if t not in ("block", "residual")]
     np.testing.assert_allclose(
         table.loc[terms, "coefficient"], params[terms], rtol=1e-9, atol=1e-9 * size
@@ -287,7 +290,11 @@ def test_equal_to_an_independent_fit(
     )
     np.testing.assert_allclose(table.loc[terms, "p_value"], fit.pvalues[terms], atol=1e-7)
     assert table.loc["residual", "df"] == fit.df_resid
+    # a hint of unequal spread makes intervals wider only, and those of balanced runs not at all
+    error = by_term(effects(shuffled, plan, "y")).loc[terms, "standard_error"]
+    assert (error >= table.loc[terms, "standard_error"] * (1 - 1e-9)).all()
     if lost == 0:
+        np.testing.assert_allclose(error, table.loc[terms, "standard_error"])
         assert table["variation_share"].sum() == pytest.approx(100)
 
 

@@ -25,6 +25,7 @@ from penstock.analyse.statistics.designed import designed_part, designed_plan
 from penstock.analyse.statistics.scale import BOX_COX, LINEAR, power_beside, scaled, scaled_ends
 from penstock.analyse.statistics.strata import RUN
 from penstock.analyse.statistics.terms import Design, Numbers, Term, Values, design_of, sum_to_zero
+from penstock.analyse.statistics.unequal import Unequal, unequal_spread
 from penstock.design.planned import Plan
 from penstock.errors import PenstockError
 
@@ -35,6 +36,8 @@ ASSUMED = "assumed 0"
 _NEVER_ASSUMED = 2
 #: rows × columns² above which the fit uses the normal equations
 _MANY = 4e9
+#: maximum rows × columns² for variances of unequal levels
+_MOST_UNEQUAL = 1e8
 #: smallest eigenvalue of the columns' correlations at which they count as independent
 _INDEPENDENT = 1e-9
 
@@ -80,13 +83,28 @@ class Fit:
         return self.y - self.residuals
 
     @cached_property
-    def weights(self) -> Values:
-        """Weight of each run in each coefficient; NaN in coefficients without an estimate."""
+    def columns(self) -> Values:
+        """Columns of the mean, terms and blocks with an estimate, one row per run."""
         terms = [t.columns for t in self.design.terms]
         columns = np.hstack([np.ones((len(self.design.levels), 1)), *terms])
         x = np.hstack([columns[self.design.of_run], self.block_columns])
         assert self.used is not None
-        x = x[:, self.used]
+        return np.asarray(x[:, self.used])
+
+    @cached_property
+    def unequal(self) -> Unequal | None:
+        """Variances of coefficients for unequal spread; None without a hint of it."""
+        work = len(self.y) * float(len(self.coefficients)) ** 2
+        if self.groups or self.mixed is not None or work > _MOST_UNEQUAL:
+            return None
+        levels = self.design.levels[self.design.of_run].T
+        return unequal_spread(self.columns, self.residuals, list(levels))
+
+    @cached_property
+    def weights(self) -> Values:
+        """Weight of each run in each coefficient; NaN in coefficients without an estimate."""
+        x = self.columns
+        assert self.used is not None
         weights = np.full((len(self.used), len(self.y)), np.nan)
         if self.mixed is not None and self.mixed.run_variance > 0:
             (group,) = self.groups.values()
@@ -458,5 +476,9 @@ def estimate(fit: Fit, i: int) -> tuple[Values, Values, float]:
             fit.mixed.covariance[inside, inside],
             fit.mixed.df(inside, most),
         )
-    variance = error.mean_square
-    return fit.coefficients[where], fit.covariance[where, where] * variance, float(error.df)
+    covariance, df = fit.covariance[where, where] * error.mean_square, float(error.df)
+    if where.stop - where.start == 1 and df > 0 and fit.unequal is not None:
+        variance, free = fit.unequal.of(fit.weights[where.start])
+        if variance > covariance[0, 0] * (1 + 1e-9):
+            covariance, df = np.array([[variance]]), min(free, df)
+    return fit.coefficients[where], covariance, df

@@ -28,7 +28,7 @@ OWN = 3
 #: level of the test for unequal variances of treatments with fewer runs
 _UNEQUAL = 0.05
 #: level of the test for unequal variances of a factor's levels, which may only widen intervals
-_HINT = 0.25
+HINT = 0.25
 #: maximum number of runs for exact degrees of freedom: time grows with their cube
 _EXACT = 1200
 
@@ -120,7 +120,7 @@ class Spread:
         levels differ most in them; None without a hint of a difference."""
         free = np.maximum(self.counts - 1, 0)
         squares = np.bincount(self.treatment, self.residuals**2)
-        least, variances = _HINT, None
+        least, variances = HINT, None
         for level in self.factors:
             df = np.bincount(level, free)
             with np.errstate(invalid="ignore", divide="ignore"):
@@ -265,7 +265,7 @@ def _sums(values: Values, group: Numbers) -> Values:
     return sums
 
 
-def differs(variances: Values, df: Numbers) -> float:
+def differs(variances: Values, df: Values | Numbers) -> float:
     """p-value of equal variances with these degrees of freedom (Bartlett, Proceedings of the Royal Society
     A 160, 1937); 1 if fewer than two are finite."""
     finite = (df > 0) & np.isfinite(variances)
