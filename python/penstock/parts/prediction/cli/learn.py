@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -15,11 +16,15 @@ from penstock.terminal import say
 from penstock.text import percentage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from penstock.parts.prediction.black_box.model import BlackBoxModel
     from penstock.parts.prediction.black_box.space import Space
     from penstock.parts.prediction.black_box.tasks import TaskTime
+    from penstock.parts.prediction.learning.learn import Wanted
+
+    #: names of points that were not measured, with the reason
+    Skipped = tuple[tuple[str, str], ...]
 
 
 def command(
@@ -75,56 +80,71 @@ def command(
     Given a MODEL (the model.json of an earlier run), nothing is measured. Given a PLATFORM (a .yaml file),
     its nodes and stores are started.
     """
+    _check(model, depth, leaves, predict, programs)
+    if place.is_file() and place.suffix not in (".yaml", ".yml"):
+        stored = _stored(place, model, depth, leaves)
+        _show(stored, None, (), _predicted(stored, predict, programs), as_json=as_json)
+        return
+    from penstock.parts.prediction.learning import learn
+    from penstock.parts.prediction.learning.deployment import Ground
+
+    cell_s = _duration("--cell", cell, 0.6 if quick else 1.5)
+    budget_s = _duration("--budget", budget, 32.0 if quick else 240.0)
+    request = learn.Wanted(
+        ground=Ground(place, _mounts(mount)),
+        space=_space(place, space, dimension, quick),
+        points=points or learn.points_in(budget_s, cell_s),
+        cell_s=cell_s,
+        adaptive=adaptive,
+        subsample=subsample,
+        kind=model,
+        depth=depth,
+        leaves=leaves,
+        seed=seed,
+    )
+    out = output or _default_output(place)
+    learnt, skipped = _measured(request, out, resume=resume, quiet=quiet)
+    _show(learnt, out, skipped, _predicted(learnt, predict, programs), as_json=as_json)
+
+
+def _check(
+    kind: str, depth: int | None, leaves: int, tasks: list[str], programs: Path | None
+) -> None:
+    """Raise BadInput for invalid options of the learner and of predictions, before a measurement."""
     from penstock.parts.prediction.black_box.model import learner
     from penstock.parts.prediction.black_box.predict import parse_task
 
-    learner(model, depth, leaves)
-    tasks = [(text, *parse_task(text)) for text in predict]
+    learner(kind, depth, leaves)
+    for text in tasks:
+        parse_task(text)
     if programs is not None and not programs.is_file():
         raise BadInput(f"--programs {programs}: found no file; expected measured runs")
-    out: Path | None = None
-    skipped: list[tuple[str, str]] = []
-    if place.is_file() and place.suffix not in (".yaml", ".yml"):
-        learnt = _stored(place, model, depth, leaves)
-    else:
-        from penstock.parts.prediction.learning import learn
-        from penstock.parts.prediction.learning.deployment import Ground
 
-        cells = _space(place, space, dimension, quick)
-        cell_s = _duration("--cell", cell, 0.6 if quick else 1.5)
-        budget_s = _duration("--budget", budget, 32.0 if quick else 240.0)
-        name = place.resolve().stem if place.is_file() else place.resolve().name
-        out = output or Path(f"learn-{name or 'root'}")
-        request = learn.Wanted(
-            ground=Ground(place, _mounts(mount)),
-            space=cells,
-            points=points or learn.points_in(budget_s, cell_s),
-            cell_s=cell_s,
-            adaptive=adaptive,
-            subsample=subsample,
-            kind=model,
-            depth=depth,
-            leaves=leaves,
-            seed=seed,
-        )
-        report: Callable[[str], None] = (lambda _: None) if quiet else say
-        result = learn.learn(request, out, resume=resume, quiet=quiet, say=report)
-        if result.interrupted or result.model is None:
-            raise typer.Exit(130)
-        learnt, skipped = result.model, list(result.skipped)
-        for name, reason in skipped:
-            say(f"left out: {name}: {reason}")
-    predicted = _predicted(learnt, tasks, programs)
-    if as_json:
-        print(json.dumps(_plain(learnt, out, skipped, predicted)))
-        return
-    _show(learnt, out, predicted, only_tasks=bool(predicted) and out is None)
+
+def _default_output(place: Path) -> Path:
+    name = place.resolve().stem if place.is_file() else place.resolve().name
+    return Path(f"learn-{name or 'root'}")
+
+
+def _measured(
+    request: Wanted, out: Path, *, resume: bool, quiet: bool
+) -> tuple[BlackBoxModel, Skipped]:
+    """The model of new measurements, and the points left out; ends the command if interrupted."""
+    from penstock.parts.prediction.learning.learn import learn
+
+    report: Callable[[str], None] = (lambda _: None) if quiet else say
+    result = learn(request, out, resume=resume, quiet=quiet, say=report)
+    if result.interrupted or result.model is None:
+        raise typer.Exit(130)
+    for name, reason in result.skipped:
+        say(f"left out: {name}: {reason}")
+    return result.model, result.skipped
 
 
 def _predicted(
-    model: BlackBoxModel, tasks: list[tuple[str, str, dict[str, Any]]], programs: Path | None
-) -> list[dict[str, Any]]:
-    """Predictions of parsed tasks, calibrated by measured programs if there are any."""
+    model: BlackBoxModel, tasks: list[str], programs: Path | None
+) -> list[tuple[str, TaskTime]]:
+    """Texts and predictions of tasks, calibrated by measured programs if there are any."""
     from penstock.parts.prediction.black_box.predict import parse_task, task_time
     from penstock.parts.prediction.black_box.programs import over_programs, read_programs, scores
     from penstock.parts.prediction.learning.processor_time import with_processor_time
@@ -134,11 +154,7 @@ def _predicted(
         return task_time(model, kind, **with_processor_time(options))
 
     score_of = scores(read_programs(programs, predict)) if programs is not None else {}
-    predictions = []
-    for text, kind, options in tasks:
-        time = task_time(model, kind, **with_processor_time(options))
-        predictions.append({"task": text, **over_programs(time, score_of).to_dict()})
-    return predictions
+    return [(text, over_programs(predict(text), score_of)) for text in tasks]
 
 
 def _stored(path: Path, kind: str, depth: int | None, leaves: int) -> BlackBoxModel:
@@ -192,9 +208,9 @@ def _duration(option: str, text: str | None, default: float) -> float:
 def _plain(
     model: BlackBoxModel,
     out: Path | None,
-    skipped: list[tuple[str, str]],
-    predicted: list[dict[str, Any]],
-) -> dict[str, Any]:
+    skipped: Skipped,
+    predictions: list[tuple[str, TaskTime]],
+) -> Mapping[str, object]:
     from penstock.parts.prediction.black_box.comparison import best_of
     from penstock.parts.prediction.black_box.model import guarantee
     from penstock.parts.prediction.black_box.show import tree_of
@@ -210,31 +226,36 @@ def _plain(
         "tree": tree_of(model),
         "interval": guarantee(model),
         "overlap": vars(model.overlap) if model.overlap else None,
-        "predictions": predicted,
+        "predictions": [{"task": text, **time.to_dict()} for text, time in predictions],
     }
 
 
 def _show(
     model: BlackBoxModel,
     out: Path | None,
-    predicted: list[dict[str, Any]],
+    skipped: Skipped,
+    predictions: list[tuple[str, TaskTime]],
     *,
-    only_tasks: bool,
+    as_json: bool,
 ) -> None:
+    """Print the result. Text about a stored model with predictions is that of the predictions alone."""
     from penstock.parts.prediction.black_box.show import summary_lines, tree_lines
 
-    if not only_tasks:
+    if as_json:
+        print(json.dumps(_plain(model, out, skipped, predictions)))
+        return
+    if out is not None or not predictions:
         print("\n".join([*tree_lines(model), "", *summary_lines(model)]))
-    for one in predicted:
-        high = "unbounded" if one["high"] is None else f"{one['high']:.4g} s"
-        bound = " at least (computing left out)" if one["bound"] == "lower" else ""
+    for text, time in predictions:
+        high = f"{time.high:.4g} s" if math.isfinite(time.high) else "unbounded"
+        bound = " at least (computing left out)" if time.bound == "lower" else ""
         print(
-            f"{one['task']}: {one['time_s']:.4g} s{bound}, "
-            f"{percentage(one['level'])} interval {one['low']:.4g} s to {high}"
+            f"{text}: {time.time_s:.4g} s{bound}, "
+            f"{percentage(time.level)} interval {time.low:.4g} s to {high}"
         )
-        for covered in one["covers"]:
-            print(f"  in the interval: {covered}")
-        for note in one["notes"]:
+        for source in time.covers:
+            print(f"  in the interval: {source}")
+        for note in time.notes:
             print(f"  beyond the grid: {note}")
     if out is not None:
         print(f"{out}/model.json, summary.txt, tree.txt, tree.json, tree.svg, points.csv")
