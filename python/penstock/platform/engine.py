@@ -40,7 +40,7 @@ def circumstances_of(platform: Platform) -> Circumstances:
     )
 
 
-def settings(platform: Platform) -> dict[str, Any]:
+def settings(platform: Platform) -> Mapping[str, Any]:
     """Declared parameters of the store by path, also those of the ready store that the file names."""
     like = platform.file.store.like
     ready = {} if like is None else {f"store.{k}": v for k, v in STORES[like].items()}
@@ -52,7 +52,7 @@ def settings(platform: Platform) -> dict[str, Any]:
     return {k: v for k, v in {**ready, **own}.items() if k in PATHS and v is not None}
 
 
-def settings_in_numbers(platform: Platform) -> dict[str, Any]:
+def settings_in_numbers(platform: Platform) -> Mapping[str, Any]:
     """Valid settings by path as the engine reads them: sizes in bytes."""
     numbers = {path: _number(PATHS[path], v) for path, v in settings(platform).items()}
     return {path: v for path, v in numbers.items() if v is not None}
@@ -106,15 +106,17 @@ def as_supported(platform: Platform) -> tuple[Platform, list[str]]:
         return platform, []
     declared, at = settings(platform), circumstances_of(platform)
     ready = {f"store.{k}": v for k, v in ready_store(None, name).items()} | _NOTHING
-    changes, notes = dict[str, Any](), []
+    notes = []
     own_limits = capabilities(name)
     if own_limits is not None and (excess := own_limits.excess(len(at.storage))):
         notes.append(f"{name} refuses this store: {excess}")
-    for path, why in refusals(name, declared, at).items():
-        own = ready[path]
-        if _number(PATHS[path], own) != _number(PATHS[path], declared[path]):
-            changes[path] = own
-            notes.append(f"{path} {declared[path]}: {why}; predicted with {own}")
+    reasons = {
+        path: why
+        for path, why in refusals(name, declared, at).items()
+        if _number(PATHS[path], ready[path]) != _number(PATHS[path], declared[path])
+    }
+    changes = {path: ready[path] for path in reasons}
+    notes += [f"{p} {declared[p]}: {why}; predicted with {ready[p]}" for p, why in reasons.items()]
     return (platform.with_values(changes) if changes else platform), notes
 
 

@@ -6,6 +6,7 @@ model saved as JSON gives identical predictions.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -117,10 +118,10 @@ class _Learner(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def _learn(self, x: Any, y: Floats) -> None:
         raise NotImplementedError
 
-    def _state(self) -> dict[str, Any]:
+    def _state(self) -> Mapping[str, object]:
         raise NotImplementedError
 
-    def _restore(self, values: dict[str, Any]) -> None:
+    def _restore(self, values: Mapping[str, Any]) -> None:
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
@@ -150,14 +151,14 @@ class _Trees(_Learner):
             values = values + self.weight_ * tree(x)
         return values
 
-    def _state(self) -> dict[str, Any]:
+    def _state(self) -> Mapping[str, object]:
         return {
             "base": float(self.base_),
             "weight": float(self.weight_),
             "trees": [tree.to_dict() for tree in self.trees_],
         }
 
-    def _restore(self, values: dict[str, Any]) -> None:
+    def _restore(self, values: Mapping[str, Any]) -> None:
         self.base_, self.weight_ = float(values["base"]), float(values["weight"])
         self.trees_ = [Nodes.from_dict(tree) for tree in values["trees"]]
         if any(int(t.feature.max()) >= self.n_features_in_ for t in self.trees_):
@@ -257,10 +258,10 @@ class NeighbourStorageRegressor(_Learner):
         values: Floats = self.nearest_.predict(self._scaled(x))
         return values
 
-    def _state(self) -> dict[str, Any]:
+    def _state(self) -> Mapping[str, object]:
         return {"x": self.x_.tolist(), "y": self.y_.tolist()}
 
-    def _restore(self, values: dict[str, Any]) -> None:
+    def _restore(self, values: Mapping[str, Any]) -> None:
         x, y = np.asarray(values["x"], dtype=float), np.asarray(values["y"], dtype=float)
         if x.shape != (len(y), self.n_features_in_) or not np.all(np.isfinite(y)):
             raise ValueError("one finite value per point")
@@ -283,7 +284,7 @@ LEARNERS: dict[str, type[_Learner]] = {
 MEASURED_ONLY = ("neighbours",)
 
 
-def restored(values: dict[str, Any]) -> _Learner:
+def restored(values: Mapping[str, Any]) -> _Learner:
     """Learner from the values of `to_dict`. KeyError, TypeError or ValueError for invalid values."""
     kinds = {c.__name__: c for c in LEARNERS.values()}
     learner = kinds[values["kind"]](**values["parameters"])

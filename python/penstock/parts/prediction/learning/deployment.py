@@ -1,4 +1,4 @@
-"""Where points are measured: directories of this host, or nodes and stores of a platform file.
+"""Deployments of points: on directories of this host, or on nodes and stores of a platform file.
 
 Storages of a platform are the disk of each node (`local`) and the engines of the table `STORE_ENGINES` of
 `penstock.plugins`, which parts and other packages add. All points of one number of nodes and one storage are
@@ -126,7 +126,7 @@ class Site:
     client has what it reads in its own cache; with one client it creates its own.
     """
 
-    platform: dict[str, Any]
+    platform: Mapping[str, object]
     nodes: tuple[str, ...]
     place: str
     disk: str | None
@@ -146,22 +146,23 @@ def site_of(place: Path, deployment: Deployment) -> Site:
     store = platform.plain.get("store") or {}
     same = store.get("engine") == deployment.storage
     parameters = {k: store[k] for k in _PARAMETERS if same and store.get(k) not in (None, "all")}
-    section[OF_STORE] = {
+    store_section = {
         "engine": deployment.storage,
         **_roles(platform.hosts, clients),
         **parameters,
     }
     writers = {clients[(i + 1) % len(clients)]: node for i, node in enumerate(nodes)}
-    return Site(section, nodes, f"{{{OF_STORE}}}/{{node}}", None, writers)
+    with_store = {**section, OF_STORE: store_section}
+    return Site(with_store, nodes, f"{{{OF_STORE}}}/{{node}}", None, writers)
 
 
-def _section(place: Path) -> dict[str, Any]:
+def _section(place: Path) -> Mapping[str, object]:
     """Nodes and network of a platform file as a study has them; no disk is called like the store."""
     source = read_source(dump({"platform": {"file": place.name}}).encode(), str(place))
     include_platform(source, place.resolve().parent)
     if source.mistakes:
         raise BadInput(mistakes=source.mistakes)
-    section: dict[str, Any] = source.value["platform"]
+    section: Mapping[str, Any] = source.value["platform"]
     for node in section["nodes"]:
         for disk in node.get("disks", []):
             disk["name"] = _renamed(disk["name"])

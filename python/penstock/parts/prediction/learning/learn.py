@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -123,11 +122,11 @@ def learn(
         planned = runs
         again = resume or result.rounds > 0
         result.rounds += 1
-        made = _make(request, archives, planned, resume=again, quiet=quiet)
-        if made is None:
+        outcome = _measure(request, archives, planned, resume=again, quiet=quiet)
+        if outcome is None:
             result.interrupted = True
             return result
-        results, skipped = made
+        results, skipped = outcome
         result.skipped = tuple(skipped)
         if not results:
             raise PenstockError(f"no point could be measured: {skipped[0][1]}")
@@ -136,7 +135,7 @@ def learn(
     return result
 
 
-def _make(
+def _measure(
     request: Wanted,
     archives: Mapping[Deployment, Path],
     planned: Sequence[Run],
@@ -289,16 +288,15 @@ def _model(request: Wanted, results: list[Measured], result: Learning) -> BlackB
         chosen=request.kind,
         depth=request.depth,
         leaves=request.leaves,
-        storage=_facts(request.ground),
+        storage={**_facts(request.ground), "cell_s": request.cell_s},
         seed=request.seed,
     )
-    model.storage["cell_s"] = request.cell_s
     model.overlap, model.cpu_s_per_byte = overlap_of(results)
     model.notes = [f"left out: {name}: {reason}" for name, reason in result.skipped]
     return model
 
 
-def _facts(ground: Ground) -> dict[str, Any]:
+def _facts(ground: Ground) -> Mapping[str, object]:
     """Facts on the storages: of the directory, of each mount; or the platform file."""
     if ground.is_platform:
         return {"platform": str(ground.place.resolve()), **host_facts()}

@@ -8,11 +8,10 @@ program, at most 4 MiB at a time, and synced at the end, so that the storage is 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import pandas as pd
 
@@ -128,27 +127,27 @@ def deployed_study(
     """Study with these points on nodes of a platform file; all nodes run a point at once."""
     site = site_of(platform, deployment)
     layout = _layout(points)
-    workload: dict[str, Any] = {
+    if site.disk is not None:
+        created: Mapping[str, object] = {"prepare": f'cd "{site.place}" && {layout}'}
+    else:
+        cases = " ".join(f"{writer}) to={node};;" for writer, node in site.writers.items())
+        service = {
+            "name": "layout",
+            "on": list(site.writers),
+            "command": f'case {{node}} in {cases} esac; mkdir -p "{{store}}/$to" && '
+            f'cd "{{store}}/$to" && {layout} && echo {_LAID_OUT} && exec sleep infinity',
+            "ready": {"log": _LAID_OUT},
+            "within": f"{_LONGEST_S:g}s",
+        }
+        created = {"services": [service]}
+    workload = {
         "mutates": "contents" if site.disk is not None else True,  # a store writes its own files
         "on": list(site.nodes),
         "command": f'mkdir -p "{{run_dir}}/{{node}}" && cd "{site.place}" && eval {{point}}',
         "env": {"report": f"{{run_dir}}/{{node}}/{_REPORT}"},
         **_times(cell_s),
+        **created,
     }
-    if site.disk is not None:
-        workload["prepare"] = f'cd "{site.place}" && {layout}'
-    else:
-        cases = " ".join(f"{writer}) to={node};;" for writer, node in site.writers.items())
-        workload["services"] = [
-            {
-                "name": "layout",
-                "on": list(site.writers),
-                "command": f'case {{node}} in {cases} esac; mkdir -p "{{store}}/$to" && '
-                f'cd "{{store}}/$to" && {layout} && echo {_LAID_OUT} && exec sleep infinity',
-                "ready": {"log": _LAID_OUT},
-                "within": f"{_LONGEST_S:g}s",
-            }
-        ]
     document_ = {
         **_design(points, cell_s, seed),
         "penstock": 1,
@@ -162,7 +161,7 @@ def deployed_study(
     return read_study(raw, base / f"{STUDY_NAME}.study.yaml", base_dir=base)
 
 
-def _design(runs: Sequence[Run], cell_s: float, seed: int) -> dict[str, Any]:
+def _design(runs: Sequence[Run], cell_s: float, seed: int) -> Mapping[str, object]:
     """Sections of a study that do not depend on the place."""
     return {
         "factors": {"point": {"levels": {r.name: _command(r, cell_s) for r in runs}}},
@@ -286,13 +285,13 @@ def points_of(results: Iterable[Measured]) -> dict[Point, float]:
     return {m.run: m.throughput_bps for m in results if isinstance(m.run, Point)}
 
 
-def host_facts() -> dict[str, Any]:
+def host_facts() -> dict[str, str]:
     """Name and kernel of this host."""
     facts = os.uname()
     return {"host": facts.nodename, "kernel": facts.release}
 
 
-def storage_facts(directory: Path) -> dict[str, Any]:
+def storage_facts(directory: Path) -> dict[str, str | int]:
     """Facts on the storage of a directory: file system, host, kernel."""
     space = os.statvfs(directory)
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def _discarding(command: str) -> int:
     return process.returncode
 
 
-def with_processor_time(options: dict[str, Any]) -> dict[str, Any]:
+def with_processor_time(options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Arguments of a task with `cpu_s` in place of `command` or `runs`."""
     rest = {k: v for k, v in options.items() if k not in ("command", "runs")}
     if "command" in options:

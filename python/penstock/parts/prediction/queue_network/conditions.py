@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -207,13 +207,13 @@ def throttled(platform: Platform) -> dict[str, float]:
     return {str(node): s for node, s in shares.items() if isinstance(s, int | float)}
 
 
-def _count(facts: Row, key: str) -> int:
+def _count(facts: Mapping[str, object], key: str) -> int:
     """A recorded count; 0 if it is missing or no count, as facts are not validated."""
     value = facts.get(key)
     return value if isinstance(value, int) and value > 0 else 0
 
 
-def _seeding(platform: Platform) -> dict[str, Any]:
+def _seeding(platform: Platform) -> Mapping[str, object]:
     """Facts about the measurement of the platform's service times."""
     facts = platform.file.facts.get("seeding")
     return facts if isinstance(facts, dict) else {}

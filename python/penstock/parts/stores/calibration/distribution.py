@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,7 @@ def quantiles(values_s: Sequence[float]) -> list[list[float]]:
     return [[round(float(p), 6), round(float(t), 9)] for p, t in zip(at, times, strict=True)]
 
 
-def empirical(values_s: Sequence[float], mean_s: float) -> dict[str, object]:
+def empirical(values_s: Sequence[float], mean_s: float) -> Mapping[str, object]:
     """Distribution with that mean and the deviations of the values from theirs, at least 0."""
     at, times = np.array(quantiles(values_s)).T
     shifted = np.maximum(0.0, times - _mean(times) + mean_s)
