@@ -401,7 +401,7 @@ CAPABILITIES: dict[str, Capabilities] = {
 
 def capabilities(engine: str) -> Capabilities | None:
     """Capabilities of an engine; of an engine of another package its declared support; None if unknown."""
-    known = CAPABILITIES.get(engine)
-    if known is None and engine in STORE_ENGINES:
+    built_in = CAPABILITIES.get(engine)
+    if built_in is None and engine in STORE_ENGINES:
         return Capabilities(STORE_ENGINES.load(engine)().support())
-    return known
+    return built_in

@@ -247,15 +247,15 @@ def learnt(
     learners = trained(np.arange(len(points)))
     by_fold = [trained(np.flatnonzero(fold != k)) for k in range(int(fold.max()) + 1)]
     x = matrix(columns, points)
-    held_out: dict[str, Floats] = {}
+    log_errors: dict[str, Floats] = {}
     for kind in LEARNERS:
         predicted = np.empty(len(y))
         for number, models in enumerate(by_fold):
             predicted[fold == number] = models[kind].predict(x[fold == number])
-        held_out[kind] = np.log(predicted / y)
+        log_errors[kind] = np.log(predicted / y)
     # a point counts once, by the largest residual of its repetitions
     residual = np.zeros(len(fold_of_group))
-    np.maximum.at(residual, group, np.abs(held_out[chosen]))
+    np.maximum.at(residual, group, np.abs(log_errors[chosen]))
     return BlackBoxModel(
         storage or {},
         space,
@@ -263,7 +263,7 @@ def learnt(
         y,
         chosen,
         learners,
-        compared(held_out, group),
+        compared(log_errors, group),
         CrossConformal(fold_of_group, residual),
         [models[chosen] for models in by_fold],
     )

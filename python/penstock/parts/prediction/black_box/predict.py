@@ -228,9 +228,9 @@ def _point(
     place: Mapping[str, int | str | None],
 ) -> Point:
     """The point of a part; dimensions without a value have the model's default."""
-    given = {name: value for name, value in place.items() if value is not None}
-    size_bytes = max(1, round(size))
-    return model.point(operation=operation, pattern=pattern, data_bytes=size_bytes, **given)
+    dimensions = {name: value for name, value in place.items() if value is not None}
+    dimensions |= {"operation": operation, "pattern": pattern, "data_bytes": max(1, round(size))}
+    return model.point(**dimensions)
 
 
 def parse_task(text: str) -> tuple[str, dict[str, Any]]:
@@ -257,9 +257,9 @@ def parse_task(text: str) -> tuple[str, dict[str, Any]]:
             options[{"cpu": "cpu_s"}.get(name, name)] = _value(name, value)
         except ValueError as error:
             raise BadInput(f"--predict {text!r}: found {word!r}; expected {error}") from None
-    if len(given := [name for name in CPU_SOURCES if name in options]) > 1:
-        words = " and ".join({"cpu_s": "cpu"}.get(name, name) for name in given)
-        raise BadInput(f"--predict {text!r}: found {words}; expected one of them")
+    if len(sources := [name for name in CPU_SOURCES if name in options]) > 1:
+        shown = " and ".join({"cpu_s": "cpu"}.get(name, name) for name in sources)
+        raise BadInput(f"--predict {text!r}: found {shown}; expected one of them")
     return kind, options
 
 

@@ -63,15 +63,15 @@ def over_programs(task: TaskTime, score_of: Mapping[str, float]) -> TaskTime:
 
     Unchanged without programs, with an unbounded interval, and for a lower bound.
     """
-    known = list(score_of.values())
-    if not known or task.bound != "none" or not math.isfinite(task.high):
+    of_programs = list(score_of.values())
+    if not of_programs or task.bound != "none" or not math.isfinite(task.high):
         return task
-    level = attainable(len(known), float(exact(task.level)))
+    level = attainable(len(of_programs), float(exact(task.level)))
     interval = Interval(task.low, task.high, level, level, 0, "storage and computing")
-    widened = calibrate(interval, task.time_s, known, around_interval=True)
+    widened = calibrate(interval, task.time_s, of_programs, around_interval=True)
     low, high = min(widened.low, task.time_s), max(widened.high, task.time_s)
-    covers = f"programs: all runs of a further program like the {len(known)} measured"
-    missing = least_pairs(task.level) - len(known)
+    covers = f"programs: all runs of a further program like the {len(of_programs)} measured"
+    missing = least_pairs(task.level) - len(of_programs)
     if missing > 0:
         covers += f" ({missing} more are needed for {percentage(task.level)})"
     return replace(task, low=low, high=high, level=level, covers=(*task.covers, covers))

@@ -77,8 +77,8 @@ def next_measurement(
 
     def width_without(path: str) -> float:
         """Interval width of the same draws with this value fixed at its current one."""
-        known = [(rows, p.with_values({path: by_path[path]})) for rows, p in drawn]
-        outcomes = simulator.drawn(known, seeds)
+        fixed = [(rows, p.with_values({path: by_path[path]})) for rows, p in drawn]
+        outcomes = simulator.drawn(fixed, seeds)
         return order_statistics([makespan(o) for o in outcomes], level).width
 
     def related(path: str) -> bool:

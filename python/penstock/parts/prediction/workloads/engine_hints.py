@@ -117,5 +117,7 @@ def _tags(hints: Hints) -> Iterator[tuple[str, str, Any]]:
 
 def without_tags(hints: Hints, tags: Collection[str]) -> Hints | None:
     """The hints without those that are equivalent to these tags; None if none remains."""
-    left = replace(hints, **{name: None for tag in tags for name in HINTS_OF_TAGS.get(tag, ())})
-    return left if left.to_dict() or not tags else None
+    remaining = replace(
+        hints, **{name: None for tag in tags for name in HINTS_OF_TAGS.get(tag, ())}
+    )
+    return remaining if remaining.to_dict() or not tags else None

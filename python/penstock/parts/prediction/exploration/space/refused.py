@@ -44,7 +44,7 @@ def without_refused(space: Space, platform: Platform) -> Space:
             else:
                 remaining.append(level)
         if not remaining:
-            raise _nothing_left(axis, refused)
+            raise _no_level_remains(axis, refused)
         axes.append(replace(axis, levels=tuple(remaining)))
     return Space(tuple(axes), tuple(refused)) if refused else space
 
@@ -62,7 +62,7 @@ def _circumstances(storage: int) -> Circumstances:
     return Circumstances(tuple(f"storage-{n}" for n in range(storage)))
 
 
-def _nothing_left(axis: Axis, refused: list[RefusedLevel]) -> BadInput:
+def _no_level_remains(axis: Axis, refused: list[RefusedLevel]) -> BadInput:
     return BadInput(
         mistakes=[
             axis.position.mistake(f"{one.axis} {one.level}; {one.why}", EXPECTED)
