@@ -10,10 +10,10 @@ import pytest
 from penstock.errors import BadInput
 from penstock.parts.stores.engines.glusterfs import _bricks, _sets
 from penstock.parts.stores.hints import chunk_bytes
-from penstock.parts.stores.store import Roles, check, planned
+from penstock.parts.stores.store import check, planned
 from penstock.platform.stores import ready_store
 from penstock.plugins import STORE_ENGINES
-from penstock.spec.store import StoreSpec
+from penstock.spec.store import Roles, StoreSpec
 
 
 def roles(storage: int) -> Roles:
@@ -33,7 +33,7 @@ def roles(storage: int) -> Roles:
         ("moosefs", {"placement": "scatter"}, "expected balanced"),
         ("moosefs", {"placement": "collocate"}, "expected balanced"),
         ("moosefs", {"placement": "local"}, "expected balanced"),
-        ("hdfs", {"chunk": 1000}, "expected whole 512 bytes, 65536 or more"),
+        ("hdfs", {"chunk": 1000}, "expected a multiple of 512 bytes, 65536 or more"),
         ("hdfs", {"replication": "parallel"}, "expected chain"),
         ("hdfs", {"placement": "striped"}, "expected local"),
     ],

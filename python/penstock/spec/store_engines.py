@@ -138,7 +138,7 @@ CEPH_SIZES = Sizes(64 * KIB, GIB, 64 * KIB, "a multiple of 64 KiB up to 1024 MiB
 #: limits of the shard translator's option
 GLUSTER_SIZES = Sizes(4 * MIB, 4 * TIB, 1, "4 MiB to 4 TiB")
 #: dfs.namenode.fs-limits.min-block-size as configured, dfs.bytes-per-checksum
-HDFS_SIZES = Sizes(64 * KIB, 2**63 - 1, 512, "whole 512 bytes, 65536 or more")
+HDFS_SIZES = Sizes(64 * KIB, 2**63 - 1, 512, "a multiple of 512 bytes, 65536 or more")
 
 
 def _only(*values: str, why: str = "") -> Limit:
@@ -283,8 +283,8 @@ def _gluster_stripe(value: Any, at: Circumstances) -> str:
 
 def _glusterfs() -> Capabilities:
     """Capabilities of one volume."""
-    sharded = "the shard size that the file is made with, of 4 MiB or more"
-    placed = "the whole file is made in the replica set of {}, as one chunk"
+    sharded = "the shard size with which the file is created, of 4 MiB or more"
+    placed = "the file is created in the replica set of {}, as one chunk"
     return Capabilities(
         {
             "chunk": native(
@@ -308,7 +308,7 @@ def _glusterfs() -> Capabilities:
             "CacheSize": refused("the cache is the volume's, not of a file"),
             "deduplication": refused("GlusterFS keeps no shard once for two files"),
             "setfattr": refused(
-                "a tagged file is another one in its place, and who opens it has the first already"
+                "tags create the file anew, and a program that opens it already has the previous one"
             ),
             "DP local": emulated(placed.format("the writer's node")),
             "DP host": emulated(placed.format("that node")),
@@ -336,7 +336,7 @@ def _glusterfs() -> Capabilities:
 
 def _hdfs() -> Capabilities:
     """The declared support, and `mount`."""
-    block = "the block size that the file is made with, of 64 KiB or more and whole 512 bytes"
+    block = "the block size with which the file is created, a multiple of 512 B from 64 KiB"
     one_node = refused(
         "each node of a block has all of it, and the first copy is on the writer's node"
     )

@@ -190,9 +190,9 @@ def command(
             print(f"Wrote {path}.")
     confirmation = exploration.confirmation
     if exploration.stopped or (confirmation is not None and confirmation.stopped):
-        again = f" --resume with -o {output} goes on." if output is not None else ""
+        again = f" Continue with --resume -o {output}." if output is not None else ""
         what = "predicted" if exploration.stopped else "measured"
-        print(f"penstock: stopped; this is of what was {what} until then.{again}", file=sys.stderr)
+        print(f"penstock: stopped; the result covers what was {what}.{again}", file=sys.stderr)
         raise typer.Exit(130)
 
 
@@ -249,7 +249,7 @@ def _confirm(
     from penstock.terminal import progress_bar
 
     if "measure-configuration" not in FUNCTIONS:
-        raise BadInput("--confirm: found no stores in this installation")
+        raise BadInput("--confirm: found no stores; expected an installation with them")
     on_store = FUNCTIONS.load("measure-configuration")
     chosen = first_configurations(exploration, runs.configurations)
     bar = contextlib.nullcontext(None) if silent else progress_bar()
@@ -261,13 +261,13 @@ def _confirm(
             levels = [f"{key}={value}" for key, value in by.platform_values(candidate).items()]
             number = f"configuration {chosen.index(candidate) + 1} of {len(chosen)}"
 
-            def heard(step: str, done: int, total: int) -> None:
+            def report(step: str, done: int, total: int) -> None:
                 if progress is not None:
                     progress(f"{number}: {step}", done, total)
 
             inputs = runs.workflow.absolute().parent
             changes = [*runs.changes, *levels]
-            on_store(workflow, runs.platform, changes, inputs, repeat, measured, heard)
+            on_store(workflow, runs.platform, changes, inputs, repeat, measured, report)
 
         exploration.confirmation = confirm(
             exploration, chosen, runs.repeat, measure, MeasuredRuns(output)
