@@ -146,7 +146,7 @@ class Platform:
             if common:
                 platform = platform_from(source, self.base_dir, self.profiles, self.chosen)
             else:  # all values are those of this platform, which are valid
-                file = placed(self.file, stripped(source.value))
+                file = placed(self.file, source.value)
                 platform = dataclasses.replace(
                     self, file=file, document=source.value, source=source
                 )

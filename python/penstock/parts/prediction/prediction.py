@@ -219,7 +219,7 @@ def _mean(rows: Sequence[Row]) -> Row:
         values = [row[name] for row in rows if row.get(name) is not None]
         if name in _LARGEST:
             merged[name] = max(values)
-        elif all(v == value for v in values):
+        elif values.count(value) == len(values):
             merged[name] = value
         else:
             merged[name] = sum(values) / len(values)
