@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::frame::Mac;
+
 /// Start of the daemon.
 #[derive(Debug, Deserialize)]
 pub struct RelayConfig {
@@ -114,6 +116,16 @@ pub enum Command {
         port: u32,
         /// The link's index.
         ifindex: i32,
+        /// Exchanges no frames with other isolated ports.
+        #[serde(default)]
+        isolated: bool,
+    },
+    /// Nodes behind a tunnel: their numbers take the place of the tunnel's port in delays of pairs.
+    Remote {
+        /// Network's number.
+        network: u32,
+        /// Number and hardware address of each node; numbers are those of no port.
+        nodes: Vec<(u32, Mac)>,
     },
     /// Lets a link go.
     Unport {
@@ -130,8 +142,8 @@ pub enum Command {
         #[serde(rename = "in")]
         inwards: Option<Impairment>,
     },
-    /// Delays from port to port, beside the links' own; those never given have the network's, those not given
-    /// now stay.
+    /// Delays from port (or remote node) to port, beside the links' own; those never given have the network's,
+    /// those not given now stay. A negative one shortens the delays of both links.
     Pairs {
         /// Network's number.
         network: u32,

@@ -12,7 +12,7 @@ use serde_json::{json, Value};
 
 use crate::config::{Command, Impairment};
 use crate::fate::{Fate, Way};
-use crate::frame::{Frame, Pool};
+use crate::frame::{Frame, Mac, Pool};
 use crate::lateness::Lateness;
 use crate::line::Line;
 use crate::packet::{PacketSocket, Reader};
@@ -39,6 +39,7 @@ struct Counts {
 
 struct Port {
     network: u32,
+    isolated: bool,
     socket: PacketSocket,
     out: Way,
     inwards: Way,
@@ -49,8 +50,23 @@ struct Port {
 #[derive(Default)]
 struct Net {
     switch: Switch,
-    default_ns: u64,
-    pairs: HashMap<(u32, u32), u64>,
+    default_ns: i64,
+    pairs: HashMap<(u32, u32), i64>,
+    /// nodes behind a tunnel
+    remote: HashMap<Mac, u32>,
+}
+
+impl Net {
+    /// Delay between two nodes; one behind a tunnel without a delay of its own has that of the tunnel's port.
+    fn pair_ns(&self, from: u32, to: u32, frame: (Mac, Mac)) -> i64 {
+        let node = |mac: Mac, port: u32| *self.remote.get(&mac).unwrap_or(&port);
+        let nodes = (node(frame.0, from), node(frame.1, to));
+        let delay = self
+            .pairs
+            .get(&nodes)
+            .or_else(|| self.pairs.get(&(from, to)));
+        *delay.unwrap_or(&self.default_ns)
+    }
 }
 
 /// Everything the relay knows.
@@ -229,6 +245,7 @@ impl Engine {
         let Some(port) = self.ports.get_mut(&from) else {
             return self.pool.take(frame);
         };
+        let isolated = port.isolated;
         let out = port.out.next();
         count(&mut port.from_node, &out, frame.wire_bytes());
         let network = port.network;
@@ -236,12 +253,18 @@ impl Engine {
             return self.pool.take(frame);
         };
         self.targets.clear();
-        match net.switch.route(from, frame.from(), frame.to()) {
+        let ends = (frame.from(), frame.to());
+        match net.switch.route(from, ends.0, ends.1) {
             Towards::Port(to) => self.targets.push(to),
             Towards::All => self
                 .targets
                 .extend(net.switch.ports.iter().filter(|to| **to != from)),
             Towards::Nowhere => {}
+        }
+        if isolated {
+            let ports = &self.ports;
+            self.targets
+                .retain(|to| ports.get(to).is_some_and(|port| !port.isolated));
         }
         if let Some(number) = out.turned {
             frame.turn_bit(number);
@@ -257,9 +280,9 @@ impl Engine {
             if into.lost {
                 continue;
             }
-            let net = &self.nets[&network];
-            let pair_ns = *net.pairs.get(&(from, *to)).unwrap_or(&net.default_ns);
-            let mut due_ns = arrived_ns + out.delay_ns + pair_ns + into.delay_ns;
+            let pair_ns = self.nets[&network].pair_ns(from, *to, ends);
+            let link_ns = out.delay_ns + into.delay_ns;
+            let mut due_ns = arrived_ns + link_ns.saturating_add_signed(pair_ns);
             if !out.overtakes && !into.overtakes {
                 due_ns = self.line.in_order(from, *to, due_ns);
             }
@@ -307,7 +330,9 @@ impl Engine {
                 network,
                 port,
                 ifindex,
-            } => self.add(network, port, ifindex)?,
+                isolated,
+            } => self.add(network, port, ifindex, isolated)?,
+            Command::Remote { network, nodes } => self.remote(network, nodes),
             Command::Unport { port } => self.remove(port),
             Command::Link { port, out, inwards } => self.link(port, out, inwards)?,
             Command::Pairs {
@@ -321,7 +346,13 @@ impl Engine {
         Ok(answer)
     }
 
-    fn add(&mut self, network: u32, number: u32, ifindex: i32) -> Result<Value, Error> {
+    fn add(
+        &mut self,
+        network: u32,
+        number: u32,
+        ifindex: i32,
+        isolated: bool,
+    ) -> Result<Value, Error> {
         if self.ports.contains_key(&number) {
             return Err(Error::Bad(format!("port {number} is there already")));
         }
@@ -332,6 +363,7 @@ impl Engine {
             number,
             Port {
                 network,
+                isolated,
                 socket,
                 out: way(0),
                 inwards: way(1),
@@ -342,6 +374,13 @@ impl Engine {
         let net = self.nets.entry(network).or_default();
         net.switch.ports.push(number);
         Ok(json!({}))
+    }
+
+    fn remote(&mut self, network: u32, nodes: Vec<(u32, Mac)>) -> Value {
+        let net = self.nets.entry(network).or_default();
+        net.remote
+            .extend(nodes.into_iter().map(|(number, mac)| (mac, number)));
+        json!({"remote": net.remote.len()})
     }
 
     fn remove(&mut self, number: u32) -> Value {
@@ -388,11 +427,11 @@ impl Engine {
         delays: &[(u32, u32, f64)],
     ) -> Result<Value, Error> {
         let ns = |s: f64| {
-            if (0.0..=60.0).contains(&s) {
-                Ok((s * 1e9).round() as u64)
+            if (-60.0..=60.0).contains(&s) {
+                Ok((s * 1e9).round() as i64)
             } else {
                 Err(Error::Bad(format!(
-                    "found a delay of {s} s; expected 0 to 60"
+                    "found a delay of {s} s; expected -60 to 60"
                 )))
             }
         };
@@ -469,5 +508,28 @@ pub fn wake_fd() -> io::Result<OwnedFd> {
             return Err(io::Error::last_os_error());
         }
         Ok(OwnedFd::from_raw_fd(raw))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_behind_a_tunnel_have_delays_of_their_own() {
+        let (near, far, other) = ([2; 6], [4; 6], [6; 6]);
+        let net = Net {
+            default_ns: 7,
+            pairs: HashMap::from([((1, 9), 0), ((1, 101), -3), ((101, 1), 4)]),
+            remote: HashMap::from([(far, 101), (other, 102)]),
+            ..Net::default()
+        };
+        let tunnel = 9;
+        assert_eq!(net.pair_ns(1, tunnel, (near, far)), -3);
+        assert_eq!(net.pair_ns(tunnel, 1, (far, near)), 4);
+        assert_eq!(net.pair_ns(1, tunnel, (near, other)), 0); // that of the tunnel's port
+        assert_eq!(net.pair_ns(1, tunnel, (near, [0xff; 6])), 0);
+        assert_eq!(net.pair_ns(tunnel, 1, (other, near)), 7); // that of the network
+        assert_eq!(net.pair_ns(1, 2, (near, near)), 7);
     }
 }
