@@ -127,8 +127,8 @@ class Spread:
                 of_level = np.bincount(level, squares) / df
             p = differs(of_level, df) * len(self.factors)
             if p < least:
-                known = np.where(df > 0, of_level, 0.0)
-                least, variances = p, np.stack([known[level], df[level]])
+                finite = np.where(df > 0, of_level, 0.0)
+                least, variances = p, np.stack([finite[level], df[level]])
         return variances
 
     def of_mean(self, weights: Mapping[int, float]) -> Error:
