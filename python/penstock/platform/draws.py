@@ -82,7 +82,7 @@ def parse_price(text: str) -> tuple[float, str]:
     return (cast(float, text.numbers) if isinstance(text, DrawnText) else amount), currency
 
 
-def whole(number: float) -> int:
+def integer_part(number: float) -> int:
     """Integer part of a number or of each number of an array."""
     return cast(int, number.astype(int)) if isinstance(number, np.ndarray) else int(number)
 

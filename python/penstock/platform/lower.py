@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.platform.draws import (
+    integer_part,
     parse_bandwidth,
     parse_duration,
     parse_share,
     parse_size,
     parse_time_per_size,
     placed,
-    whole,
 )
 from penstock.platform.emulation import delays_of, limits_patch
 from penstock.platform.fields import parse_payload
@@ -220,7 +220,7 @@ def capacity_of(host: Host, storage: StorageFile) -> int | None:
     else:
         return parse_size(declared)
     share = parse_share(declared) if declared.rstrip().endswith("%") else 1.0
-    return whole(parse_size(size_of_all) * share)
+    return integer_part(parse_size(size_of_all) * share)
 
 
 class Lowering:
