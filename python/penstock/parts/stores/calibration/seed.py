@@ -334,9 +334,10 @@ def _document(
     }
     if services.contention_s is not None:
         contentions = [s.contention_s or 0.0 for s in (services, *ends)]
+        times = [_time(x) for x in (contentions[0], min(contentions), max(contentions))]
         together = means[max(m for m in means if m.clients > 1)]
         store = document["store"] = {**(document.get("store") or {})}
-        store["write_contention"] = fitted(contentions, together, _time)
+        store["write_contention"] = _estimate(times, together, about)
     document["launch"] = {
         **(document.get("launch") or {}),
         "overhead": mean(interval(trials.launches_s), _time),
