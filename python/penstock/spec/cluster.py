@@ -89,6 +89,24 @@ class LinkSpec:
 
 
 @dataclass(frozen=True)
+class TunnelSpec:
+    """End of a network that has nodes on other hosts: a VXLAN segment.
+
+    `address`: of this host; `peers`: of the other hosts; `mtu`: of all nodes of the network. `nodes`: names and
+    addresses of the nodes on other hosts. `delays`: one-way delay between a node here and one on another host
+    [s], which may shorten those of their links; the delay of the path between the hosts comes in addition.
+    """
+
+    segment: int
+    address: str
+    peers: tuple[str, ...]
+    mtu: int
+    nodes: tuple[tuple[str, str], ...] = ()
+    delays: dict[tuple[str, str], float] = field(default_factory=dict)
+    port: int = 4789
+
+
+@dataclass(frozen=True)
 class NetworkSpec:
     """A separate network (one bridge).
 
@@ -105,6 +123,8 @@ class NetworkSpec:
     host: bool = False
     engine: Literal["auto", "netem", "relay"] = "auto"
     link_delay_s: float = 0.0
+    #: only of a cluster on several hosts
+    tunnel: TunnelSpec | None = None
 
 
 @dataclass(frozen=True)

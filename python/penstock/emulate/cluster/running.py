@@ -313,7 +313,19 @@ class LiveCluster:
                     else f"{node.name}.{network}"
                 )
                 lines.append(f"{address} {names}")
+        lines += self._beyond()
         (self.home / "hosts").write_text("\n".join(lines) + "\n")
+
+    def _beyond(self) -> list[str]:
+        """Lines of the hosts file for the nodes of the cluster on other hosts."""
+        lines = []
+        named: set[str] = set()
+        for network in self.spec.networks:
+            for name, address in network.tunnel.nodes if network.tunnel else ():
+                first = [] if name in named else [name]
+                lines.append(" ".join([address, *first, f"{name}.{network.name}"]))
+                named.add(name)
+        return lines
 
     def failures(self) -> list[Failure]:
         """Failed parts that its nodes depend on."""

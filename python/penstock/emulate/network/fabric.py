@@ -30,6 +30,8 @@ from penstock.host.network.pinned_netns import pin_namespace, take_namespace
 
 #: first index of links created here; lower ones are the kernel's
 _FIRST_INDEX = 1000
+#: packet size of a network on one host
+PLAIN_MTU = 1500
 _RTN_UNICAST = 1
 
 
@@ -64,12 +66,10 @@ class Fabric:
         self._next += 1
         return self._next
 
-    def bridge(self, name: str) -> int:
+    def bridge(self, name: str, mtu: int = PLAIN_MTU) -> int:
         """Create a bridge; returns its index."""
         index = self.next_index()
-        self.netlink.tell(
-            new_link(name, "bridge", index=index, up=True, attrs=[["IFLA_MTU", 1500]])
-        )
+        self.netlink.tell(new_link(name, "bridge", index=index, up=True, attrs=[["IFLA_MTU", mtu]]))
         return index
 
     def veth(
@@ -81,6 +81,7 @@ class Fabric:
         mac: str | None,
         master: int | None,
         far_index: int | None = None,
+        mtu: int = PLAIN_MTU,
     ) -> tuple[int, int]:
         """Create a pair whose other end, `peer`, is in another namespace; returns both indexes.
 
@@ -93,7 +94,7 @@ class Fabric:
         except OSError as error:
             raise PenstockError(f"network namespace {netns}: {error.strerror}") from error
         try:
-            far = [["IFLA_IFNAME", peer], ["IFLA_NET_NS_FD", fd]]
+            far = [["IFLA_IFNAME", peer], ["IFLA_NET_NS_FD", fd], ["IFLA_MTU", mtu]]
             if mac is not None:
                 far.append(["IFLA_ADDRESS", mac])
             self.netlink.tell(
@@ -102,7 +103,7 @@ class Fabric:
                     "veth",
                     index=here,
                     up=True,
-                    attrs=[] if master is None else [["IFLA_MASTER", master]],
+                    attrs=[["IFLA_MTU", mtu], *([["IFLA_MASTER", master]] if master else [])],
                     data=[["VETH_INFO_PEER", {"index": there, "attrs": far}]],
                 )
             )
@@ -111,7 +112,7 @@ class Fabric:
         return here, there
 
     def host_link(
-        self, subnet: Subnet, address: ipaddress.IPv4Address, master: int
+        self, subnet: Subnet, address: ipaddress.IPv4Address, master: int, mtu: int = PLAIN_MTU
     ) -> tuple[int, int]:
         """Give the host an address on a network; returns the indexes of the inner and the outer end.
 
@@ -121,7 +122,13 @@ class Fabric:
         self._outside += 1
         name = f"host{self._outside}"
         here, _ = self.veth(
-            name, "/proc/thread-self/ns/net", outside, mac=None, master=master, far_index=0
+            name,
+            "/proc/thread-self/ns/net",
+            outside,
+            mac=None,
+            master=master,
+            far_index=0,
+            mtu=mtu,
         )
         with Netlink() as root:
             there = root.link_index(outside)

@@ -12,12 +12,13 @@ from typing import Any
 
 from penstock.emulate.failure import Failure
 from penstock.emulate.network.addresses import Allotment, subnets
-from penstock.emulate.network.fabric import Fabric, host_subnets
+from penstock.emulate.network.fabric import PLAIN_MTU, Fabric, host_subnets
 from penstock.emulate.network.patch import checked, each_way, impairs, patched
 from penstock.emulate.network.port import Interface, Port, interface_name
 from penstock.emulate.network.relay import Relay
 from penstock.emulate.network.support import check_delays, check_network, check_offered, engine_of
 from penstock.emulate.network.traffic_shape import FLOOR_S, as_patch, shapes_of
+from penstock.emulate.network.tunnel import isolate, open_tunnel
 from penstock.errors import BadInput
 from penstock.host.journal.journal import Entry, Journal
 from penstock.host.journal.undo import put_back
@@ -49,6 +50,9 @@ class _Net:
         self.addresses = addresses
         #: host's link: inner end, outer end
         self.host: tuple[int, int] | None = None
+        #: index of the end of its segment, and numbers of the nodes on other hosts
+        self.tunnel: int | None = None
+        self.remote: dict[str, int] = {}
         self.relayed = False
         #: true if nodes send single packets instead of large segments
         self.single = False
@@ -56,7 +60,8 @@ class _Net:
 
     def needs_relay(self) -> bool:
         """True if a requested feature needs the relay."""
-        longest = max([self.spec.delay_s, *self.delays.values()])
+        beyond = self.spec.tunnel.delays.values() if self.spec.tunnel else ()
+        longest = max([self.spec.delay_s, *self.delays.values(), *map(abs, beyond)])
         return self.spec.engine == "relay" or longest > FLOOR_S
 
 
@@ -103,7 +108,8 @@ class Network:
         allotments = {s.name: Allotment(s.name, chosen[s.name]) for s in specs}
         by_name = {s.name: s for s in specs}
         for spec in specs:
-            check_network(spec, [n.name for n in nodes])
+            elsewhere = [name for name, _ in spec.tunnel.nodes] if spec.tunnel else []
+            check_network(spec, [*(n.name for n in nodes), *elsewhere])
         for node in nodes:
             for link in node.links:
                 check_offered(by_name[link.network], checked(link))
@@ -114,12 +120,18 @@ class Network:
         try:
             up._neighbours = reserve(needed(counts.values()), journal, run)
             for number, spec in enumerate(specs):
-                net = _Net(spec, number, up._fabric.bridge(f"br{number}"), allotments[spec.name])
+                mtu = spec.tunnel.mtu if spec.tunnel else PLAIN_MTU
+                bridge = up._fabric.bridge(f"br{number}", mtu)
+                net = _Net(spec, number, bridge, allotments[spec.name])
                 up._networks[spec.name] = net
                 if spec.host:
                     net.host = up._fabric.host_link(
-                        chosen[spec.name], net.addresses.host, net.bridge
+                        chosen[spec.name], net.addresses.host, net.bridge, mtu
                     )
+                if spec.tunnel is not None:
+                    net.tunnel = open_tunnel(up._fabric, spec.tunnel, f"vx{number}", bridge)
+                    if net.host is not None:
+                        isolate(up._fabric, net.host[0])
                 impaired = any(
                     shape.impaired
                     for node in nodes
@@ -184,10 +196,12 @@ class Network:
         number = sum(1 for other, _ in self._ports if other == node)
         prefix = net.addresses.subnet.prefixlen
         interface = Interface(
-            node, link.network, interface_name(number), address, prefix, _mac(address)
+            node, link.network, interface_name(number), address, prefix, mac_of(address)
         )
         self._ready_for(net, link)
-        port = Port(self._fabric, interface, netns, None if net.relayed else net.bridge, link)
+        mtu = net.spec.tunnel.mtu if net.spec.tunnel else PLAIN_MTU
+        bridge = None if net.relayed else net.bridge
+        port = Port(self._fabric, interface, netns, bridge, link, mtu)
         try:
             if net.relayed and self._relay is not None:
                 port.join(self._relay, net.number)
@@ -342,16 +356,22 @@ class Network:
             self._relay = Relay(self._fabric.path, self._journal, 0, self._run)
         ports = self._of(net)
         indexes = [port.outer for port in ports]
-        if net.host is not None:
-            indexes.append(net.host[0])
+        outside = net.host[0] if net.host is not None else None
+        others = [index for index in (outside, net.tunnel) if index is not None]
+        indexes += others
         leaving = [set_link(i, "leaving the bridge", attrs=[["IFLA_MASTER", 0]]) for i in indexes]
         for error in self._fabric.netlink.tell_all(leaving):
             if error is not None:
                 raise error
         for port in ports:
             port.join(self._relay, net.number)
-        if net.host is not None:
-            self._relay.add(net.number, net.host[0])
+        for index in others:
+            self._relay.add(net.number, index, isolated=net.tunnel is not None)
+        if net.spec.tunnel is not None:
+            beyond = net.spec.tunnel.nodes
+            net.remote = {name: self._fabric.next_index() for name, _ in beyond}
+            macs = [(net.remote[name], mac_of(address)) for name, address in beyond]
+            self._relay.remote(net.number, macs)
         net.relayed = True
         self._tell_delays(net, None)
 
@@ -359,12 +379,15 @@ class Network:
         """Send the relay the delays between attached nodes: of `node`, or all."""
         if not net.relayed or self._relay is None:
             return
-        at = {port.interface.node: port.outer for port in self._of(net)}
+        at = {port.interface.node: port.outer for port in self._of(net)} | net.remote
+        beyond = net.spec.tunnel.delays if net.spec.tunnel else {}
         pairs = [
             (at[a], at[b], s)
-            for (a, b), s in net.delays.items()
+            for (a, b), s in (net.delays | beyond).items()
             if a in at and b in at and node in (None, a, b)
         ]
+        if net.tunnel is not None:  # the delay of the network is added where frames arrive
+            pairs += [(at[a], net.tunnel, 0.0) for a in at if node in (None, a)]
         self._relay.delays(net.number, net.spec.delay_s, pairs)
 
     def _of(self, net: _Net) -> list[Port]:
@@ -404,6 +427,6 @@ class Network:
         return of_node[network] if network is not None else next(iter(of_node.values()))
 
 
-def _mac(address: str) -> str:
+def mac_of(address: str) -> str:
     """Locally administered MAC address, unique within the network: it contains the IPv4 address."""
     return "0a:58:" + ":".join(f"{int(part):02x}" for part in address.split("."))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
-from penstock.emulate.network.fabric import Fabric
+from penstock.emulate.network.fabric import PLAIN_MTU, Fabric
 from penstock.emulate.network.netem import same
 from penstock.emulate.network.qdisc import End
 from penstock.emulate.network.relay import Relay
@@ -42,13 +42,19 @@ class Port:
         netns: str | os.PathLike[str],
         master: int | None,
         link: LinkSpec,
+        mtu: int = PLAIN_MTU,
     ):
         self.interface = interface
         self.link = LinkSpec(link.network, link.address)
         self.relay: Relay | None = None
         self._fabric = fabric.netlink
         self.outer, self.inner = fabric.veth(
-            f"n{fabric.next_index()}", netns, interface.name, mac=interface.mac, master=master
+            f"n{fabric.next_index()}",
+            netns,
+            interface.name,
+            mac=interface.mac,
+            master=master,
+            mtu=mtu,
         )
         try:
             self._node = Netlink(netns)

@@ -29,9 +29,14 @@ class Relay:
         """Reason why it carries no frames; '' if it does."""
         return self._daemon.fault()
 
-    def add(self, network: int, port: int) -> None:
-        """Relay frames that arrive at the link with index `port`."""
-        self._daemon.call("port", network=network, port=port, ifindex=port)
+    def add(self, network: int, port: int, *, isolated: bool = False) -> None:
+        """Relay frames that arrive at the link with index `port`; isolated links exchange none."""
+        self._daemon.call("port", network=network, port=port, ifindex=port, isolated=isolated)
+
+    def remote(self, network: int, nodes: Iterable[tuple[int, str]]) -> None:
+        """Name nodes behind a tunnel: number and MAC address. Their delays are those of their numbers."""
+        rows = [(number, [int(part, 16) for part in mac.split(":")]) for number, mac in nodes]
+        self._daemon.call("remote", network=network, nodes=rows)
 
     def remove(self, port: int) -> None:
         """Release a link."""

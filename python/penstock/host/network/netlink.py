@@ -23,8 +23,10 @@ from penstock.host.network.netns import inside
 
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
 RTM_NEWADDR, RTM_GETADDR, RTM_GETROUTE = 20, 22, 26
+RTM_NEWNEIGH = 28
 RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC = 36, 37, 38
 ACK, ECHO, DUMP, REPLACE, EXCL, CREATE = 0x4, 0x8, 0x300, 0x100, 0x200, 0x400
+APPEND = 0x800
 
 _REQUEST = 0x1
 _ERROR, _DONE = 2, 3
@@ -223,7 +225,7 @@ def add_address(index: int, address: str, prefix: int) -> Request:
     message = ifaddrmsg()
     message["index"], message["family"], message["prefixlen"] = index, socket.AF_INET, prefix
     message["attrs"] = [["IFA_LOCAL", address], ["IFA_ADDRESS", address]]
-    return Request(RTM_NEWADDR, CREATE | EXCL, _body(message), f"address {address}/{prefix}")
+    return Request(RTM_NEWADDR, CREATE | EXCL, encoded(message), f"address {address}/{prefix}")
 
 
 def index_of(body: bytes) -> int:
@@ -237,10 +239,11 @@ def _link_body(index: int, attrs: Sequence[Any] = (), up: bool | None = None) ->
     if up is not None:
         message["flags"], message["change"] = _UP if up else 0, _UP
     message["attrs"] = list(attrs)
-    return _body(message)
+    return encoded(message)
 
 
-def _body(message: Any) -> bytes:
+def encoded(message: Any) -> bytes:
+    """Body of a message of pyroute2's classes."""
     message.encode()
     return bytes(message.data[_HEADER.size : message["header"]["length"]])
 
