@@ -302,6 +302,8 @@ class Worker(_Frozen):
     ssh_options: tuple[str, ...] = ()
     netns: str | None = None
     python: str | None = None
+    #: state directory there, if not the usual one
+    state: str | None = None
 
 
 class Hosts(_Frozen):

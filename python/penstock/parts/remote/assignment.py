@@ -18,7 +18,6 @@ from penstock.errors import BadInput, PenstockError
 from penstock.host.journal.announce import Announcement
 from penstock.host.journal.journal import Journal
 from penstock.host.journal.undo import undo
-from penstock.host.probe.clocks import clock_row
 from penstock.state import state_dir
 from penstock.study.load import read_study
 from penstock.study.resolve import resolved_treatments
@@ -120,11 +119,6 @@ def end_study(study_id: str) -> None:
         at_work = _AT_WORK.pop(study_id, None)
         if at_work is not None:
             at_work.close()
-
-
-def read_clock() -> dict[str, int | str]:
-    """Read the clocks of this host."""
-    return clock_row("host")
 
 
 def unpack(packed: bytes, runs: Path, run_id: str) -> None:

@@ -17,7 +17,7 @@ from penstock.parts.remote.tls import Identity, security
 from penstock.scratch import Scratch
 
 #: exit after this time without a scheduler [s]
-_DEATH_TIMEOUT_S = 20
+_DEATH_TIMEOUT_S = 60
 
 
 async def serve(settings: dict[str, Any]) -> None:
