@@ -89,7 +89,7 @@ def status(
         if not statuses and not failures:
             print("No node is up.")
         for live in statuses:
-            _show(live.status)
+            show_status(live.status)
             _print_login(live.described)
         for failure in failures:
             print(failure.message)
@@ -120,7 +120,7 @@ def exec_(
     from penstock.emulate.cluster.cluster import Cluster
     from penstock.emulate.cluster.parallel import run_in
 
-    nodes, argv = _split(arguments)
+    nodes, argv = split_command(arguments)
     added = {"TERM": os.environ["TERM"]} if sys.stdin.isatty() and "TERM" in os.environ else {}
     added |= dict(_variable(text) for text in env)
     chosen = Cluster.find(cluster).chosen(nodes)
@@ -209,7 +209,7 @@ def _cluster_name(cluster: str | None, chosen: str | None) -> str | None:
     return cluster if chosen is None else chosen
 
 
-def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+def split_command(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Nodes and command, before and after `--`. Typer removes the first `--`."""
     if "--" in arguments:
         separator = arguments.index("--")
@@ -249,7 +249,8 @@ def _print_login(described: dict[str, Any]) -> None:
         print("log in: " + " ".join([*ssh["words"], first]))
 
 
-def _show(status: dict[str, Any]) -> None:
+def show_status(status: dict[str, Any]) -> None:
+    """Print the tables of a cluster's status."""
     nodes = status["nodes"]
     print(f"{status['cluster']} ({status['runtime']})")
     numbers = ("CPU", "of", "MiB", "of", "killed", "read MiB", "written MiB")

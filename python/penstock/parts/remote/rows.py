@@ -8,6 +8,6 @@ ROWS = {
 }
 VERBS = {
     "Emulate storage and clusters": {
-        "hosts": "Plan a virtual cluster on several hosts; measure this one for it.",
+        "hosts": "Plan, start and stop one virtual cluster on several hosts.",
     },
 }

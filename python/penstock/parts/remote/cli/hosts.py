@@ -8,8 +8,11 @@ from pathlib import Path
 
 import typer
 
+from penstock.cli._options import CHANGES, JSON
+from penstock.errors import PenstockError
+
 app = typer.Typer(
-    help="Physical hosts of a virtual cluster: their facts, and the plan of a platform on them.",
+    help="One virtual cluster on several hosts: facts, plan, start, inspect, enter, change, stop.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -78,3 +81,127 @@ def facts(
         return
     for line in fact_lines(measured):
         print(line)
+
+
+_NAME = typer.Option(None, "--cluster", "-c", help="Name of the cluster (default: the only one).")
+
+
+@app.command()
+def up(
+    platform: Path = typer.Argument(help="A platform file."),
+    hosts: Path = typer.Option(..., "--hosts", help="The hosts file."),
+    changes: list[str] = CHANGES,
+    name: str | None = typer.Option(
+        None, "--name", help="Name of the cluster (default: the file's)."
+    ),
+    allow_overcommit: bool = typer.Option(
+        False, "--allow-overcommit", help="Accept limits that the hosts cannot sustain together."
+    ),
+    as_json: bool = JSON,
+) -> None:
+    """Start the nodes of a platform file on several hosts, until `hosts down`."""
+    from penstock.parts.remote.cluster.coordinator import RemoteCluster
+    from penstock.parts.remote.cluster.hosts_file import read_hosts
+    from penstock.parts.remote.cluster.plan import plan_platform
+    from penstock.parts.remote.cluster.report import host_table
+    from penstock.platform.hosts import load_platform
+    from penstock.terminal import say, show
+
+    file = read_hosts(hosts)
+    planned = plan_platform(
+        load_platform(platform, changes, predicted=False),
+        file.inventory,
+        name=name,
+        allow_overcommit=allow_overcommit,
+    )
+    if not as_json:
+        show(host_table(planned))
+    cluster = RemoteCluster.up(planned, file, say)
+    if as_json:
+        print(json.dumps({"cluster": cluster.name, "host_of": dict(cluster.host_of)}))
+        return
+    print(f"{cluster.name}: {len(cluster.host_of)} nodes up on {len(cluster.workers)} hosts")
+
+
+@app.command()
+def status(
+    cluster: str | None = typer.Argument(None, help="Name (default: the only one)."),
+    as_json: bool = JSON,
+) -> None:
+    """List the nodes of each host. Exits with status 1 if a host is lost or a part does not work."""
+    from penstock.cli.nodes import show_status
+    from penstock.parts.remote.cluster.coordinator import RemoteCluster
+
+    live = RemoteCluster.find(cluster)
+    hosts = live.status()
+    failed = False
+    for host, one in hosts.items():
+        failures = [*one["failures"], *((one["status"] or {}).get("failures") or ())]
+        failed |= bool(failures)
+        if as_json:
+            continue
+        clock = one["clock"]
+        offset = (
+            f", clock {clock['offset_ns'] / 1e6:+.2f} ± {clock['bound_ns'] / 1e6:.2f} ms"
+            if clock
+            else ""
+        )
+        print(f"host {host}: {len(one['nodes'])} nodes{offset}")
+        if one["status"]:
+            show_status(one["status"])
+        for message in one["failures"]:
+            print(f"  {message}")
+    if as_json:
+        print(json.dumps({"cluster": live.name, "hosts": hosts}, default=str))
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command(
+    "exec", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True}
+)
+def exec_(
+    arguments: list[str] = typer.Argument(
+        help="NODE… (names or patterns such as 'n-*'), --, a command."
+    ),
+    cluster: str | None = _NAME,
+) -> None:
+    """Run a command in one or several nodes; print its output at its end, exit with its highest status."""
+    from penstock.cli.nodes import split_command
+    from penstock.parts.remote.cluster.coordinator import RemoteCluster
+
+    nodes, argv = split_command(arguments)
+    raise typer.Exit(RemoteCluster.find(cluster).execute(nodes, argv))
+
+
+@app.command("set", context_settings={"ignore_unknown_options": True})
+def set_(
+    changes: list[str] = typer.Argument(help="NODE… key=value…, again for other nodes."),
+    cluster: str | None = _NAME,
+    as_json: bool = JSON,
+) -> None:
+    """Change running nodes on all their hosts; the keys are those of `nodes set`."""
+    from penstock.parts.remote.cluster.coordinator import RemoteCluster
+
+    applied = RemoteCluster.find(cluster).change(changes)
+    failed = [row for row in applied if row["error"]]
+    if as_json:
+        print(json.dumps({"applied": applied, "failed": len(failed)}))
+    else:
+        for row in applied:
+            print(f"{row['node']} on {row['host']}: {row['resource']}: {row['error'] or 'done'}")
+    if failed:
+        raise PenstockError("\n".join(f"{row['node']}: {row['error']}" for row in failed))
+
+
+@app.command()
+def down(
+    cluster: str | None = typer.Argument(None, help="Name (default: the only one)."),
+    as_json: bool = JSON,
+) -> None:
+    """Stop the nodes on all hosts and restore the hosts."""
+    from penstock.parts.remote.cluster.coordinator import RemoteCluster
+
+    live = RemoteCluster.find(cluster)
+    live.down()
+    print(json.dumps({"down": [live.name]}) if as_json else f"{live.name}: down")

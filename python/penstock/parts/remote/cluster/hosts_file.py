@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,6 +20,7 @@ from penstock.spec.fields import expect
 from penstock.spec.mistakes import in_order, note
 from penstock.spec.quantities import Duration, Part, Share, Text
 from penstock.spec.source import read_input, read_source
+from penstock.spec.study import Worker
 from penstock.spec.units import parse_bandwidth, parse_duration, parse_share
 from penstock.study.file import WorkerFile
 
@@ -49,6 +51,9 @@ class PhysicalFile(WorkerFile):
     )
     facts: Text | None = Field(
         None, description="File of its facts, relative to this one; FACTS/NAME.json."
+    )
+    state: Text | None = Field(
+        None, pattern=r"^/", description="State directory there; the usual one."
     )
 
 
@@ -118,8 +123,22 @@ class FactsFile(_Facts):
     clock: _Clock | None = None
 
 
+@dataclass(frozen=True)
+class HostsFile:
+    """A hosts file: hosts and paths for a plan, their workers, and the address of this host for them."""
+
+    inventory: Inventory
+    workers: tuple[Worker, ...]
+    listen: str | None
+
+
 def read_inventory(path: Path) -> Inventory:
     """Physical hosts of a hosts file. Raises BadInput with every mistake of it and of the facts."""
+    return read_hosts(path).inventory
+
+
+def read_hosts(path: Path) -> HostsFile:
+    """Read a hosts file. Raises BadInput with every mistake of it and of the facts."""
     source = read_source(read_input(path, "a hosts file"), str(path), f"a hosts file; see {PAGE}")
     try:
         file = InventoryFile.model_validate(source.value)
@@ -140,7 +159,18 @@ def read_inventory(path: Path) -> Inventory:
         PathRule(p.from_, p.to, RealPath(parse_duration(p.latency), parse_share(p.loss)))
         for p in file.paths
     )
-    return Inventory(tuple(hosts), tuple(rules))
+    workers = tuple(
+        Worker(
+            name=w.name,
+            ssh=w.ssh,
+            ssh_options=tuple(w.ssh_options),
+            netns=w.netns,
+            python=w.python,
+            state=w.state,
+        )
+        for w in file.workers
+    )
+    return HostsFile(Inventory(tuple(hosts), tuple(rules)), workers, file.listen)
 
 
 def read_facts(path: Path) -> FactsFile:

@@ -36,12 +36,17 @@ class ClusterPlan:
 
 
 def plan_platform(
-    platform: Platform, inventory: Inventory, *, allow_overcommit: bool = False
+    platform: Platform,
+    inventory: Inventory,
+    *,
+    name: str | None = None,
+    allow_overcommit: bool = False,
 ) -> ClusterPlan:
-    """Plan the nodes of a platform file. Raises BadInput with every mistake."""
+    """Plan the nodes of a platform file; `name`: of the cluster. Raises BadInput with every mistake."""
     _check_matrix(platform)
     pins = {h.name: h.part.host for h in platform.hosts if h.part.host is not None}
     spec = cluster_spec(platform)
+    spec = replace(spec, name=name or spec.name)
     return plan_cluster(spec, inventory, pins, allow_overcommit=allow_overcommit)
 
 

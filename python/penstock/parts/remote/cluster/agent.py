@@ -1,0 +1,115 @@
+"""The part of a cluster on one host; these functions run in the worker of that host.
+
+Values are JSON, so that coordinator and host agree on nothing else. A part that the coordinator has not
+confirmed is stopped by `undo` of the host once the worker has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock.emulate.cluster.change_arguments import changes_of
+from penstock.emulate.cluster.cluster import Cluster, registered
+from penstock.emulate.cluster.survey import survey
+from penstock.emulate.cluster.wire import from_json
+from penstock.errors import BadInput, PenstockError
+from penstock.host.journal.journal import Journal
+from penstock.host.journal.undo import undo
+from penstock.spec.cluster import ClusterSpec, Event
+from penstock.state import state_dir
+from penstock.version import version
+from penstock.writing import write_atomic
+
+#: largest output of a command that is returned [bytes]
+_MOST_OUTPUT = 16 << 20
+#: clusters that wait for the other hosts
+_UNCONFIRMED: dict[str, Cluster] = {}
+
+
+def prepare() -> str:
+    """Undo what dead commands left on this host; returns the version of penstock here."""
+    undo(Journal())
+    return version()
+
+
+def start(spec: dict[str, Any], key: str) -> dict[str, Any]:
+    """Start nodes of a specification (`wire.to_json`); returns the description of the cluster.
+
+    `key` identifies the start: only `stop` with the same key stops these nodes.
+    """
+    read = from_json(ClusterSpec, spec)
+    if read.name in registered():
+        raise BadInput(f"a cluster {read.name} is up on this host already")
+    part = _part(read.name)
+    part.parent.mkdir(mode=0o700, exist_ok=True)
+    write_atomic(part, key)
+    try:
+        cluster = Cluster.up(read, Journal(), outlive=True, complete=False)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    _UNCONFIRMED[cluster.name] = cluster
+    return cluster.described
+
+
+def confirm(name: str) -> None:
+    """Mark the part complete: from now on it survives the worker."""
+    _UNCONFIRMED.pop(name).completed()
+
+
+def schedule(name: str, events: Sequence[Any], start_ns: int) -> int:
+    """Submit events, whose times count from `start_ns` of the monotonic clock of this host."""
+    return Cluster.find(name).schedule([from_json(Event, e) for e in events], start_ns)
+
+
+def status(name: str) -> dict[str, Any]:
+    """Status of the nodes here; `lost` instead of `status` if the supervisor does not respond."""
+    if name not in registered():
+        return {"status": None, "failures": [f"no cluster {name} is up on this host"]}
+    surveyed, failures = survey(name)
+    return {
+        "status": surveyed[0].status if surveyed else None,
+        "failures": [f.message for f in failures],
+    }
+
+
+def execute(name: str, node: str, argv: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
+    """Run a command in a node to its end; returns its status and its output, of at most 16 MiB each."""
+    line = Cluster.find(name).chosen([node])[0].enter(argv, **options)
+    done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True)
+    cut = max(len(done.stdout), len(done.stderr)) > _MOST_OUTPUT
+    return {
+        "status": done.returncode if done.returncode >= 0 else 128 - done.returncode,
+        "stdout": done.stdout[:_MOST_OUTPUT],
+        "stderr": done.stderr[:_MOST_OUTPUT],
+        "cut": cut,
+    }
+
+
+def change(name: str, arguments: Sequence[str]) -> list[dict[str, Any]]:
+    """Change nodes here (`NODE… key=value…`)."""
+    return Cluster.find(name).change(changes_of(arguments))
+
+
+def stop(name: str, key: str) -> None:
+    """Stop the nodes that `start` started with this key, and undo what dead commands left on this host."""
+    _UNCONFIRMED.pop(name, None)
+    part = _part(name)
+    started = part.is_file() and part.read_text() == key
+    if started and name in registered():
+        with contextlib.suppress(BadInput):  # it was just ending
+            Cluster.find(name).down()
+    undo(Journal(), own=True)
+    if started:
+        if name in registered():
+            raise PenstockError(f"the nodes of {name} are not stopped yet")
+        part.unlink(missing_ok=True)
+
+
+def _part(name: str) -> Path:
+    """File with the key of the start of a cluster's nodes on this host."""
+    return state_dir() / "cluster-parts" / name

@@ -1,0 +1,277 @@
+"""A cluster on several hosts: start, inspect, enter, change, stop.
+
+Each command starts a worker on every host and stops it at its end; the nodes belong to the supervisor of
+their host. A record in the state directory names the hosts and the host of each node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.emulate.cluster.change_arguments import changes_of
+from penstock.emulate.cluster.wire import to_json
+from penstock.errors import BadInput, PenstockError
+from penstock.host.journal.journal import Journal, new_token
+from penstock.host.probe.clock_offset import Offset
+from penstock.host.processes.command import Command, plan_command
+from penstock.parts.remote.cluster import agent
+from penstock.parts.remote.cluster.host_specs import events_of, host_specs
+from penstock.parts.remote.cluster.hosts_file import HostsFile
+from penstock.parts.remote.cluster.plan import ClusterPlan
+from penstock.parts.remote.workers import WorkerPool
+from penstock.spec.check_cluster import matching
+from penstock.spec.study import Worker
+from penstock.state import closed, state_dir
+from penstock.text import listed
+from penstock.version import version
+
+Say = Callable[[str], None]
+#: time from the last reply to the start of a schedule [s]
+_SCHEDULE_LEAD_S = 1.0
+#: longest time to stop everything [s]
+_UNDO_S = 600.0
+
+
+@dataclass(frozen=True)
+class RemoteCluster:
+    """A cluster on several hosts, from its record."""
+
+    name: str
+    #: identifies its start on the hosts
+    key: str
+    listen: str
+    workers: tuple[Worker, ...]
+    #: host of each node
+    host_of: Mapping[str, str]
+    addresses: Mapping[str, Mapping[str, str]]
+
+    @classmethod
+    def up(cls, plan: ClusterPlan, hosts: HostsFile, say: Say) -> RemoteCluster:
+        """Start the planned nodes on all hosts, completely or not at all.
+
+        Until all are up, the journal here has the command that stops them. Raises BadInput before any host
+        is changed, PenstockError with the message of each host that failed.
+        """
+        name = plan.spec.name
+        if hosts.listen is None:
+            raise BadInput("listen: found none; expected the address of this host for the others")
+        if _record(name).exists():
+            raise BadInput(f"cluster {name} is up, or its record is; penstock hosts down {name}")
+        host_of = plan.placement.by_node()
+        used = tuple(w for w in hosts.workers if w.name in set(host_of.values()))
+        cluster = cls(name, new_token(), hosts.listen, used, host_of, plan.addresses.addresses)
+        paths = hosts.inventory.paths(plan.placement.hosts)
+        specs = {h: to_json(spec) for h, spec in host_specs(plan, paths).items()}
+        journal = Journal()
+        with cluster._pool() as pool:
+            cluster._check_versions(pool)
+            entry = plan_command(journal, f"cluster {name}", _undo_command(name))
+            cluster._write()
+            try:
+                say(f"starting {len(host_of)} nodes on {len(specs)} hosts")
+                _all(pool, agent.start, {h: (spec, cluster.key) for h, spec in specs.items()})
+                _all(pool, agent.confirm, dict.fromkeys(specs, (name,)))
+                cluster._schedule(pool, plan, say)
+            except BaseException:
+                say("stopping the nodes that were started")
+                cluster._stop(pool)
+                journal.undone(entry)
+                raise
+            journal.undone(entry)
+        return cluster
+
+    @classmethod
+    def find(cls, name: str | None) -> RemoteCluster:
+        """The cluster of that name, or the only one. Raises BadInput if there is none."""
+        names = sorted(path.parent.name for path in _place("").glob("*/cluster.json"))
+        if name is None and len(names) == 1:
+            name = names[0]
+        if name not in names:
+            raise BadInput(
+                f"found {'no name' if name is None else repr(name)}; expected one of the clusters "
+                f"{listed(names) if names else '(there is none)'}"
+            )
+        fields = json.loads(_record(str(name)).read_text())
+        workers = tuple(
+            Worker(**{**w, "ssh_options": tuple(w["ssh_options"])}) for w in fields.pop("workers")
+        )
+        return cls(workers=workers, **fields)
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """Status by host: `status` of its nodes (None: lost), `failures`, and the `clock` offset."""
+        with self._pool(partial=True) as pool:
+            up = list(pool.addresses)
+            results, failures = pool.call_all(agent.status, dict.fromkeys(up, (self.name,)))
+            clocks = {h: asdict(pool.clock_offset(h)) for h in up}
+        lost = {**pool.failed, **failures}
+        return {
+            w.name: {
+                **results.get(w.name, {"status": None, "failures": [f"lost: {lost.get(w.name)}"]}),
+                "clock": clocks.get(w.name),
+                "nodes": self._on(w.name),
+            }
+            for w in self.workers
+        }
+
+    def execute(self, patterns: Sequence[str], argv: Sequence[str], **options: Any) -> int:
+        """Run a command in nodes at once and print their output; returns the highest status."""
+        nodes = matching(patterns, self.host_of)
+        hosts = {self.host_of[n] for n in nodes}
+        with self._pool(only=hosts) as pool:
+            calls = {
+                n: pool.submit(self.host_of[n], agent.execute, self.name, n, list(argv), options)
+                for n in nodes
+            }
+            statuses = []
+            for node, call in calls.items():
+                done = call.result()
+                prefix = f"{node} | " if len(nodes) > 1 else ""
+                for data, sink in ((done["stdout"], sys.stdout), (done["stderr"], sys.stderr)):
+                    _print(data, prefix, sink)
+                if done["cut"]:
+                    print(f"{node}: the output was cut after 16 MiB", file=sys.stderr)
+                statuses.append(int(done["status"]))
+        return max(statuses)
+
+    def change(self, arguments: Sequence[str]) -> list[dict[str, Any]]:
+        """Change nodes (`NODE… key=value…`) on all their hosts; all are checked before the first."""
+        by_host: dict[str, list[str]] = {}
+        for group in _groups(arguments):
+            nodes = [a for a in group if "=" not in a]
+            for node in matching(nodes, self.host_of):
+                values = [a for a in group if "=" in a]
+                by_host.setdefault(self.host_of[node], []).extend([node, *values])
+        for words in by_host.values():
+            changes_of(words)
+        with self._pool(only=set(by_host)) as pool:
+            results = _all(pool, agent.change, {h: (self.name, w) for h, w in by_host.items()})
+        return [{"host": host, **row} for host, rows in results.items() for row in rows]
+
+    def down(self) -> None:
+        """Stop the nodes on all hosts and restore them.
+
+        Raises PenstockError that lists hosts which did not respond, each with the command to run there; the
+        record then stays.
+        """
+        with self._pool(partial=True) as pool:
+            left = {**pool.failed, **self._stop(pool)}
+        if left:
+            command = f"penstock nodes down {self.name}; penstock undo"
+            raise PenstockError(
+                "\n".join(
+                    f"host {host} was not restored: {why}\n  run there: {command}"
+                    for host, why in left.items()
+                )
+            )
+
+    def _stop(self, pool: WorkerPool) -> dict[str, str]:
+        """Stop the nodes on the hosts that are up; returns failures. The record stays if there are any."""
+        _, failures = pool.call_all(
+            agent.stop, dict.fromkeys(pool.addresses, (self.name, self.key))
+        )
+        if not failures and not pool.failed:
+            shutil.rmtree(_place(self.name), ignore_errors=True)
+        return failures
+
+    def _on(self, host: str) -> list[str]:
+        return [node for node, there in self.host_of.items() if there == host]
+
+    @contextlib.contextmanager
+    def _pool(self, *, only: set[str] | None = None, partial: bool = False) -> Iterator[WorkerPool]:
+        workers = [w for w in self.workers if only is None or w.name in only]
+        place = _place(self.name)
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with WorkerPool(self.name, self.listen, workers, place, partial=partial) as pool:
+            yield pool
+
+    def _check_versions(self, pool: WorkerPool) -> None:
+        versions = _all(pool, agent.prepare, {w.name: () for w in self.workers})
+        other = [f"{host} has {v}" for host, v in versions.items() if v != version()]
+        if other:
+            raise BadInput(f"found other versions: {listed(other)}; expected {version()}")
+
+    def _schedule(self, pool: WorkerPool, plan: ClusterPlan, say: Say) -> None:
+        """Start the schedule on all hosts at the same time; the error of the clocks is printed."""
+        if not plan.spec.events:
+            return
+        offsets: dict[str, Offset] = {w.name: pool.clock_offset(w.name) for w in self.workers}
+        start_ns = time.monotonic_ns() + int(_SCHEDULE_LEAD_S * 1e9)
+        calls = {}
+        for host, offset in offsets.items():
+            events = [to_json(e) for e in events_of(plan.spec.events, self._on(host))]
+            calls[host] = (self.name, events, start_ns + offset.offset_ns)
+        _all(pool, agent.schedule, calls)
+        late_ns = time.monotonic_ns() - start_ns
+        if late_ns > 0:
+            say(f"warning: the schedule started up to {late_ns / 1e6:.0f} ms late")
+        bound_ms = max(o.bound_ns for o in offsets.values()) / 1e6
+        say(f"schedule: started on all hosts at one time, to within {bound_ms:.1f} ms")
+
+    def _write(self) -> None:
+        fields = {
+            "name": self.name,
+            "key": self.key,
+            "listen": self.listen,
+            "workers": [w.model_dump() for w in self.workers],
+            "host_of": dict(self.host_of),
+            "addresses": {n: dict(a) for n, a in self.addresses.items()},
+        }
+        with open(_record(self.name), "x", opener=closed) as file:
+            json.dump(fields, file)
+
+
+def _all(
+    pool: WorkerPool, function: Callable[..., Any], arguments: Mapping[str, Sequence[Any]]
+) -> dict[str, Any]:
+    results, failures = pool.call_all(function, arguments)
+    if failures:
+        raise PenstockError("\n".join(f"host {h}: {why}" for h, why in failures.items()))
+    return results
+
+
+def _groups(arguments: Sequence[str]) -> Iterator[list[str]]:
+    """Groups `NODE… key=value…`."""
+    group: list[str] = []
+    for word in arguments:
+        if "=" not in word and group and "=" in group[-1]:
+            yield group
+            group = []
+        group.append(word)
+    if group:
+        yield group
+
+
+def _print(data: bytes, prefix: str, sink: Any) -> None:
+    if not prefix:
+        sink.flush()
+        sink.buffer.write(data)
+        sink.flush()
+        return
+    for line in data.decode(errors="replace").splitlines():
+        sink.write(f"{prefix}{line}\n")
+
+
+def _undo_command(name: str) -> Command:
+    variables = ("PENSTOCK_STATE", "PENSTOCK_RUNTIME", "PATH", "HOME")
+    env = {k: os.environ[k] for k in variables if k in os.environ}
+    line = shlex.join([sys.executable, "-m", "penstock", "hosts", "down", name])
+    return Command(line, env, "/", None, _UNDO_S)
+
+
+def _place(name: str) -> Path:
+    """Directory of a cluster: its record, and the output of the workers of its hosts."""
+    return state_dir() / "remote-clusters" / name
+
+
+def _record(name: str) -> Path:
+    return _place(name) / "cluster.json"
