@@ -17,6 +17,8 @@ from penstock.plugins import NODE_RUNTIMES
 from penstock.terminal import mib, plain_table, progress_bar, say, show
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.table import Table
 
 app = typer.Typer(
@@ -249,7 +251,7 @@ def _print_login(described: dict[str, Any]) -> None:
         print("log in: " + " ".join([*ssh["words"], first]))
 
 
-def show_status(status: dict[str, Any]) -> None:
+def show_status(status: Mapping[str, Any]) -> None:
     """Print the tables of a cluster's status."""
     nodes = status["nodes"]
     print(f"{status['cluster']} ({status['runtime']})")

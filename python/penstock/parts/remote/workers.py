@@ -110,7 +110,7 @@ class WorkerPool:
         self, function: Callable[..., T], arguments: Mapping[str, Sequence[Any]]
     ) -> tuple[dict[str, T], dict[str, str]]:
         """Call a function on several hosts at once; returns results and messages of failures, by host."""
-        futures = {name: self.submit(name, function, *given) for name, given in arguments.items()}
+        futures = {name: self.submit(name, function, *own) for name, own in arguments.items()}
         results: dict[str, T] = {}
         failures: dict[str, str] = {}
         for name, future in futures.items():

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from penstock.emulate.cluster.change_arguments import changes_of
 from penstock.emulate.cluster.cluster import Cluster, registered
@@ -30,13 +30,29 @@ _MOST_OUTPUT = 16 << 20
 _UNCONFIRMED: dict[str, Cluster] = {}
 
 
+class PartStatus(TypedDict):
+    """Status of the nodes on one host; None if their supervisor does not respond."""
+
+    status: Mapping[str, Any] | None
+    failures: list[str]
+
+
+class Executed(TypedDict):
+    """Exit status of a command in a node, and its output; `cut`: its end is missing."""
+
+    status: int
+    stdout: bytes
+    stderr: bytes
+    cut: bool
+
+
 def prepare() -> str:
     """Undo what dead commands left on this host; returns the version of penstock here."""
     undo(Journal())
     return version()
 
 
-def start(spec: dict[str, Any], key: str) -> dict[str, Any]:
+def start(spec: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """Start nodes of a specification (`wire.to_json`); returns the description of the cluster.
 
     `key` identifies the start: only `stop` with the same key stops these nodes.
@@ -66,8 +82,8 @@ def schedule(name: str, events: Sequence[Any], start_ns: int) -> int:
     return Cluster.find(name).schedule([from_json(Event, e) for e in events], start_ns)
 
 
-def status(name: str) -> dict[str, Any]:
-    """Status of the nodes here; `lost` instead of `status` if the supervisor does not respond."""
+def status(name: str) -> PartStatus:
+    """Status of the nodes here."""
     if name not in registered():
         return {"status": None, "failures": [f"no cluster {name} is up on this host"]}
     surveyed, failures = survey(name)
@@ -77,7 +93,7 @@ def status(name: str) -> dict[str, Any]:
     }
 
 
-def execute(name: str, node: str, argv: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
+def execute(name: str, node: str, argv: Sequence[str], options: Mapping[str, Any]) -> Executed:
     """Run a command in a node to its end; returns its status and its output, of at most 16 MiB each."""
     line = Cluster.find(name).chosen([node])[0].enter(argv, **options)
     done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True)
@@ -90,7 +106,7 @@ def execute(name: str, node: str, argv: Sequence[str], options: dict[str, Any]) 
     }
 
 
-def change(name: str, arguments: Sequence[str]) -> list[dict[str, Any]]:
+def change(name: str, arguments: Sequence[str]) -> Sequence[Mapping[str, Any]]:
     """Change nodes here (`NODE… key=value…`)."""
     return Cluster.find(name).change(changes_of(arguments))
 

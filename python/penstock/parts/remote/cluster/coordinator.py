@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.emulate.cluster.change_arguments import changes_of
 from penstock.emulate.cluster.wire import to_json
@@ -35,11 +35,19 @@ from penstock.state import closed, state_dir
 from penstock.text import listed
 from penstock.version import version
 
+T = TypeVar("T")
 Say = Callable[[str], None]
 #: time from the last reply to the start of a schedule [s]
 _SCHEDULE_LEAD_S = 1.0
 #: longest time to stop everything [s]
 _UNDO_S = 600.0
+
+
+class HostStatus(agent.PartStatus):
+    """Status of a host with its nodes, and the offset of its clock; None if it is lost."""
+
+    clock: Mapping[str, Any] | None
+    nodes: list[str]
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,9 @@ class RemoteCluster:
         if hosts.listen is None:
             raise BadInput("listen: found none; expected the address of this host for the others")
         if _record(name).exists():
-            raise BadInput(f"cluster {name} is up, or its record is; penstock hosts down {name}")
+            raise BadInput(
+                f"cluster {name} is up, or not completely stopped; penstock hosts down {name}"
+            )
         host_of = plan.placement.by_node()
         used = tuple(w for w in hosts.workers if w.name in set(host_of.values()))
         cluster = cls(name, new_token(), hosts.listen, used, host_of, plan.addresses.addresses)
@@ -107,20 +117,21 @@ class RemoteCluster:
         )
         return cls(workers=workers, **fields)
 
-    def status(self) -> dict[str, dict[str, Any]]:
-        """Status by host: `status` of its nodes (None: lost), `failures`, and the `clock` offset."""
+    def status(self) -> dict[str, HostStatus]:
+        """Status by host."""
         with self._pool(partial=True) as pool:
             up = list(pool.addresses)
             results, failures = pool.call_all(agent.status, dict.fromkeys(up, (self.name,)))
             clocks = {h: asdict(pool.clock_offset(h)) for h in up}
         lost = {**pool.failed, **failures}
-        return {
-            w.name: {
-                **results.get(w.name, {"status": None, "failures": [f"lost: {lost.get(w.name)}"]}),
-                "clock": clocks.get(w.name),
-                "nodes": self._on(w.name),
-            }
+        parts: dict[str, agent.PartStatus] = {
+            w.name: {"status": None, "failures": [f"lost: {lost.get(w.name)}"]}
             for w in self.workers
+        }
+        parts |= results
+        return {
+            host: {**part, "clock": clocks.get(host), "nodes": self._on(host)}
+            for host, part in parts.items()
         }
 
     def execute(self, patterns: Sequence[str], argv: Sequence[str], **options: Any) -> int:
@@ -143,7 +154,7 @@ class RemoteCluster:
                 statuses.append(int(done["status"]))
         return max(statuses)
 
-    def change(self, arguments: Sequence[str]) -> list[dict[str, Any]]:
+    def change(self, arguments: Sequence[str]) -> Sequence[Mapping[str, Any]]:
         """Change nodes (`NODE… key=value…`) on all their hosts; all are checked before the first."""
         by_host: dict[str, list[str]] = {}
         for group in _groups(arguments):
@@ -151,8 +162,8 @@ class RemoteCluster:
             for node in matching(nodes, self.host_of):
                 values = [a for a in group if "=" in a]
                 by_host.setdefault(self.host_of[node], []).extend([node, *values])
-        for words in by_host.values():
-            changes_of(words)
+        for of_host in by_host.values():
+            changes_of(of_host)
         with self._pool(only=set(by_host)) as pool:
             results = _all(pool, agent.change, {h: (self.name, w) for h, w in by_host.items()})
         return [{"host": host, **row} for host, rows in results.items() for row in rows]
@@ -164,13 +175,13 @@ class RemoteCluster:
         record then stays.
         """
         with self._pool(partial=True) as pool:
-            left = {**pool.failed, **self._stop(pool)}
-        if left:
+            failures = {**pool.failed, **self._stop(pool)}
+        if failures:
             command = f"penstock nodes down {self.name}; penstock undo"
             raise PenstockError(
                 "\n".join(
                     f"host {host} was not restored: {why}\n  run there: {command}"
-                    for host, why in left.items()
+                    for host, why in failures.items()
                 )
             )
 
@@ -231,8 +242,9 @@ class RemoteCluster:
 
 
 def _all(
-    pool: WorkerPool, function: Callable[..., Any], arguments: Mapping[str, Sequence[Any]]
-) -> dict[str, Any]:
+    pool: WorkerPool, function: Callable[..., T], arguments: Mapping[str, Sequence[Any]]
+) -> dict[str, T]:
+    """Results of a call by host. Raises PenstockError with the messages of all hosts that failed."""
     results, failures = pool.call_all(function, arguments)
     if failures:
         raise PenstockError("\n".join(f"host {h}: {why}" for h, why in failures.items()))
