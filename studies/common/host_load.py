@@ -1,4 +1,4 @@
-"""Load of the host during a run on virtual nodes, and whether it was saturated."""
+"""Load of the host during a run on virtual nodes; its limits, above which the host is saturated."""
 
 from __future__ import annotations
 

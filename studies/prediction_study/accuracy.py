@@ -143,7 +143,7 @@ def wrong(scenarios: Sequence[Compared]) -> str:
     if not rows:
         return "None.\n"
     lines = [
-        "| engine | scenario | measured | predicted | error | the prediction said |",
+        "| engine | scenario | measured | predicted | error | verdict |",
         "|---|---|---|---|---|---|",
     ]
     for c in rows:
