@@ -44,6 +44,8 @@ class Place:
     directory: Path
     group: Group | None = None
     memory_bytes: int | None = None
+    #: most dirty pages of the disk; None: according to `memory_bytes`
+    most_dirty_bytes: int | None = None
     run: str | None = None
     #: request log, from the start; only of disks of the model
     log: Path | None = None

@@ -103,6 +103,7 @@ class FuseBackend:
                 log=place.log,
                 seed=disk.seed,
                 memory_bytes=place.memory_bytes,
+                most_dirty_bytes=place.most_dirty_bytes,
                 readahead_bytes=disk.readahead_bytes,
                 size_bytes=disk.size_bytes,
                 owner=disk.owner or _owner_of(place.directory),

@@ -21,6 +21,7 @@ from penstock.emulate.cluster.links import Links
 from penstock.emulate.cluster.settings import NodeSettings
 from penstock.emulate.cluster.sshd import Sshd
 from penstock.emulate.disks.live import LiveDisks
+from penstock.emulate.disks.server import dirty_bytes_of_node
 from penstock.emulate.failure import Failure
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal.directories import make_directory, remove_directory
@@ -226,7 +227,16 @@ class LiveCluster:
         at = self.home / "mounts" / name / disk.name
         directory.mkdir(parents=True, exist_ok=True)
         at.mkdir(parents=True)
-        place = Place(f"{name}.{disk.name}", at, directory, node.group, node.spec.memory_bytes)
+        memory_bytes = node.spec.memory_bytes
+        dirty = dirty_bytes_of_node(len(self.nodes), Path("/proc/vmstat").read_text("ascii"))
+        place = Place(
+            f"{name}.{disk.name}",
+            at,
+            directory,
+            node.group,
+            memory_bytes,
+            dirty if memory_bytes is None else None,
+        )
         try:
             self._disks.up(name, disk, place, mount_point(disk))
         except BadInput as error:

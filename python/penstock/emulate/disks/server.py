@@ -56,6 +56,16 @@ def dirty_bytes(memory_bytes: int | None) -> int:
     return max(LEAST_DIRTY_BYTES, min(MOST_DIRTY_BYTES, share))
 
 
+def dirty_bytes_of_node(nodes: int, vmstat: str) -> int:
+    """Most dirty pages of a disk of one of `nodes` without a memory limit [bytes], from /proc/vmstat.
+
+    Nodes and the host have equal parts of the host's own limit: a real node would have that of its memory.
+    The kernel refuses a disk more than the host's limit.
+    """
+    pages = dict(line.split() for line in vmstat.splitlines()).get("nr_dirty_threshold", "0")
+    return max(MOST_DIRTY_BYTES, int(pages) * os.sysconf("SC_PAGE_SIZE") // (nodes + 1))
+
+
 def profile_object(profile: Any) -> dict[str, Any]:
     """A StorageProfile in the server's form, from a model, a mapping or JSON text."""
     if hasattr(profile, "to_dict"):
@@ -143,6 +153,7 @@ class DiskServer:
         plant: Mapping[str, float] | None = None,
         durable: bool = False,
         memory_bytes: int | None = None,
+        most_dirty_bytes: int | None = None,
         readahead_bytes: int = 128 * 1024,
         max_background: int = 128,
         calibrate: bool = True,
@@ -156,7 +167,8 @@ class DiskServer:
     ) -> EmulatedDisk:
         """Serve `backing` at `mount` at the speed of `profile` (already scaled in time).
 
-        `memory_bytes` of the node bounds the dirty pages; without `calibrate` no path overhead is subtracted.
+        `most_dirty_bytes` bounds the dirty pages, by default according to `memory_bytes` of the node;
+        without `calibrate` no path overhead is subtracted.
         `plant`, for tests: `slow_by` (share by which it is slower than its profile without accounting for
         it), `reply_sleep_s`, `timer_late_s` (before each reply), `lock_held_s` (the disk's lock, once a
         second). `size_bytes`: size of the disk (None: the host's). `owner` (uid, gid) sees files of the
@@ -181,7 +193,7 @@ class DiskServer:
             "durable": durable,
             "readahead_bytes": readahead_bytes,
             "max_background": max_background,
-            "dirty_bytes": dirty_bytes(memory_bytes),
+            "dirty_bytes": most_dirty_bytes or dirty_bytes(memory_bytes),
             "compensation": None if calibrate else NO_COMPENSATION,
             "size_bytes": size_bytes,
             "owner": None if owner is None else {"uid": owner[0], "gid": owner[1]},
