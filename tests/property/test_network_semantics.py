@@ -96,6 +96,8 @@ def platforms(draw: st.DrawFn) -> dict[str, Any]:
         "round_robin": draw(st.sampled_from(["restart", "continue"])),
         "shuffle": draw(st.sampled_from(["fresh", "constant", "none"])),
         "window": draw(st.sampled_from(["unlimited", 1, 3])),
+        "placement_unit": draw(st.sampled_from(["request", "512KiB", "file"])),
+        "write_contention": draw(st.sampled_from(["0s", "5ms"])),
         "allocation": draw(st.sampled_from(["manager", "none"])),
     }
     return {

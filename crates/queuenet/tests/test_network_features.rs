@@ -548,3 +548,42 @@ fn dependencies_and_stages() {
     );
     assert_eq!(second.end_s, outcome.makespan_s);
 }
+
+/// Writers on hosts of their own that begin at these seconds, each of 1 MiB.
+fn writers(begins: &[f64]) -> Value {
+    let tasks: Vec<Value> = (0..)
+        .zip(begins)
+        .map(|(i, begin): (usize, &f64)| {
+            json!({"name": format!("w{i}"), "machine": format!("h{i}"), "not_before_s": begin,
+                   "operations": [write(&format!("f{i}"), MIB)]})
+        })
+        .collect();
+    work(json!([]), json!(tasks))
+}
+
+#[test]
+fn writers_at_once_slow_each_other_down() {
+    let mut contended = network(3);
+    contended["store"]["placement"] = json!("local");
+    let alone = run(&writers(&[0.0]), &contended).makespan_s;
+    contended["store"]["write_contention_s"] = json!(0.1);
+    assert!((run(&writers(&[0.0]), &contended).makespan_s - alone).abs() < 1e-9);
+    // one after the other, none waits
+    let apart = run(&writers(&[0.0, 1.0]), &contended).makespan_s;
+    assert!((apart - 1.0 - alone).abs() < 1e-9, "{apart}");
+    let together = run(&writers(&[0.0; 3]), &contended);
+    let ends: Vec<f64> = together
+        .tasks
+        .as_ref()
+        .unwrap()
+        .iter()
+        .map(|t| t.end_s)
+        .collect();
+    // each waits for two others
+    assert!(
+        ends.iter().all(|end| (end - alone - 0.2).abs() < 0.01),
+        "{ends:?} {alone}"
+    );
+    let path: f64 = together.stations.iter().map(|row| row.critical_s).sum();
+    assert!((path - together.makespan_s).abs() < 1e-6, "{path}");
+}

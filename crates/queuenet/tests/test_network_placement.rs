@@ -179,6 +179,72 @@ fn a_round_robin_that_goes_on_passes_over_hosts_without_room() {
     );
 }
 
+/// A round robin over three hosts that places so much of a file together.
+fn in_units(unit: Value) -> Value {
+    let mut network = placed(3, "round_robin");
+    network["store"]["round_robin"] = json!("continue");
+    network["store"]["placement_unit"] = unit;
+    network
+}
+
+#[test]
+fn a_unit_of_placement_is_on_one_host() {
+    let units = in_units(json!(2 * MIB));
+    let of = |sizes: &[u64]| stored(&writes(sizes), &units, 1);
+    assert_eq!(of(&[5 * MIB]), [2 * MIB, 2 * MIB, MIB]);
+    assert_eq!(of(&[4 * MIB, MIB, MIB]), [3 * MIB, 2 * MIB, MIB]);
+    let files = in_units(json!("file"));
+    assert_eq!(
+        stored(&writes(&[5 * MIB, MIB]), &files, 1),
+        [5 * MIB, MIB, 0]
+    );
+    for placement in ["random", "balanced", "striped"] {
+        let mut files = placed(3, placement);
+        files["store"]["placement_unit"] = json!("file");
+        let of_hosts = stored(&writes(&[5 * MIB]), &files, 1);
+        assert_eq!(of_hosts.iter().max(), Some(&(5 * MIB)), "{placement}");
+    }
+    // less than a chunk is a chunk
+    assert_eq!(
+        stored(&writes(&[3 * MIB]), &in_units(json!(1)), 1),
+        [MIB, MIB, MIB]
+    );
+}
+
+/// A task on `h2` that writes these chunks of a file one by one, then reads the file.
+fn chunk_by_chunk(order: &[u64]) -> Value {
+    let mut operations: Vec<Value> = Vec::new();
+    for chunk in order {
+        operations.push(
+            json!({"op": "write", "file": "f", "offset_bytes": chunk * MIB, "size_bytes": MIB}),
+        );
+        operations.push(json!({"op": "compute", "seconds": 1}));
+    }
+    let size = order.len() as u64 * MIB;
+    operations.push(json!({"op": "read", "file": "f", "size_bytes": size}));
+    json!({"schema": "penstock/workload/1", "tasks": [{"name": "w", "machine": "h2", "operations": operations}]})
+}
+
+#[test]
+fn later_requests_join_their_unit() {
+    let workload = chunk_by_chunk(&[0, 1, 2, 3]);
+    let single = in_units(Value::Null);
+    assert_eq!(stored(&workload, &single, 1), [2 * MIB, MIB, MIB]);
+    let units = in_units(json!(2 * MIB));
+    assert_eq!(stored(&workload, &units, 1), [2 * MIB, 2 * MIB, 0]);
+    let mut copies = units.clone();
+    copies["store"]["replicas"] = json!(2);
+    assert_eq!(stored(&workload, &copies, 1), [2 * MIB, 4 * MIB, 2 * MIB]);
+    // chunk 2 joins chunk 3 on the first host, and is on the third one by itself
+    let local = |network: &Value| {
+        let outcome = outcome(&chunk_by_chunk(&[3, 0, 2, 1]), network, 1);
+        outcome.tasks.unwrap()[0].spans.last().unwrap().local_bytes
+    };
+    assert_eq!((local(&single), local(&units)), (MIB, 0));
+    let refused = Network::from_json(&in_units(json!(0)).to_string()).unwrap_err();
+    assert!(refused.0.contains("placement_unit"), "{}", refused.0);
+}
+
 /// A task on `h2` reads `g`, which was there before, writes `f` in two operations and reads it back.
 fn known() -> Value {
     json!({"schema": "penstock/workload/1",

@@ -188,6 +188,17 @@ Window = Annotated[
 ]
 
 
+PlacementUnit = Annotated[
+    str,
+    BeforeValidator(
+        _or_word(
+            _positive_size, ("request", "file"), "request, file, or a size above 0, such as 64MiB"
+        )
+    ),
+    _text(rf"^\s*({_NUMBER}\s*({_SIZE})|request|file)\s*$", "64MiB"),
+]
+
+
 def _time(value: Any) -> Any:
     """A duration, or a distribution, whose numbers are validated with the rest of the file."""
     expected = (

@@ -14,6 +14,7 @@ from penstock.platform.fields import (
     Factor,
     Frequency,
     Payload,
+    PlacementUnit,
     PlainSize,
     PositiveSize,
     PricePerTime,
@@ -251,8 +252,17 @@ class StoreFile(Part):
         description="Where a round robin begins: at the first storage host each time, or after "
         "the last host of the previous file; restart.",
     )
+    placement_unit: PlacementUnit | None = Field(
+        None,
+        description="Bytes of a file that are placed together on one host: a size, file, or request "
+        "(each request is placed by itself); request.",
+    )
     window: Window | None = Field(
         None, description="Chunk requests of one operation under way at once; unlimited."
+    )
+    write_contention: Duration | None = Field(
+        None,
+        description="Additional time of a write for each other task that writes at the same time; 0s.",
     )
     allocation: Literal["manager", "none"] | None = Field(
         None, description="Writes and opens ask the manager, or place by hash; manager."

@@ -369,6 +369,13 @@ def storage_of(part: HostFile) -> StorageFile:
     return declared
 
 
+def unit_of(text: str) -> int | str | None:
+    """Bytes that are placed together, or `file`; None for each request by itself."""
+    if text in ("request", "file"):
+        return None if text == "request" else text
+    return parse_size(text)
+
+
 def store_of(file: PlatformFile) -> dict[str, Any]:
     """The store in numbers: the file's values over the defaults of its ready store."""
     declared = {k: v for k, v in file.store if v is not None and k != "like"}
@@ -382,6 +389,8 @@ def store_of(file: PlatformFile) -> dict[str, Any]:
         "placement": store["placement"],
         "shuffle": store["shuffle"],
         "round_robin": store["round_robin"],
+        "placement_unit": unit_of(store["placement_unit"]),
+        "write_contention_s": parse_duration(store["write_contention"]),
         "window": None if store["window"] == "unlimited" else store["window"],
         "allocation": store["allocation"],
         "read_replica": store["read_replica"],

@@ -191,10 +191,14 @@ def _rest(platform: Platform, lowered: dict[str, Any]) -> Table:
     width = "all hosts" if store["stripe_width"] is None else f"{store['stripe_width']} hosts"
     like = f"like {platform.file.store.like}: " if platform.file.store.like else ""
     window = "" if store["window"] is None else f", window of {store['window']}"
+    unit = store["placement_unit"]
+    together = "" if unit is None else " of files" if unit == "file" else f" of {size_text(unit)}"
+    if store["write_contention_s"]:
+        window += f", {time_text(store['write_contention_s'])} a write for each other writer"
     table.add_row(
         "store",
         f"{like}chunks of {size_text(store['chunk_bytes'])}, stripe over {width}, placement "
-        f"{store['placement']}, {store['replicas']} replica{'s' * (store['replicas'] != 1)} "
+        f"{store['placement']}{together}, {store['replicas']} replica{'s' * (store['replicas'] != 1)} "
         f"({store['replication']}, forward by the {store['forward']}), shuffle {store['shuffle']}, "
         f"allocation: {store['allocation']}, reads {store['read_replica'].replace('_', ' ')}{window}",
     )

@@ -6,10 +6,10 @@ from typing import Any
 
 #: keys of the platform file; `mosastore` has the defaults of the format. Sources of the values: mosastore:
 #: Costa 2014; hdfs: dfs.blocksize, dfs.replication and the client's packet of 64 KiB (hdfs-default.xml);
-#: moosefs: a file of up to 64 MiB on one server, goal 2 (mfsmaster manual); it passes network and storage
-#: block by block, servers are assigned evenly (docs/adr/0059); gluster: whole files placed by hash, the
-#: client writes every replica (replica 3, administrator guide); cephfs: objects of 4 MiB, pool size 3, the
-#: primary writes the others (file layouts, architecture).
+#: moosefs: 64 MiB of a file on one server, goal 2 (mfsmaster manual); they pass network and storage block by
+#: block, servers are assigned evenly (docs/adr/0059); gluster: whole files placed by hash, the client writes
+#: every replica (replica 3, administrator guide); cephfs: objects of 4 MiB, pool size 3, the primary writes
+#: the others (file layouts, architecture); its window is fitted to recorded runs (docs/adr/0102).
 STORES: dict[str, dict[str, Any]] = {
     "mosastore": {
         "chunk": "1MiB",
@@ -20,7 +20,9 @@ STORES: dict[str, dict[str, Any]] = {
         "placement": "striped",
         "shuffle": "fresh",
         "round_robin": "restart",
+        "placement_unit": "request",
         "window": "unlimited",
+        "write_contention": "0s",
         "allocation": "manager",
         "read_replica": "local_first",
     },
@@ -33,7 +35,9 @@ STORES: dict[str, dict[str, Any]] = {
         "placement": "local",
         "shuffle": "fresh",
         "round_robin": "restart",
+        "placement_unit": "request",
         "window": 1,
+        "write_contention": "0s",
         "allocation": "manager",
         "read_replica": "local_first",
     },
@@ -46,7 +50,9 @@ STORES: dict[str, dict[str, Any]] = {
         "placement": "balanced",
         "shuffle": "fresh",
         "round_robin": "restart",
+        "placement_unit": "64MiB",
         "window": "unlimited",
+        "write_contention": "0s",
         "allocation": "manager",
         "read_replica": "local_first",
     },
@@ -59,7 +65,9 @@ STORES: dict[str, dict[str, Any]] = {
         "placement": "striped",
         "shuffle": "fresh",
         "round_robin": "restart",
+        "placement_unit": "file",
         "window": "unlimited",
+        "write_contention": "0s",
         "allocation": "none",
         "read_replica": "local_first",
     },
@@ -72,7 +80,9 @@ STORES: dict[str, dict[str, Any]] = {
         "placement": "random",
         "shuffle": "fresh",
         "round_robin": "restart",
-        "window": "unlimited",
+        "placement_unit": "request",
+        "window": 2,
+        "write_contention": "0s",
         "allocation": "none",
         "read_replica": "random",
     },

@@ -111,8 +111,16 @@ fn bound_s(workload: &Workload, network: &Network) -> f64 {
         + operations * far(&launch.tag);
     let moved = workload.moved_bytes * replicas * (4.0 / rate + per_byte);
     let asked = requests * replicas * (per_request + control + 8.0 * latency);
+    let slots = |host: &HostText| host.client.as_ref().map_or(0, |client| client.slots);
+    let writers = network
+        .hosts
+        .iter()
+        .map(|host| f64::from(slots(host)))
+        .sum::<f64>();
+    let contention = operations * writers * network.store.write_contention_s;
     let waits = network.scheduler.wait_s.unwrap_or(0.0) * workload.tasks() as f64;
-    1.0 + workload.latest_s + 2.0 * (workload.compute_s / speed + moved + asked + launches + waits)
+    1.0 + workload.latest_s
+        + 2.0 * (workload.compute_s / speed + moved + asked + launches + contention + waits)
 }
 
 /// Most chunk requests of one run, and most frames.
@@ -361,6 +369,7 @@ impl<'a> Engine<'a> {
             managers: (0..hosts.len() as u32)
                 .filter(|host| hosts[*host as usize].manager.is_some())
                 .collect(),
+            writers: 0,
             files,
             nodes: Nodes::new(seed, &capacity),
             hint_hosts,

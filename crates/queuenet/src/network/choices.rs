@@ -49,6 +49,16 @@ pub enum Turn {
     Continue,
 }
 
+/// How much of a file is placed together, on the same hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// The file.
+    File,
+    #[serde(untagged)]
+    Bytes(u64),
+}
+
 /// Who is asked where chunks go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]

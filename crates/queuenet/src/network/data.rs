@@ -1,7 +1,7 @@
 //! The data of an operation: which chunks, from or to which replica, in which order, how many at once.
 
 use super::choices::{Allocation, ReadReplica, Replication};
-use super::engine::{draw, Engine, Message, Stage};
+use super::engine::{draw, kind, station, Engine, Leg, Message, Stage, CLIENT, MANAGER};
 use super::server::NONE;
 use super::task::Phase;
 use super::time::Ticks;
@@ -285,8 +285,41 @@ impl Engine<'_> {
         self.release(slot);
     }
 
+    /// Waits for the tasks that write at this moment too, then completes the write.
+    fn contend(&mut self, now: Ticks, task: u32) {
+        let others = f64::from(self.writers - 1);
+        let ticks = self
+            .clock
+            .ticks(others * self.network.store.write_contention_s);
+        if ticks == 0 {
+            self.written(now, task);
+            return;
+        }
+        let run = &mut self.runs[task as usize];
+        run.phase = Phase::Contention;
+        run.spent.write += ticks;
+        let at = self
+            .managers
+            .first()
+            .map_or(station(run.host, CLIENT), |m| station(*m, MANAGER));
+        run.path.push(Leg {
+            station: at,
+            ticks: ticks as f32,
+        });
+        self.at(now + ticks, kind::TASK, task);
+    }
+
+    /// Completes a write whose data are stored.
+    pub fn written(&mut self, now: Ticks, task: u32) {
+        self.writers -= 1;
+        if self.network.store.allocation == Allocation::Manager {
+            self.ask_manager(now, task, Phase::ChunkMap);
+        } else {
+            self.operation_ends(now, task, "write");
+        }
+    }
+
     fn data_over(&mut self, now: Ticks, task: u32) {
-        let managed = self.network.store.allocation == Allocation::Manager;
         let run = &mut self.runs[task as usize];
         let spent = now - run.phase_start;
         if run.write {
@@ -295,11 +328,7 @@ impl Engine<'_> {
             run.spent.written_local += run.local_bytes;
             self.bytes.written += run.size;
             self.bytes.written_local += run.local_bytes;
-            if managed {
-                self.ask_manager(now, task, Phase::ChunkMap);
-            } else {
-                self.operation_ends(now, task, "write");
-            }
+            self.contend(now, task);
         } else {
             run.spent.read += spent;
             run.spent.read_bytes += run.size;

@@ -305,6 +305,8 @@ pub(super) struct Engine<'a> {
     /// Number of the first rack's uplink; uplink and downlink follow each other.
     pub racks: Option<u32>,
     pub managers: Vec<u32>,
+    /// Tasks whose write is under way.
+    pub writers: u32,
     pub files: Vec<File>,
     pub nodes: Nodes,
     pub hint_hosts: Vec<Option<u32>>,

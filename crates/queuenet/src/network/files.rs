@@ -147,6 +147,16 @@ impl File {
         (chunk >= segment.first && chunk - segment.first < segment.count).then_some(segment)
     }
 
+    /// Hosts of the first allocated of `count` chunks from `first` on.
+    pub(super) fn hosts_in(&self, first: u64, count: u64) -> Option<Vec<u32>> {
+        let after = self
+            .segments
+            .partition_point(|s| s.first + s.count <= first);
+        let chunk = self.segments.get(after)?.first.max(first);
+        let hosts = || (0..self.replicas(chunk)).map(|j| self.host(chunk, j));
+        (chunk - first < count).then(|| hosts().collect())
+    }
+
     /// Replicas of a chunk, and the host of the first.
     #[inline]
     pub fn first_host(&self, chunk: u64) -> (u64, u32) {

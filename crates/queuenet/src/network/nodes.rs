@@ -2,11 +2,12 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::iter::once;
 use std::ops::Range;
 
 use penstock_station::{mix64, Draws};
 
-use super::choices::{Shuffle, Turn};
+use super::choices::{Shuffle, Turn, Unit};
 use super::files::{File, Rule, Segment};
 use super::placed::Extent;
 use super::platform::Store;
@@ -61,6 +62,29 @@ pub struct Claim {
     pub size: u64,
     /// Host of the client, if one asks.
     pub client: Option<u32>,
+}
+
+impl Claim {
+    /// Its part in the bytes `begin..end`.
+    fn within(self, begin: u64, end: u64) -> Self {
+        let offset = self.offset.max(begin);
+        let size = (self.offset + self.size).min(end).saturating_sub(offset);
+        Claim {
+            offset,
+            size,
+            ..self
+        }
+    }
+}
+
+/// Chunks of a file that are placed together; `None` if each request is placed by itself.
+fn chunks_of_unit(file: &File, store: &Store) -> Option<u64> {
+    let kind = file.hints.placement.unwrap_or(store.placement);
+    match store.placement_unit? {
+        _ if kind == PlacementKind::Scatter => None,
+        Unit::File => Some(u64::MAX),
+        Unit::Bytes(bytes) => Some((bytes / file.chunk_bytes).max(1)),
+    }
 }
 
 /// Refuses more chunks than may be listed one by one.
@@ -149,13 +173,27 @@ impl Nodes {
         let chunk = file.chunk_bytes;
         let (first, last) = (claim.offset / chunk, end.div_ceil(chunk));
         for (begin, stop) in file.gaps(first, last) {
-            let at = file.segments.partition_point(|s| s.first < begin);
+            let mut at = file.segments.partition_point(|s| s.first < begin);
             if let Some(extents) = file.placed.clone() {
                 let placed = self.as_placed(&extents, chunk, claim.offset, begin..stop)?;
                 file.segments.splice(at..at, placed);
-            } else {
-                let segment = self.choose(file, store, claim, begin, stop - begin)?;
+                continue;
+            }
+            let Some(unit) = chunks_of_unit(file, store) else {
+                let segment = self.choose(file, store, claim, begin, stop - begin, false)?;
                 file.segments.insert(at, segment);
+                continue;
+            };
+            let mut from = begin;
+            while from < stop {
+                let to = stop.min((from / unit + 1).saturating_mul(unit));
+                let part = claim.within(from * chunk, to * chunk);
+                let segment = match file.hosts_in(from / unit * unit, unit) {
+                    Some(hosts) => self.beside(hosts, chunk, from, to - from),
+                    None => self.choose(file, store, part, from, to - from, true)?,
+                };
+                file.segments.insert(at, segment);
+                (at, from) = (at + 1, to);
             }
         }
         // what is new: beyond what the file had, or all of it where it was a hole
@@ -226,11 +264,13 @@ impl Nodes {
         claim: Claim,
         first: u64,
         count: u64,
+        together: bool,
     ) -> Result<Segment, Full> {
         let n = self.hosts.len();
         let replicas = u64::from(file.hints.replicas.unwrap_or(store.replicas)).min(n as u64);
         let width = file.hints.stripe_width.or(store.stripe_width);
         let width = width.map_or(n, |w| w as usize).min(n);
+        let width = if together { 1 } else { width };
         let visit = file.allocations;
         file.allocations += 1;
         let mut draws = Draws::keyed(self.seed, PLACE, u64::from(claim.file), visit);
@@ -266,13 +306,15 @@ impl Nodes {
         let mut width = (width as u64).min(runs);
         let total = |width: u64| (width + replicas - 1).min(n as u64) as usize;
         let mut nodes: Vec<u32> = if pinned.is_some() {
-            let others = count.saturating_mul(replicas - 1).min(n as u64 - 1) as usize;
+            let rows = if together { 1 } else { count };
+            let others = rows.saturating_mul(replicas - 1).min(n as u64 - 1) as usize;
             if others == 0 {
                 Vec::new()
             } else {
                 self.shuffled(others + 1, &mut draws)
             }
         } else if kind == PlacementKind::Random {
+            let count = if together { 1 } else { count };
             self.listed(claim.file, visit, first, count, replicas)?
         } else if kind == PlacementKind::Balanced {
             let order = match store.shuffle {
@@ -281,8 +323,13 @@ impl Nodes {
                 Shuffle::None => (0..n as u32).collect(),
             };
             let (file, end) = (&*file, claim.offset + claim.size);
-            let sizes = (first..first + count).map(|chunk| file.within(chunk, claim.offset, end));
-            self.balanced(&order, stripe, sizes, count, replicas)?
+            if together {
+                self.balanced(&order, stripe, once(claim.size), 1, replicas)?
+            } else {
+                let sizes =
+                    (first..first + count).map(|chunk| file.within(chunk, claim.offset, end));
+                self.balanced(&order, stripe, sizes, count, replicas)?
+            }
         } else {
             let order: Vec<u32> = if in_order {
                 let begin = if goes_on { self.turn } else { 0 };
@@ -303,6 +350,7 @@ impl Nodes {
         };
         let rule = match (pinned, kind) {
             (Some(_), _) => Rule::Pinned,
+            (None, _) if together => Rule::Stripe { width: 1 },
             (None, PlacementKind::Random | PlacementKind::Balanced) => Rule::Listed,
             (None, PlacementKind::Scatter) => Rule::Scatter { width, run },
             (None, _) => Rule::Stripe { width },
@@ -343,6 +391,24 @@ impl Nodes {
             nodes,
             base,
         })
+    }
+
+    /// `count` chunks from `first` on, on the hosts that have the rest of their unit.
+    fn beside(&mut self, hosts: Vec<u32>, chunk_bytes: u64, first: u64, count: u64) -> Segment {
+        let replicas = hosts.len() as u64;
+        let region = count.saturating_mul(replicas).saturating_mul(chunk_bytes);
+        let base = hosts
+            .iter()
+            .map(|host| self.region(self.index[*host as usize], region))
+            .collect();
+        Segment {
+            first,
+            count,
+            replicas,
+            rule: Rule::Stripe { width: 1 },
+            nodes: hosts,
+            base,
+        }
     }
 
     /// Where a region of so many bytes begins on a node's disk.

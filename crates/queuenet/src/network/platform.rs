@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::choices::{
     Allocation, Fill, Forward, Inputs, ReadReplica, Replication, SchedulerKind, Sharing, Shuffle,
-    Turn,
+    Turn, Unit,
 };
 use super::number::{above_zero, at_least_zero, Duration};
 use super::workload::PlacementKind;
@@ -201,7 +201,12 @@ pub struct Store {
     #[serde(default)]
     pub round_robin: Turn,
     #[serde(default)]
+    pub placement_unit: Option<Unit>,
+    #[serde(default)]
     pub window: Option<u32>,
+    /// Additional time of a write for each other task that writes at the same time.
+    #[serde(default)]
+    pub write_contention_s: f64,
     #[serde(default)]
     pub allocation: Allocation,
     #[serde(default)]
@@ -405,6 +410,10 @@ impl Network {
         if store.placement == PlacementKind::Host {
             return Err("store.placement is host, which only a file's tags can name".into());
         }
+        if store.placement_unit == Some(Unit::Bytes(0)) {
+            return Err("store.placement_unit is 0; at least 1 is expected".into());
+        }
+        at_least_zero("store.write_contention_s", store.write_contention_s)?;
         if store.window == Some(0) {
             return Err("store.window is 0; at least 1 is expected (null for no limit)".into());
         }

@@ -18,6 +18,7 @@ pub(super) enum Phase {
     Open,
     Allocate,
     Data,
+    Contention,
     ChunkMap,
     Done,
 }
@@ -187,6 +188,7 @@ impl Engine<'_> {
     pub fn task_event(&mut self, now: Ticks, task: u32) {
         match self.runs[task as usize].phase {
             Phase::Ready => self.ready(now, task),
+            Phase::Contention => self.written(now, task),
             Phase::Compute => {
                 self.operation_over(now, task, "compute");
                 self.proceed(now, task);
@@ -259,6 +261,8 @@ impl Engine<'_> {
                 }
                 Operation::Write { file, offset, size } => {
                     (run.file, run.offset, run.size, run.write) = (file, offset, size, true);
+                    self.writers += 1;
+                    let run = &mut self.runs[task as usize];
                     run.phase = Phase::Client;
                     if !self.join_client(now, task, size) {
                         self.operate(now, task);
