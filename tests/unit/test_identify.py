@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.parts.prediction.queue_network.identify import (
+    CONTENTION,
     Linear,
     Measured,
     identify,
@@ -22,8 +23,8 @@ BANDWIDTH = 12.5e6
 DELAY_S = 0.04
 
 
-def deployment(both: bool = False, **store: object) -> Platform:
-    """A manager, a storage node (with `both` a client as well), a client."""
+def deployment(both: bool = False, clients: int = 1, **store: object) -> Platform:
+    """A manager, a storage node (with `both` a client as well), clients."""
     return Platform.from_dict(
         {
             "penstock_platform": 1,
@@ -41,7 +42,7 @@ def deployment(both: bool = False, **store: object) -> Platform:
                     "roles": ["storage", "client"] if both else ["storage"],
                     "storage": {"read": {"overhead": "1ms"}, "write": {"overhead": "1ms"}},
                 },
-                {"group": "client", "count": 1, "roles": ["client"]},
+                {"group": "client", "count": clients, "roles": ["client"]},
             ],
             "network": {"bandwidth": "12.5 MB/s", "loopback": "125 MB/s"},
             "store": {"chunk": "1MiB", "stripe": 1, "replicas": 1, "shuffle": "none", **store},
@@ -105,6 +106,26 @@ def test_an_empty_file_faster_than_its_messages_is_clamped_and_said() -> None:
     found = identify(deployment(), {Measured("write", 0): 1e-5, **took})
     assert found.manager_s == 0
     assert found.clamped_manager
+
+
+@pytest.mark.parametrize("planted_s", [0.0, 0.04])
+def test_a_planted_contention_of_writers_comes_back(planted_s: float) -> None:
+    """Three writers share the storage's link; what they take beyond that is contention."""
+    where, manager_s = deployment(clients=3, chunk="256KiB"), 0.5e-3
+    write, read = Linear(2e-3, 16e-3 / MIB), Linear(1e-3, 8e-3 / MIB)
+    planted = where.with_values({CONTENTION: f"{planted_s} s"})
+    alone = [Measured(op, size) for op in ("write", "read") for size in (MIB // 16, 4 * MIB)]
+    together = [Measured("write", m.size_bytes, clients=n) for m in alone[:2] for n in (2, 3)]
+    took = {
+        m: simulated_s(planted, manager_s, write, read, m)
+        for m in (Measured("write", 0), *alone, *together)
+    }
+    found = identify(where, took)
+    assert found.contention_s == pytest.approx(planted_s, rel=0.02, abs=1e-4)
+    assert max(abs(found.off[m]) for m in together) < 5e-3
+    # several clients take longer than one also without contention
+    assert took[together[3]] > 2 * took[alone[1]]
+    assert identify(where, {m: took[m] for m in took if m.clients == 1}).contention_s is None
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 4, None])

@@ -94,6 +94,25 @@ def test_a_seeded_platform_is_put_up_as_the_one_that_was_measured() -> None:
     assert again.plain() == network_values(platform, seen).plain()
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.04])
+def test_contention_of_writers_is_in_the_platform(seconds: float) -> None:
+    platform, seen = changed(), measured()
+    for clients in (2, 3):
+        seen.trials.seconds[Measured("write", SIZES[-1], clients=clients)] = [0.4, 0.5, 0.6]
+    linear = Linear(1e-3, 1e-8)
+    services = Identified(1e-4, linear, linear, contention_s=seconds)
+    ends = [Identified(1e-4, linear, linear, contention_s=seconds * x) for x in (0.5, 1.5)]
+    document = _document(platform, seen, network_values(platform, seen), services, ends)
+    (estimate,) = [
+        e for e in Platform.from_dict(document).estimates if e.path == "store.write_contention"
+    ]
+    assert (estimate.low, estimate.value, estimate.high) == pytest.approx(
+        (5e5 * seconds, 1e6 * seconds, 1.5e6 * seconds)
+    )
+    # no contention is a result, not a negative time
+    assert not estimate.clamped
+
+
 def test_distributions_have_the_means_that_they_replace() -> None:
     platform, seen = changed(), measured()
     services = Identified(1e-4, Linear(1e-3, 1e-8), Linear(2e-3, 1e-8))

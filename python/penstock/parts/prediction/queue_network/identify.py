@@ -18,7 +18,6 @@ from scipy.optimize import least_squares
 from penstock.parts.prediction.queue_network.simulate import Row, Simulator, makespan
 from penstock.parts.prediction.workloads.task import File, Operation, Task
 from penstock.parts.prediction.workloads.workflow import Workload
-from penstock.platform.file import StoreFile
 from penstock.platform.hosts import Platform
 from penstock.spec.units import parse_duration
 
@@ -103,7 +102,7 @@ def identify(deployment: Platform, measured_s: Mapping[Measured, float]) -> Iden
     write, read = services["write"], services["read"]
     together = {m: s for m, s in measured_s.items() if m.clients > 1}
     contention_s = None
-    if together and CONTENTION.rpartition(".")[2] in StoreFile.model_fields:
+    if together:
         served = with_services(deployment, manager_s, write, read)
         contention_s = _contention_s(served, together)
         network = _contended(served, contention_s).lower()
