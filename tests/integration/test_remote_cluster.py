@@ -95,7 +95,9 @@ class Hosts:
 
 @pytest.fixture(name="hosts")
 def two_hosts() -> Iterator[Hosts]:
-    name = f"pr{os.getpid() % 10000}{next(_NUMBER)}"  # links of a removed namespace stay for a moment
+    name = (
+        f"pr{os.getpid() % 10000}{next(_NUMBER)}"  # links of a removed namespace stay for a moment
+    )
     where = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
 
     def ip(*words: str) -> None:

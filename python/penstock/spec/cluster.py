@@ -92,9 +92,10 @@ class LinkSpec:
 class TunnelSpec:
     """End of a network that has nodes on other hosts: a VXLAN segment.
 
-    `address`: of this host; `peers`: of the other hosts; `mtu`: of all nodes of the network. `nodes`: names and
-    addresses of the nodes on other hosts. `delays`: one-way delay between a node here and one on another host
-    [s], which may shorten those of their links; the delay of the path between the hosts comes in addition.
+    `address`: of this host; `peers`: of the other hosts; `mtu`: of all nodes of the network. `nodes`: names
+    and addresses of the nodes on other hosts. `delays`: one-way delay between a node here and one on another
+    host [s], which may shorten those of their links; the delay of the path between the hosts comes in
+    addition.
     """
 
     segment: int
