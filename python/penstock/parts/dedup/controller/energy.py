@@ -94,12 +94,12 @@ def wrong_decision(z_true: float, z_model: float) -> float:
     """Largest share of extra energy that a wrong break-even similarity costs.
 
     Between the two similarities the model selects the worse configuration; the loss is largest at `z_model`.
+    It is infinite if deduplication takes no energy there.
     """
-    if (
-        z_model >= z_true
-    ):  # off is selected up to z_model, where deduplication takes 1 + z_true - z_model
-        return 1 / (1 + z_true - z_model) - 1
-    return z_true - z_model  # deduplication is selected from z_model on
+    if z_model < z_true:  # deduplication is selected from z_model on
+        return z_true - z_model
+    energy = 1 + z_true - z_model  # of deduplication at z_model, below which it is not selected
+    return 1 / energy - 1 if energy > 0 else math.inf
 
 
 @dataclass(frozen=True)
