@@ -43,14 +43,14 @@ def outside(prediction: Prediction) -> list[str]:
 
 @pytest.mark.parametrize("nodes", [4, 6])
 def test_scattered_reads_of_cephfs_are_withheld(nodes: int) -> None:
-    """The runs took 1.7 and 2.5 times as long: the read-ahead did not fit into the clients' cache."""
+    """The runs took longer by a third and more: the read-ahead did not fit into the clients' cache."""
     scenario = Scenario("scatter", 16, nodes, True)
     prediction = predicted("cephfs", scenario)
-    assert recorded("cephfs")[1][scenario].mean_s > 1.6 * prediction.makespan_s
+    assert recorded("cephfs")[1][scenario].mean_s > 1.3 * prediction.makespan_s
     assert outside(prediction)[0] == "read-ahead"
     assert answer(prediction).headline == (
         "Not predicted: clients of cephfs read 16 MiB ahead into a cache of 1 MiB and fetch them again "
-        "(a real run took 2.5 times as long)."
+        "(a real run took 2.2 times as long)."
     )
     large = predicted("cephfs", scenario, preprocess__cache="16MiB")
     assert "read-ahead" not in outside(large)
@@ -68,11 +68,10 @@ def test_reads_of_a_store_with_limited_read_ahead_are_predicted() -> None:
 
 
 def test_concurrent_writes_of_cephfs_are_withheld() -> None:
-    """The runs took 1.2 to 1.5 times as long."""
     for hints in (False, True):
         scenario = Scenario("pipeline", 4, 4, hints)
         prediction = predicted("cephfs", scenario)
-        assert recorded("cephfs")[1][scenario].mean_s > 1.2 * prediction.makespan_s
+        assert recorded("cephfs")[1][scenario].mean_s > prediction.makespan_s
         assert outside(prediction) == ["concurrent-writers"]
         assert answer(prediction).headline.startswith(
             "Not predicted: several clients write to cephfs"

@@ -82,7 +82,7 @@ def test_nothing_is_predicted_outside_of_the_model() -> None:
         (
             Conditions(read_ahead=ReadAhead("cephfs", 16 << 20, 1 << 20, 0.5)),
             "Not predicted: clients of cephfs read 16 MiB ahead into a cache of 1 MiB and fetch them again "
-            "(a real run took 2.5 times as long).",
+            "(a real run took 2.2 times as long).",
         ),
         (
             Conditions(unmodelled={MAPPED: 3, "waits of synchronous writes": 1}),

@@ -278,7 +278,7 @@ def _read_ahead(c: Conditions) -> list[Reason]:
     r = c.read_ahead
     text = (
         f"clients of {r.engine} read {quantities.size(r.ahead_bytes)} ahead into a cache of "
-        f"{quantities.size(r.cache_bytes)} and fetch them again (a real run took 2.5 times as long)"
+        f"{quantities.size(r.cache_bytes)} and fetch them again (a real run took 2.2 times as long)"
     )
     return [Reason("read-ahead", "outside", text)]
 
