@@ -88,8 +88,9 @@ def test_a_disk_faster_than_the_host_is_refused(ground: Ground) -> None:
     before = ground.seen()
     platform = ground.where / "p.yaml"
     platform.write_text(PLATFORM.format(count=2))
-    words = ["nodes", "up", str(platform), "--set", "hosts.n.disks.data.profile=nvme"]
-    line = [*BRIEFLY, *words]
+    changes = ("profile=nvme", "time_scale=1")
+    options = [word for c in changes for word in ("--set", f"hosts.n.disks.data.{c}")]
+    line = [*BRIEFLY, "nodes", "up", str(platform), *options]
     up = commands.run(line, env=ground.environment, capture_output=True, text=True, timeout=120)
     assert up.returncode == 2, up.stdout
     assert "nearest sustainable time_scale" in up.stderr
