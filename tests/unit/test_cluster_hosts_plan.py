@@ -220,7 +220,6 @@ def test_the_verb_prints_the_plan(
     assert rows["rack1-b"][1:5] == ["2", "16", "100", "%"]
     assert rows["rack1-a"][1:5] == ["6", "12", "75", "%"]
     assert "between hosts: at most" in out
-    assert "starting nodes on several hosts is not implemented yet" in out
 
 
 def test_the_plan_as_json(

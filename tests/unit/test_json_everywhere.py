@@ -15,7 +15,7 @@ from penstock import cli
 from tests.support import commands
 
 #: verbs whose output is that of a command or of the document that was asked for
-OTHERS = {"nodes exec"}
+OTHERS = {"hosts exec", "nodes exec"}
 
 
 def leaves() -> Iterator[tuple[str, Any]]:
