@@ -21,7 +21,9 @@ class CommonMeans:
 
     These are the `seeds`, at first seed 1, which every candidate has. The mean of a candidate without the
     others is its value of seed 1, scaled by the mean ratio of the candidates that have them: an estimate for
-    the background of figures. Tables and the front show only exact means.
+    the background of figures. Tables and the front show only exact means. Evaluations that an earlier
+    exploration left do not count until the candidate is settled: a resumed one decides as if it was not
+    interrupted.
     """
 
     def __init__(self, record: Record) -> None:
@@ -29,6 +31,8 @@ class CommonMeans:
         self.seeds: tuple[int, ...] = (1,)
         self._factors: dict[str, float] = {}
         self._cache: dict[Candidate, dict[str, float]] = {}
+        #: number of seeds that a candidate was settled on
+        self._settled: dict[Candidate, int] = {}
 
     def settle(self, candidates: Iterable[Candidate], seeds: Sequence[int]) -> None:
         """Evaluate these candidates on the seeds, which replace the present ones."""
@@ -36,6 +40,8 @@ class CommonMeans:
         self.record.evaluate(shown, seeds)
         self.seeds = tuple(seeds)
         self._cache.clear()
+        for c in shown:
+            self._settled[c] = max(len(seeds), self._settled.get(c, 1))
         pairs = [
             (self.record.mean(c, self.seeds), self.record.mean(c, self.seeds[:1])) for c in shown
         ]
@@ -46,8 +52,7 @@ class CommonMeans:
 
     def exact(self, candidate: Candidate) -> bool:
         """True if the candidate has all seeds."""
-        measures = self.record.measures[candidate]
-        return all(seed in measures for seed in self.seeds)
+        return self._settled.get(candidate, 1) >= len(self.seeds)
 
     def of(self, candidate: Candidate) -> dict[str, float]:
         """Means by column; an estimate without all seeds."""
