@@ -25,6 +25,9 @@ _APART_S = 0.2
 #: longest time until an engine detects the death of its own server [s]
 _NOTICED_WITHIN_S = 30.0
 
+#: unanswered requests in a row after which an engine is down
+_SILENT_LOOKS = 3
+
 #: stands for all servers if the engine does not answer
 ALL = frozenset({"*"})
 
@@ -111,10 +114,16 @@ def servers_down(store: Store) -> frozenset[str]:
 
 
 def _missed(store: Store, before: frozenset[str], over: threading.Event) -> bool:
-    """True once the engine reports another server as down, which it does some time after the server's end."""
+    """True once the engine reports another server as down, which it does some time after the server's end.
+
+    A busy engine misses a single request; one that misses several in a row is down.
+    """
     until = time.monotonic() + _NOTICED_WITHIN_S
+    silent = 0
     while not over.is_set() and time.monotonic() < until:
-        if servers_down(store) - before:
+        down = servers_down(store)
+        silent = silent + 1 if down == ALL else 0
+        if (silent >= _SILENT_LOOKS and before != ALL) or (silent == 0 and down - before):
             return True
         over.wait(_LOOK_EVERY_S)
     return False

@@ -1,0 +1,54 @@
+"""Detection of dead servers by the engine's replies, without a store."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, cast
+
+import pytest
+
+from penstock.parts.stores import hang_guard
+from penstock.parts.stores.store import Store
+
+UP: dict[str, Any] = {"servers": [{"node": "n-0", "up": True}, {"node": "n-1", "up": False}]}
+DOWN: dict[str, Any] = {"servers": [{"node": "n-0", "up": False}, {"node": "n-1", "up": False}]}
+SILENT: dict[str, Any] = {"trouble": "timed out", "servers": []}
+
+
+class Replies:
+    """A store whose engine replies these in turn, then the last one again."""
+
+    def __init__(self, *replies: dict[str, Any]) -> None:
+        self.asked = 0
+        self._replies = iter(replies)
+        self._last = replies[-1]
+
+    def status(self) -> dict[str, Any]:
+        self.asked += 1
+        self._last = next(self._replies, self._last)
+        return self._last
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hang_guard, "_LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(hang_guard, "_NOTICED_WITHIN_S", 0.05)
+
+
+@pytest.mark.parametrize(
+    ("replies", "noticed", "asked"),
+    [
+        pytest.param([UP, UP, DOWN], True, 3, id="noticed after a while"),
+        pytest.param([SILENT, SILENT, UP, DOWN], True, 4, id="busy for a while"),
+        pytest.param([SILENT] * 3, True, 3, id="the engine itself died"),
+        pytest.param([SILENT, UP], False, None, id="busy, nothing died"),
+        pytest.param([UP], False, None, id="no server"),
+    ],
+)
+def test_a_death_counts_once_the_engine_misses_a_server(
+    replies: list[dict[str, Any]], noticed: bool, asked: int | None
+) -> None:
+    store = Replies(*replies)
+    before = frozenset({"n-1"})
+    assert hang_guard._missed(cast(Store, store), before, threading.Event()) == noticed
+    assert asked is None or store.asked == asked
