@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.host.cgroups.cgroup import hierarchies
 from penstock.spec.units import parse_duration
 from tests.support import commands
 
@@ -85,12 +86,31 @@ class Hosts:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def grounds(self) -> list[Ground]:
+        return [self.here, *self.others.values()]
+
+    def note(self) -> None:
+        """Note the tokens in the journals, by which their objects are recognised."""
+        for ground in self.grounds():
+            ground.seen()
+
     def nothing_left(self) -> None:
         """No change of any host is open, and nothing of the nodes is there."""
-        for ground in (self.here, *self.others.values()):
+        for ground in self.grounds():
             assert ground.journal().open_entries() == []
-            left = {k: v for k, v in ground.seen().items() if v and k != "processes"}
-            assert not left, left
+            assert ground.tokens or ground is self.here
+            left = {
+                k: v for k, v in ground.seen().items() if v and k not in ("groups", "processes")
+            }
+            groups = [g for r in _roots() for g in r.glob("penstock-*")]
+            left["groups"] = [g for g in groups if any(t in g.name for t in ground.tokens)]
+            assert not any(left.values()), left
+
+
+def _roots() -> set[Path]:
+    """Roots of the hierarchies of control groups."""
+    layout = hierarchies()
+    return {*layout.v1.values(), *([layout.unified] if layout.unified else [])}
 
 
 @pytest.fixture(name="hosts")
@@ -186,6 +206,7 @@ def test_nodes_on_two_hosts_are_one_cluster(hosts: Hosts) -> None:
     assert [line.split()[0] for line in named.splitlines()] == ["n-0", "n-1", "m-0", "m-1"]
     applied = json.loads(hosts.run("set", "*-1", "cpus=0.5", "--json"))["applied"]
     assert [(row["host"], row["node"]) for row in applied] == [("left", "n-1"), ("right", "m-1")]
+    hosts.note()
     shown = json.loads(hosts.run("status", "--json"))["hosts"]
     assert [len(h["status"]["nodes"]) for h in shown.values()] == [2, 2]
     failed = hosts.here.penstock("hosts", "exec", "m-1", "--", "sh", "-c", "echo no >&2; exit 7")
@@ -196,6 +217,7 @@ def test_nodes_on_two_hosts_are_one_cluster(hosts: Hosts) -> None:
 
 def test_a_lost_host_is_named_and_the_others_are_restored(hosts: Hosts) -> None:
     assert hosts.up().returncode == 0
+    hosts.note()
     python = hosts.others["right"].where / "python"
     python.chmod(0)
     shown = hosts.here.penstock("hosts", "status")
@@ -219,11 +241,13 @@ def test_undo_restores_every_host_after_a_kill(hosts: Hosts, share: float) -> No
     began = time.monotonic()
     assert hosts.up().returncode == 0
     took_s = time.monotonic() - began
+    hosts.note()
     hosts.run("down")
     coordinator = hosts.start_up()
     time.sleep(share * took_s)
     coordinator.send_signal(signal.SIGKILL)
     coordinator.wait()
+    hosts.note()
     undone = hosts.here.penstock("undo")
     assert undone.returncode == 0, undone.stderr
     if (
