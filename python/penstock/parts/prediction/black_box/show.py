@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ def tree_lines(model: BlackBoxModel) -> list[str]:
 
 
 def summary_lines(model: BlackBoxModel) -> list[str]:
-    """Summary of the model in a few lines."""
+    """Summary of the model in a few lines of at most 100 columns."""
     lines = [
         f"{len(model.points)} points, throughput of one client from "
         f"{shown_rate(float(model.throughput_bps.min()))} to "
@@ -97,7 +98,7 @@ def summary_lines(model: BlackBoxModel) -> list[str]:
             f"computing overlaps with reading by {percentage(model.overlap.overlap)} "
             f"({model.overlap.runs} scans that computed, worst {tenths(model.overlap.worst_error)} off)"
         )
-    return lines
+    return [part for line in lines for part in textwrap.wrap(line, _WIDTH, subsequent_indent="  ")]
 
 
 def _widths(model: BlackBoxModel) -> str:
