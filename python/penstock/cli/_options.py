@@ -15,6 +15,9 @@ JSON = typer.Option(False, "--json", help="The result as JSON.")
 QUIET = typer.Option(False, "--quiet", "-q", help="No progress on stderr.")
 #: changes of a platform file
 CHANGES = typer.Option([], "--set", help="Change a value of the file: a.b=c.")
+CLUSTER = typer.Option(None, "--cluster", "-c", help="Name of the cluster (default: the only one).")
+NODE_CHANGES = typer.Argument(help="NODE… key=value…, again for other nodes.")
+NODES_AND_COMMAND = typer.Argument(help="NODE… (names or patterns such as 'n-*'), --, a command.")
 SIZE_MODEL = typer.Option(
     None,
     "--size-model",

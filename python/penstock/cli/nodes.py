@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.cli._options import CHANGES, JSON
+from penstock.cli._options import CHANGES, CLUSTER, JSON, NODE_CHANGES, NODES_AND_COMMAND
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import NODE_RUNTIMES
 from penstock.terminal import mib, plain_table, progress_bar, say, show
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Virtual nodes without a study: start, inspect, change, enter and stop them.",
     no_args_is_help=True,
-)
-
-_CLUSTER = typer.Option(
-    None, "--cluster", "-c", help="Name of the cluster (default: the only one)."
 )
 
 
@@ -72,7 +69,7 @@ def up(
 @app.command()
 def status(
     cluster: str | None = typer.Argument(None, help="Only this cluster."),
-    chosen: str | None = _CLUSTER,
+    chosen: str | None = CLUSTER,
     as_json: bool = JSON,
 ) -> None:
     """List running nodes: state, processor and memory usage, disks, links, fairness.
@@ -103,10 +100,8 @@ def status(
     "exec", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True}
 )
 def exec_(
-    arguments: list[str] = typer.Argument(
-        help="NODE… (names or patterns such as 'n-*'), --, a command."
-    ),
-    cluster: str | None = _CLUSTER,
+    arguments: list[str] = NODES_AND_COMMAND,
+    cluster: str | None = CLUSTER,
     user: str | None = typer.Option(
         None, "--user", "-u", help="User of the command (default: root)."
     ),
@@ -133,7 +128,7 @@ def exec_(
 def cp(
     source: str = typer.Argument(help="A path here, or NODE:PATH."),
     target: str = typer.Argument(help="NODE:PATH (NODE may be a pattern), or a path here."),
-    cluster: str | None = _CLUSTER,
+    cluster: str | None = CLUSTER,
     as_json: bool = JSON,
 ) -> None:
     """Copy a file or a directory to nodes, or from one."""
@@ -147,8 +142,8 @@ def cp(
 
 @app.command("set", context_settings={"ignore_unknown_options": True})
 def set_(
-    changes: list[str] = typer.Argument(help="NODE… key=value…, again for other nodes."),
-    cluster: str | None = _CLUSTER,
+    changes: list[str] = NODE_CHANGES,
+    cluster: str | None = CLUSTER,
     as_json: bool = JSON,
 ) -> None:
     """Change running nodes; `max` removes a limit.
@@ -162,26 +157,13 @@ def set_(
     from penstock.emulate.cluster.change_arguments import changes_of
     from penstock.emulate.cluster.cluster import Cluster
 
-    applied = Cluster.find(cluster).change(changes_of(changes))
-    failed = [change for change in applied if change["error"]]
-    if as_json:
-        print(json.dumps({"applied": applied, "failed": len(failed)}))
-    else:
-        for change in applied:
-            resource = change["resource"]
-            target = f"{resource} {change['name']}" if change["name"] else resource
-            delay_ms = (change["applied_ns"] - change["planned_ns"]) / 1e6
-            if not change["error"]:
-                values = _brief(resource, change["found"])
-                print(f"{change['node']}: {target}: {values} ({delay_ms:.1f} ms)")
-    if failed:
-        raise PenstockError("\n".join(f"{change['node']}: {change['error']}" for change in failed))
+    report_changes(Cluster.find(cluster).change(changes_of(changes)), as_json=as_json)
 
 
 @app.command()
 def down(
     cluster: str | None = typer.Argument(None, help="Name of the cluster (default: the only one)."),
-    chosen: str | None = _CLUSTER,
+    chosen: str | None = CLUSTER,
     everything: bool = typer.Option(False, "--all", help="Every cluster."),
     as_json: bool = JSON,
 ) -> None:
@@ -202,6 +184,23 @@ def down(
             print(f"{live.name}: down")
     if as_json:
         print(json.dumps({"down": stopped}))
+
+
+def report_changes(applied: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
+    """Print the changes that were made. Raises PenstockError with the others."""
+    failed = [change for change in applied if change["error"]]
+    if as_json:
+        print(json.dumps({"applied": applied, "failed": len(failed)}))
+    else:
+        for change in applied:
+            resource = change["resource"]
+            target = f"{resource} {change['name']}" if change["name"] else resource
+            delay_ms = (change["applied_ns"] - change["planned_ns"]) / 1e6
+            if not change["error"]:
+                values = _brief(resource, change["found"])
+                print(f"{change['node']}: {target}: {values} ({delay_ms:.1f} ms)")
+    if failed:
+        raise PenstockError("\n".join(f"{change['node']}: {change['error']}" for change in failed))
 
 
 def _cluster_name(cluster: str | None, chosen: str | None) -> str | None:

@@ -26,7 +26,7 @@ def run_in(
     """
     lines = [node.enter(argv, env=env, cwd=cwd, user=user) for node in nodes]
     if len(nodes) == 1:
-        return _status(subprocess.Popen(lines[0]))
+        return exit_status(subprocess.Popen(lines[0]))
     width = max(len(node.name) for node in nodes)
     printing = threading.Lock()
     running, readers = [], []
@@ -43,7 +43,7 @@ def run_in(
             readers.append(reader)
     for reader in readers:
         reader.join()
-    return max(_status(child) for child in running)
+    return max(exit_status(child) for child in running)
 
 
 def _copy(source: IO[bytes], sink: IO[str], prefix: str, printing: threading.Lock) -> None:
@@ -53,7 +53,8 @@ def _copy(source: IO[bytes], sink: IO[str], prefix: str, printing: threading.Loc
             sink.flush()
 
 
-def _status(child: subprocess.Popen[bytes]) -> int:
+def exit_status(child: subprocess.Popen[bytes]) -> int:
+    """Exit status of a child at its end, as a shell has it: 128 and the signal that killed it."""
     while True:
         try:
             code = child.wait()

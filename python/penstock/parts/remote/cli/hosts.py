@@ -8,8 +8,12 @@ from pathlib import Path
 
 import typer
 
-from penstock.cli._options import CHANGES, JSON
-from penstock.errors import PenstockError
+from penstock.cli._options import CHANGES, CLUSTER, JSON, NODE_CHANGES, NODES_AND_COMMAND
+
+_HOSTS = typer.Option(..., "--hosts", help="The hosts file.")
+_OVERCOMMIT = typer.Option(
+    False, "--allow-overcommit", help="Accept limits that the hosts cannot sustain together."
+)
 
 app = typer.Typer(
     help="One virtual cluster on several hosts: facts, plan, start, inspect, enter, change, stop.",
@@ -21,11 +25,9 @@ app = typer.Typer(
 @app.command()
 def plan(
     platform: Path = typer.Argument(help="A platform file."),
-    hosts: Path = typer.Option(..., "--hosts", help="The hosts file."),
+    hosts: Path = _HOSTS,
     changes: list[str] = typer.Option([], "--set", help="Change a value of the platform: a.b=c."),
-    allow_overcommit: bool = typer.Option(
-        False, "--allow-overcommit", help="Accept limits that the hosts cannot sustain together."
-    ),
+    allow_overcommit: bool = _OVERCOMMIT,
     as_json: bool = typer.Option(False, "--json", help="Print the plan as one JSON object."),
 ) -> None:
     """Plan the nodes of a platform file on several hosts: placement, addresses, tunnels, routes.
@@ -83,20 +85,15 @@ def facts(
         print(line)
 
 
-_NAME = typer.Option(None, "--cluster", "-c", help="Name of the cluster (default: the only one).")
-
-
 @app.command()
 def up(
     platform: Path = typer.Argument(help="A platform file."),
-    hosts: Path = typer.Option(..., "--hosts", help="The hosts file."),
+    hosts: Path = _HOSTS,
     changes: list[str] = CHANGES,
     name: str | None = typer.Option(
         None, "--name", help="Name of the cluster (default: the file's)."
     ),
-    allow_overcommit: bool = typer.Option(
-        False, "--allow-overcommit", help="Accept limits that the hosts cannot sustain together."
-    ),
+    allow_overcommit: bool = _OVERCOMMIT,
     as_json: bool = JSON,
 ) -> None:
     """Start the nodes of a platform file on several hosts, until `hosts down`."""
@@ -161,10 +158,8 @@ def status(
     "exec", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True}
 )
 def exec_(
-    arguments: list[str] = typer.Argument(
-        help="NODE… (names or patterns such as 'n-*'), --, a command."
-    ),
-    cluster: str | None = _NAME,
+    arguments: list[str] = NODES_AND_COMMAND,
+    cluster: str | None = CLUSTER,
 ) -> None:
     """Run a command in one or several nodes; print its output at its end, exit with its highest status."""
     from penstock.cli.nodes import split_command
@@ -176,22 +171,15 @@ def exec_(
 
 @app.command("set", context_settings={"ignore_unknown_options": True})
 def set_(
-    changes: list[str] = typer.Argument(help="NODE… key=value…, again for other nodes."),
-    cluster: str | None = _NAME,
+    changes: list[str] = NODE_CHANGES,
+    cluster: str | None = CLUSTER,
     as_json: bool = JSON,
 ) -> None:
     """Change running nodes on all their hosts; the keys are those of `nodes set`."""
+    from penstock.cli.nodes import report_changes
     from penstock.parts.remote.cluster.coordinator import RemoteCluster
 
-    applied = RemoteCluster.find(cluster).change(changes)
-    failed = [row for row in applied if row["error"]]
-    if as_json:
-        print(json.dumps({"applied": applied, "failed": len(failed)}))
-    else:
-        for row in applied:
-            print(f"{row['node']} on {row['host']}: {row['resource']}: {row['error'] or 'done'}")
-    if failed:
-        raise PenstockError("\n".join(f"{row['node']}: {row['error']}" for row in failed))
+    report_changes(RemoteCluster.find(cluster).change(changes), as_json=as_json)
 
 
 @app.command()

@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import subprocess
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import IO, Any, TypedDict
 
-from penstock.emulate.cluster.change_arguments import changes_of
 from penstock.emulate.cluster.cluster import Cluster, registered
+from penstock.emulate.cluster.parallel import exit_status
+from penstock.emulate.cluster.settings import Change
 from penstock.emulate.cluster.survey import survey
 from penstock.emulate.cluster.wire import from_json
 from penstock.errors import BadInput, PenstockError
@@ -96,19 +98,27 @@ def status(name: str) -> PartStatus:
 def execute(name: str, node: str, argv: Sequence[str], options: Mapping[str, Any]) -> Executed:
     """Run a command in a node to its end; returns its status and its output, of at most 16 MiB each."""
     line = Cluster.find(name).chosen([node])[0].enter(argv, **options)
-    done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True)
-    cut = max(len(done.stdout), len(done.stderr)) > _MOST_OUTPUT
-    return {
-        "status": done.returncode if done.returncode >= 0 else 128 - done.returncode,
-        "stdout": done.stdout[:_MOST_OUTPUT],
-        "stderr": done.stderr[:_MOST_OUTPUT],
-        "cut": cut,
-    }
+    pipe = subprocess.PIPE
+    with (
+        subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as child,
+        ThreadPoolExecutor(2) as readers,
+    ):
+        (out, more_out), (err, more_err) = readers.map(_beginning, (child.stdout, child.stderr))
+        status = exit_status(child)
+    return {"status": status, "stdout": out, "stderr": err, "cut": more_out or more_err}
 
 
-def change(name: str, arguments: Sequence[str]) -> Sequence[Mapping[str, Any]]:
-    """Change nodes here (`NODE… key=value…`)."""
-    return Cluster.find(name).change(changes_of(arguments))
+def _beginning(stream: IO[bytes]) -> tuple[bytes, bool]:
+    """The first bytes of an output; True if there were more, which are discarded."""
+    beginning, more = stream.read(_MOST_OUTPUT), False
+    while stream.read(1 << 20):
+        more = True
+    return beginning, more
+
+
+def change(name: str, changes: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
+    """Make changes (`Change` as JSON) of nodes here; all are checked before the first."""
+    return Cluster.find(name).change([from_json(Change, c) for c in changes])
 
 
 def stop(name: str, key: str) -> None:

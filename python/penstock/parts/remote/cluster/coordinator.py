@@ -14,7 +14,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -156,16 +156,14 @@ class RemoteCluster:
 
     def change(self, arguments: Sequence[str]) -> Sequence[Mapping[str, Any]]:
         """Change nodes (`NODE… key=value…`) on all their hosts; all are checked before the first."""
-        by_host: dict[str, list[str]] = {}
-        for group in _groups(arguments):
-            nodes = [a for a in group if "=" not in a]
-            for node in matching(nodes, self.host_of):
-                values = [a for a in group if "=" in a]
-                by_host.setdefault(self.host_of[node], []).extend([node, *values])
-        for of_host in by_host.values():
-            changes_of(of_host)
+        by_host: dict[str, list[Any]] = {}
+        for change in changes_of(arguments):
+            nodes = matching(change.nodes, self.host_of)
+            for host in dict.fromkeys(self.host_of[n] for n in nodes):
+                here = tuple(n for n in nodes if self.host_of[n] == host)
+                by_host.setdefault(host, []).append(to_json(replace(change, nodes=here)))
         with self._pool(only=set(by_host)) as pool:
-            results = _all(pool, agent.change, {h: (self.name, w) for h, w in by_host.items()})
+            results = _all(pool, agent.change, {h: (self.name, c) for h, c in by_host.items()})
         return [{"host": host, **row} for host, rows in results.items() for row in rows]
 
     def down(self) -> None:
@@ -249,18 +247,6 @@ def _all(
     if failures:
         raise PenstockError("\n".join(f"host {h}: {why}" for h, why in failures.items()))
     return results
-
-
-def _groups(arguments: Sequence[str]) -> Iterator[list[str]]:
-    """Groups `NODE… key=value…`."""
-    group: list[str] = []
-    for word in arguments:
-        if "=" not in word and group and "=" in group[-1]:
-            yield group
-            group = []
-        group.append(word)
-    if group:
-        yield group
 
 
 def _print(data: bytes, prefix: str, sink: Any) -> None:
