@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from penstock.errors import BadInput
-from penstock.parts.remote.cluster.impairments import added_delay_s
 from penstock.parts.remote.cluster.network_plan import VXLAN_PORT, NetworkPlan
 from penstock.parts.remote.cluster.physical import RealPath
 from penstock.parts.remote.cluster.plan import ClusterPlan
 from penstock.spec.check_cluster import matching
-from penstock.spec.cluster import ClusterSpec, Event, LinkSpec, NetworkSpec, NodeSpec, TunnelSpec
+from penstock.spec.cluster import ClusterSpec, Event, NetworkSpec, NodeSpec, TunnelSpec
 
 
 def host_specs(
@@ -32,7 +31,7 @@ def host_specs(
             plan.spec,
             nodes=nodes,
             networks=tuple(
-                _network(n, networks[n.name], host, plan, paths)
+                _network(n, networks[n.name], host, host_of, plan, paths)
                 for n in plan.spec.networks
                 if n.name in used
             ),
@@ -66,10 +65,10 @@ def _network(
     network: NetworkSpec,
     planned: NetworkPlan,
     host: str,
+    host_of: Mapping[str, str],
     plan: ClusterPlan,
     paths: Mapping[tuple[str, str], RealPath],
 ) -> NetworkSpec:
-    host_of = plan.placement.by_node()
     local = {pair: s for pair, s in network.delays.items() if {host_of[n] for n in pair} == {host}}
     network = replace(network, subnet=str(planned.subnet))
     if planned.vxlan_id is None:
@@ -80,7 +79,7 @@ def _network(
         for node, addresses in plan.addresses.addresses.items()
         if network.name in addresses and host_of[node] != host
     )
-    delays = _delays(network, host, plan, paths)
+    delays = _delays(network, host, host_of, plan.spec.nodes, paths)
     tunnel = TunnelSpec(
         planned.vxlan_id,
         ends[host],
@@ -97,56 +96,33 @@ def _network(
 def _delays(
     network: NetworkSpec,
     host: str,
-    plan: ClusterPlan,
+    host_of: Mapping[str, str],
+    nodes: Sequence[NodeSpec],
     paths: Mapping[tuple[str, str], RealPath],
 ) -> dict[tuple[str, str], float]:
     """Delays between nodes of this host and others, less those of the paths.
 
     The host of the sender shortens the delay of its link; the host of the receiver adds the delay of the
-    network, less the rest.
+    network, less the rest. Requests shorter than the path have been refused by the plan.
     """
-    host_of = plan.placement.by_node()
-    links: dict[str, LinkSpec] = {
-        node.name: link
-        for node in plan.spec.nodes
-        for link in node.links
-        if link.network == network.name
-    }
-    here = [n for n in links if host_of[n] == host]
-    there = [n for n in links if host_of[n] != host]
-    delays = {}
-    for near in here:
-        for far in there:
-            _, sender_s = _deducted(network, links, near, far, paths[host, host_of[far]].delay_s)
-            if sender_s:
-                delays[near, far] = -sender_s
-            between_s, sender_s = _deducted(
-                network, links, far, near, paths[host_of[far], host].delay_s
-            )
-            path_s = min(paths[host_of[far], host].delay_s, _requested_s(network, links, far, near))
-            at_receiver_s = between_s - (path_s - sender_s)
+    links = {n.name: link for n in nodes for link in n.links if link.network == network.name}
+
+    def parts(source: str, target: str) -> tuple[float, float]:
+        """Delays that the hosts of the sender and of the receiver add to those of the links."""
+        delays, back = network.delays, (target, source)
+        between_s = delays.get((source, target), delays.get(back, network.delay_s))
+        out_s = links[source].delay.mean_s
+        requested_s = out_s + links[target].in_delay.mean_s + between_s
+        path_s = min(paths[host_of[source], host_of[target]].delay_s, requested_s)
+        sender_s = min(path_s, out_s)
+        return -sender_s, between_s - (path_s - sender_s)
+
+    added = {}
+    for near in (n for n in links if host_of[n] == host):
+        for far in (n for n in links if host_of[n] != host):
+            if shortened_s := parts(near, far)[0]:
+                added[near, far] = shortened_s
+            at_receiver_s = parts(far, near)[1]
             if at_receiver_s != network.delay_s:
-                delays[far, near] = at_receiver_s
-    return delays
-
-
-def _between_s(network: NetworkSpec, source: str, target: str) -> float:
-    delays = network.delays
-    return delays.get((source, target), delays.get((target, source), network.delay_s))
-
-
-def _requested_s(
-    network: NetworkSpec, links: Mapping[str, LinkSpec], source: str, target: str
-) -> float:
-    ends_s = links[source].delay.mean_s + links[target].in_delay.mean_s
-    return ends_s + _between_s(network, source, target)
-
-
-def _deducted(
-    network: NetworkSpec, links: Mapping[str, LinkSpec], source: str, target: str, path_s: float
-) -> tuple[float, float]:
-    """Delay of the network between two nodes, and the part of the path's that the sender's link takes."""
-    requested_s = _requested_s(network, links, source, target)
-    added_delay_s(requested_s, path_s)  # the plan has refused shorter ones
-    between_s = _between_s(network, source, target)
-    return between_s, min(path_s, links[source].delay.mean_s, requested_s)
+                added[far, near] = at_receiver_s
+    return added
