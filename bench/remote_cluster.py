@@ -14,20 +14,17 @@ import argparse
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
 from bench.network import round_trips
-from tests.integration.node_ground import Ground
+from tests.integration.remote_hosts import RemoteHosts
 
 #: bars: ratio of start times, one-way delay [ms], error of a rate [%], difference of events [ms]
 START_RATIO, DELAY_MS, RATE_PERCENT, EVENTS_MS = 1.5, 0.3, 1.0, 5.0
@@ -36,7 +33,6 @@ LOSS = 0.01
 PAIR = {"h0": 1, "h1": 1}
 #: payload of a packet, and with its headers of Ethernet, IP and UDP [bytes]
 PAYLOAD, FRAME = 1200, 1242
-SUBNET = "10.88.251"
 NAME = "remote"
 _RECEIVE = """
 import socket, sys, time
@@ -69,14 +65,8 @@ print(json.dumps(Cluster.find({NAME!r}).events()))
 """
 
 
-@dataclass
-class Hosts:
-    """The coordinator and the hosts by name; `namespaces` has the network namespace of each host."""
-
-    here: Ground
-    others: dict[str, Ground]
-    namespaces: dict[str, str]
-    where: Path
+class Hosts(RemoteHosts):
+    """The coordinator and the hosts h0, h1, …"""
 
     def penstock(self, *words: str, host: str | None = None) -> str:
         """Output of a command on a host (None: the coordinator)."""
@@ -102,7 +92,7 @@ class Hosts:
             lines.append(f"  - {{group: g{number}, count: {count}, memory: 64MiB{pin}}}")
         platform = self.where / "platform.yaml"
         platform.write_text("\n".join([*lines, more]))
-        on = ("--hosts", str(self.where / "hosts.yaml")) if spread else ()
+        on = ("--hosts", str(self.file)) if spread else ()
         start = time.monotonic()
         self.verb(spread, "up", str(platform), *on)
         try:
@@ -123,57 +113,6 @@ class Hosts:
         nodes = {n["name"]: n for s in shown for c in json.loads(s)["clusters"] for n in c["nodes"]}
         first, second = nodes["g0-0"], nodes["g1-0"]
         return [first["pid"], second["pid"]], second["addresses"]["net"]
-
-
-@contextlib.contextmanager
-def network_of_hosts(count: int) -> Iterator[Hosts]:
-    """Hosts h0, h1, … on one bridge; everything is removed at the end."""
-    name = f"pb{os.getpid() % 100000}"
-    where = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
-    namespaces = {f"h{i}": f"{name}-{i}" for i in range(count)}
-    hosts: Hosts | None = None
-
-    def ip(*words: str, check: bool = True) -> None:
-        subprocess.run(["ip", *words], check=check, capture_output=True)
-
-    try:
-        ip("link", "add", name, "type", "bridge")
-        ip("addr", "add", f"{SUBNET}.254/24", "dev", name)
-        ip("link", "set", name, "up")
-        (where / "here").mkdir()
-        hosts = Hosts(Ground.made(where / "here"), {}, namespaces, where)
-        workers = []
-        for i, (host, there) in enumerate(namespaces.items()):
-            ip("netns", "add", there)
-            ip("link", "add", f"{name}v{i}", "type", "veth", "peer", "name", "e0", "netns", there)
-            ip("link", "set", f"{name}v{i}", "master", name, "up")
-            ip("-n", there, "addr", "add", f"{SUBNET}.{i + 1}/24", "dev", "e0")
-            for link in ("e0", "lo"):
-                ip("-n", there, "link", "set", link, "up")
-            (where / host).mkdir()
-            ground = hosts.others[host] = Ground.made(where / host)
-            state = ground.environment["PENSTOCK_STATE"]
-            ground.environment["PENSTOCK_RUNTIME"] = f"{state}/run"
-            workers.append(
-                f"  - {{name: {host}, netns: {there}, address: {SUBNET}.{i + 1}, link: 1 Gbit/s, "
-                f"mtu: 1500, state: {state}, python: {sys.executable}}}"
-            )
-        facts = hosts.penstock("hosts", "facts", "--json")
-        (where / "facts").mkdir()
-        for host in namespaces:
-            (where / "facts" / f"{host}.json").write_text(facts)
-        head = ["penstock_hosts: 1", f"listen: {SUBNET}.254", "workers:"]
-        paths = "paths: [{from: '*', to: '*', latency: 20us}]"
-        (where / "hosts.yaml").write_text("\n".join([*head, *workers, paths]))
-        yield hosts
-    finally:
-        for host in hosts.others if hosts else ():
-            with contextlib.suppress(RuntimeError, subprocess.TimeoutExpired):
-                hosts.penstock("undo", "--all", host=host)  # type: ignore[union-attr]
-        for there in namespaces.values():
-            ip("netns", "del", there, check=False)
-        ip("link", "del", name, check=False)
-        shutil.rmtree(where, ignore_errors=True)
 
 
 def starts(hosts: Hosts, per_host: int, repetitions: int) -> Iterator[record.Row]:
@@ -242,9 +181,9 @@ def events(hosts: Hosts, count: int) -> record.Row:
     lines = [f"  - {{at: {1 + n / 4}s, cpus: {0.3 + n / 100:.2f}}}" for n in range(count)]
     with hosts.cluster(PAIR, True, "\n".join(["schedule:", *lines])):
         time.sleep(3 + count / 4)
-        made = [json.loads(hosts.python("-c", _EVENTS, host=host)) for host in PAIR]
+        results = [json.loads(hosts.python("-c", _EVENTS, host=host)) for host in PAIR]
     applied = []
-    for rows in made:
+    for rows in results:
         rows.sort(key=lambda e: e["planned_ns"])
         applied.append([e["applied_ns"] for e in rows])
     if [len(a) for a in applied] != [count, count] or not all(map(all, applied)):
@@ -269,7 +208,7 @@ def main() -> int:
         return 2
     quick = options.quick
     trips = 60 if quick else 400
-    with network_of_hosts(2 if quick else 3) as hosts:
+    with Hosts.up([f"h{i}" for i in range(2 if quick else 3)]) as hosts:
         rows = list(starts(hosts, 4 if quick else 20, 1 if quick else 3))
         for asked_ms in (0.0, 5.0):
             rows += [delay(hosts, spread, asked_ms, asked_ms, trips) for spread in (False, True)]

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
-import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from penstock.host.cgroups.cgroup import hierarchies
 from penstock.spec.units import parse_duration
-from tests.support import commands
 
 from .node_ground import NODES, Ground
+from .remote_hosts import RemoteHosts
 
 pytestmark = [*NODES, pytest.mark.long]
 
 LATENCY = "5ms"
-_NUMBER = itertools.count()
 PLATFORM = f"""
 penstock_platform: 1
 name: far
@@ -58,21 +51,20 @@ print(min(times[1:]))
 """
 
 
-@dataclass
-class Hosts:
-    """This host (the coordinator) and two others."""
+class Hosts(RemoteHosts):
+    """This host (the coordinator) and two others, with a platform of two nodes on each."""
 
-    here: Ground
-    others: dict[str, Ground]
-    file: Path
-    platform: Path
+    @property
+    def platform(self) -> Path:
+        return self.where / "far.yaml"
 
-    def up(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def start(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Start the nodes."""
         return self.here.penstock(
             "hosts", "up", str(self.platform), "--hosts", str(self.file), *words
         )
 
-    def start_up(self) -> subprocess.Popen[bytes]:
+    def begin(self) -> subprocess.Popen[bytes]:
         line = [sys.executable, "-m", "penstock", "hosts", "up", str(self.platform)]
         return subprocess.Popen(
             [*line, "--hosts", str(self.file)],
@@ -115,74 +107,14 @@ def _roots() -> set[Path]:
 
 @pytest.fixture(name="hosts")
 def two_hosts() -> Iterator[Hosts]:
-    name = (
-        f"pr{os.getpid() % 10000}{next(_NUMBER)}"  # links of a removed namespace stay for a moment
-    )
-    where = Path(tempfile.mkdtemp(prefix="gt-", dir="/var/tmp"))
-
-    def ip(*words: str) -> None:
-        commands.run(["ip", *words], check=True, capture_output=True)
-
-    grounds = {}
-    try:
-        ip("link", "add", name, "type", "bridge")
-        ip("addr", "add", "10.88.251.254/24", "dev", name)
-        ip("link", "set", name, "up")
-        workers = []
-        for i, host in enumerate(("left", "right")):
-            there, link = f"{name}-{i}", f"{name}v{i}"
-            ip("netns", "add", there)
-            ip("link", "add", link, "type", "veth", "peer", "name", "e0", "netns", there)
-            ip("link", "set", link, "master", name, "up")
-            ip("-n", there, "addr", "add", f"10.88.251.{i + 1}/24", "dev", "e0")
-            ip("-n", there, "link", "set", "e0", "up")
-            ip("-n", there, "link", "set", "lo", "up")
-            (where / host).mkdir()
-            grounds[host] = Ground.made(where / host)
-            state = grounds[host].environment["PENSTOCK_STATE"]
-            grounds[host].environment["PENSTOCK_RUNTIME"] = f"{state}/run"
-            workers.append(
-                f"  - {{name: {host}, netns: {there}, address: 10.88.251.{i + 1}, link: 1 Gbit/s, "
-                f"mtu: 1500, state: {state}, python: {where / host / 'python'}}}"
-            )
-            python = where / host / "python"
-            python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-            python.chmod(0o755)
-        (where / "here").mkdir()
-        here = Ground.made(where / "here")
-        facts = here.penstock("hosts", "facts", "--json")
-        assert facts.returncode == 0, facts.stderr
-        (where / "facts").mkdir()
-        for host in grounds:
-            (where / "facts" / f"{host}.json").write_text(facts.stdout)
-        file, platform = where / "hosts.yaml", where / "far.yaml"
-        file.write_text(
-            "\n".join(
-                [
-                    "penstock_hosts: 1",
-                    "listen: 10.88.251.254",
-                    "workers:",
-                    *workers,
-                    "paths: [{from: '*', to: '*', latency: 20us}]",
-                ]
-            )
-        )
-        platform.write_text(PLATFORM)
-        yield Hosts(here, grounds, file, platform)
-    finally:
-        for ground in grounds.values():
-            ground.penstock("undo", "--all")
-        for i in range(2):
-            with contextlib.suppress(subprocess.CalledProcessError):
-                ip("netns", "del", f"{name}-{i}")
-        with contextlib.suppress(subprocess.CalledProcessError):
-            ip("link", "del", name)
-        shutil.rmtree(where, ignore_errors=True)
+    with Hosts.up(("left", "right")) as hosts:
+        hosts.platform.write_text(PLATFORM)
+        yield hosts
 
 
 def test_nodes_on_two_hosts_are_one_cluster(hosts: Hosts) -> None:
     """Names, latency and changes are those of a cluster on one host; `down` restores both hosts."""
-    done = hosts.up("--json")
+    done = hosts.start("--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["host_of"] == {
         "n-0": "left",
@@ -190,7 +122,7 @@ def test_nodes_on_two_hosts_are_one_cluster(hosts: Hosts) -> None:
         "m-0": "right",
         "m-1": "right",
     }
-    again = hosts.up()
+    again = hosts.start()
     assert again.returncode == 2
     assert "cluster far is up" in again.stderr
     start = f"nohup python3 -c '{ECHO}' >/dev/null 2>&1 &"
@@ -216,7 +148,7 @@ def test_nodes_on_two_hosts_are_one_cluster(hosts: Hosts) -> None:
 
 
 def test_a_lost_host_is_named_and_the_others_are_restored(hosts: Hosts) -> None:
-    assert hosts.up().returncode == 0
+    assert hosts.start().returncode == 0
     hosts.note()
     python = hosts.others["right"].where / "python"
     python.chmod(0)
@@ -239,11 +171,11 @@ def test_a_lost_host_is_named_and_the_others_are_restored(hosts: Hosts) -> None:
 def test_undo_restores_every_host_after_a_kill(hosts: Hosts, share: float) -> None:
     """`share`: of the time that a start takes, after which the coordinator is killed."""
     began = time.monotonic()
-    assert hosts.up().returncode == 0
+    assert hosts.start().returncode == 0
     took_s = time.monotonic() - began
     hosts.note()
     hosts.run("down")
-    coordinator = hosts.start_up()
+    coordinator = hosts.begin()
     time.sleep(share * took_s)
     coordinator.send_signal(signal.SIGKILL)
     coordinator.wait()
@@ -264,7 +196,7 @@ def test_a_host_that_fails_to_start_its_nodes_leaves_none(hosts: Hosts) -> None:
     one = right.where / "one.yaml"
     one.write_text("{penstock_platform: 1, name: far, hosts: [{group: x, count: 1}]}")
     assert right.penstock("nodes", "up", str(one)).returncode == 0
-    done = hosts.up()
+    done = hosts.start()
     assert done.returncode == 1
     assert "host right: " in done.stderr
     assert hosts.others["left"].journal().open_entries() == []

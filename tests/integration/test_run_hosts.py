@@ -22,6 +22,7 @@ from penstock.parts.remote.tls import Authority, security
 from tests.support import commands
 
 from .node_ground import Ground
+from .remote_hosts import namespaces
 
 STUDY = """
 penstock: 1
@@ -72,30 +73,8 @@ def ground() -> Iterator[Ground]:
 @pytest.fixture
 def net() -> Iterator[str]:
     """Two network namespaces beside a bridge of ours with the address 10.88.250.254; gives their prefix."""
-    name = f"pst{os.getpid() % 100000}"
-
-    def ip(*words: str) -> None:
-        commands.run(["ip", *words], check=True, capture_output=True)
-
-    try:
-        ip("link", "add", name, "type", "bridge")
-        ip("addr", "add", "10.88.250.254/24", "dev", name)
-        ip("link", "set", name, "up")
-        for i in range(2):
-            there, link = f"{name}-{i}", f"{name}v{i}"
-            ip("netns", "add", there)
-            ip("link", "add", link, "type", "veth", "peer", "name", "e0", "netns", there)
-            ip("link", "set", link, "master", name, "up")
-            ip("-n", there, "addr", "add", f"10.88.250.{i + 1}/24", "dev", "e0")
-            ip("-n", there, "link", "set", "e0", "up")
-            ip("-n", there, "link", "set", "lo", "up")
-        yield name
-    finally:
-        for i in range(2):
-            with contextlib.suppress(subprocess.CalledProcessError):
-                ip("netns", "del", f"{name}-{i}")
-        with contextlib.suppress(subprocess.CalledProcessError):
-            ip("link", "del", name)
+    with namespaces("10.88.250", 2) as names:
+        yield names[0].removesuffix("-0")
 
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces")
