@@ -311,8 +311,8 @@ def main() -> int:
         if best is not None:
             print(f"planted: grep-fixed by the model of another disk: {best:.1%} at best")
     valid = record.share("runs", "", "valid", len(rows), len(rows) + len(left_out))
-    made = [*checks.rows(evaluated), *_model_rows(rows_of_models), valid]
-    record.keep(given.record, made, planted)
+    results = [*checks.rows(evaluated), *_model_rows(rows_of_models), valid]
+    record.keep(given.record, results, planted)
     return checks.finish("blackbox", evaluated, planted)
 
 

@@ -197,8 +197,8 @@ def predicted(engine: str, seen: Measurements, found: Sequence[Compared]) -> Pla
                 says[0].verdict,
             )
     for one in found:
-        words = ", ".join(f"{m}: {one.case(m).error:+.0%}" for m in one.predicted)
-        print(f"{one.scenario}: {one.mean_s:.2f} s; {words}", flush=True)
+        errors = ", ".join(f"{m}: {one.case(m).error:+.0%}" for m in one.predicted)
+        print(f"{one.scenario}: {one.mean_s:.2f} s; {errors}", flush=True)
     return seeded[DEFAULT]([])
 
 

@@ -399,9 +399,9 @@ def predictions(scale: Scale) -> list[Row]:
             predict(*question, explained=False)
             times.append(time.process_time() - begin)
     each_s = [statistics.median(times[1:]) for times in spent]  # the first round loads modules
-    held = [(one.scenario.nodes + 1) * one.mean_s for one in chosen]
+    node_seconds = [(one.scenario.nodes + 1) * one.mean_s for one in chosen]
     case = f"predictions of {len(chosen)} recorded runs on MooseFS"
-    ratios = [a / b for a, b in zip(held, each_s, strict=True)]
+    ratios = [a / b for a, b in zip(node_seconds, each_s, strict=True)]
     return [
         row(case, INTERVAL, "CPU time", each_s, "s"),
         row(case, INTERVAL, "node seconds of the run per CPU second", ratios, ""),

@@ -90,8 +90,8 @@ def compared(
         kind, known = TASKS[run.program]
         model, arguments = models[run.disk], {**other.moved, **known}
         storage = task_time(model, kind, **arguments)
-        whole = task_time(model, kind, cpu_s=other.cpu_s, **arguments)
-        rows.append(Compared(run, storage.time_s, whole.time_s, whole.low, whole.high))
+        computing = task_time(model, kind, cpu_s=other.cpu_s, **arguments)
+        rows.append(Compared(run, storage.time_s, computing.time_s, computing.low, computing.high))
     return rows
 
 

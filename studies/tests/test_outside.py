@@ -63,8 +63,8 @@ def test_reads_of_a_store_with_limited_read_ahead_are_predicted() -> None:
     for ahead, withheld in ((2**19, False), (2**21, True)):
         limited = replace(seen, read_ahead_bytes=ahead)
         platform = seeded_under("cephfs", limited, models("cephfs")[DEFAULT])([])
-        found = read_ahead(scenario.workload(), platform)
-        assert (found is not None) == withheld
+        reason = read_ahead(scenario.workload(), platform)
+        assert (reason is not None) == withheld
 
 
 def test_concurrent_writes_of_cephfs_are_withheld() -> None:

@@ -312,7 +312,7 @@ class TestEvaluation:
     """Scores of known cases."""
 
     def test_a_perfect_model_is_limited_by_the_spread_of_the_runs(self) -> None:
-        """Of means of two runs with a deviation of 15 %, P(|z| < 0.1 √2 / 0.15) = 65 % are within 10 %."""
+        """65 % of means of two runs with a deviation of 15 % are within 10 %: P(|z| < 0.1 √2 / 0.15)."""
         random = np.random.default_rng(1)
         noisy = [case(list(10 * (1 + 0.15 * random.standard_normal(2))), 10.0) for _ in range(200)]
         expected = 200 * math.erf(0.1 * math.sqrt(2) / 0.15 / math.sqrt(2))
@@ -388,20 +388,20 @@ class TestProgram:
     def test_only_complete_results_are_recorded(
         self, measured: predictions.Results, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        kept: list[str] = []
-        monkeypatch.setattr(record, "keep", lambda name, *_: kept.append(name))
+        names: list[str] = []
+        monkeypatch.setattr(record, "keep", lambda name, *_: names.append(name))
         monkeypatch.setattr(predictions, "HERE", tmp_path)
         options = argparse.Namespace(record="", only=[], engine=None)
         predictions.keep(options, measured, [], {})
-        assert kept == []  # not of the full size
+        assert names == []  # not of the full size
         monkeypatch.setattr(predictions, "FULL", SIZE)
         predictions.keep(options, measured, [], {})
-        assert kept == [""]
+        assert names == [""]
         stored = RowFile(tmp_path / "recorded" / "moosefs.jsonl.gz", KINDS).rows()
         assert stored == measured.parts["moosefs"].file.rows()
         measured.parts["moosefs"].runs.pop()
         predictions.keep(options, measured, [], {})
-        assert kept == [""]
+        assert names == [""]
 
 
 def simulated(platform: Platform, scenario: Scenario, label: str, number: int, seed: int) -> Run:

@@ -36,8 +36,8 @@ store: {engine: moosefs}
 
 
 def test_placements_are_measured_once_and_the_store_is_removed(ground: Ground) -> None:
-    made = pipeline(Shape(width=2, file_bytes=1 << 20, compute_s=0.1), stages=2)
-    (ground.where / "w.json").write_text(json.dumps(made.to_dict()))
+    workflow = pipeline(Shape(width=2, file_bytes=1 << 20, compute_s=0.1), stages=2)
+    (ground.where / "w.json").write_text(json.dumps(workflow.to_dict()))
     (ground.where / "p.yaml").write_text(PLATFORM)
     words = ["explore", "w.json", "-p", "p.yaml", "--vary", "placement=default,workflow-aware"]
     words += ["--objective", "time", "--seeds", "5", "--confirm", "2", "--repeat", "1"]

@@ -69,14 +69,16 @@ def test_regret_and_tau_of_a_wrong_order() -> None:
     """The second takes 90 s, the chosen one 99 s: 10 % regret, and one of three pairs is swapped."""
     found = explored()
     store = Store({0: [98.0, 100.0], 1: [89.0, 91.0], 2: [129.0, 131.0]})
-    made = confirm(found, first_configurations(found, 3), 2, store.measure, MeasuredRuns(None))
-    assert [row.measured_s for row in made.rows] == [99.0, 90.0, 130.0]
-    assert made.regret == pytest.approx(0.1)
-    assert made.tau == pytest.approx(1 / 3)
-    low, high = made.rows[0].ends(0.9)  # type: ignore[misc]
+    comparison = confirm(
+        found, first_configurations(found, 3), 2, store.measure, MeasuredRuns(None)
+    )
+    assert [row.measured_s for row in comparison.rows] == [99.0, 90.0, 130.0]
+    assert comparison.regret == pytest.approx(0.1)
+    assert comparison.tau == pytest.approx(1 / 3)
+    low, high = comparison.rows[0].ends(0.9)  # type: ignore[misc]
     assert (99 - low) / 1.0 == pytest.approx(6.314, abs=1e-3)  # Student, one degree of freedom
     assert high - 99 == pytest.approx(99 - low)
-    found.confirmation = made
+    found.confirmation = comparison
     point = dict(answer(found, recommend(found)).points)["Confirmation"]
     assert point.startswith(
         "3 configurations measured, 2 runs each; regret 10.0 %; Kendall's tau 0.33."
@@ -96,10 +98,10 @@ def test_the_regret_is_that_of_the_objective() -> None:
     """By cost, hosts count: 3 x 100 predicted against 5 x 110; measured, the costs are 600 and 500."""
     found = explored("cost")
     store = Store({0: [200.0], 1: [100.0]})
-    made = confirm(found, [(0,), (1,)], 1, store.measure, MeasuredRuns(None))
-    assert made.regret == pytest.approx(0.2)
-    assert made.rows[0].ends(0.9) is None
-    assert "(cost)" in made.text
+    comparison = confirm(found, [(0,), (1,)], 1, store.measure, MeasuredRuns(None))
+    assert comparison.regret == pytest.approx(0.2)
+    assert comparison.rows[0].ends(0.9) is None
+    assert "(cost)" in comparison.text
 
 
 def test_measured_runs_are_not_repeated(tmp_path: Path) -> None:
@@ -111,22 +113,22 @@ def test_measured_runs_are_not_repeated(tmp_path: Path) -> None:
         first.measure(c, 1, measured)
         raise KeyboardInterrupt
 
-    made = confirm(found, two, 2, interrupted, MeasuredRuns(tmp_path))
-    assert made.stopped
-    assert [row.makespans_s for row in made.rows] == [(98.0,), ()]
+    comparison = confirm(found, two, 2, interrupted, MeasuredRuns(tmp_path))
+    assert comparison.stopped
+    assert [row.makespans_s for row in comparison.rows] == [(98.0,), ()]
     assert first.calls == [((0,), 1)]
     with (tmp_path / RUNS).open("a") as file:
         file.write('{"candidate_id": "c0000')  # cut off by a crash
     second = Store({0: [100.0], 1: [90.0, 91.0]})
     second.saturated = [91.0]
-    made = confirm(found, two, 2, second.measure, MeasuredRuns(tmp_path))
-    assert not made.stopped
+    comparison = confirm(found, two, 2, second.measure, MeasuredRuns(tmp_path))
+    assert not comparison.stopped
     assert second.calls == [((0,), 1), ((1,), 2)]
-    assert made.rows[0].makespans_s == (98.0, 100.0)
+    assert comparison.rows[0].makespans_s == (98.0, 100.0)
     third = Store({})
     again = confirm(found, two, 2, third.measure, MeasuredRuns(tmp_path))
     assert third.calls == []
-    assert again == made
+    assert again == comparison
     assert [r.saturated for r in again.rows] == [0, 1]
     assert "the host was saturated in 1 of 4 runs" in again.text
 
@@ -134,10 +136,10 @@ def test_measured_runs_are_not_repeated(tmp_path: Path) -> None:
 def test_a_configuration_that_fails_has_its_reason() -> None:
     found = explored()
     store = Store({1: [90.0]}, fails={0: "node-1 did not start"})
-    made = confirm(found, [(0,), (1,)], 1, store.measure, MeasuredRuns(None))
-    assert [row.error for row in made.rows] == ["node-1 did not start", ""]
-    assert (made.regret, made.tau) == (None, None)
-    assert "1 failed" in made.text
+    comparison = confirm(found, [(0,), (1,)], 1, store.measure, MeasuredRuns(None))
+    assert [row.error for row in comparison.rows] == ["node-1 did not start", ""]
+    assert (comparison.regret, comparison.tau) == (None, None)
+    assert "1 failed" in comparison.text
     none = Store({}, fails={0: "node-1 did not start", 1: "nor node-2"})
     with pytest.raises(PenstockError, match="node-1 did not start"):
         confirm(found, [(0,), (1,)], 1, none.measure, MeasuredRuns(None))
@@ -218,8 +220,8 @@ def test_the_command_measures_what_it_predicted(
         "load",
         lambda table, name: measure if name == "measure-configuration" else load(table, name),
     )
-    made = pipeline(Shape(width=4, file_bytes=4 << 20, compute_s=0.1))
-    (tmp_path / "w.json").write_text(json.dumps(made.to_dict()))
+    workflow = pipeline(Shape(width=4, file_bytes=4 << 20, compute_s=0.1))
+    (tmp_path / "w.json").write_text(json.dumps(workflow.to_dict()))
     (tmp_path / "p.yaml").write_bytes(PLATFORM)
     out = tmp_path / "out"
     words = ["explore", str(tmp_path / "w.json"), "-p", str(tmp_path / "p.yaml")]
