@@ -181,7 +181,7 @@ def judged(measured: Results) -> tuple[list[record.Row], list[Claim]]:
         claims += more
     for engine in measured.parts:
         for case in measured.cases(engine):
-            rows += evaluation.scenario_rows(case, engine, f"{engine}, predicted")
+            rows += evaluation.scenario_rows(case, engine, {f"{engine}, predicted": case.predicted})
     return rows, claims
 
 

@@ -381,8 +381,7 @@ def main() -> int:
     rows += [
         row
         for c in found
-        for model in c.predicted
-        for row in evaluation.scenario_rows(c.case(model), seen.engine, model)
+        for row in evaluation.scenario_rows(c.case(DEFAULT), seen.engine, c.predicted)
     ]
     plants = {"a storage service a hundred times as long": told}
     about = f"Engine {seen.engine}. Seeded on three nodes; no scenario was used for it."

@@ -265,12 +265,14 @@ def evaluated(
     return marked, claims
 
 
-def scenario_rows(case: Case, engine: str, model: str) -> list[record.Row]:
-    """Rows of one scenario, from which the page on accuracy is made: measured mean and prediction."""
-    own = case.predicted
+def scenario_rows(
+    case: Case, engine: str, predictions: Mapping[str, Predicted]
+) -> Iterator[record.Row]:
+    """Rows of one scenario for the page on accuracy: its measured mean, and the predictions by model."""
     text = str(case.scenario)
-    measured = record.row(text, engine, "measured", case.measured_s, "s") | {"value": case.mean_s}
-    predicted = record.row(text, model, "predicted", [own.mean_s], "s") | {"applies": own.verdict}
-    if own.high_s is not None:
-        predicted |= {"low": own.low_s, "high": own.high_s, "spread": "90 % interval"}
-    return [measured, predicted]
+    yield record.row(text, engine, "measured", case.measured_s, "s") | {"value": case.mean_s}
+    for model, own in predictions.items():
+        row = record.row(text, model, "predicted", [own.mean_s], "s") | {"applies": own.verdict}
+        if own.high_s is not None:
+            row |= {"low": own.low_s, "high": own.high_s, "spread": "90 % interval"}
+        yield row
