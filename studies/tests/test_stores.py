@@ -8,7 +8,7 @@ import pytest
 
 from penstock.parts.stores.calibration.seed import identified
 from studies.claims import Claim, Result, status
-from studies.prediction_study.evaluation import Predicted
+from studies.prediction_study.evaluation import Predicted, scenario_rows
 from studies.stores import (
     DEFAULT,
     ENGINES,
@@ -40,6 +40,12 @@ def test_what_was_measured_is_predicted_again(engine: str) -> None:
     # of the half-width of a calibrated interval, and of what lies in it
     assert "half of that interval, of the prediction" in rows
     assert rows["inside of the 90 % interval, calibrated on other patterns"]["value"]
+    of_one = list(scenario_rows(some[0].case(DEFAULT), engine, some[0].predicted))
+    assert [row["metric"] for row in of_one] == [
+        "measured",
+        *["predicted"] * len(models(engine)),
+        "predicted",
+    ]
 
 
 def test_a_scenario_that_was_not_measured_fails_the_comparison() -> None:
