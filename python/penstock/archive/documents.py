@@ -165,7 +165,7 @@ MEASURED = Document(
 EXPLORATION = Document(
     "penstock/exploration/1",
     "`penstock explore WORKFLOW --platform P --json`, `exploration.json` of `-o DIR`",
-    "which configuration of a platform is best for a workload, predicted, and how sure that is",
+    "which configuration of a platform is best for a workload, predicted, with intervals",
     _keys("""
         schema | text | | `penstock/exploration/1`
         recommendation.state | text | | `decided`, `undecided` (run those of `run`), or `none`

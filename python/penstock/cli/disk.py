@@ -155,7 +155,7 @@ def mark(
     phase: str = typer.Argument(help="Name of the phase that begins."),
     as_json: bool = JSON,
 ) -> None:
-    """Announce the start of a phase: changes that are planned after it start then."""
+    """Mark the start of a phase, to which scheduled changes of the disk may refer."""
     from penstock.emulate.disks import persistent
 
     changes = persistent.mark(mount, phase)

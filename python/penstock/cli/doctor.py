@@ -38,7 +38,7 @@ def command(
         False, "--refresh", help="Repeat the measurement of this host's limits."
     ),
 ) -> None:
-    """Check features of this host, its measured floors, and remedies for missing features."""
+    """Check which features this host has, how to enable the others, and how fast it can emulate disks."""
     from penstock.emulate.disks.measure_floor import host_floor
     from penstock.host.nodes.isolation import DOES_NOT_ISOLATE, ISOLATES
     from penstock.host.probe.facts import host_facts

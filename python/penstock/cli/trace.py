@@ -107,7 +107,8 @@ def command(
     mmap_exact: bool = typer.Option(
         False,
         "--mmap-exact",
-        help="Map one page for each fault of mapped files, on the machine while it runs.",
+        help="Map one page per fault of mapped files, so that each first access is traced; applies to "
+        "the complete host during the trace.",
         rich_help_panel=_METHOD,
     ),
     calibrate: int = typer.Option(

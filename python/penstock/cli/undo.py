@@ -16,7 +16,7 @@ def command(
     everything: bool = typer.Option(
         False,
         "--all",
-        help="Also undo changes that daemons maintain on purpose, such as disks without a study.",
+        help="Also undo changes of running daemons, such as disks without a study.",
     ),
     change_id: str | None = typer.Option(
         None,

@@ -30,10 +30,13 @@ def command(
         "OUT, OUT:t01.",
     ),
     tolerance: str | None = typer.Option(
-        None, "--tolerance", help="Largest deviation of a mean from a prediction [10%]."
+        None, "--tolerance", help="Largest deviation of a mean from a prediction (default: 10%)."
     ),
     trials: int | None = typer.Option(
-        None, "--trials", min=2, help="Least number of trials for OK, with a prediction [15]."
+        None,
+        "--trials",
+        min=2,
+        help="Least number of trials for OK, with a prediction (default: 15).",
     ),
     changed: Path | None = typer.Option(
         None,

@@ -13,10 +13,10 @@ from penstock.cli._options import JSON
 def command(
     log: Path = typer.Argument(metavar="LOG", help="Decisions of a controller: .jsonl, .parquet."),
     output: Path = typer.Option(
-        Path("decisions.svg"), "-o", "--output", help=".svg, .pdf or .png [decisions.svg]."
+        Path("decisions.svg"), "-o", "--output", help="Output file: .svg, .pdf or .png."
     ),
     family: str | None = typer.Option(
-        None, "--family", help="Family of files [the one with most decisions]."
+        None, "--family", help="Family of files (default: the one with the most decisions)."
     ),
     as_json: bool = JSON,
 ) -> None:

@@ -125,7 +125,7 @@ def status(
 ) -> None:
     """List mounts, or show the usage of a store by family and the latest versions.
 
-    Exit status 1 where a mount's server has died.
+    Exits with status 1 if the server of a mount has died.
     """
     from penstock.parts.dedup.mounts import dead, mounts
 
@@ -180,7 +180,7 @@ def gc(place: Path = _PLACE, quiet: bool = QUIET, as_json: bool = JSON) -> None:
 
 @app.command()
 def verify(place: Path = _PLACE, quiet: bool = QUIET, as_json: bool = JSON) -> None:
-    """Read all files of a store and list the damaged ones. Exit status 1 if there are any."""
+    """Read all files of a store and list the damaged ones. Exits with status 1 if there are any."""
     from penstock.parts.dedup import stores
 
     with progress_bar() as bar:
@@ -207,7 +207,7 @@ def generate(
         None,
         "--similarity",
         "-z",
-        help="Share of a version that the previous one has (default: 60%).",
+        help="Share of a version that is also in the previous one (default: 60%).",
     ),
     change: str | None = typer.Option(
         None, "--change", help="aligned, unaligned, insert or delete (default: aligned)."
@@ -277,7 +277,7 @@ def compare(
     ),
     as_json: bool = JSON,
 ) -> None:
-    """Show the share of a file that its earlier version has, by chunking."""
+    """Show the share of a file that is also in its earlier version, by chunking."""
     from penstock.parts.dedup.measure import compare as similarity_of
 
     results = {name: similarity_of(old, new, name) for name in chunking}

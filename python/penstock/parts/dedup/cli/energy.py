@@ -21,7 +21,7 @@ def command(
     ),
     io: str | None = typer.Option(None, "--io", help="Power while sending, as 276.7 W."),
     replicas: int = typer.Option(
-        1, "--replicas", min=1, help="Storage nodes that store each chunk [1]."
+        1, "--replicas", min=1, help="Storage nodes that store each chunk."
     ),
     testbed: str | None = typer.Option(
         None, "--testbed", help="Published machines in place of the other options: new or old."

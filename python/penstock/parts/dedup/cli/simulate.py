@@ -23,23 +23,27 @@ _MOST_WRITES = 100_000_000
 
 def command(
     ratio: list[str] = typer.Option(
-        ["0.5"], "--ratio", "-r", help="[NAME=]R: time to hash over time to send; repeatable [0.5]."
+        ["0.5"], "--ratio", "-r", help="[NAME=]R: time to hash over time to send; repeatable."
     ),
     similarity: list[str] = typer.Option(
         ["70%"],
         "--similarity",
         "-z",
         help="[NAME=]Z: 70%, steps:70%,0%,40, sinusoid:35%,35%,200, random:0%,100% or "
-        "levels:0%,100%,40; repeatable [70%].",
+        "levels:0%,100%,40; repeatable.",
     ),
-    writes: int = typer.Option(1000, "--writes", "-n", min=1, help="Number of versions [1000]."),
-    size: str = typer.Option("256MiB", "--size", help="Size of a version [256MiB]."),
-    chunk: str = typer.Option("64KiB", "--chunk", help="Size of a chunk [64KiB]."),
-    bandwidth: str = typer.Option("1 Gbit/s", "--bandwidth", help="Rate of sending [1 Gbit/s]."),
-    send_noise: str = typer.Option("5%", "--send-noise", help="Spread of the time to send [5%]."),
-    hash_noise: str = typer.Option("2%", "--hash-noise", help="Spread of the time to hash [2%]."),
+    writes: int = typer.Option(1000, "--writes", "-n", min=1, help="Number of versions."),
+    size: str = typer.Option("256MiB", "--size", help="Size of a version."),
+    chunk: str = typer.Option("64KiB", "--chunk", help="Size of a chunk."),
+    bandwidth: str = typer.Option("1 Gbit/s", "--bandwidth", help="Rate of sending."),
+    send_noise: str = typer.Option(
+        "5%", "--send-noise", help="Relative spread of the time to send."
+    ),
+    hash_noise: str = typer.Option(
+        "2%", "--hash-noise", help="Relative spread of the time to hash."
+    ),
     overlap: str = typer.Option(
-        "0%", "--overlap", help="Share of hashing that overlaps with sending [0%]."
+        "0%", "--overlap", help="Share of hashing that overlaps with sending."
     ),
     settings: Path | None = typer.Option(
         None, "--settings", "-s", help="Settings of the controller (docs/dedup-controller.md)."
@@ -48,12 +52,14 @@ def command(
         None, "--testbed", help="Powers of published machines, for energy: new or old."
     ),
     sampling: bool = typer.Option(
-        True, "--sampling/--no-sampling", help="The store can sample [yes]."
+        True,
+        "--sampling/--no-sampling",
+        help="Let the controller sample while deduplication is off.",
     ),
     compare: bool = typer.Option(
-        True, "--compare/--no-compare", help="Also run the published controller [yes]."
+        True, "--compare/--no-compare", help="Also run the published controller."
     ),
-    seed: int = typer.Option(1, "--seed", min=0, help="Seed of the random draws [1]."),
+    seed: int = typer.Option(1, "--seed", min=0, help="Seed of the random numbers."),
     log: Path | None = typer.Option(
         None, "--log", help="Write the decisions to this file: .jsonl or .parquet."
     ),

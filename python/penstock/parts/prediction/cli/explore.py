@@ -125,10 +125,10 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="The result as one JSON object."),
     quiet: bool = QUIET,
 ) -> None:
-    """Find out which provisioning, split and store configuration is best for WORKFLOW, and how sure that is.
+    """Recommend the number of hosts, their roles and the store configuration for WORKFLOW, with intervals.
 
-    Evaluates the whole grid while it is cheap, searches beyond, compares what is near the best on the same
-    seeds until they differ significantly, and recommends one configuration, or says which to run.
+    Predicts the complete grid if that is cheap, else searches it. Compares the configurations near the best
+    on common seeds until they differ significantly. Recommends one, or lists those to measure.
     """
     from penstock.analyse.statistics.calibration import pairs_for
     from penstock.parts.prediction.exploration.calibrated import calibration_of

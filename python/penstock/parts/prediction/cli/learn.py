@@ -75,7 +75,7 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="The result as one JSON object."),
     quiet: bool = QUIET,
 ) -> None:
-    """Measure what the storage of DIR gives to a program, and learn to predict it.
+    """Measure the throughput of DIR's storage, train a model of it, and predict the time of tasks.
 
     Given a MODEL (the model.json of an earlier run), nothing is measured. Given a PLATFORM (a .yaml file),
     its nodes and stores are started.

@@ -93,10 +93,10 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="The prediction as one JSON object."),
     quiet: bool = QUIET,
 ) -> None:
-    """Predict what WORKFLOW would take on a platform: time, bottleneck, energy, cost, and how sure that is.
+    """Predict time, bottleneck, energy and cost of WORKFLOW on a platform, with intervals.
 
-    Without --platform: predict every treatment of STUDY from the trace of one of them and the disk profiles
-    alone; of a study that was not run, the disks alone are simulated, with programs that never think.
+    Without --platform: predict every treatment of STUDY from the trace of one of them and the disk profiles.
+    Of a study that was not run, only the disks are simulated: programs compute nothing between requests.
     """
     if platform is None:
         workflow_options = {

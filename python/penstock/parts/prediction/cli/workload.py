@@ -24,7 +24,8 @@ _OUTPUT = typer.Option(..., "-o", "--output", help="The file to write; - for std
 _FORMAT = typer.Option(
     "penstock",
     "--to",
-    help=f"{', '.join(WORKLOAD_FORMATS)}: own schema, WfFormat 1.6, ones that were added.",
+    help=f"{', '.join(WORKLOAD_FORMATS)}: penstock's own schema, WfFormat 1.6, or a format of another "
+    "package.",
 )
 _JSON = typer.Option(False, "--json", help="One JSON object on stdout.")
 
@@ -36,7 +37,9 @@ def make_one(
         help="pipeline, reduce, broadcast, scatter, gather, checkpoint, blast or montage.",
     ),
     output: Path = _OUTPUT,
-    size: str = typer.Option("medium", "--size", help="small, medium or large (tenfold each)."),
+    size: str = typer.Option(
+        "medium", "--size", help="small, medium (10 times small) or large (100 times small)."
+    ),
     width: int = typer.Option(
         None, ("--width"), min=1, help="Number of parallel tasks; montage: number of images."
     ),

@@ -21,7 +21,7 @@ def command(
     bundles: list[Path] = typer.Argument(
         None,
         metavar="[OUT|TRACE]...",
-        help="Studies, their runs or treatments (OUT:r001, OUT:t01), traces [optional].",
+        help="Studies, their runs or treatments (OUT:r001, OUT:t01), traces; optional.",
     ),
     port: int = typer.Option(5000, min=0, max=65535, help="TCP port; 0 selects a free one."),
     host: str = typer.Option(
@@ -52,11 +52,11 @@ def command(
         help="Let all clients, other users of this host included, read this user's experiments.",
     ),
     token_file: Path | None = typer.Option(
-        None, help="File with the token, mode 600 [default: create a new token]."
+        None, help="File with the token, mode 600 (default: create a new token)."
     ),
     cache: Path | None = typer.Option(
         None,
-        help="Directory of temporary indexes, 28 bytes per request [default: the temporary directory].",
+        help="Directory of temporary indexes, 28 bytes per request (default: the temporary directory).",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print the address as one JSON object."),
 ) -> None:

@@ -38,10 +38,10 @@ def command(
     ),
     as_json: bool = typer.Option(False, "--json", help="The result as one JSON object."),
 ) -> None:
-    """Put a store up on a few of its nodes, measure it as programs see it, and fit the model's service times.
+    """Measure a store on a few of its nodes, as a client sees it, and fit the service times of the model.
 
-    The result is the same platform file with measured values and their intervals, to predict and explore
-    with. Afterwards nothing is up any more.
+    The result is the same platform file with measured values and their intervals, for predictions and
+    explorations. The store is started for the measurement and stopped at its end.
     """
     from penstock.parts.stores.calibration.seed import seed
     from penstock.platform.hosts import Platform, load_platform

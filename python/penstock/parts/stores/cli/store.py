@@ -59,7 +59,8 @@ def up(
 ) -> None:
     """Start the nodes of a platform file with the store, mounted on every client.
 
-    Up means: a file written on one node was read on another and located. A store that is up already stays.
+    The store counts as up when a file written on one node was read and located on another. A store that is
+    already up is left as it is.
     """
     from penstock.parts.stores.deployment import deployment
     from penstock.parts.stores.lock import changing
@@ -172,7 +173,10 @@ def locate(
 
 
 @app.command()
-def status(store: str | None = typer.Argument(None), as_json: bool = JSON) -> None:
+def status(
+    store: str | None = typer.Argument(None, help="Name of the store (default: the only one)."),
+    as_json: bool = JSON,
+) -> None:
     """Show the engine, its servers, and its support of parameters and hints."""
     from penstock.parts.stores.store import Store
 
@@ -208,8 +212,8 @@ def conformance(
 ) -> None:
     """Test every parameter and hint on a running store, by the bytes on the nodes' disks.
 
-    Needs three nodes that store and are clients, each with a disk. Status 1 if the engine does not do what it
-    says. Takes a minute or two.
+    Needs three nodes with a disk each that are storage nodes and clients. Exits with status 1 if the engine
+    does not do what it reports. Takes a minute or two.
     """
     from penstock.parts.stores.conformance import conform
 

@@ -27,7 +27,7 @@ _TIMEOUT = typer.Option(3600.0, "--timeout", help="Time limit of a run, in secon
 _INPUTS = typer.Option(
     None,
     "--inputs",
-    help="Directory of the input files that programs read [that of the workflow].",
+    help="Directory of the input files that programs read (default: that of the workflow).",
 )
 _EMULATE = typer.Option(
     False,
@@ -36,7 +36,7 @@ _EMULATE = typer.Option(
 )
 
 _RESULTS = typer.Option(
-    None, "--results", help="Directory for the results of programs [OUTPUT/results]."
+    None, "--results", help="Directory for the results of programs (default: OUTPUT/results)."
 )
 _RETRIES = typer.Option(
     0, "--retries", min=0, max=1000, help="Further attempts of a task that fails."
@@ -86,22 +86,22 @@ def run(
     checksums: bool = _CHECKSUMS,
     keep_cache: bool = _KEEP_CACHE,
     predicted: bool = typer.Option(
-        True, "--predict/--no-predict", help="The prediction of the queue network, for comparison."
+        True, "--predict/--no-predict", help="Also predict the runs, and compare."
     ),
     timeout_s: float = _TIMEOUT,
     output: Path | None = typer.Option(
         None,
         "-o",
         "--output",
-        help="Directory for the page, figures and tables [of programs: WORKFLOW-run].",
+        help="Directory for the page, figures and tables (default, with programs: WORKFLOW-run).",
     ),
     as_json: bool = typer.Option(False, "--json", help="The result as one JSON object."),
 ) -> None:
     """Run the tasks as processes on the client nodes, with their files in the store.
 
     A task with a command runs that program in the run's directory of the store; others emulate their input,
-    output and computing. A store of that platform that is up is used and stays; else one is put up, and taken
-    down again.
+    output and computing. A running store of this platform is used and stays up; otherwise one is started
+    and stopped at the end.
     """
     from penstock.parts.stores.workflow.options import RunOptions
     from penstock.parts.stores.workflow.run import resume_workflow, run_workflow

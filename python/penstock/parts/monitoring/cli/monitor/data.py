@@ -154,10 +154,10 @@ def derive(
     ),
     as_json: bool = JSON,
 ) -> None:
-    """Compute a series from others, and store it with them and its expression.
+    """Compute a series from others, and store it and its expression in their bundle.
 
-    EXPR has + - * / ( ), names of series ("with * and ?"), {NODE}, and sum, mean, min, max, rate, delta,
-    ratio, join, moving_mean, abs, quantile.
+    EXPR consists of + - * / ( ), names of series (in double quotes with * and ?), {NODE} after a name, and
+    the functions sum, mean, min, max, rate, delta, ratio, join, moving_mean, abs and quantile.
     """
     from penstock.archive.run_names import select_named
     from penstock.archive.series.expression import split
