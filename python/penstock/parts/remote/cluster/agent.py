@@ -95,9 +95,16 @@ def status(name: str) -> PartStatus:
     }
 
 
-def execute(name: str, node: str, argv: Sequence[str], options: Mapping[str, Any]) -> Executed:
-    """Run a command in a node to its end; returns its status and its output, of at most 16 MiB each."""
-    line = Cluster.find(name).chosen([node])[0].enter(argv, **options)
+def execute(
+    name: str, nodes: Sequence[str], argv: Sequence[str], options: Mapping[str, Any]
+) -> dict[str, Executed]:
+    """Run a command in nodes at once, to its end; returns statuses and outputs, of at most 16 MiB each."""
+    lines = {node.name: node.enter(argv, **options) for node in Cluster.find(name).chosen(nodes)}
+    with ThreadPoolExecutor(len(lines)) as runners:
+        return dict(zip(lines, runners.map(_run, lines.values()), strict=True))
+
+
+def _run(line: Sequence[str]) -> Executed:
     pipe = subprocess.PIPE
     with (
         subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as child,

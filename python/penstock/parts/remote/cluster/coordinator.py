@@ -83,14 +83,14 @@ class RemoteCluster:
         paths = hosts.inventory.paths(plan.placement.hosts)
         specs = {h: to_json(spec) for h, spec in host_specs(plan, paths).items()}
         journal = Journal()
-        with cluster._pool() as pool:
+        with cluster.pool() as pool:
             cluster._check_versions(pool)
             entry = plan_command(journal, f"cluster {name}", _undo_command(name))
             cluster._write()
             try:
                 say(f"starting {len(host_of)} nodes on {len(specs)} hosts")
-                _all(pool, agent.start, {h: (spec, cluster.key) for h, spec in specs.items()})
-                _all(pool, agent.confirm, dict.fromkeys(specs, (name,)))
+                call_hosts(pool, agent.start, {h: (spec, cluster.key) for h, spec in specs.items()})
+                call_hosts(pool, agent.confirm, dict.fromkeys(specs, (name,)))
                 cluster._schedule(pool, plan, say)
             except BaseException:
                 say("stopping the nodes that were started")
@@ -119,7 +119,7 @@ class RemoteCluster:
 
     def status(self) -> dict[str, HostStatus]:
         """Status by host."""
-        with self._pool(partial=True) as pool:
+        with self.pool(partial=True) as pool:
             up = list(pool.addresses)
             results, failures = pool.call_all(agent.status, dict.fromkeys(up, (self.name,)))
             clocks = {h: asdict(pool.clock_offset(h)) for h in up}
@@ -137,33 +137,49 @@ class RemoteCluster:
     def execute(self, patterns: Sequence[str], argv: Sequence[str], **options: Any) -> int:
         """Run a command in nodes at once and print their output; returns the highest status."""
         nodes = matching(patterns, self.host_of)
-        hosts = {self.host_of[n] for n in nodes}
-        with self._pool(only=hosts) as pool:
-            calls = {
-                n: pool.submit(self.host_of[n], agent.execute, self.name, n, list(argv), options)
-                for n in nodes
-            }
-            statuses = []
-            for node, call in calls.items():
-                done = call.result()
-                prefix = f"{node} | " if len(nodes) > 1 else ""
-                for data, sink in ((done["stdout"], sys.stdout), (done["stderr"], sys.stderr)):
-                    _print(data, prefix, sink)
-                if done["cut"]:
-                    print(f"{node}: the output was cut after 16 MiB", file=sys.stderr)
-                statuses.append(int(done["status"]))
-        return max(statuses)
+        with self.pool(only={self.host_of[n] for n in nodes}) as pool:
+            return self.execute_in(pool, nodes, argv, **options)
+
+    def execute_in(
+        self, pool: WorkerPool, nodes: Sequence[str], argv: Sequence[str], **options: Any
+    ) -> int:
+        """Run a command in these nodes at once, print their output; returns the highest status.
+
+        Raises PenstockError after the output with the messages of hosts that failed.
+        """
+        calls = {
+            host: (self.name, own, list(argv), options) for host, own in self.by_host(nodes).items()
+        }
+        results, failures = pool.call_all(agent.execute, calls)
+        done = {node: result for by_node in results.values() for node, result in by_node.items()}
+        for node in (n for n in nodes if n in done):
+            result = done[node]
+            prefix = f"{node} | " if len(nodes) > 1 else ""
+            for data, sink in ((result["stdout"], sys.stdout), (result["stderr"], sys.stderr)):
+                _print(data, prefix, sink)
+            if result["cut"]:
+                print(f"{node}: the output was cut after 16 MiB", file=sys.stderr)
+        _raise(failures)
+        return max(int(result["status"]) for result in done.values())
+
+    def by_host(self, nodes: Sequence[str]) -> dict[str, list[str]]:
+        """These nodes by host."""
+        by_host: dict[str, list[str]] = {}
+        for node in nodes:
+            by_host.setdefault(self.host_of[node], []).append(node)
+        return by_host
 
     def change(self, arguments: Sequence[str]) -> Sequence[Mapping[str, Any]]:
         """Change nodes (`NODE… key=value…`) on all their hosts; all are checked before the first."""
         by_host: dict[str, list[Any]] = {}
         for change in changes_of(arguments):
             nodes = matching(change.nodes, self.host_of)
-            for host in dict.fromkeys(self.host_of[n] for n in nodes):
-                here = tuple(n for n in nodes if self.host_of[n] == host)
-                by_host.setdefault(host, []).append(to_json(replace(change, nodes=here)))
-        with self._pool(only=set(by_host)) as pool:
-            results = _all(pool, agent.change, {h: (self.name, c) for h, c in by_host.items()})
+            for host, here in self.by_host(nodes).items():
+                by_host.setdefault(host, []).append(to_json(replace(change, nodes=tuple(here))))
+        with self.pool(only=set(by_host)) as pool:
+            results = call_hosts(
+                pool, agent.change, {h: (self.name, c) for h, c in by_host.items()}
+            )
         return [{"host": host, **row} for host, rows in results.items() for row in rows]
 
     def down(self) -> None:
@@ -172,7 +188,7 @@ class RemoteCluster:
         Raises PenstockError that lists hosts which did not respond, each with the command to run there; the
         record then stays.
         """
-        with self._pool(partial=True) as pool:
+        with self.pool(partial=True) as pool:
             failures = {**pool.failed, **self._stop(pool)}
         if failures:
             command = f"penstock nodes down {self.name}; penstock undo"
@@ -196,7 +212,8 @@ class RemoteCluster:
         return [node for node, there in self.host_of.items() if there == host]
 
     @contextlib.contextmanager
-    def _pool(self, *, only: set[str] | None = None, partial: bool = False) -> Iterator[WorkerPool]:
+    def pool(self, *, only: set[str] | None = None, partial: bool = False) -> Iterator[WorkerPool]:
+        """Workers of the hosts, or of those in `only`; with `partial` without hosts that are lost."""
         workers = [w for w in self.workers if only is None or w.name in only]
         place = _place(self.name)
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -204,7 +221,7 @@ class RemoteCluster:
             yield pool
 
     def _check_versions(self, pool: WorkerPool) -> None:
-        versions = _all(pool, agent.prepare, {w.name: () for w in self.workers})
+        versions = call_hosts(pool, agent.prepare, {w.name: () for w in self.workers})
         other = [f"{host} has {v}" for host, v in versions.items() if v != version()]
         if other:
             raise BadInput(f"found other versions: {listed(other)}; expected {version()}")
@@ -219,7 +236,7 @@ class RemoteCluster:
         for host, offset in offsets.items():
             events = [to_json(e) for e in events_of(plan.spec.events, self._on(host))]
             calls[host] = (self.name, events, start_ns + offset.offset_ns)
-        _all(pool, agent.schedule, calls)
+        call_hosts(pool, agent.schedule, calls)
         late_ns = time.monotonic_ns() - start_ns
         if late_ns > 0:
             say(f"warning: the schedule started up to {late_ns / 1e6:.0f} ms late")
@@ -239,14 +256,18 @@ class RemoteCluster:
             json.dump(fields, file)
 
 
-def _all(
+def call_hosts(
     pool: WorkerPool, function: Callable[..., T], arguments: Mapping[str, Sequence[Any]]
 ) -> dict[str, T]:
     """Results of a call by host. Raises PenstockError with the messages of all hosts that failed."""
     results, failures = pool.call_all(function, arguments)
+    _raise(failures)
+    return results
+
+
+def _raise(failures: Mapping[str, str]) -> None:
     if failures:
         raise PenstockError("\n".join(f"host {h}: {why}" for h, why in failures.items()))
-    return results
 
 
 def _print(data: bytes, prefix: str, sink: Any) -> None:

@@ -1,0 +1,76 @@
+"""Commands in nodes of several hosts, with processes of this host in place of nodes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import PenstockError
+from penstock.parts.remote.cluster import agent
+from penstock.parts.remote.cluster.coordinator import RemoteCluster
+
+
+class Node:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def enter(self, argv: Sequence[str], **_: object) -> list[str]:
+        return ["env", f"NODE={self.name}", *argv]
+
+
+class Nodes:
+    def chosen(self, names: Sequence[str]) -> list[Node]:
+        return [Node(name) for name in names]
+
+
+class Pool:
+    """Calls functions of the agent here; host `lost` does not respond."""
+
+    def call_all(
+        self, function: Callable[..., Any], arguments: Mapping[str, Sequence[Any]]
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        up = {host: function(*own) for host, own in arguments.items() if host != "lost"}
+        return up, {host: "its worker disconnected" for host in arguments if host not in up}
+
+
+@pytest.fixture(autouse=True)
+def processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent.Cluster, "find", lambda _: Nodes())
+
+
+def cluster(**host_of: str) -> RemoteCluster:
+    return RemoteCluster("lab", "key", "192.0.2.1", (), host_of, {})
+
+
+def test_a_command_runs_in_all_nodes_of_a_host_at_once(tmp_path: Path) -> None:
+    """Each node waits for the other one: one after the other they would not end."""
+    for name in ("a", "b"):
+        os.mkfifo(tmp_path / name)
+    meet = f"cd {tmp_path}; if [ $NODE = a ]; then echo 1 >a; cat b; else cat a; echo 2 >b; fi"
+    done = agent.execute("lab", ["a", "b"], ["timeout", "20", "sh", "-c", meet], {})
+    assert {n: (d["status"], d["stdout"]) for n, d in done.items()} == {
+        "a": (0, b"2\n"),
+        "b": (0, b"1\n"),
+    }
+
+
+def test_output_is_in_the_order_of_the_nodes(capfd: pytest.CaptureFixture[str]) -> None:
+    line = ["sh", "-c", "echo out of $NODE; echo err >&2; [ $NODE = b ] && exit 7; exit 3"]
+    live = cluster(a="left", b="right", c="left")
+    assert live.execute_in(Pool(), ["a", "b", "c"], line) == 7  # type: ignore[arg-type]
+    out, err = capfd.readouterr()
+    assert out == "a | out of a\nb | out of b\nc | out of c\n"
+    assert err == "a | err\nb | err\nc | err\n"
+
+
+def test_output_of_the_other_hosts_comes_before_the_error(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    live = cluster(a="left", b="lost")
+    with pytest.raises(PenstockError, match="host lost: its worker disconnected"):
+        live.execute_in(Pool(), ["a", "b"], ["echo", "there"])  # type: ignore[arg-type]
+    assert capfd.readouterr().out == "a | there\n"
