@@ -22,8 +22,6 @@ METADATA = sa.MetaData()
 REVISION = "0002"
 #: longest wait for a catalogue locked by another process [s]
 WAIT_S = 20.0
-#: version of catalogues that predate migrations, equivalent to the first step
-_NUMBER_BEFORE_STEPS = 1
 
 studies = sa.Table(
     "studies",

@@ -50,7 +50,6 @@ METRICS: dict[str, str] = {
 }
 #: labels that a rule may select by
 LABELS = ("entity",)
-COMPARISONS = (">=", "<=", ">", "<")
 _RULE = re.compile(
     r"\s*(?P<metric>[A-Za-z_][A-Za-z0-9_]*)\s*(?:\{(?P<labels>[^{}]*)\})?\s*(?P<comparison>>=|<=|>|<)"
     r"\s*(?P<threshold>[^\s].*?)(?:\s+for\s+(?P<lasting>\S+))?(?:\s+then\s+(?P<action>\S+))?\s*"

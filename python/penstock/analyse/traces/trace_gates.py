@@ -27,7 +27,6 @@ _SUMS: dict[str, tuple[tuple[str, ...], str]] = {
     "write_time": (("write",), "time_ns"),
     "flush_time": (("sync",), "time_ns"),
 }
-QUANTITIES = tuple(_SUMS)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -62,9 +62,6 @@ class Throttle(Protocol):
 
     def counts(self) -> Counts:
         """Bytes and operations of the group's members on the device."""
-
-
-MakeThrottle = Callable[[Path, BlockDevice], Throttle]
 
 
 class ThrottledBackend:

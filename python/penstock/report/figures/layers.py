@@ -24,9 +24,8 @@ MOST_NAMED = 12
 LARGEST = 10
 #: maximum number of points of a cloud; more are drawn as a raster of their density
 MOST_MARKS = 20_000
-#: maximum number of points of lines; more are drawn as a raster, at this resolution [dots per inch]
+#: maximum number of points of lines; more are drawn as a raster
 MOST_VERTICES = 200_000
-RASTER_DPI = 300
 #: edge of a dot of a raster [inches]
 _DOT = 1 / 200
 
