@@ -12,8 +12,8 @@ from collections.abc import Iterable
 MARKS = (".", ",")
 #: a number with an exponent, as programs print it; excludes `nan` and `inf`
 _PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-#: separators of digit groups other than decimal marks: spaces, Swiss apostrophe, underscore
-_SPACES = " \u00a0\u2009\u202f'\u2019_"
+#: separators of digit groups other than decimal marks and the blank: spaces, apostrophes, underscore
+GROUP_MARKS = "\u00a0\u2009\u202f'\u2019_"
 #: three digits after a single mark: thousands or a fraction
 _OF_TWO_MEANINGS = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}")
 
@@ -67,7 +67,7 @@ def _mark(text: str) -> str:
 
 def _without_groups(text: str, separator: str) -> str:
     """The number without group separators; unchanged if they do not form groups of three."""
-    for mark in (separator, *_SPACES):
+    for mark in (separator, " ", *GROUP_MARKS):
         if mark in text:
             grouped = rf"[+-]?\d{{1,3}}(?:{re.escape(mark)}\d{{3}})+(?:[.,]\d*)?(?:[eE][+-]?\d+)?"
             return text.replace(mark, "") if re.fullmatch(grouped, text) else text

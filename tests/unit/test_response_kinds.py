@@ -86,6 +86,16 @@ def test_a_regular_expression_reads_the_decimal_comma_of_a_locale() -> None:
         ("rate: ([0-9.]+)", "rate: 1,234"),
         ("rate: ([0-9.]+)", "rate: 1.5e+06 B/s"),
         ("rate: ([0-9]+)", "rate: 99.5"),
+        ("([0-9.]+) MB/s", "1.5e3 MB/s"),
+        ("rate: ([0-9.,]+)", "rate: 1\u202f234,5"),
+        ("([0-9.,]+) MB/s", "1\u00a0234,5 MB/s"),
+        ("rate: ([0-9.,]+)", "rate: 1'234.5"),
+        ("([0-9.]+) ms", "change -5.2 ms"),
+        ("([0-9.]+)s$", "real 2m1.234s"),
+        ("real ([0-9.]+)", "real 2m1.234s"),
+        ("([0-9.]+)$", "elapsed 1:01.53"),
+        ("elapsed ([0-9.]+)", "elapsed 1:01.53"),
+        ("([0-9]+)", "0x1F"),
     ],
 )
 def test_a_part_of_a_number_is_refused(pattern: str, text: str) -> None:
@@ -109,6 +119,31 @@ def test_what_stands_beside_a_number_and_is_none_of_it(
     if text == "took 12.5.\n":
         pattern = r"took ([0-9.]+\d)"
     assert regex.number(pattern, text, "stdout") == value
+
+
+@pytest.mark.parametrize("unit", ["k", "kB/s", "MiB/s", "Gbit/s", "Kops/s", "ms", "us", "\u00b5s"])
+def test_an_unread_unit_with_a_prefix_is_refused(unit: str) -> None:
+    """Programs choose the prefix by the size of the number, so the next run may have another one."""
+    text = f"rate=12.5{unit}, more\n"
+    with pytest.raises(PenstockError, match=r"to be a part of '12\.5"):
+        regex.number("rate=([0-9.]+)", text, "stdout")
+    assert regex.number(f"rate=([0-9.]+){unit}", text, "stdout") == 12.5
+
+
+@pytest.mark.parametrize(
+    "text", ["rate=12.5s", "rate=12.5%", "rate=12.5B", "rate=12.5, k=3", "rate=12.5 keys"]
+)
+def test_text_behind_a_number_that_is_no_prefix(text: str) -> None:
+    assert regex.number("rate=([0-9.]+)", text, "stdout") == 12.5
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("p-95", 95), ("2024-07", 7), ("--depth-32", 32), ("\x1b[32m5\x1b[0m", 5)]
+)
+def test_digits_that_no_sign_or_colour_changes(text: str, value: float, tmp_path: Path) -> None:
+    source = ResponseSource(kind="regex", expression="([0-9.]+)")
+    wanted = Response(name="r", source=source, unit="1", better="higher")
+    assert measure([wanted], "none", tmp_path, text, "", 1.0)["r"].value == value
 
 
 def test_a_study_gives_the_decimal_mark(tmp_path: Path) -> None:
@@ -164,3 +199,38 @@ def test_documents_whose_last_is_cut_are_refused(cut: str) -> None:
 
 def test_documents_without_a_line_between_them() -> None:
     assert json.documents('{"a": 1}{"a": 2}\n[3]', "x") == [{"a": 1}, {"a": 2}, [3]]
+
+
+def test_a_key_with_dots_is_reached() -> None:
+    assert value_at("clat.99.000000", '{"clat": {"95.000000": 3, "99.000000": 4}}') == 4
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "message"),
+    [
+        ("a", '{"a": 1, "a": 2}', "found a several times"),
+        ("b.a", '{"b": {"a": 1, "a": 1}}', "found b.a several times"),
+        ("a", '{"a": NaN}', "response r: found nan; expected a finite"),
+        ("a", '{"a": -Infinity}', "found -inf"),
+        ("a", '{"a": 1e999}', "found inf"),
+        ("a", '{"a": 1' + "0" * 400 + "}", "is too large"),
+        ("a.1_0", '{"a": [1, 2, 3]}', "has no a.1_0"),
+        # the index of a document would be that of another one
+        ("1.a", '{"a": 1}\n{"a": tru}\n{"a": 3}\n', "from line 2 on"),
+        ("a", '{"a": 1} again\n{"a": 3}\n', "from line 1 on"),
+    ],
+)
+def test_a_json_number_of_several_meanings_is_refused(path: str, text: str, message: str) -> None:
+    with pytest.raises(PenstockError, match=message):
+        value_at(path, text)
+
+
+def test_a_byte_order_mark_does_not_hide_a_document() -> None:
+    assert value_at("a", '\ufeff{"a": 1}\n') == 1
+
+
+def test_a_number_that_overflows_is_refused() -> None:
+    source = ResponseSource(kind="regex", expression=r"v=(\S+)")
+    wanted = Response(name="r", source=source, unit="1", better="higher")
+    with pytest.raises(PenstockError, match="found inf; expected a finite"):
+        measure([wanted], "none", Path("/nonexistent"), "v=1e999", "", 1.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,9 +17,12 @@ from penstock.spec.study import Response
 from penstock.spec.units import convert
 from penstock.workload.measured import IncompleteError, Measured, Report
 from penstock.workload.parsers import parser
+from penstock.workload.traced import traced_value
 
 if TYPE_CHECKING:
     from penstock.archive.series.series import Recorded
+
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
 
 def measure(
@@ -37,21 +42,30 @@ def measure(
     if any(r.source.kind == "key" and r.source.key != "wall_s" for r in responses):
         parsed = parser(parser_name).parse(run_dir, stdout, stderr, wall_s)
         parsed_values = Report({**parsed_values, **parsed}, getattr(parsed, "missing", {}))
-    output = _Output(run_dir, {"stdout": stdout, "stderr": stderr}, bundle)
-    return {r.name: _one(r, parsed_values, output) for r in responses}
+    output = _Output(run_dir, {"stdout": stdout, "stderr": stderr}, bundle, wall_s)
+    values = {r.name: _one(r, parsed_values, output) for r in responses}
+    for name, measured in values.items():
+        if not math.isfinite(measured.value):
+            raise PenstockError(
+                f"response {name}: found {measured.value}; expected a finite number"
+            )
+    return values
 
 
 @dataclass
 class _Output:
-    """Output of a run: files, the program's output, recorded series."""
+    """Output of a run: files, the program's output, recorded series and trace; its time [s]."""
 
     run_dir: Path
     streams: dict[str, str]
     bundle: Bundle | None
+    wall_s: float
 
     def text(self, file: str) -> str:
+        """Text of a file or stream, without codes of colours, whose digits are no results."""
         text = self.streams.get(file)
-        return (self.run_dir / file).read_text(errors="replace") if text is None else text
+        text = (self.run_dir / file).read_text(errors="replace") if text is None else text
+        return _COLOURS.sub("", text)
 
     @cached_property
     def recorded(self) -> tuple[Recorded, str]:
@@ -80,6 +94,10 @@ def _one(response: Response, parsed_values: Report, output: _Output) -> Measured
             from penstock.workload.recorded import recorded_value
 
             value = recorded_value(*output.recorded, source, response.unit)
+        elif source.kind == "trace":
+            if output.bundle is None:
+                raise PenstockError("found nothing recorded; expected a run's trace")
+            value = traced_value(output.bundle, source, response.unit, output.wall_s)
         else:
             kind = RESPONSE_KINDS.load(source.kind)
             text = output.text(source.file)

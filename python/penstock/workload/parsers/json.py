@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from typing import Any
 
 from penstock.errors import PenstockError
@@ -13,6 +15,8 @@ WHAT = (
 
 #: limit of false starts of a document in a text
 _MOST_NOTES = 10
+#: start of an object with a key, which is no text of another kind
+_OBJECT = re.compile(r'\{\s*"')
 
 
 def expected(path: str) -> str:
@@ -35,15 +39,41 @@ def number(path: str, text: str, where: str) -> float:
             f"-1.{path} is in the last"
         )
     done: list[str] = []
-    for step in steps:
+    while steps:
+        step = _key(value, steps) if isinstance(value, dict) else steps[0]
         done.append(step)
+        steps = steps[step.count(".") + 1 :]
+        if isinstance(value, _Object) and step in value.repeated:
+            raise PenstockError(
+                f"found {'.'.join(done)} several times in {where}; expected it once"
+            )
         try:
-            value = value[int(step)] if isinstance(value, list) else value[step]
-        except (KeyError, IndexError, ValueError, TypeError):
+            value = value[int(step)] if isinstance(value, list) and _is_index(step) else value[step]
+        except (KeyError, IndexError, TypeError):
             raise PenstockError(f"{where} has no {'.'.join(done)}") from None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise PenstockError(f"{path} in {where} is not a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise PenstockError(f"{path} in {where} is too large") from None
+
+
+def _key(value: dict[str, Any], steps: list[str]) -> str:
+    """The first step, or the first steps together if the key has dots, such as `99.000000`."""
+    keys = (".".join(steps[:n]) for n in range(1, len(steps) + 1))
+    return next((key for key in keys if key in value), steps[0])
+
+
+class _Object(dict[str, Any]):
+    """A JSON object; `repeated` are the keys that it has several times."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.repeated: set[str] = set()
+        if len(self) < len(pairs):
+            counts = Counter(key for key, _ in pairs)
+            self.repeated = {key for key, count in counts.items() if count > 1}
 
 
 def document(text: str, where: str) -> Any:
@@ -58,9 +88,10 @@ def documents(text: str, where: str) -> list[Any]:
     """JSON documents of `text`, in order; PenstockError for none, or if the last is truncated.
 
     A document starts at the start of a line with `{` or `[` and is followed by the end of its line or by the
-    next document; other text is skipped.
+    next document; other text is skipped, except text that starts as an object with a key.
     """
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(object_pairs_hook=_Object)
+    text = text.removeprefix("\ufeff")
     values: list[Any] = []
     notes = at = 0
     while (at := _next_start(text, at)) >= 0:
@@ -80,6 +111,12 @@ def documents(text: str, where: str) -> list[Any]:
             values.append(value)
             at = end
             continue
+        if _OBJECT.match(text, at):
+            number = text.count("\n", 0, at) + 1
+            raise PenstockError(
+                f"found no complete JSON document, or text behind it, in {where} from line {number} on; "
+                "expected documents of which each ends its line"
+            )
         notes += 1
         if notes >= _MOST_NOTES and not values:
             break

@@ -12,9 +12,19 @@ WHAT = "Regular expression with one group; the last match counts."
 
 #: characters around a match that are checked for the rest of a number
 _NEAR = 40
-#: text before or after a number that makes it part of a longer one
-_BEFORE = re.compile(r"[\d.,]*\d[.,]?\Z")
-_BEHIND = re.compile(r"[.,]?\d[\d.,]*(?:[eE][+-]?\d+)?|[eE][+-]?\d+")
+#: text directly before a number that makes it part of a longer one: digits, a sign
+_BEFORE = re.compile(
+    rf"(?:0[xX][\da-fA-F]*|[\d.,]*\d(?:[.,:dhm{numerals.GROUP_MARKS}]|[eE][+-]?)?|(?<![\w.)\]-])[-\u2212])\Z"
+)
+#: text directly behind a number: digits, an exponent, and further fields of a time
+_BEHIND = re.compile(
+    rf"[.,]?\d[\d.,]*(?:[eE][+-]?\d+)?|[eE][+-]?\d+|[{numerals.GROUP_MARKS}]\d{{3}}(?!\d)[\d.,]*"
+    r"|[:dhm]\d[\d:.]*|[xX][\da-fA-F]+"
+)
+#: a unit with a prefix, directly behind a number: programs choose it by the size of the number
+_SCALED = re.compile(
+    r"(?:[kKMGTP]i?(?:[Bb](?:its?|ps|ytes)?|ops)?(?:/s)?|[mun\u00b5\u03bc]s)(?![A-Za-z\d])"
+)
 
 #: a study may give the decimal mark of the number
 HAS_DECIMAL_MARK = True
@@ -52,7 +62,7 @@ def number(pattern: str, text: str, where: str, decimal: str = "") -> float:
 
 
 def _cut_from(match: re.Match[str]) -> str:
-    """The longer number of which the group is a part, such as 143,2 for 2; empty if there is none.
+    """The longer number of which the group is a part, such as 143,2 for 2, or 12.5k; empty if none.
 
     Text matched by the expression itself around the group is ignored.
     """
@@ -60,7 +70,8 @@ def _cut_from(match: re.Match[str]) -> str:
     if not text[begin:end].strip():
         return ""
     before = _BEFORE.search(text[max(0, begin - _NEAR) : begin]) if begin == match.start() else None
-    behind = _BEHIND.match(text[end : end + _NEAR]) if end == match.end() else None
+    rest = text[end : end + _NEAR] if end == match.end() else ""
+    behind = _BEHIND.match(rest) or _SCALED.match(rest)
     if before is None and behind is None:
         return ""
     return (before[0] if before else "") + text[begin:end] + (behind[0] if behind else "")
