@@ -171,11 +171,11 @@ def _manager(c: Conditions) -> list[Reason]:
     share, host = max(busy)
     if share > MANAGER_SATURATED:
         text = (
-            f"the manager on {host} is saturated ({percentage(share)} busy): its service time is one number "
-            "for all requests, which holds only while it does not limit the run"
+            f"the manager on {host} is saturated ({percentage(share)} busy): the model has one service "
+            "time for all its requests, which is valid only if it does not limit the run"
         )
         return [Reason("manager-saturated", "outside", text)]
-    text = f"the manager on {host} is {percentage(share)} busy, close to where its model ends"
+    text = f"the manager on {host} is {percentage(share)} busy, near the limit of its model"
     return [Reason("manager-busy", "caution", text)]
 
 
@@ -194,8 +194,8 @@ def _short_tasks(c: Conditions) -> list[Reason]:
             if seconds >= SHORT_TASK_S:
                 return []
             text = (
-                f"the median task takes {quantities.seconds(seconds, 2)}: below {SHORT_TASK_S:g} s any "
-                "variation of the hosts shows (25 % error in the published validation)"
+                f"the median task takes {quantities.seconds(seconds, 2)}; below {SHORT_TASK_S:g} s, small "
+                "differences between hosts matter (25 % error in the published validation)"
             )
             return [Reason("short-tasks", "caution", text)]
     return []
@@ -212,9 +212,9 @@ def _small_operations(c: Conditions) -> list[Reason]:
         return []
     small, of = c.small
     text = (
-        f"{small:,} of {of:,} reads and writes move less than {quantities.size(SMALL_BYTES)}: creating, "
-        "opening and asking the manager is most of what they take, and the model has one service time for "
-        "all of that (a real run took 2.2 times as long)"
+        f"{small:,} of {of:,} reads and writes move less than {quantities.size(SMALL_BYTES)}. Most of their "
+        "time is creating, opening and requests to the manager, for which the model has one service time "
+        "(a real run took 2.2 times as long)"
     )
     return [Reason("small-operations", "caution", text)]
 
@@ -317,9 +317,11 @@ def _capacity(c: Conditions) -> list[Reason]:
     share, host = max(full)
     if share > 1:
         return [
-            Reason("capacity", "outside", f"{host} would hold {percentage(share)} of its capacity")
+            Reason("capacity", "outside", f"{host} would store {percentage(share)} of its capacity")
         ]
-    text = f"{host} is {percentage(share)} full at the end; a store that full may place differently"
+    text = (
+        f"{host} is {percentage(share)} full at the end; a store may then place files differently"
+    )
     return [Reason("capacity", "caution", text)]
 
 
@@ -332,8 +334,8 @@ def _unequal(c: Conditions) -> list[Reason]:
             differ = "differ" if part == "links" else "differs"
             text = (
                 f"data are spread over hosts whose {part} {differ} by more than {quantities.share(UNEQUAL)}: "
-                f"{'; '.join(texts)}. In the model the slowest decides; a store that weighs hosts, or reads "
-                "around slow ones, does otherwise"
+                f"{'; '.join(texts)}. In the model the slowest host decides; a store that weights hosts "
+                "or avoids slow ones behaves differently"
             )
             reasons.append(Reason(f"unequal-{part}", "caution", text))
     return reasons
@@ -368,8 +370,8 @@ def _pairs(c: Conditions) -> list[Reason]:
             return []
         number = counted(c.predictions, "prediction")
         text = (
-            f"the {c.pairs:,} measured runs of the calibration are of {number}: of other workloads and "
-            "configurations it says little"
+            f"the {c.pairs:,} measured runs of the calibration are of {number}: it says little about other "
+            "workloads and configurations"
         )
         return [Reason("few-predictions", "note", text)]
     if c.pairs == 0 and not c.own_calibration:
