@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,17 +24,16 @@ from penstock.parts.prediction.black_box.intervals import grouped
 from penstock.parts.prediction.black_box.model import BlackBoxModel, Overlap, learnt, load_model
 from penstock.parts.prediction.black_box.predict import parse_task, task_time
 from penstock.parts.prediction.black_box.show import points_csv, summary_lines, tree_lines, tree_of
-from penstock.parts.prediction.black_box.simulated import simulated_bps
-from penstock.parts.prediction.black_box.space import DEFAULT, MIB
+from penstock.parts.prediction.black_box.space import DEFAULT, MIB, Point
 from penstock.parts.prediction.black_box.tasks import (
     accuracy,
     fitted_overlap,
-    mapreduce_s,
     scan_s,
     with_computing,
 )
 from penstock.parts.prediction.report.storage_tree import figure
 from penstock.profile import load_profile
+from tests.support.simulated_storage import simulated_bps
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
@@ -58,23 +58,37 @@ def test_the_published_tree() -> None:
     assert off.predict([[4096]]) != pytest.approx([33], rel=1e-4)
 
 
+class PublishedRates:
+    """A storage with the throughputs of the published job: on four nodes that map, and on two that reduce."""
+
+    space, overlap, cpu_s_per_byte = DEFAULT, None, None
+
+    def point(self, **dimensions: Any) -> Point:
+        return BlackBoxModel.point(self, **dimensions)  # type: ignore[arg-type]
+
+    def throughput(self, points: list[Point]) -> list[float]:
+        mapping, reducing = {"read": 20e6, "write": 15e6}, {"read": 25e6, "write": 18e6}
+        return [(mapping if p.clients == 3 else reducing)[p.operation] for p in points]
+
+    def interval(self, points: list[Point], level: float) -> tuple[list[float], list[float]]:
+        return self.throughput(points), self.throughput(points)
+
+    def beyond(self, point: Point) -> tuple[()]:
+        return ()
+
+
 def test_task_times() -> None:
     assert scan_s(1024e6, 33e6) == pytest.approx(31.0303, rel=1e-4)
-    job = {
-        "map_in": 2048e6,
-        "map_out": 2048e6,
-        "reduce_in": 2048e6,
-        "reduce_out": 2048e6,
-        "nodes": 4,
-        "map_read_bps": 20e6,
-        "map_write_bps": 15e6,
-        "reduce_read_bps": 25e6,
-        "reduce_write_bps": 18e6,
-    }
-    assert mapreduce_s(**job, reducers=2) == pytest.approx(157.5822, rel=1e-4)
+    sizes = dict.fromkeys(("map_in", "map_out", "reduce_in", "reduce_out"), 2048e6)
+
+    def job_s(reducers: int) -> float:
+        rates: Any = PublishedRates()
+        return task_time(rates, "mapreduce", **sizes, nodes=4, reducers=reducers).time_s
+
+    assert job_s(2) == pytest.approx(157.5822, rel=1e-4)
     # no more reducers at work than nodes
-    assert mapreduce_s(**job, reducers=9) == mapreduce_s(**job, reducers=4)
-    assert mapreduce_s(**job, reducers=1) != pytest.approx(157.5822, rel=1e-4)
+    assert job_s(9) == job_s(4)
+    assert job_s(1) != pytest.approx(157.5822, rel=1e-4)
 
 
 def test_and_b_5_accuracy_and_computing() -> None:

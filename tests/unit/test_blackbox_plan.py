@@ -17,10 +17,10 @@ from penstock.parts.prediction.black_box.plan import (
     subspace,
     thinned,
 )
-from penstock.parts.prediction.black_box.simulated import simulated_bps
 from penstock.parts.prediction.black_box.space import DEFAULT, MIB, Point, Space
 from penstock.parts.prediction.black_box.surrogate import widest
 from penstock.profile import load_profile
+from tests.support.simulated_storage import simulated_bps
 from tests.unit.blackbox_halves import Choice, Halves, halves
 
 STORAGES = ["hdd-7200", "sata-ssd", "network-volume", "nvme"]

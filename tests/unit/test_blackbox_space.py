@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import BadInput
-from penstock.parts.prediction.black_box.simulated import offsets
 from penstock.parts.prediction.black_box.space import (
     DEFAULT,
     MIB,
@@ -28,6 +27,7 @@ from penstock.parts.prediction.learning.measure_points import (
 from penstock.parts.prediction.workloads.generator import read_and_compute
 from penstock.study.resolve import resolve
 from penstock.workload.parsers.fio import operations
+from tests.support.simulated_storage import offsets
 
 SKEWED = Point("read", "skew-90-10", "buffered", 2, 4096, 64 * MIB)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -34,6 +33,15 @@ KINDS = {
 #: arguments of a task that give its processor time
 CPU_SOURCES = ("cpu_s", "command", "runs")
 _SAME = {"grep": "scan", "table_scan": "scan"}
+_JOB_SIZES = ("map_in", "map_out", "reduce_in", "reduce_out")
+_PLACE = ("request", "clients", "nodes", "storage")
+#: task → required and optional arguments
+_ARGUMENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "scan": (("size",), _PLACE),
+    "write": (("size",), _PLACE),
+    "skewed": (("size", "pattern"), ("operation", *_PLACE)),
+    "mapreduce": ((*_JOB_SIZES, "nodes", "reducers"), ("shared", "request", "storage")),
+}
 
 
 def task_time(
@@ -123,14 +131,9 @@ def _checked_parts(
     which = _SAME.get(kind, kind)
     if which not in KINDS:
         raise BadInput(f"found the task {kind!r}; expected {', '.join([*KINDS, *_SAME])}")
-    make: Callable[..., list[tuple[float, Point]]] = _PARTS[which]
-    names = list(inspect.signature(make).parameters)[1:]
-    unknown = set(options) - set(names)
-    needed = [
-        n
-        for n, p in list(inspect.signature(make).parameters.items())[1:]
-        if p.default is p.empty and n not in options
-    ]
+    required, optional = _ARGUMENTS[which]
+    unknown = set(options).difference(required, optional)
+    needed = [name for name in required if name not in options]
     if unknown or needed:
         what = f"{', '.join(sorted(unknown))} for" if unknown else f"no {', '.join(needed)} of"
         raise BadInput(f"found {what} the task {kind}; expected {KINDS[which]}")
@@ -139,96 +142,47 @@ def _checked_parts(
             least = 1 if name in ("nodes", "reducers") else 0
             if not (math.isfinite(value) and value >= least):
                 raise BadInput(f"found {name} {value}; expected a number of at least {least}")
-    return make(model, **options)
+    return _mapreduce(model, options) if which == "mapreduce" else [_part(model, which, options)]
 
 
-def _scan(
-    model: BlackBoxModel,
-    size: float,
-    request: int | None = None,
-    clients: int = 0,
-    nodes: int | None = None,
-    storage: str | None = None,
-) -> list[tuple[float, Point]]:
-    place = {"request_bytes": request, "clients": clients, "nodes": nodes, "storage": storage}
-    return [(size, _point(model, size, "read", "sequential", place))]
+def _part(model: BlackBoxModel, kind: str, options: Mapping[str, Any]) -> tuple[float, Point]:
+    """Bytes and point of a task of one part."""
+    operation = "write" if kind == "write" else options.get("operation", "read")
+    place = {**options, "request_bytes": options.get("request")}
+    size = options["size"]
+    return size, _point(model, size, operation, options.get("pattern", "sequential"), place)
 
 
-def _write(
-    model: BlackBoxModel,
-    size: float,
-    request: int | None = None,
-    clients: int = 0,
-    nodes: int | None = None,
-    storage: str | None = None,
-) -> list[tuple[float, Point]]:
-    place = {"request_bytes": request, "clients": clients, "nodes": nodes, "storage": storage}
-    return [(size, _point(model, size, "write", "sequential", place))]
-
-
-def _skewed(
-    model: BlackBoxModel,
-    size: float,
-    pattern: str,
-    operation: str = "read",
-    request: int | None = None,
-    clients: int = 0,
-    nodes: int | None = None,
-    storage: str | None = None,
-) -> list[tuple[float, Point]]:
-    place = {"request_bytes": request, "clients": clients, "nodes": nodes, "storage": storage}
-    return [(size, _point(model, size, operation, pattern, place))]
-
-
-def _mapreduce(
-    model: BlackBoxModel,
-    map_in: float,
-    map_out: float,
-    reduce_in: float,
-    reduce_out: float,
-    nodes: int,
-    reducers: int,
-    shared: bool = True,
-    request: int | None = None,
-    storage: str | None = None,
-) -> list[tuple[float, Point]]:
+def _mapreduce(model: BlackBoxModel, options: Mapping[str, Any]) -> list[tuple[float, Point]]:
     """`shared`: all nodes use this storage at once, as measured on several nodes, else as its clients;
     otherwise each has its own."""
-    q = min(reducers, nodes)
+    nodes, shared = options["nodes"], options.get("shared", True)
     on_nodes = len(model.space.nodes) > 1
-
-    def part(size: float, operation: str, workers: int) -> tuple[float, Point]:
-        own = size / workers
-        others = workers - 1 if shared and not on_nodes else 0
-        place: dict[str, int | str | None] = {"request_bytes": request, "storage": storage}
-        place |= {"clients": others, "nodes": (workers if shared else 1) if on_nodes else None}
-        return own, _point(model, own, operation, "sequential", place)
-
-    return [
-        part(map_in, "read", nodes),
-        part(map_out, "write", nodes),
-        part(reduce_in, "read", q),
-        part(reduce_out, "write", q),
-    ]
-
-
-_PARTS: dict[str, Callable[..., list[tuple[float, Point]]]] = {
-    "scan": _scan,
-    "write": _write,
-    "skewed": _skewed,
-    "mapreduce": _mapreduce,
-}
+    parts = []
+    for name in _JOB_SIZES:
+        phase, direction = name.split("_")
+        workers = nodes if phase == "map" else min(options["reducers"], nodes)
+        size = options[name] / workers
+        place = {
+            "request_bytes": options.get("request"),
+            "storage": options.get("storage"),
+            "clients": workers - 1 if shared and not on_nodes else 0,
+            "nodes": (workers if shared else 1) if on_nodes else None,
+        }
+        operation = {"in": "read", "out": "write"}[direction]
+        parts.append((size, _point(model, size, operation, "sequential", place)))
+    return parts
 
 
 def _point(
-    model: BlackBoxModel,
-    size: float,
-    operation: str,
-    pattern: str,
-    place: Mapping[str, int | str | None],
+    model: BlackBoxModel, size: float, operation: str, pattern: str, place: Mapping[str, Any]
 ) -> Point:
-    """The point of a part; dimensions without a value have the model's default."""
-    dimensions = {name: value for name, value in place.items() if value is not None}
+    """The point of a part; dimensions of `place` without a value have the model's default."""
+    dimensions = {
+        name: place[name]
+        for name in ("request_bytes", "clients", "nodes", "storage")
+        if place.get(name) is not None
+    }
     dimensions |= {"operation": operation, "pattern": pattern, "data_bytes": max(1, round(size))}
     return model.point(**dimensions)
 
@@ -264,7 +218,7 @@ def parse_task(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _value(name: str, text: str) -> Any:
-    if name in ("size", "map_in", "map_out", "reduce_in", "reduce_out"):
+    if name in ("size", *_JOB_SIZES):
         return parse_size(text)
     if name == "cpu":
         return tuple(parse_duration(one) for one in text.split(","))

@@ -17,30 +17,6 @@ def scan_s(size_bytes: float, read_bps: float) -> float:
     return size_bytes / read_bps
 
 
-def mapreduce_s(
-    *,
-    map_in: float,
-    map_out: float,
-    reduce_in: float,
-    reduce_out: float,
-    nodes: int,
-    reducers: int,
-    map_read_bps: float,
-    map_write_bps: float,
-    reduce_read_bps: float,
-    reduce_write_bps: float,
-) -> float:
-    """In_m/(n X_r) + Out_m/(n X_w) + In_r/(q X_r') + Out_r/(q X_w'), q = min(reducers, n); sizes are of the
-    whole job, throughputs of one node at that concurrency."""
-    q = min(reducers, nodes)
-    return (
-        map_in / (nodes * map_read_bps)
-        + map_out / (nodes * map_write_bps)
-        + reduce_in / (q * reduce_read_bps)
-        + reduce_out / (q * reduce_write_bps)
-    )
-
-
 def with_computing(io_s: float, cpu_s: float, overlap: float) -> float:
     """T = T_io + T_cpu − ω min(T_io, T_cpu): ω = 0 for sequential phases, 1 for full overlap."""
     return io_s + cpu_s - overlap * min(io_s, cpu_s)
