@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,20 +80,3 @@ class CrossConformal:
         if conformal_rank(int(members.sum()), level) > members.sum():
             return self
         return CrossConformal(self.fold[members], self.residual[members])
-
-
-def cross_conformal(
-    fit: Callable[[NDArray[np.int64]], Callable[[Floats], Floats]],
-    x: Floats,
-    y: Floats,
-    fold: NDArray[np.int64],
-) -> tuple[CrossConformal, list[Callable[[Floats], Floats]]]:
-    """Out-of-fold residuals, and the model of each fold; `fit` fits to the points of given indices."""
-    models = []
-    residual = np.empty(len(y))
-    for number in range(int(fold.max()) + 1):
-        model = fit(np.flatnonzero(fold != number))
-        out = fold == number
-        residual[out] = np.abs(model(x[out]) - y[out])
-        models.append(model)
-    return CrossConformal(fold, residual), models
