@@ -27,9 +27,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
+from bench.controller.power_meter import measured_break_even
 from penstock.parts.dedup.controller.conflict import conflict
 from penstock.parts.dedup.controller.energy import TESTBEDS, break_even, wrong_decision
-from penstock.parts.dedup.controller.meter import measured_break_even
 from penstock.parts.dedup.controller.model import break_even_equal_weights, relative_utility
 from penstock.parts.dedup.controller.online import OnlineController
 from penstock.parts.dedup.controller.settings import Settings, published

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.simulation.simgrid_platform import CONFIGURATION, platform_xml
 from bench.simulation.unrolled import Unrolled
-from penstock.parts.prediction.queue_network.simgrid import CONFIGURATION, platform_xml
 
 Json = dict[str, Any]
 SOURCE = Path(__file__).with_name("flows.cpp")

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from penstock.parts.prediction.queue_network.simgrid import disk_name, platform_xml
+from bench.simulation.simgrid_platform import disk_name, platform_xml
 
 
 def network() -> dict[str, Any]:
