@@ -13,7 +13,16 @@ from penstock.parts.remote.cluster.host_specs import events_of, host_specs
 from penstock.parts.remote.cluster.physical import RealPath
 from penstock.parts.remote.cluster.plan import ClusterPlan, plan_cluster
 from penstock.spec.check_cluster import check_cluster
-from penstock.spec.cluster import ClusterSpec, Delay, Event, LinkSpec, NetworkSpec, NodeSpec, When
+from penstock.spec.cluster import (
+    ClusterSpec,
+    Delay,
+    Event,
+    LinkSpec,
+    NetworkSpec,
+    NodeSpec,
+    TunnelSpec,
+    When,
+)
 from tests.unit.cluster_hosts import cluster, inventory, rack
 
 PATH_S = 40e-6
@@ -31,6 +40,14 @@ def parts(plan: ClusterPlan, delay_s: float = PATH_S) -> dict[str, ClusterSpec]:
 
 def nodes(*links: LinkSpec) -> tuple[NodeSpec, ...]:
     return tuple(NodeSpec(f"n-{i}", links=(link,)) for i, link in enumerate(links))
+
+
+def delay(tunnel: TunnelSpec | None, source: str, target: str, default_s: float) -> float:
+    """Delay that a host adds between two nodes; `default_s` if it names none."""
+    assert tunnel is not None
+    number = {node: i for i, group in enumerate(tunnel.groups) for node in group}
+    pair = number.get(source, -1), number.get(target, -1)
+    return tunnel.delays.get(pair, default_s)
 
 
 def test_each_host_starts_its_nodes_under_the_planned_addresses() -> None:
@@ -65,10 +82,11 @@ def test_a_network_on_one_host_has_no_tunnel() -> None:
 
 
 @given(
-    st.lists(st.sampled_from([0.0, 1e-4, 3e-3]), min_size=4, max_size=4),
+    st.lists(st.sampled_from([0.0, 1e-4, 3e-3]), min_size=6, max_size=6),
     st.sampled_from([0.0, 1e-3]),
     st.dictionaries(
-        st.sampled_from([("n-0", "n-1"), ("n-1", "n-2"), ("n-3", "n-0")]), st.just(2e-3)
+        st.sampled_from([("n-0", "n-1"), ("n-1", "n-0"), ("n-1", "n-2"), ("n-3", "n-0")]),
+        st.sampled_from([1e-3, 2e-3]),
     ),
 )
 def test_delays_are_those_requested_with_the_path_included(
@@ -88,14 +106,25 @@ def test_delays_are_those_requested_with_the_path_included(
             between_s = pairs.get((a, b), pairs.get((b, a), delay_s))
             requested_s = link_of[a].delay.mean_s + link_of[b].in_delay.mean_s + between_s
             sender, receiver = (by_host[host_of[n]].networks[0].tunnel for n in (a, b))
-            assert sender is not None
-            assert receiver is not None
-            out_s = link_of[a].delay.mean_s + sender.delays.get((a, b), 0.0)
-            in_s = link_of[b].in_delay.mean_s + receiver.delays.get((a, b), delay_s)
+            out_s = link_of[a].delay.mean_s + delay(sender, a, b, 0.0)
+            in_s = link_of[b].in_delay.mean_s + delay(receiver, a, b, delay_s)
             assert out_s >= -1e-12
             assert in_s >= -1e-12
             expected_s = requested_s if requested_s else PATH_S
             assert out_s + PATH_S + in_s == pytest.approx(expected_s, abs=1e-12)
+
+
+def test_nodes_with_equal_links_share_their_delays() -> None:
+    """One delay from each of two kinds of nodes to each of two, for any number of nodes."""
+    links = [LinkSpec(delay=Delay(1e-3 * (1 + i // 2 % 2))) for i in range(40)]
+    by_host = parts(planned(cluster(*nodes(*links))))
+    for part in by_host.values():
+        tunnel = part.networks[0].tunnel
+        assert tunnel is not None
+        assert sorted(map(len, tunnel.groups)) == [10, 10, 10, 10]
+        assert len(tunnel.delays) == 2 * 2
+        check_cluster(part)
+        assert from_json(ClusterSpec, to_json(part)) == part
 
 
 def test_delays_of_pairs_on_one_host_stay_there() -> None:

@@ -93,9 +93,9 @@ class TunnelSpec:
     """End of a network that has nodes on other hosts: a VXLAN segment.
 
     `address`: of this host; `peers`: of the other hosts; `mtu`: of all nodes of the network. `nodes`: names
-    and addresses of the nodes on other hosts. `delays`: one-way delay between a node here and one on another
-    host [s], which may shorten those of their links; the delay of the path between the hosts comes in
-    addition.
+    and addresses of the nodes on other hosts. `groups`: nodes of one host with equal delays. `delays`:
+    one-way delay between a group of this host and one of another host [s], by their numbers; it may shorten
+    the delays of their links. The delay of the path between the hosts comes in addition.
     """
 
     segment: int
@@ -103,7 +103,8 @@ class TunnelSpec:
     peers: tuple[str, ...]
     mtu: int
     nodes: tuple[tuple[str, str], ...] = ()
-    delays: dict[tuple[str, str], float] = field(default_factory=dict)
+    groups: tuple[tuple[str, ...], ...] = ()
+    delays: dict[tuple[int, int], float] = field(default_factory=dict)
     port: int = 4789
 
 

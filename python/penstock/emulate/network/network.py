@@ -24,7 +24,7 @@ from penstock.host.journal.journal import Entry, Journal
 from penstock.host.journal.undo import put_back
 from penstock.host.network.neighbour_table import needed, reserve
 from penstock.host.network.netlink import Netlink, set_link
-from penstock.spec.cluster import Event, LinkSpec, NetworkSpec, NodeSpec
+from penstock.spec.cluster import Event, LinkSpec, NetworkSpec, NodeSpec, TunnelSpec
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,10 @@ class _Net:
         self.addresses = addresses
         #: host's link: inner end, outer end
         self.host: tuple[int, int] | None = None
-        #: index of the end of its segment, and numbers of the nodes on other hosts
+        #: index of the end of its segment
         self.tunnel: int | None = None
-        self.remote: dict[str, int] = {}
+        #: delays between a node and groups on other hosts: true from the node, number in the relay, delay [s]
+        self.beyond: dict[str, list[tuple[bool, int, float]]] = {}
         self.relayed = False
         #: true if nodes send single packets instead of large segments
         self.single = False
@@ -368,24 +369,48 @@ class Network:
         for index in others:
             self._relay.add(net.number, index, isolated=net.tunnel is not None)
         if net.spec.tunnel is not None:
-            beyond = net.spec.tunnel.nodes
-            net.remote = {name: self._fabric.next_index() for name, _ in beyond}
-            macs = [(net.remote[name], mac_of(address)) for name, address in beyond]
-            self._relay.remote(net.number, macs)
+            self._name_remote(self._relay, net, net.spec.tunnel)
         net.relayed = True
         self._tell_delays(net, None)
+
+    def _name_remote(self, relay: Relay, net: _Net, tunnel: TunnelSpec) -> None:
+        """Name the groups of nodes on other hosts to the relay, one number each."""
+        addresses = dict(tunnel.nodes)
+        numbers = {
+            group: self._fabric.next_index()
+            for group, nodes in enumerate(tunnel.groups)
+            if nodes[0] in addresses
+        }
+        relay.remote(
+            net.number,
+            [
+                (number, mac_of(addresses[node]))
+                for group, number in numbers.items()
+                for node in tunnel.groups[group]
+            ],
+        )
+        net.beyond = {
+            node: [] for group in tunnel.groups if group[0] not in addresses for node in group
+        }
+        for (source, target), delay_s in tunnel.delays.items():
+            out = target in numbers
+            far, near = (target, source) if out else (source, target)
+            for node in tunnel.groups[near]:
+                net.beyond[node].append((out, numbers[far], delay_s))
 
     def _tell_delays(self, net: _Net, node: str | None) -> None:
         """Send the relay the delays between attached nodes: of `node`, or all."""
         if not net.relayed or self._relay is None:
             return
-        at = {port.interface.node: port.outer for port in self._of(net)} | net.remote
-        beyond = net.spec.tunnel.delays if net.spec.tunnel else {}
+        at = {port.interface.node: port.outer for port in self._of(net)}
         pairs = [
             (at[a], at[b], s)
-            for (a, b), s in (net.delays | beyond).items()
+            for (a, b), s in net.delays.items()
             if a in at and b in at and node in (None, a, b)
         ]
+        for near in at if node is None else [node]:
+            for out, far, s in net.beyond.get(near, ()):
+                pairs.append((at[near], far, s) if out else (far, at[near], s))
         if net.tunnel is not None:  # the delay of the network is added where frames arrive
             pairs += [(at[a], net.tunnel, 0.0) for a in at if node in (None, a)]
         self._relay.delays(net.number, net.spec.delay_s, pairs)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from penstock.errors import BadInput
 from penstock.parts.remote.cluster.network_plan import VXLAN_PORT, NetworkPlan
@@ -12,32 +13,24 @@ from penstock.parts.remote.cluster.plan import ClusterPlan
 from penstock.spec.check_cluster import matching
 from penstock.spec.cluster import ClusterSpec, Event, NetworkSpec, NodeSpec, TunnelSpec
 
+Paths = Mapping[tuple[str, str], RealPath]
 
-def host_specs(
-    plan: ClusterPlan, paths: Mapping[tuple[str, str], RealPath]
-) -> dict[str, ClusterSpec]:
+
+def host_specs(plan: ClusterPlan, paths: Paths) -> dict[str, ClusterSpec]:
     """Specification of the nodes of each host, without events; `paths`: between the hosts."""
     host_of = plan.placement.by_node()
-    networks = {n.name: n for n in plan.addresses.networks}
-    specs = {}
-    for host in dict.fromkeys(host_of.values()):
-        nodes = tuple(
-            _addressed(node, plan.addresses.addresses[node.name])
-            for node in plan.spec.nodes
-            if host_of[node.name] == host
-        )
-        used = {link.network for node in nodes for link in node.links}
-        specs[host] = replace(
-            plan.spec,
-            nodes=nodes,
-            networks=tuple(
-                _network(n, networks[n.name], host, host_of, plan, paths)
-                for n in plan.spec.networks
-                if n.name in used
-            ),
-            events=(),
-        )
-    return specs
+    nodes: dict[str, list[NodeSpec]] = defaultdict(list)
+    for node in plan.spec.nodes:
+        nodes[host_of[node.name]].append(_addressed(node, plan.addresses.addresses[node.name]))
+    planned = {n.name: n for n in plan.addresses.networks}
+    networks: dict[str, list[NetworkSpec]] = {host: [] for host in nodes}
+    for network in plan.spec.networks:
+        for host, part in _parts(network, planned[network.name], host_of, plan, paths).items():
+            networks[host].append(part)
+    return {
+        host: replace(plan.spec, nodes=tuple(own), networks=tuple(networks[host]), events=())
+        for host, own in nodes.items()
+    }
 
 
 def events_of(events: tuple[Event, ...], names: list[str]) -> list[Event]:
@@ -61,68 +54,103 @@ def _addressed(node: NodeSpec, addresses: Mapping[str, str]) -> NodeSpec:
     )
 
 
-def _network(
+def _parts(
     network: NetworkSpec,
     planned: NetworkPlan,
-    host: str,
     host_of: Mapping[str, str],
     plan: ClusterPlan,
-    paths: Mapping[tuple[str, str], RealPath],
-) -> NetworkSpec:
-    local = {pair: s for pair, s in network.delays.items() if {host_of[n] for n in pair} == {host}}
-    network = replace(network, subnet=str(planned.subnet))
-    if planned.vxlan_id is None:
-        return replace(network, delays=local)
+    paths: Paths,
+) -> dict[str, NetworkSpec]:
+    """The network on each host that has nodes in it."""
+    local: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
+    for (a, b), delay_s in network.delays.items():
+        if host_of[a] == host_of[b]:
+            local[host_of[a]][a, b] = delay_s
     ends = dict(planned.endpoints)
-    beyond = tuple(
-        (node, addresses[network.name])
-        for node, addresses in plan.addresses.addresses.items()
-        if network.name in addresses and host_of[node] != host
-    )
-    delays = _delays(network, host, host_of, plan.spec.nodes, paths)
-    tunnel = TunnelSpec(
-        planned.vxlan_id,
-        ends[host],
-        tuple(address for name, address in ends.items() if name != host),
-        planned.mtu,
-        beyond,
-        delays,
-        VXLAN_PORT,
-    )
-    engine = "relay" if delays and network.engine == "auto" else network.engine
-    return replace(network, delays=local, tunnel=tunnel, engine=engine)
+    parts = {
+        host: replace(network, subnet=str(planned.subnet), delays=local[host]) for host in ends
+    }
+    if planned.vxlan_id is None:
+        return parts
+    addresses = [
+        (node, by_network[network.name])
+        for node, by_network in plan.addresses.addresses.items()
+        if network.name in by_network
+    ]
+    groups = _groups(network, plan.spec.nodes, host_of)
+    delays = _delays(network, groups, paths)
+    for host, part in parts.items():
+        tunnel = TunnelSpec(
+            planned.vxlan_id,
+            ends[host],
+            tuple(address for name, address in ends.items() if name != host),
+            planned.mtu,
+            tuple(row for row in addresses if host_of[row[0]] != host),
+            tuple(group.nodes for group in groups) if delays[host] else (),
+            delays[host],
+            VXLAN_PORT,
+        )
+        engine = "relay" if delays[host] and network.engine == "auto" else network.engine
+        parts[host] = replace(part, tunnel=tunnel, engine=engine)
+    return parts
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Nodes of one host in a network whose links and delays to nodes of other hosts are equal."""
+
+    host: str
+    nodes: tuple[str, ...]
+    out_s: float
+    in_s: float
+
+
+def _groups(
+    network: NetworkSpec, nodes: Sequence[NodeSpec], host_of: Mapping[str, str]
+) -> list[_Group]:
+    own: dict[str, set[tuple[str, str, float]]] = defaultdict(set)
+    for (a, b), delay_s in _each_way(network).items():
+        if host_of[a] != host_of[b]:
+            own[a].add(("to", b, delay_s))
+            own[b].add(("from", a, delay_s))
+    alike: dict[tuple[str, float, float, frozenset[tuple[str, str, float]]], list[str]] = {}
+    for node in nodes:
+        for link in node.links:
+            if link.network == network.name:
+                delays_s = link.delay.mean_s, link.in_delay.mean_s
+                key = (host_of[node.name], *delays_s, frozenset(own[node.name]))
+                alike.setdefault(key, []).append(node.name)
+    return [
+        _Group(host, tuple(names), out_s, in_s) for (host, out_s, in_s, _), names in alike.items()
+    ]
+
+
+def _each_way(network: NetworkSpec) -> dict[tuple[str, str], float]:
+    """Delays of pairs in both directions."""
+    return {(b, a): delay_s for (a, b), delay_s in network.delays.items()} | network.delays
 
 
 def _delays(
-    network: NetworkSpec,
-    host: str,
-    host_of: Mapping[str, str],
-    nodes: Sequence[NodeSpec],
-    paths: Mapping[tuple[str, str], RealPath],
-) -> dict[tuple[str, str], float]:
-    """Delays between nodes of this host and others, less those of the paths.
+    network: NetworkSpec, groups: Sequence[_Group], paths: Paths
+) -> dict[str, dict[tuple[int, int], float]]:
+    """Delays that each host adds between its groups and those of others, by their numbers.
 
-    The host of the sender shortens the delay of its link; the host of the receiver adds the delay of the
-    network, less the rest. Requests shorter than the path have been refused by the plan.
+    The host of the sender shortens the delay of its link by that of the path; the host of the receiver adds
+    the delay of the network, less the rest. Requests shorter than the path have been refused by the plan.
     """
-    links = {n.name: link for n in nodes for link in n.links if link.network == network.name}
-
-    def parts(source: str, target: str) -> tuple[float, float]:
-        """Delays that the hosts of the sender and of the receiver add to those of the links."""
-        delays, back = network.delays, (target, source)
-        between_s = delays.get((source, target), delays.get(back, network.delay_s))
-        out_s = links[source].delay.mean_s
-        requested_s = out_s + links[target].in_delay.mean_s + between_s
-        path_s = min(paths[host_of[source], host_of[target]].delay_s, requested_s)
-        sender_s = min(path_s, out_s)
-        return -sender_s, between_s - (path_s - sender_s)
-
-    added = {}
-    for near in (n for n in links if host_of[n] == host):
-        for far in (n for n in links if host_of[n] != host):
-            if shortened_s := parts(near, far)[0]:
-                added[near, far] = shortened_s
-            at_receiver_s = parts(far, near)[1]
+    added: dict[str, dict[tuple[int, int], float]] = {group.host: {} for group in groups}
+    of_pairs = _each_way(network)
+    for i, source in enumerate(groups):
+        for j, target in enumerate(groups):
+            if source.host == target.host:
+                continue
+            between_s = of_pairs.get((source.nodes[0], target.nodes[0]), network.delay_s)
+            requested_s = source.out_s + target.in_s + between_s
+            path_s = min(paths[source.host, target.host].delay_s, requested_s)
+            sender_s = min(path_s, source.out_s)
+            if sender_s:
+                added[source.host][i, j] = -sender_s
+            at_receiver_s = between_s - (path_s - sender_s)
             if at_receiver_s != network.delay_s:
-                added[far, near] = at_receiver_s
+                added[target.host][i, j] = at_receiver_s
     return added
