@@ -235,6 +235,7 @@ def test_pgbench_with_decimal_commas() -> None:
         ("tps = 100,217862 (ohne initiale Verbindungszeit)\n", "", r"LC_ALL=C"),
         ("tps = 26.6\n", "", "expected one of excluding"),
         (PGBENCH_95 * 2, "", "2 reports of pgbench"),
+        (PGBENCH_15.replace("15.6", "19.1"), "", "expected PostgreSQL 9.0 to 18"),
         (PGBENCH_95 + PGBENCH_13, "", "2 reports of pgbench"),
         (
             PGBENCH_95,
@@ -243,6 +244,12 @@ def test_pgbench_with_decimal_commas() -> None:
         ),
         (PGBENCH_95, "Client 0 aborted in state 8: ERROR\n", "expected all clients to finish"),
         ("latency average = 1 ms\n", "", "no 'tps"),
+        (
+            PGBENCH_13,
+            "pgbench: error: Run was aborted; the above results are incomplete.\n",
+            "expected all clients to finish",
+        ),
+        (PGBENCH_15.replace("554", "554/600"), "", "found 556 of 600 transactions"),
     ],
 )
 def test_what_pgbench_printed_and_cannot_be_read(text: str, stderr: str, expected: str) -> None:
@@ -317,6 +324,7 @@ def test_ycsb_names_its_units_one_by_one() -> None:
     ("text", "expected"),
     [
         (YCSB + YCSB, "2 reports of YCSB"),
+        ("YCSB Client 1.0.0\n" + YCSB, "YCSB Client 1.0; expected YCSB 0.1 to 0.18"),
         (
             "READ   - Takes(s): 10.0, Count: 12345, OPS: 1234.5, Avg(us): 800\n",
             "go-ycsb; expected one of YCSB",
@@ -325,6 +333,10 @@ def test_ycsb_names_its_units_one_by_one() -> None:
         (YCSB.replace("AverageLatency(us)", "AverageLatency(hours)"), "latency in us, ms or ns"),
         ("[OVERALL], RunTime(ms), 5\n", "no '"),
         (YCSB.replace("433536", "433,536"), "433,536' as RunTime"),
+        (
+            "java.lang.Exception: init\n[OVERALL], RunTime(ms), 66\n[OVERALL], Throughput(ops/sec), 0.0\n",
+            "without operations",
+        ),
     ],
 )
 def test_what_ycsb_printed_and_cannot_be_read(text: str, expected: str) -> None:
@@ -352,6 +364,17 @@ def test_several_benchmarks_have_their_own_names() -> None:
     assert twice["readrandom_latency_mean"].value == 2.46
 
 
+def test_a_benchmark_without_an_operation_is_one_of_several() -> None:
+    values = parsed("db_bench", LEVELDB.replace("2.460", "-nan"))
+    assert values["fillseq_bandwidth"].value == 62.7
+    assert "bandwidth" not in values
+    assert values.missing["bandwidth"].startswith("db_bench ran fillseq, readrandom")
+
+
+def test_pgbench_counts_failures_towards_its_transactions() -> None:
+    assert parsed("pgbench", PGBENCH_15.replace("554", "554/556"))["transactions"].value == 554
+
+
 def test_histograms_of_several_operations_are_of_none() -> None:
     both = DB_BENCH + DB_BENCH[DB_BENCH.index("Microseconds") :].replace("per read", "per write")
     found = parsed("db_bench", both)
@@ -375,6 +398,8 @@ def test_hammerdb(text: str, nopm: float, tpm: float) -> None:
         ("Vuser 1:Completed 1 query set(s) in 57 seconds\n", "TPROC-H; expected one of TPROC-C"),
         ("Vuser 1:TEST RESULT : something else\n", "no 'TEST RESULT"),
         (HAMMERDB_4.replace("16535", "16,535"), "16,535' as nopm"),
+        ("HammerDB CLI v6.0\n" + HAMMERDB_4, "HammerDB CLI v6; expected HammerDB 2 to 5"),
+        ("Vuser 2:FINISHED FAILED\n" + HAMMERDB_4, "expected all virtual users to succeed"),
     ],
 )
 def test_what_hammerdb_printed_and_cannot_be_read(text: str, expected: str) -> None:

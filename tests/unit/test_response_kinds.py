@@ -225,6 +225,13 @@ def test_a_json_number_of_several_meanings_is_refused(path: str, text: str, mess
         value_at(path, text)
 
 
+def test_numbers_of_printf_do_not_hide_a_document() -> None:
+    text = '{"a": 1, "b": -nan, "c": [inf,\n -inf, -nan(ind)\n], "d": "-nan"}\n'
+    assert value_at("a", text) == 1
+    with pytest.raises(PenstockError, match="response r: found nan"):
+        value_at("b", text)
+
+
 def test_a_byte_order_mark_does_not_hide_a_document() -> None:
     assert value_at("a", '\ufeff{"a": 1}\n') == 1
 

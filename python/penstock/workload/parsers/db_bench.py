@@ -41,6 +41,7 @@ _LINE = re.compile(
     rf"(?:\s+(?P<ops>{NUMBER}) ops/sec)?(?:\s+{NUMBER} seconds\s+\d+ operations)?"
     rf"(?:;\s*(?P<mb>{NUMBER}) MB/s)?"
 )
+_NO_OPERATION = re.compile(r"^(\w[\w.]*)\s*:\s+[+-]?(?:nan|inf) micros/op")
 _AGAIN = re.compile(r"^(\w[\w.]*)\s+\[(?:AVG|MEDIAN)[^\]]*\]")
 _HISTOGRAM = re.compile(r"^Microseconds per (\w+):")
 _PERCENTILE_LINE = re.compile(r"^Percentiles:")
@@ -97,6 +98,9 @@ def _benchmarks(text: str) -> Iterator[tuple[str, _Benchmark]]:
             current = _Benchmark(values, [])
             histogram = False
             yield match["name"], current
+        elif match := _NO_OPERATION.match(line):
+            current = _Benchmark({}, [])
+            yield match[1], current
         elif _AGAIN.match(line):
             current = None
         elif _HISTOGRAM.match(line):

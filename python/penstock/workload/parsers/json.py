@@ -17,6 +17,8 @@ WHAT = (
 _MOST_NOTES = 10
 #: start of an object with a key, which is no text of another kind
 _OBJECT = re.compile(r'\{\s*"')
+#: numbers of C's printf that JSON does not have
+_NO_JSON = re.compile(r"(?<=[:,\[\s])-?(?:nan|inf)(?:\(ind\))?(?=\s*[,}\]])")
 
 
 def expected(path: str) -> str:
@@ -91,7 +93,7 @@ def documents(text: str, where: str) -> list[Any]:
     next document; other text is skipped, except text that starts as an object with a key.
     """
     decoder = json.JSONDecoder(object_pairs_hook=_Object)
-    text = text.removeprefix("\ufeff")
+    text = _NO_JSON.sub("NaN", text.removeprefix("\ufeff"))
     values: list[Any] = []
     notes = at = 0
     while (at := _next_start(text, at)) >= 0:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock.errors import PenstockError, printable
 from penstock.workload.measured import JobSpec, Measured, Report
-from penstock.workload.parsers.printed import NUMBER, Printed, several
+from penstock.workload.parsers.printed import NUMBER, Printed, check_version, several
 
 #: `tps` excludes the connection time if pgbench reports both (to 13); with -C it includes reconnecting from
 #: 14 on; `tps_with_connections` is an additional value to 13
@@ -60,6 +60,8 @@ _LABELS = {
     ),
     "duration": (r"^duration: (?P<value>[0-9]+) s", "s"),
 }
+#: printed from 14 on
+_VERSION = re.compile(r"^pgbench \((\d+)", re.MULTILINE)
 _TPS = re.compile(rf"^tps = (?P<value>{NUMBER})(?: \((?P<kind>[^()\n]*)\))?", re.MULTILINE)
 #: text after a rate → response
 _KINDS = {
@@ -69,8 +71,12 @@ _KINDS = {
     "including reconnection times": "tps",
 }
 _ABORTED = re.compile(
-    r"^(?:pgbench: )?(?:error: )?client \d+ .*aborted.*", re.MULTILINE | re.IGNORECASE
+    r"^(?:pgbench: )?(?:error: )?(?:client \d+ .*aborted.*|Run was aborted;.*)",
+    re.MULTILINE | re.IGNORECASE,
 )
+_PLANNED = re.compile(r"^number of transactions actually processed: \d+/(\d+)\s*$", re.MULTILINE)
+#: transactions that count towards those of `-t`
+_ENDED = ("transactions", "failed_transactions", "skipped_transactions")
 _MISSING = {
     "latency_mean": "to 9.5 it needs --progress or --rate, or -T",
     "latency_stddev": "it needs --progress, --rate or --latency-limit",
@@ -87,6 +93,7 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
     PenstockError without `tps`, for several reports or another language, and if a client was aborted, which
     pgbench to 11 does not report as a failure.
     """
+    check_version(stdout, _VERSION, [str(n) for n in range(9, 19)], "PostgreSQL 9.0 to 18")
     aborted = _ABORTED.search(stderr) or _ABORTED.search(stdout)
     if aborted:
         raise PenstockError(
@@ -108,6 +115,11 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
         raise several("pgbench", max(names.count(n) for n in names))
     labels = {_KINDS[k]: (rf"^tps = (?P<value>{NUMBER}) \({re.escape(k)}\)", "1/s") for k in kinds}
     values = printed.labelled({**_LABELS, **labels})
+    ended = sum(values[name].value for name in _ENDED if name in values)
+    if (planned := _PLANNED.search(stdout)) and ended < int(planned[1]):
+        raise PenstockError(
+            f"found {ended:.0f} of {planned[1]} transactions of pgbench; expected all clients to finish"
+        )
     return Report({**values, "wall_s": Measured(wall_s, "s")}, _MISSING)
 
 

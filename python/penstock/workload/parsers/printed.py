@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from penstock import numerals
 from penstock.errors import PenstockError, printable
@@ -17,6 +17,15 @@ _ONE = "expected one (send what is not the result to /dev/null)"
 def several(program: str, number: int) -> PenstockError:
     """Error for several reports of a program without a known result among them."""
     return PenstockError(f"found {number} reports of {program}; {_ONE}")
+
+
+def check_version(
+    text: str, pattern: re.Pattern[str], supported: Container[str], names: str
+) -> None:
+    """PenstockError if the group of a match of `pattern`, a version, is not a supported one."""
+    for match in pattern.finditer(text):
+        if match[1] not in supported:
+            raise PenstockError(f"found a report of {printable(match[0])}; expected {names}")
 
 
 class Printed:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from penstock.errors import PenstockError, printable
+from penstock.errors import PenstockError
 from penstock.workload.measured import JobSpec, Measured, Report
-from penstock.workload.parsers.printed import NUMBER, Printed, several
+from penstock.workload.parsers.printed import NUMBER, Printed, check_version, several
 
 _PERCENTILES = (50, 75, 90, 95, 99)
 
@@ -33,8 +33,8 @@ RESPONSES: dict[str, str] = {
     "latency_max": "ms",
     **{f"latency_p{p}": "ms" for p in _PERCENTILES},
 }
-_VERSION = re.compile(r"^sysbench (?:v ?)?(\d+)\.(\d+)", re.MULTILINE)
-_VERSIONS = {(0, 4), (0, 5), (1, 0), (1, 1)}
+_VERSION = re.compile(r"^sysbench (?:v ?)?(\d+\.\d+)", re.MULTILINE)
+_VERSIONS = ("0.4", "0.5", "1.0", "1.1")
 _RATE = rf"(?P<value>{NUMBER})"
 _EACH = r"^\s*{}:\s+\d+\s+\({} per sec\.\)"
 _AMOUNT = r"^\s*{}:\s+(?P<value>\d+)"
@@ -77,11 +77,7 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
 
     With `--report-checkpoints` the last report covers only the time since the last checkpoint.
     """
-    for version in _VERSION.finditer(stdout):
-        if (int(version[1]), int(version[2])) not in _VERSIONS:
-            raise PenstockError(
-                f"found a report of {printable(version[0])}; expected sysbench 0.4, 0.5, 1.0 or 1.1"
-            )
+    check_version(stdout, _VERSION, _VERSIONS, "sysbench 0.4, 0.5, 1.0 or 1.1")
     if re.search(r"Checkpoint report:", stdout):
         raise PenstockError(
             "found a checkpoint report of sysbench; expected none: no --report-checkpoints"

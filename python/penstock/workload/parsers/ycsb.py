@@ -1,4 +1,4 @@
-"""YCSB 0.1 to 0.17: the text report of one load or run, on stdout."""
+"""YCSB 0.1 to 0.18: the text report of one load or run, on stdout."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from penstock.errors import PenstockError, printable
 from penstock.workload.measured import JobSpec, Measured, Report
-from penstock.workload.parsers.printed import Printed, several
+from penstock.workload.parsers.printed import Printed, check_version, several
 
 _OPERATIONS = ("read", "update", "insert", "scan", "delete", "read_modify_write")
 _LATENCIES = {
@@ -41,6 +41,7 @@ _LINE = re.compile(r"^\s*\[([A-Za-z_-]+)\], ([^,\n]+), (\S+)\s*$", re.MULTILINE)
 _MEASURED = re.compile(r"([\w.]+?)(?:\((\w+(?:/\w+)?)\))?")
 _UNITS = ("us", "ms", "ns")
 _GOOD = ("Return=OK", "Return=0")
+_VERSION = re.compile(r"^YCSB Client (\d+\.\d+)", re.MULTILINE)
 _GO = re.compile(r"^\w+ +- Takes\(s\): ", re.MULTILINE)
 _JSON = re.compile(r'"metric"\s*:\s*"OVERALL"')
 
@@ -49,10 +50,12 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
     """Throughput, and latencies of each kind of operation in the unit of its label.
 
     Failed operations are excluded from the latencies of their kind. PenstockError for no or several reports
-    (a load and a run), or another format.
+    (a load and a run), another format, or a run without operations, after which YCSB ends with 0.
     """
+    supported = [f"0.{n}" for n in range(1, 19)]
+    check_version(stdout, _VERSION, supported, "YCSB 0.1 to 0.18")
     if _GO.search(stdout):
-        raise PenstockError("found a report of go-ycsb; expected one of YCSB 0.1 to 0.17")
+        raise PenstockError("found a report of go-ycsb; expected one of YCSB 0.1 to 0.18")
     if _JSON.search(stdout):
         raise PenstockError(
             "found a JSON report of YCSB; expected the text of its default exporter"
@@ -90,6 +93,10 @@ def parse(run_dir: Path, stdout: str, stderr: str, wall_s: float) -> Report:
                 )
             latency = f"{kind}_{_LATENCIES[name]}_latency"
             _add(values, latency, printed.number(value, what), unit)
+    if "throughput" in values and not values["throughput"].value:
+        raise PenstockError(
+            "found a report of YCSB without operations; expected a run that made some"
+        )
     kinds = [values[f"{op}_operations"].value for op in _OPERATIONS if f"{op}_operations" in values]
     # a read-modify-write is also counted as a read and an update
     if kinds and "read_modify_write_operations" not in values:
