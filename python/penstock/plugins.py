@@ -138,7 +138,7 @@ RUN_PLACES = Table(
 #: services on the nodes of a run, by the key of the study that declares them
 CLUSTER_SERVICES = PartTable("cluster-services", "service of clusters")
 
-#: functions of parts that verbs of the core call
+#: functions of parts that verbs of the core and other parts call
 FUNCTIONS = PartTable("functions", "function")
 
 #: names of runs that are not paths: `select(name)` gives a `Selection`, or None for another name

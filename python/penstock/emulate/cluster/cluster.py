@@ -28,6 +28,7 @@ from penstock.host.nodes.node_group import NodeGroup
 from penstock.host.processes.daemon import Daemon, connect, start_daemon, stop_entirely
 from penstock.host.processes.launch import Finished, launch
 from penstock.host.processes.processes import Identity, boot_id, start_ticks
+from penstock.host.storage.residency import drop_file_cache
 from penstock.profile.model import StorageProfile
 from penstock.spec.check_cluster import check_cluster, matching
 from penstock.spec.cluster import ClusterSpec, Event
@@ -86,14 +87,24 @@ class RunningNode:
         The environment is `env` plus the defaults of `enter_argv`, `cwd` a directory of the node. Raises
         Refused if the node is not up.
         """
-        if self.entrance is None:
-            why = f": {self.failure}" if self.failure else ""
-            raise Refused(f"node {self.name} is {self.state}{why}")
+        entrance = self.open_entrance()
         if start_ticks(self.pid) != self.start_ticks:  # the pid may have been reused
             raise Refused(f"node {self.name} has died")
         if self.cgroup.frozen():
             raise Refused(f"node {self.name} is frozen; state=running thaws it")
-        return enter_argv(self.entrance, argv, env=env, cwd=cwd, user=user)
+        return enter_argv(entrance, argv, env=env, cwd=cwd, user=user)
+
+    def open_entrance(self) -> Entrance:
+        """Its entrance. Raises Refused if the node is not up."""
+        if self.entrance is None:
+            why = f": {self.failure}" if self.failure else ""
+            raise Refused(f"node {self.name} is {self.state}{why}")
+        return self.entrance
+
+    def drop_file_caches(self) -> None:
+        """Evict the files of its disks from the page cache of its host."""
+        for disk in self.disks.values():
+            drop_file_cache(disk.at)
 
     def run(self, argv: Sequence[str], **options: Any) -> Finished:
         """Run a command inside to its end; options: `env`, `cwd`, `user`, and those of
@@ -253,7 +264,12 @@ class Cluster:
     @property
     def nodes(self) -> dict[str, RunningNode]:
         """Its nodes by name, as of the last request (`refresh`)."""
-        return {node["name"]: _running(node) for node in self._described["nodes"]}
+        return {node["name"]: running_node(node) for node in self._described["nodes"]}
+
+    @property
+    def interrupted(self) -> bool:
+        """True if the command that starts or stops it died before its end."""
+        return self.name in incomplete()
 
     def refresh(self) -> None:
         """Request current pids, states and addresses."""
@@ -473,7 +489,8 @@ def _check_free(name: str) -> None:
         )
 
 
-def _running(description: dict[str, Any]) -> RunningNode:
+def running_node(description: Mapping[str, Any]) -> RunningNode:
+    """A node from its description in JSON values (`Cluster.described`)."""
     group = NodeGroup(
         description["group"],
         {controller: Path(path) for controller, path in description["paths"].items()},

@@ -9,13 +9,14 @@ import tempfile
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from penstock.emulate.cluster.cluster import Cluster, RunningNode
+from penstock.emulate.cluster.cluster import RunningNode
+from penstock.emulate.cluster.running_cluster import RunningCluster
 from penstock.errors import BadInput, PenstockError
 
 _PATIENCE_S = 3600.0
 
 
-def copy(cluster: Cluster, source: str, target: str) -> list[str]:
+def copy(cluster: RunningCluster, source: str, target: str) -> list[str]:
     """Copy SOURCE to TARGET, one of which is NODE:PATH; returns the nodes. In a target NODE may be a pattern.
 
     As cp does: into the target if it is a directory, else under its name. Owners are not preserved.

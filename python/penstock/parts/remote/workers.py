@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import shlex
 import subprocess
 import sys
 import time
@@ -234,20 +235,27 @@ class WorkerPool:
 
 def start_argv(worker: Worker) -> list[str]:
     """The command that starts the worker process on its host."""
-    argv = [worker.python or sys.executable, "-m", "penstock.parts.remote.worker"]
+    return python_on(worker, "penstock.parts.remote.worker")
+
+
+def python_on(worker: Worker, module: str, *arguments: str) -> list[str]:
+    """The command that runs a module of penstock on a host, with the state directory of that host."""
+    argv = [worker.python or sys.executable, "-m", module, *arguments]
     if worker.state is not None:
-        argv = [
-            "env",
-            f"PENSTOCK_STATE={worker.state}",
-            f"PENSTOCK_RUNTIME={worker.state}/run",
-            *argv,
-        ]
+        state = [f"PENSTOCK_STATE={worker.state}", f"PENSTOCK_RUNTIME={worker.state}/run"]
+        argv = ["env", *state, *argv]
+    return on_host(worker, argv)
+
+
+def on_host(worker: Worker, argv: Sequence[str]) -> list[str]:
+    """The command that runs another one on a host, with our standard input and output."""
     if worker.netns is not None:
         path = worker.netns if "/" in worker.netns else f"/run/netns/{worker.netns}"
         return ["nsenter", f"--net={path}", "--", *argv]
     if worker.ssh is not None:
-        return ["ssh", "-o", "BatchMode=yes", *worker.ssh_options, "--", worker.ssh, *argv]
-    return argv
+        options = ["-o", "BatchMode=yes", *worker.ssh_options]
+        return ["ssh", *options, "--", worker.ssh, shlex.join(argv)]  # a shell reads it there
+    return list(argv)
 
 
 def _read_clock() -> dict[str, int | str]:

@@ -1,8 +1,9 @@
-"""Plan of one virtual cluster on several physical hosts. Nothing here changes a host.
+"""One virtual cluster on several physical hosts: its plan, and its nodes.
 
 | file | content |
 |---|---|
 | `physical.py` | physical hosts and the paths between them, in numbers |
+| `own_facts.py` | the facts of this host |
 | `hosts_file.py` | the hosts file, and the facts of each host |
 | `verify.py` | checks of the hosts before anything is changed |
 | `demand.py` | demands of the nodes, supplies of the hosts |
@@ -14,4 +15,10 @@
 | `impairments.py` | delay and loss in addition to those of the real paths |
 | `plan.py` | the complete plan of a platform |
 | `report.py` | the plan as tables and as JSON |
+| `host_specs.py` | the part of a plan that each host starts |
+| `coordinator.py` | start, status, change and stop of the nodes on all hosts |
+| `agent.py` | the same on one host |
+| `records.py` | records of the clusters that were started from here |
+| `nodes.py` | nodes of all hosts, entered from here |
+| `nodes_here.py` | description of the nodes of one host |
 """

@@ -21,6 +21,7 @@ from penstock.emulate.cluster.wire import from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal.journal import Journal
 from penstock.host.journal.undo import undo
+from penstock.plugins import STORE_ENGINES
 from penstock.spec.cluster import ClusterSpec, Event
 from penstock.state import state_dir
 from penstock.version import version
@@ -52,6 +53,12 @@ def prepare() -> str:
     """Undo what dead commands left on this host; returns the version of penstock here."""
     undo(Journal())
     return version()
+
+
+def require_engine(name: str) -> None:
+    """Raise PenstockError if an engine of stores lacks programs on this host."""
+    if lacking := STORE_ENGINES.load(name)().missing():
+        raise PenstockError(f"{name}: {lacking}")
 
 
 def start(spec: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -14,24 +14,25 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from penstock.emulate.cluster.change_arguments import changes_of
 from penstock.emulate.cluster.wire import to_json
 from penstock.errors import BadInput, PenstockError
-from penstock.host.journal.journal import Journal, new_token
+from penstock.host.journal.journal import Entry, Journal, JournalFailure, new_token
 from penstock.host.probe.clock_offset import Offset
 from penstock.host.processes.command import Command, plan_command
+from penstock.host.processes.processes import Identity
 from penstock.parts.remote.cluster import agent
 from penstock.parts.remote.cluster.host_specs import events_of, host_specs
 from penstock.parts.remote.cluster.hosts_file import HostsFile
 from penstock.parts.remote.cluster.plan import ClusterPlan
+from penstock.parts.remote.cluster.records import names, place, record
 from penstock.parts.remote.workers import WorkerPool
 from penstock.spec.check_cluster import matching
 from penstock.spec.study import Worker
-from penstock.state import closed, state_dir
+from penstock.state import closed
 from penstock.text import listed
 from penstock.version import version
 
@@ -62,29 +63,44 @@ class RemoteCluster:
     #: host of each node
     host_of: Mapping[str, str]
     addresses: Mapping[str, Mapping[str, str]]
+    #: its specification, in JSON values
+    spec: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def up(cls, plan: ClusterPlan, hosts: HostsFile, say: Say) -> RemoteCluster:
+    def up(
+        cls,
+        plan: ClusterPlan,
+        hosts: HostsFile,
+        say: Say,
+        *,
+        engine: str | None = None,
+        complete: bool = True,
+    ) -> RemoteCluster:
         """Start the planned nodes on all hosts, completely or not at all.
 
-        Until all are up, the journal here has the command that stops them. Raises BadInput before any host
-        is changed, PenstockError with the message of each host that failed.
+        Until all are up, the journal here has the command that stops them; without `complete`, until
+        `settled` is called. `engine`: of a store that is to run on the nodes. Raises BadInput before any
+        host is changed, PenstockError with the message of each host that failed.
         """
         name = plan.spec.name
         if hosts.listen is None:
             raise BadInput("listen: found none; expected the address of this host for the others")
-        if _record(name).exists():
+        if record(name).exists():
             raise BadInput(
                 f"cluster {name} is up, or not completely stopped; penstock hosts down {name}"
             )
         host_of = plan.placement.by_node()
         used = tuple(w for w in hosts.workers if w.name in set(host_of.values()))
-        cluster = cls(name, new_token(), hosts.listen, used, host_of, plan.addresses.addresses)
+        addresses = plan.addresses.addresses
+        spec = to_json(plan.spec)
+        cluster = cls(name, new_token(), hosts.listen, used, host_of, addresses, spec)
         paths = hosts.inventory.paths(plan.placement.hosts)
-        specs = {h: to_json(spec) for h, spec in host_specs(plan, paths).items()}
+        specs = {h: to_json(one) for h, one in host_specs(plan, paths).items()}
         journal = Journal()
         with cluster.pool() as pool:
             cluster._check_versions(pool)
+            if engine is not None:
+                call_hosts(pool, agent.require_engine, dict.fromkeys(specs, (engine,)))
             entry = plan_command(journal, f"cluster {name}", _undo_command(name))
             cluster._write()
             try:
@@ -97,21 +113,42 @@ class RemoteCluster:
                 cluster._stop(pool)
                 journal.undone(entry)
                 raise
-            journal.undone(entry)
+            if complete:
+                journal.undone(entry)
         return cluster
+
+    @property
+    def interrupted(self) -> bool:
+        """True if the command that starts or stops it died before its end."""
+        return any(not entry.owner.alive for entry in self._open_entries())
+
+    def ending(self) -> None:
+        """Mark it incomplete: `penstock undo` stops it if this process dies."""
+        with contextlib.suppress(JournalFailure):  # it can be stopped on a full disk
+            plan_command(Journal(), f"cluster {self.name}", _undo_command(self.name))
+
+    def settled(self) -> None:
+        """Close the entries of the journal here, once it is complete or stopped."""
+        for entry in self._open_entries():
+            if entry.owner == Identity.own() or not entry.owner.alive:
+                Journal().undone(entry)
+
+    def _open_entries(self) -> list[Entry]:
+        target = f"cluster {self.name}"
+        return [e for e in Journal().open_entries() if (e.kind, e.target) == ("command", target)]
 
     @classmethod
     def find(cls, name: str | None) -> RemoteCluster:
         """The cluster of that name, or the only one. Raises BadInput if there is none."""
-        names = sorted(path.parent.name for path in _place("").glob("*/cluster.json"))
-        if name is None and len(names) == 1:
-            name = names[0]
-        if name not in names:
+        known = names()
+        if name is None and len(known) == 1:
+            name = known[0]
+        if name not in known:
             raise BadInput(
                 f"found {'no name' if name is None else repr(name)}; expected one of the clusters "
-                f"{listed(names) if names else '(there is none)'}"
+                f"{listed(known) if known else '(there is none)'}"
             )
-        fields = json.loads(_record(str(name)).read_text())
+        fields = json.loads(record(str(name)).read_text())
         workers = tuple(
             Worker(**{**w, "ssh_options": tuple(w["ssh_options"])}) for w in fields.pop("workers")
         )
@@ -205,7 +242,7 @@ class RemoteCluster:
             agent.stop, dict.fromkeys(pool.addresses, (self.name, self.key))
         )
         if not failures and not pool.failed:
-            shutil.rmtree(_place(self.name), ignore_errors=True)
+            shutil.rmtree(place(self.name), ignore_errors=True)
         return failures
 
     def _on(self, host: str) -> list[str]:
@@ -215,9 +252,9 @@ class RemoteCluster:
     def pool(self, *, only: set[str] | None = None, partial: bool = False) -> Iterator[WorkerPool]:
         """Workers of the hosts, or of those in `only`; with `partial` without hosts that are lost."""
         workers = [w for w in self.workers if only is None or w.name in only]
-        place = _place(self.name)
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with WorkerPool(self.name, self.listen, workers, place, partial=partial) as pool:
+        logs = place(self.name)
+        logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with WorkerPool(self.name, self.listen, workers, logs, partial=partial) as pool:
             yield pool
 
     def _check_versions(self, pool: WorkerPool) -> None:
@@ -251,8 +288,9 @@ class RemoteCluster:
             "workers": [w.model_dump() for w in self.workers],
             "host_of": dict(self.host_of),
             "addresses": {n: dict(a) for n, a in self.addresses.items()},
+            "spec": dict(self.spec),
         }
-        with open(_record(self.name), "x", opener=closed) as file:
+        with open(record(self.name), "x", opener=closed) as file:
             json.dump(fields, file)
 
 
@@ -281,16 +319,9 @@ def _print(data: bytes, prefix: str, sink: Any) -> None:
 
 
 def _undo_command(name: str) -> Command:
+    """Stop a cluster, unless that was done in the meantime."""
     variables = ("PENSTOCK_STATE", "PENSTOCK_RUNTIME", "PATH", "HOME")
     env = {k: os.environ[k] for k in variables if k in os.environ}
-    line = shlex.join([sys.executable, "-m", "penstock", "hosts", "down", name])
+    down = shlex.join([sys.executable, "-m", "penstock", "hosts", "down", name])
+    line = f"test ! -e {shlex.quote(str(record(name)))} || {down}"
     return Command(line, env, "/", None, _UNDO_S)
-
-
-def _place(name: str) -> Path:
-    """Directory of a cluster: its record, and the output of the workers of its hosts."""
-    return state_dir() / "remote-clusters" / name
-
-
-def _record(name: str) -> Path:
-    return _place(name) / "cluster.json"

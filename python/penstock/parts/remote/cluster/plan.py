@@ -40,12 +40,16 @@ def plan_platform(
     inventory: Inventory,
     *,
     name: str | None = None,
+    spec: ClusterSpec | None = None,
     allow_overcommit: bool = False,
 ) -> ClusterPlan:
-    """Plan the nodes of a platform file; `name`: of the cluster. Raises BadInput with every mistake."""
+    """Plan the nodes of a platform file; `name`: of the cluster. Raises BadInput with every mistake.
+
+    `spec`: the cluster of the platform, if values of it were changed.
+    """
     _check_matrix(platform)
     pins = {h.name: h.part.host for h in platform.hosts if h.part.host is not None}
-    spec = cluster_spec(platform)
+    spec = spec or cluster_spec(platform)
     spec = replace(spec, name=name or spec.name)
     return plan_cluster(spec, inventory, pins, allow_overcommit=allow_overcommit)
 
