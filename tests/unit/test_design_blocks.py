@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import binom
 
 from penstock.analyse.sequential.identical import ANSWER, HOLM, identical
-from penstock.analyse.statistics.between_blocks import CONFOUNDED_WITH_BLOCKS
+from penstock.analyse.statistics.effect_table import CONFOUNDED_WITH_BLOCKS
 from penstock.analyse.statistics.effects import effects
 from penstock.analyse.statistics.fit import NOT_ESTIMABLE
 from penstock.design.blocks import confounded
@@ -177,7 +177,7 @@ def test_what_one_pass_gives_to_blocks_another_tells() -> None:
     for number, groups in enumerate(plan.between_blocks, start=1):
         for term in groups:
             name = term.replace(":", " × ")
-            assert f"{name} is the difference between blocks in pass {number}" in said
+            assert f"{name} is confounded with blocks in pass {number}" in said
 
 
 def test_without_replicates_the_others_are_judged_against_each_other() -> None:
@@ -213,7 +213,7 @@ def test_the_plan_says_it() -> None:
     study = study_of(3, 4)
     text = " ".join(plan_text(make_plan(study), study).split())
     assert "pass 1: block = A × B × C" in text
-    assert "the difference between blocks holds it" in text
+    assert "confounded with the difference between blocks" in text
 
 
 @pytest.mark.parametrize(

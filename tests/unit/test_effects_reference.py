@@ -14,10 +14,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from penstock.analyse.statistics.adjusted import benjamini_hochberg, holm
 from penstock.analyse.statistics.effect_table import REML
 from penstock.analyse.statistics.effects import effects
 from penstock.analyse.statistics.fit import fitted, usable
+from penstock.analyse.statistics.multiple_tests import benjamini_hochberg, holm
 from penstock.analyse.statistics.residuals import (
     FAR_IN_MADS,
     checks,

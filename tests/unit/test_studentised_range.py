@@ -7,7 +7,7 @@ import math
 import pytest
 from scipy import stats
 
-from penstock.analyse.statistics.studentised_range import quantile, tail
+from penstock.analyse.statistics.multiple_tests import quantile, tail
 
 
 @pytest.mark.parametrize("means", [3, 8, 64])

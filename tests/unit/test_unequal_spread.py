@@ -11,7 +11,7 @@ import pytest
 from scipy import special
 
 from penstock.analyse.statistics.fit import Fit, estimate, fitted
-from penstock.analyse.statistics.unequal import unequal_spread
+from penstock.analyse.statistics.spread import unequal_spread
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan
 from penstock.study.load import read_study

@@ -18,9 +18,9 @@ from scipy import stats
 
 from penstock.analyse.findings.finding import Finding
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.statistics.adjusted import holm
 from penstock.analyse.statistics.few_runs import basis_of, contrasts_of, needed_beside
 from penstock.analyse.statistics.fit import Fit, fitted, usable
+from penstock.analyse.statistics.multiple_tests import holm
 from penstock.analyse.statistics.scale import effect_scale
 from penstock.analyse.statistics.significance import LENTH, LEVEL, terms_of
 from penstock.analyse.statistics.terms import Values

@@ -16,8 +16,7 @@ import math
 import numpy as np
 import pandas as pd
 
-from penstock.analyse.statistics.between_blocks import named_between_blocks
-from penstock.analyse.statistics.effect_table import effects_of
+from penstock.analyse.statistics.effect_table import effects_of, named_between_blocks
 from penstock.analyse.statistics.fit import Fit, fitted
 from penstock.analyse.statistics.partial import with_aliases
 from penstock.analyse.statistics.scale import LINEAR

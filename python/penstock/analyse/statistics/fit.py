@@ -23,9 +23,9 @@ from penstock.analyse.statistics import strata
 from penstock.analyse.statistics.bias import ends, reach, used
 from penstock.analyse.statistics.designed import designed_part, designed_plan
 from penstock.analyse.statistics.scale import BOX_COX, LINEAR, power_beside, scaled, scaled_ends
+from penstock.analyse.statistics.spread import Unequal, unequal_spread
 from penstock.analyse.statistics.strata import RUN
 from penstock.analyse.statistics.terms import Design, Numbers, Term, Values, design_of, sum_to_zero
-from penstock.analyse.statistics.unequal import Unequal, unequal_spread
 from penstock.design.planned import Plan
 from penstock.errors import PenstockError
 

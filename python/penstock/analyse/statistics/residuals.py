@@ -19,8 +19,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from penstock.analyse.statistics.adjusted import holm
 from penstock.analyse.statistics.fit import Fit
+from penstock.analyse.statistics.multiple_tests import holm
 from penstock.analyse.statistics.strata import RUN, means_of
 from penstock.analyse.statistics.terms import Values
 from penstock.spec.study import Outliers

@@ -20,9 +20,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from penstock.analyse.statistics.adjusted import holm
 from penstock.analyse.statistics.contradicted import without_excluded
-from penstock.analyse.statistics.studentised_range import quantile
+from penstock.analyse.statistics.multiple_tests import holm, quantile
 
 if TYPE_CHECKING:
     from penstock.analyse.outcome import Outcome

@@ -23,12 +23,13 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from penstock.analyse.statistics import strata
-from penstock.analyse.statistics.between_blocks import named_between_blocks, share_among
 from penstock.analyse.statistics.bias import reach
 from penstock.analyse.statistics.designed import designed_plan, designed_stages
 from penstock.analyse.statistics.effect_table import (
     effects_of,
     judge_together,
+    named_between_blocks,
+    share_among,
     share_variation,
     table_of,
     widened,

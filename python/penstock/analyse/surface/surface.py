@@ -22,7 +22,6 @@ from scipy import optimize, stats
 
 from penstock.analyse.statistics import strata
 from penstock.analyse.statistics.bias import valid_only
-from penstock.analyse.statistics.crossed import Crossed, crossed
 from penstock.analyse.statistics.fit import Fit, fitted, usable
 from penstock.analyse.statistics.scale import (
     BOX_COX,
@@ -35,6 +34,7 @@ from penstock.analyse.statistics.scale import (
     unscaled,
 )
 from penstock.analyse.statistics.terms import Numbers, Values
+from penstock.analyse.surface.crossed import Crossed, crossed
 from penstock.design.contrasts import products
 from penstock.design.kinds.base import numeric
 from penstock.design.planned import Plan

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import stdtr
 
-from penstock.analyse.statistics.adjusted import holm
+from penstock.analyse.statistics.multiple_tests import holm
 from penstock.errors import BadInput
 
 CONFIDENCE = 0.95

@@ -1,4 +1,6 @@
-"""The studentised range: largest difference of several means over an independent estimate of its error.
+"""Several comparisons at once: adjusted p-values, and the studentised range.
+
+The studentised range is the largest difference of several means over an independent estimate of its error.
 
 P(Q > q) = ∫ f(s) P(W > q s) ds, where f is the density of the estimated over the true standard deviation,
 and W is the range of k standard normal variables,
@@ -10,6 +12,7 @@ scipy's adaptive integrals give the same numbers at twenty times the cost.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -29,6 +32,26 @@ _BEYOND = 1e-13
 _CERTAIN = 1e-4
 #: degrees of freedom above which s counts as 1
 _MANY = 1e7
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values (Scandinavian Journal of Statistics 6, 1979)."""
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for step, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - step) * p_values[i]))
+        adjusted[i] = largest
+    return adjusted
+
+
+def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
+    """p-values by the false discovery rate (Journal of the Royal Statistical Society B 57, 1995)."""
+    adjusted = [0.0] * len(p_values)
+    smallest, m = 1.0, len(p_values)
+    for step, i in enumerate(sorted(range(m), key=lambda i: -p_values[i])):
+        smallest = min(smallest, p_values[i] * m / (m - step))
+        adjusted[i] = smallest
+    return adjusted
 
 
 def tail(q: float, means: int, df: float) -> float:
