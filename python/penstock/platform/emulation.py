@@ -1,6 +1,6 @@
 """Machines and networks of a platform (or a treatment of a study), in numbers, for `emulate/`.
 
-Pure: nothing here reads the host. The values are already validated (`platform/check_emulation.py`).
+Pure: nothing here reads the host. The values are already validated (`platform/checks/emulation.py`).
 """
 
 from __future__ import annotations

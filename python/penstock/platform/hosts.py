@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from penstock.errors import BadInput, Mistake
-from penstock.platform.check import check, check_nodes, has_roles
+from penstock.platform.checks.platform_file import check, check_nodes, has_roles
 from penstock.platform.draws import placed
 from penstock.platform.file import PlatformFile
 from penstock.platform.lower import Host, Lowering, expand

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from penstock.errors import BadInput
-from penstock.platform.check_emulation import Machines, check_emulation, networks_of
+from penstock.platform.checks.emulation import Machines, check_emulation, networks_of
 from penstock.platform.profiles import read_profile, ready_names
 from penstock.spec.machine import NodeFile, PlatformFile, node_names
 from penstock.spec.mistakes import expected_of, located, note_at

@@ -250,7 +250,7 @@ def needs_cluster(platform: PlatformFile) -> bool:
 
 
 def _cluster(study: Study, platform: PlatformFile) -> ClusterSpec:
-    from penstock.platform.check_emulation import networks_of
+    from penstock.platform.checks.emulation import networks_of
     from penstock.platform.emulation import cluster_of
 
     machines = [(n, node) for node in platform.nodes for n in node_names(node.name, node.count)]

@@ -12,8 +12,8 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from penstock.errors import BadInput
-from penstock.platform.check_emulation import Machines, Placed, check_emulation, networks_of
-from penstock.platform.check_power import check_currencies, check_power
+from penstock.platform.checks.emulation import Machines, Placed, check_emulation, networks_of
+from penstock.platform.checks.power import check_currencies, check_power
 from penstock.platform.emulation import MAIN
 from penstock.platform.file import PlatformFile
 from penstock.platform.lower import kind_of_storage, merge

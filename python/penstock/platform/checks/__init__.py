@@ -1,0 +1,1 @@
+"""Checks of platforms and clusters beyond their schema."""
