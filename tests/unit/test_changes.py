@@ -113,7 +113,7 @@ def test_plan_show_prints_the_sequence_that_is_run(tmp_path: Path) -> None:
     runs = shown.split("Runs, in the order they will be made\n")[1]
     for one in expected:
         assert f"{one['run_id']}: " in runs
-    assert "remount (cache): disks are mounted anew; echo {cache}" in shown
+    assert "remount (cache): disks are mounted again; echo {cache}" in shown
 
 
 @pytest.mark.parametrize(

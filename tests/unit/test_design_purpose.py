@@ -92,11 +92,13 @@ def test_mixed_levels_get_designs_of_their_own():
 def test_the_plan_says_what_it_took_and_what_else_there_was():
     loaded = read("", two(8))
     text = " ".join(plan_text(make_plan(loaded), loaded).split())
-    assert "Purpose: estimate (the study says none)" in text
-    assert "Taken is 2^(8-2) resolution V, 64 treatments x 2 = 128 runs" in text
-    assert "Cheaper: 2^(8-4) resolution IV, 32 runs; but interactions of two are mixed" in text
+    assert "Purpose: estimate (the default)" in text
+    assert "The choice is 2^(8-2) resolution V, 64 treatments x 2 = 128 runs" in text
+    assert (
+        "Cheaper: 2^(8-4) resolution IV, 32 runs; but two-factor interactions are aliased" in text
+    )
     assert "full 2^8" in text
-    assert "Say design.purpose" in text
+    assert "Set design.purpose" in text
     assert max(map(len, plan_text(make_plan(loaded), loaded).splitlines())) <= 100
 
 
@@ -134,7 +136,7 @@ def test_detect_gives_the_replicates():
 def test_budgets_are_kept_to_or_refused_with_the_least_that_is_needed():
     made = plan("{purpose: screen, budget: {runs: 40}}", two(7))
     assert len(made.rows) == 32
-    with pytest.raises(BadInput, match=r"room for at least .*32 runs.*over 31 runs"):
+    with pytest.raises(BadInput, match=r"a budget for at least .*32 runs.*over 31 runs"):
         plan("{purpose: screen, budget: {runs: 31}}", two(7))
     with pytest.raises(BadInput, match=r"over 0\.05 h"):
         plan("{purpose: screen, budget: {hours: 0.05}}", two(7))  # 32 runs of 10 s are 0.089 h

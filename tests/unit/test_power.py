@@ -156,7 +156,7 @@ def test_what_is_promised_among_all_terms_is_what_the_report_finds(
     if together["terms"] > 7:  # planted: what is found by itself is not what the report finds
         assert found(plan, "a", plan.power["detectable_sigma_80"], studies, seed) < low
     shown = plan_text(plan, load_study(tmp_path / "recorded.study.yaml", [], False))
-    said = f"{together['detectable_sigma_80']:.2f} standard deviations on"
+    said = f"{together['detectable_sigma_80']:.2f} standard deviations for 80 %"
     assert (said in " ".join(shown.split())) == (together["terms"] > 1)
     assert plan.to_json()["power_together"] == together
 

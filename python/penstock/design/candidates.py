@@ -90,16 +90,16 @@ def _two_level(request: Asked, purpose: str) -> Iterator[Candidate]:
             request,
             "plackett-burman",
             {},
-            "each main effect is mixed in part with many interactions of two",
+            "each main effect is partly aliased with many two-factor interactions",
             "" if purpose == "screen" and max(grades, default=9) < 4 else _unfit(purpose, 3),
         )
     for grade, added in sorted(grades.items()):
         cannot = {
-            3: "main effects are mixed with interactions of two",
-            4: "interactions of two are mixed with each other; main effects are clear of them",
+            3: "main effects are aliased with two-factor interactions",
+            4: "two-factor interactions are aliased with each other; main effects are clear of them",
         }.get(
             grade,
-            "interactions of two are clear; longer ones are mixed with each other and with them",
+            "two-factor interactions are clear; longer ones are aliased with each other and with them",
         )
         yield Candidate(
             f"2^({count}-{added}) resolution {_ROMAN.get(grade, str(grade))}",
@@ -111,12 +111,12 @@ def _two_level(request: Asked, purpose: str) -> Iterator[Candidate]:
             unfit=_unfit(purpose, grade),
         )
     if purpose == "optimise" and quadratic:
-        last = "; two levels show no curvature: give quantitative factors a third"
+        last = "; two levels show no curvature: add a third level to quantitative factors"
     if (1 << count) <= full.MOST:
         yield Candidate(
             f"full 2^{count}",
             "full",
-            "nothing is mixed; no statement about values between or outside the levels" + last,
+            "nothing is aliased; no conclusion about values between or outside the levels" + last,
             1 << count,
             {},
         )
@@ -127,30 +127,28 @@ _ROMAN = {3: "III", 4: "IV", 5: "V", 6: "VI", 7: "VII", 8: "VIII"}
 
 def _unfit(purpose: str, grade: int) -> str:
     if purpose == "compare":
-        return "leaves treatments out"
+        return "omits treatments"
     if purpose == "screen":
         return "main effects not clear" if grade < 4 else ""
-    return "interactions of two not clear" if grade < 5 else ""
+    return "two-factor interactions not clear" if grade < 5 else ""
 
 
 def _mixed(request: Asked, purpose: str) -> Iterator[Candidate]:
-    leaves = "leaves treatments out" if purpose == "compare" else ""
+    leaves = "omits treatments" if purpose == "compare" else ""
     main_only = leaves or ("no interactions" if purpose != "screen" else "")
     if not request.forbidden:
-        cannot = "interactions are not estimated, and main effects not free of them"
+        cannot = "interactions are not estimated, and main effects are aliased with them"
         yield from _of_kind(request, "orthogonal-array", {}, cannot, main_only)
-        curved = main_only if purpose != "optimise" else "interactions of two mixed in part"
-        cannot = (
-            "only a few interactions and curvatures can be estimated, mixed in part with each other"
-        )
+        curved = main_only if purpose != "optimise" else "two-factor interactions partly aliased"
+        cannot = "only a few interactions and curvatures can be estimated, partly aliased with each other"
         yield from _of_kind(request, "definitive-screening", {}, cannot, curved)
-    cannot = "interactions are not estimated, and main effects not free of them"
+    cannot = "interactions are not estimated, and main effects are aliased with them"
     yield from _optimal(request, "d-optimal", "main", cannot, main_only)
-    cannot = "interactions of three or more are taken as 0"
+    cannot = "interactions of three or more are assumed to be 0"
     no_curve = "no curvature" if purpose == "optimise" and _curved(request) else ""
     serving = list(_optimal(request, "d-optimal", "pairs", cannot, leaves or no_curve))
     if purpose == "optimise" and _curved(request):
-        cannot = "cubes and interactions of three or more are taken as 0"
+        cannot = "cubes and interactions of three or more are assumed to be 0"
         if not request.forbidden:
             serving += _of_kind(request, "central-composite", {}, cannot, "")
         # an I-optimal design for numbers of many levels never runs most of them
@@ -167,9 +165,9 @@ def _mixed(request: Asked, purpose: str) -> Iterator[Candidate]:
             yield Candidate(
                 "full" + (" but for forbidden ones" if request.forbidden else ""),
                 "full",
-                "nothing is mixed; no statement about values outside the levels"
+                "nothing is aliased; no conclusion about values outside the levels"
                 if not request.forbidden
-                else "effects are correlated by what is left out",
+                else "effects are correlated, because combinations are forbidden",
                 len(rows),
                 {},
                 effective=_effective(request, model or "main", rows),
@@ -185,7 +183,7 @@ def _filling(request: Asked, purpose: str) -> Iterator[Candidate]:
     runs = -(-3 * least // (2 * most)) * most
     for _ in range(3):
         cannot = (
-            "levels are not separated one by one: numbers have a line, a curvature and products"
+            "levels are not estimated one by one; numbers have linear, quadratic and product terms"
         )
         available = list(_of_kind(request, "latin-hypercube", {"runs": runs}, cannot, ""))
         if any(one.coefficients == least for one in available):

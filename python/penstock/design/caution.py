@@ -77,9 +77,8 @@ def cautions(
         )
         if study.design.sequential is not None:
             sentences.append(
-                "This sequential study is not screened, which takes two levels of every factor: from the "
-                "runs of its design it goes to search and confirmation; no treatment is added to tell "
-                "effects apart."
+                "This sequential study has no screening, because not all factors have two levels: search and "
+                "confirmation follow the runs of its design. No treatment is added to separate effects."
             )
     of_numbers = [f.name for f in study.factors if len(f.levels) == 2 and numeric(f) is not None]
     if two_level:
@@ -89,14 +88,14 @@ def cautions(
             else ""
         )
         sentences.append(f"Two levels show no curvature between them.{middle}")
-    sentences.append("Levels outside those that were run are not covered.")
+    sentences.append("Conclusions apply to the levels of the study only.")
     sentences += _error(study, power, pure)
     if study.design.order == "standard":
         sentences.append("The order is not randomised: drift over time can look like an effect.")
     if any(disk.profile is not None for node in study.platform.nodes for disk in node.disks):
         sentences.append(
-            "Disks are emulated: results apply to the real device as far as the profile does; "
-            "runs whose disk did not deliver what its profile specifies are degraded or excluded."
+            "Disks are emulated: results apply to a real device as far as its profile describes it. Runs "
+            "whose disk does not follow its profile are degraded or excluded."
         )
     return sentences
 
@@ -122,8 +121,8 @@ def _error(study: Study, power: dict[str, Any], pure: int) -> list[str]:
             )
         if others:
             sentences.append(
-                f"No effect that {listed(others, 'or')} takes part in is tested: without replicates, "
-                "more than two levels are tested only where a full design has numbers for them."
+                f"Effects with {listed(others, 'or')} are not tested: without replicates, factors of more "
+                "than two levels are tested only if the design is full and their levels are numbers."
             )
     elif 0 < pure < df:
         sentences.append(
@@ -134,22 +133,22 @@ def _error(study: Study, power: dict[str, Any], pure: int) -> list[str]:
     elif not pure:
         sentences.append(
             f"No pure error: no treatment is repeated, so effects are tested against the residuals "
-            f"of the model ({df} degrees of freedom), which holds every effect that is not in it."
+            f"of the model ({df} degrees of freedom), which contain every effect that it lacks."
         )
     if not df:
         return sentences
     share = power["detectable_share_80"]
     sentences.append(
-        f"Differences of level means below {power['detectable_sigma_80']:.2f} standard deviations are "
-        f"found with a probability below 80 % ({tenths(share)} of the mean if "
-        f"runs vary by {tenths(design.noise)}, which is {design.noise_from}), each tested "
-        "individually, and the more so where many are tested together; not significant is not 'no effect'."
+        f"A difference of level means below {power['detectable_sigma_80']:.2f} standard deviations "
+        f"({tenths(share)} of the mean if runs vary by {tenths(design.noise)}, {design.noise_from}) may be "
+        "missed: its power is below 80 % in a single test, and less if several effects are tested together. "
+        "Not significant does not mean no effect."
     )
     if design.detect is not None and share > design.detect * (1 + 1e-9):
         of = f" of {power['factor']}" if "factor" in power else ""
         sentences.append(
-            f"design.detect asks for {tenths(design.detect)}; with {design.replicates} replicates in this "
-            f"order a difference{of} is found from {tenths(share)} on, tested individually."
+            f"design.detect asks for {tenths(design.detect)}; {design.replicates} replicates in this order "
+            f"detect a difference{of} of {tenths(share)} or more (power 80 %, single test)."
         )
     return sentences
 
@@ -159,27 +158,26 @@ def irregular(request: Asked, rows: Numbers, model: Model) -> list[str]:
     sentences = []
     if model == "main":
         sentences.append(
-            "Only main effects are estimated. Interactions have no estimate; those that exist are part of "
-            "what is reported as a main effect."
+            "Only main effects are estimated. An existing interaction is part of the reported main effects."
         )
     elif model == "squares":
         sentences.append(
-            "Main effects and squares are estimated. Products of factors have no estimate; those that exist "
-            "are part of what is reported as a square."
+            "Main effects and squares are estimated. An existing product of factors is part of the reported "
+            "squares."
         )
     elif model == "pairs":
-        sentences.append("Interactions of three or more factors are taken as 0.")
+        sentences.append("Interactions of three or more factors are assumed to be 0.")
     else:
         sentences.append(
-            "Main effects, squares of quantitative factors and products of two are estimated; all beyond is "
-            "taken as 0."
+            "Main effects, squares of quantitative factors and products of two are estimated; all others are "
+            "assumed to be 0."
         )
     if model in ("main", "squares"):
         sentences += _partial(mixed(request, rows, model))
     largest = correlation(request, rows)
     if largest > NEAR:
         sentences.append(
-            f"Main effects are correlated, by {largest:.2f} at most: they share some of what they explain."
+            f"Main effects are correlated, by at most {largest:.2f}: they share a part of the variation."
         )
     return sentences
 
@@ -199,7 +197,7 @@ def _partial(aliased: Sequence[Mixed]) -> list[str]:
             for one in parts[:MOST_MIXED]
         )
         more = f", {len(parts) - MOST_MIXED} more terms alike" if len(parts) > MOST_MIXED else ""
-        sentences.append(f"Partly aliased: of the interactions of two factors {shown}{more}.")
+        sentences.append(f"Partly aliased: of the two-factor interactions {shown}{more}.")
     return sentences
 
 
@@ -217,15 +215,15 @@ def _fraction(resolution: int, aliases: Sequence[Alias]) -> list[str]:
     mean = next((a for a in aliases if a.term == "mean"), None)
     if mean is not None and mean.with_terms:
         sentences.append(
-            f"The mean holds {', '.join(term_text(t[1:]) for t in mean.with_terms)} as well."
+            f"The mean includes {', '.join(term_text(t[1:]) for t in mean.with_terms)}."
         )
     if resolution == 3:
-        sentences.append("Resolution III: main effects are not free of two-factor interactions.")
+        sentences.append("Resolution III: main effects are aliased with two-factor interactions.")
     elif resolution == 4:
-        sentences.append("Resolution IV: two-factor interactions are not free of each other.")
+        sentences.append("Resolution IV: two-factor interactions are aliased with each other.")
     sentences.append(
-        "That a fraction names the same largest effects as a full design is no proof that they are clear; "
-        "where every effect must be available a fraction is the wrong choice."
+        "Even if a fraction reports the same largest effects as the full design, they may be aliased. If "
+        "every effect must be estimated, run the full design."
     )
     return sentences
 
@@ -240,15 +238,14 @@ def between_cautions(between: Sequence[Sequence[str]]) -> list[str]:
     sentences = []
     if always:
         sentences.append(
-            f"block = {', '.join(map(term_text, always))}: the difference between blocks holds "
-            f"{'it' if len(always) == 1 else 'them'}, so {'it is' if len(always) == 1 else 'they are'} not "
-            "reported."
+            f"block = {', '.join(map(term_text, always))}: confounded with the difference between blocks, so "
+            f"{'it is' if len(always) == 1 else 'they are'} not reported."
         )
     for term, where in passes.items():
         if term not in always:
             others = [str(n) for n in range(1, len(between) + 1) if n not in where]
             sentences.append(
-                f"{term_text(term)} is the difference between blocks in pass "
-                f"{listed([str(n) for n in where])}: it is estimated from pass {listed(others)} alone."
+                f"{term_text(term)} is confounded with blocks in pass {listed([str(n) for n in where])}: "
+                f"it is estimated from pass {listed(others)} only."
             )
     return sentences

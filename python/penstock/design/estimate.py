@@ -41,14 +41,14 @@ def estimate(study: Study, runs: int, changes: float) -> tuple[float, str]:
     basis = (
         "workload.expected"
         if work.expected_s is not None
-        else "their timeout; set `workload.expected` for a better estimate"
+        else "the time-out (set `workload.expected` for a better estimate)"
     )
-    why = f"{runs} runs of {each:g} s ({basis}) and {PER_RUN_S:g} s around each"
+    why = f"{runs} runs of {each:g} s, {basis}, and {PER_RUN_S:g} s around each"
     if study.settle.idle_s:
         why += f", {study.settle.idle_s:g} s idle"
     if changes:
         why += f", {changes:g} s for changes of factors"
-    return seconds, why + "; preparing not counted"
+    return seconds, why + "; without `prepare`"
 
 
 def drawn_changes_s(study: Study) -> float:

@@ -19,25 +19,24 @@ RESTRICTED = (SPLIT_PLOT, SPLIT_PLOT_RANDOM, STRIP_PLOT)
 
 ORDER_WHY = {
     INTERLEAVED: "Randomised interleaved trials: each replicate is a complete pass over all treatments in "
-    "a fresh random order, so that drift of the host falls on all treatments alike; the pass is the block "
-    "of the model.",
-    BLOCKS: "Randomised blocks: each replicate is a complete pass over all treatments, cut into blocks of "
-    "{size} runs; the blocks of a pass are run in random order, and so are the runs within each, so that "
-    "what changes on the host from block to block falls on the difference between blocks alone. The block "
-    "is that of the model.",
+    "a new random order, so drift of the host affects all treatments alike. The pass is the block of the "
+    "model.",
+    BLOCKS: "Randomised blocks: each replicate is a complete pass over all treatments, divided into blocks "
+    "of {size} runs. The blocks of a pass are in random order, and so are the runs of a block, so changes of "
+    "the host from block to block affect only the difference between blocks. The block is that of the model.",
     RANDOM: "Completely randomised: all runs of all replicates in one random order, without blocks.",
-    STANDARD: "Standard order, not shuffled: whatever drifts on the host while the study runs can look "
-    "like an effect of the slowest-changing factors.",
-    SPLIT_PLOT: "Split-plot: in each pass every setting of {hard} is made once, in random order (a whole "
-    "plot), and its treatments are run in random order within it; the pass is the block of the model. "
-    "Effects of {hard} are judged by how whole plots differ, all others by how runs within one differ.",
-    SPLIT_PLOT_RANDOM: "Split-plot: the settings of {hard} (whole plots) of all replicates are made in one "
-    "random order, the treatments of each in random order within it, without blocks. Effects of {hard} are "
-    "judged by how whole plots differ, all others by how runs within one differ.",
-    STRIP_PLOT: "Strip-plot: in each pass every setting of {hard} and every setting of {strips} is made "
-    "once, each in random order, and all runs of the pass share them; the pass is the block of the model. "
-    "It holds where what a setting of {strips} makes stays beside the others, as prepared data does. Each "
-    "of the two is judged by how its settings differ, all others by how runs differ.",
+    STANDARD: "Standard order, not shuffled: drift of the host during the study can look like an effect of "
+    "the factors that change most slowly.",
+    SPLIT_PLOT: "Split-plot: in each pass every setting of {hard} (a whole plot) occurs once, in random "
+    "order, with its treatments in random order within it. The pass is the block of the model. Effects of "
+    "{hard} are tested against the variation of whole plots, all others against that of runs within one.",
+    SPLIT_PLOT_RANDOM: "Split-plot: the settings of {hard} (whole plots) of all replicates are in one random "
+    "order, the treatments of each in random order within it, without blocks. Effects of {hard} are tested "
+    "against the variation of whole plots, all others against that of runs within one.",
+    STRIP_PLOT: "Strip-plot: in each pass every setting of {hard} and every setting of {strips} is set up "
+    "once, each in random order, and all runs of the pass share them. The pass is the block of the model. "
+    "This requires that the settings of {strips} can exist at the same time, as prepared data can. Effects "
+    "of either are tested against the variation of its settings, all others against that of runs.",
 }
 
 

@@ -1,6 +1,6 @@
 """Choice of a design for a purpose: candidates, their costs and limits, and the selection.
 
-Purposes: *screen* (which factors matter, few runs), *estimate* (main effects and interactions of two),
+Purposes: *screen* (which factors matter, few runs), *estimate* (main effects and two-factor interactions),
 *optimise* (the best setting, with curvature for quantitative factors), *compare* (all treatments with each
 other). If the full design is the cheapest suitable one, it is chosen and the plan has the reason.
 """
@@ -25,9 +25,9 @@ REPLICATES = 2
 UNSAID = ("estimate", "screen")
 
 SERVES = {
-    "screen": "which factors matter, in few runs",
-    "estimate": "main effects and interactions of two, clear of each other",
-    "optimise": "the best setting: main effects, products of two, curvature of quantitative factors",
+    "screen": "the factors that matter, in few runs",
+    "estimate": "main effects and two-factor interactions, clear of each other",
+    "optimise": "the best setting: main effects, two-factor products, curvature of quantitative factors",
     "compare": "every treatment compared with every other",
 }
 
@@ -62,15 +62,15 @@ def chosen(study: Study, *, kind: bool, replicates: int | None) -> Study:
             raise BadInput(_unserved(study, purpose, replicates))
         least = rows[at]
         raise BadInput(
-            f"found no design for {purpose} that keeps to what the study says of budget and detect; expected "
-            f"room for at least {least['design']}: {least['runs']} runs, {least['estimated_s'] / 3600:.2g} h "
-            f"(it is refused: {least['refused']})"
+            f"found no design for {purpose} within design.budget and design.detect; expected a budget for "
+            f"at least {least['design']}: {least['runs']} runs, {least['estimated_s'] / 3600:.2g} h "
+            f"(refused: {least['refused']})"
         )
     taken = min(fitting, key=lambda i: (rows[i]["runs"], i))
     rows[taken]["chosen"] = True
     spec = available[taken].spec(design, rows[taken]["replicates"])
     choice = {
-        "purpose": purpose if design.purpose else f"{purpose} (the study says none)",
+        "purpose": purpose if design.purpose else f"{purpose} (the default)",
         "why": _why(study, purpose, rows, taken, fixed=replicates is not None),
         "alternatives": rows,
     }
@@ -172,18 +172,18 @@ def _seconds(study: Study, one: Candidate, replicates: int) -> float:
 def _why(study: Study, purpose: str, rows: list[dict[str, Any]], taken: int, *, fixed: bool) -> str:
     row = rows[taken]
     design = study.design
-    why = f"{purpose.capitalize()}: {SERVES[purpose]}. Taken is {row['design']}, "
+    why = f"{purpose.capitalize()}: {SERVES[purpose]}. The choice is {row['design']}, "
     why += f"{row['treatments']} treatments x {row['replicates']} = {row['runs']} runs: "
-    why += "the fewest runs of those that serve it"
+    why += "the design with the fewest runs for it"
     if design.budget_runs is not None or design.budget_s is not None:
         why += " within the budget"
     why += "."
     if fixed:
-        why += f" {row['replicates']} replicates are as the study says."
+        why += f" {row['replicates']} replicates, as in the study."
     elif design.detect is not None:
         why += (
-            f" {row['replicates']} replicates find a difference of {tenths(design.detect)} of the mean with "
-            f"80 % probability, tested individually."
+            f" {row['replicates']} replicates detect a difference of {tenths(design.detect)} of the mean "
+            f"with 80 % power in a single test."
         )
     else:
         why += f" {row['replicates']} replicates are the fewest with pure error."
@@ -193,7 +193,7 @@ def _why(study: Study, purpose: str, rows: list[dict[str, Any]], taken: int, *, 
         why += f" Cheaper: {one['design']}, {one['runs']} runs; but {one['cannot']}."
     if not design.purpose:
         why += (
-            " Say design.purpose (screen, estimate, optimise, compare), design.budget and design.detect to "
-            "have it chosen for yours, or design.kind to choose."
+            " Set design.purpose (screen, estimate, optimise, compare), design.budget and design.detect for "
+            "another choice, or design.kind for a design of yours."
         )
     return why

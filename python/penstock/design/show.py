@@ -58,7 +58,7 @@ def _lines(plan: Plan, study: Study, scales: Scales) -> Iterator[str]:
     yield from _platform(study.document)
     if plan.aliases:
         yield ""
-        yield "Aliases: what is reported as each effect; these runs cannot separate the parts"
+        yield "Aliases: each reported effect is a sum that these runs cannot separate"
         for alias in plan.aliases:
             yield from _wrapped(alias.words)
     yield ""
@@ -74,10 +74,10 @@ def _lines(plan: Plan, study: Study, scales: Scales) -> Iterator[str]:
 
 #: description of an action for which the study has no command
 _OWN = {
-    "redeploy": "the place is taken down and put up anew",
-    "reformat": "the data is made anew in fresh directories",
-    "restart": "services are started anew",
-    "remount": "disks are mounted anew",
+    "redeploy": "nodes and disks are stopped and started again",
+    "reformat": "the data are created again in new directories",
+    "restart": "services are started again",
+    "remount": "disks are mounted again",
 }
 
 
@@ -86,7 +86,7 @@ def sequence_text(
 ) -> str:
     """Steps of each run in order: actions for changed factors, the study's commands, the run."""
     work = study.workload
-    lines = ["Actions, where a factor that needs them changes"]
+    lines = ["Actions before a run in which a factor changes"]
     for action, own in _OWN.items():
         needs = [f.name for f in study.factors if f.change == action]
         command = work.hooks.get(action)
@@ -110,7 +110,7 @@ def sequence_text(
     for one in steps:
         if one.changed:
             what = ", ".join(f"{n} {a} to {b}" for n, (a, b) in one.changed.items() if a != b)
-            what = what or "the same setting, made anew"
+            what = what or "the same setting, set up again"
         else:
             first = one.actions and one is steps[0]
             what = (
@@ -131,8 +131,8 @@ def _platform(document: dict[str, Any]) -> Iterator[str]:
     for title, rows in (
         ("Nodes", describe.nodes(document)),
         ("Networks", describe.networks(document)),
-        ("What changes during a run", describe.schedule(document)),
-        ("What runs where", describe.services(document)),
+        ("Changes during a run", describe.schedule(document)),
+        ("Services", describe.services(document)),
     ):
         if rows:
             yield ""
@@ -212,7 +212,7 @@ def _product(word: str) -> str:
 
 def _orders(plan: Plan) -> Iterator[str]:
     """Duration of each order, and its detectable differences of level means."""
-    yield "Orders: time, and the smallest difference found with 80 % probability [standard deviations]"
+    yield "Orders: time, and the smallest difference detected with 80 % power [standard deviations]"
     names = [f.name for f in plan.factors]
     rows = []
     for option in plan.orders:
@@ -231,10 +231,10 @@ def _orders(plan: Plan) -> Iterator[str]:
                 *(f"{d:.2f}" if d is not None else "no error" for d in detectable),
             ]
         )
-    yield from table(["  order", "kept", "time", *names], rows)
+    yield from table(["  order", "retained", "time", *names], rows)
     yield from _wrapped(
-        "half of a run's variance is taken to be the setting's; a setting that stays the same is "
-        "tested with few"
+        "assumption: half of the variance of a run is that of its setting. A retained setting occurs a few "
+        "times only, so its effect has few degrees of freedom"
     )
 
 
@@ -242,7 +242,7 @@ def _choice(choice: dict[str, Any]) -> Iterator[str]:
     yield f"Purpose: {choice['purpose']}"
     yield from _wrapped(choice["why"])
     yield ""
-    yield "What there is for it"
+    yield "Designs for this purpose"
     rows = [
         [
             "->" if one["chosen"] else "",
@@ -256,7 +256,7 @@ def _choice(choice: dict[str, Any]) -> Iterator[str]:
         for one in choice["alternatives"]
     ]
     yield from table(
-        ["", "design", "treatments", "runs", "time", "found at 80 %", "not taken because"], rows
+        ["", "design", "treatments", "runs", "time", "detected (80 %)", "not chosen because"], rows
     )
     for one in choice["alternatives"]:
         yield from _wrapped(f"{one['design']}: {one['cannot']}", "- ")
@@ -296,28 +296,26 @@ def _power(plan: Plan, study: Study) -> Iterator[str]:
     power = plan.power
     noise, source = power.get("assumed_noise", 0.0), study.design.noise_from
     where = "design.noise" if source == "assumed" else source
-    assumed = f"assuming that repeated runs vary by {tenths(noise)} ({where})"
+    varying = f"if repeated runs vary by {tenths(noise)} ({where})"
     if not power.get("degrees_of_freedom"):
-        why = "no replicates" if plan.replicates == 1 else "the model and the blocks take all"
+        why = "no replicates" if plan.replicates == 1 else "model and blocks use them all"
         yield from _wrapped(f"{why}: no degrees of freedom for the error")
         return
     yield from _wrapped(
-        f"{power['degrees_of_freedom']} degrees of freedom for the error"
-        + (f" of {power['factor']}, which is estimated worst" if "factor" in power else "")
-        + "; a difference of level means of "
-        f"{power['detectable_sigma_80']:.2f} standard deviations is found with 80 % probability, of "
-        f"{power['detectable_sigma_90']:.2f} with 90 %, tested individually; a 95 % interval of a "
-        f"coefficient is +/- {power['half_width_q_sigma']:.2f} standard deviations wide"
+        f"80 % for a difference of level means of {power['detectable_sigma_80']:.2f} standard deviations, "
+        f"90 % for {power['detectable_sigma_90']:.2f} (single test, {power['degrees_of_freedom']} degrees of "
+        "freedom"
+        + (f" of {power['factor']}, the least precise" if "factor" in power else "")
+        + f"). 95 % interval of a coefficient: ± {power['half_width_q_sigma']:.2f} standard deviations"
     )
     yield from _wrapped(
-        f"{assumed}: "
-        f"{tenths(power['detectable_share_80'])} of the mean at 80 %, {tenths(power['detectable_share_90'])} "
-        "at 90 %, tested individually"
+        f"{varying}: {tenths(power['detectable_share_80'])} of the mean for 80 %, "
+        f"{tenths(power['detectable_share_90'])} for 90 %"
     )
     together = plan.power_together
     if together.get("terms", 0) > 1:
         yield from _wrapped(
-            f"the report tests all {together['terms']} terms together (Holm): an only effect among them is "
-            f"found with 80 % probability from {together['detectable_sigma_80']:.2f} standard deviations on, "
-            f"{tenths(together['detectable_share_80'])} of the mean"
+            f"the report tests all {together['terms']} terms together (Holm). A single effect among them "
+            f"then needs {together['detectable_sigma_80']:.2f} standard deviations for 80 % "
+            f"({tenths(together['detectable_share_80'])} of the mean)"
         )

@@ -45,7 +45,7 @@ def study_document(study: Study, levels: Mapping[str, str], disk: str | None) ->
             f"the study {study.name} has no node with {expectation}; "
             "a plain directory cannot be predicted, `penstock profile` fits its profile"
         )
-    unknown = "a study says nothing of the network"
+    unknown = "a study does not specify the network"
     assumed: list[dict[str, Any]] = [
         {"path": "network.loopback", "low": "1 GB/s", "high": "10 GB/s", "note": unknown},
         {

@@ -24,17 +24,17 @@ name: {name}
 question: >
   How much does the disk cost {program}, and does memory make up for it?
 
-# What is varied. Texts below refer to a factor by {{name}}; the first level is coded -1, the second +1.
-# Any text below may use a factor, so anything can be one: an option of the program, a size, a count.
+# Factors: what the study varies. Texts below refer to a factor by {{name}}. The first level is coded -1,
+# the second +1. A factor can be anything in these texts: an option of the program, a size, a number.
 factors:
   disk:   {{levels: [hdd-7200, network-volume]}}   # storage profiles, or own JSON files; faster ones
                                                # (sata-ssd, nvme) need a larger time_scale
   memory: {{levels: [256MiB, 1GiB]}}           # page cache included
 
 design:
-  kind: full            # or {{fraction: 1}}: half of the treatments, some effects mixed with others
-  replicates: 2         # complete passes, each in a fresh random order
-  seed: 1               # of that order
+  kind: full            # or {{fraction: 1}}: half of the treatments, some effects are aliased
+  replicates: 2         # complete passes, each in a new random order
+  seed: 1               # of this order
 
 platform:
   nodes:
@@ -43,31 +43,31 @@ platform:
       disks:
         - name: data              # the commands below call its directory {{data}}
           profile: "{{disk}}"
-          time_scale: 4           # four times slower than the real device; auto: as this host needs it
+          time_scale: 4           # four times slower than the real device; auto: chosen for this host
 
 workload:
-{prepare}  mutates: true         # the command changes the prepared data: every run gets a fresh copy
+{prepare}  mutates: true         # the command changes the prepared data: each run gets a copy
 {directory}  command: {command}
   timeout: 10min        # a run that takes longer counts as failed
-  # expected: 5s        # makes the plan's estimate of the time honest
+  # expected: 5s        # expected time of a run, for the estimate of the plan
   parser: {parser}
-  # quick: {{command: a shorter one}}   # what `penstock run --quick` runs in place of the command
+  # quick: {{command: a shorter one}}   # command of `penstock run --quick`
 
 responses:
 {responses}
 observers:
-  monitor: {{interval: 1s}}      # CPU, memory, disks, network, pressure; 10ms at the fastest
+  monitor: {{interval: 1s}}      # CPU, memory, disks, network, pressure; at least 10ms
   trace: {{mode: trace}}         # every read and write of the program: file, offset, size, latency
 
-# The state each run starts from: written back, caches dropped, and checked rather than assumed.
+# State at the start of each run: dirty pages written back, caches dropped; this is verified.
 settle: {{drop_caches: true, resident_at_most: 1%}}
 
-# An alert is told, or ends the run, which is not valid then (docs/live.md).
+# An alert is reported, or it ends the run, which is then invalid (docs/live.md).
 # alerts: [memory_available < 200 MiB for 2s then abort]
 """
 
 _PREPARE = """\
-  # prepare makes the data once, on the plain disk (fast); here {data} is the directory behind the disk
+  # prepare creates the data once, on the plain disk (fast); here {data} is the directory behind the disk
   # prepare: cp -r /somewhere/input {data}/
 """
 
@@ -192,7 +192,7 @@ def _parser_comment(kind: str) -> str:
         return "reads fio's JSON report"
     if kind == "pgbench":
         return "reads pgbench's report on stdout"
-    return "fio and pgbench are understood; of any other program the wall time"
+    return "fio, pgbench, sysbench, ycsb, db_bench, hammerdb; none: wall time"
 
 
 def _responses(kind: str, command: str) -> str:
@@ -211,8 +211,8 @@ def _responses(kind: str, command: str) -> str:
         )
     return (
         "  wall: {from: wall_s, unit: s, better: lower}\n"
-        "  # a number the program prints, by a regular expression with one group:\n"
+        "  # a number that the program prints, by a regular expression with one group:\n"
         "  # rate: {from: {regex: 'rate: ([0-9.]+)'}, unit: MiB/s, better: higher}\n"
-        "  # a number in a JSON file that it leaves in {run_dir}:\n"
+        "  # a number in a JSON file that it writes to {run_dir}:\n"
         "  # rows: {from: {json: result.rows, file: out.json}, unit: rows, better: higher}\n"
     )
