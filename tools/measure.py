@@ -4,11 +4,13 @@
     tools/measure.py bench [--record] [NAME ...]     with --record, the studies follow
 
 A failure does not end the series. What ended before at the same commit with the same options is not repeated
-(`--again` repeats it), so an interrupted series goes on where it was. `--quick` takes less than an hour: a
-study that takes too long is interrupted, and one that cannot begin in time is listed as *not run*.
+(`--again` repeats it), so an interrupted series goes on where it was. At another commit everything is
+measured again; earlier results are renamed to NAME.COMMIT. `--quick` takes less than an hour: a study that
+takes too long is interrupted, and one that cannot begin in time is listed as *not run*.
 
 The output of each study is in out/measure/NAME.log. Exit status: 0 if every claim and goal is met, 3 if one
-is not met or not measured, 1 if a study failed, was interrupted or did not run.
+is not met or not measured, 1 if a study failed, was interrupted or did not run. A study without claims is
+*measured*.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,8 +41,8 @@ GRACE_S = 60.0
 #: modules that benchmarks share
 NO_BENCH = ("record", "measurements")
 SUMMARY = re.compile(r"^[\w-]+: (\d+ claims: .+)$", re.MULTILINE)
-MET, NOT_MET, FAILED, INTERRUPTED, NOT_RUN = (
-    "met", "not met", "failed", "interrupted", "not run",
+MET, NOT_MET, MEASURED, FAILED, INTERRUPTED, NOT_RUN = (
+    "met", "not met", "measured", "failed", "interrupted", "not run",
 )  # fmt: skip
 
 
@@ -54,6 +57,11 @@ class Entry:
     out: bool = True
     quick: bool = True
     record: bool = True
+    claims: bool = True
+
+    def place(self, quick: bool) -> Path | None:
+        """Directory of its results below the root; None if it has none."""
+        return Path("out", *(["quick"] if quick else []), self.name) if self.out else None
 
     def command(self, quick: bool, record: bool) -> list[str]:
         """Words of the command."""
@@ -63,9 +71,9 @@ class Entry:
             line = [sys.executable, self.program, *self.words]
         if quick and self.quick:
             line.append("--quick")
-        if self.out:
-            place = f"out/quick/{self.name}" if quick else f"out/{self.name}"
-            line += ["-o", place]
+        place = self.place(quick)
+        if place is not None:
+            line += ["-o", str(place)]
             if self.program.endswith(".study.yaml") and (ROOT / place / "campaign.json").exists():
                 line.append("--resume")
         if record and self.record:
@@ -80,7 +88,7 @@ def _study(name: str, *files: str, words: tuple[str, ...] = (), out: bool = True
 
 def _file(name: str) -> Entry:
     file = f"{name}.study.yaml"
-    return Entry(name, file, files=(file,), record=False)
+    return Entry(name, file, files=(file,), record=False, claims=False)
 
 
 PUBLISHED = (
@@ -147,14 +155,14 @@ class Outcome:
     @property
     def complete(self) -> bool:
         """True if it need not be repeated."""
-        return self.result in (MET, NOT_MET)
+        return self.result in (MET, NOT_MET, MEASURED)
 
 
-def result_of(status: int | None) -> str:
-    """Result by the exit status; None: the time was over."""
+def result_of(status: int | None, claims: bool = True) -> str:
+    """Result by the exit status; None: the time was over. `claims`: the program evaluates some."""
     if status is None:
         return INTERRUPTED
-    return {0: MET, 3: NOT_MET}.get(status, FAILED)
+    return {0: MET if claims else MEASURED, 3: NOT_MET}.get(status, FAILED)
 
 
 def execute(line: Sequence[str], log: Path, limit_s: float | None) -> int | None:
@@ -192,6 +200,18 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait(GRACE_S)
         except subprocess.TimeoutExpired:
             continue
+
+
+def set_aside(place: Path, commit: str) -> None:
+    """Rename results that were not measured at this commit: a study would continue them."""
+    mark = place.with_name(f"{place.name}.commit")
+    earlier = mark.read_text() if mark.exists() else "unknown"
+    if place.exists() and earlier != commit:
+        aside = place.with_name(f"{place.name}.{earlier}")
+        shutil.rmtree(aside, ignore_errors=True)
+        place.rename(aside)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    mark.write_text(commit)
 
 
 def summary_of(log: Path) -> str:
@@ -263,11 +283,14 @@ def run(
             log = place / f"{entry.name}.log"
             log.parent.mkdir(parents=True, exist_ok=True)
             start = time.monotonic()
+            where = entry.place(series.quick)
+            if where is not None:
+                set_aside(ROOT / where, commit)
             status = execute(entry.command(series.quick, series.record), log, limit_s)
             seconds = time.monotonic() - start
             outcome = replace(
                 outcome,
-                result=result_of(status),
+                result=result_of(status, entry.claims),
                 status=status,
                 seconds=seconds,
                 claims=summary_of(log),
@@ -311,6 +334,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--record", action="store_true", help="write the results to bench/results")
     parser.add_argument("--again", action="store_true", help="repeat what ended before")
     options = parser.parse_args(argv)
+    if options.quick and options.record:
+        parser.error("found --quick with --record; expected one of them: full sizes are recorded")
     entries = ALL_STUDIES
     if options.what == "bench":
         entries = (*all_benchmarks(), *(ALL_STUDIES if options.record else ()))

@@ -93,6 +93,39 @@ def test_a_series_goes_on_where_it_was(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_results_of_another_commit_are_set_aside(tmp_path: Path) -> None:
+    place = tmp_path / "out" / "study"
+    measure.set_aside(place, "abc")
+    assert not place.exists()
+    for commit, expected in (("abc", {"study"}), ("def", {"study.abc"})):
+        place.mkdir(exist_ok=True)
+        (place / "campaign.json").touch()
+        measure.set_aside(place, commit)
+        assert {p.name for p in place.parent.iterdir() if p.is_dir()} == expected
+    (place.parent / "study.commit").unlink()
+    place.mkdir()
+    measure.set_aside(place, "def")
+    assert (place.parent / "study.unknown").is_dir()
+
+
+def test_a_study_without_claims_meets_none(tmp_path: Path) -> None:
+    one = replace(entry(tmp_path, "plain", 0), claims=False)
+    outcomes = measure.run(Series([one]), tmp_path / "out", "abc")
+    assert [o.result for o in outcomes] == ["measured"]
+    assert outcomes[0].complete
+    assert measure.exit_status(outcomes) == 0
+    assert [e.name for e in ALL_STUDIES if not e.claims] == [
+        "store-copies", "store-blast", "swift-objects",
+    ]  # fmt: skip
+
+
+def test_quick_results_are_not_recorded(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        measure.main(["studies", "published", "--quick", "--record"])
+    assert caught.value.code == 2
+    assert "found --quick with --record" in capsys.readouterr().err
+
+
 def test_a_study_that_takes_too_long_is_interrupted_and_the_rest_runs(tmp_path: Path) -> None:
     ended = tmp_path / "ended"
     endless = f"""
