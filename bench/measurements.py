@@ -42,6 +42,7 @@ PARTS = {
         "transports",
         "time_scales",
         "crosscheck",
+        "degraded",
         "application",
         "validation_grid",
         "throttles",
@@ -53,6 +54,7 @@ PARTS = {
     "Nodes, links, and systems on them": (
         "nodes",
         "network",
+        "remote_cluster",
         "load_balance",
         "hadoop",
         "systems_on_disks",
@@ -62,6 +64,7 @@ PARTS = {
         "export",
         "scraper",
         "sampler",
+        "sampler_hour",
         "kills",
         "live_delay",
         "swift_monitor",
@@ -90,6 +93,7 @@ PARTS = {
         "stores",
         "stores_cephfs",
         "workflow_runner",
+        "workflow_patterns",
         "dedup_throughput",
         "dedup_controller",
         "dedup_peers",
@@ -125,6 +129,22 @@ MEASURED = {
         "python/penstock/parts/prediction",
         "python/penstock/study_prediction",
     ),
+}
+#: further paths of studies whose folders have other names
+FOLDERS = {
+    "dedup": ("studies/dedup_study",),
+    "hadoop": ("studies/heterogeneous",),
+    "load_balance": ("studies/heterogeneous",),
+    "monitored_offsets": ("studies/monitored",),
+    "monitored_shards": ("studies/monitored",),
+    "monitored_swarm": ("studies/monitored",),
+    "postgres": ("examples/postgres.study.yaml", "tests/golden"),
+    "predictions": ("studies/prediction_study",),
+    "remote_cluster": ("python/penstock/parts/remote",),
+    "scenarios": ("studies/swift",),
+    "ssd_patterns": ("studies/tables",),
+    "systems_on_disks": ("studies/systems",),
+    "workflow_patterns": ("studies/patterns_study", "python/penstock/parts/stores"),
 }
 #: age of a result on the page, and their total
 AGE = re.compile(r" · (?:\d+ commits? since|age unknown)(?:, \*stale\*)?")
@@ -167,8 +187,9 @@ def paths_of(name: str) -> tuple[str, ...]:
     """Paths of a script and of what it measures."""
     (heading,) = (heading for heading, names in PARTS.items() if name in names)
     own = [f"{folder}/{name}{end}" for folder in ("bench", "studies") for end in (".py", "")]
-    own.append(f"studies/{name.replace('_', '-')}")
-    return (*own, *MEASURED[heading])
+    # folder and study files
+    own.append(f"studies/{name.replace('_', '-')}*")
+    return (*own, *FOLDERS.get(name, ()), *MEASURED[heading])
 
 
 @functools.cache
