@@ -67,9 +67,9 @@ def _with_bar(made: Row, bar: str, sign: int, limit: float) -> Row:
 
 
 def share(case: str, engine: str, metric: str, right: int, of: int, least: float = 1.0) -> Row:
-    """How many of how many are right, against the least share that must be."""
+    """How many of how many are right, and the least share that must be; of none it is not measured."""
     bar = "all" if least == 1 else f"at least {100 * least:g} %"
-    verdict = MET if right >= least * of else MISSED
+    verdict = NOT_MEASURED if not of else MET if right >= least * of else MISSED
     made = {"case": case, "engine": engine, "metric": metric, "value": f"{right} of {of}"}
     return {**made, "unit": "", "n": of, "bar": bar, "verdict": verdict}
 

@@ -77,10 +77,23 @@ def test_paths_that_results_measure_exist(measurements: ModuleType) -> None:
     ]
     scripts = {name for names in measurements.PARTS.values() for name in names}
     absent = [
-        n for n in scripts if not any((ROOT / p).exists() for p in measurements.paths_of(n)[:5])
+        n for n in scripts if not any((ROOT / p).exists() for p in measurements.paths_of(n)[:4])
     ]
     # of `make` and of `penstock run`
     assert set(absent) <= {"demo", "fuzz", "stores_cephfs"}
+
+
+def test_every_program_has_a_place_on_the_page(measurements: ModuleType) -> None:
+    names = {name for names in measurements.PARTS.values() for name in names}
+    assert {script.stem for script in SCRIPTS} <= names
+    assert set(measurements.FOLDERS) <= names
+    paths = [path for folders in measurements.FOLDERS.values() for path in folders]
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_a_change_of_a_study_file_makes_its_result_older(measurements: ModuleType) -> None:
+    assert "studies/nfs-wan*" in measurements.paths_of("nfs_wan")
+    assert "studies/heterogeneous" in measurements.paths_of("hadoop")
 
 
 def test_a_commit_that_touches_nothing_measured_makes_nothing_older(
@@ -171,6 +184,11 @@ class TestRecord:
             assert record.at_most(one, limit)["verdict"] == verdict
         for limit, verdict in ((0.5, "met"), (1.5, "undecided"), (3.5, "missed")):
             assert record.at_least(one, limit)["verdict"] == verdict
+
+    def test_a_share_of_nothing_is_not_measured(self, record: Any) -> None:
+        assert record.share("a", "", "valid", 0, 0)["verdict"] == "not measured"
+        assert record.share("a", "", "valid", 0, 1)["verdict"] == "missed"
+        assert record.share("a", "", "valid", 1, 1)["verdict"] == "met"
 
     def test_verdicts_of_ranges_are_those_of_the_median(self, record: Any) -> None:
         one = record.row("a", "", "b", [1.0, 2.0, 9.0], "s")
