@@ -123,9 +123,16 @@ def runs(
     said = [*designed(kind), *(["design.replicates=1", SMALL] if quick else []), *more]
     finish(STUDY, place, [w for one in said for w in ("--set", one)], quiet=True)
     table = pd.read_parquet(place / "runs.parquet")
-    # what `verify.sh` printed: the shortest of five round trips
     trips = [place / "runs" / str(run_id) / "hook-verify.txt" for run_id in table["run_id"]]
-    return table.assign(round_trip_ms=[float(path.read_text()) for path in trips])
+    return table.assign(round_trip_ms=[round_trip_ms(path) for path in trips])
+
+
+def round_trip_ms(file: Path) -> float:
+    """Shortest of five round trips, as `verify.sh` printed it; NaN of a run that failed before."""
+    try:
+        return float(file.read_text())
+    except (OSError, ValueError):
+        return math.nan
 
 
 # ---------------------------------------------------------------- the claims

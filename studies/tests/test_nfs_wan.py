@@ -50,6 +50,14 @@ def test_the_eight_say_what_the_published_case_says_they_say(said: dict[str, Any
     assert said["folded"]
 
 
+def test_a_run_that_failed_before_its_round_trip_has_none(tmp_path: Path) -> None:
+    (tmp_path / "valid").write_text("7.02\n")
+    (tmp_path / "failed").write_text("ping: no route\n")
+    assert nfs_wan.round_trip_ms(tmp_path / "valid") == 7.02
+    assert np.isnan(nfs_wan.round_trip_ms(tmp_path / "failed"))
+    assert np.isnan(nfs_wan.round_trip_ms(tmp_path / "absent"))
+
+
 def test_planted_failures_are_reported(said: dict[str, Any]) -> None:
     assert len(said["planted"]) == 3
     assert all(said["planted"].values())
