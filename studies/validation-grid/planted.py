@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 from cells import MB, Cell
 
-from penstock.analyse.fidelity.fidelity import fidelity, is_valid
+from penstock.analyse.fidelity.fidelity import certificate, is_valid
 from penstock.emulate.disks.request_log import read_disk_log
 from penstock.emulate.disks.server import DiskServer
 from penstock.errors import PenstockError
@@ -70,7 +70,7 @@ def _certified(slow_by: float = 0.0) -> pa.Table:
             if done.returncode != 0:
                 raise PenstockError(f"fio: {done.stderr.strip()[-300:]}")
             requests = read_disk_log(base / "log", disk_id="d")
-            return fidelity(requests, server.stats("d"), profile, run_cpu_ns=0)
+            return certificate(requests, server.stats("d"), profile, run_cpu_ns=0).overall
 
 
 def _spin(ready: object) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.analyse.fidelity.fidelity import fidelity
+from penstock.analyse.fidelity.fidelity import certificate
 from penstock.emulate.disks.request_log import read_disk_log
 from penstock.emulate.disks.server import DiskServer
 from penstock.emulate.disks.transport import IO_URING, TRANSPORTS, VARIABLE, missing
@@ -72,9 +72,9 @@ class Bench:
         out["stats"] = self.server.stats("d", closing=True)
         out["requests"] = read_disk_log(log, disk_id="d")
         out["host_waits"] = self.server.host_waits("d")
-        out["certificate"] = fidelity(
+        out["certificate"] = certificate(
             out["requests"], out["stats"], profile, host_waits=out["host_waits"]
-        )
+        ).overall
 
 
 @pytest.fixture(name="transport", params=TRANSPORTS)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import _native as native
-from penstock.analyse.fidelity.fidelity import RULES, confirm, fidelity, is_valid
+from penstock.analyse.fidelity.fidelity import RULES, certificate, confirm, is_valid
 
 MS = 1_000_000
 
@@ -83,7 +83,7 @@ def row(table: pa.Table, metric: str) -> dict:
 
 @pytest.mark.parametrize("depth", [1, 8, 64])
 def test_a_disk_that_keeps_its_word_is_honoured_at_any_depth(depth):
-    table = fidelity(closed_loop(2000, depth, 5 * MS), {}, constant_profile(0.005))
+    table = certificate(closed_loop(2000, depth, 5 * MS), {}, constant_profile(0.005)).overall
     assert set(table["verdict"].to_pylist()) == {"honoured"}
     assert row(table, "rate")["ratio"] == pytest.approx(1.0, abs=1e-6)
     assert row(table, "rate")["asked"] == pytest.approx(4096 / 0.005, rel=1e-6)
@@ -94,7 +94,7 @@ def test_a_disk_that_keeps_its_word_is_honoured_at_any_depth(depth):
 @pytest.mark.parametrize("slow", [0.05, -0.05])
 def test_a_disk_planted_five_percent_off_is_found_though_it_thinks_itself_punctual(depth, slow):
     log = closed_loop(1000, depth, 5 * MS, slow=slow)
-    table = fidelity(log, {}, constant_profile(0.005))
+    table = certificate(log, {}, constant_profile(0.005)).overall
     assert set(table["verdict"].to_pylist()) == {"not-honoured"}
     valid, reason = is_valid(table)
     assert not valid
@@ -107,13 +107,15 @@ def test_a_burst_drained_five_percent_too_slowly_is_found():
     done = 1000 * MS + (np.arange(n) + 1) * int(5 * MS * 1.05)
     wait = np.arange(n) * 5 * MS
     log = log_table(arrival, done, done, np.full(n, 5 * MS), wait)
-    table = fidelity(log, {}, constant_profile(0.005))
+    table = certificate(log, {}, constant_profile(0.005)).overall
     assert row(table, "rate")["ratio"] == pytest.approx(1 / 1.05, rel=1e-3)
     assert not is_valid(table)[0]
 
 
 def test_idle_gaps_are_the_programs_own():
-    table = fidelity(closed_loop(600, 1, 5 * MS, think_ns=20 * MS), {}, constant_profile(0.005))
+    table = certificate(
+        closed_loop(600, 1, 5 * MS, think_ns=20 * MS), {}, constant_profile(0.005)
+    ).overall
     assert row(table, "rate")["verdict"] == "demand-bound"
     assert row(table, "rate")["ratio"] == pytest.approx(1.0, abs=1e-6)
     assert is_valid(table)[0]
@@ -146,7 +148,7 @@ def waits(log: pa.Table, *, share: float = 1.0, metric: str = "waited_ns") -> pa
 
 
 def verdicts(log: pa.Table, profile: str, host_waits: pa.Table | None) -> set[str]:
-    return set(fidelity(log, {}, profile, host_waits=host_waits)["verdict"].to_pylist())
+    return set(certificate(log, {}, profile, host_waits=host_waits).overall["verdict"].to_pylist())
 
 
 @pytest.mark.parametrize(
@@ -164,7 +166,7 @@ def test_lateness_is_the_disk_s_unless_a_witness_of_the_host_explains_it(metric,
     log = straggler_runs(closed_loop(1000, 1, 5 * MS), late)
     host_waits = waits(log, share=share, metric=metric)
     assert host_waits.num_rows > 50
-    table = fidelity(log, {}, constant_profile(0.005), host_waits=host_waits)
+    table = certificate(log, {}, constant_profile(0.005), host_waits=host_waits).overall
     assert set(table["verdict"].to_pylist()) == {verdict}
     assert "replies were late" in is_valid(table)[1]
     assert verdicts(log, constant_profile(0.005), None) == {"not-honoured"}
@@ -178,7 +180,7 @@ def test_a_disk_held_up_once_a_second_is_found_though_it_is_right_on_average(dep
     held = log["due_ns"] // (1000 * MS) * 1000 * MS + 30 * MS
     log["done_ns"] = np.maximum(log["due_ns"], held)
     table = pa.Table.from_pandas(log, preserve_index=False)
-    found = fidelity(table, {}, constant_profile(0.005))
+    found = certificate(table, {}, constant_profile(0.005)).overall
     assert row(found, "overdue")["delivered"] == pytest.approx(0.03, rel=0.2)
     assert set(found["verdict"].to_pylist()) == {"not-honoured"}
     of_host = waits(table)
@@ -205,7 +207,9 @@ def test_a_direction_of_few_short_requests_is_not_judged(writes, valid):
         slow[name] += int(reads["done_ns"].max()) - 1000 * MS
     both = pd.concat([reads, slow], ignore_index=True)
     both["op"] = both["op"].astype("category")
-    found = fidelity(pa.Table.from_pandas(both, preserve_index=False), {}, constant_profile(0.005))
+    found = certificate(
+        pa.Table.from_pandas(both, preserve_index=False), {}, constant_profile(0.005)
+    ).overall
     assert ("rate_write" in is_valid(found)[1]) == (not valid)
     assert row(found, "rate_write")["ratio"] == pytest.approx(1 / 1.2, rel=0.01)
 
@@ -215,14 +219,14 @@ def test_lateness_that_adds_up_to_nothing_is_none_and_a_server_s_wait_is_shared_
     late = np.where(np.arange(2000) % 10 == 0, 300_000, 0)
     table = straggler_runs(closed_loop(2000, 1, 5 * MS), late)
     waited = {"server_wait_ns": 2000 * 300_000}
-    alone = fidelity(table, waited, constant_profile(0.005))
+    alone = certificate(table, waited, constant_profile(0.005)).overall
     assert row(alone, "lateness")["delivered"] == pytest.approx(0.1)
     assert "waited 300 us" in is_valid(alone)[1]
-    among = fidelity(table, {**waited, "server_requests": 4000}, constant_profile(0.005))
+    among = certificate(table, {**waited, "server_requests": 4000}, constant_profile(0.005)).overall
     assert is_valid(among) == (True, "")
     later = table.to_pandas()
     later["done_ns"] += np.where(late > 0, 300_000, 0)
-    more = fidelity(pa.Table.from_pandas(later), {}, constant_profile(0.005))
+    more = certificate(pa.Table.from_pandas(later), {}, constant_profile(0.005)).overall
     assert "replies were late" in is_valid(more)[1]
 
 
@@ -231,7 +235,7 @@ def test_a_tail_of_late_replies_may_be_the_host_s_and_one_of_slow_service_is_the
     late = np.where(np.arange(2000) % 50 == 0, 2 * MS, 0)
     log = straggler_runs(closed_loop(2000, 1, 5 * MS), late)
     of_host = waits(log)
-    found = fidelity(log, {}, constant_profile(0.005), host_waits=of_host)
+    found = certificate(log, {}, constant_profile(0.005), host_waits=of_host).overall
     assert row(found, "p99_read")["ratio"] == pytest.approx(1.4, abs=0.01)
     assert set(found["verdict"].to_pylist()) == {"host-saturated"}
     assert "p99_read" in is_valid(found)[1]
@@ -248,11 +252,11 @@ def test_a_quantile_at_a_gap_is_not_off_for_one_late_reply_in_a_hundred():
     done = due.copy()
     done[50] += MS
     log = log_table(arrival, due, done, np.full(n, MS), wait)
-    found = fidelity(log, {}, constant_profile(0.001))
+    found = certificate(log, {}, constant_profile(0.001)).overall
     assert row(found, "p50_read")["ratio"] > 1.3
     assert is_valid(found)[0], is_valid(found)
     late = log_table(arrival, due, arrival + 2 * (due - arrival), np.full(n, MS), wait)
-    assert "p50_read" in is_valid(fidelity(late, {}, constant_profile(0.001)))[1]
+    assert "p50_read" in is_valid(certificate(late, {}, constant_profile(0.001)).overall)[1]
 
 
 @pytest.mark.parametrize(
@@ -272,7 +276,9 @@ def test_saturation_seen_by_the_monitor_is_said(metric: str, value: float, said:
     t = np.arange(log["t_ns"].min(), log["done_ns"].max(), 1000 * MS)
     words = {"kind": "cpu", "entity": "cpu", "metric": metric, "unit": "%", "value": value}
     busy = pa.table({"t_ns": t, **{name: [value] * len(t) for name, value in words.items()}})
-    table = fidelity(pa.Table.from_pandas(log), {}, constant_profile(0.005), utilisation=busy)
+    table = certificate(
+        pa.Table.from_pandas(log), {}, constant_profile(0.005), utilisation=busy
+    ).overall
     assert said in is_valid(table)[1]
     assert said or "processor" not in is_valid(table)[1]
 
@@ -281,15 +287,15 @@ def test_lateness_that_the_calibration_took_off_is_no_fault():
     log = closed_loop(1000, 1, 5 * MS).to_pandas()
     log["done_ns"] += 40_000
     stats = {"compensation": {"lateness_ns": 40_000.0}}
-    table = fidelity(pa.Table.from_pandas(log), stats, constant_profile(0.005))
+    table = certificate(pa.Table.from_pandas(log), stats, constant_profile(0.005)).overall
     assert row(table, "time")["ratio"] == pytest.approx(1.0, abs=1e-6)
 
 
 def test_p99_is_judged_only_where_the_count_allows():
-    few = fidelity(closed_loop(300, 1, 5 * MS), {}, constant_profile(0.005))
+    few = certificate(closed_loop(300, 1, 5 * MS), {}, constant_profile(0.005)).overall
     assert row(few, "p50_read")["verdict"] == "honoured"
     assert row(few, "p99_read")["verdict"] == "too-short"
-    many = fidelity(closed_loop(1001, 1, 5 * MS), {}, constant_profile(0.005))
+    many = certificate(closed_loop(1001, 1, 5 * MS), {}, constant_profile(0.005)).overall
     assert row(many, "p99_read")["verdict"] == "honoured"
 
 
@@ -305,29 +311,33 @@ def test_quantiles_are_held_against_the_draws():
     assert service.std() > 0.2 * service.mean()
     t = arrival.astype(np.int64)
     honest = log_table(t, t + service, t + service, service, np.zeros(n, np.int64))
-    table = fidelity(honest, {"seed": 7}, profile)
+    table = certificate(honest, {"seed": 7}, profile).overall
     assert row(table, "p99_read")["ratio"] == pytest.approx(1.0, abs=1e-9)
     # The right mean with the wrong shape: only the quantiles can tell.
     flat = t + int(service.mean())
-    table = fidelity(log_table(t, flat, flat, service, np.zeros(n, np.int64)), {"seed": 7}, profile)
+    table = certificate(
+        log_table(t, flat, flat, service, np.zeros(n, np.int64)), {"seed": 7}, profile
+    ).overall
     assert row(table, "rate")["ratio"] == pytest.approx(1.0, abs=1e-3)
     assert not is_valid(table)[0]
     assert "p99_read" in is_valid(table)[1]
 
 
 def test_a_short_run_is_flagged_not_judged():
-    table = fidelity(closed_loop(10, 1, 5 * MS), {}, constant_profile(0.005))
+    table = certificate(closed_loop(10, 1, 5 * MS), {}, constant_profile(0.005)).overall
     assert set(table["verdict"].to_pylist()) == {"too-short"}
 
 
 def test_missing_log_records_make_it_invalid():
-    table = fidelity(closed_loop(1000, 1, 5 * MS), {"lost_records": 3}, constant_profile(0.005))
+    table = certificate(
+        closed_loop(1000, 1, 5 * MS), {"lost_records": 3}, constant_profile(0.005)
+    ).overall
     assert is_valid(table)[1].endswith("3 requests are missing from the log")
 
 
 def test_no_requests_is_valid():
     empty = closed_loop(10, 1, 5 * MS).slice(0, 0)
-    assert is_valid(fidelity(empty, {}, constant_profile(0.005), disk_id="d"))[0]
+    assert is_valid(certificate(empty, {}, constant_profile(0.005), disk_id="d").overall)[0]
 
 
 def events(scale_time: float = 1.0, drop: int = 0) -> pa.Table:
@@ -365,7 +375,7 @@ def test_a_host_that_others_have_taken(busy_s, run_s, valid):
     stats = {"host_cpu_ns": 20e9, "host_busy_ns": busy_s * 1e9, "server_cpu_ns": 0.2e9}
     run_cpu_ns = None if run_s is None else int(run_s * 1e9)
     log = closed_loop(2000, 1, 5 * MS)
-    table = fidelity(log, stats, constant_profile(0.005), run_cpu_ns=run_cpu_ns)
+    table = certificate(log, stats, constant_profile(0.005), run_cpu_ns=run_cpu_ns).overall
     assert is_valid(table)[0] is valid
     if not valid:
         assert set(table["verdict"].to_pylist()) == {"host-saturated"}

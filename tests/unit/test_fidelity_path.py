@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.analyse.fidelity.fidelity import fidelity, is_valid
+from penstock.analyse.fidelity.fidelity import certificate, is_valid
 from penstock.analyse.fidelity.fidelity_path import vague
 from penstock.analyse.fidelity.fio_witness import confirm_fio
 from penstock.analyse.fidelity.second_source import doubts
@@ -28,7 +28,7 @@ def test_a_way_that_changed_by_a_twentieth_of_the_service_time_is_doubted(
         log.column_names.index("compensation_ns"), "compensation_ns", [np.full(2000, 30_000)]
     )
     log = log.set_column(log.column_names.index("t_ns"), "t_ns", [log["t_ns"].to_numpy() + 30_000])
-    found = fidelity(log, {"path_after": way(after_us * 1e3)}, constant_profile(200e-6))
+    found = certificate(log, {"path_after": way(after_us * 1e3)}, constant_profile(200e-6)).overall
     assert is_valid(found)[0] is holds, is_valid(found)[1]
     path = row(found, "path")
     assert (path["asked"], path["delivered"]) == (30_000, after_us * 1000)
@@ -44,7 +44,9 @@ def test_a_way_that_is_not_known_within_a_twentieth_voids_a_run(
 ) -> None:
     known = {"base_ns": 0.0, "per_byte_ns": 0.0, "low_ns": 30e3, "high_ns": 30e3}
     ways = {"read": {**known, "high_ns": high_us * 1e3}, "write": {**known, "high_ns": 900e3}}
-    found = fidelity(closed_loop(2000, 1, 200_000), {when: ways}, constant_profile(200e-6))
+    found = certificate(
+        closed_loop(2000, 1, 200_000), {when: ways}, constant_profile(200e-6)
+    ).overall
     assert is_valid(found)[0] is holds, is_valid(found)[1]
     if not holds:
         assert "the way of reads through the kernel takes 30 to 51 us" in is_valid(found)[1]

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.analyse.fidelity.degraded import crowded as beside_others
 from penstock.analyse.fidelity.degraded import degraded
-from penstock.analyse.fidelity.fidelity import fidelity
+from penstock.analyse.fidelity.fidelity import certificate
 from penstock.analyse.fidelity.second_source import doubts
 from penstock.analyse.fidelity.validity import Delay, delay_of, graded
 from penstock.analyse.findings.finding import Finding
@@ -85,7 +85,7 @@ def crowded(place: Path, **manifest: Any) -> Bundle:
     """A run of 10 s on a host whose two processors others kept busy; it waited 0.6 s for one."""
     log = closed_loop(2000, 1, 5 * MS)
     stats = {"host_cpu_ns": 20.0 * SECOND, "host_busy_ns": 19.8 * SECOND, "server_cpu_ns": 2e8}
-    table = fidelity(log, stats, constant_profile(0.005), disk_id=DISK, run_cpu_ns=10**8)
+    table = certificate(log, stats, constant_profile(0.005), disk_id=DISK, run_cpu_ns=10**8).overall
     given = {
         "reason": f"{DISK}: {table['reason'][0].as_py()}",
         "cpu_waited_ns": int(0.6 * SECOND),
@@ -132,7 +132,7 @@ def test_a_disk_without_its_log_leaves_a_run_invalid(tmp_path: Path) -> None:
 
 def test_a_disk_that_missed_without_a_measured_cause_is_invalid(tmp_path: Path) -> None:
     log = closed_loop(2000, 1, 5 * MS, slow=0.05)
-    table = fidelity(log, {}, constant_profile(0.005), disk_id=DISK)
+    table = certificate(log, {}, constant_profile(0.005), disk_id=DISK).overall
     assert set(table["verdict"].to_pylist()) == {"not-honoured"}
     reason = f"{DISK}: {table['reason'][0].as_py()}"
     made = bundle_of(tmp_path, log, 10.8, {}, certificate=table, reason=reason)

@@ -74,7 +74,6 @@ __all__ = [
     "Certificate",
     "certificate",
     "confirm",
-    "fidelity",
     "is_valid",
 ]
 
@@ -120,32 +119,6 @@ class Certificate:
 
     overall: pa.Table
     windows: pa.Table
-
-
-def fidelity(
-    device_requests: pa.Table,
-    stats: Mapping[str, Any] | None,
-    profile: Any,
-    *,
-    disk_id: str | None = None,
-    seed: int | None = None,
-    utilisation: pa.Table | pd.DataFrame | None = None,
-    run_cpu_ns: int | None = None,
-    events: Sequence[Mapping[str, Any]] = (),
-    host_waits: pa.Table | None = None,
-) -> pa.Table:
-    """The certificate of the run without windows: rows of `fidelity`; arguments as of `certificate`."""
-    return certificate(
-        device_requests,
-        stats,
-        profile,
-        disk_id=disk_id,
-        seed=seed,
-        utilisation=utilisation,
-        run_cpu_ns=run_cpu_ns,
-        events=events,
-        host_waits=host_waits,
-    ).overall
 
 
 def certificate(
