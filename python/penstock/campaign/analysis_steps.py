@@ -99,7 +99,8 @@ def predictions(analysis: Analysis) -> None:
     study = analysis.study
     path = analysis.out / "predictions.parquet"
     path.unlink(missing_ok=True)
-    if study.observers.trace is None or study.observers.trace.mode != "trace":
+    trace = study.observers.trace
+    if trace is None or trace.mode != "trace" or trace.filtered:
         return
     disks = [disk for node in study.platform.nodes for disk in node.disks]
     if not disks or not all(d.profile is not None for d in disks) or not analysis.valid_runs:

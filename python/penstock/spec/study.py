@@ -206,13 +206,17 @@ class Workload(_Frozen):
     hooks: dict[str, str] = {}
 
 
+Direction = Literal["read", "write"]
+Basis = Literal["calls", "faults", "device"]
 Take = Literal["mean", "integral", "min", "max", "first", "last", "median", "p95", "p99", "sum"]
 
 
 class ResponseSource(_Frozen):
     """Source of a response: a parser's `key`; the match of an `expression` of a kind in a `file`
     (`penstock.plugins.RESPONSE_KINDS`); for the kind `series`, the statistic `take` of an expression of the
-    run's recorded series in a phase. `decimal`: decimal mark of a number in a text, if given."""
+    run's recorded series in a phase; for the kind `trace`, the measure `key` of the traced accesses of
+    `basis` in `direction` (None: both) to files that match `file`. `decimal`: decimal mark of a number in a
+    text, if given."""
 
     kind: str
     key: str | None = None
@@ -221,6 +225,8 @@ class ResponseSource(_Frozen):
     decimal: Literal["", ".", ","] = ""
     take: Take = "mean"
     phase: str = "workload"
+    direction: Direction | None = None
+    basis: Basis = "calls"
 
 
 class Desire(_Frozen):
@@ -255,9 +261,21 @@ class MonitorSpec(Application):
 
 
 class TraceSpec(_Frozen):
-    """The tracer's mode."""
+    """The tracer's mode; filters of the recorded calls; whether the layers below the calls are recorded."""
 
     mode: Literal["trace", "pattern"] = "trace"
+    files: tuple[Path, ...] = ()
+    directories: tuple[Path, ...] = ()
+    endings: tuple[str, ...] = ()
+    only: Direction | None = None
+    #: calls of the most used files by it are recorded individually, others counted
+    hot: Literal["requests", "bytes"] | None = None
+    layers: bool = False
+
+    @property
+    def filtered(self) -> bool:
+        """True if some calls of a run have no record of their own."""
+        return bool(self.files or self.directories or self.endings or self.only or self.hot)
 
 
 class Observers(_Frozen):

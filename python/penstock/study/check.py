@@ -20,6 +20,7 @@ from penstock.spec.units import parse_unit
 from penstock.study.check_platform import check_names, check_platform
 from penstock.study.references import Names, level_names, level_values, templates
 from penstock.workload.parsers import parser
+from penstock.workload.traced import MEASURES
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORKLOAD_TEXTS = ("prepare", "command", "after", "directory")
@@ -44,7 +45,7 @@ def check(source: Source, base_dir: FilePath) -> dict[str, dict[str, Any]]:
     _settle(source, document)
     _hosts(source, document)
     _alerts(source, document)
-    _observers(source, document)
+    _observers(source, document, emulated=bool(profiles))
     _guest(source, document, base_dir)
     return profiles
 
@@ -56,8 +57,14 @@ def _alerts(source: Source, document: dict[str, Any]) -> None:
         source.mistake(("alerts",), "alerts without a monitor", "observers.monitor, which samples")
 
 
-def _observers(source: Source, document: dict[str, Any]) -> None:
-    """Errors from an observer's check of its settings."""
+def _observers(source: Source, document: dict[str, Any], *, emulated: bool) -> None:
+    """Errors from an observer's check of its settings; `emulated`: the study has emulated disks."""
+    trace = _mapping(document, "observers", "trace")
+    if trace.get("hot") and trace.get("mode", "trace") != "trace":
+        source.mistake(("observers", "trace", "hot"), "hot without mode trace", "mode: trace")
+    if trace.get("layers") and emulated:
+        expected = "disks that are directories: the log of an emulated disk has its requests"
+        source.mistake(("observers", "trace", "layers"), "layers with emulated disks", expected)
     for name, settings in _mapping(document, "observers").items():
         if name not in OBSERVERS or settings is None or name in ("monitor", "trace"):
             continue
@@ -258,6 +265,8 @@ def _responses(source: Source, document: dict[str, Any], names: Names) -> None:
         _name(source, path, name, taken, "response")
         _desire(source, path, body)
         source_value = body.get("from") if isinstance(body, dict) else None
+        if isinstance(source_value, dict) and "trace" in source_value:
+            _traced(source, path, body, _mapping(document, "observers").get("trace"))
         if (
             not isinstance(source_value, str)
             or responses_of_parser is None
@@ -269,12 +278,37 @@ def _responses(source: Source, document: dict[str, Any], names: Names) -> None:
                 (*path, "from"),
                 f"the unknown response '{source_value}' of parser {parser_name}",
                 f"one of {_some(list(responses_of_parser), source_value)}, "
-                "{regex: …}, {json: …} or {series: …}",
+                "{regex: …}, {json: …}, {series: …} or {trace: …}",
             )
         elif isinstance(body, dict):
             _convertible(
                 source, (*path, "unit"), body.get("unit"), responses_of_parser[source_value]
             )
+
+
+def _traced(source: Source, path: Path, body: dict[str, Any], tracer: Any) -> None:
+    """Check that the tracer records what a response needs, and the unit of the response."""
+    measure = MEASURES.get(str(body["from"]["trace"]))
+    if measure is None:
+        return  # reported with the keys
+    _convertible(source, (*path, "unit"), body.get("unit"), measure.unit)
+    where = (*path, "from", "trace")
+    if tracer is None:
+        source.mistake(where, "a response of the trace without a tracer", "observers.trace")
+        return
+    settings = tracer if isinstance(tracer, dict) else {}
+    if measure.events and settings.get("mode", "trace") != "trace":
+        source.mistake(where, "a percentile without mode trace", "observers.trace.mode: trace")
+    if measure.events and settings.get("hot"):
+        source.mistake(where, "a percentile with hot", "observers.trace without hot")
+    basis = body["from"].get("basis", "calls")
+    if basis == "device" and not settings.get("layers"):
+        source.mistake(where, "requests of devices without layers", "observers.trace.layers: true")
+    if measure.of_flushes and body["from"].get("direction"):
+        source.mistake(where, "a direction of flushes", "no direction")
+    if basis not in measure.bases:
+        expected = f"basis {' or '.join(measure.bases)}"
+        source.mistake(where, f"the basis '{basis}' for this measure", expected)
 
 
 def _desire(source: Source, path: Path, body: Any) -> None:

@@ -12,6 +12,7 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
+    StringConstraints,
     Tag,
     create_model,
     field_validator,
@@ -40,8 +41,9 @@ from penstock.spec.quantities import (
     Text,
     UnitText,
 )
-from penstock.spec.study import Take
+from penstock.spec.study import Basis, Direction, Take
 from penstock.spec.units import parse_bandwidth, parse_duration
+from penstock.workload.traced import MEASURES
 
 
 def _study_name(text: str) -> str:
@@ -490,16 +492,41 @@ class SeriesFile(Part):
     phase: Text = Field("workload", description="Phase of the run that it is taken in.")
 
 
+def _measure(name: str) -> str:
+    if name not in MEASURES:
+        raise expect(f"one of {', '.join(MEASURES)}")
+    return name
+
+
+class TracedFile(Part):
+    """A number of the accesses to files that the tracer recorded of the run."""
+
+    trace: Annotated[Text, AfterValidator(_measure)] = Field(
+        description=f"Measure: {', '.join(MEASURES)}."
+    )
+    file: Text = Field("*", description="Files by path or name, with * and ?; all files.")
+    direction: Direction | None = Field(None, description="Only read or only write; both.")
+    basis: Basis = Field(
+        "calls",
+        description="calls; faults: page faults of mapped files; device: requests as the device got them, "
+        "with observers.trace.layers.",
+    )
+
+
 def _from_tag(value: Any) -> str:
-    if isinstance(value, dict) and "series" in value:
-        return "series"
+    for kind in ("series", "trace"):
+        if isinstance(value, dict) and kind in value:
+            return kind
     if isinstance(value, dict):
         return next((kind for kind in RESPONSE_KINDS if kind in value), next(iter(RESPONSE_KINDS)))
     return "key"
 
 
 _FROM = ", ".join(
-    ["a response of the parser", *(f"{{{kind}: …}}" for kind in RESPONSE_KINDS), "{series: …}"]
+    [
+        "a response of the parser",
+        *(f"{{{kind}: …}}" for kind in (*RESPONSE_KINDS, "series", "trace")),
+    ]
 )
 _FROM = " or ".join(_FROM.rsplit(", ", 1))
 
@@ -511,12 +538,13 @@ def _key(value: Any) -> Any:
 
 
 if TYPE_CHECKING:
-    From = str | TextFile | SeriesFile
+    From = str | TextFile | SeriesFile | TracedFile
 else:
     From = Annotated[
         Union[
             Annotated[str, BeforeValidator(_key), Tag("key")],
             Annotated[SeriesFile, Tag("series")],
+            Annotated[TracedFile, Tag("trace")],
             *map(_in_a_text, RESPONSE_KINDS),
         ],
         Discriminator(_from_tag),
@@ -592,6 +620,23 @@ class TraceFile(Part):
     """The tracer."""
 
     mode: Literal["trace", "pattern"] = Field("trace", description="Every event, or patterns only.")
+    files: list[Text] = Field([], description="Only these files of the host.")
+    directories: list[Text] = Field(
+        [], description="Only files below these directories of the host."
+    )
+    endings: list[Annotated[Text, StringConstraints(max_length=24, pattern="^[^/]+$")]] = Field(
+        [], description="Only files whose names end so (.wt), on any disk."
+    )
+    only: Direction | None = Field(None, description="Only reads or only writes.")
+    hot: Literal["requests", "bytes"] | None = Field(
+        None,
+        description="With mode trace: record the calls of the fewest files that cover 90 % of requests (or "
+        "bytes); count the others.",
+    )
+    layers: bool = Field(
+        False,
+        description="Record the page cache and block devices too; for disks that are directories.",
+    )
 
 
 class _Observers(Part):

@@ -52,6 +52,8 @@ from penstock.study.file import (
     ServiceFile,
     StudyFile,
     TextFile,
+    TracedFile,
+    TraceFile,
 )
 from penstock.study.override import apply_override, apply_quick
 from penstock.study.platform_file import include_platform
@@ -143,7 +145,7 @@ def _study(
             hooks={k: v for k, v in work.hooks.model_dump().items() if v is not None},
         ),
         responses=tuple(_response(name, body) for name, body in file.responses.items()),
-        observers=_observers(file),
+        observers=_observers(file, base_dir),
         settle=_settle(file, document),
         hosts=_hosts(file),
         guest=_guest(file, base_dir),
@@ -287,6 +289,14 @@ def _response(name: str, body: ResponseFile) -> Response:
         source = ResponseSource(
             kind="series", expression=declared.series, take=declared.take, phase=declared.phase
         )
+    elif isinstance(declared, TracedFile):
+        source = ResponseSource(
+            kind="trace",
+            key=declared.trace,
+            file=declared.file,
+            direction=declared.direction,
+            basis=declared.basis,
+        )
     else:
         source = ResponseSource(kind="key", key=declared)
     desire = Desire(**body.desire.model_dump()) if body.desire is not None else None
@@ -300,7 +310,19 @@ def _response(name: str, body: ResponseFile) -> Response:
     )
 
 
-def _observers(file: StudyFile) -> Observers:
+def _tracer(trace: TraceFile, base_dir: Path) -> TraceSpec:
+    return TraceSpec(
+        mode=trace.mode,
+        files=tuple(base_dir / name for name in trace.files),
+        directories=tuple(base_dir / name for name in trace.directories),
+        endings=tuple(trace.endings),
+        only=trace.only,
+        hot=trace.hot,
+        layers=trace.layers,
+    )
+
+
+def _observers(file: StudyFile, base_dir: Path) -> Observers:
     monitor, trace = file.observers.monitor, file.observers.trace
     return Observers(
         monitor=MonitorSpec(
@@ -314,7 +336,7 @@ def _observers(file: StudyFile) -> Observers:
         )
         if monitor
         else None,
-        trace=TraceSpec(mode=trace.mode) if trace else None,
+        trace=_tracer(trace, base_dir) if trace else None,
         collect=file.observers.collect or {},
         others=file.observers.others(),
     )

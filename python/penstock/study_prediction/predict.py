@@ -197,7 +197,9 @@ def _basis(
         )
     candidates = []
     for bundle in valid:
-        if "io_events" in bundle.tables and requested in (None, bundle.manifest["treatment_id"]):
+        of_treatment = requested in (None, bundle.manifest["treatment_id"])
+        complete = "io_events" in bundle.tables and not bundle.manifest.get("filters")
+        if complete and of_treatment:
             events = disk_events(bundle)
             if len(events) > 1:
                 jobs = _jobs(resolve(study, bundle.manifest["levels"]))

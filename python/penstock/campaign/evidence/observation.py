@@ -16,6 +16,10 @@ class RunObservation(Observation):
 
     disks: DiskObservation = field(default_factory=DiskObservation)
 
+    def events(self, columns: list[str]) -> pa.Table | None:
+        """Reads and writes of the run; None if there is no record of all of them."""
+        return None if self.manifest.get("filters") else super().events(columns)
+
     def tables(self) -> dict[str, pa.Table]:
         """All small tables by name."""
         return {**self.observed, **self.disks.tables}

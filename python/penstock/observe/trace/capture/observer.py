@@ -13,6 +13,7 @@ from penstock.errors import PenstockError
 from penstock.host.journal.journal import Journal
 from penstock.observe.observer import Seen, Watched
 from penstock.observe.trace.capture.salvage import what_layers_miss
+from penstock.observe.trace.capture.scope import read_scope
 from penstock.observe.trace.capture.tracer import Tracer, TraceResult
 from penstock.state import state_dir
 
@@ -20,12 +21,37 @@ if TYPE_CHECKING:
     from penstock.observe.trace.layers.tables import Layers
 
 
+def _layers(journal: Journal) -> Layers:
+    from penstock.observe.trace.layers.tables import Layers  # pandas
+
+    return Layers(journal, state_dir())
+
+
 class TraceObserver:
-    """Tracer of the runs of a study. Settings: `mode`."""
+    """Tracer of the runs of a study. Settings: those of `spec.study.TraceSpec`; all but `mode` are
+    optional."""
+
+    #: filters of the recordings, for the manifest
+    filters: Mapping[str, Any] = {}
 
     def __init__(self, journal: Journal, home: Path, settings: Mapping[str, Any]) -> None:
+        chosen = {name: settings.get(name) or () for name in ("files", "directories", "endings")}
+        scope = read_scope(**chosen, only=settings.get("only"))
+        hot = {"by": settings["hot"]} if settings.get("hot") else None
+        self.filters = scope.options | ({"hot": hot["by"]} if hot else {})
         # not `home`, which ends with the study: the cost of tracing is known to later ones
-        self._begin(Tracer(journal, state_dir(), str(settings["mode"])))
+        tracer = Tracer(
+            journal,
+            state_dir(),
+            str(settings["mode"]),
+            scope=scope.for_programs() if scope.options else None,
+            hot=hot,
+        )
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(tracer)
+            layers = _layers(journal) if settings.get("layers") else None
+            stack.pop_all()
+        self._begin(tracer, layers)
 
     def _begin(
         self,
@@ -98,9 +124,12 @@ class TraceObserver:
             traced = dataclasses.replace(traced, closing=closing)
         self._result = traced
         lost = int(traced.receipt.get("lost", 0))
-        return Seen(
-            traced.tables, traced.receipt, lost, traced.events_path, {"closing": traced.closing}
-        )
+        about: dict[str, Any] = {"closing": traced.closing}
+        if self.filters:
+            about["filters"] = dict(self.filters)
+        if self._layers is not None:
+            lost += int(traced.receipt["layers"]["lost"])
+        return Seen(traced.tables, traced.receipt, lost, traced.events_path, about)
 
     def stop(self) -> None:
         """End the daemons."""
