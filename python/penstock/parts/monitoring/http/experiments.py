@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
 
@@ -86,6 +86,19 @@ _ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
+class StoreFullError(PenstockError):
+    """The store's disk is full: status 507."""
+
+
+_STATUS: dict[type[PenstockError], int] = {
+    StoreFullError: 507,
+    Unknown: 404,
+    Taken: 409,
+    Closed: 409,
+    Upstream: 502,
+}
+
+
 def _body(model: type[BaseModel], required: bool = False) -> dict[str, Any]:
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {
@@ -105,6 +118,10 @@ def add_body_schemas(document: dict[str, Any]) -> None:
         schemas[model.__name__] = schema
 
 
+async def _refused(_: Request, error: Exception, status: int) -> JSONResponse:
+    return JSONResponse({"detail": str(error)}, status)
+
+
 def add_routes(app: FastAPI, server: Server) -> None:
     """Add the routes of experiments, of dashboards and of the metrics of running experiments."""
     targets: Targets = server.targets or (
@@ -122,25 +139,8 @@ def add_routes(app: FastAPI, server: Server) -> None:
     dashboards.add_routes(app, server, store)
     metrics.add_routes(app, server, store)
 
-    @app.exception_handler(StoreFullError)
-    async def full(_: Request, error: StoreFullError) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, 507)
-
-    @app.exception_handler(Unknown)
-    async def unknown(_: Request, error: Unknown) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, 404)
-
-    @app.exception_handler(Taken)
-    async def taken(_: Request, error: Taken) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, 409)
-
-    @app.exception_handler(Closed)
-    async def closed(_: Request, error: Closed) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, 409)
-
-    @app.exception_handler(Upstream)
-    async def upstream(_: Request, error: Upstream) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, 502)
+    for kind, status in _STATUS.items():
+        app.add_exception_handler(kind, partial(_refused, status=status))
 
     app.include_router(_monex(store, targets, gathering, limit))
     app.include_router(
@@ -431,10 +431,6 @@ async def _check_space(work: Awaitable[T]) -> T:
         if "No space left" in str(error):
             raise StoreFullError(str(error)) from None
         raise
-
-
-class StoreFullError(PenstockError):
-    """The store's disk is full: status 507."""
 
 
 def _json(content: bytes) -> Any:
