@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -194,3 +195,75 @@ def test_a_number_or_an_end_of_markup_in_brackets_is_no_unit(tmp_path: Path) -> 
         ("lat", "ms"),
         ("rate", "1/s"),
     ]
+
+
+def seconds_of(text: str) -> list[list[float]]:
+    recorded = series_tables.of_csv(text.encode(), "x")
+    return [*(s.y.tolist() for s in recorded.series), recorded.series[0].x.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("time (min),v\n1,5\n2,6\n", [[5, 6], [60, 120]]),
+        ("time [h],v\n1,5\n2,6\n", [[5, 6], [3600, 7200]]),
+        # a separator ends each row
+        ("time,v\n0,5,\n1,6,\n", [[5, 6], [0, 1]]),
+        ("time;v\n0,5;1,5\n1,5;2,5\n", [[1.5, 2.5], [0.5, 1.5]]),
+        # one column for dates, one for times of day
+        ("date,time,v\n2024-01-01,9:00:00,5\n2024-01-01,10:00:00.5,6\n", [[5, 6], [0, 3600.5]]),
+        ("Time,Date,v\n09:00,2024-01-01,5\n09:00,2024-01-02,6\n", [[5, 6], [0, 86400]]),
+    ],
+)
+def test_times_in_their_unit_and_locale(text: str, expected: list[list[float]]) -> None:
+    assert seconds_of(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("time,v\n0,1,9\n1,2,9\n", "found 3 fields below 2 names"),
+        ("time,v\n0,1,\n1,2,9\n", "expected CSV"),
+        ("time,v\n1e300,1\n2e300,2\n", "found the time 2e\\+300 in column time"),
+    ],
+)
+def test_tables_whose_rows_or_times_do_not_fit(text: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        series_tables.of_csv(text.encode(), "x")
+
+
+def test_values_of_json_lines_are_not_taken_for_times(tmp_path: Path) -> None:
+    """pandas takes a column whose name ends in `_time` for dates."""
+    path = tmp_path / "t.jsonl"
+    path.write_text('\ufeff{"time": 0, "wait_time": 50000000}\n{"time": 1, "wait_time": true}\n')
+    recorded = series_tables.of_file(path)
+    assert recorded.series[0].y[0] == 50_000_000
+    assert recorded.notes[-1].startswith("1 cell without a number in column wait_time")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        # the columns would be shifted by one
+        ("submit,v\n1700000000000,5,6\n", "found 3 fields below 2 names"),
+        ("submit,v,v\n1700000000000,5,6\n", "found 'v' 2 times"),
+        ("submit,v\n1700000000,True\n", "found truth values in v"),
+        ("submit,v\n1700000000000000000,5\n", "found 1700000000000000000 ms, beyond"),
+        ('{"submit": 1700000000000, "v": 5, "v": 6}\n', "t:1: found a key several times"),
+        ('{"submit": 1700000000000, "v": true}\n', "row 1: found 'true' in v"),
+        ('{"submit": 1700000000000, "v": {"a": 1}}\n', "row 1: found '{\"a\": 1}' in v"),
+        ('{"submit": true, "v": 1}\n', "found 'true' in submit; expected times"),
+        ('{"submit": 1700000000000, "v": 5}\n[1, 2]\n', "t:2: found no object"),
+        ('{"submit": 1700000000000, "v": 1' + "0" * 400 + "}\n", "found no value"),
+    ],
+)
+def test_rows_of_several_meanings_are_refused(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=re.escape(message)):
+        described(tmp_path / "t", text, entity=[], values={"v": "B"})
+
+
+def test_values_that_are_not_finite_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("time_s,v_bytes\n0,5\n1,inf\n2,-inf\n")
+    readings = metrics.read(tmp_path / "t.csv")
+    assert readings.samples["value"].tolist() == [5]
+    assert "2 values that are not finite were skipped" in readings.notes

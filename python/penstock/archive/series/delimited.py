@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import json
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -74,9 +75,11 @@ def read_frame(
     missing: Collection[str] = (),
 ) -> pd.DataFrame:
     """Table of a text; columns `texts` are not converted. BadInput for an invalid table."""
+    separator = separator or separator_of(content)
+    content = _without_ends(content, name, separator)
     options: dict[str, Any] = {
         "encoding": "utf-8-sig",
-        "sep": separator or separator_of(content),
+        "sep": separator,
         "keep_default_na": False,
         "low_memory": False,  # complete columns: a column is either numeric or text
     }
@@ -93,6 +96,55 @@ def read_frame(
     except (pd.errors.ParserError, UnicodeDecodeError, ValueError) as error:
         shown = " ".join(str(error).split())
         raise BadInput(f"{name}: found {shown}; expected CSV with a header row") from None
+
+
+def _without_ends(content: bytes, name: str, separator: str) -> bytes:
+    """The text without separators at the ends of its rows; BadInput for rows with more fields than names."""
+    rows = io.BytesIO(content)
+    names, first = len(header_row(rows, separator)), next_row(rows, separator)
+    if not 0 < names < len(first):
+        return content
+    if any(first[names:]):
+        raise BadInput(
+            f"{name}: found {len(first)} fields below {names} names; expected a name for each"
+        )
+    ends = re.escape(separator.encode()) + b"{%d}(?=\r?$)" % (len(first) - names)
+    return re.sub(ends, b"", content, flags=re.MULTILINE)
+
+
+def json_lines(text: str, name: str) -> pd.DataFrame:
+    """Table of JSON Lines, an object per line; truth values, lists and objects in it are texts.
+
+    BadInput for other lines, and for an object with a key several times.
+    """
+    rows = []
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            pairs = json.loads(line, object_pairs_hook=_Pairs)
+        except (ValueError, RecursionError) as error:
+            reason = str(error).splitlines()[0]
+            raise BadInput(f"{name}:{number}: found {reason}; expected JSON Lines") from None
+        row = {key: _cell(value) for key, value in pairs} if isinstance(pairs, _Pairs) else {}
+        if not row or len(row) < len(pairs):
+            what = "a key several times" if row else "no object"
+            raise BadInput(f"{name}:{number}: found {what}; expected JSON Lines")
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """Keys and values of a JSON object."""
+
+
+def _cell(value: Any) -> Any:
+    """A cell for the value of a key."""
+    if isinstance(value, bool | list):
+        return json.dumps(dict(value) if isinstance(value, _Pairs) else value)
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return float(str(value))
+    return value
 
 
 def without_missing(column: pd.Series[Any], missing: Collection[str] = ()) -> pd.Series[Any]:
@@ -155,7 +207,8 @@ def without_zone(times: pd.Series[Any]) -> list[str]:
     if isinstance(times.dtype, pd.DatetimeTZDtype) or pd.api.types.is_numeric_dtype(times):
         return []
     texts = times.dropna().astype(str)
-    local = texts[~texts.str.contains(_ZONE) & pd.to_numeric(texts, errors="coerce").isna()]
+    numbers = texts.str.fullmatch(_NUMBER_LIKE) | pd.to_numeric(texts, errors="coerce").notna()
+    local = texts[~texts.str.contains(_ZONE) & ~numbers]
     if local.empty:
         return []
     return [f"{len(local)} times without a time zone were read as UTC, such as {local.iloc[0]!r}"]

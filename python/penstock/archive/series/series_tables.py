@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 from pathlib import Path
@@ -39,7 +40,12 @@ _SUFFIXES = {
     "volts": "V",
     "hertz": "Hz",
 }
+#: seconds per unit of a time column: suffixes of its name, and further ones in brackets
 _PER_SECOND = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+_PER_BRACKET = _PER_SECOND | {"sec": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_ENDING = re.compile(rf"[_ ]({'|'.join(_PER_SECOND)})$|[(\[]({'|'.join(_PER_BRACKET)})[)\]]$")
+#: years 1678 to 2262 in seconds since 1970
+_MOST_S = 2**63 / 1e9
 
 
 def names_a_time(column: str) -> bool:
@@ -65,7 +71,8 @@ def of_file(path: Path, x: str | None = None, *, partial: bool = True) -> Record
         if path.suffix == ".parquet":
             return of_frame(_parquet(path, partial), str(path), x)
         if path.suffix in (".jsonl", ".ndjson"):
-            return of_frame(pd.read_json(path, lines=True), str(path), x)
+            text = path.read_bytes().decode("utf-8-sig")
+            return of_frame(delimited.json_lines(text, str(path)), str(path), x)
         with path.open("rb") as file:
             return of_csv(file.read(MOST_BYTES + 1), str(path), x)
     except OSError as error:
@@ -101,15 +108,9 @@ def of_csv(content: bytes, name: str, x: str | None = None) -> Recorded:
         raise BadInput(f"{name}: found more than {MOST_BYTES} bytes; expected {MOST_BYTES} at most")
     frame = delimited.read_frame(content, name)
     separator = delimited.separator_of(content)
-    rows = io.BytesIO(content)
-    names = delimited.unique_names(delimited.header_row(rows, separator))
-    fields = len(delimited.next_row(rows, separator))
+    names = delimited.unique_names(delimited.header_row(io.BytesIO(content), separator))
     if len(names) != len(frame.columns):
         return of_frame(frame, name, x)
-    if fields > len(names):
-        raise BadInput(
-            f"{name}: found {fields} fields below {len(names)} names; expected a name for each"
-        )
     frame.columns = pd.Index([n or c for n, c in zip(names, frame.columns, strict=True)])
     return of_frame(frame, name, x)
 
@@ -124,13 +125,17 @@ def of_frame(frame: pd.DataFrame, name: str, x: str | None = None) -> Recorded:
     check_count(len(frame.columns), name)
     if not len(frame.columns):
         raise BadInput(f"{name}: found no column; expected a time and a value at least")
+    if x is None:
+        frame = _with_dates(frame)
     at, axis = _axis_column(frame, name, x)
     values = frame[at]
     start: int | None = None
     notes: list[str] = []
     if axis == "time":
-        where, start = _seconds(values, at, name)
+        where, start = _seconds(values, at, name, delimited.decimal_mark(frame))
         notes += delimited.without_zone(values)
+        if values.isna().any():
+            notes.append(f"{int(values.isna().sum())} rows without a time were skipped")
     else:
         where = _numbers(values, at, name)
     others = [c for c in frame.columns if c != at]
@@ -178,20 +183,43 @@ def _axis_column(frame: pd.DataFrame, name: str, x: str | None) -> tuple[str, Ax
     return frame.columns[0], "value"
 
 
-def _seconds(values: pd.Series[Any], column: str, name: str) -> tuple[Array, int | None]:
+def _with_dates(frame: pd.DataFrame) -> pd.DataFrame:
+    """The table with one column of times in place of one of dates and one of times of day."""
+    named = {c.strip().lower(): c for c in frame.columns}
+    date, time = named.get("date"), named.get("time")
+    if date is None or time is None:
+        return frame
+    texts = frame[time].dropna().astype(str)
+    if texts.empty or not texts.str.match(r"\d{1,2}:\d\d").all():
+        return frame
+    padded = frame[time].astype(str).str.replace(r"^(\d):", r"0\1:", regex=True)
+    joined = (frame[date].astype(str) + "T" + padded).where(
+        frame[date].notna() & frame[time].notna()
+    )
+    return frame.assign(**{date: joined}).drop(columns=[time])
+
+
+def _seconds(values: pd.Series[Any], column: str, name: str, mark: str) -> tuple[Array, int | None]:
     """Times in seconds since the first, and that in UTC [ns]: ISO 8601, or numbers with a unit.
 
     The unit comes from the suffix of the column's name, else from the magnitude; numbers too small for a time
-    since 1970 are relative and remain unchanged.
+    since 1970 are relative and remain unchanged. `mark` is the decimal mark of the table.
     """
-    numbers = pd.to_numeric(values, errors="coerce").to_numpy(float)
+    parsed = pd.to_numeric(values, errors="coerce")
+    if not pd.api.types.is_numeric_dtype(values):
+        with contextlib.suppress(ValueError):  # dates with points
+            parsed = delimited.numbers_of(values, mark)
+    numbers = parsed.to_numpy(float)
     filled = values.notna().to_numpy()
     if filled.any() and np.isfinite(numbers[filled]).all():
-        parsed = pd.to_numeric(values, errors="coerce")
         first = parsed.min()
         largest = float(np.nanmax(np.abs(numbers)))
-        ending = re.search(r"[_ (\[](ns|us|ms|s)[)\]]?$", column)
-        per = _PER_SECOND[ending.group(1)] if ending else _by_size(largest)
+        ending = _ENDING.search(column)
+        per = _PER_BRACKET[ending[1] or ending[2]] if ending else _by_size(largest)
+        if largest * per >= _MOST_S:
+            raise BadInput(
+                f"{name}: found the time {largest:.6g} in column {column}; expected the years 1678 to 2262"
+            )
         if largest * per < 1e8:  # a relative time
             return np.asarray(parsed.to_numpy(float) * per), None
         since = np.asarray((parsed - first).to_numpy(float) * per)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -94,6 +94,11 @@ def read(path: Path, form: str | None = None, options: Mapping[str, Any] | None 
     if name is None:
         raise BadInput(f"{path}: found nothing known at its beginning; expected {formats()}")
     readings: Readings = METRIC_READERS.load(name).read(path, options or {})
+    infinite = ~np.isfinite(readings.samples["value"].to_numpy(float))
+    if infinite.any():
+        notes = [*readings.notes, f"{int(infinite.sum())} values that are not finite were skipped"]
+        samples_left = readings.samples[~infinite].reset_index(drop=True)
+        readings = replace(readings, samples=samples_left, notes=notes)
     if readings.samples.empty and not readings.tables:
         raise BadInput(f"{path}: found no value; expected some ({name})")
     return readings

@@ -12,8 +12,8 @@ missing: [n/d]                    # marks of a missing value, in addition to -, 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,9 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
     entity = options.get("entity") or []
     entity = [entity] if isinstance(entity, str) else [str(e) for e in entity]
     if text.lstrip().startswith("{"):
-        frame = pd.DataFrame(_lines(path, text))
+        frame = delimited.json_lines(text, str(path))
     else:
+        _check_unique(path, text, separator, [time, *entity, *values])
         frame = delimited.read_frame(
             text.encode(), str(path), separator=separator, texts=entity, missing=missing
         )
@@ -57,7 +58,7 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
     if times.isna().any():
         notes.append(f"{int(times.isna().sum())} rows without a time were skipped")
         frame, times = frame[times.notna()], times[times.notna()]
-    utc_ns = _utc_ns(times, unit, path)
+    utc_ns = _utc_ns(times, unit, path, decimal)
     notes += [] if unit else delimited.without_zone(times)
     named = frame[entity].astype(str).agg(" ".join, axis=1) if entity else str(path.stem)
     parts = []
@@ -68,6 +69,8 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
             number = delimited.numbers_of(cells[column], decimal)
         except ValueError as error:
             raise BadInput(f"{path}: column {column}: {error}; or `decimal` in --words") from None
+        if pd.api.types.is_bool_dtype(cells[column]):
+            raise BadInput(f"{path}: found truth values in {column}; expected numbers")
         bad = number.isna() & cells[column].notna()
         if bad.any():
             row = int(bad.to_numpy().argmax())
@@ -89,16 +92,17 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
     )
 
 
-def _lines(path: Path, text: str) -> list[Any]:
-    rows = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            try:
-                rows.append(json.loads(line))
-            except (ValueError, RecursionError) as error:
-                reason = str(error).splitlines()[0]
-                raise BadInput(f"{path}:{number}: found {reason}; expected {WHAT}") from None
-    return rows
+def _check_unique(path: Path, text: str, separator: str, columns: Sequence[str]) -> None:
+    """BadInput if the header row has one of the columns several times."""
+    head = text[: text.find("\n") + 1 or None].encode()
+    names = delimited.header_row(
+        io.BytesIO(head), separator or delimited.separator_of(text.encode())
+    )
+    for column in columns:
+        if names.count(column) > 1:
+            raise BadInput(
+                f"{path}:1: found {column!r} {names.count(column)} times; expected it once"
+            )
 
 
 def _form(options: Mapping[str, Any]) -> tuple[str, str, list[str]]:
@@ -144,14 +148,21 @@ def _values(options: Mapping[str, Any]) -> tuple[dict[str, str], set[str]]:
     return {str(k): str(v) for k, v in values.items()}, set(map(str, counters))
 
 
-def _utc_ns(column: pd.Series[Any], unit: str, path: Path) -> Any:
+def _utc_ns(column: pd.Series[Any], unit: str, path: Path, decimal: str) -> Any:
     try:
         if unit:
-            number = pd.to_numeric(column)
+            number = pd.to_numeric(column, errors="coerce")
+            if number.isna().any():
+                number = delimited.numbers_of(column, decimal)
+            if number.isna().any() or pd.api.types.is_bool_dtype(column):
+                raise ValueError(repr(printable(str(column[number.isna()].head(1).squeeze())[:60])))
+            if (number.abs().astype(float) * _PER_UNIT[unit] >= 2.0**63).any():
+                raise ValueError(f"{number.abs().max()} {unit}, beyond the year 2262,")
             if pd.api.types.is_integer_dtype(number):
                 return (number * _PER_UNIT[unit]).astype("int64")
             return (number * _PER_UNIT[unit]).round().astype("int64")
         times = pd.to_datetime(column, utc=True, format="ISO8601")
         return times.astype("datetime64[ns, UTC]").astype("int64")
     except (ValueError, TypeError, OverflowError) as error:
-        raise BadInput(f"{path}: found {error} in {column.name}; expected times") from None
+        reason = str(error).splitlines()[0]
+        raise BadInput(f"{path}: found {reason} in {column.name}; expected times") from None

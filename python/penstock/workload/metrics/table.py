@@ -15,7 +15,7 @@ from penstock.workload.metrics import Readings, samples, unknown_units
 
 WHAT = "CSV (or with tabs or semicolons) with a header row whose first column is a time"
 #: suffix of a time column's name with its unit
-_UNIT_OF_TIME = re.compile(r"(^|_)(ns|us|ms|s)$")
+_UNIT_OF_TIME = re.compile(r"(^|_)(ns|us|ms|s)$|^(sec|min|h|d)$")
 
 
 def matches(path: Path, head: bytes) -> bool:
