@@ -63,7 +63,7 @@ def up(
         mount,
         time_scale=time_scale,
         durable=durable,
-        slow_by=slow_by,
+        plant={"slow_by": slow_by},
         patch=patch_of(assignments) or None,
         size_bytes=None if size is None else parsed("--size", size, parse_size),
         owner=None if owner is None else parsed("--owner", owner, parse_owner),

@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from penstock.emulate.backends.fuse import INSTANT_PROFILE
 from penstock.emulate.cluster.capacity import refuse_too_fast
-from penstock.emulate.disks.server import DiskServer
+from penstock.emulate.disks.server import DiskOptions, DiskServer
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal.journal import Entry, Journal
 from penstock.host.processes.daemon import Daemon, connect
@@ -47,17 +47,9 @@ def up(
     mount: Path,
     *,
     time_scale: float = 1.0,
-    durable: bool = False,
-    slow_by: float = 0.0,
-    patch: Mapping[str, Any] | None = None,
-    size_bytes: int | None = None,
-    owner: tuple[int, int] | None = None,
-    shared: bool = False,
-    volatile: bool = False,
-    seed: int = 0,
-    transport: str | None = None,
+    **options: Unpack[DiskOptions],
 ) -> dict[str, Any]:
-    """Start a disk and return its description; options as of `DiskServer.add`.
+    """Start a disk and return its description.
 
     `profile` may be NO_PROFILE: then only `patch` gives the disk a service time. Raises BadInput for a bad
     directory or profile, also for a profile that is faster than this host.
@@ -73,22 +65,7 @@ def up(
         before = {d["disk_id"] for d in server.list()}
         if disk_id in before:
             raise BadInput(f"a disk is up at {mount} already; `penstock disk set` changes it")
-        add = partial(
-            server.add,
-            disk_id,
-            mount,
-            backing,
-            served,
-            durable=durable,
-            plant={"slow_by": slow_by},
-            patch=patch,
-            size_bytes=size_bytes,
-            owner=owner,
-            shared=shared,
-            volatile=volatile,
-            seed=seed,
-            transport=transport,
-        )
+        add = partial(server.add, disk_id, mount, backing, served, **options)
         try:
             disk = add()
             if _vague(disk.compensation, served):

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from penstock.emulate.disks import transport as transports
 from penstock.emulate.disks.floor import stored_floor
@@ -75,6 +75,45 @@ def profile_object(profile: Any) -> dict[str, Any]:
     if not isinstance(profile, Mapping):
         raise TypeError(f"not a storage profile: {type(profile).__name__}")
     return dict(profile)
+
+
+class DiskOptions(TypedDict, total=False):
+    """Options of a disk."""
+
+    #: file of its requests
+    log: str | os.PathLike[str] | None
+    #: of its draws; 0
+    seed: int
+    #: for tests: `slow_by` (share by which it is slower than its profile without accounting for it),
+    #: `reply_sleep_s`, `timer_late_s` (before each reply), `lock_held_s` (the disk's lock, once a second)
+    plant: Mapping[str, float] | None
+    #: wait for the host's disk in each flush
+    durable: bool
+    #: of the node
+    memory_bytes: int | None
+    #: bound of the dirty pages; by default according to `memory_bytes`
+    most_dirty_bytes: int | None
+    #: 128 KiB
+    readahead_bytes: int
+    #: requests that the kernel sends at the same time; 128
+    max_background: int
+    #: subtract the path overhead; True
+    calibrate: bool
+    #: size of the disk; None: the host's
+    size_bytes: int | None
+    #: uid and gid that see files of the backing directory's owner as their own; setuid and setgid files,
+    #: capabilities and devices are refused
+    owner: tuple[int, int] | None
+    #: mount namespaces that have the mount point follow
+    shared: bool
+    #: store unflushed data separately, so that `power_cut` can discard them
+    volatile: bool
+    #: initial changes
+    patch: Mapping[str, Any] | None
+    #: the run, in the journal
+    run: str | None
+    #: of its requests; None: $PENSTOCK_TRANSPORT, else the one that was measured faster on this host
+    transport: str | None
 
 
 class DiskServer:
@@ -147,62 +186,43 @@ class DiskServer:
         mount: str | os.PathLike[str],
         backing: str | os.PathLike[str],
         profile: Any,
-        *,
-        log: str | os.PathLike[str] | None = None,
-        seed: int = 0,
-        plant: Mapping[str, float] | None = None,
-        durable: bool = False,
-        memory_bytes: int | None = None,
-        most_dirty_bytes: int | None = None,
-        readahead_bytes: int = 128 * 1024,
-        max_background: int = 128,
-        calibrate: bool = True,
-        size_bytes: int | None = None,
-        owner: tuple[int, int] | None = None,
-        shared: bool = False,
-        volatile: bool = False,
-        patch: Mapping[str, Any] | None = None,
-        run: str | None = None,
-        transport: str | None = None,
+        **options: Unpack[DiskOptions],
     ) -> EmulatedDisk:
         """Serve `backing` at `mount` at the speed of `profile` (already scaled in time).
 
-        `most_dirty_bytes` bounds the dirty pages, by default according to `memory_bytes` of the node;
-        without `calibrate` no path overhead is subtracted.
-        `plant`, for tests: `slow_by` (share by which it is slower than its profile without accounting for
-        it), `reply_sleep_s`, `timer_late_s` (before each reply), `lock_held_s` (the disk's lock, once a
-        second). `size_bytes`: size of the disk (None: the host's). `owner` (uid, gid) sees files of the
-        backing directory's owner as its own; setuid and setgid files, capabilities and devices are refused.
-        `shared`: mount namespaces that have the mount point follow. `volatile`: unflushed data are stored
-        separately, so that `power_cut` can discard them. `patch`: initial changes. `transport`: of its
-        requests; None: $PENSTOCK_TRANSPORT, else the one that was measured faster on this host. Raises
-        BadInput if a directory or the transport is unusable, PenstockError if the host refuses.
+        Raises BadInput if a directory or the transport is unusable, PenstockError if the host refuses.
         """
+        if unknown := options.keys() - DiskOptions.__annotations__.keys():
+            raise TypeError(f"not an option of a disk: {', '.join(sorted(unknown))}")
         profile = profile_object(profile)
-        transport = _transport_of(transport, profile, durable=durable)
+        durable = options.get("durable", False)
+        transport = _transport_of(options.get("transport"), profile, durable=durable)
         mount_path = _directory("mount point", mount)
         backing_path = _directory("backing directory", backing)
+        log, owner = options.get("log"), options.get("owner")
+        plant, patch = options.get("plant"), options.get("patch")
+        most_dirty_bytes = options.get("most_dirty_bytes")
         request = {
             "disk_id": disk_id,
             "mount": str(mount_path),
             "backing": str(backing_path),
             "profile": profile,
             "log": None if log is None else str(Path(log).absolute()),
-            "seed": seed,
+            "seed": options.get("seed", 0),
             "plant": None if plant is None else dict(plant),
             "durable": durable,
-            "readahead_bytes": readahead_bytes,
-            "max_background": max_background,
-            "dirty_bytes": most_dirty_bytes or dirty_bytes(memory_bytes),
-            "compensation": None if calibrate else NO_COMPENSATION,
-            "size_bytes": size_bytes,
+            "readahead_bytes": options.get("readahead_bytes", 128 * 1024),
+            "max_background": options.get("max_background", 128),
+            "dirty_bytes": most_dirty_bytes or dirty_bytes(options.get("memory_bytes")),
+            "compensation": None if options.get("calibrate", True) else NO_COMPENSATION,
+            "size_bytes": options.get("size_bytes"),
             "owner": None if owner is None else {"uid": owner[0], "gid": owner[1]},
-            "shared": shared,
-            "volatile": volatile,
+            "shared": options.get("shared", False),
+            "volatile": options.get("volatile", False),
             "patch": None if patch is None else dict(patch),
             "transport": transport,
         }
-        answer = self._start(request, run or self._run)
+        answer = self._start(request, options.get("run") or self._run)
         stats_file = Path(str(self._config["stats_dir"])) / f"{disk_id}.stats"
         disk = EmulatedDisk(
             disk_id=disk_id,
