@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Unpack
 
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.sequential.aliased import Open
 from penstock.archive.runs import bundles
-from penstock.campaign.campaign import CampaignResult, run_loaded
+from penstock.campaign.campaign import CampaignResult, RunOptions, run_loaded
 from penstock.campaign.frozen import read_campaign
 from penstock.design.generators import term_of
 from penstock.design.planned import plan_from_json
@@ -24,10 +24,7 @@ def augmented(
     kind: str,
     *,
     interleaved: bool = False,
-    overrides: Sequence[str] = (),
-    quiet: bool = False,
-    keep_going: bool = False,
-    report: bool = True,
+    **options: Unpack[RunOptions],
 ) -> CampaignResult:
     """Make the runs of one more stage of the study in `out`, and the analysis of all.
 
@@ -35,16 +32,7 @@ def augmented(
     which the stage does not apply.
     """
     stage = next_stage(out, kind, interleaved=interleaved)
-    return run_loaded(
-        study,
-        out,
-        resume=True,
-        overrides=overrides,
-        quiet=quiet,
-        keep_going=keep_going,
-        report=report,
-        add=stage,
-    )
+    return run_loaded(study, out, resume=True, add=stage, **options)
 
 
 def next_stage(out: Path, kind: str, *, interleaved: bool = False) -> Stage:

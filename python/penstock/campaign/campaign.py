@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from penstock.analyse.fidelity.timeouts import time_out_warnings
 from penstock.archive.bundle import Bundle, directory_bytes
@@ -132,33 +132,42 @@ class CampaignResult:
         }
 
 
+class RunOptions(TypedDict, total=False):
+    """Options of a campaign."""
+
+    #: those of the loaded study
+    overrides: Sequence[str]
+    #: no progress on stderr
+    quiet: bool
+    #: continue after a workload that fails before its treatment has a finished run
+    keep_going: bool
+    #: write the page after the analysis; True
+    report: bool
+
+
 def run_loaded(
     study: Study,
     out: Path | None = None,
     *,
     resume: bool = False,
-    overrides: Sequence[str] = (),
-    quiet: bool = False,
     full: bool = True,
-    keep_going: bool = False,
-    report: bool = True,
     add: Stage | None = None,
     repeat: str = "",
+    **options: Unpack[RunOptions],
 ) -> CampaignResult:
     """Make the remaining runs of a study, their tables, and if `full` the complete analysis.
-
-    The analysis includes the page if `report`.
 
     A resumed campaign makes missing runs, and repeats each run that the host disturbed; with `repeat`
     "degraded" also each degraded run, with `add` the runs of one more stage.
 
-    `out` is by default `./NAME`; `overrides` are those of the loaded study. Raises BadInput for a study that
-    cannot be run or a directory with other contents; PenstockError if the host refuses or the disk would
-    become full. Unless `keep_going`, a workload that fails before its treatment has a finished run stops the
-    campaign (`failed`), and a resumed one repeats that run. A KeyboardInterrupt or SIGTERM ends the current
-    run; finished runs are stored, and the result is `interrupted`.
+    `out` is by default `./NAME`. Raises BadInput for a study that cannot be run or a directory with other
+    contents; PenstockError if the host refuses or the disk would become full. Unless `keep_going`, a workload
+    that fails before its treatment has a finished run stops the campaign (`failed`), and a resumed one
+    repeats that run. A KeyboardInterrupt or SIGTERM ends the current run; finished runs are stored, and the
+    result is `interrupted`.
     """
     began = time.monotonic()
+    keep_going = options.get("keep_going", False)
     out = (out or Path(study.name)).resolve()
     before = _look(out, study, resume)
     if study.hosts is not None:
@@ -169,7 +178,9 @@ def run_loaded(
     stages = [stage_from_json(bare(s)) for s in before.stages] if before is not None else []
     plan = with_stages(make_plan(study), study, [*stages, *([add] if add is not None else [])])
     treatments = resolved_treatments(study, plan.rows)
-    requested = campaign(study, plan, _described(study, treatments), list(overrides))
+    requested = campaign(
+        study, plan, _described(study, treatments), list(options.get("overrides", ()))
+    )
     with _locked(out):
         bundles = attempts(out)
         prior = _prior_attempts(bundles, study.retry)
@@ -183,7 +194,9 @@ def run_loaded(
             prior = once_more(prior, repeat == "degraded")
         remaining = _remaining(plan, prior, stale, keep_going)
         runs = len(remaining.to_make)
-        progress = RunProgress(runs, plan.estimated_s * runs / len(plan.rows), quiet)
+        progress = RunProgress(
+            runs, plan.estimated_s * runs / len(plan.rows), options.get("quiet", False)
+        )
         result = CampaignResult(out, facts.study_id, len(plan.rows))
         used = Used.of(out, study.limits)
         active = _ActiveCampaign(
@@ -200,7 +213,9 @@ def run_loaded(
             full = full and not result.interrupted and not result.failed
             announcement.note("phase", run_id="", phase="analysing")
             announcement.say(runs=[], left_s=None, analysing=True)
-            result.analysis = analyse(out, progress.say, full=full, report=report)
+            result.analysis = analyse(
+                out, progress.say, full=full, report=options.get("report", True)
+            )
     result.seconds = time.monotonic() - began
     return result
 

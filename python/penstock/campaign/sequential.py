@@ -7,14 +7,14 @@ killed study continues as it would have without the kill.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Unpack
 
 import pandas as pd
 
 from penstock.analyse.sequential.adaptive import next_stage
 from penstock.campaign.analysis import analyse, frozen_study
-from penstock.campaign.campaign import CampaignResult, run_loaded
+from penstock.campaign.campaign import CampaignResult, RunOptions, run_loaded
 from penstock.design.stages import Stage
 from penstock.errors import PenstockError
 from penstock.spec.study import Study
@@ -25,11 +25,8 @@ def run_sequential(
     out: Path,
     *,
     resume: bool = False,
-    overrides: Sequence[str] = (),
-    quiet: bool = False,
-    keep_going: bool = False,
-    report: bool = True,
     repeat: str = "",
+    **options: Unpack[RunOptions],
 ) -> CampaignResult:
     """Make all remaining stages, then the analysis of all. Raises as `run_loaded`."""
     began = time.monotonic()
@@ -37,15 +34,7 @@ def run_sequential(
     stage: Stage | None = None
     while True:
         result = run_loaded(
-            study,
-            out,
-            resume=resume,
-            overrides=overrides,
-            quiet=quiet,
-            keep_going=keep_going,
-            full=False,
-            add=stage,
-            repeat=repeat,
+            study, out, resume=resume, full=False, add=stage, repeat=repeat, **options
         )
         resume, repeat = True, ""
         outcomes += result.outcomes
@@ -56,7 +45,7 @@ def run_sequential(
         if stage is None:
             break
     if not result.interrupted and not result.failed:
-        result.analysis = analyse(out, report=report)
+        result.analysis = analyse(out, report=options.get("report", True))
         if note:
             result.analysis.notes.append(note)
     result.outcomes = outcomes
