@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from penstock.analyse.findings.findings import Finding
 from penstock.analyse.traces.traced_run import TracedRun
 from penstock.observe.trace.layers.tables import served_under
-from penstock.observe.trace.show.closing_sentence import closing_sentence
+from penstock.observe.trace.show.closing_sentence import Below, closing_sentence
 
 PAGE = 4096
 #: per call: pages in memory, read ahead, missed; requests; whether they took time; flags
@@ -489,7 +489,7 @@ def _check_closing(made: Made, read: Reading) -> None:
         key = (top["file_id"], top["direction"], top["basis"])
         for one in served_under(tables, events, made.layers or {}, only=top["file_id"]):
             served = one if (one.file_id, one.direction, one.basis) == key else served
-    said = closing_sentence(every, {}, made.wall_ns, 0, served, others)
+    said = closing_sentence(every, {}, made.wall_ns, below=Below(served), others_ns=others)
     if "not what it waits for" in said:
         assert read.total_ns < 0.05 * made.wall_ns
     if top["direction"] == "sync":

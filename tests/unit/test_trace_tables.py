@@ -22,7 +22,7 @@ from penstock.observe.trace.capture.events import (
     files_table,
     write_events,
 )
-from penstock.observe.trace.show.closing_sentence import closing_sentence, of_paths
+from penstock.observe.trace.show.closing_sentence import Below, closing_sentence, of_paths
 from penstock.observe.trace.verdicts.patterns import (
     judge_events,
     patterns_table,
@@ -209,7 +209,7 @@ def _served(source: str, calls: int, ns: int) -> Served:
 def test_closing_goes_by_what_served_the_calls(source: str, says: str) -> None:
     rows = judge_events(calls(100, latency_ns=400_000))
     served = _served(source, 100, 40_000_000)
-    said = closing_sentence(rows, {1: "/data"}, 10**8, served=served)
+    said = closing_sentence(rows, {1: "/data"}, 10**8, below=Below(served))
     assert says in said
     assert ("waited for the device" in said) == (source == "device")
     assert "as far as that time tells" not in said

@@ -351,10 +351,9 @@ def _closing(
         paths,
         receipt["run_ns"],
         receipt["lost"],
-        None,
-        result.others_ns,
-        already_mapped(receipt),
         below=below,
+        others_ns=result.others_ns,
+        before=already_mapped(receipt),
         sizes=sizes_of(result.tables["files"]),
     )
     return " ".join(filter(None, [sentence, what_is_missing(receipt)]))

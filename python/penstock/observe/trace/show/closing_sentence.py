@@ -88,19 +88,18 @@ def closing_sentence(
     paths: Mapping[int, str | None],
     wall_ns: int,
     lost: int = 0,
-    served: Served | None = None,
-    others_ns: int = 0,
-    before: Mapping[int, int] | None = None,
     *,
     below: Below | None = None,
+    others_ns: int = 0,
+    before: Mapping[int, int] | None = None,
     sizes: Mapping[int, int] | None = None,
 ) -> str:
     """One sentence with advice, from the verdicts' rows and the run's wall time [ns].
 
     Rows of direction `sync` (flushes; without a verdict) count as time too, `others_ns` is that of all other
-    calls on files (open, unlink, …). `served` (or `below`), if layers were traced, has those that served the
-    calls of `subject(rows)`; `before` the bytes of files that were mapped before tracing started. `sizes`
-    [bytes] are those of the files.
+    calls on files (open, unlink, …). `below`, if layers were traced, has those that served the calls of
+    `subject(rows)`; `before` the bytes of files that were mapped before tracing started. `sizes` [bytes] are
+    those of the files.
     """
     warning = _already_mapped(before or {}, paths)
     warning += f" {lost} events were lost: shares and verdicts are of the others." if lost else ""
@@ -113,10 +112,9 @@ def closing_sentence(
     subjects = subject(rows)
     direction = subjects[0]["direction"]
     little = total_ns + others_ns < _LITTLE * wall_ns
-    below = below or Below(served)
-    below = replace(
-        below, served=below.served if below.served and below.served.sufficient else None
-    )
+    below = below or Below()
+    if below.served and not below.served.sufficient:
+        below = replace(below, served=None)
     if subjects[0].get("basis") == FAULTS:
         warning = f" By {basis_text(FAULTS)}.{warning}"
     flushed_ns = sum(row["time_ns"] for row in rows if row["direction"] == "sync")
