@@ -178,3 +178,74 @@ def test_units_of_redis() -> None:
         ("instantaneous_ops_per_sec", "1/s"),
     ):
         assert units.get(metric, unit) == unit, metric
+
+
+def kube_burner(**changes: Any) -> dict[str, Any]:
+    at = {"timestamp": "2024-03-08T12:00:00Z", "metricName": "apiCalls", "value": 5}
+    return {**at, "labels": {"resource": "pods"}, **changes}
+
+
+def test_documents_in_a_row_are_read_and_repeated_values_once(tmp_path: Path) -> None:
+    path = tmp_path / "kb.json"
+    document = json.dumps([kube_burner()])
+    path.write_text("\ufeff" + document + "\n" + document + json.dumps(kube_burner(value=6)))
+    assert metrics.reader_of(path) == "kube-burner"
+    readings = metrics.read(path)
+    assert readings.samples["value"].tolist() == [5, 6]
+    assert "1 values that the file has several times were read once" in readings.notes
+    path.write_text(document + document[:-3])
+    with pytest.raises(BadInput, match=r"found .*; expected kube-burner"):
+        metrics.read(path)
+
+
+def test_series_of_kube_burner_that_differ_in_a_label_only(tmp_path: Path) -> None:
+    verbs = [kube_burner(labels={"resource": "pods", "verb": v}) for v in ("GET", "PUT")]
+    jobs = [
+        kube_burner(metricName="jobSummary", value=None, labels=None, jobName=j, elapsedTime=9)
+        for j in ("a", "b")
+    ]
+    path = tmp_path / "kb.json"
+    path.write_text(json.dumps(verbs + jobs))
+    entities = metrics.read(path).samples["entity"].tolist()
+    assert entities == [
+        "resource=pods verb=GET",
+        "resource=pods verb=PUT",
+        "jobName=a",
+        "jobName=b",
+    ]
+
+
+def test_records_of_sar_in_two_documents(tmp_path: Path) -> None:
+    stamp = {"date": "2026-06-30", "time": "07:10:00", "interval": 600, "utc": 1}
+    path = sar(tmp_path, [stamp])
+    text = path.read_text()
+    path.write_text(text + text.replace("07:10:00", "07:20:00") + text)
+    readings = metrics.read(path)
+    assert readings.samples["utc_ns"].diff().tolist()[1:] == [600e9]
+    assert "1 values that the file has several times were read once" in readings.notes
+
+
+@pytest.mark.parametrize(
+    ("metric", "unit"),
+    [
+        ("total_active_defrag_time", "ms"),
+        ("current_eviction_exceeded_time", "ms"),
+        ("eventloop_duration_sum", "us"),
+        ("used_memory_peak_time", "s"),
+        ("used_memory_peak", "B"),
+    ],
+)
+def test_times_of_redis(metric: str, unit: str, tmp_path: Path) -> None:
+    head = "# Server\nredis_version:8.0.0\nserver_time_usec:1700000000000000\n"
+    (tmp_path / "info").write_text(f"{head}{metric}:5\n")
+    assert metrics.read(tmp_path / "info").samples["unit"].tolist() == [unit]
+
+
+@pytest.mark.parametrize("name", ["redis-info.txt", "pg-database.csv"])
+def test_a_line_that_is_cut_is_not_a_value(name: str, tmp_path: Path) -> None:
+    """A number that ends in the middle would be another one."""
+    text = (GOLDEN / name).read_text()
+    (tmp_path / "cut").write_text(text[:-3])
+    readings = metrics.read(tmp_path / "cut")
+    assert len(readings.samples) < len(metrics.read(GOLDEN / name).samples)
+    assert any("the file is cut" in note for note in readings.notes)

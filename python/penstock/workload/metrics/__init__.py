@@ -6,6 +6,8 @@ clock.
 
 from __future__ import annotations
 
+import codecs
+import json
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -65,7 +67,7 @@ def reader_of(path: Path) -> str | None:
         head = b""
         if path.is_file():
             with path.open("rb") as file:
-                head = file.read(HEAD_BYTES)
+                head = file.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; expected a file that can be read") from None
     for name in METRIC_READERS:
@@ -118,11 +120,47 @@ def text_of(path: Path) -> str:
         ) from None
 
 
+def json_documents(path: Path, what: str) -> list[Any]:
+    """The JSON documents of a file, one after another. BadInput, with the expected content `what`."""
+    text, decoder = text_of(path), json.JSONDecoder()
+    documents: list[Any] = []
+    at = len(text) - len(text.lstrip())
+    try:
+        while at < len(text):
+            document, at = decoder.raw_decode(text, at)
+            documents.append(document)
+            while at < len(text) and text[at].isspace():
+                at += 1
+    except (ValueError, RecursionError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadInput(f"{path}: found {reason}; expected {what}") from None
+    return documents
+
+
+def complete_lines(text: str) -> tuple[list[str], list[str]]:
+    """Lines of a file that a program writes, without one that is cut at the end, and a note on it."""
+    lines = text.splitlines()
+    if not text or text.endswith("\n"):
+        return lines, []
+    return lines[:-1], [
+        "the last line has no end and was skipped: the file is cut, or still written"
+    ]
+
+
 def samples(rows: Any) -> pd.DataFrame:
     """Samples from rows (tuples in the order of `COLUMNS`), sorted by time."""
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     frame = frame.astype({"utc_ns": "int64", "value": "float64", "cumulative": "bool"})
     return frame.sort_values("utc_ns", kind="stable", ignore_index=True)
+
+
+def unrepeated(frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+    """Samples of a program that reports a value once per time, without repeated rows; `notes` gets a note."""
+    repeated = frame.duplicated()
+    if not repeated.any():
+        return frame
+    notes.append(f"{int(repeated.sum())} values that the file has several times were read once")
+    return frame[~repeated].reset_index(drop=True)
 
 
 def import_metrics(

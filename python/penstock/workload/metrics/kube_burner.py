@@ -7,17 +7,16 @@ milliseconds, those of services (`svcLatency…`) in nanoseconds.
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from penstock.errors import BadInput, printable
-from penstock.workload.metrics import Readings, samples, text_of, unknown_units
+from penstock.workload.metrics import Readings, json_documents, samples, unknown_units, unrepeated
 
 WHAT = "kube-burner's metrics (JSON with `metricName`)"
 #: numbers that identify the subject of a document
@@ -30,6 +29,13 @@ _LATENCY = re.compile(
 _OF_A_JOB = {"elapsedTime": "s", "elapsedTimeNoGC": "s", "achievedQps": "1/s"}
 
 
+class Entity(NamedTuple):
+    """Names of a document's subject, without and with all labels."""
+
+    short: str
+    full: str
+
+
 def matches(path: Path, head: bytes) -> bool:
     """True for JSON with the keys common to all documents."""
     return head.lstrip()[:1] in (b"[", b"{") and b'"metricName"' in head and b'"timestamp"' in head
@@ -37,11 +43,8 @@ def matches(path: Path, head: bytes) -> bool:
 
 def read(path: Path, options: Mapping[str, Any]) -> Readings:
     """All values; the entity is built from the labels. Documents without a value (alerts) are skipped."""
-    text = text_of(path)
-    try:
-        documents = json.loads(text) if text.lstrip().startswith("[") else _lines(text)
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: found {error!r}; expected {WHAT}") from None
+    parts = json_documents(path, WHAT)
+    documents = [one for part in parts for one in (part if isinstance(part, list) else [part])]
     rows: list[tuple[Any, ...]] = []
     skipped: list[str] = []
     for number, document in enumerate(documents, 1):
@@ -57,11 +60,8 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
         names = ", ".join(printable(name) for name in list(dict.fromkeys(skipped))[:5])
         notes.append(f"{len(skipped)} documents without a number were skipped: {names}")
     notes += unknown_units(str(row[3]) for row in rows if not row[4])
-    return Readings(samples(rows), facts={"documents": len(documents)}, notes=notes)
-
-
-def _lines(text: str) -> list[Any]:
-    return [json.loads(line) for line in text.splitlines() if line.strip()]
+    frame = unrepeated(samples(_distinct(rows)), notes)
+    return Readings(frame, facts={"documents": len(documents)}, notes=notes)
 
 
 def _rows(document: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
@@ -72,7 +72,14 @@ def _rows(document: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
     at = int(stamp.tz_convert("UTC").as_unit("ns").value)
     labels = document.get("labels") or {}
     values = {**labels, **{k: v for k, v in document.items() if isinstance(v, str)}}
-    entity = " ".join(str(values[n]) for n in _NAMES if n in values) or "cluster"
+    names = " ".join(str(values[n]) for n in _NAMES if n in values)
+    others = {**({"jobName": document["jobName"]} if "jobName" in document else {}), **labels}
+    entity = Entity(
+        names or "cluster",
+        " ".join(
+            [names, *(f"{k}={v}" for k, v in sorted(others.items()) if k not in _NAMES)]
+        ).strip(),
+    )
     if _is_number(document.get("value")):
         # result of a query: the document has no unit
         yield at, "kube-burner", entity, metric, "", float(document["value"]), False
@@ -81,6 +88,15 @@ def _rows(document: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
         if name not in _NO_VALUES and _is_number(value):
             unit = _unit(metric, name)
             yield at, "kube-burner", entity, f"{metric}.{name}", unit, float(value), False
+
+
+def _distinct(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Rows with entities as texts: the short one, unless two series of its metric would have the same."""
+    short = {(row[0], row[2].short, row[3]): row[2].full for row in rows}
+    several = {row[3] for row in rows if short[row[0], row[2].short, row[3]] != row[2].full}
+    return [
+        (*row[:2], row[2].full if row[3] in several else row[2].short, *row[3:]) for row in rows
+    ]
 
 
 def _is_number(value: Any) -> bool:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from penstock.archive.series import delimited
 from penstock.errors import BadInput, printable
-from penstock.workload.metrics import Readings, samples, text_of
+from penstock.workload.metrics import Readings, complete_lines, samples, text_of, unrepeated
 
 WHAT = "rows of a view pg_stat_… with `now() as time`, by `psql --csv` (PostgreSQL 10 to 18)"
 #: a view → columns common to all versions and unique to it; the first match applies
@@ -100,7 +100,8 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
         raise BadInput(f"{path}:1: found {other}, which has no statistics; expected {WHAT}")
     if view is None or "time" not in columns:
         raise BadInput(f"{path}:1: found {printable(header[:80])!r}; expected {WHAT}")
-    body = "\n".join(line for line in text.splitlines() if line and line != header)
+    lines, notes = complete_lines(text)
+    body = "\n".join(line for line in lines if line and line != header)
     try:
         frame = pd.read_csv(io.StringIO(body), names=columns, header=None, sep=separator)
         at = pd.to_datetime(frame["time"], utc=True, format="ISO8601")
@@ -134,9 +135,11 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
     if not parts:
         raise BadInput(f"{path}: found no numbers; expected {WHAT}")
     merged = pd.concat(parts, ignore_index=True)
+    merged = merged[["utc_ns", "source", "entity", "metric", "unit", "value", "cumulative"]]
     return Readings(
-        samples(merged[["utc_ns", "source", "entity", "metric", "unit", "value", "cumulative"]]),
+        unrepeated(samples(merged), notes),
         facts={"view": view, "readings": int(at.nunique())},
+        notes=notes,
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import BadInput
-from penstock.workload.metrics import Readings, samples, text_of
+from penstock.workload.metrics import Readings, complete_lines, samples, text_of
 
 WHAT = "the output of `redis-cli INFO` (again and again, with `>>`)"
 #: units in the names of Redis' fields; others have none
@@ -27,6 +27,9 @@ _UNITS = (
     (re.compile(r"_per_sec$"), "1/s"),
     (re.compile(r"_milliseconds$"), "ms"),
     (re.compile(r"_in_days$"), "d"),
+    (re.compile(r"(_defrag_time|_exceeded_time)$"), "ms"),
+    (re.compile(r"^used_memory_peak_time$"), "s"),
+    (re.compile(r"^eventloop_duration_(cmd_)?sum$"), "us"),
     (re.compile(r"(_seconds|_sec|_last_save_time|^used_cpu_.*)$"), "s"),
     (re.compile(r"_usec$"), "us"),
     (re.compile(r"_ms$"), "ms"),
@@ -47,7 +50,7 @@ def matches(path: Path, head: bytes) -> bool:
 def read(path: Path, options: Mapping[str, Any]) -> Readings:
     """Numbers of all readings, at the server's own clock."""
     rows: list[tuple[Any, ...]] = []
-    notes: list[str] = []
+    lines, notes = complete_lines(text_of(path))
     block: list[tuple[str, str, str]] = []
     at: int | None = None
     readings = 0
@@ -65,7 +68,7 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
             for entity, metric, value in block
         )
 
-    for line in text_of(path).splitlines():
+    for line in lines:
         if line.startswith("# Server"):
             end()
             block, at = [], None

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from penstock.errors import BadInput, printable
-from penstock.workload.metrics import Readings, samples, text_of, unknown_units
+from penstock.workload.metrics import (
+    Readings,
+    json_documents,
+    samples,
+    text_of,
+    unknown_units,
+    unrepeated,
+)
 from penstock.workload.metrics.sar_times import Clock, UnknownZoneError
 
 WHAT = "sar's records as `sadf -j` prints them"
@@ -83,6 +89,8 @@ _UNITS = {
     "frequency": "MHz",
     "weighted-frequency": "MHz",
     "degC": "°C",
+    "rpm": "1/min",
+    "drpm": "1/min",
     "inV": "V",
     "Ifree": "1",
     "Iused": "1",
@@ -93,7 +101,10 @@ MOST_DEPTH = 6
 _OTHERS = {
     b"# hostname;interval;timestamp": "the output of sadf -d",
     b"<?xml": "the output of sadf -x",
+    b"Linux ": "the text of sar",
 }
+#: a further part of an output that another program's may not have
+_PARTS = {b"<?xml": b"<sysstat", b"Linux ": b" CPU)"}
 _NO_GROUPS = ("timestamp", "restart", "comment")
 
 
@@ -106,7 +117,7 @@ def matches(path: Path, head: bytes) -> bool:
 
 def _other(head: bytes) -> str:
     for begin, name in _OTHERS.items():
-        if head.lstrip().startswith(begin) and (begin != b"<?xml" or b"<sysstat" in head):
+        if head.lstrip().startswith(begin) and _PARTS.get(begin, b"") in head[:4096]:
             return name
     return ""
 
@@ -117,13 +128,12 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
     `options`: `timezone` is the zone of local times, such as Europe/Paris. Without it, their offset comes
     from the start of the file, or the file is refused.
     """
-    text = text_of(path)
-    if other := _other(text[:4096].encode()):
+    if other := _other(text_of(path)[:4096].encode()):
         raise BadInput(f"{path}: found {other}; expected {WHAT}")
     zone = _zone(options)
     notes: list[str] = []
     try:
-        hosts = json.loads(text)["sysstat"]["hosts"]
+        hosts = [h for one in json_documents(path, WHAT) for h in one["sysstat"]["hosts"]]
         rows = [row for host in hosts for row in _host(host, zone, notes)]
         names = [str(h.get("nodename", "")) for h in hosts]
     except UnknownZoneError as error:
@@ -139,7 +149,8 @@ def read(path: Path, options: Mapping[str, Any]) -> Readings:
         raise BadInput(f"{path}: found {error!r}; expected {WHAT}") from None
     unknown = sorted({f"{row[1].removeprefix('sar ')} {row[3]}" for row in rows if not row[4]})
     notes += unknown_units(unknown)
-    return Readings(samples(rows), facts={"hosts": names}, notes=list(dict.fromkeys(notes)))
+    frame = unrepeated(samples(rows), notes)
+    return Readings(frame, facts={"hosts": names}, notes=list(dict.fromkeys(notes)))
 
 
 def _zone(options: Mapping[str, Any]) -> ZoneInfo | None:
@@ -185,7 +196,7 @@ def _numbers(group: str, content: Any, depth: int) -> Iterator[tuple[str, str, s
         key = next((k for k in _IDS if isinstance(content.get(k), str | int)), None)
         entity = str(content[key]) if key else ""
         for name, value in content.items():
-            if name == key:
+            if name in _IDS:
                 continue
             if isinstance(value, int | float) and not isinstance(value, bool):
                 yield group, entity, name, float(value)
@@ -195,6 +206,6 @@ def _numbers(group: str, content: Any, depth: int) -> Iterator[tuple[str, str, s
 
 def _unit(group: str, metric: str) -> str:
     """Unit of a metric of a group; empty if unknown."""
-    if "percent" in metric:
+    if "percent" in metric or metric.startswith("%"):
         return "%"
     return _UNITS.get(metric) or _GROUPS.get(group, "")
