@@ -132,9 +132,10 @@ def fetch(
         "type": target.type,
         "address": remote_query.address_of(target),
     }
+    head: Receipt = {"source": source, "asked": request}
     if experiment.running:
         return _into_spool(
-            store, experiment, question, target, source, request, end_ns, missed, silent
+            store, experiment, question, target, head, end_ns, missed=missed, silent=silent
         )
     if silent is not None:
         raise silent
@@ -146,20 +147,19 @@ def _into_spool(
     experiment: Experiment,
     question: Question,
     target: Target,
-    source: str,
-    request: Mapping[str, Any],
+    head: Receipt,
     end_ns: int | None,
+    *,
     missed: bool,
     silent: NoAnswer | None,
 ) -> Receipt:
-    live, sink = experiment.live, store.sink(experiment)
-    head: Receipt = {"source": source, "asked": request}
+    live, sink, source = experiment.live, store.sink(experiment), head["source"]
     with fetched.one_at_a_time(live):
         until_ns = time.time_ns() if end_ns is None else end_ns
         lines = [line for line in fetched.lines_of(live) if line["source"] == source]
         start_ns, number, pinned = fetched.window(lines, experiment.start_ns)
         earlier = [line for line in lines if line["state"] == "kept"]
-        _check_same(source, request, earlier if pinned is None else lines[-1:])
+        _check_same(source, head["asked"], earlier if pinned is None else lines[-1:])
         while pinned is not None or start_ns <= until_ns:
             again = pinned is not None
             low, high, number = pinned or (start_ns, until_ns, number)

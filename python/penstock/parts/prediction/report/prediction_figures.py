@@ -78,7 +78,7 @@ def task_bars(
     axes = fig.subplots()
     colours = _coloured(stage_s)
     many = len(tasks) > MOST_MARKS
-    bar = 0.76 if len(rows) <= 60 else 0.94
+    shapes = [_bar(t, rows[t["host"], s], len(rows)) for t, s in zip(tasks, slots, strict=True)]
     groups: dict[str, list[int]] = {}
     for i, task in enumerate(tasks):
         groups.setdefault(colours.get(task["stage"], style.GRID), []).append(i)
@@ -86,7 +86,11 @@ def task_bars(
         for critical in (False, True):
             own = [i for i in members if bool(tasks[i].get("critical")) == critical]
             if own:
-                _bars(fig, axes, tasks, own, slots, rows, bar, colour, critical, many)
+                bars = _bars([shapes[i] for i in own], colour, critical, len(rows))
+                bars.set_rasterized(many)
+                axes.add_collection(bars)
+                if not many:
+                    style.tips(fig, bars, [_task_text(tasks[i]) for i in own])
     axes.set_xlim(0, end_s * 1.01 or 1)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     _host_ticks(axes, rows, height)
@@ -126,37 +130,23 @@ def _rows(
     return {place: i for i, place in enumerate(ordered)}
 
 
+def _bar(task: Row, y: int, rows: int) -> list[tuple[float, float]]:
+    """Corners of a task's bar."""
+    half = (0.76 if rows <= 60 else 0.94) / 2
+    begin_s, end_s = task["start_s"], task["end_s"]
+    return [(begin_s, y - half), (end_s, y - half), (end_s, y + half), (begin_s, y + half)]
+
+
 def _bars(
-    fig: Figure,
-    axes: Any,
-    tasks: Sequence[Row],
-    own: Sequence[int],
-    slots: Sequence[int],
-    rows: dict[tuple[str, int], int],
-    bar: float,
-    colour: str,
-    critical: bool,
-    many: bool,
-) -> None:
-    shapes, tip_texts = [], []
-    for i in own:
-        task = tasks[i]
-        y = rows[task["host"], slots[i]]
-        a, b = task["start_s"], task["end_s"]
-        top, low = y - bar / 2, y + bar / 2
-        shapes.append([(a, top), (b, top), (b, low), (a, low)])
-        tip_texts.append(_task_text(task))
-    drawn = PolyCollection(
+    shapes: Sequence[Sequence[tuple[float, float]]], colour: str, critical: bool, rows: int
+) -> PolyCollection:
+    return PolyCollection(
         shapes,
         facecolors=colour,
         edgecolors=style.INK if critical else style.PAPER,
-        linewidths=1.1 if critical else 0.25 if len(rows) <= 60 else 0.0,
+        linewidths=1.1 if critical else 0.25 if rows <= 60 else 0.0,
         zorder=4 if critical else 2,
-        rasterized=many,
     )
-    axes.add_collection(drawn)
-    if not many:
-        style.tips(fig, drawn, tip_texts)
 
 
 def _task_text(task: Row) -> str:
