@@ -1,21 +1,20 @@
-"""Answers on a busy host: equal treatments, and commits whose true times are known.
+"""Answers on a busy host: identical treatments, and commits with known times.
 
-Busy loops occupy 0, 50 and 100 % of each processor. Two kinds of studies run meanwhile on emulated disks with
+Busy loops occupy 0, 50 and 100 % of each processor while two kinds of studies run on emulated disks with
 constant service times:
 
-- equal: two treatments that are the same; one campaign of many passes is cut into studies of `--replicates`
-  passes each, which are analysed as if they had been run alone. A study that calls one treatment worse is a
-  false difference.
-- commits: a program that reads and writes records of 4 KiB, with a flush after each batch or none, in batches
-  of 1 and 10. The true time of each treatment is the sum of its service times.
+- equal: two identical treatments. One campaign of many passes is divided into studies of `--replicates`
+  passes, each analysed on its own. A study that calls one treatment worse is a false difference.
+- commits: a program reads and writes records of 4 KiB, with or without a flush after each batch, in batches
+  of 1 and 10. The true time of a treatment is the sum of its service times.
 
     python bench/answers_under_load.py [--quick] [--equal N] [--commits N] [--shares 0,50,100]
 
-Status 1 if more than 5 % of the equal studies have a false difference and the Wilson interval excludes 5 %,
-if less than 95 % of the commits studies have the true factors in their intervals (likewise), or if one of
-them calls a faster treatment worse. Two failures are planted in the values: one of two equal treatments made
-slower by half, which the studies must name, and true factors of the commits that are too large by half, which
-the intervals must exclude.
+Exit status 1 if more than 5 % of the equal studies have a false difference (and the Wilson interval excludes
+5 %), if less than 95 % of the commits studies have the true factors in their intervals (likewise), or if one
+of them calls a faster treatment worse. Planted failures: one of two equal treatments is slower by half, which
+the studies must report; the true factors of the commits are too large by half, which the intervals must
+exclude.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from penstock.study.load import load_study
 
 READ_S, WRITE_S, FLUSH_S = 0.002, 0.001, 0.018
 RECORDS, EQUAL_RECORDS = 60, 20
-#: a disk may be off by 2 % without being at fault
+#: #: deviation of a disk that is still accepted
 TOLERANCE = 0.02
 #: factor of the planted failures
 PLANTED = 1.5
@@ -99,18 +98,18 @@ class Counted:
     detected: int = 0
     covered: int = 0
     wrong: int = 0
-    #: the planted failures: differences named, true factors covered
+    #: #: the planted failures: reported differences, covered true factors
     planted_named: int = 0
     planted_covered: int = 0
 
 
 def constant(seconds: float) -> dict[str, object]:
-    """A service time of a profile."""
+    """A constant service time of a profile."""
     return {"overhead": {"kind": "constant", "value_s": seconds}}
 
 
 def profile() -> dict[str, object]:
-    """A disk whose service times are constants."""
+    """A disk with constant service times."""
     each = {op: {"sequential": constant(s), "random": constant(s)}
             for op, s in (("read", READ_S), ("write", WRITE_S))}  # fmt: skip
     source = [{"what": "all", "where": "chosen: true times are known"}]
@@ -120,13 +119,13 @@ def profile() -> dict[str, object]:
 
 
 def true_s(sync: str, batch: int) -> float:
-    """Seconds that the disk needs for a run."""
+    """Service time of a run [s]."""
     commit = WRITE_S + (FLUSH_S if sync == "always" else 0)
     return RECORDS * READ_S + RECORDS // batch * commit
 
 
 def written(place: Path, **parts: object) -> Path:
-    """The study file, its program and its disk in a directory."""
+    """Write the study file, its program and its disk to a directory."""
     (place / "program.py").write_text(PROGRAM)
     (place / "disk.json").write_text(json.dumps(profile()))
     file = place / "load.study.yaml"
@@ -136,7 +135,7 @@ def written(place: Path, **parts: object) -> Path:
 
 
 def run(file: Path, share: float, cpus: int) -> Path:
-    """Runs a study under that occupation; gives its results."""
+    """Run a study under an occupation; returns its results."""
     out = file.parent / "out"
     command = [sys.executable, "-m", "penstock", "run", str(file), "-o", str(out), "--quiet"]
     with occupied(share, cpus):
@@ -147,7 +146,7 @@ def run(file: Path, share: float, cpus: int) -> Path:
 
 
 def equal(place: Path, share: float, studies: int, replicates: int, cpus: int) -> Counted:
-    """Studies of equal treatments, cut from one campaign."""
+    """Studies of equal treatments, taken from one campaign."""
     parts = {"name": "equal", "question": EQUAL["question"], "records": EQUAL_RECORDS, "seed": 1,
              "factors": "  label: {levels: [one, two]}", "arguments": "never 10 {label}"}  # fmt: skip
     plan = make_plan(load_study(written(place, replicates=replicates, **parts), [], False))
@@ -179,7 +178,7 @@ def equal(place: Path, share: float, studies: int, replicates: int, cpus: int) -
 
 
 def is_different(part: pd.DataFrame, plan: Plan) -> bool:
-    """True if the analysis of a study of two treatments names a difference."""
+    """True if the analysis of a study of two treatments reports a difference."""
     table = effects(part, plan, "y", scale=usual_scale(part, "y"))
     outcome = Outcome(Path("/nowhere"), plan.to_json(), EQUAL, part, table, None, None)
     ranked = ranking(outcome, outcome.responses[0])
@@ -189,7 +188,7 @@ def is_different(part: pd.DataFrame, plan: Plan) -> bool:
 def commits(
     place: Path, share: float, seed: int, replicates: int, cpus: int, counted: Counted
 ) -> None:
-    """Adds one study of synchronised and other commits."""
+    """Add one study of commits with and without flushes."""
     file = written(
         place, name="commits", question="How much does synchronising cost?", records=RECORDS,
         factors="  sync: {levels: [never, always]}\n  batch: {levels: [1, 10]}",
@@ -226,7 +225,7 @@ def commits(
 
 
 def main() -> int:
-    """Runs the studies and prints two lines for each occupation."""
+    """Run the studies and print two lines per occupation."""
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     options.add_argument("--quick", action="store_true", help="few studies at 0 and 100 %%")
     options.add_argument("--equal", type=int, default=200, help="equal studies of each occupation")

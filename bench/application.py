@@ -1,18 +1,19 @@
-"""What a program gets of every ready profile at its nearest honest time scale, beside what is predicted.
+"""Rates and latencies of programs on each ready profile at its sustainable time scale, and their predictions.
 
-fio reads and writes 4 KiB at random, and syncs after each write, with 1, 4, 16 and 64 threads; directly,
-through the page cache and through a mapping, each page once and cold; what is synced, in a file for each
-thread. Its own rate and quantiles stand beside those of the same threads in a closed loop over the station
-in virtual time, which ask for the same pages in the same order and think for no more than a microsecond:
-threads that never do stay in step for ever, as no program's do. What was asked comes from the disk's log,
-and when each thread began: queued one behind the other, threads keep their order and their distances, and
-with them how far an arm has to go and how the time of a cycle is divided among write and flush. No other
-time of it is used. A cell that the certificate does not vouch for is told and not judged, as is a p99 that
-fio saw elsewhere than the disk: to say so is its job. Cells: 95 % within 5 % (rate) and 15 % (p50, p99),
-and none beyond that the certificate vouches for.
+fio reads and writes 4 KiB at random, with and without a sync after each write, with 1, 4, 16 and 64 threads:
+directly, through the page cache, and through a mapping, each page once and cold. Synced writes have a file
+per thread. fio's rate and quantiles are compared with those of the same threads in a closed loop over the
+station in virtual time. These threads request the same pages in the same order and think for up to a
+microsecond: threads without think time would stay in step, which no program does. Requests and the start time
+of each thread are taken from the disk's log: threads that queue retain their order and distances, which
+determine the movements of the arm and how the time of a cycle is divided between write and flush. No other
+measured time is used.
 
-One cell runs on a disk planted 8 % slow, on a server planted late, and again and again for its spread. Status
-1 if the bar is missed or a plant is not found; 4 if too little could be judged on this host.
+A cell whose certificate is not valid is reported but not evaluated, and so is a p99 on which fio and the
+disk's log disagree. Goals: 95 % of the cells within 5 % (rate) and 15 % (p50, p99), and no further deviation
+in cells with a valid certificate. Planted failures: a disk 8 % slow, and a server that replies late. One cell
+is repeated to show its spread. Exit status 1 if a goal is missed or a planted failure is not detected; 4 if
+too few cells could be evaluated on this host.
 """
 
 from __future__ import annotations
@@ -43,25 +44,25 @@ RATE_LIMIT, QUANTILE_LIMIT, SHARE = 0.05, 0.15, 0.95
 SPREAD_LIMIT, AGAIN = 0.03, 10
 DEPTHS = (1, 4, 16, 64)
 PAGE, OPERATIONS = 4096, 8000
-#: requests by which a rate is known to about 1 %, and how long they are waited for at most [s]
+#: number of requests that determines a rate within about 1 %, and time limit for them [s]
 ENOUGH, PATIENCE_S = 1600, 16.0
-#: how long the server that is planted late sleeps before each reply [s]
+#: sleep of the planted late server before each reply [s]
 REPLY_LATE_S = 0.001
-#: how long a thread thinks on average before it asks again [ns]
+#: mean think time of a thread [ns]
 OUT_OF_STEP_NS = 1000
 ENGINES = {
     "direct": {"ioengine": "psync", "direct": 1},
     "buffered": {"ioengine": "psync", "direct": 0, "fadvise_hint": "random"},
     "mmap": {"ioengine": "mmap", "direct": 0},
 }
-#: writes that nobody waits for are the page cache's: only their syncs show the disk
+#: writes without a waiting caller belong to the page cache: only their syncs show the disk
 CELLS = [("direct", "read"), ("direct", "write"), ("direct", "fsync"), ("buffered", "read")]
 CELLS += [("buffered", "fsync"), ("mmap", "read"), ("mmap", "fsync")]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A profile, how it is asked, and by how many threads."""
+    """A profile, a kind of access, and a number of threads."""
 
     profile: str
     engine: str
@@ -73,19 +74,20 @@ class Cell:
 
     @property
     def own_files(self) -> bool:
-        """Whether each thread has a file: threads that flush one wait for its lock (docs/limits.md), and fio
-        maps the first part of a file for each."""
+        """True if each thread has its own file: threads that flush one file wait for its lock
+        (docs/limits.md), and fio maps the first part of a file for each thread.
+        """
         return self.op == "fsync" or self.engine == "mmap"
 
     @property
     def asked(self) -> list[int]:
-        """What a thread asks the disk for each time: reads (0), writes (1), flushes (2)."""
+        """Requests of a thread to the disk per operation: reads (0), writes (1), flushes (2)."""
         if self.engine == "mmap" and self.op == "fsync":
-            return [0, 1, 2]  # a page that is written to is read first
+            return [0, 1, 2]  # a page is read before it is written to
         return {"read": [0], "write": [1], "fsync": [1, 2]}[self.op]
 
     def workload(self, profile: dict[str, Any]) -> Workload:
-        """As fio is to run it: each thread has its own part of the file, and asks for each page once."""
+        """The workload for fio: each thread has its own part of the file, and requests each page once."""
         job: dict[str, Any] = {"rw": "randread" if self.op == "read" else "randwrite", "bs": "4k"}
         job |= {**ENGINES[self.engine], "thread": 1, "numjobs": self.depth, "norandommap": 0}
         job |= {"size": SIZE // self.depth}
@@ -95,18 +97,18 @@ class Cell:
 
 
 def file_of(thread: int) -> str:
-    """The file of its own that fio gives a thread."""
+    """Name that fio gives to the file of a thread."""
     return f"crosscheck.{thread}.0"
 
 
 def cells(profiles: list[str]) -> list[Cell]:
-    """All that are judged."""
+    """All evaluated cells."""
     asked = itertools.product(profiles, CELLS, DEPTHS)
     return [Cell(name, engine, op, depth) for name, (engine, op), depth in asked]
 
 
 def asked_again(cell: Cell, log: pd.DataFrame, profile: dict[str, Any]) -> Virtual:
-    """The threads of a run over the station, each with what it asked, in the order in which they came."""
+    """The threads of a run over the station, each with its requests, in the order of their starts."""
     log = log.sort_values("t_ns", kind="stable")
     code = log["op"].astype(str).map({"read": 0, "write": 1, "flush": 2})
     if cell.own_files:
@@ -131,22 +133,25 @@ def asked_again(cell: Cell, log: pd.DataFrame, profile: dict[str, Any]) -> Virtu
 
 
 def out_of_step(count: int, chance: np.random.Generator) -> list[int]:
-    """How long a thread thinks before each of so many requests [ns]."""
+    """Think times of a thread [ns]."""
     return [int(ns) for ns in chance.exponential(OUT_OF_STEP_NS, count)]
 
 
 def told(cell: Cell, virtual: Virtual) -> Virtual:
-    """What of it fio tells as well. Of what goes through the page cache and is synced that is the rate alone:
-    a sync there is the write and the flush."""
+    """Metrics that fio reports too: for synced writes through the page cache only the rate, because a sync
+    there is the write and the flush.
+    """
     figures, counts = virtual
-    figures["throughput"] /= sum(op != 2 for op in cell.asked)  # it does not count reads for writes
+    figures["throughput"] /= sum(
+        op != 2 for op in cell.asked
+    )  # fio does not count reads for writes
     if cell.op == "fsync" and cell.engine != "direct":
         figures = {"throughput": figures["throughput"]}
     return figures, counts
 
 
 def foreseen(cell: Cell, profile: dict[str, Any]) -> Virtual:
-    """The same before anything was asked: pages drawn at random."""
+    """Metrics predicted before the run, from pages drawn at random."""
     chance = np.random.default_rng(3)
     pages = SIZE // cell.depth // PAGE
     clients = []
@@ -165,12 +170,12 @@ def foreseen(cell: Cell, profile: dict[str, Any]) -> Virtual:
 
 
 def seconds_for(figures: dict[str, float], least: float) -> float:
-    """How long a cell runs."""
+    """Duration of a cell [s]."""
     return min(PATIENCE_S, max(least, ENOUGH * PAGE / figures["throughput"]))
 
 
 def off(seen: Seen) -> list[str]:
-    """What is beyond its limit."""
+    """Metrics beyond their limits."""
     found = []
     for metric, ratio in ratios(seen).items():
         limit = RATE_LIMIT if metric == "throughput" else QUANTILE_LIMIT
@@ -180,18 +185,18 @@ def off(seen: Seen) -> list[str]:
 
 
 def ratios(seen: Seen) -> dict[str, float]:
-    """fio's figure over the predicted one."""
+    """Ratio of fio's figure to the prediction."""
     return {k: seen.real[k] / v for k, v in seen.virtual.items() if v and seen.real.get(k)}
 
 
 def rows_of(cell: Cell, seen: Seen) -> list[record.Row]:
-    """A row for each metric."""
+    """One row per metric."""
     made = [record.row(str(cell), "fio / predicted", k, [v], "1") for k, v in ratios(seen).items()]
     return [{**row, "valid": seen.valid, "reason": seen.reason} for row in made]
 
 
 def spread(bench: Bench, cell: Cell, profile: dict[str, Any], times: int) -> list[float]:
-    """The rates of valid runs of one cell."""
+    """Rates of the valid runs of one cell."""
     runs = [bench.run(cell.workload(profile)) for _ in range(times)]
     return [seen.real["throughput"] for seen in runs if seen.valid]
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""`penstock check` on runs whose truth is known: storage 15 % slower, 5 % slower, as expected; three bugs.
+"""`penstock check` on runs with known deviations: storage 15 % and 5 % slower, correct storage, three bugs.
 
-First on drawn samples, then on the chunk store of tests/chunkstore, whose storage servers sleep a controlled
-service time and whose expected values are penstock's own predictions, with service times identified by one
-client. Storage that is 15 % slower must be flagged in 19 of 20 runs, 5 % in none, and of 20 clean runs one at
-most may be anything but OK. Each of the three published bugs must be found and named (they are planted in
-every run), and fixing them must gain 30 % of the time of an emulated reduce and a tenth of its variance.
-Exit status 1 if a goal is missed or a bug is not found.
+First with simulated samples, then with the chunk store of tests/chunkstore. Its storage servers sleep a
+controlled service time; its expected values are penstock's predictions, with service times identified by one
+client. Goals: storage that is 15 % slower is flagged in 19 of 20 runs, 5 % in none, and at most one of 20
+correct runs is not OK. Each of the three published bugs, planted in every run, is detected and named; fixing
+them saves 30 % of the time of an emulated reduce and a tenth of its variance. Exit status 1 if a goal is
+missed or a bug is not detected.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from tests.chunkstore.recorder import Recorder
 from tests.chunkstore.store import Load, Rows, Settings, up
 from tests.chunkstore.suites import SUITES, Suite
 
-#: how much slower storage is, and the least share of the runs that must be judged as they should be
+#: slowdown of the storage, and minimum share of correct verdicts
 SLOWER = {1.0: ("OK", 0.95), 1.05: ("OK", 1.0), 1.15: ("SLOW", 0.95)}
 TRIALS = 15
-#: spread between the trials of drawn samples
+#: spread between the trials of simulated samples
 NOISE = (0.01, 0.02, 0.035)
 
-#: no queue and hardly a network: what is measured is the service time and what the host adds
+#: no queue and hardly any network: the measurement is the service time plus the cost of the host
 SERVICE = Settings(
     nodes=3, chunk_bytes=64 << 10, frame_bytes=64 << 10, rate_bps=400e6, storage_service_s=0.015
 )
@@ -51,7 +51,7 @@ BUGS = ("constant_shuffle", "coarse_lock", "short_backlog")
 
 
 def judged(expected: Path, measured: Path) -> tuple[set[str], list[str]]:
-    """The verdicts of a check, and the causes that it names."""
+    """Verdicts of a check, and the causes that it names."""
     from penstock.parts.conformity.comparison import evaluate_all
     from penstock.parts.conformity.diagnosis import causes, diagnose
     from penstock.parts.conformity.expectation import load_expectation
@@ -87,7 +87,7 @@ def _name(slower: float) -> str:
 
 
 def controlled(place: Path, runs: int) -> list[record.Row]:
-    """Runs of the chunk store at three service times, held against one prediction."""
+    """Runs of the chunk store at three service times, compared with one prediction."""
     with up(SERVICE, place / "seed") as store:
         model.seed(store)
     seeded = model.identified(store.rows(), SERVICE)
@@ -120,7 +120,7 @@ def _only(rows: Rows, begin: str) -> Rows:
 
 
 def bug(place: Path, suite: Suite) -> tuple[list[record.Row], bool]:
-    """A store without the bug and with it; whether it was found, named, and nothing else."""
+    """A store with and without the bug; whether the bug is detected and named, and nothing else."""
     expected = suite.expected(suite.seeded(place / "seed"), place / "expected.yaml")
     clean = judged(expected, suite.measured(place / "clean", place / "clean.parquet", bug=False))
     spoilt = judged(expected, suite.measured(place / "bug", place / "bug.parquet", bug=True))
@@ -139,7 +139,7 @@ def bug(place: Path, suite: Suite) -> tuple[list[record.Row], bool]:
 
 
 def reduced(place: Path, trials: int) -> list[record.Row]:
-    """Fixes of a reduce, one after the other, beside the prediction."""
+    """Fixes of a reduce, one after the other, and the prediction."""
     seed = replace(REDUCE)
     with up(seed, place / "seed") as store:
         model.seed(store)
@@ -172,7 +172,7 @@ def reduced(place: Path, trials: int) -> list[record.Row]:
 
 
 def recording(predicted_s: float) -> record.Row:
-    """What the notes of a write cost: one of the client, one of the server, for each chunk."""
+    """Cost of recording a write: one note of the client and one of the server per chunk."""
     recorder, calls = Recorder(Path(os.devnull)), 100_000
     row = {"module": "storage", "operation": "write", "node": "s0", "trial": "0", "begun": 1.0}
     begun = time.process_time()
@@ -197,7 +197,7 @@ def shown(rows: Sequence[record.Row]) -> None:
 
 
 def main() -> int:
-    """Status 1 if a goal is missed or a planted bug is not found."""
+    """Exit status 1 if a goal is missed or a planted bug is not detected."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The conductor's own time per run: a study of `true`, on an emulated disk, with both observers on.
+"""Overhead of the conductor per run: a study of `true` on an emulated disk, with both observers.
 
-Prints (as JSON with `--json`) rows of case, engine, metric, value, unit, low, high, n: the median, smallest
-and largest run. Own time is what lies between the beginning of one run and that of the next, less workload,
-preparation and declared rest: at most 0.5 s per run. At the end a conductor that rests for half a second in
-each run is planted. Exit status 1 if it is not found above the bar, or a real one is.
+Prints (as JSON with `--json`) rows of case, engine, metric, value, unit, low, high, n: median, smallest and
+largest run. Overhead is the time from the start of one run to the start of the next, minus workload,
+preparation and declared rest; the goal is at most 0.5 s per run. Planted failure: a conductor that sleeps for
+half a second in each run. Exit status 1 if it is not detected, or if the goal is missed.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def measured(where: Path, case: str, runs: int) -> list[record.Row]:
 
 @contextlib.contextmanager
 def resting() -> Iterator[None]:
-    """A conductor that rests where it should collect: the planted failure."""
+    """The planted failure: a conductor that sleeps before it collects."""
     from penstock.campaign.executor import HostExecutor
 
     collect = HostExecutor.collect
@@ -102,7 +102,7 @@ def resting() -> Iterator[None]:
 
 
 def main() -> int:
-    """Status 1 if the median of a case is above the bar."""
+    """Exit status 1 if the median of a case exceeds the goal."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -115,7 +115,7 @@ def main() -> int:
     asked = parser.parse_args()
     runs = 4 if asked.quick else asked.runs
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as place:
-        os.environ["PENSTOCK_ARCHIVE"] = place  # the user's own archive is left as it is
+        os.environ["PENSTOCK_ARCHIVE"] = place  # the user's archive is not changed
         cases = ("shared data", "copied data")
         rows = [r for case in cases for r in measured(Path(place), case, runs)]
         with resting():

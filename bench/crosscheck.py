@@ -1,12 +1,11 @@
-"""One profile in real time and in virtual time: an emulated disk under fio, and the same station simulated.
+"""One profile in real time and in virtual time: an emulated disk under fio, and a simulation of its station.
 
-Each workload runs on a mounted disk (fio, direct I/O). The requests that the disk logged, in their order and
-with their clients, are then asked of the same station in virtual time, in a closed loop that never thinks.
-What fio saw from outside (its rate and its latency quantiles) is compared with what the simulator says. A
-round that the certificate does not vouch for is tried again; a workload without a good round is not judged.
-
-At the end one workload runs on a disk planted 5 % slow, whose throughput must be reported. Status 1 if a
-workload is off, or the plant is not found; 4 if too little could be judged on this host.
+Each workload runs on a mounted disk (fio, direct I/O). The requests in the disk's log, in their order and
+with their clients, are then sent to the same station in virtual time, in a closed loop without think time.
+fio's rate and latency quantiles are compared with those of the simulation. A round without a valid
+certificate is repeated; a workload without a valid round is not evaluated. Planted failure: a disk 5 % slow,
+whose throughput must be reported. Exit status 1 if a workload deviates or the planted failure is not
+detected; 4 if too few workloads could be evaluated on this host.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from penstock.host.journal.journal import Journal
 from penstock.profile import load_profile
 
 RATE_LIMIT, QUANTILE_LIMIT = 0.02, 0.10
-#: fewest requests by which p50 and p99 are judged
+#: #: minimum number of requests for p50 and p99
 FEWEST = {"p50": 100, "p99": 500}
 WITHIN = (
     f"throughput within {RATE_LIMIT:.0%}, p50 and p99 within {QUANTILE_LIMIT:.0%} of the simulator"
@@ -67,7 +66,7 @@ def ready(name: str, time_scale: float) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Workload:
-    """A fio job on a device; `changes`: (seconds after the begin, patch)."""
+    """A fio job on a device; `changes`: (seconds after the start, patch)."""
 
     name: str
     profile: dict[str, Any]
@@ -76,8 +75,9 @@ class Workload:
 
 
 def job(rw: str, block: str, depth: int = 1, **more: Any) -> dict[str, Any]:
-    """A job; random ones have their depth by threads, for at its end fio reaps an asynchronous engine's last
-    requests together and counts the first of them late."""
+    """A job. Random jobs get their depth from threads: at its end, fio collects the last requests of an
+    asynchronous engine together and counts the first of them late.
+    """
     engine: dict[str, Any] = {"ioengine": "psync"}
     if depth > 1 and rw.startswith("rand"):
         engine |= {"numjobs": depth, "thread": 1}
@@ -141,7 +141,7 @@ def workloads() -> list[Workload]:
                  ((0.7, {"limits": {"read_iops": 200}}), (1.5, {"limits": {"read_iops": "max"}}))),
         Workload("slow by 4 for a while", four, job("randread", "4k", 8),
                  ((0.7, {"slow": {"factor": 4}}), (1.5, {"slow": "max"}))),
-        # none at the end of a run, and enough of them that p99 is one of those that they hit
+        # none at the end of a run, and so many that p99 is a request that they delay
         Workload("stalls of 50 ms", one, job("randwrite", "4k"),
                  ((0.1, {"slow": {"stall": {"period_s": 0.25, "length_s": 0.05}}}),)),
     ]  # fmt: skip
@@ -149,7 +149,7 @@ def workloads() -> list[Workload]:
 
 @dataclass
 class Seen:
-    """What a workload came to: real and virtual by metric, and whether the disk vouches for it."""
+    """Results of a workload: real and virtual values by metric, and whether the certificate is valid."""
 
     real: dict[str, float]
     virtual: dict[str, float]
@@ -167,13 +167,13 @@ class Seen:
         return out
 
 
-#: metrics of a workload in virtual time, and of how many requests each is
+#: #: metrics of a workload in virtual time, and the number of requests of each
 Virtual = tuple[dict[str, float], dict[str, int]]
 
 
 @dataclass
 class Bench:
-    """A disk server, and one disk at a time on it; `virtual` says what a workload ought to come to."""
+    """A disk server with one disk at a time; `virtual` gives the expected values of a workload."""
 
     base: Path
     server: DiskServer
@@ -182,7 +182,7 @@ class Bench:
     count: int = field(default=0)
 
     def run(self, work: Workload, slow_by: float = 0.0, **planted: float) -> Seen:
-        """One round of a workload, on a disk that may be planted slow, or otherwise as a server's `plant`."""
+        """One round of a workload, on a disk with a planted slowdown, or a server with `plant`."""
         self.count += 1
         disk_id = f"d{self.count}"
         mount = self.base / disk_id
@@ -227,13 +227,13 @@ class Bench:
         doubted = doubts(rows, "fio")
         valid, reason = valid and not doubted, "; ".join(filter(None, [reason, *doubted]))
         for row in rows:
-            if row["metric"] == "p99" and not row["agrees"]:  # told, not judged
+            if row["metric"] == "p99" and not row["agrees"]:  # reported, not evaluated
                 virtual.pop(f"p99 {row['direction']}", None)
         return Seen(from_fio(output), virtual, n, valid, reason)
 
 
 def fio(path: Path, seconds: float, options: dict[str, Any]) -> dict[str, Any]:
-    """What fio says of a job on the file; with `own_files`, on a file for each of its threads beside it."""
+    """fio's results of a job on the file; with `own_files`, on one file per thread."""
     own = "own_files" in options
     where = f"--directory={path.parent}" if own else f"--filename={path}"
     words = [f"--{name}={value}" for name, value in options.items() if name != "own_files"]
@@ -285,7 +285,7 @@ def simulated(work: Workload, log: Any, events: list[dict[str, Any]]) -> Virtual
 def in_virtual_time(
     profile: dict[str, Any], clients: list[dict[str, Any]], changes: list[dict[str, Any]]
 ) -> Virtual:
-    """What a closed loop of clients comes to on a device."""
+    """Results of a closed loop of clients on a device."""
     spec = {"profile": profile, "seed": 5, "clients": clients, "quantiles": [0.5, 0.99],
             "changes": changes}  # fmt: skip
     outcome = json.loads(native.simulate_closed(json.dumps(spec)))
@@ -369,7 +369,7 @@ def main() -> int:
 
 
 def verdict(name: str, seen: list[Seen]) -> list[str]:
-    """What is off in the median of the rounds."""
+    """Deviations of the median of the rounds."""
     out = []
     for metric in seen[0].virtual:
         ratios = [s.real[metric] / s.virtual[metric] for s in seen if metric in s.real]

@@ -55,7 +55,7 @@ CHANGING = (
     "random:0%,100%",
     "levels:0%,100%,40",
 )
-#: changes that are too fast to follow
+#: #: changes too fast for the controller to follow
 FAST = ("steps:70%,0%,5", "steps:70%,0%,2", "steps:70%,70%,70%,0%,5", "random:0%,80%")
 
 
@@ -98,7 +98,7 @@ def static_choices(
 
 
 def equal_weights(seeds: Sequence[int]) -> list[record.Row]:
-    """Break-even and relative utility where time and space weigh the same."""
+    """Break-even and relative utility if time and space have equal weights."""
     rows = []
     settings = Settings(utility=EQUAL)
     for r in (*RATIOS, 0.60):
@@ -150,7 +150,7 @@ def probing(seeds: Sequence[int]) -> list[record.Row]:
 
 
 def changing(seeds: Sequence[int], writes: int, settings: Settings) -> list[record.Row]:
-    """Regret and excess where similarity changes."""
+    """Regret and excess if similarity changes."""
     rows = []
     for z, r in itertools.product((*CHANGING, *FAST), (*RATIOS, 0.60)):
         results = [run(r, z, settings, writes=writes, seed=seed) for seed in seeds]
@@ -163,7 +163,7 @@ def changing(seeds: Sequence[int], writes: int, settings: Settings) -> list[reco
                 rows.append(record.row(case, name, "regret", values, "%"))
             ratios = [result.regret() / result.regret(PUBLISHED) for result in results]
             row = record.row(case, AUTO, "regret over the published", ratios, "1")
-            # at r = 0.60 little can be gained: shown without a goal, as is the tie
+            # at r = 0.60 the possible gain is small: reported without a goal, like the tie
             rows.append(row if tie or r == 0.60 else record.at_most(row, 0.5))
         metric = "excess over the better static choice"
         worst = record.row(case, AUTO, metric, excess, "%")
@@ -312,7 +312,7 @@ def energy(seeds: Sequence[int]) -> list[record.Row]:
 
 
 def planted(seeds: Sequence[int]) -> bool:
-    """True if a controller that never changes its first decision misses goals of each changing case."""
+    """True if a controller that never changes its first decision misses goals of each case with changes."""
     fixed = Settings(least_gain=1.0, sampling=None, reprobe_after=10**6, reprobe_most=10**6)
     rows = changing(seeds[:1], 1000, fixed)
     missed = {row["case"] for row in rows if row.get("verdict") == record.MISSED}
@@ -320,7 +320,7 @@ def planted(seeds: Sequence[int]) -> bool:
 
 
 def quoted(row: record.Row) -> record.Row:
-    """The row, marked if it stands on the page: the published size, and changes that can be followed."""
+    """The row, marked if the page shows it: published size, changes that the controller can follow."""
     case, metric = row["case"], row["metric"]
     other_size = case.startswith("100 writes") and "256 MiB" not in case
     minor = case.startswith(FAST) or "r = 0.6" in case or metric == "regret"
@@ -328,7 +328,7 @@ def quoted(row: record.Row) -> record.Row:
 
 
 def main() -> int:
-    """Status 1 if a goal is missed or the planted controller is not found."""
+    """Exit status 1 if a goal is missed or the planted controller is not detected."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -40,7 +40,7 @@ class Stored:
 
     seconds: list[float] = field(default_factory=list)
     stored_bytes: int = 0
-    #: bytes after the last version was stored once more
+    #: #: bytes after the last version was stored a second time
     again_bytes: int = 0
 
 
@@ -104,7 +104,7 @@ class Program:
 
 
 def programs() -> dict[tuple[str, str], Penstock | Program]:
-    """Programs by name and average chunk."""
+    """Programs by name and average chunk size."""
     borg = {"BORG_BASE_DIR": "STORE/../borg", "BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK": "yes"}
     restic = {"RESTIC_PASSWORD": "x", "RESTIC_CACHE_DIR": "STORE/../cache"}
     others = {
@@ -162,7 +162,7 @@ def main() -> int:
     rows, planted = [], {}
     with tempfile.TemporaryDirectory(prefix="penstock-peers-", dir="/dev/shm") as scratch:
         base = Path(scratch)
-        # changes of 1 MiB each, so that chunks of all sizes can be similar
+        # changes of 1 MiB each, so that chunks of any size can be equal
         plan = VersionPlan(
             args.mib * MIB, VERSIONS, (args.similarity,) * 2, args.change, chunk_bytes=MIB
         )
@@ -193,7 +193,7 @@ def main() -> int:
 
 
 def _goals(results: dict[tuple[str, str], Stored]) -> list[record.Row]:
-    """The default chunker compared with the other programs of its average chunk."""
+    """Compare the default chunker with the other programs of its average chunk size."""
     others = [
         one
         for (name, average), one in results.items()
@@ -203,7 +203,7 @@ def _goals(results: dict[tuple[str, str], Stored]) -> list[record.Row]:
         return []
     ours, case = results["penstock seqcdc", AVERAGE], f"average chunk {AVERAGE}"
     bytes_ratio = ours.stored_bytes / min(one.stored_bytes for one in others)
-    # each repeat by itself: all programs ran within a short time
+    # one ratio per repeat: all its programs ran within a short time
     time_ratios = [
         own / max(seconds)
         for own, *seconds in zip(ours.seconds, *(one.seconds for one in others), strict=True)

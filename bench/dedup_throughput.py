@@ -28,7 +28,7 @@ GOALS_BPS = {"blake3": 1.5e9, CHUNKERS[1]: 5e9}
 
 
 def rates(repeats: int) -> dict[str, list[float]]:
-    """Bytes per second of each, once for each repeat, all in turn."""
+    """Bytes per second of each, once per repeat, all in turn."""
     names = [*HASHES, "xxh3", *CHUNKERS]
     measured: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(repeats):

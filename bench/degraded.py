@@ -1,14 +1,14 @@
-"""Degraded runs on a busy host: are true values within the bounds, and the true ratio in the interval?
+"""Degraded runs on a busy host: coverage of their bounds, and of the interval of the true ratio.
 
-A small program reads from an emulated disk that takes exactly 5 ms for each request, and computes between two
-reads in one of its two treatments. Busy loops occupy 0, 5, 20 and 50 % of the processors meanwhile. The true
-time is that of the disk plus the shortest time that the computing took in many tries. Other work on the host
-disturbs as well; what was used is in the column "others".
+A small program reads from an emulated disk that takes exactly 5 ms per request; in one of its two treatments
+it computes between two reads. Busy loops occupy 0, 5, 20 and 50 % of the processors. The true time is that of
+the disk plus the shortest computing time of many tries. Other work on the host also disturbs; the column
+"others" shows it.
 
     python bench/degraded.py [--quick] [--studies N] [--shares 0,5,20,50]
 
-Status 1 if less than 95 % of the undisturbed times of degraded runs lie within their bounds (where the Wilson
-interval of the coverage excludes it), or if a study says that the faster treatment is the slower one.
+Exit status 1 if less than 95 % of the undisturbed times of degraded runs lie within their bounds (and the
+Wilson interval of the coverage excludes 95 %), or if a study calls the faster treatment slower.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import record
 
 READS, SERVICE_S, LOOPS = 200, 0.005, 40_000
-#: one step of the program, with `loops` as a global as there
+#: #: one step of the program; `loops` is a global as in the program
 COMPUTING = "x = 0\nfor _ in range(loops):\n    x += 1\n"
 PROGRAM = """
 import mmap, os, sys, time
@@ -86,7 +86,7 @@ class Counted:
 
     runs: dict[str, int] = field(default_factory=lambda: {"valid": 0, "degraded": 0, "invalid": 0})
     inside: int = 0
-    #: without the bounds, which must show
+    #: #: without the bounds, as the planted failure
     inside_blind: int = 0
     shares: list[float] = field(default_factory=list)
     others: list[float] = field(default_factory=list)
@@ -98,7 +98,7 @@ class Counted:
 
 
 def computing_s(tries: int = 400) -> float:
-    """The shortest time that the computing of one step takes."""
+    """Shortest computing time of one step."""
     least = math.inf
     for _ in range(tries):
         began = time.monotonic()
@@ -109,7 +109,7 @@ def computing_s(tries: int = 400) -> float:
 
 @contextlib.contextmanager
 def occupied(share: float, cpus: int) -> Iterator[None]:
-    """Busy loops on each processor for that share of the time."""
+    """Busy loops on each processor for a share of the time."""
     spin = [sys.executable, "-c", SPIN, str(share)]
     loops = [subprocess.Popen(spin) for _ in range(cpus if share > 0 else 0)]
     try:
@@ -121,7 +121,7 @@ def occupied(share: float, cpus: int) -> Iterator[None]:
 
 
 def study(place: Path, share: float, replicates: int, seed: int, cpus: int) -> Path:
-    """Makes a study under that occupation; gives its results."""
+    """Run a study under an occupation; returns its results."""
     (place / "program.py").write_text(PROGRAM)
     text = STUDY.format(
         loops=LOOPS, replicates=replicates, seed=seed, python=sys.executable,
@@ -137,14 +137,14 @@ def study(place: Path, share: float, replicates: int, seed: int, cpus: int) -> P
 
 
 def count(out: Path, true: dict[str, float], counted: Counted) -> None:
-    """Adds a study's runs and its answer."""
+    """Add the runs of a study and its answer."""
     counted.studies += 1
     runs = pd.read_parquet(out / "runs.parquet")
     for row in runs.to_dict("records"):
         counted.runs[row["validity"]] += 1
         counted.bias.append(row["y"] / true[row["work"]] - 1)
         if row["validity"] == "degraded":
-            # a disk may be off by 2 % without being at fault
+            # deviation of a disk that is still accepted
             low, high = row["y:low"] * 0.98, row["y:high"] * 1.02
             counted.inside += low <= true[row["work"]] <= high
             counted.inside_blind += abs(row["y"] / true[row["work"]] - 1) <= 0.02
@@ -173,7 +173,7 @@ def wilson(hits: int, of: int) -> tuple[float, float]:
 
 
 def main() -> int:
-    """Runs the studies and prints a line for each occupation."""
+    """Run the studies and print a line per occupation."""
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     options.add_argument("--quick", action="store_true", help="one study each of 0 and 50 %%")
     options.add_argument("--studies", type=int, default=3)

@@ -1,14 +1,15 @@
-"""Claims about effects, simulated per kind of design: false effects, coverage, aliases that are named.
+"""Simulated claims about effects per kind of design: false effects, coverage, reported aliases.
 
-Each kind of design (regular, irregular, split-plot, sequential, response surface) is played under normal,
-outlying (4 % of runs are far off), drifting and heteroscedastic noise and judged by the code of
-`penstock analyse`. Of studies in which nothing matters at most 5 % may have a significant effect, all terms
-and, of a sequential study, all looks together. 95 % intervals of planted effects must cover 93 to 97 %. Where
-interactions are planted that the design does not estimate, each effect that is significant because of them
-must have its interaction named. All by 99 % bounds of the share. Planted failures: effects without replicates
-whose outlying runs are not looked for, looks of a sequential study at 5 % each, a split-plot without its
-strata, and aliases told by equal columns alone. Ends with 1 where a share is outside of its bounds or a
-failure is not seen.
+Each kind of design (regular, irregular, split-plot, sequential, response surface) is simulated with normal,
+outlying (4 % of the runs are far off), drifting and heteroscedastic noise, and evaluated by the code of
+`penstock analyse`. If no factor has an effect, at most 5 % of the studies may report a significant effect,
+over all terms and, in a sequential study, over all looks. 95 % intervals of planted effects must cover 93 to
+97 %. If interactions are planted that the design does not estimate, each effect that is significant because
+of them must have its interaction named. All claims are tested by 99 % bounds of the share.
+
+Planted failures: effects without replicates whose outlying runs are ignored, looks of a sequential study at 5
+% each, a split-plot without its strata, and aliases from equal columns alone. Exit status 1 if a share is
+outside of its bounds or a failure is not detected.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def outlying(draws: Draws, plan: Plan) -> Any:
 
 
 def drifting(draws: Draws, plan: Plan) -> Any:
-    """A random walk of half a standard deviation a run."""
+    """A random walk of half a standard deviation per run."""
     n = len(plan.rows)
     return draws.normal(0, 1, n) + np.cumsum(draws.normal(0, 0.5, n))
 
@@ -105,7 +106,7 @@ NOISES: dict[str, Noise] = {
 
 
 def of_settings(draws: Draws, plan: Plan, noise: Noise) -> Any:
-    """Noise, with what is special about each setting that is kept: twice a run's standard deviation."""
+    """Noise with a component per retained setting, of twice the standard deviation of a run."""
     found = noise(draws, plan)
     number = np.array([r.whole_plot for r in plan.rows])
     if number.any():
@@ -115,7 +116,7 @@ def of_settings(draws: Draws, plan: Plan, noise: Noise) -> Any:
 
 @dataclass(frozen=True)
 class Simulated:
-    """A study that is simulated: its factors and its design."""
+    """A simulated study: its factors and its design."""
 
     name: str
     factors: dict[str, str]
@@ -123,22 +124,21 @@ class Simulated:
 
     @cached_property
     def plan(self) -> Plan:
-        """The study's plan; of an optimal design, seconds of work."""
+        """The study's plan; for an optimal design this takes seconds."""
         return make_plan(study_of(self.factors, self.design))
 
 
 @dataclass(frozen=True)
 class Kind(Simulated):
-    """A kind of design, and `covered`, the terms whose intervals are judged.
-
-    None without pure error: Lenth's intervals are as wide as all effects are large.
+    """A kind of design, and `covered`, the terms whose intervals are tested. None without pure error: Lenth's
+    intervals are as wide as all effects are large.
     """
 
     covered: tuple[str, ...] = ()
 
 
 def kinds() -> list[Kind]:
-    """The kinds of designs that are played."""
+    """The simulated kinds of designs."""
     split = {"W": DEAR, "S": LEVELS, "T": LEVELS}
     forbid = "forbidden: [{A: a1, B: b1}]"
     return [
@@ -196,7 +196,7 @@ def table_of(plan: Plan, runs: pd.DataFrame, y: Any) -> pd.DataFrame:
 
 
 def false_effects(kind: Kind, noise: Noise, studies: int, seed: int, *, blind: bool = False) -> int:
-    """Of studies in which nothing matters those with a significant effect; `blind`: without strata."""
+    """Number of studies without effects that report a significant one; `blind`: without strata."""
     plan = kind.plan
     runs = runs_of(plan)
     judged = plan
@@ -211,7 +211,7 @@ def false_effects(kind: Kind, noise: Noise, studies: int, seed: int, *, blind: b
 
 
 def coverage(kind: Kind, noise: Noise, studies: int, seed: int) -> tuple[int, int]:
-    """Intervals of planted effects that hold the truth, of how many."""
+    """Number of intervals of planted effects that contain the true value, and their total."""
     plan = kind.plan
     runs = runs_of(plan)
     truth = {term: 0.7 * (i + 1) for i, term in enumerate(kind.covered)}
@@ -241,14 +241,14 @@ def coverage(kind: Kind, noise: Noise, studies: int, seed: int) -> tuple[int, in
 
 @dataclass(frozen=True)
 class Hidden(Simulated):
-    """A design in which an interaction is planted that has no estimate of its own: `mains`, `hidden`."""
+    """A design with a planted interaction that it does not estimate: `mains`, `hidden`."""
 
     mains: tuple[str, ...]
     hidden: str
 
 
 def hidden() -> list[Hidden]:
-    """Interactions that are planted: beside the effects of their factors, and without any."""
+    """Planted interactions: with the effects of their factors, and without any."""
     many, seven = two("ABCDEFGHIJK"), two("ABCDEFG")
     pb = "{kind: plackett-burman, replicates: 2}"
     fraction = "{kind: {fraction: 4}, replicates: 2}"
@@ -270,8 +270,9 @@ def hidden() -> list[Hidden]:
 
 
 def unnamed(case: Hidden, studies: int, seed: int) -> tuple[int, int]:
-    """Studies in which the planted interaction is not named, or not for an effect that shows because of
-    it; of how many."""
+    """Number of studies that do not name the planted interaction, or not for an effect that it causes; and
+    their total.
+    """
     plan = case.plan
     runs = runs_of(plan)
     missed = 0
@@ -305,8 +306,9 @@ def unnamed(case: Hidden, studies: int, seed: int) -> tuple[int, int]:
 
 
 def sequential(studies: int, seed: int, *, each: bool = False) -> int:
-    """Of sequential studies in which nothing matters those with a significant effect at any look or in the
-    analysis at the end; `each`: at 5 % at every look."""
+    """Number of sequential studies without effects that report one at a look or in the final analysis;
+    `each`: at 5 % at every look.
+    """
     study = study_of(
         two("ABCDE"),
         "{kind: {fraction: 2}, replicates: 2, sequential: {runs: 120, search_runs: 0, confirm: 2}}",
@@ -371,7 +373,7 @@ def cover_row(case: str, hits: int, total: int) -> record.Row:
 
 
 def planted(studies: int, seed: int) -> dict[str, bool | None]:
-    """Failures made on purpose, and whether the bounds see them."""
+    """Planted failures, and whether the bounds detect them."""
     every = kinds()
     found: dict[str, bool | None] = {}
     with mock.patch.object(effect_table, "few_runs", return_value=None):
@@ -379,7 +381,7 @@ def planted(studies: int, seed: int) -> dict[str, bool | None]:
     what = "outlying runs not looked for in an unreplicated 2^4"
     found[f"{what}: {100 * hits / studies:.1f} % false"] = ends(hits, studies)[0] > FALSE
     split = next(k for k in every if k.name.startswith("split-plot"))
-    some = studies // 4  # one in four names a false effect
+    some = studies // 4  # one in four reports a false effect
     hits = false_effects(split, normal, some, seed, blind=True)
     what = "a split-plot without its strata"
     found[f"{what}: {100 * hits / some:.1f} % false"] = ends(hits, some)[0] > FALSE
@@ -394,7 +396,7 @@ def planted(studies: int, seed: int) -> dict[str, bool | None]:
 
 
 def main() -> int:
-    """Runs every case."""
+    """Run all cases."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

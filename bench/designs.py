@@ -1,10 +1,11 @@
-"""Any design of up to 15 factors with its full alias table: time to plan, and whether it is as published.
+"""Designs of up to 15 factors with their complete alias tables: planning time, and agreement with published
+ones.
 
-Every fraction 2^(K-P) of minimum aberration of 15 factors, from the study's text to the plan with all
-aliases up to order 3 (once before, so that nothing is left to import). The word-length pattern of all
-fractions of 3 to 15 factors is told from the matrix, by brute force, and held against the published ones.
-Other kinds follow at sizes of use. Planted: a generator is exchanged, which must be found by its pattern,
-and a sign is flipped, which the verifier must refuse.
+Covers every fraction 2^(K-P) of minimum aberration of 15 factors, from the text of the study to the plan with
+all aliases up to order 3 (after one warm-up). The word-length patterns of all fractions of 3 to 15 factors
+are computed from the matrix by brute force and compared with the published ones. Other kinds of designs
+follow at practical sizes. Planted failures: an exchanged generator, which the pattern must reveal, and a
+flipped sign, which the verifier must refuse.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ LIMIT_S = 1.0
 
 
 def plan_seconds(design: str, factors: dict[str, int], repetitions: int) -> list[float]:
-    """Seconds from the study's text to its plan."""
+    """Time from the text of a study to its plan [s]."""
     said = ", ".join(f"{n}: {{levels: {list(range(1, k + 1))}}}" for n, k in factors.items())
     text = f"""penstock: 1
 name: bench
@@ -50,7 +51,7 @@ responses: {{wall: {{from: wall_s, unit: s, better: lower}}}}
 
 
 def as_published(patterns: dict[str, list[int]], exchange: bool = False) -> tuple[int, int]:
-    """How many fractions have the published pattern, of how many; `exchange`: with one generator worse."""
+    """Number of fractions with the published pattern, and their total; `exchange`: one wrong generator."""
     right = 0
     cases = [(k, p) for k, p in MINIMUM_ABERRATION if f"{k},{p}" in patterns]
     for factors, added in cases:
@@ -65,7 +66,7 @@ def as_published(patterns: dict[str, list[int]], exchange: bool = False) -> tupl
 
 
 def flipped_is_refused() -> bool:
-    """Whether one flipped sign is refused."""
+    """True if a flipped sign is refused."""
     matrix = two_level(15, choose_generators(15, 8))
     matrix[3, 4] *= -1
     try:
@@ -76,7 +77,7 @@ def flipped_is_refused() -> bool:
 
 
 def main() -> int:
-    """Runs all, prints the rows."""
+    """Run all and print the rows."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -1,13 +1,13 @@
-"""What an emulated disk of no service time can do at most.
+"""Maximum performance of an emulated disk without service times.
 
-Beside it stand its bare backing directory and libfuse's own pass-through file system (`passthrough_ll`, built
-from the example of libfuse3-dev, where a compiler and that package are there; cases of depth 1 only, for it
-passes O_DIRECT on to the host's disk). Every round runs each case on every engine, in random order, on files
-that the host's page cache holds. Every request passes the mount's server; the bare directory is read from and
-written to the page cache, which is what the server does behind the mount. `added p50` is the difference to
-the bare directory within a round. CPU per GiB counts fio and, for a mount, its server. At the end a disk with
-a service time of 60 us is planted, which must be found above the bar of 25 us; status 1 if it is not, or the
-bar is missed.
+It is compared with the backing directory and with libfuse's pass-through file system (`passthrough_ll`, built
+from the example of libfuse3-dev if a compiler and that package are available; cases of depth 1 only, because
+it passes O_DIRECT on to the host's disk). Every round runs each case on every engine, in random order, on
+files in the host's page cache. Every request passes the mount's server; the backing directory is accessed
+through the page cache, as the server does behind the mount. `added p50` is the difference to the backing
+directory within a round. CPU per GiB includes fio and, for a mount, its server. Planted failure: a disk with
+a service time of 60 us, which must exceed the limit of 25 us. Exit status 1 if it does not, or if the goal is
+missed.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from penstock.emulate.disks.server import DiskServer
 from penstock.host.journal.journal import Journal
 
 GIB = 1 << 30
-#: most that a disk may add to a 4 KiB direct read at depth 1, median [us]
+#: #: limit of the time that a disk may add to a 4 KiB direct read at depth 1, median [us]
 ADDED_LIMIT_US = 25.0
 PLANTED_S = 60e-6
 EXAMPLES = Path("/usr/share/doc/libfuse3-dev/examples")
-#: the case whose added p50 is judged
+#: #: case whose added p50 is evaluated
 JUDGED = "4 KiB random read, depth 1"
 SIZE = "256m"
 CASES: dict[str, dict[str, Any]] = {
@@ -95,7 +95,7 @@ def fio(
 
 
 def passthrough(base: Path) -> Path | None:
-    """libfuse's pass-through server, built into `base`; None where it cannot be."""
+    """libfuse's pass-through server, built in `base`; None if it cannot be built."""
     source = EXAMPLES / "passthrough_ll.c"
     if not source.exists() or not shutil.which("cc") or not shutil.which("pkg-config"):
         return None
@@ -114,7 +114,7 @@ def passthrough(base: Path) -> Path | None:
 def passed_through(
     program: Path, base: Path, backing: Path, *options: str
 ) -> Iterator[tuple[Path, int]]:
-    """`backing` mounted by the pass-through server: where, and the server's pid."""
+    """Mount `backing` by the pass-through server; returns the mount and the server's pid."""
     mount = base / "passthrough"
     mount.mkdir()
     journal = Journal()
@@ -136,7 +136,7 @@ def passed_through(
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time of a process so far."""
+    """Processor time of a process so far [s]."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -208,7 +208,7 @@ def rows(seen: dict[tuple[str, str], list[dict[str, float]]]) -> list[dict[str, 
 
 
 def many_disks(counts: tuple[int, ...], runtime_s: float) -> list[dict[str, Any]]:
-    """How long some disks take to come up, what they cost when idle, and what they do together."""
+    """Several disks: time to start them, processor time when idle, throughput together."""
     out = []
     for count in counts:
         with tempfile.TemporaryDirectory(prefix="penstock-ceiling-") as place:
@@ -247,7 +247,7 @@ def many_disks(counts: tuple[int, ...], runtime_s: float) -> list[dict[str, Any]
 
 
 def judge(found: list[dict[str, Any]]) -> tuple[float, bool]:
-    """Added p50 of the judged case [us], and whether the planted disk is above the bar."""
+    """Added p50 of the evaluated case [us], and whether the planted disk exceeds the limit."""
     added = {r["case"]: r["value"] for r in found
              if (r["engine"], r["metric"]) == ("penstock", "added p50")}  # fmt: skip
     planted = next(value for case, value in added.items() if case.startswith("planted"))

@@ -1,8 +1,8 @@
-"""Changes and faults of emulated disks: how punctual, how exact.
+"""Changes and faults of emulated disks: delay and accuracy.
 
-Rows of (case, engine, metric, value, unit, low, high, n, bar, verdict). Planted at the end: a change 50 ms
-late, a device slow by 8 instead of 10, 49 % of the space bad instead of half. Status 1 if one of them is
-not found, 3 where a goal is missed; a busy host is named as such.
+Rows of (case, engine, metric, value, unit, low, high, n, bar, verdict). Planted failures: a change 50 ms
+late, a disk slower by 8 instead of 10, 49 % of the space bad instead of half. Exit status 1 if one of them is
+not detected, 3 if a goal is missed; a busy host is reported as the reason.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BLOCK = 4096
 
 
 def flat(service_s: float) -> dict[str, Any]:
-    """A device of one server with that service time for all."""
+    """A device of one server with the same service time for all operations."""
     cost = {"overhead": {"kind": "constant", "value_s": service_s}}
     both = {"sequential": cost, "random": cost}
     return {
@@ -51,7 +51,7 @@ class Bench:
         self.rows: list[dict[str, Any]] = []
 
     def up(self, name: str, service_s: float = 0.0, **options: Any) -> Path:
-        """A disk; gives its mount."""
+        """Start a disk; returns its mount."""
         for kind in "mb":
             (self.base / f"{kind}-{name}").mkdir(exist_ok=True)
         where = (self.base / f"m-{name}", self.base / f"b-{name}")
@@ -61,13 +61,13 @@ class Bench:
     def row(
         self, case: str, metric: str, values: list[float], unit: str, bar: str, good: bool
     ) -> None:
-        """Notes a result."""
+        """Add a result."""
         verdict = record.MET if good else record.MISSED
         made = record.row(case, "", metric, values, unit)
         self.rows.append({**made, "bar": bar, "verdict": verdict})
 
     def punctual(self, disks: int, each: int, planted: bool = False) -> None:
-        """Scheduled changes of several disks: how late."""
+        """Delay of scheduled changes of several disks."""
         names = [f"p{i}" for i in range(disks)]
         for name in names:
             self.up(name)
@@ -91,7 +91,7 @@ class Bench:
             self.server.remove(name)
 
     def all_at_once(self, disks: int) -> None:
-        """One change of many disks at one time: from the first due to the last in force."""
+        """One simultaneous change of many disks: from the first due time to the last one in force."""
         names = [f"a{i}" for i in range(disks)]
         for name in names:
             self.up(name, calibrate=False)
@@ -109,7 +109,7 @@ class Bench:
             self.server.remove(name)
 
     def slow(self, seconds: float, factor: float = 10) -> None:
-        """Fail-slow by 10 and back: the time of a request as its program sees it."""
+        """Fail-slow by 10 and back: time of a request as the program sees it."""
         mount = self.up("s", 0.002)
         (self.base / "b-s" / "f").write_bytes(os.urandom(1 << 20))
         start = time.monotonic() + 0.1
@@ -133,7 +133,7 @@ class Bench:
         self.server.remove("s")
 
     def bad_space(self, size_bytes: int, share: float = 0.5) -> None:
-        """Half of the space is bad, the same half after a remount, read the other way round."""
+        """Half of the space is bad: the same half after a remount, and when read backwards."""
         blocks = size_bytes // BLOCK
         patch = {"bad_space": {"share": share, "mode": "error", "seed": 7}}
         mount = self.up("b", patch=patch)
@@ -151,7 +151,7 @@ class Bench:
 
 
 def planted(bench: Bench) -> dict[str, bool | None]:
-    """Makes each failure, takes its rows off again: whether one of them is missed."""
+    """Make each failure and remove its rows; True if one of them is not detected."""
     failures: dict[str, Callable[[], None]] = {
         "a change 50 ms late": lambda: bench.punctual(2, 5, planted=True),
         "a device slow by 8 for 10": lambda: bench.slow(1.0, factor=8),
@@ -181,7 +181,7 @@ def _failing(path: Path, order: range) -> set[int]:
 
 
 def main() -> int:
-    """Runs all, prints the rows."""
+    """Run all and print the rows."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

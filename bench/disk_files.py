@@ -1,12 +1,12 @@
-"""What many files cost an emulated disk: renames, memory and descriptors of its server at a million of them.
+"""Cost of many files on an emulated disk: renames, memory and descriptors of its server for a million files.
 
-A file is known from the kernel's first look-up of it until the kernel forgets it. On each engine (a disk that
-takes no time, over each transport, a bare directory, and libfuse's `passthrough_ll` where it can be built) a
-few files are made and some renamed, then many more are made and as many renamed again, in rounds that
-alternate between engines. The growth of a rename is its cost among many files over that among few; on the
-disk it must be at most twice that of the bare directory. `passthrough_ll` has a descriptor for each known
-file and is measured at fewer. At the end a rename that also looks at every known file is planted, which must
-be above the bar; status 1 if it is not, or a bar is missed.
+The server has an entry for a file from the kernel's first look-up until the kernel forgets the file. On each
+engine (a disk without service times over each transport, a plain directory, and libfuse's `passthrough_ll` if
+it can be built) a few files are created and some renamed, then many more are created and as many renamed
+again, in rounds that alternate between engines. The growth of a rename is the ratio of its cost with many
+files to that with few; on the disk it may be at most twice that of the plain directory. `passthrough_ll` has
+a descriptor per file and is measured with fewer files. Planted failure: a rename that also looks at every
+entry. Exit status 1 if it does not exceed the limit, or if a goal is missed.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ FEW = 1_000
 MANY, QUICK = 1_000_000, 30_000
 #: files of one directory
 PER_DIRECTORY = 10_000
-#: renames of a round
+#: #: renames per round
 RENAMES = 300
-#: most that the growth of a rename may be, beside that of the bare directory
+#: #: limit of the growth of a rename, relative to that of the plain directory
 GROWTH = 2.0
-#: most memory and descriptors of the server for its known files
+#: #: limits of memory and descriptors of the server for its entries
 MEMORY_BYTES = 256.0
 DESCRIPTORS = 1_024
-#: libfuse's example keeps a descriptor for each file and searches them one by one
+#: #: libfuse's example has a descriptor per file and searches them one by one
 MOST_PASSED_THROUGH = 10_000
 DISK, BARE, LIBFUSE, PLANTED = (
     "emulated disk",
@@ -62,15 +62,15 @@ class Engine:
     place: Path
     pid: int | None = None
     most: int = MANY
-    #: looks at every known file beside each rename
+    #: #: looks at every entry at each rename
     scan: Callable[[int], object] = lambda _: None
     made: int = 0
-    #: by number of known files: seconds for each rename, and for that of a directory
+    #: #: by number of entries: seconds per rename, and for that of a directory
     renames_s: dict[int, list[float]] = field(default_factory=dict)
     directories_s: dict[int, list[float]] = field(default_factory=dict)
 
     def fill(self, count: int) -> None:
-        """Makes files until there are `count`, as far as it can."""
+        """Create files until there are `count`, as far as possible."""
         while self.made < min(count, self.most):
             directory = self.place / f"d{self.made // PER_DIRECTORY}"
             directory.mkdir(exist_ok=True)
@@ -80,7 +80,7 @@ class Engine:
             self.made = last
 
     def rename(self, known: int) -> None:
-        """One round: some files, then the directory that they are in, there and back."""
+        """One round: rename some files, then their directory, there and back."""
         directory = self.place / "d0"
         paths = [str(directory / f"f{number}") for number in range(RENAMES)]
         for old, new in (("", ".new"), (".new", "")):
@@ -98,13 +98,13 @@ class Engine:
             self.directories_s.setdefault(known, []).append(took_s / 2)
 
     def growth(self, files: bool = True) -> float:
-        """Cost of a rename among the most files over that among the fewest."""
+        """Ratio of the cost of a rename with the most files to that with the fewest."""
         times = self.renames_s if files else self.directories_s
         return statistics.median(times[max(times)]) / statistics.median(times[min(times)])
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory of a process that is resident."""
+    """Resident memory of a process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -113,7 +113,7 @@ def descriptors(pid: int) -> int:
 
 
 def scanning(table: bytearray, known: int) -> int:
-    """The work of a rename that looks at an entry for every known file."""
+    """Work of a rename that looks at all entries."""
     return table[: 64 * known].count(b"x")
 
 
@@ -156,7 +156,7 @@ def measure(many: int, rounds: int) -> tuple[list[record.Row], dict[str, bool]]:
         before: dict[str, int] = {}
         for known in (FEW, many):
             for engine in all_engines:
-                # what is planted grows by its scan alone
+                # the planted rename grows by its scan alone
                 engine.fill(FEW if engine is planted else known)
                 if known == FEW and engine in disks and engine.pid is not None:
                     before[engine.name] = resident_bytes(engine.pid)

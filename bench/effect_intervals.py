@@ -1,12 +1,12 @@
-"""Intervals of effects, simulated: how often the truth lies inside, how often equals are told apart.
+"""Simulated intervals of effects: coverage, and false differences between equal treatments.
 
-Each case draws studies of known truth, in the order that the planner gives them, and lets the code of
-`penstock analyse` judge them. Coverage of nominal 95 % must not lie outside 93 to 97 %, by the 99 % binomial
-bounds of the share; two identical systems are one of the cases. Of studies whose treatments are all identical
-it is counted how often the answer names a difference, which at most 5 % may (by the same bounds). Planted
-failures: all runs of one system before those of the other while the host drifts, a split-plot analysed
-without its strata, and terms judged each by itself; all must be found. The time of one analysis of 100,000
-runs of ten factors stands beside. Ends with 1 where a case fails or a planted failure is not found.
+Each case simulates studies with known true values in the order of the planner, and evaluates them by the code
+of `penstock analyse`. The coverage of nominal 95 % intervals must lie within 93 to 97 %, by the 99 % binomial
+bounds of the share; two identical systems are one of the cases. If all treatments are identical, at most 5 %
+of the answers may name a difference (by the same bounds). Planted failures, all of which must be detected:
+all runs of one system before those of the other while the host drifts, a split-plot analysed without its
+strata, and terms tested individually. The bench also reports the time to analyse 100,000 runs of ten factors.
+Exit status 1 if a case fails or a planted failure is not detected.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from penstock.design.planned import Plan
 from penstock.study.load import read_study
 
 Draws = np.random.Generator
-#: what a study's runs measure: in running order
+#: #: values of a study's runs in running order
 Noise = Callable[[Draws, Plan], "np.ndarray[Any, np.dtype[np.float64]]"]
 COVER = (0.93, 0.97)
 FALSE = 0.05
@@ -87,16 +87,16 @@ def runs_of(plan: Plan) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Case:
-    """Studies of one kind: their plan, the noise, the terms that are looked at; `lost` runs of each study."""
+    """Studies of one kind: plan, noise, evaluated terms; `lost` runs of each study."""
 
     name: str
     plan: Plan
     noise: Noise
     terms: tuple[str, ...]
     lost: int = 0
-    #: the order as if no settings had been kept
+    #: #: the order of a plan without retained settings
     blind: bool = False
-    #: all runs of one system, then all of the other, without blocks
+    #: #: all runs of one system, then all of the other, without blocks
     sequential: bool = False
 
 
@@ -133,7 +133,7 @@ def by_half(draws: Draws, plan: Plan) -> Any:
 
 
 def by_setting(draws: Draws, plan: Plan) -> Any:
-    """What is special about each setting that was kept, twice a run's standard deviation."""
+    """Noise with a component per retained setting, of twice the standard deviation of a run."""
     found = draws.normal(0, 1, len(plan.rows))
     for name in ("whole_plot", "strip"):
         number = np.array([getattr(r, name) for r in plan.rows])
@@ -142,7 +142,7 @@ def by_setting(draws: Draws, plan: Plan) -> Any:
 
 
 def drifting(draws: Draws, plan: Plan) -> Any:
-    """A random walk of 0.6 a run under noise of 1."""
+    """A random walk of 0.6 per run, with noise of 1."""
     n = len(plan.rows)
     return draws.normal(0, 1, n) + np.cumsum(draws.normal(0, 0.6, n))
 
@@ -158,7 +158,7 @@ STRIPS = {
 
 
 def cases() -> list[Case]:
-    """What is simulated."""
+    """All simulated cases."""
     full = plan_of(THREE, "{kind: full, replicates: 4}")
     halves = plan_of(THREE, "{kind: full, replicates: 4, block_size: 4}")
     systems = plan_of({"system": LEVELS}, "{kind: full, replicates: 20}")
@@ -185,7 +185,7 @@ def cases() -> list[Case]:
 
 
 def planted() -> list[Case]:
-    """Analyses that are wrong on purpose."""
+    """Wrong analyses, as planted failures."""
     systems = plan_of({"system": LEVELS}, "{kind: full, replicates: 20}")
     split = plan_of(SPLIT, "{kind: full, replicates: 4, order: split-plot-random}")
     return [
@@ -207,9 +207,8 @@ def planted() -> list[Case]:
 
 
 def outside(case: Case, studies: int, seed: int) -> tuple[int, int]:
-    """How often the interval of a term leaves out the truth, which is 0 or a planted effect, of how many.
-
-    Truth is added to every study, so that it is not 0 that is covered.
+    """Number of intervals of a term that exclude the true value, and their total. The true value is 0 or a
+    planted effect. It is added to every study, so that intervals do not merely cover 0.
     """
     plan, runs = case.plan, runs_of(case.plan)
     if case.sequential:
@@ -271,7 +270,7 @@ QUESTION = "Does A cost anything?"
 
 
 def identical() -> list[tuple[str, Plan, Noise]]:
-    """Designs whose treatments are all alike, and how runs vary (in twentieths of their value)."""
+    """Designs with identical treatments, and the variation of their runs (in twentieths of the value)."""
     six = dict.fromkeys("ABCDEF", LEVELS)
     three = plan_of(THREE, "{kind: full, replicates: 3}")
     four = plan_of({**THREE, "D": LEVELS}, "{kind: full, replicates: 2}")
@@ -294,15 +293,16 @@ def identical() -> list[tuple[str, Plan, Noise]]:
 
 
 def names_a_difference(outcome: Outcome) -> bool:
-    """Whether the answer says that treatments differ, or a treatment is called worse."""
+    """True if the answer names a difference, or calls a treatment worse."""
     found = [*costs(outcome), *best(outcome), *of_effects(outcome)]
     worse = ranking(outcome, outcome.responses[0]).of("worse")
     return bool(worse) or any(names_difference(outcome, f) for f in answering(outcome, found))
 
 
 def false_answers(plan: Plan, noise: Noise, studies: int, seed: int) -> tuple[int, int]:
-    """Of studies of identical treatments: answers that name a difference, and studies with a term that is
-    below 5 % by itself."""
+    """Of studies with identical treatments: answers that name a difference, and studies with a term below 5 %
+    in a single test.
+    """
     runs, names = runs_of(plan), [f.name for f in plan.factors]
     document = plan.to_json()
     said = single = 0
@@ -320,7 +320,7 @@ def false_answers(plan: Plan, noise: Noise, studies: int, seed: int) -> tuple[in
 
 
 def judge_answers(name: str, said: int, studies: int) -> record.Row:
-    """The row of a design of identical treatments."""
+    """The row of a design with identical treatments."""
     low, high = ends(said, studies)
     return {
         "case": f"what the answer says of identical treatments: {name}",
@@ -338,7 +338,7 @@ def judge_answers(name: str, said: int, studies: int) -> record.Row:
 
 
 def timed(runs: int, factors: int) -> record.Row:
-    """Seconds for the effects of so many runs."""
+    """Time to compute the effects of N runs [s]."""
     names = {f"F{i}": LEVELS for i in range(factors)}
     plan = plan_of(names, f"{{kind: full, replicates: {max(1, runs >> factors)}}}")
     made = runs_of(plan).assign(y=np.random.default_rng(1).normal(10, 1, len(plan.rows)))
@@ -352,7 +352,7 @@ def timed(runs: int, factors: int) -> record.Row:
 
 
 def main() -> int:
-    """Runs every case."""
+    """Run all cases."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

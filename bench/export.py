@@ -1,9 +1,9 @@
-"""How long 10 M points of an experiment take to a file, by `penstock monitor get` and `penstock export`.
+"""Time to write 10 M points of an experiment to a file, by `penstock monitor get` and `penstock export`.
 
-An experiment of 10 M points is made, once of one series and once of 100 with the same times. Each command
-is run on it as a user would run it, and timed from its start to the end of its process. Read back, each file
-must have every point; planted is a file without its last row. Status 1 where a bar is missed, a point is
-missing, or the plant is not found.
+The experiment has 10 M points, once in one series and once in 100 with the same times. Each command runs as a
+user would run it, and is timed from its start to the end of its process. Each file must contain every point.
+Planted failure: a file without its last row. Exit status 1 if a goal is missed, a point is missing, or the
+planted failure is not detected.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EACH = 1_000_000
 
 
 def make(home: Path, name: str, series: int, total: int) -> None:
-    """An experiment of so many points in all, values of six digits as a disk's would be."""
+    """Create an experiment of N points in total, with values of six digits as a disk's would be."""
     store = Experiments(Catalogue(home / "archive.sqlite"), home / "experiments")
     (home / "experiments").mkdir(mode=0o700, exist_ok=True)
     rows = total // series
@@ -62,7 +62,7 @@ def make(home: Path, name: str, series: int, total: int) -> None:
 
 
 def of_csv(path: Path) -> int:
-    """Cells with a value, but for the first column."""
+    """Number of cells with a value, without the first column."""
     table = pyarrow.csv.read_csv(path)
     return sum(len(c) - c.null_count for c in table.columns[1:])
 
@@ -73,7 +73,7 @@ def of_parquet(path: Path) -> int:
 
 
 def of_share(path: Path) -> int:
-    """Points of the one file."""
+    """Number of points in the exported file."""
     with tempfile.TemporaryDirectory(prefix="penstock-export-", dir=path.parent) as place:
         plain = Path(place) / "it.tar"
         subprocess.run(["zstd", "-qd", str(path), "-o", str(plain)], check=True)
@@ -88,7 +88,7 @@ def without_last_row(path: Path) -> None:
     path.write_bytes(content[: content[:-1].rfind(b"\n") + 1])
 
 
-#: what is measured → words of the command, its file, how many points are in it
+#: #: case → arguments of the command, its file, number of points in it
 Way = tuple[Callable[[str, Path], list[str]], str, Callable[[Path], int]]
 WAYS: dict[str, Way] = {
     "monitor get, CSV": (
@@ -142,7 +142,7 @@ def main() -> int:
                 found = counted(home / f"out{series}-0" / file)
                 case = f"{total / 1e6:g} M points in {series} series: {way}"
                 made = record.row(case, "penstock", "wall time", times_s, "s")
-                # a tenth of the points has what a process takes to begin all the same
+                # for a tenth of the points, the start of the process takes as long
                 most = MOST_S / 10 + 2 if asked.quick else MOST_S
                 rows.append(record.at_most(made, most))
                 planted[f"{case}: every point is there"] = found == total

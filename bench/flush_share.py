@@ -1,12 +1,11 @@
-"""How much of a run goes to flushes: what `penstock trace` says beside what strace counts.
+"""Share of flushes in the time of a run, by `penstock trace` and by strace.
 
-A SQLite loader (journal mode x synchronous), PostgreSQL (synchronous_commit) and RocksDB (sync) on an
-emulated 7200 rpm drive, each run under `penstock trace -- strace -f -c -w`, so that both see the same
-flushes. The share of flushes is their time, of all threads, over the wall time of the run.
-
-A case holds if the median share is within 2 points of strace's, and the trace's findings speak of flushes
-where they take a fifth of the run and more, and only there. Planted: flushes of directories left out, as a
-tracer that knows only files would. Status 1 if a case misses or the plant is not found.
+A SQLite loader (journal mode x synchronous), PostgreSQL (synchronous_commit) and RocksDB (sync) run on an
+emulated 7200 rpm drive under `penstock trace -- strace -f -c -w`, so that both see the same flushes. The
+share is the time of flushes in all threads, divided by the wall time of the run. A case passes if the median
+share is within 2 points of strace's, and the findings of the trace mention flushes exactly if they take a
+fifth of the run or more. Planted failure: flushes of directories are ignored, as by a tracer of files only.
+Exit status 1 if a case fails or the planted failure is not detected.
 """
 
 from __future__ import annotations
@@ -57,7 +56,9 @@ PGOPTIONS="-c synchronous_commit=$3" as "$bin/pgbench" -h "$sockets" -U postgres
 
 @dataclass(frozen=True)
 class Case:
-    """A program by its words, in which `{at}` is the disk; `anew`: what each run finds empty there."""
+    """A program by its arguments, in which `{at}` is the disk; `anew`: directories that are empty at each
+    start.
+    """
 
     name: str
     words: tuple[str, ...]
@@ -65,25 +66,25 @@ class Case:
 
 
 def sqlite(journal: str, synchronous: str, transactions: int) -> Case:
-    """The loader, which makes so many transactions."""
+    """The loader, with N transactions."""
     words = (sys.executable, "-c", LOADER, "{at}/db/t.db", journal, synchronous, str(transactions))
     return Case(f"SQLite, {journal}, synchronous {synchronous}", words, "db")
 
 
 def postgres(commit: str, transactions: int) -> Case:
-    """pgbench's own transactions, one client; its server starts and stops within."""
+    """pgbench's own transactions with one client; the server starts and stops in the run."""
     words = ("bash", "-ceu", PGBENCH, "pgbench", str(ROOT), "{at}", commit, str(transactions))
     return Case(f"PostgreSQL, synchronous_commit {commit}", words)
 
 
 def rocks(sync: int, entries: int) -> Case:
-    """db_bench, which writes so many entries."""
+    """db_bench, with N entries."""
     job = ("--benchmarks=fillrandom", f"--num={entries}", f"--sync={sync}", "--threads=1")
     return Case(f"RocksDB, sync {sync}", ("db_bench", "--db={at}/rocks", *job), "rocks")
 
 
 def cases(quick: bool) -> list[Case]:
-    """All, or one of each program."""
+    """All cases, or one per program."""
     less = 3 if quick else 1
     found = [sqlite("DELETE", "FULL", 60 // less), sqlite("WAL", "OFF", 3000 // less)]
     if not quick:
@@ -101,8 +102,9 @@ def cases(quick: bool) -> list[Case]:
 
 @dataclass(frozen=True)
 class Shares:
-    """Time of flushes over the wall time of a run: by strace, by the trace, by the trace without directories;
-    and whether the trace's findings are right."""
+    """Time of flushes divided by the wall time of a run: by strace, by the trace, by the trace without
+    directories; and whether the findings of the trace are correct.
+    """
 
     strace: float
     trace: float
@@ -117,7 +119,7 @@ def by_strace(told: Path) -> float:
 
 
 def once(words: Sequence[str], work: Path) -> Shares:
-    """One run, seen by both."""
+    """One run, observed by both."""
     bundle, told = work / "bundle", work / "strace"
     shutil.rmtree(bundle, ignore_errors=True)
     counts = ["strace", "-f", "--seccomp-bpf", "-c", "-w", "-e", f"trace={','.join(FLUSHES)}"]
@@ -159,7 +161,7 @@ def main() -> int:
     held, of, planted = 0, 0, 0.0
     with tempfile.TemporaryDirectory(prefix="penstock-flushes-") as place:
         base = Path(place)
-        base.chmod(0o755)  # PostgreSQL's own user goes through it
+        base.chmod(0o755)  # the user postgres must be able to enter it
         for name in ("backing", "mount"):
             (base / name).mkdir(mode=0o755)
         chosen = [c for c in cases(arguments.quick) if arguments.only in c.name]

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Two identical systems on this machine: how often a study says that they differ.
+"""Two identical systems on this machine: share of the studies that report a difference.
 
-Each study runs two treatments that do the same, in complete shuffled passes, by `penstock run`, and asks the
-effects table whether they differ at 5 %. Of ten studies of 20 runs each, at most so many may say so as chance
-allows where one in twenty does (99 % binomial bound). What the machine does to runs that are not interleaved
-stands beside: the same runs' times as if the first half had been one system and the second half the other.
-A system that takes 20 % longer is planted, and must be told from the other. Ends with 1 where either fails.
+Each study runs two equal treatments in complete shuffled passes by `penstock run`, and tests the effect at 5
+%. Of ten studies of 20 runs, the number that may report a difference is limited by chance (99 % binomial
+bound of one in twenty). For comparison, the same runs are analysed as if the first half had been one system
+and the second half the other, which shows the effect of the machine on runs that are not interleaved. Planted
+failure: a system that takes 20 % longer, which must be reported. Exit status 1 if either fails.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
 
-#: seconds of work in the planted system for one in the other
+#: #: work of the planted system relative to the other
 SLOWER = 1.2
-#: what each run does: pages read from a file in the page cache, timed by itself
+#: #: workload of a run: pages read from a file in the page cache, timed by the program
 PROGRAM = """
 import mmap, os, sys, time
 slow = float(sys.argv[1]) if sys.argv[2] == "b" else 1.0
@@ -62,7 +62,7 @@ settle: {{drop_caches: false}}
 
 
 def measured(slower: float, replicates: int, seed: int, passes: int) -> tuple[float, float]:
-    """p of the difference as penstock judges it, and of the runs' first half against the second."""
+    """p-values of the difference: of penstock, and of the first half of the runs against the second."""
     with tempfile.TemporaryDirectory(prefix="penstock-identical-") as name:
         place = Path(name)
         (place / "work.py").write_text(PROGRAM)
@@ -89,7 +89,7 @@ def measured(slower: float, replicates: int, seed: int, passes: int) -> tuple[fl
 
 
 def main() -> int:
-    """The command."""
+    """Run the bench."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="rows as JSON")
     parser.add_argument("--quick", action="store_true", help="3 studies of 8 runs each")

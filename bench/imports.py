@@ -1,11 +1,11 @@
-"""Public files of other programs that the importers read, refuse with a reason, or fail on.
+"""Public files of other programs: those that importers read, refuse with a reason, or fail on.
 
     bench/imports.py DIR ... [--quick] [--record]
 
-looks through directories (clones of public repositories, for instance) for platforms of SimGrid and Distem,
-workflow instances, and traces of blktrace, Darshan and fio, and gives every file to its importer. A file that
-ends in anything but a result or a refusal with a reason counts as failed. Planted is a copy of a file that
-breaks off in the middle. Status 1 where a file failed, or where the plant was read.
+Searches directories (such as clones of public repositories) for platforms of SimGrid and Distem, workflow
+instances, and traces of blktrace, Darshan and fio, and passes every file to its importer. Any other outcome
+than a result or a refusal with a reason is a failure. Planted failure: a copy of a file that is truncated in
+the middle. Exit status 1 if a file failed, or if the truncated file was read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.parts.interchange.from_distem import read_distem
 from penstock.parts.interchange.from_simgrid import read_simgrid
 from penstock.parts.prediction.workloads.read import read_workload
 
-#: larger files are left out
+#: #: limit of the size of a file
 MOST_BYTES = 64 << 20
 #: files of each kind with --quick
 FEW = 20
@@ -50,7 +50,7 @@ def trace(path: Path) -> None:
 
 
 def kind_of(path: Path) -> tuple[str, Callable[[Path], None]] | None:
-    """The kind of a file by how it begins, with its importer."""
+    """Kind of a file by its first bytes, with the importer."""
     with path.open("rb") as file:
         head = file.read(1 << 16)
     if path.suffix == ".xml" and b"<platform" in head and b"<actor" not in head:

@@ -1,13 +1,13 @@
-"""What one core takes in by line protocol, down to the disk, and 100 nodes of 200 metrics in a server.
+"""Points per second of one core by line protocol, including the disk, and 100 nodes of 200 metrics each.
 
-Reading alone is timed by the processor time of its thread. `into the store` goes over HTTP to a receiver in a
-process of its own, which keeps points as an experiment does, on the disk before it answers: points kept for
-each second of that process's processor time, by messages of so many points over so many connections.
-`penstock serve` is the same in the server of experiments, from its start to the end of the last message. Of
-the nodes, each sends 200 metrics every second over a connection of its own to that server, as it is run; with
-`--ceiling` as fast as it is answered as well, which says how many nodes there could be. Planted: five points
-that are never sent, and a line that is none. Status 1 where a bar is missed, an acknowledged point is not in
-the store, or a plant is not found.
+Parsing alone is timed by the processor time of its thread. `into the store` sends over HTTP to a receiver in
+a separate process, which stores points as an experiment does, on disk before it answers. Its rate is stored
+points per second of that process's processor time, by points per message and number of connections. `penstock
+serve` is the same in the server of experiments, from its start to the end of the last message. Each of the
+nodes sends 200 metrics every second to that server over its own connection; with `--ceiling` also as fast as
+it is answered, which gives the number of nodes that one server can take. Planted failures: five points that
+are never sent, and an invalid line. Exit status 1 if a goal is missed, an acknowledged point is not in the
+store, or a planted failure is not detected.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ BEGIN_NS, SECOND_NS = 1_700_000_000_000_000_000, 1_000_000_000
 NODES, METRICS, FIELDS = 100, 200, 5
 LEAST_PER_CORE = 1e6
 MOST_CORES = 1.0
-#: points of a message, and connections that send them
+#: #: points per message, and connections
 BULK = ((1_000, 32), (5_000, 16), (20_000, 8), (200_000, 2))
-#: the same through the server of experiments
+#: #: the same for the server of experiments
 THROUGH_SERVE = (20_000, 8)
-#: messages of fewer points are shown, and no bar is set for them
+#: #: smaller messages are reported without a goal
 LEAST_BULK = 5_000
-#: seconds of the first node whose first point is never sent
+#: #: duration of the first node, whose first point is never sent [s]
 LEFT_OUT = (1, 2, 3, 5, 7)
 
 
 def lines_of(node: int, second: int, left_out: bool = False) -> bytes:
-    """What one node sends for one second: 200 metrics in lines of five."""
+    """Data of one node for one second: 200 metrics in lines of five."""
     stamp = BEGIN_NS + second * SECOND_NS
     made = []
     for device in range(METRICS // FIELDS):
@@ -75,7 +75,7 @@ def lines_of(node: int, second: int, left_out: bool = False) -> bytes:
 
 
 def reading(repeats: int) -> list[float]:
-    """Points per second of processor time, once for each repeat."""
+    """Points per second of processor time, once per repeat."""
     body = b"".join(lines_of(node, second) for second in range(25) for node in range(NODES))
     rates = []
     for _ in range(repeats + 1):
@@ -90,20 +90,20 @@ def reading(repeats: int) -> list[float]:
 
 @dataclass
 class Served:
-    """A receiver in another process, and what it said when it had ended."""
+    """A receiver in another process, and its final report."""
 
     address: tuple[str, int]
     process: subprocess.Popen[str]
     said: dict[str, float] = field(default_factory=dict)
 
     def cpu_s(self) -> float:
-        """Its processor time up to now."""
+        """Processor time of the receiver so far [s]."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def serve(directory: Path) -> None:
-    """The other process: takes points into a spool until its stdin ends."""
+    """The other process: stores points in a spool until its stdin ends."""
     sink = Spool.create(directory)
     receiver = InfluxReceiver("nodes", {"port": 0})
     with Collecting({"nodes": receiver}, sink):
@@ -141,7 +141,7 @@ def served() -> Iterator[Served]:
 
 @contextmanager
 def by_penstock() -> Iterator[Served]:
-    """`penstock serve` with a receiver in its configuration, and an experiment that runs."""
+    """`penstock serve` with a receiver in its configuration, and a running experiment."""
     with tempfile.TemporaryDirectory(prefix="penstock-ingest-") as scratch:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = int(free.getsockname()[1])
@@ -170,7 +170,7 @@ def by_penstock() -> Iterator[Served]:
                 rows = http_.get("/api/v1/experiments/x/series").json()["series"]
                 found.said = {
                     "in_the_store": sum(r["stored"] for r in rows),
-                    "refused": max(r["refused"] for r in rows),  # of the source, told with each
+                    "refused": max(r["refused"] for r in rows),  # of the source, once per series
                 }
         finally:
             process.kill()
@@ -198,9 +198,11 @@ def into_the_store(
     total: int,
     through: Callable[[], AbstractContextManager[Served]] = served,
 ) -> tuple[list[float], bool]:
-    """Points kept for each second of processor time, in each of five parts, and whether all were there."""
+    """Stored points per second of processor time, in each of five parts, and whether all are present."""
     each = max(1, total // 5 // (points * connections))
-    nodes = min(25, points // METRICS)  # of each sender: no more series than a receiver takes
+    nodes = min(
+        25, points // METRICS
+    )  # of each sender: at most as many series as a receiver accepts
     seconds = points // METRICS // nodes
     acknowledged = 0
     lock = threading.Lock()
@@ -232,7 +234,7 @@ def into_the_store(
 
 @dataclass
 class Nodes:
-    """What became of the points of nodes."""
+    """Results for the points of all nodes."""
 
     due: int
     said: dict[str, float]
@@ -242,8 +244,9 @@ class Nodes:
 
 
 def nodes(seconds: int, paced: bool) -> Nodes:
-    """Each node sends what it has for every second to `penstock serve`: when it is due, or as fast as it is
-    answered."""
+    """Each node sends its data of every second to `penstock serve`: when they are due, or as fast as
+    possible.
+    """
     late = [0.0] * NODES
     with by_penstock() as receiver:
         began, cpu_s = time.monotonic(), receiver.cpu_s()

@@ -1,10 +1,10 @@
-"""kill -9 during experiments: whether all that was acknowledged is there, and the gap is marked.
+"""kill -9 during experiments: every acknowledged point is present, and the gap is marked.
 
-The receiver of line protocol, the scraper, the server of experiments, the sampler of a monitored command and
-a virtual node (its first process, and so all in it) are killed in turn, each at a moment of its own, and
-begun anew but for the last two. Then the experiment is ended and its bundle read. Planted: points that were
-acknowledged and are taken out of the store before the experiment ends. Status 1 where anything is lost or not
-marked, or the plant is not found.
+The line-protocol receiver, the scraper, the server of experiments, the sampler of a monitored command, and a
+virtual node (its first process, and thus all of them) are killed in turn, each at a different moment. All but
+the last two are restarted. Then the experiment is ended and its bundle read. Planted failure: acknowledged
+points are removed from the store before the experiment ends. Exit status 1 if anything is lost or not marked,
+or if the planted failure is not detected.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from penstock.parts.monitoring.experiments.experiments import Experiments
 from penstock.parts.monitoring.experiments.timestamps import seconds_text
 
 Faults = list[str]
-#: what comes at such an interval [s]
+#: #: interval of the points [s]
 STEP_S = 0.02
-#: how old what the sampler holds back may be [s]: it writes every half second, and may be a few steps late
+#: #: largest age of data in the sampler's memory [s]: it writes every half second, perhaps a few steps late
 HELD_BACK_S = 0.5 + 5 * STEP_S
-#: how long something takes to begin again [s]
+#: #: time limit of a restart [s]
 PATIENCE_S = 180.0
 
 
@@ -57,7 +57,7 @@ def store_in(home: Path) -> Experiments:
 
 
 def hold(kind: str, home: Path, url: str) -> None:
-    """The process that is killed: a collector at work on the experiment `x`."""
+    """The process that is killed: a collector that runs for the experiment `x`."""
     store = store_in(home)
     sink = store.sink(store.find("x", "ada"))
     if kind == "receiver":
@@ -83,7 +83,7 @@ def held(kind: str, home: Path, url: str = "") -> Iterator[tuple[subprocess.Pope
 
 
 def until(true: Callable[[], bool]) -> None:
-    """Waits for something that comes by itself."""
+    """Wait for a condition."""
     end = time.monotonic() + PATIENCE_S
     while not true():
         if time.monotonic() > end:
@@ -101,7 +101,7 @@ def restarts_of(ended: Experiment) -> int:
 
 
 def receiver(rng: random.Random, home: Path, plant: bool = False) -> Faults:
-    """A sender of one point after the other; what is not answered with 204 is sent again."""
+    """A sender of single points; a point without the answer 204 is sent again."""
     store = store_in(home)
     begun = store.start("x", "ada")
     acknowledged = []
@@ -138,7 +138,7 @@ def receiver(rng: random.Random, home: Path, plant: bool = False) -> Faults:
 
 
 class Counting(http.server.BaseHTTPRequestHandler):
-    """A target that counts how often it was asked."""
+    """A target that counts its requests."""
 
     protocol_version = "HTTP/1.1"
     count = 0
@@ -160,7 +160,7 @@ class Counting(http.server.BaseHTTPRequestHandler):
 
 
 def scraper(rng: random.Random, home: Path) -> Faults:
-    """A scraper at 50 Hz, killed and begun anew half a second later."""
+    """A scraper at 50 Hz, killed and restarted half a second later."""
     store = store_in(home)
     begun = store.start("x", "ada")
     handler = type("Mine", (Counting,), {"count": 0})
@@ -203,7 +203,7 @@ def server(rng: random.Random, home: Path) -> Faults:
     step = round(STEP_S * 1e9)
 
     def begin() -> tuple[subprocess.Popen[str], str]:
-        """A server on any free port, and its address, which it prints once it can be asked."""
+        """Start a server on a free port; returns it and the address that it prints when it is ready."""
         words = [sys.executable, "-c", program, "serve", "--port", "0"]
         quiet = subprocess.DEVNULL
         made = subprocess.Popen(
@@ -242,7 +242,7 @@ def server(rng: random.Random, home: Path) -> Faults:
         process.wait(PATIENCE_S)
         process, url = begin()
         with httpx.Client(base_url=url, headers=right(url), timeout=PATIENCE_S) as http_:
-            # the one that was not acknowledged may be there; 25 steps are never sent
+            # the batch without acknowledgement may be present; 25 steps are never sent
             first = number + 1
             for more in range(30):
                 push(http_, first + more, first + more + 25)
@@ -261,7 +261,7 @@ def server(rng: random.Random, home: Path) -> Faults:
 
 
 def sampler(rng: random.Random, home: Path) -> Faults:
-    """The sampler of a monitored command: the command goes on, and it is said what was lost."""
+    """The sampler of a monitored command: the command continues, and the loss is reported."""
     environment = {**os.environ, "PENSTOCK_STATE": str(home)}
     program = "from penstock.cli import main; main()"
     run = [sys.executable, "-c", program, "monitor"]
@@ -320,7 +320,7 @@ def samplers_of(pid: int) -> list[int]:
     return found
 
 
-#: in the node: shows how often it was asked, sends one number after the other, tells what was acknowledged
+#: #: in the node: counts its requests, sends one number after the other, reports acknowledged ones
 IN_NODE = """
 import http.client, http.server, itertools, sys, threading, time
 class Mine(http.server.BaseHTTPRequestHandler):
@@ -347,7 +347,7 @@ for n in itertools.count():
 
 
 def node(rng: random.Random, home: Path) -> Faults:
-    """A virtual node whose first process is killed: what it had sent is there, the rest a gap."""
+    """A virtual node whose first process is killed: its sent data are present, the rest is a gap."""
     from penstock.emulate.cluster.cluster import Cluster
     from penstock.host.journal.journal import Journal
     from penstock.spec.cluster import ClusterSpec, LinkSpec, NetworkSpec, NodeSpec
@@ -415,12 +415,12 @@ VICTIMS: dict[str, Callable[[random.Random, Path], Faults]] = {
     "sampler": sampler,
     "node": node,
 }
-#: of these, what only root can put up
+#: #: those that only root can start
 OF_ROOT = ("node",)
 
 
 def killed(victim: str, seed: int) -> Faults:
-    """What is wrong after one kill."""
+    """Faults after one kill."""
     with tempfile.TemporaryDirectory(prefix="penstock-kills-") as home:
         return VICTIMS[victim](random.Random(seed), Path(home))
 

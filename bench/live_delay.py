@@ -1,11 +1,11 @@
-"""How long after a sample was taken it stands in the live page, and what the server takes meanwhile.
+"""Delay from a sample to its display on the live page, and the cost for the server.
 
-A server of its own, the page in Chromium; the samples are those of the server's sampler, once a second after
-its first ten seconds. Each time that the page shows a newer sample it writes the sample's time and its own
-into its document, where an observer collects both. A sample counts as shown with the first such pair whose
-sample is not older; the times are of one host's clock. The server's processor time is that of its process
-while one page is open. Planted: the server is stopped for three seconds, which must show as a delay of more
-than the bar. Status 1 where a bar is missed or the plant is not found.
+A separate server, and its page in Chromium; samples are those of the server's sampler, once a second after
+the first ten seconds. When the page shows a newer sample, it writes the times of the sample and of its
+display into its document, where an observer collects both. A sample counts as shown with the first such pair
+whose sample is not older; all times are from the clock of one host. The server's processor time is measured
+with one open page. Planted failure: the server is stopped for three seconds, which must appear as a delay
+above the goal. Exit status 1 if a goal is missed or the planted failure is not detected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bench import record
 from penstock.observe.sampler.samples import SAMPLE_DTYPE
 
 BAR_S = 2.0
-#: of a core, one page open
+#: #: share of a core, with one open page
 MOST_SHARE = 0.05
 STOPPED_S = 3.0
 BEGINNING_S = 11.0
@@ -48,7 +48,7 @@ OBSERVE = """
 
 
 def server(place: Path) -> tuple[subprocess.Popen[str], str]:
-    """A server with a state of its own, and its address."""
+    """A server with its own state, and its address."""
     token = place / "token"
     token.write_text(TOKEN)
     token.chmod(0o600)
@@ -70,7 +70,7 @@ def server(place: Path) -> tuple[subprocess.Popen[str], str]:
 
 
 def processor_s(pid: int) -> float:
-    """What a process took so far."""
+    """Processor time of a process so far [s]."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -86,8 +86,9 @@ def taken(place: Path, from_ns: int, to_ns: int) -> Any:
 
 
 def delays_s(times: Any, seen: list[list[Any]], shift_ms: float) -> Any:
-    """From each sample to the first of the pairs that shows it or a later one; those never shown are left
-    out."""
+    """Delay of each sample until the first pair with it or a later one; samples that were never shown are
+    omitted.
+    """
     shown_ns = np.array([int(t) for t, _, _ in seen], np.int64)
     shown_ms = np.array([shown for _, _, shown in seen])
     at = np.searchsorted(shown_ns, times)
@@ -98,7 +99,7 @@ def delays_s(times: Any, seen: list[list[Any]], shift_ms: float) -> Any:
 def watch(
     page: Any, place: Path, length_s: float, pid: int, *, plant: bool
 ) -> tuple[Any, int, float]:
-    """Delays of the samples of a while, how many were taken, and the server's share of a core."""
+    """Delays of the samples of a period, their number, and the server's share of a core."""
     page.evaluate(OBSERVE)
     from_ns, before = time.monotonic_ns(), processor_s(pid)
     if plant:

@@ -1,7 +1,7 @@
-"""Makes docs/measurements.md of the files in bench/results: prints it, or with --check compares it.
+"""Writes docs/measurements.md from the files in bench/results: prints it, or with --check compares it.
 
-Exit status 1 if `--check` finds the page out of date. Ages depend on the commit at which the page was made;
-`--check` does not compare them.
+Exit status 1 if `--check` finds the page out of date. Ages depend on the commit at which the page was
+written; `--check` does not compare them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "measurements.md"
 
-#: heading → scripts, in the order of the page; a script's file has its name, and `-WORD` where there are more
+#: #: heading → scripts, in the order of the page; the file of a script has its name, further ones `-WORD`
 PARTS = {
     "Tracing": (
         "trace_overhead",
@@ -103,7 +103,7 @@ PARTS = {
     ),
 }
 
-#: heading → what its figures measure, beside the script itself
+#: #: heading → further paths whose changes make a result stale, besides the script
 MEASURED = {
     "Tracing": ("crates/probe", "crates/pattern", "python/penstock/observe"),
     "Hostile and foreign input": (
@@ -130,7 +130,7 @@ MEASURED = {
         "python/penstock/study_prediction",
     ),
 }
-#: further paths of studies whose folders have other names
+#: #: further paths of studies whose folders have other names
 FOLDERS = {
     "dedup": ("studies/dedup_study",),
     "hadoop": ("studies/heterogeneous",),
@@ -184,7 +184,7 @@ def results(folder: Path) -> dict[str, list[Result]]:
 
 
 def paths_of(name: str) -> tuple[str, ...]:
-    """Paths of a script and of what it measures."""
+    """Paths of a script and of the code that it measures."""
     (heading,) = (heading for heading, names in PARTS.items() if name in names)
     own = [f"{folder}/{name}{end}" for folder in ("bench", "studies") for end in (".py", "")]
     # folder and study files
@@ -206,7 +206,7 @@ def age_of(name: str, one: Result) -> int | None:
 
 
 def without_ages(text: str) -> str:
-    """The page without what depends on the commit at which it was made."""
+    """The page without the parts that depend on the commit at which it was written."""
     return AGES.sub("", AGE.sub("", text))
 
 
@@ -218,7 +218,7 @@ def _age_text(age: int | None) -> str:
 
 
 def page(folder: Path = RESULTS, age: Callable[[str, Result], int | None] | None = None) -> str:
-    """The complete page, with the ages by `age`. Raises ValueError for a file that has no place on it."""
+    """The complete page, with the ages by `age`. ValueError for a file without a place on the page."""
     found = results(folder)
     known = {name for names in PARTS.values() for name in names}
     if odd := sorted(set(found) - known):
@@ -243,7 +243,7 @@ def page(folder: Path = RESULTS, age: Callable[[str, Result], int | None] | None
 
 
 def summary(found: list[Result]) -> str:
-    """How many goals are met, and each that is not."""
+    """Number of goals that are met, and each one that is not."""
     judged = [(one, row) for one in found for row in quoted(one) if row.get("verdict")]
     count = Counter(row["verdict"] for _, row in judged)
     lines = [
@@ -259,13 +259,13 @@ def summary(found: list[Result]) -> str:
 
 
 def quoted(one: Result) -> list[dict[str, Any]]:
-    """The rows that stand on the page."""
+    """Rows that the page shows."""
     rows: list[dict[str, Any]] = one["rows"]
     return [row for row in rows if row.get("quoted")] or rows
 
 
 def section(one: Result, age: str = "") -> str:
-    """One file: its command, where and when, what was planted, the rows."""
+    """One file: its command, host and date, the planted failures, the rows."""
     rows = quoted(one)
     judged = any(row.get("bar") for row in rows)
     lines = [f"**`{one['command']}`** · {_origin(one)}{age}\n"]
@@ -299,7 +299,7 @@ def _planted(one: Result) -> str:
 
 
 def _verdict(row: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    """The verdict; of one by the median of seeds also how many of them keep to the bar by themselves."""
+    """The verdict; for a goal on the median of seeds also the share of seeds that reach it."""
     verdict = VERDICTS.get(row.get("verdict", ""), "")
     case = (row["case"], row.get("engine"))
     for one in rows:
@@ -314,7 +314,7 @@ def _what(row: dict[str, Any]) -> str:
 
 
 def figure(row: dict[str, Any]) -> str:
-    """Value, unit, and in brackets what it may vary by."""
+    """Value, unit, and its range in brackets."""
     unit = _UNITS.get(row["unit"], row["unit"])
     text = f"{number(row['value'])} {unit}".strip()
     n = row.get("n")
@@ -328,12 +328,12 @@ def figure(row: dict[str, Any]) -> str:
 
 
 def number(value: float | str) -> str:
-    """Four digits, thousands apart."""
+    """Four digits, with separators of thousands."""
     return value if isinstance(value, str) else format(float(f"{value:.4g}"), ",.12g")
 
 
 def main() -> int:
-    """Prints the page, or compares it."""
+    """Print the page, or compare it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare docs/measurements.md")
     asked = parser.parse_args()

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Links of virtual nodes: bandwidth, delay and loss asked for, and what programs in the nodes see.
+"""Links of virtual nodes: requested bandwidth, delay and loss, compared with those that programs in the nodes
+measure.
 
-Bandwidth is counted at the link over windows of a second; round trips are those of small TCP messages one
-after the other, beside those of the bridge alone. `added` is what a relayed round trip takes beyond the
-bridge's and what was asked for. A limit that was kept under but not reached on a busy host is said to be
-so. At the end links 8 % worse than is claimed are planted, in bandwidth and in delay. Exit status
-1 if either is not found, or a real link is wrong.
+Bandwidth is counted at the link over windows of a second. Round trips are those of successive small TCP
+messages, compared with those of the bridge alone. `added` is the time of a relayed round trip beyond the
+bridge's and the requested one. A limit that was respected but not reached on a busy host is reported as such.
+Planted failures: links 8 % worse than requested, in bandwidth and in delay. Exit status 1 if either is not
+detected, or if a real link is wrong.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from penstock.host.journal.journal import Journal
 from penstock.host.network.netns import inside
 from penstock.spec.cluster import LinkSpec, NetworkSpec
 
-#: of a bandwidth, and how much worse the planted links are
+#: #: accepted deviation of a bandwidth, and deviation of the planted links
 TOLERANCE, PLANTED = 0.05, 0.08
-#: a round trip may take so much longer than asked for [s]
+#: #: accepted excess of a round trip [s]
 LATE_S = 0.3e-3
 
 
@@ -63,7 +64,7 @@ def row(
 
 @contextlib.contextmanager
 def two_nodes(engine: str) -> Iterator[tuple[Network, list[int], str]]:
-    """Two namespaces on one network; their pids, the address of the second."""
+    """Two namespaces on one network; returns their pids and the address of the second."""
     children = [subprocess.Popen(["unshare", "-n", "sleep", "600"]) for _ in range(2)]
     pids = [child.pid for child in children]
     own = os.stat("/proc/self/ns/net").st_ino
@@ -93,7 +94,7 @@ def connected(pids: list[int], address: str) -> tuple[socket.socket, socket.sock
 def bulk(
     pids: list[int], address: str, counted: Callable[[], int], windows: int, length_s: float
 ) -> list[float]:
-    """Bytes per second at the link while one TCP connection sends all that it can."""
+    """Bytes per second at the link while one TCP connection sends as fast as possible."""
     client, server = connected(pids, address)
 
     def send() -> None:
@@ -134,7 +135,7 @@ while m := c.recv(64): c.sendall(m)
 
 
 def round_trips(pids: list[int], address: str, count: int) -> list[float]:
-    """Seconds of small messages to a process of its own and back."""
+    """Times of small messages to another process and back [s]."""
     words = ["nsenter", f"--net=/proc/{pids[1]}/ns/net", sys.executable, "-c", _ECHO, address]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as echo:
         assert echo.stdout is not None
@@ -195,7 +196,7 @@ def ceiling(engine: str, quick: bool) -> Iterator[Row]:
             yield row("one TCP connection", engine, "processors", "", [share])
             network.set_link(
                 "a", None, {"loss": 1e-9}
-            )  # packet by packet, as where packets are lost
+            )  # a link with losses is relayed packet by packet
             before, start = network.relay_stats(), time.monotonic()
             rates = bulk(pids, address, counted, 2 if quick else 5, 0.5)
             yield row("packet by packet", engine, "ceiling", "Gbit/s", [r * 8e-9 for r in rates])
@@ -266,9 +267,9 @@ def change(quick: bool) -> Iterator[Row]:
 
 
 def planted(engine: str) -> dict[str, bool | None]:
-    """Whether worse links are found: none honoured, and one of them told to be wrong."""
+    """True if the worse links are detected: none is honoured, and one of them is reported as wrong."""
     rates = [r.verdict for r in bandwidth(True, PLANTED)]
-    # below a few milliseconds the difference is less than a program's own lateness
+    # below a few milliseconds the difference is smaller than the lateness of a program
     trips = delay(engine, True, PLANTED)
     late = [r.verdict for r in trips if r.verdict and (r.asked or 0) > 10_000]
     return {
@@ -278,7 +279,7 @@ def planted(engine: str) -> dict[str, bool | None]:
 
 
 def kept(r: Row) -> record.Row:
-    """A row of the bench as one of the results."""
+    """A row of the bench in the form of the results."""
     words = {"honoured": record.MET, "host-saturated": record.UNDECIDED}
     made = asdict(r)
     del made["asked"], made["verdict"]

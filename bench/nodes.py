@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Virtual nodes: how long 1, 10, 100 and 1,000 of them take to go up, to be changed, and to go down.
+"""Virtual nodes: time to start, change and stop 1, 10, 100 and 1,000 of them.
 
-Nodes up to 100 have an emulated disk and a shaped link each; 1,000 are idle (a network, no disk). Printed
-per count: seconds with the range of the repetitions, beside the goal where there is one; and what a node
-costs in memory. An event of all nodes reaches them one after the other: late by its median and range, and
-by the 99th percentile, which has the goal. Of a change, processors and memory are read back; links and
-disks are taken to be what the supervisor says. Planted at the end: a change that leaves one node out, which
-the read-back must report. Exit status 1 if it does not, or a real change is not whole.
+Up to 100 nodes have an emulated disk and a shaped link each; 1,000 are idle (a network, no disk). Prints per
+count the seconds with the range of the repetitions and the goal, if there is one, and the memory per node. An
+event of all nodes reaches them one after the other: its lateness is given as median, range and 99th
+percentile, which has the goal. After a change, processors and memory are read back; links and disks are as
+the supervisor reports them. Planted failure: a change that omits one node, which the read-back must report.
+Exit status 1 if it does not, or if a real change is incomplete.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from penstock.profile.load import load_profile
 from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
 
 MIB = 1 << 20
-#: bars [s]: nodes → metric → most
+#: #: goals [s]: nodes → metric → limit
 BARS = {100: {"up": 10.0, "down": 10.0, "set": 0.5}, 1000: {"up": 60.0}}
-#: most that 99 in 100 events may be late [ms]
+#: #: limit of the 99th percentile of the lateness of events [ms]
 LATE_MS = 5.0
 READ_BACK = (
     "After a change the bench reads back processors and memory of each node itself; of disks and links it "
@@ -66,7 +66,9 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def change_all(cluster: Cluster, count: int, plant: bool) -> tuple[float, int]:
-    """Other limits for every node in one request: processors, memory and link; seconds, and how many hold."""
+    """Change processors, memory and link of every node in one request; returns its time [s] and the number of
+    changed nodes.
+    """
     from penstock.emulate.cluster.settings import Change
 
     changes = []
@@ -97,7 +99,7 @@ def change_all(cluster: Cluster, count: int, plant: bool) -> tuple[float, int]:
 
 
 def lateness(cluster: Cluster, count: int) -> dict[str, list[float]]:
-    """How late events of each resource were applied on their nodes [ms]; ten at different times."""
+    """Lateness of events of each resource on their nodes [ms]; ten at different times."""
     resources: dict[str, tuple[str | None, str]] = {
         "cpu": (None, "cpus"),
         "network": ("net", "out_bps"),

@@ -1,9 +1,9 @@
-"""What benches and studies measured, as `bench/results/NAME.json`, of which docs/measurements.md is made.
+"""Results of benches and studies as `bench/results/NAME.json`, the source of docs/measurements.md.
 
-A row is a dictionary of `case`, `engine`, `metric`, `value`, `unit`, `low`, `high` and `n`. What `low` and
-`high` are is in `spread` (smallest and largest where it is absent). A row that has a goal says it in `bar`,
-and in `verdict` whether it is met, missed, undecided, not measured or not comparable. Rows that are `quoted`
-stand on the page; all do if none is.
+A row is a dictionary of `case`, `engine`, `metric`, `value`, `unit`, `low`, `high` and `n`. `spread` states
+the meaning of `low` and `high` (smallest and largest if it is absent). A row with a goal has it in `bar`, and
+in `verdict` whether it is met, missed, undecided, not measured or not comparable. The page shows rows that
+are `quoted`; all rows if none is.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from penstock.host.probe.facts import host_facts
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 MET, MISSED, UNDECIDED = "met", "missed", "undecided"
-#: of a claim: a treatment has no valid run; the runs are valid under other conditions than those of the claim
+#: #: of a claim: a treatment has no valid run; the conditions of the runs differ from those of the claim
 NOT_MEASURED, NOT_COMPARABLE = "not measured", "not comparable"
 INTERVAL = "95 % interval"
-#: what a result may depend on
+#: #: parts of the environment on which a result may depend
 CODE = ("python", "crates", "vendor", "bench", "studies", ":!bench/results")
 FACTS = ("cpu_model", "cpus_allowed", "memory_bytes", "kernel", "virtual", "load_average")
 
@@ -55,7 +55,7 @@ def at_most(made: Row, limit: float) -> Row:
 
 
 def at_least(made: Row, limit: float) -> Row:
-    """The row with its verdict: undecided where a 95 % interval reaches over the limit."""
+    """The row with its verdict: undecided if a 95 % interval contains the limit."""
     return _with_bar(made, f"at least {limit:,g} {made['unit']}".strip(), -1, limit)
 
 
@@ -67,7 +67,7 @@ def _with_bar(made: Row, bar: str, sign: int, limit: float) -> Row:
 
 
 def share(case: str, engine: str, metric: str, right: int, of: int, least: float = 1.0) -> Row:
-    """How many of how many are right, and the least share that must be; of none it is not measured."""
+    """Share of correct cases and its goal; not measured without cases."""
     bar = "all" if least == 1 else f"at least {100 * least:g} %"
     verdict = NOT_MEASURED if not of else MET if right >= least * of else MISSED
     made = {"case": case, "engine": engine, "metric": metric, "value": f"{right} of {of}"}
@@ -75,7 +75,7 @@ def share(case: str, engine: str, metric: str, right: int, of: int, least: float
 
 
 def claim(case: str, says: str, ours: str, bar: str, holds: bool | None) -> Row:
-    """A statement and what was found; `holds` is None where it is undecided, `bar` empty without one."""
+    """A statement and its outcome; `holds` is None if it is undecided, `bar` is empty without a goal."""
     return evaluated(case, says, ours, bar, {True: MET, False: MISSED, None: UNDECIDED}[holds])
 
 
@@ -86,7 +86,7 @@ def evaluated(case: str, wording: str, evidence: str, bar: str, verdict: str) ->
 
 
 def option(parser: argparse.ArgumentParser) -> None:
-    """Adds `--record [NAME]`."""
+    """Add `--record [NAME]`."""
     parser.add_argument(
         "--record",
         nargs="?",
@@ -97,9 +97,8 @@ def option(parser: argparse.ArgumentParser) -> None:
 
 
 def told(rows: Sequence[Row], planted: Mapping[str, bool], *, as_json: bool) -> int:
-    """Prints the rows, and whether what was planted was found; gives the exit status.
-
-    That is 1 where a goal is missed or what was planted is not found.
+    """Print the rows and whether planted failures were detected; returns the exit status. It is 1 if a goal
+    is missed or a planted failure is not detected.
     """
     if as_json:
         print(json.dumps({"rows": list(rows), "planted": dict(planted)}, indent=1))
@@ -120,10 +119,8 @@ def told(rows: Sequence[Row], planted: Mapping[str, bool], *, as_json: bool) -> 
 def keep(
     name: str | None, rows: Sequence[Row], planted: Mapping[str, bool | None], about: str = ""
 ) -> None:
-    """Writes the file if `--record` was given.
-
-    `planted` says of each failure made on purpose whether it was found (None: it could not be told);
-    `about` what a reader must know beside the rows. Title and command are those of the running script.
+    """Write the file if `--record` was given. `planted` has the outcome of each planted failure (None:
+    undecided); `about` is a note for readers. Title and command are those of the running script.
     """
     if name is None:
         return
@@ -152,7 +149,7 @@ def _title(script: Path) -> str:
 
 
 def _command(script: Path) -> str:
-    """The command line, with the names of files in place of this machine's absolute paths."""
+    """The command line, with names of files instead of absolute paths."""
     arguments = [one for one in sys.argv[1:] if one != "--json"]
     for at in (n for n, one in enumerate(arguments) if one.startswith("--record")):
         after = arguments[at + 1 : at + 2]
@@ -173,7 +170,7 @@ def _commit() -> str:
 
 
 def _plain(one: Row) -> Row:
-    """Floats to six digits: more is noise, and the file is read by people."""
+    """Floats with six digits: more are noise, and people read the file."""
     return {
         key: float(f"{value:.6g}") if isinstance(value, float) else value
         for key, value in one.items()

@@ -85,7 +85,7 @@ class Hosts(RemoteHosts):
 
     @contextlib.contextmanager
     def cluster(self, groups: dict[str, int], spread: bool, more: str = "") -> Iterator[float]:
-        """Cluster of that many nodes per host, or all of them on the first; yields its start time [s]."""
+        """Cluster of N nodes per host, or all of them on the first; yields its start time [s]."""
         lines = [f"penstock_platform: 1\nname: {NAME}\nhosts:"]
         for number, (host, count) in enumerate(groups.items()):
             pin = f", host: {host}" if spread else ""

@@ -1,13 +1,13 @@
-"""What the sampler costs at 1 s and at 100 Hz, beside collectd, node_exporter and sar at 1 s, in one run.
+"""Cost of the sampler at 1 s and at 100 Hz, compared with collectd, node_exporter and sar at 1 s in one run.
 
-It reads fifty block devices (those of the host, and loop devices that are attached for it, each of which is
-written every second) and two hundred processes of a control group, one by one: first while they sleep, then
-while each of them wakes up every second and writes a line. All engines sample at the same time, in windows
-one after the other; a row is the share of a core that a process had of a window, in each of them. collectd
-reads processors, memory, load, network and disks into CSV; node_exporter is asked for these once a second;
-sadc writes its binary file: none reads processes. Planted: a sampler that is stopped for half a second,
-whose missed ticks it has to count, and a process that begins meanwhile, which it has to find. Status 1 where
-a bar is missed or a plant is not found. An engine that is not installed is left out and said.
+The sampler reads fifty block devices (those of the host, and loop devices attached for the bench, each
+written every second) and two hundred processes of a control group individually: first asleep, then while each
+of them wakes up every second and writes a line. All engines sample at the same time, in successive windows; a
+row is the share of a core that a process used, per window. collectd reads processors, memory, load, network
+and disks into CSV; node_exporter is scraped for these once a second; sadc writes its binary file. None of
+them reads processes. Planted failures: a sampler that is stopped for half a second, whose missed ticks it
+must count, and a process that starts in between, which it must detect. Exit status 1 if a goal is missed or a
+planted failure is not detected. An engine that is not installed is omitted and reported.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from penstock.spec.application import Application
 PROCESSES, DISKS = 200, 50
 MOST_AT_1_S, MOST_AT_100_HZ = 0.1, 3.0
 SECOND_NS, MIB = 10**9, 2**20
-#: wakes up every second, without a process of its own for that, and writes a line
+#: #: wakes up every second, without a further process, and writes a line
 AWAKE = ["/bin/bash", "-c", "exec 3<>$0 4>>$1; while :; do read -t 1 -u 3; echo x >&4; done"]
 COLLECTD = """
 BaseDir "{place}"
@@ -84,7 +84,7 @@ def running(words: list[str], cwd: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def members(group: RunCgroup, place: Path, awake: bool) -> Iterator[None]:
-    """Processes of a group, asleep or each at work once a second."""
+    """Processes of a group, asleep or each active once a second."""
     with contextlib.ExitStack() as stack:
         for number in range(PROCESSES):
             words = ["/bin/sleep", "3600"]
@@ -98,7 +98,7 @@ def members(group: RunCgroup, place: Path, awake: bool) -> Iterator[None]:
 
 
 def processes_in(result: MonitorResult) -> int:
-    """Processes of which the samples tell."""
+    """Number of processes in the samples."""
     samples = result.tables["samples"]
     mine = samples.filter(pc.equal(samples["source"], "process"))
     entities = mine["entity"].unique().to_pylist()
@@ -127,7 +127,7 @@ def written_each_second(devices: list[Path], ended: threading.Event) -> None:
 
 @contextlib.contextmanager
 def disks(place: Path, journal: Journal) -> Iterator[int]:
-    """As many block devices as there must be, at the least, those that were lacking at work; their number."""
+    """Attach and write loop devices until there are enough block devices; yields the number of all."""
     ended, made = threading.Event(), []
     with contextlib.ExitStack() as stack:
         while block_devices() < DISKS:
@@ -146,7 +146,7 @@ def disks(place: Path, journal: Journal) -> Iterator[int]:
 
 @contextlib.contextmanager
 def others(place: Path, left_out: list[str]) -> Iterator[dict[str, int]]:
-    """The pids of the other engines that are installed, at work."""
+    """The pids of the other installed engines."""
     ended = threading.Event()
     with contextlib.ExitStack() as stack:
         found = {}
@@ -179,7 +179,7 @@ def others(place: Path, left_out: list[str]) -> Iterator[dict[str, int]]:
 
 
 def windows(pids: dict[str, int], number: int, seconds: float) -> dict[str, list[float]]:
-    """Of each process the share of a core [%] in each window."""
+    """Share of a core [%] of each process, per window."""
     shares: dict[str, list[float]] = {name: [] for name in pids}
     for _ in range(number):
         before, began = {n: cpu_s(p) for n, p in pids.items()}, time.monotonic()
@@ -191,7 +191,7 @@ def windows(pids: dict[str, int], number: int, seconds: float) -> dict[str, list
 
 
 def missed_when_stopped(monitor: Monitor, place: Path, around_s: float, stopped_s: float) -> int:
-    """Planted: samples that a sampler counts as missed which was stopped for so long."""
+    """Planted failure: number of missed samples that a sampler reports after being stopped for some time."""
     monitor.start(None, None, place)
     assert monitor._daemon is not None
     time.sleep(around_s)
@@ -231,7 +231,7 @@ def main() -> int:
                 pids = {"penstock": monitor._daemon.pid}
                 if not asked.alone and not awake:
                     pids |= beside.enter_context(others(place, left_out))
-                time.sleep(11.0)  # the first samples of all are past, which lie closer
+                time.sleep(11.0)  # the first samples, whose interval is shorter, are past
                 for name, shares in windows(pids, number, seconds).items():
                     made = record.row(of, name, "processor time", shares, "% of a core")
                     rows.append(record.at_most(made, MOST_AT_1_S) if name == "penstock" else made)

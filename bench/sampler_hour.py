@@ -1,9 +1,9 @@
-"""The sampler for an hour at one sample a second: samples missed, lateness, what it costs.
+"""The sampler for an hour at one sample per second: missed samples, lateness, cost.
 
-It reads the host (processors, memory, network, disks, pressure) while whatever else runs there goes on. Its
-share of a core is that of its process, in twelve windows one after the other. Planted: a sampler that is
-stopped for three and a half seconds, whose missed samples it has to count. Status 1 where a bar is missed or
-the plant is not found. `--quick`: a minute.
+It reads the host (processors, memory, network, disks, pressure) during any other load. Its share of a core is
+measured in twelve successive windows. Planted failure: a sampler that is stopped for three and a half
+seconds, whose missed samples it must count. Exit status 1 if a goal is missed or the planted failure is not
+detected. `--quick`: a minute.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main() -> int:
             MOST_AT_1_S,
         ),
     ]
-    # three or four were due meanwhile; the last of them is taken late, as soon as it goes on
+    # three or four were due in the meantime; the last of them is taken late, when the sampler continues
     planted = {"three and a half seconds in which the sampler was stopped": 2 <= stopped <= 4}
     status = record.told(rows, planted, as_json=asked.json)
     record.keep(asked.record, rows, planted)

@@ -1,10 +1,10 @@
-"""Whether the scraper misses anything: 1,000 targets every second, 100 ten times a second, 100 every second.
+"""Missed scrapes of 1,000 targets every second, 100 ten times a second, and 100 every second.
 
-Targets are ports of a process of its own, each with 50 metrics that it counts up; the scraper is in another
-and keeps what it takes on the disk. Counted are scrapes that were due and not made, and the scraper's
-processor time. Planted, beside the targets: one that answers after two and a half intervals, whose misses
-have to be counted, and one that answers with a page in HTML, which has to fail each time. Status 1 where a
-bar is missed or a plant is not found.
+Targets are ports of a separate process, each with 50 metrics that increase; the scraper is in another process
+and stores its points on disk. The bench counts due scrapes that were not made, and the scraper's processor
+time. Planted failures: a target that answers after two and a half intervals, whose misses must be counted,
+and one that answers with an HTML page, which must fail each time. Exit status 1 if a goal is missed or a
+planted failure is not detected.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from penstock.parts.monitoring.collectors.scrape import Scraper
 from penstock.parts.monitoring.experiments.spool import Spool
 
 METRICS = 50
-#: targets, interval [s], most cores or no bar
+#: #: targets, interval [s], largest number of cores or no goal
 CASES = ((1000, 1.0, None), (100, 0.1, None), (100, 1.0, 0.3))
 SLOW = 2.5
 
 
 class Exporter(asyncio.Protocol):
-    """A target: a GET is answered with what it counts."""
+    """A target: answers GET with its counters."""
 
     def __init__(self, wait_s: float = 0.0, kind: str = "text/plain; version=0.0.4") -> None:
         self._wait_s, self._kind, self._count = wait_s, kind, 0
@@ -57,7 +57,7 @@ class Exporter(asyncio.Protocol):
 
 
 async def export(number: int, interval_s: float) -> None:
-    """The process of the targets: their ports on stdout, the planted ones at the end."""
+    """The process of the targets: prints their ports, the planted ones last."""
     loop = asyncio.get_running_loop()
     made = [await loop.create_server(Exporter, "127.0.0.1", 0) for _ in range(number)]
     slow = SLOW * interval_s
@@ -152,7 +152,7 @@ def main() -> int:
         cores = record.row(case, "penstock", "processor time", [found["cores"]], "cores")
         rows.append(record.at_most(cores, most) if most is not None else cores)
         due, missed = found["slow"]
-        # it can answer every third time that one is due
+        # it can answer every third scrape
         planted[f"{case}: one that answers too late is missed"] = missed >= due // 2 > 0
         page_due, failed = found["page"]
         planted[f"{case}: one that shows HTML fails"] = 0 < page_due - 1 <= failed <= page_due

@@ -1,25 +1,26 @@
 #!/usr/bin/env python3
-"""The best of 256 treatments by 64 runs: a sequential study beside other ways to search.
+"""The best of 256 treatments in 64 runs: a sequential study compared with other search methods.
 
 A full 2^8 design of a real program was run twice (`bench/sequential/inserts.study.yaml`, recorded in
-`inserts.csv`); each way asks this table for runs, and gets one of the values recorded of the treatment. Rows
-are of case, engine, metric, value, unit, low, high, n: regret is how much slower the treatment chosen is than
-the best one, by the means of all recorded runs; the 95 % interval of the share of seeds with a regret of at
-most 5 % is exact (Clopper & Pearson). A sequential study that looks for the worst is planted, and must not be
-found good. Exit status 1 if it is, or if the sequential study misses the bar. The bar is on the median of
-seeds, so half of them may miss it: the share of those that keep it stands beside the verdict, and where that
-is shown to be larger than Optuna's (Fisher's exact test of the two shares, one-sided at 5 %) is said.
+`inserts.csv`). Each method requests runs from this table and gets one of the recorded values of the
+treatment. Rows are of case, engine, metric, value, unit, low, high, n. Regret is the relative excess of the
+chosen treatment over the best one, by the means of all recorded runs. The 95 % interval of the share of seeds
+with a regret of at most 5 % is exact (Clopper & Pearson). Planted failure: a sequential study that searches
+for the worst treatment. Exit status 1 if it passes, or if the sequential study misses the goal. The goal
+applies to the median of seeds, so half of them may miss it; the verdict therefore also has the share of seeds
+that reach it, and states whether that share is significantly larger than Optuna's (Fisher's exact test of the
+two shares, one-sided at 5 %).
 
-Five more tables are made, not recorded, so that what searches is judged on tables that it was not tuned on:
-few effects, many, weak ones, effects of three factors at once, and a rugged one (Kauffman's NK with K = 2).
+Five more tables are synthetic, so that methods are also evaluated on tables for which they were not tuned:
+few effects, many, weak ones, effects of three factors, and a rugged one (Kauffman's NK with K = 2).
 
-To record the table again, on a host with nothing else to do:
+To record the table again, on an otherwise idle host:
 
     penstock run bench/sequential/inserts.study.yaml -o OUT
     python bench/sequential.py --take OUT
 
-The table on record is of single passes, the fastest of 0.13 ms, and its two best treatments are 6 % apart;
-the study now repeats its pass for 50 ms.
+The recorded table is of single passes, the fastest of 0.13 ms, and its two best treatments are 6 % apart; the
+study now repeats its pass for 50 ms.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ from bench import record
 HERE = Path(__file__).parent / "sequential"
 BUDGET = 64
 REGRET = 0.05
-#: chance of a larger share than another's where there is none
+#: #: level of the test for a larger share than that of another method
 _SHOWN = 0.05
 #: a treatment as levels in the order of the factors
 Treatment = tuple[str, ...]
 
 
 class Table:
-    """Recorded runs of a full design: what a treatment took, each time it was run [s]."""
+    """Recorded runs of a full design: the times of each treatment [s]."""
 
     def __init__(self, path: Path) -> None:
         with path.open(newline="") as file:
@@ -68,14 +69,14 @@ class Table:
         ]
 
     def regret(self, chosen: Treatment) -> float:
-        """How much slower than the best a treatment is on average."""
+        """Relative excess of a treatment's mean over the best one."""
         return self.means[chosen] / self.best - 1
 
 
 class Made(Table):
-    """A table whose truth is known: logarithms of eight two-level factors' response, and runs with noise."""
+    """A synthetic table: logarithms of a response of eight two-level factors, and runs with noise."""
 
-    #: standard deviations of effects of one, two, three factors; share of effects that are there; noise
+    #: #: standard deviations of effects of one, two, three factors; share of effects that exist; noise
     KINDS: ClassVar[dict[str, tuple[tuple[float, ...], float, float]]] = {
         "few effects": ((0.5, 0.15, 0.0), 0.5, 0.05),
         "many effects": ((0.3, 0.15, 0.06), 1.0, 0.08),
@@ -111,7 +112,7 @@ class Made(Table):
 
 
 class Asked:
-    """The table as an experiment: each run of a treatment gives one of its recorded values."""
+    """The table as an experiment: each run of a treatment returns one of its recorded values."""
 
     def __init__(self, table: Table, seed: int) -> None:
         self.table, self.drawn, self.runs = table, np.random.default_rng(seed), 0
@@ -193,7 +194,7 @@ responses: {{took: {{from: wall_s, unit: s, better: {better}}}}}
 
 
 def one_factor_at_a_time(asked: Asked, seed: int) -> Treatment:
-    """From the first levels on, each factor is changed in turn and kept where that is faster, twice each."""
+    """Change each factor in turn from the first levels on, and retain the faster level; two runs each."""
     order = np.random.default_rng(seed)
     now = [v[0] for v in asked.table.levels]
     took = [asked.run(tuple(now)) for _ in range(2)]
@@ -210,7 +211,7 @@ def one_factor_at_a_time(asked: Asked, seed: int) -> Treatment:
 
 
 def at_random(asked: Asked, seed: int) -> Treatment:
-    """The best of treatments drawn at random, each run once."""
+    """The best of random treatments, one run each."""
     every = sorted(asked.table.values)
     chosen = np.random.default_rng(seed).choice(len(every), BUDGET, replace=False)
     return min((asked.run(every[i]), every[i]) for i in chosen)[1]
@@ -236,7 +237,7 @@ def optuna_alone(asked: Asked, seed: int) -> Treatment:
 
 
 def full(asked: Asked, seed: int) -> Treatment:
-    """Every treatment once, in a drawn order."""
+    """Every treatment once, in a random order."""
     every = sorted(asked.table.values)
     order = np.random.default_rng(seed).permutation(len(every))
     return min((asked.run(every[i]), every[i]) for i in order)[1]
@@ -254,7 +255,7 @@ ENGINES: dict[str, Callable[[Asked, int], Treatment]] = {
 def measured(
     case: str, table: Table, engine: str, choose: Callable[[Asked, int], Treatment], seeds: int
 ) -> tuple[list[record.Row], bool]:
-    """The rows of one way to search, and whether it keeps the bar."""
+    """Rows of one search method, and whether it reaches the goal."""
     from scipy.stats import binomtest
 
     regrets, runs = [], []
@@ -294,7 +295,7 @@ def _of(one: record.Row, other: record.Row) -> bool:
 
 
 def beside_optuna(rows: list[record.Row]) -> str:
-    """On which tables the share of good seeds is shown to be larger than that of Optuna alone."""
+    """Tables on which the share of good seeds is significantly larger than that of Optuna alone."""
     from scipy.stats import fisher_exact
 
     shares = {(r["case"], r["engine"]): r for r in rows if r["metric"].startswith("seeds with")}
@@ -313,7 +314,7 @@ def beside_optuna(rows: list[record.Row]) -> str:
 
 
 def take(out: Path) -> None:
-    """Writes the table of a recorded study in place of the one on record."""
+    """Replace the recorded table by that of a study."""
     runs = pd.read_parquet(out / "runs.parquet").sort_values(["replicate", "standard_order"])
     runs = runs[runs["valid"]]
     with (HERE / "inserts.csv").open(newline="") as file:
@@ -327,7 +328,7 @@ def take(out: Path) -> None:
 
 
 def main() -> int:
-    """The command."""
+    """Run the bench."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="rows as JSON")
     parser.add_argument("--quick", action="store_true", help="10 seeds")

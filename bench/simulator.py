@@ -1,19 +1,17 @@
 #!/usr/bin/env python3
-"""The simulator of the object store: how fast, how it grows, and what others make of the same scenario.
+"""The simulator of the object store: its speed, its growth, and other simulators on the same scenario.
 
-Prints (as JSON with `--json`) rows of case, engine, metric, value, unit, low, high, n: median, smallest
-and largest of n rounds, in which all engines of a case take turns. `frames`: every frame an event of its
-own; `trains`: frames merged where that hardly changes the result. A rate is given per second of wall time
-and per second of CPU time.
+Prints (as JSON with `--json`) rows of case, engine, metric, value, unit, low, high, n: median, smallest and
+largest of n rounds, in which all engines of a case take turns. `frames`: every frame is an event; `trains`:
+frames are merged where that hardly changes the result. A rate is given per second of wall time and per second
+of CPU time.
 
-Peers on the same scenario: SimPy (the same model, frame by frame, as one writes it there: same makespan),
-SimGrid (another model: bandwidth shared fairly, chunks as flows, no frames; so makespans are near, not
-equal, and its rate is in chunk requests only), and the figures that were published for another simulator
-on other, older hardware.
-
-Planted at the end: a simulator that does everything eight times, which must miss the goal for events, and a
-storage 5 % slower than the closed form says. Exit status 1 if one is not found, or a goal is missed (not
-judged with --quick).
+Other simulators on the same scenario: SimPy (the same model, frame by frame: same makespan), SimGrid (another
+model: bandwidth shared fairly, chunks as flows, no frames; so makespans are near, not equal, and its rate is
+in chunk requests only), and the published figures of another simulator on other, older hardware. Planted
+failures: a simulator that does everything eight times, which must miss the goal for events, and a storage 5 %
+slower than in the closed form. Exit status 1 if one is not detected, or a goal is missed (not evaluated with
+--quick).
 
 SimGrid is optional: apt-get install --no-install-recommends libsimgrid-dev g++
 """
@@ -37,7 +35,7 @@ from bench.simulation.measure import host_row
 
 
 def measure(scale: Scale, only: list[str], out: Path) -> list[dict[str, Any]]:
-    """Rows of the cases in `only` (all if empty); the figure goes into `out`."""
+    """Rows of the cases in `only` (all if empty); the figure is written to `out`."""
     rows = [host_row("at the start")]
     for name, case in CASES.items():
         if not only or name in only:
@@ -65,7 +63,7 @@ def table(rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> int:
-    """Status 1 if a goal is missed."""
+    """Exit status 1 if a goal is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

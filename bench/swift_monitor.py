@@ -1,14 +1,14 @@
-"""What the filter of Swift's object servers costs: requests of clients with it and without it.
+"""Cost of the filter for Swift's object servers: client requests with and without it.
 
-`bench/swift_monitor.py [--json] [--quick]` puts up a Swift of four devices (`studies/swift/saio.py`; Debian's
-packages) and has one client put and get objects of 4 KiB and of 1 MiB. In one cluster the filter is switched
-off and on from block to block by its own switch, in an order that turns; what is off is there twice, so that
-the two show what the comparison finds where there is nothing (A/A). Of each pair of neighbours the ratio of
-times is taken, of the pairs the median with its 95 % interval by order statistics.
+    bench/swift_monitor.py [--json] [--quick]
 
-The bar is at most 2 % more time; an interval that reaches over it is undecided. Planted: 10 ms of work
-at every request of the object servers, which must be found above the bar. Exit status 1 where it is not or
-something failed, 3 where the bar is missed.
+Starts a Swift of four devices (`studies/swift/saio.py`; Debian's packages). One client puts and gets objects
+of 4 KiB and of 1 MiB. In one cluster the filter is switched off and on from block to block, in an alternating
+order. There are two arms without the filter, so that their difference shows the error of the comparison
+(A/A). For each pair of adjacent blocks the ratio of times is computed, over the pairs the median with its 95
+% interval by order statistics. The goal is at most 2 % more time; an interval that contains the limit is
+undecided. Planted failure: 10 ms of work in each request of the object servers, which must exceed the goal.
+Exit status 1 if it does not or something failed, 3 if the goal is missed.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from studies.swift.saio import Client, Swift, SwiftError, running  # noqa: E402
 LIMIT = 2.0
 SIZES = {"4 KiB": 4096, "1 MiB": 1 << 20}
 ARMS = ("off", "off again", "on", "planted")
-#: objects that one block puts and gets
+#: #: objects per block
 OBJECTS = {"4 KiB": 16, "1 MiB": 6}
-#: longer than the filter looks at its switch
+#: #: longer than the interval at which the filter reads its switch
 SETTLE_S = 0.3
-#: what is planted: work of 10 ms at a request, as a filter that costs too much would do
+#: #: planted failure: 10 ms of work per request, as of a filter that costs too much
 PLANTED = """
 
 import time as _time
@@ -62,14 +62,14 @@ def filter_factory(global_conf, **local_conf):
 
 
 def turned(number: int) -> list[str]:
-    """The arms of a round: another first in each, forwards and backwards in turn."""
+    """The arms of a round: another one first in each, forwards and backwards in turn."""
     at = number // 2 % len(ARMS)
     order = [*ARMS[at:], *ARMS[:at]]
     return order if number % 2 == 0 else order[::-1]
 
 
 def set_to(arm: str, off: Path, planted: Path) -> None:
-    """Switches the filter, and what is planted; waits until every object server has seen it."""
+    """Switch the filter and the planted failure; wait until every object server has seen it."""
     for path, there in ((off, arm.startswith("off")), (planted, arm == "planted")):
         if there:
             path.touch()
@@ -79,7 +79,7 @@ def set_to(arm: str, off: Path, planted: Path) -> None:
 
 
 def block(client: Client, size: str, content: bytes) -> float:
-    """Seconds of processors' and disks' waiting that a block of puts and gets takes."""
+    """Time of a block of puts and gets [s]."""
     began = time.perf_counter()
     for number in range(OBJECTS[size]):
         client.put("bench", f"{size}-{number}", content)
@@ -88,13 +88,13 @@ def block(client: Client, size: str, content: bytes) -> float:
 
 
 def measured(swift: Swift, off: Path, planted: Path, rounds: int) -> dict[str, dict[str, Any]]:
-    """By size: the pairs of arms as shares of time more [%], and the medians of blocks [s]."""
+    """By size: additional time of each pair of arms [%], and the medians of blocks [s]."""
     client = swift.client()
     client.make("bench")
     found = {}
     for size, length in SIZES.items():
         content = os.urandom(length)
-        block(client, size, content)  # all connections open, all directories made
+        block(client, size, content)  # all connections open, all directories created
         took: dict[str, list[float]] = {arm: [] for arm in ARMS}
         for number in range(rounds):
             for arm in turned(number):
@@ -113,7 +113,7 @@ def measured(swift: Swift, off: Path, planted: Path, rounds: int) -> dict[str, d
 
 
 def rows_of(found: dict[str, dict[str, Any]], rounds: int) -> list[record.Row]:
-    """A row per size and arm."""
+    """One row per size and arm."""
     made = []
     for size, one in found.items():
         for arm in ARMS[1:]:

@@ -1,12 +1,12 @@
-"""The same limits asked of kernel throttles, container engines and penstock: the mean, and the shape.
+"""The same limits by kernel throttles, container engines and penstock: mean and distribution.
 
-What is asked is a device: of 4 KiB requests 500 a second, each taking a lognormal time of mean 2 ms and sigma
-0.5; of 64 KiB requests 4 MB/s, each 16.4 ms. A throttle can be told the mean only. Every round runs all
-engines in random order on the same file system on the same kind of loop device, penstock on its own mount
-over it. `rate` is delivered over asked, p50 and p99 are fio's completion latencies over those asked for,
-`KS` the largest difference of the two distributions. `--guest` adds plain io.max in the virtual machine,
-whose processor is software: its mean counts, its microseconds do not. A throttle set 10 % wrong is part of
-each run and must be found (exit status 1 otherwise). Needs root and fio.
+The specified device takes a lognormal time of mean 2 ms and sigma 0.5 for each of 500 requests of 4 KiB per
+second, and 16.4 ms for each request of 64 KiB, at 4 MB/s. A throttle can only limit the mean. Every round
+runs all engines in random order on the same file system on the same kind of loop device, penstock on a mount
+over it. `rate` is delivered over specified, p50 and p99 are fio's completion latencies over the specified
+ones, `KS` is the largest difference of the two distributions. `--guest` adds plain io.max in the virtual
+machine, whose processor is emulated: only its mean is meaningful. Planted failure: a throttle set 10 % wrong,
+which must be detected (else exit status 1). Needs root and fio.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ STEADY = StorageProfile.from_dict(
      "read": {"sequential": _FLAT, "random": _FLAT},
      "write": {"sequential": _FLAT, "random": _FLAT}}
 )  # fmt: skip
-#: case → limits a throttle is told, profile that penstock is told, fio's pattern and block
+#: #: case → limits for a throttle, profile for penstock, fio's pattern and block
 CASES: dict[str, tuple[dict[str, float], StorageProfile, str, int]] = {
     "500 reads/s": ({"read_iops": 500.0}, SHAPED, "randread", 4096),
     "500 writes/s": ({"write_iops": 500.0}, SHAPED, "randwrite", 4096),
     "4 MB/s, 64 KiB reads": ({"read_bps": 4e6}, STEADY, "read", 65536),
 }
 PLANTED = "blkio v1, 10 % off (planted)"
-#: how far penstock's mean rate may be from that asked for [%]
+#: #: accepted deviation of penstock's mean rate [%]
 RATE_WITHIN = 1.0
 
 
 def words(case: str, path: str, seconds: float) -> list[str]:
-    """fio's words for a case."""
+    """Arguments of fio for a case."""
     _, _, pattern, block = CASES[case]
     return ["fio", "--name=t", f"--filename={path}", f"--rw={pattern}", f"--bs={block}",
             "--direct=1", "--ioengine=psync", "--time_based", f"--runtime={seconds}",
@@ -68,7 +68,7 @@ def words(case: str, path: str, seconds: float) -> list[str]:
 
 
 def figures(case: str, text: str) -> dict[str, float]:
-    """Rate, quantiles and distance, each against what was asked."""
+    """Rate, quantiles and distance, relative to the specification."""
     limits, profile, pattern, block = CASES[case]
     direction = "write" if "write" in pattern else "read"
     side = json.loads(text[text.index("{") :])["jobs"][0][direction]
@@ -86,7 +86,7 @@ def figures(case: str, text: str) -> dict[str, float]:
 
 
 def measure(rounds: int, seconds: float) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Rows of all engines that run here, and why others do not."""
+    """Rows of all engines that run here, and reasons why others do not."""
     journal = Journal()
     absent = {e.name: why for e in (Blkio, Runc, Podman, Docker) if (why := e.unavailable())}
     engines: dict[str, Any] = {
@@ -192,9 +192,8 @@ def rows(seen: dict[tuple[str, str], list[dict[str, float]]]) -> list[dict[str, 
 
 
 def planted_found(found: list[dict[str, Any]]) -> bool | None:
-    """Whether a throttle set 10 % wrong is seen as more than 5 % off wherever the right one is not.
-
-    None: nowhere could it be told, because it was not run or the host was too busy for the right one as well.
+    """True if a throttle set 10 % wrong deviates by more than 5 % wherever the correct one does not. None:
+    undecided everywhere, because it was not run or the host was too busy for the correct one as well.
     """
     rates = {(r["case"], r["engine"]): r["value"] for r in found if r["metric"] == "rate"}
     told = [rates[c, PLANTED] < 95 for c, e in rates if e == Blkio.name and rates[c, e] >= 95
@@ -236,7 +235,7 @@ def main() -> int:
 
 
 def kept(r: record.Row) -> record.Row:
-    """A row with the goal of penstock's own rate; the other figures stand beside it."""
+    """A row with the goal of penstock's rate; the other figures have none."""
     if r["metric"] not in ("rate", "KS") or r["engine"] == PLANTED:
         return r
     if (r["engine"], r["metric"]) != ("penstock", "rate"):

@@ -64,7 +64,7 @@ responses:
 def sustained(
     profile: str, scale: float, jobs: tuple[int, ...], transport: str, passes: int, runtime_s: float
 ) -> set[int]:
-    """The numbers of jobs of which most runs are valid at a time scale."""
+    """Numbers of jobs with mostly valid runs at a time scale."""
     levels = jobs if len(jobs) > 1 else (*jobs, min(set(JOBS) - set(jobs)))  # a factor has two
     with tempfile.TemporaryDirectory(prefix="penstock-scales-") as name:
         place = Path(name)
@@ -97,7 +97,7 @@ def sustained(
 
 
 def smallest(profile: str, transport: str, passes: int, runtime_s: float) -> dict[int, float]:
-    """The first sustained time scale for each number of jobs; infinity where none is."""
+    """First sustained time scale for each number of jobs; infinity without any."""
     least = dict.fromkeys(JOBS, float("inf"))
     for scale in SCALES:
         pending = tuple(number for number in JOBS if least[number] == float("inf"))
@@ -117,7 +117,7 @@ def _stored(resume: bool) -> dict[str, dict[int, float]]:
 
 
 def main() -> int:
-    """Measures each profile over each transport and prints a line for each."""
+    """Measure each profile over each transport and print a line for each."""
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     options.add_argument("--quick", action="store_true", help="two profiles, one run of each")
     options.add_argument("--profiles", help="comma-separated; default: all ready ones")

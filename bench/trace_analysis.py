@@ -1,9 +1,9 @@
-"""A long trace from Parquet to verdicts: seconds, peak memory, bytes per event, and whether they are true.
+"""A long trace from Parquet to verdicts: time, peak memory, bytes per event, and correctness.
 
-The bundle has the real schema, nine files of different classes and a dozen threads; it is made once and
-kept in the cache. The judging is done by a process of its own, so that its peak memory is its own. At the
-end a small bundle is planted in which the requests of one file come in another order, which must be judged
-otherwise. Exit status 1 if it is not, a verdict is wrong, or a goal of the whole size is missed.
+The bundle has the real schema, nine files of different classes and a dozen threads; it is created once and
+cached. The classification runs in a separate process, so that its peak memory is its own. Planted failure: a
+small bundle with the requests of one file in another order, which must get another verdict. Exit status 1 if
+it does not, if a verdict is wrong, or if a goal of the full size is missed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SHARES = (0.2, 0.2, 0.15, 0.1, 0.05, 0.1, 0.1, 0.02, 0.08)
 
 
 class Streams:
-    """What each file is asked for next: offsets that go on from part to part."""
+    """The next requests of each file: offsets that continue from part to part."""
 
     def __init__(self, total: int) -> None:
         self.draws = np.random.default_rng(4)
@@ -80,7 +80,7 @@ class Streams:
         return offsets
 
     def halves(self, file: int, n: int) -> Array:
-        """Consecutive, and from the middle on random."""
+        """Consecutive, then random from the middle on."""
         number = self.done[file] + np.arange(n)
         middle = round(self.total * SHARES[6] / 2)
         return np.where(number < middle, number * 4 * KIB, self.random(file, n) + (1 << 40))
@@ -114,7 +114,7 @@ FILES: list[tuple[Callable[[Streams, int, int], Array], int, str, int, str]] = [
 
 
 def part(streams: Streams, first: int, n: int, t_ns: int, planted: bool) -> pa.Table:
-    """The next events, as the tracer would write them; planted: of the first file in any order."""
+    """The next events, as the tracer would write them; planted: the first file in random order."""
     draws = streams.draws
     file = draws.choice(len(FILES), n, p=SHARES).astype(np.int64)
     columns = {name: np.zeros(n, np.int64) for name in ("offset", "size", "op", "tid")}
@@ -156,7 +156,7 @@ def part(streams: Streams, first: int, n: int, t_ns: int, planted: bool) -> pa.T
 
 
 def make(place: Path, events: int, planted: bool = False) -> None:
-    """The bundle, once."""
+    """Create the bundle, once."""
     streams, written, t_ns = Streams(events), 0, 10**9
     with (
         Bundle.create(place, {"run_id": "r001"}) as bundle,
@@ -174,7 +174,7 @@ def make(place: Path, events: int, planted: bool = False) -> None:
 
 
 def faults(rows: list[dict[str, Any]], events: int) -> list[str]:
-    """Verdicts that are not the truth."""
+    """Wrong verdicts."""
     found = {row["file_id"]: row for row in rows}
     wrong = []
     for index, (*_, kind) in enumerate(FILES):
@@ -198,7 +198,7 @@ def faults(rows: list[dict[str, Any]], events: int) -> list[str]:
 
 
 def judge(place: Path) -> None:
-    """In a process of its own: JSON with seconds, peak memory, what is wrong."""
+    """In a separate process: JSON with seconds, peak memory, faults."""
     begun = time.perf_counter()
     from penstock.archive.traces.trace_tables import TraceTables
     from penstock.observe.trace.verdicts.rejudge import judge_run
@@ -219,7 +219,7 @@ def judge(place: Path) -> None:
 
 
 def judged(place: Path) -> dict[str, Any]:
-    """One judgement in a process of its own: seconds, peak_bytes, wrong."""
+    """One classification in a separate process: seconds, peak_bytes, wrong."""
     done = subprocess.run(
         [sys.executable, __file__, "--judge", str(place)],
         capture_output=True,

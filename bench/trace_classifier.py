@@ -1,11 +1,10 @@
-"""The classifier on a grid of sequences with known truth: how often each of its three ways is right.
+"""The classifier on sequences with known classes: share of correct verdicts of each of its three methods.
 
-`exact` are the rules on the requests themselves, `streaming` what is done with sequences too long for that,
-`epochs` what mode pattern's counters allow. A verdict is right if class, number of streams and their
-shares, strides and borders of phases are: borders within 1 % of the requests, by epochs within one epoch if
-that is more. At the end wrong truths are planted, which each way must find: another order, another number
-of streams, a border five hundredths of the requests away. Exit status 1 if one is not, or fewer than 99 %
-are right.
+`exact` applies the rules to the requests, `streaming` is the method for sequences too long for that, `epochs`
+uses the counters of mode pattern. A verdict is correct if class, number of streams and their shares, strides
+and borders of phases are: borders within 1 % of the requests, by epochs within one epoch if that is more.
+Planted failures, which each method must detect: another order, another number of streams, a border five
+hundredths of the requests away. Exit status 1 if one is not, or if fewer than 99 % are correct.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def judged(case: Case, path: str) -> dict[str, Any]:
 
 
 def fault(case: Case, verdict: dict[str, Any], path: str) -> str:
-    """What is wrong with a verdict; empty if nothing is."""
+    """Fault of a verdict; empty if it is correct."""
     kind = verdict["class"]
     if kind != case.kind and kind not in case.accepted:
         return f"{kind} for {case.kind}"
@@ -70,7 +69,7 @@ def fault(case: Case, verdict: dict[str, Any], path: str) -> str:
 
 
 def run(cases: list[Case], path: str) -> tuple[Counter[tuple[str, str]], list[str], list[float]]:
-    """Confusion by (truth, verdict), what was wrong, and errors of the zipf exponent."""
+    """Confusion by (truth, verdict), faults, and errors of the zipf exponent."""
     confusion: Counter[tuple[str, str]] = Counter()
     wrong, errors = [], []
     for one in cases:
@@ -95,7 +94,7 @@ def show(path: str, confusion: Counter[tuple[str, str]]) -> None:
 
 
 def wrong_truths() -> dict[str, list[Case]]:
-    """Sequences that are not what they are said to be, by what is wrong."""
+    """Sequences with a wrong declared class, by the kind of fault."""
     draws = np.random.default_rng(3)
     cases = list(grid((20_011,), (4096,), 1))
 
@@ -110,7 +109,7 @@ def wrong_truths() -> dict[str, list[Case]]:
     far = phases.borders[0] + round(0.05 * len(phases.offsets)) * (
         1 if phases.borders[0] < len(phases.offsets) / 2 else -1
     )
-    # between epochs of 1,024 requests a border is known to one epoch only
+    # with epochs of 1,024 requests, a border is determined to one epoch only
     far += 1024 if far > phases.borders[0] else -1024
     return {
         "another order": [shuffled(of(kind)) for kind in ("consecutive", "reverse", "strided")],

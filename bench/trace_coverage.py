@@ -1,11 +1,10 @@
-"""The I/O engines of the installed fio that make requests to files, traced and compared with what fio says it
-did.
+"""All I/O engines of the installed fio that send requests to files, traced and compared with fio's reports.
 
 Run as root: `python bench/trace_coverage.py [ENGINE...] [--json FILE]`. Engine × {read, write, randread,
 randwrite, rw, randrw} × {buffered, direct} × {1, 4 jobs}: counts and bytes as in fio's summary, offsets and
-order as in its I/O logs, nothing lost. fio's `mmap` is not among the engines: it makes pages and no
-requests. The last row drops one event in a hundred on purpose: the comparison must say so. Ends with 1 if a
-cell fails.
+order as in its I/O logs, no losses. fio's `mmap` is not among the engines, because it causes page faults, not
+requests. The last row drops one event in a hundred on purpose, which the comparison must report. Exit status
+1 if a cell fails.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ ABOUT = (
 
 
 def main() -> int:
-    """Runs the matrix."""
+    """Run the matrix."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("engines", nargs="*", help="only these")
     parser.add_argument("--json", type=Path, help="every cell and what differed, to this file")
@@ -97,7 +96,7 @@ def main() -> int:
 
 
 def _latency_ratio(run: Run) -> str:
-    """Of clat, which begins when the submitting call returns, and of lat, which begins before it."""
+    """Ratio of clat, which begins when the submitting call returns, to lat, which begins before it."""
     read, ours = run.told["jobs"][0]["read"], latencies(run)
     clat = statistics.median(ours) / read["clat_ns"]["percentile"]["50.000000"]
     lat = statistics.mean(ours) / read["lat_ns"]["mean"]
@@ -105,7 +104,7 @@ def _latency_ratio(run: Run) -> str:
 
 
 def _print_table(engines: list[str], verdicts: dict[Cell, list[str]]) -> None:
-    """Passed of tried, by engine and pattern."""
+    """Passed and tried cells, by engine and pattern."""
     patterns = list(dict.fromkeys(cell.pattern for cell in verdicts))
     print(f"{'passed':14} " + " ".join(f"{pattern:>9}" for pattern in patterns))
     for name in engines:

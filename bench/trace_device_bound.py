@@ -1,17 +1,19 @@
-"""What tracing adds where a program waits for its device: every mode beside no tracer, in interleaved rounds.
+"""Overhead of tracing for programs that wait for their device: every mode and no tracer, in interleaved
+rounds.
 
-Each round runs the generator once with every mode, forwards and backwards in turn (AB/BA), so that a mode
-and `none` of one round are a pair. Two answers per case and mode, against the limit of 0.8 %:
+Each round runs the generator once with every mode, forwards and backwards in turn (AB/BA), so that a mode and
+`none` of one round are a pair. Two results per case and mode, against the limit of 0.8 %:
 
-  computed   events × added ns of processor time per event (measured here first, on cached reads) over the
-             generator's time; the events of starting its server count too
-  paired     time with over time without, with its 95 % interval
+- computed: events × added processor time per event (measured first, on cached reads) over the generator's
+  time; the events of starting its server count too
+- paired: time with over time without, with its 95 % interval
 
-`met`: the upper end is at most the limit; `missed`: the lower end is above it; else `undecided`. Time is
-that of the generator's own clock. The emulated drive gives equal requests equal times, so that pairs on it
-differ less than on a shared machine's own device. Planted at the end: a generator with five hundredths more
-to do on a small emulated drive, and reads with 20 system calls more each, taken for an event of which
-there are 20,000 a second. Exit status 0 all met, 1 something missed or planted and not found, 3 undecided.
+`met`: the upper end is at most the limit; `missed`: the lower end is above it; otherwise `undecided`. Time is
+that of the generator's own clock. The emulated drive serves equal requests in equal times, so that pairs on
+it differ less than on the device of a shared machine. Planted failures: a generator with five hundredths more
+work on a small emulated drive, and reads with 20 more system calls each, taken for an event of which there
+are 20,000 a second. Exit status 0 if all are met, 1 if a goal is missed or a planted failure is not detected,
+3 if undecided.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ QUICK = {
 }
 KINDS = {"direct": Direct, "rocksdb": Rocks, "postgres": Postgres}
 MEMORY = {"direct": None, "rocksdb": 96 * MIB, "postgres": 96 * MIB}
-#: planted: how much more there is to do, and system calls beside each read at so many events a second
+#: #: planted: additional work, and system calls per read at N events per second
 MORE, PLANTED_PAIRS, CALLS, EVENTS_PER_S = 0.05, 8, 20, 20_000
 PLANTED = "planted"
 
@@ -90,7 +92,7 @@ class Bench:
 
     @contextlib.contextmanager
     def traced(self, mode: str, memory_bytes: int | None = None) -> Any:
-        """A control group, traced in `mode`; gives it with a dictionary that holds the receipt afterwards."""
+        """A control group traced in `mode`; yields it with a dictionary that finally contains the receipt."""
         receipt: dict[str, Any] = {}
         with contextlib.ExitStack() as stack:
             group = stack.enter_context(create_run_cgroup("bench", memory_bytes, self.journal))
@@ -105,15 +107,14 @@ class Bench:
                 receipt |= daemon.call("disarm")
 
     def run(self, case: Case, mode: str) -> Sample:
-        """The generator once."""
+        """Run the generator once."""
         with self.traced(mode, case.memory_bytes) as (group, receipt):
             time_s, p999_ns = case.run(group, self.directory / "answer")
         return Sample(time_s, p999_ns, receipt)
 
     def calibrate(self, modes: list[str], rounds: int, operations: int) -> dict[str, Interval]:
-        """Added ns of processor time per event of each mode, on cached reads of 4 KiB, paired by round.
-
-        Beside them what the planted calls add.
+        """Added processor time per event of each mode [ns], on cached reads of 4 KiB, paired by round; also
+        of the planted calls.
         """
         program = self.directory / "cached_read"
         source = Path(__file__).with_name("cached_read.c")
@@ -142,7 +143,7 @@ class Interval:
     high: float
 
     def verdict(self) -> str:
-        """Against the limit."""
+        """Verdict relative to the limit."""
         if self.high < LIMIT:
             return record.MET
         return record.MISSED if self.low > LIMIT else record.UNDECIDED
@@ -153,7 +154,7 @@ def interval(values: Any) -> Interval:
     x = sorted(float(v) for v in values)
     n = len(x)
     rank = int(stats.binom.ppf(0.025, n, 0.5)) - 1
-    if rank < 0:  # too few pairs for one: it is not known
+    if rank < 0:  # too few pairs for an interval
         return Interval(statistics.median(x), float("-inf"), float("inf"))
     return Interval(statistics.median(x), x[rank], x[n - 1 - rank])
 
@@ -197,7 +198,7 @@ def judge(case: str, mode: str, rounds: list[dict[str, Sample]], cost: Interval)
 
 
 def measure(asked: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Rows, and the verdicts of what was planted."""
+    """Rows, and the verdicts on the planted failures."""
     sizes = QUICK if asked.quick else FULL
     rounds = asked.rounds or (2 if asked.quick else 15)
     modes = [m for m in ("count", "pattern", "trace") if m in MODES]
@@ -243,7 +244,7 @@ def slower_generator(bench: Bench, server: DiskServer) -> Interval:
 
 @contextlib.contextmanager
 def generator(bench: Bench, server: DiskServer, label: str, size: dict[str, int]) -> Iterator[Case]:
-    """A case with its data, on an emulated drive unless it is about the host's; run once to warm up."""
+    """A case with its data, on an emulated drive unless it needs the host's device; run once to warm up."""
     kind = label.split(",")[0]
     ground = bench.directory / label.replace(", ", "-").replace(" ", "-").replace("'", "")
     places = {name: ground / name for name in ("backing", "mount")}
@@ -326,7 +327,7 @@ def main() -> int:
 
 
 def kept(r: dict[str, Any]) -> Iterator[record.Row]:
-    """A row of the bench as two of the results."""
+    """A row of the bench as two rows of the results."""
     for which, metric in (
         ("computed", "events × their cost, of the run"),
         ("paired", "longer than without, by pairs"),

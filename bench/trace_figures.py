@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""Figures of a long trace: size of the page, time and memory to build it, zoom steps, answers of `serve`.
+"""Figures of a long trace: size of the page, time and memory to build it, zoom steps, responses of `serve`.
 
-Makes a bundle of 100 million events (`--quick`: 2 million; `--bundle` takes one that is there) in the
+Creates a bundle of 100 million events (`--quick`: 2 million; `--bundle` uses an existing one) in the
 published format: a file read at random, one read in order, one with a hot set and writes, eight threads.
-Builds its page in a process of its own; lets headless Chromium zoom and move in every figure of it, one
-step after another, with the script's own clock around drawing; and asks a server for views from all of the
-trace down to single requests. Prints (as JSON with `--json`) rows of case, engine, metric, value, unit,
-low, high, n. Ends with 3 where a goal is missed: page at most 20 MB, zoom steps at most 100 ms (95th
-percentile, slowest). At the end a page of more than 20 MB whose steps take 150 ms longer is planted: status
-1 if either is not found.
+Builds its page in a separate process. Headless Chromium zooms and pans in every figure, one step after
+another, timed by the script around drawing. A server is queried for views from the complete trace down to
+single requests. Prints (as JSON with `--json`) rows of case, engine, metric, value, unit, low, high, n.
 
-Needs chromium for the zoom steps; without it they are `not run`.
+Exit status 3 if a goal is missed: page at most 20 MB, zoom steps at most 100 ms (95th percentile, slowest).
+Planted failure: a page of more than 20 MB whose steps take 150 ms longer; exit status 1 if either is not
+detected. Zoom steps need chromium; without it they are `not run`.
 """
 
 from __future__ import annotations
@@ -145,7 +144,7 @@ def size_of(page: Path) -> Row:
 
 
 def build(bundle: Path) -> tuple[Path, list[Row]]:
-    """The page, and what it took."""
+    """Build the page; returns its costs."""
     words = [sys.executable, "-c", _BUILD, str(bundle)]
     told = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split("\n")
     seconds, peak = map(float, told[1].split())
@@ -159,7 +158,8 @@ def build(bundle: Path) -> tuple[Path, list[Row]]:
     ]
 
 
-#: runs in a copy of the page: every figure in turn, zoom in, move, zoom out; times of the page's own drawing
+#: #: runs in a copy of the page: every figure in turn, zoom in, pan, zoom out; times of the page's own
+#: drawing
 _STEPS = """
 (async () => {
   const steps = [];
@@ -189,7 +189,7 @@ _STEPS = """
 """
 
 
-#: the planted page: its first figure draws as if it took longer
+#: #: the planted page: its first figure draws more slowly
 _SLOW = """
 penstockFigures.splice(1);
 for (const figure of penstockFigures) {
@@ -204,7 +204,7 @@ for (const figure of penstockFigures) {
 
 
 def planted_page(page: Path, place: Path) -> Path:
-    """The page with as much again as it may have, and slow steps."""
+    """The page with twice its allowed size, and slow steps."""
     copy = place / "planted.html"
     text = page.read_text(encoding="utf-8")
     at = text.rindex("</body>")
@@ -215,7 +215,7 @@ def planted_page(page: Path, place: Path) -> Path:
 
 
 def zoom_steps(page: Path, seconds: float = 240) -> list[Row]:
-    """Times of drawing after each step, in headless Chromium; empty where there is none."""
+    """Times of drawing after each step, in headless Chromium; empty without it."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
     if browser is None:
         print("zoom steps: not run (no chromium)", file=sys.stderr)
@@ -240,7 +240,7 @@ def zoom_steps(page: Path, seconds: float = 240) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "page.html"
         text = page.read_text(encoding="utf-8")
-        # only the copy may talk, and only to this bench
+        # only the copy may connect, and only to this bench
         text = text.replace(
             "img-src data:", f"img-src data:; connect-src http://127.0.0.1:{port}", 1
         )
@@ -278,7 +278,7 @@ def judged(metric: str, value_ms: float, n: int) -> Row:
 
 
 def served(bundle: Path) -> list[Row]:
-    """Answers of `penstock serve` from the whole trace down to single requests."""
+    """Response times of `penstock serve` from the complete trace down to single requests."""
     words = [sys.executable, "-m", "penstock", "serve", str(bundle), "--port", "0"]
     running = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     assert running.stdout is not None
@@ -323,7 +323,7 @@ def get(url: str, token: str) -> bytes:
 
 
 def planted(page: Path, place: Path) -> dict[str, bool | None]:
-    """Whether the planted page is found: too large, and too slow."""
+    """True if the planted page is detected: too large, and too slow."""
     copy = planted_page(page, place)
     steps = [r for r in zoom_steps(copy) if "verdict" in r and r["metric"] != SLOWEST]
     slow = steps[0]["verdict"] == record.MISSED if steps else None

@@ -1,8 +1,9 @@
-"""What a trace must bear: very many files, names of any bytes, full disks, killed tracers, bad bundles.
+"""Traces under hostile conditions: very many files, any bytes in names, full disks, killed tracers, invalid
+bundles.
 
-Each case runs the real command line and compares with what is known; a row says what came of it. At the end
-the first case is run again with events dropped on purpose, which must be reported. Ends with 1 where it is
-not, or a case is wrong.
+Each case runs the real command line and compares the result with the known one; a row has the outcome.
+Planted failure: the first case with dropped events, which must be reported. Exit status 1 if it is not, or if
+a case is wrong.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ MOUNT = 'mount -t tmpfs -o size=3m,mode=700 none "$0" && exec "$@"'
 
 
 class WrongError(Exception):
-    """A case did not end as it must."""
+    """A case did not end as expected."""
 
 
 def check(good: object, words: str) -> None:
@@ -71,7 +72,7 @@ def check(good: object, words: str) -> None:
 
 
 def run(*words: Word, status: int = 0, before: tuple[Word, ...] = (), **env: str) -> Any:
-    """stdout of the command line; its last line is what it said on stderr where the status is wrong."""
+    """stdout of the command line; its last line is that of stderr if the status is wrong."""
     done = subprocess.run(
         [*before, *COMMAND, *words], capture_output=True, env={**os.environ, **env}, timeout=900
     )
@@ -90,7 +91,7 @@ def balanced(told: dict[str, Any]) -> bool:
 
 
 def many_files(work: Path, files: int, planted: bool = False) -> str:
-    """Mode pattern has room for 65,536 sequences in the kernel."""
+    """Mode pattern stores 65,536 sequences in the kernel."""
     data = work / ("planted" if planted else "many")
     options = ("-m", "trace", "--drop-every", "1000") if planted else ("-m", "pattern")
     began = time.monotonic()
@@ -133,7 +134,7 @@ def killed(work: Path, mode: str) -> str:
 
 
 def odd_names(work: Path) -> list[bytes]:
-    """A newline, quotes, bytes that are no UTF-8, markup, and the longest path that can be opened."""
+    """A newline, quotes, bytes that are not UTF-8, markup, and the longest path that can be opened."""
     top = os.fsencode(work / "odd")
     names = [
         top + b"/" + name for name in (b"n\nl", b"q'\"`$(x)", b"\xff\xfe", b"<b>&amp;", b" -o ")
@@ -175,7 +176,7 @@ def names(work: Path) -> Iterator[tuple[str, Callable[[], str]]]:
 
 
 def bad_bundles(work: Path) -> str:
-    """Cut, foreign and empty tables: one line and status 2, by every verb that reads one."""
+    """Truncated, foreign and empty tables: one line and status 2, by every verb that reads one."""
     good, seen = work / "T", 0
     for how in ("cut", "foreign", "no manifest"):
         bad = work / "bad"

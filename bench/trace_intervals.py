@@ -1,9 +1,10 @@
-"""Every interval that a trace prints, simulated: how often it holds what it is about.
+"""Simulated coverage of every interval that a trace prints.
 
-Each row draws recordings of known truth, lets the code that prints the interval judge them, and counts how
-often the truth lies in it, with the 99 % binomial (Clopper-Pearson) interval of that share. A row fails where
-all of this interval lies below the nominal level. The same intervals with half their width must be found too
-narrow, in the rows that leave room for it. Ends with 1 if a row fails, or a narrowed one does not.
+Each row simulates recordings with known true values, evaluates them by the code that prints the interval, and
+counts how often the true value lies inside, with the 99 % binomial (Clopper-Pearson) interval of that share.
+A row fails if all of this interval lies below the nominal level. Planted failures: the same intervals with
+half their width, which must be too narrow in the rows that leave room for it. Exit status 1 if a row fails,
+or a narrowed one does not.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _native: Any = importlib.import_module("penstock._native")
 
 Draws = np.random.Generator
 Offsets = npt.NDArray[np.int64]
-#: low end, value, high end, truth; None: no interval was given
+#: #: low end, value, high end, true value; None: no interval was computed
 Found = tuple[float, float, float, float] | None
 
 SIZE = 4096
@@ -45,26 +46,26 @@ INDEPENDENT = 400
 
 @dataclass(frozen=True)
 class Printed:
-    """An interval: what it is about, its level, how one is drawn, and how many are."""
+    """An interval: its subject, its level, how one is simulated, and their number."""
 
     name: str
     nominal: float
     draw: Callable[[Draws], Found]
     trials: int = 1000
-    #: half the width cannot show where there is none, the level leaves no room, or the interval is wide
+    #: #: half the width has no effect if the width is 0, the level leaves no room, or the interval is wide
     narrows: bool = True
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """How often the truth was inside, of how many."""
+    """Number of intervals that contain the true value, and their total."""
 
     held: int
     trials: int
 
     @property
     def share(self) -> float:
-        """Of the intervals given."""
+        """Share of the computed intervals."""
         return self.held / self.trials if self.trials else math.nan
 
     def ends(self, level: float = 0.99) -> tuple[float, float]:
@@ -76,12 +77,12 @@ class Coverage:
         return float(low), float(high)
 
     def below(self, nominal: float) -> bool:
-        """Whether this is too seldom to be chance."""
+        """True if the share is below the level by more than chance."""
         return self.ends()[1] < nominal
 
 
 def simulate(printed: Printed, trials: int, seed: int) -> tuple[Coverage, Coverage]:
-    """Draws `trials` recordings: of the intervals as they are, and of the same with half their width."""
+    """Simulate `trials` recordings: with the intervals as they are, and with half their width."""
     held = given = narrowed = 0
     for trial in range(trials):
         found = printed.draw(np.random.default_rng([seed, trial]))
@@ -102,7 +103,7 @@ def judged(offsets: Offsets, size: int, path: str) -> dict[str, Any]:
 
 
 def _bursts(draws: Draws, n: int, share: float, length: float) -> npt.NDArray[np.bool_]:
-    """Which requests go elsewhere: `share` of them, in runs of `length` on average."""
+    """Positions of interruptions: `share` of the requests, in runs of `length` on average."""
     stop = 1 / length
     start = share / (1 - share) * stop
     hit = np.zeros(n, bool)
@@ -122,7 +123,8 @@ def _elsewhere(draws: Draws, offsets: Offsets, hit: npt.NDArray[np.bool_]) -> Of
     return out
 
 
-#: class → its sequence, what it says of itself, and how many requests in a row a step of its rule rests on
+#: #: class → its sequence, its expected verdict, and the number of successive requests on which a step of its
+#: rule rests
 _ORDERS: dict[str, tuple[Callable[[Draws, int], Offsets], int]] = {
     "consecutive": (lambda draws, n: cases.consecutive(n, SIZE), 2),
     "reverse": (lambda draws, n: cases.reverse(n, SIZE, 1 << 40), 2),
@@ -144,7 +146,7 @@ def confidence(kind: str, path: str, n: int, length: float) -> Callable[[Draws],
 
     @cache
     def held() -> float:
-        # an interruption also cuts off pieces of chains that are too short to count
+        # an interruption also cuts chains into pieces that are too short to count
         found = (one(np.random.default_rng([92, trial])) for trial in range(200))
         return float(np.mean([v["evidence"]["chains"]["held_share"] for v in found]))
 
@@ -155,7 +157,7 @@ def confidence(kind: str, path: str, n: int, length: float) -> Callable[[Draws],
         if kind == "interleaved":
             value = verdict["evidence"]["chains"]["held_share"]
             return verdict["confidence"], value, math.inf, held()
-        # a step counts if none of the requests that it rests on went elsewhere
+        # a step counts if none of its requests was interrupted
         undisturbed = (1 - share) if length > 1 else (1 - share) ** rests_on
         if length > 1:
             start = share / (1 - share) / length
@@ -187,7 +189,7 @@ def random_confidence(path: str, n: int) -> Callable[[Draws], Found]:
 
 @cache
 def _hot_share(n: int, blocks: int, exponent: float) -> float:
-    """What the busiest fifth of the touched blocks gets on average in recordings of this length."""
+    """Mean share of the busiest fifth of the touched blocks in recordings of this length."""
     sums = 0.0
     for trial in range(300):
         draws = np.random.default_rng([91, trial])
@@ -211,7 +213,7 @@ def hot_confidence(path: str, n: int, blocks: int, exponent: float) -> Callable[
 
 
 def zipf(path: str, n: int, blocks: int, exponent: float) -> Callable[[Draws], Found]:
-    """The exponent, whether or not the class is `hot-set`."""
+    """The exponent, for any class."""
 
     def draw(draws: Draws) -> Found:
         verdict = judged(cases.zipf(draws, n, SIZE, blocks, exponent), SIZE, path)
@@ -257,7 +259,7 @@ def uniformity(n: int) -> Callable[[Draws], Found]:
 
 
 def log_of_short_processes(planted: bool = False) -> Callable[[Draws], Found]:
-    """A log to which many processes append small lines: `consecutive`; planted: in any order."""
+    """A log to which many processes append small lines: `consecutive`; planted: in random order."""
 
     def draw(draws: Draws) -> Found:
         processes, size = int(draws.integers(40, 120)), int(draws.choice([24, 64, 200, 700]))
@@ -275,7 +277,7 @@ def log_of_short_processes(planted: bool = False) -> Callable[[Draws], Found]:
 
 
 def paired(pairs: int, spread: float, tail: float) -> Callable[[Draws], Found]:
-    """`--calibrate`: what tracing adds to a command, from pairs of runs of uneven length."""
+    """`--calibrate`: overhead of a command, from pairs of runs of different lengths."""
 
     def draw(draws: Draws) -> Found:
         def run(factor: float) -> float:
@@ -283,16 +285,14 @@ def paired(pairs: int, spread: float, tail: float) -> Callable[[Draws], Found]:
             return factor * slow * float(np.exp(spread * draws.standard_normal()))
 
         found = paired_runs(lambda: run(1.0), lambda: run(1.02), pairs, 0.008)
-        middle = (
-            0.02  # both are spread alike: so is their difference about it, up to the second order
-        )
+        middle = 0.02  # both have the same spread; so has their difference, up to the second order
         return found.low, found.share, found.high, middle
 
     return draw
 
 
 def calibration(spread: float) -> Callable[[Draws], Found]:
-    """The ns that a call takes longer: the range of the rounds' differences."""
+    """Additional time of a call [ns]: the range of the rounds' differences."""
 
     def draw(draws: Draws) -> Found:
         added = 150 + spread * draws.standard_t(3, ROUNDS)
@@ -336,7 +336,7 @@ def printed_intervals(quick: bool) -> Iterator[Printed]:
                     )
         yield Printed(f"confidence, random, {path}", 0.975, random_confidence(path, 10_007))
         hot = hot_confidence(path, 40_009, 8192, 1.2)
-        # by all blocks requests vary less than the bound allows for: half of it is enough
+        # by all blocks, requests vary less than the bound allows: half of it is enough
         yield Printed(
             f"confidence, hot-set, {path}", 0.975, hot, 300 if quick else 1000, path == "epochs"
         )
@@ -393,7 +393,7 @@ def printed_intervals(quick: bool) -> Iterator[Printed]:
 
 
 def main() -> int:
-    """Runs all."""
+    """Run all."""
     words = argparse.ArgumentParser(description=__doc__)
     words.add_argument("--quick", action="store_true", help="fewer rows, a third of the draws")
     words.add_argument("--only", default="", help="rows whose name has this")
@@ -452,7 +452,7 @@ def main() -> int:
 
 
 def _kept(row: dict[str, Any]) -> record.Row:
-    """A row of the bench as one of the results."""
+    """A row of the bench in the form of the results."""
     return {
         "case": row["interval"],
         "engine": "",

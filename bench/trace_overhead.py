@@ -1,17 +1,17 @@
-"""What tracing adds to a 4 KiB cached read: penstock and its peers, interleaved in one run.
+"""Overhead of tracing on a 4 KiB cached read: penstock and other tools, interleaved in one run.
 
-Every round runs each engine once, in random order; differences are taken within a round. The base of
-penstock's figures is an empty program on the same hooks (mode count has none at the entry), of the
-others the untraced program. `fentry body` is what runs on fentry and fexit, safe against interruption,
-put on tracepoints. CPU time is that of the traced process. `bystander` is a process outside the traced
-group while tracing is armed. Peers: strace, perf trace, bpftrace, the kernel's own events. `20 calls more` is
-planted: reads with 20 system calls beside each must be found above what tracing may cost.
+Every round runs each engine once, in random order; differences are taken within a round. penstock's figures
+are relative to an empty program on the same hooks (mode count has none at the entry), those of other tools to
+the untraced program. `fentry body` is the program of fentry and fexit, which is safe against interruption, on
+tracepoints. CPU time is that of the traced process. `bystander` is a process outside the traced group during
+tracing. Other tools: strace, perf trace, bpftrace, the kernel's own events. Planted failure: `20 calls more`,
+reads with 20 system calls each, which must exceed the limit of tracing.
 
-Then storms of forks, execs, threads, opens, mappings and renames in mode trace: processor time added per
-operation, from runs with and without tracing in turns, and what the receipts of the traced runs say of it.
-The receipt is to be within 20 % of that; where the interval of what was measured is wider the row is
-`undecided`. A receipt from which a group of programs is left out must be found wrong, or the bench fails.
-Exit status 1 if a goal is missed or something planted is not found.
+Then storms of forks, execs, threads, opens, mappings and renames in mode trace: added processor time per
+operation, from runs with and without tracing in turns, and the receipts of the traced runs. The receipt must
+be within 20 % of the measured value; if the interval of the measurement is wider, the row is `undecided`. A
+receipt without one group of programs must be detected as wrong. Exit status 1 if a goal is missed or a
+planted failure is not detected.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from penstock.observe.trace.capture.overhead import added_by_programs, cost_of
 from penstock.state import state_dir
 
 CASE = "4 KiB cached pread"
-#: our engines: configuration of the daemon, whether the program is in the traced group, and the base
+#: #: our engines: configuration of the daemon, whether the program is in the traced group, and the reference
 OURS: dict[str, tuple[dict[str, object] | None, bool, str]] = {
     "none": (None, True, ""),
     "empty": ({"mode": "empty"}, True, "none"),
@@ -55,7 +55,7 @@ OURS: dict[str, tuple[dict[str, object] | None, bool, str]] = {
     "bystander": ({"mode": "trace"}, False, "empty"),
     "20 calls more": (None, True, "none"),
 }
-#: engine → most that it may add [ns of processor time]
+#: #: engine → limit of the added time [ns of processor time]
 GOALS = {
     "pattern": 70.0,
     "trace": 150.0,
@@ -63,7 +63,7 @@ GOALS = {
     "trace, fentry body": 150.0,
     "bystander": 30.0,
 }
-#: fewest rounds whose order statistics make a 95 % interval
+#: #: minimum number of rounds for a 95 % interval by order statistics
 FEWEST = 6
 MODES = ("count", "pattern", "trace")
 BPFTRACE = {
@@ -79,7 +79,7 @@ PEERS = {
 STRACE_OPERATIONS = 10_000
 METRICS = ("cpu", "wall")
 Figures = tuple[float, float, float]
-#: kind of storm (storms.c) and how many operations make a run of about a quarter of a second
+#: #: kind of storm (storms.c) and number of operations of a run of about a quarter of a second
 STORMS = {
     "fork": 2000,
     "exec": 300,
@@ -88,9 +88,9 @@ STORMS = {
     "mmap": 16000,
     "rename": 16000,
 }
-#: a receipt and what was measured differ at most by this factor
+#: #: largest accepted ratio of a receipt to the measured value
 LIKE = 1.2
-#: of the receipt in which a group of programs is left out: those of faults, forks and exits
+#: #: programs missing in the planted receipt: those of faults, forks and exits
 PLANTED = "others"
 INSTANCE = Path("/sys/kernel/tracing/instances/penstock-bench")
 
@@ -137,7 +137,7 @@ class Bench:
         answer = self.directory / "answer"
         config, inside, _ = OURS[engine]
         with contextlib.ExitStack() as stack:
-            # a bystander runs in a group of its own, like the one that is traced
+            # a bystander runs in a separate group, as the traced program does
             group = stack.enter_context(create_run_cgroup("bench", None, self.journal))
             other = stack.enter_context(create_run_cgroup("beside", None, self.journal))
             daemon = None
@@ -167,7 +167,7 @@ class Bench:
 
 
 class Storms:
-    """Runs with and without tracing in turns: ns of processor time per operation, and the receipts."""
+    """Runs with and without tracing in turns: processor time per operation [ns], and the receipts."""
 
     def __init__(self, directory: Path):
         self.directory = directory
@@ -247,13 +247,15 @@ class Storms:
 
 
 def without_group(receipt: dict[str, Any]) -> dict[str, Any]:
-    """The planted failure: a receipt that forgets a group of programs."""
+    """The planted failure: a receipt without one group of programs."""
     none = dict.fromkeys(receipt["metering"][PLANTED], 0)
     return receipt | {"metering": receipt["metering"] | {PLANTED: none}}
 
 
 def like(told: float, measured: tuple[float, float, float]) -> str:
-    """Whether a receipt is like what was measured; `undecided` where the interval of that is too wide."""
+    """Agreement of a receipt with the measurement; `undecided` if the interval of the measurement is too
+    wide.
+    """
     value, low, high = measured
     if low <= 0 or high / low > LIKE * LIKE:
         outside = told * LIKE < low or told > high * LIKE

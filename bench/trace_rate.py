@@ -1,12 +1,11 @@
-"""The most reads per second that tracing keeps up with, and whether every one is accounted for.
+"""Highest rate of reads that tracing sustains, with every read accounted for.
 
-A program reads one cached byte as often as it can on every CPU; its own count is the truth. Untraced, and
-in each mode: operations per second, events lost, what is in no count at all (`unaccounted`: must be 0), the
-reader's CPU, the bytes it writes and the most memory it has of its own. `--stop` holds the reader for 5 s
-with a ring of 8 MiB: then events must be lost, and every loss counted. Planted at the end: a record in a
-million is dropped, which must be counted as lost, and a program reads untraced whose reads are added to the
-truth, which must be unaccounted. Exit status 1 if one of the two is not found, or something real is
-unaccounted.
+A program reads one cached byte as often as possible on every CPU; its own count is the truth. Without
+tracing, and in each mode, rows have: operations per second, lost events, events in no count (`unaccounted`:
+must be 0), the reader's CPU, the bytes that it writes and its largest memory. `--stop` stops the reader for 5
+s with a ring of 8 MiB: then events must be lost, and every loss counted. Planted failures: a record in a
+million is dropped, which must be counted as lost; reads of an untraced program are added to the truth, which
+must be unaccounted. Exit status 1 if one of the two is not detected, or if a real event is unaccounted.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ MIB = 1 << 20
 
 
 def words_of(place: Path, seconds: float, answer: str = "answer") -> list[str]:
-    """The program's command line."""
+    """Command line of the program."""
     threads = os.cpu_count() or 1
     program, file = place / "read_rate", place / "file"
     return [str(program), str(file), str(seconds), str(threads), str(place / answer)]
@@ -60,7 +59,7 @@ def measure(
     drop_every: int = 0,
     beside: bool = False,
 ) -> list[record.Row]:
-    """Rows of one mode; with `beside`, the truth has reads in it that are not traced."""
+    """Rows of one mode; with `beside`, the truth includes reads that are not traced."""
     journal, spool = Journal(), place / "spool"
     config = {"mode": mode, "ring_bytes": ring_mib * MIB, "drop_every": drop_every}
     with (
@@ -78,7 +77,7 @@ def measure(
     truth = int((place / "answer").read_text())
     truth += int((place / "beside").read_text()) if beside else 0
     kept, lost = receipt["kept"], receipt["lost"]
-    # what the program does besides its reads (starting, its answer) is below a thousand calls
+    # calls of the program besides its reads (start, output) are fewer than a thousand
     others = kept + lost - truth
     figures = {
         "operations_per_s": (truth / done.wall_s, "1/s"),
@@ -99,12 +98,12 @@ def measure(
 
 
 def _none(row: record.Row) -> record.Row:
-    """There must be none, neither more nor fewer."""
+    """The number must be 0."""
     return {**row, "bar": "0", "verdict": record.MISSED if row["value"] else record.MET}
 
 
 def hold(pid: int, seconds: float) -> None:
-    """Stops the reader for a while."""
+    """Stop the reader for a while."""
     time.sleep(0.5)
     os.kill(pid, signal.SIGSTOP)
     time.sleep(seconds)
@@ -113,7 +112,7 @@ def hold(pid: int, seconds: float) -> None:
 
 @contextlib.contextmanager
 def most_memory(pid: int) -> Iterator[list[int]]:
-    """Bytes that a process has of its own, looked at ten times a second; the rings are the kernel's."""
+    """Largest memory of a process, sampled ten times a second; the rings belong to the kernel."""
     seen: list[int] = []
     ended = threading.Event()
 
@@ -136,7 +135,7 @@ def most_memory(pid: int) -> Iterator[list[int]]:
 
 
 def value_of(rows: list[record.Row], metric: str) -> float:
-    """Of the rows of one mode."""
+    """Value of a metric in the rows of one mode."""
     return float(next(row["value"] for row in rows if row["metric"] == metric))
 
 

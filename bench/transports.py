@@ -1,21 +1,21 @@
-"""The transports of the disk server beside each other: `/dev/fuse` and io_uring.
+"""The transports of the disk server compared: `/dev/fuse` and io_uring.
 
 Three parts, in which every round runs each case over both transports in random order:
 
-- ceilings: fio on a disk of no service time, in tmpfs. Rate, median latency, processor time of the server for
-  each request.
+- ceilings: fio on a disk without service times, in tmpfs. Rate, median latency, processor time of the server
+  per request.
 - programs: 16 threads that each wait for a direct read of 4 KiB, or for a flushed write, on disks with
-  constant service times and 16 servers; share of the promised rate that they get.
-- processors: the rate of the 16 threads with server and fio on one processor and on two, and what Amdahl's
-  law with this serial share gives for 4 and 16.
+  constant service times and 16 servers; share of the specified rate.
+- processors: the rate of the 16 threads with server and fio on one processor and on two, and the rates for 4
+  and 16 by Amdahl's law with the resulting serial share.
 
 `--libfuse PROGRAM` adds a pass-through server over io_uring to the ceilings: `example/passthrough_ll`, built
 with libfuse 3.18 or later.
 
     python bench/transports.py [--quick] [--rounds N] [--libfuse PROGRAM]
 
-Status 1 if 16 threads reach less than 1.8 times the rate of `/dev/fuse`, large transfers are slower, or a
-read at depth 1 takes longer than libfuse's.
+Exit status 1 if 16 threads reach less than 1.8 times the rate of `/dev/fuse`, if large transfers are slower,
+or if a read at depth 1 takes longer than libfuse's.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def ceilings(rounds: int, runtime_s: float, libfuse: Path | None = None) -> Figu
             backing.mkdir()
             (backing / "f").write_bytes(b"\1" * BYTES)
             if libfuse and name == LIBFUSE:
-                with locked():  # a mount keeps the transport that it was offered
+                with locked():  # a mount retains the transport that it was offered
                     entry = offer(journal)
                     try:
                         mounts[name] = stack.enter_context(
@@ -119,7 +119,7 @@ def processors(rounds: int, runtime_s: float) -> Figures:
             turns = [(n, name) for n in PROCESSORS if n <= len(every) for name in TRANSPORTS]
             random.shuffle(turns)
             for n, name in turns:
-                os.sched_setaffinity(0, every[:n])  # inherited by the server and fio
+                os.sched_setaffinity(0, every[:n])  # server and fio inherit it
                 rate = _rate(name, runtime_s)
                 case = f"{MANY}, {n} processor{'s' * (n > 1)}"
                 figures.setdefault((case, name, "rate"), []).append(rate)
@@ -129,7 +129,7 @@ def processors(rounds: int, runtime_s: float) -> Figures:
 
 
 def _rate(transport: str, runtime_s: float) -> float:
-    """Rate of 16 threads on a disk of no service time of a new server [1/s]."""
+    """Rate of 16 threads on a disk without service times of a new server [1/s]."""
     with tempfile.TemporaryDirectory(prefix="penstock-transports-", dir="/dev/shm") as place:
         mount, backing = Path(place) / "mount", Path(place) / "backing"
         mount.mkdir()
@@ -150,7 +150,7 @@ def serial_share(one: float, two: float) -> float:
 
 
 def planted(runtime_s: float) -> bool:
-    """True if a disk of 60 us over io_uring is slower than one of no service time over the device."""
+    """True if a disk of 60 us over io_uring is slower than one without service times over the device."""
     rates = {}
     with tempfile.TemporaryDirectory(prefix="penstock-transports-", dir="/dev/shm") as place:
         base = Path(place)
@@ -171,7 +171,7 @@ def planted(runtime_s: float) -> bool:
 
 
 def programs(rounds: int) -> Figures:
-    """Share of the promised rate by case and transport."""
+    """Share of the specified rate by case and transport."""
     figures: Figures = {}
     with tempfile.TemporaryDirectory(prefix="penstock-transports-") as place:
         base = Path(place)
@@ -212,7 +212,7 @@ def programs(rounds: int) -> Figures:
 
 
 def ratios(figures: Figures, case: str) -> list[float]:
-    """Rate over io_uring by that over the device, of each round."""
+    """Ratio of the rate over io_uring to that over the device, per round."""
     rings, device = (figures[case, name, "rate"] for name in ("io_uring", "device"))
     return [r / d for r, d in zip(rings, device, strict=True)]
 
@@ -229,7 +229,7 @@ def _extrapolated(scaling: Figures, transport: str) -> str:
 
 
 def main() -> int:
-    """Measures all parts and prints a line for each figure."""
+    """Measure all parts and print a line per figure."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="two rounds of half a second")
     parser.add_argument("--rounds", type=int, default=7)

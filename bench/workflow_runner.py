@@ -1,9 +1,9 @@
 """Runner of workflows: overhead per task, resuming after kill -9, dead storage nodes, instances of WfCommons.
 
 A MooseFS on 8 nodes runs 1,000 short programs. Then a small workflow of programs is killed at 20 points and
-resumed: no completed task may start twice, and all results must be right. Then storage nodes are killed, with
-two copies of each chunk and with one. Planted: the entry of a completed task that is taken out of a journal,
-which makes it start twice.
+resumed: no completed task may start twice, and all results must be correct. Then storage nodes are killed,
+with two copies of each chunk and with one. Planted failure: the entry of a completed task is removed from a
+journal, which makes it start twice.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ store: {{engine: moosefs, replicas: {copies}}}
 
 
 class Ground:
-    """A directory with a state of its own, and a store that is up."""
+    """A directory with its own state, and a running store."""
 
     def __init__(self, where: Path, nodes: int, copies: int) -> None:
         self.where = where
@@ -151,7 +151,7 @@ def inputs(where: Path) -> list[Row]:
 
 
 def faults_of(results: Path) -> list[str]:
-    """Results of the chain that are wrong."""
+    """Wrong results of the chain."""
     try:
         wrong = [
             f"{i}.gz"
@@ -202,7 +202,7 @@ def killed(ground: Ground, number: int, *, plant: bool = False) -> list[str]:
     source, out = random.Random(number), f"kill-{number}{'-plant' if plant else ''}"
     child = ground.begin(*ground.workflow(out, chain(0.15), inputs(ground.where)))
     place, until = ground.where / out, time.monotonic() + PATIENCE_S
-    # from the beginning of the run on: after a number of entries, and a random time
+    # after the start of the run, after a number of entries, and a random time
     entries = 3 + WIDTH if plant else source.randrange(2, 2 * WIDTH + 3 + WIDTH)
     while len(journal_lines(place)) < entries and child.poll() is None:
         if time.monotonic() > until:

@@ -23,7 +23,7 @@ class Meter:
 
     @classmethod
     def from_seed(cls, seed: int, accuracy: float = 0.015) -> Meter:
-        """A meter with an error somewhere within its accuracy."""
+        """A meter with a random error within its accuracy."""
         return cls(1 + random.Random(seed).uniform(-accuracy, accuracy))
 
     def readings(self, phases: Sequence[tuple[float, float]]) -> list[float]:
@@ -64,9 +64,8 @@ def metered(
     meters: Sequence[Meter],
     idle_s: float = 60.0,
 ) -> MeteredBatch:
-    """Measure a batch of writes (seconds hashing, then seconds sending); each machine has its meter.
-
-    The first machine is the client. The idle power is measured by the same meters for `idle_s` before.
+    """Measure a batch of writes (seconds of hashing, then seconds of sending); each machine has a meter. The
+    first machine is the client. The same meters measure the idle power for `idle_s` before.
     """
     if len(meters) != power.senders:
         raise BadInput(

@@ -1,1 +1,1 @@
-"""What the tracer recorded against what fio says it did."""
+"""Comparison of the tracer's records with fio's reports."""

@@ -19,7 +19,7 @@ from penstock.observe.trace.capture.tracer import Tracer
 
 BLOCK = 4096
 FILE_BYTES = 4 << 20
-#: of each job: a prime, so that what loses, doubles or rounds shows
+#: #: of each job: a prime number, so that losses, duplicates and rounding are visible
 REQUESTS = 251
 
 #: direction, offset [bytes], size [bytes]
@@ -30,7 +30,9 @@ PATTERNS = ("read", "write", "randread", "randwrite", "rw", "randrw")
 
 @dataclass(frozen=True)
 class Engine:
-    """How an engine is run and read: its depth, operations of its reads and writes, what it can do."""
+    """Execution and results of an engine: its depth, the operations of its reads and writes, its
+    capabilities.
+    """
 
     depth: int
     ops: frozenset[str]
@@ -50,7 +52,7 @@ ENGINES = {
     "vsync": _engine("readv writev"),
     "pvsync": _engine("preadv pwritev"),
     "pvsync2": _engine("preadv2 pwritev2"),
-    # the C library's threads take the requests of one process as they come
+    # threads of the C library serve the requests of one process in any order
     "posixaio": _engine("pread64 pwrite64", 8, ordered=False),
     "libaio": _engine("aio_pread aio_pwrite", 8),
     "io_uring": _engine("uring_read uring_write uring_readv uring_writev", 8),
@@ -60,7 +62,7 @@ ENGINES = {
     "falloc": _engine("fallocate", direct=False, directions=False),
 }
 
-#: engines that fio may list and that cannot be compared here
+#: #: engines of fio that cannot be compared here
 OTHERS = {
     "mmap": "pages, not requests: tests/integration/test_trace_faults.py",
     "e4defrag": "moves extents by ioctl, neither reads nor writes",
@@ -97,13 +99,13 @@ class Cell:
 
 
 def installed() -> list[str]:
-    """The engines that fio lists."""
+    """Engines that fio lists."""
     told = subprocess.run(["fio", "--enghelp"], capture_output=True, text=True, check=True).stdout
     return [line.strip() for line in told.splitlines()[1:] if line.strip()]
 
 
 def cells(engines: list[str]) -> Iterator[Cell]:
-    """All combinations of the given engines that they can do."""
+    """All supported combinations of the engines."""
     for name in engines:
         engine = ENGINES[name]
         for pattern in engine.patterns:
@@ -113,7 +115,7 @@ def cells(engines: list[str]) -> Iterator[Cell]:
 
 
 def job_file(cell: Cell, target: Path, work: Path) -> str:
-    """A section for each job, since each writes a log of its own."""
+    """A section per job, because each writes its own log."""
     engine = ENGINES[cell.engine]
     lines = [
         "[global]",
@@ -134,7 +136,7 @@ def job_file(cell: Cell, target: Path, work: Path) -> str:
 
 @dataclass(frozen=True)
 class Run:
-    """One traced run of fio: what was recorded, fio's summary, its logs by job."""
+    """One traced run of fio: recorded events, fio's summary, its logs by job."""
 
     recording: Recording
     target: Path
@@ -143,12 +145,12 @@ class Run:
 
 
 def run_fio(cell: Cell, tracer: Tracer, journal: Journal, work: Path) -> Run:
-    """Runs a cell; raises RuntimeError if fio fails."""
+    """Run a cell. RuntimeError if fio fails."""
     target = work / "target"
     if not target.exists() or target.stat().st_size < FILE_BYTES:
         target.write_bytes(b"penstock" * (FILE_BYTES // 8))
     for log in work.glob("log*"):
-        log.unlink()  # fio goes on in one that is there
+        log.unlink()  # fio continues in an existing log
     jobs = work / "jobs.fio"
     jobs.write_text(job_file(cell, target, work))
     told = work / "fio.json"
@@ -161,7 +163,7 @@ def run_fio(cell: Cell, tracer: Tracer, journal: Journal, work: Path) -> Run:
 
 
 def run_cell(cell: Cell, tracer: Tracer, journal: Journal, work: Path) -> list[str]:
-    """What differs between fio and the tracer, in words; empty: nothing."""
+    """Differences between fio and the tracer as text; empty without any."""
     try:
         return differences(cell, run_fio(cell, tracer, journal, work))
     except RuntimeError as error:
@@ -169,7 +171,7 @@ def run_cell(cell: Cell, tracer: Tracer, journal: Journal, work: Path) -> list[s
 
 
 def latencies(run: Run) -> list[int]:
-    """Of the asynchronous requests on the target [ns]."""
+    """Latencies of the asynchronous requests on the target [ns]."""
     return [row["latency_ns"] for row in run.recording.of_file(run.target) if row["flags"] & 64]
 
 
@@ -184,7 +186,7 @@ def iolog(path: Path) -> list[Request]:
 
 
 def differences(cell: Cell, run: Run) -> list[str]:
-    """Counts and bytes by fio's summary, offsets by its logs, order per process, losses."""
+    """Differences in counts and bytes (fio's summary), offsets (its logs), order per process, and losses."""
     engine = ENGINES[cell.engine]
     rows = [row for row in run.recording.of_file(run.target) if row["op"] in engine.ops]
     found = []
@@ -215,7 +217,7 @@ def differences(cell: Cell, run: Run) -> list[str]:
 
 
 def receipt_faults(receipt: dict[str, Any]) -> list[str]:
-    """Losses, requests left open, and books that do not balance."""
+    """Losses, requests without an end, and counts that do not add up."""
     found = []
     if receipt["lost"]:
         found.append(f"{receipt['lost']} events lost")

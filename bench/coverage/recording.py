@@ -1,4 +1,4 @@
-"""A command under the tracer, and its events as plain rows."""
+"""A traced command, and its events as plain rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Recording:
 
 
 def record(words: Sequence[str], tracer: Tracer, journal: Journal, work: Path) -> Recording:
-    """Runs the command in a control group of its own, traced from its first instruction on."""
+    """Run the command in its own control group, traced from its first instruction on."""
     place = work / "bundle"
     shutil.rmtree(place, ignore_errors=True)
     bundle = Bundle.create(place, {"command": list(words), "run_id": "r001"})

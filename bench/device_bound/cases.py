@@ -1,7 +1,7 @@
-"""Generators that wait for a device, each with a time of its own clock.
+"""Generators that wait for a device; each measures its time by its own clock.
 
-A case prepares its data once and then runs as often as asked in a control group; `run` gives the seconds of
-the measured part (without starting servers) and, where the generator says it, the 99.9th percentile [ns].
+A case prepares its data once and then runs repeatedly in a control group. `run` returns the seconds of the
+measured part (without starting servers) and, if the generator reports it, the 99.9th percentile [ns].
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ BLOCK = 28 << 10
 
 @dataclass
 class Case:
-    """`mount` is where the generator reads, `backing` where its data is made (one place without a disk)."""
+    """`mount` is the directory that the generator reads, `backing` the one with its data (the same without a
+    disk).
+    """
 
     name: str
     mount: Path
@@ -52,7 +54,7 @@ class Case:
 
 
 def drop(directory: Path) -> None:
-    """Takes the files below out of the page cache."""
+    """Remove the files below a directory from the page cache."""
     for root, _, names in os.walk(directory):
         for name in names:
             try:
@@ -65,7 +67,7 @@ def drop(directory: Path) -> None:
 
 
 class Direct(Case):
-    """fio: one process, direct reads of 28 KiB at random places, `bytes` of them from a file of `file`."""
+    """fio: one process, direct reads of 28 KiB at random offsets, `bytes` of them from a file of `file`."""
 
     def prepare(self) -> None:
         with (self.backing / "direct").open("wb") as file:
@@ -91,7 +93,7 @@ class Direct(Case):
 
 
 class Rocks(Case):
-    """db_bench: `reads` random reads in a data base of `entries` entries of 1 KB, several times memory."""
+    """db_bench: `reads` random reads in a database of `entries` entries of 1 KB, several times the memory."""
 
     def _words(self, directory: Path, *more: str) -> list[str]:
         return [
@@ -115,7 +117,7 @@ class Rocks(Case):
 
 
 class Postgres(Case):
-    """pgbench, select only: `transactions` as fast as they go, or at `rate` per second (their latency)."""
+    """pgbench, select only: `transactions` as fast as possible, or at `rate` per second (their latency)."""
 
     def prepare(self) -> None:
         script = HERE.parents[1] / "examples" / "postgres" / "prepare.sh"
@@ -139,7 +141,7 @@ class Postgres(Case):
 
 
 def missing() -> dict[str, str]:
-    """Case → what it needs and is not there."""
+    """Missing requirement of each case."""
     found = {}
     if shutil.which("fio") is None:
         found["direct"] = "fio"

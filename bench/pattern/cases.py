@@ -14,9 +14,8 @@ Offsets = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Case:
-    """A sequence and what it is; `k`, `strides`, `borders` [requests], `exponent` if its class has them.
-
-    `streams` are kind and share of each, where these are of unequal kind.
+    """A sequence and its true class; `k`, `strides`, `borders` [requests], `exponent` if the class has them.
+    `streams` are kind and share of each, if the streams are of different kinds.
     """
 
     name: str
@@ -80,13 +79,13 @@ def zipf(
 def streams(
     draws: np.random.Generator, n: int, size: int, k: int, turns: str
 ) -> tuple[Offsets, Offsets]:
-    """k chains, each on its own stretch, and whose turn it was."""
+    """k chains, each in its own range, and the chain of each request."""
     match turns:
         case "round":
             whose = np.arange(n) % k
         case "random":
             whose = draws.integers(0, k, n)
-        case _:  # uneven: some get twice as many turns as others
+        case _:  # uneven: some chains get twice as many requests as others
             whose = np.minimum(draws.integers(0, 2 * k, n), draws.integers(0, 2 * k, n)) % k
     offsets = np.zeros(n, np.int64)
     begin = draws.permutation(k).astype(np.int64) * (1 << 33) + draws.integers(0, 1000, k) * size
@@ -128,7 +127,7 @@ PHASES = ("consecutive", "reverse", "strided", "sequential", "interleaved", "ran
 
 
 def plain(seed: int, n: int, size: int) -> Iterator[Case]:
-    """One class each."""
+    """One case per simple class."""
     draws = np.random.default_rng([seed, n, size])
     tag = f"n{n} s{size} #{seed}"
     yield case(f"consecutive {tag}", "consecutive", consecutive(n, size), size)
@@ -158,7 +157,7 @@ def plain(seed: int, n: int, size: int) -> Iterator[Case]:
     yield case(f"gaps {tag}", "sequential", gaps(draws, n, size), size)
     blocks = int(draws.integers(1 << 17, 1 << 22))
     yield case(f"uniform {tag}", "random", uniform(draws, n, size, blocks), size)
-    # every block once, in random order: no streams, though every block has a neighbour
+    # every block once, in random order: no streams, although every block has a neighbour
     yield case(f"permutation {tag}", "random", draws.permutation(n).astype(np.int64) * size, size)
 
 
@@ -185,7 +184,7 @@ UNEQUAL = (
 
 
 def unequal(seed: int, n: int, size: int, *, threads: bool) -> Iterator[Case]:
-    """Streams of unequal kind that take turns at random: of one thread, or of one each."""
+    """Streams of different kinds that alternate at random: of one thread, or of one thread each."""
     draws = np.random.default_rng([seed, n, size, 5])
     for kinds in UNEQUAL:
         whose = draws.choice(len(kinds), n, p=[share for _, share in kinds])
@@ -201,14 +200,14 @@ def unequal(seed: int, n: int, size: int, *, threads: bool) -> Iterator[Case]:
 
 
 def by_threads(seed: int, n: int, size: int) -> Iterator[Case]:
-    """Streams of unequal kind, of a thread each; and a log that processes append a few lines to each."""
+    """Streams of different kinds, one thread each; and a log to which processes append a few lines each."""
     yield from unequal(seed, n, size, threads=True)
     tids = np.arange(n, dtype=np.int64) // 3 + 1
     yield case(f"log of short processes n{n} #{seed}", "consecutive", consecutive(n, 64), 64, tids)
 
 
 def hot(seed: int, n: int, size: int) -> Iterator[Case]:
-    """Zipf over blocks, and a fifth that gets nine tenths."""
+    """Zipf over blocks, and a fifth of the blocks with nine tenths of the requests."""
     draws = np.random.default_rng([seed, n, size, 2])
     for exponent in (1.1, 1.2, 1.3, 1.5):
         for blocks in (2048, 8192):
@@ -234,7 +233,7 @@ def hot(seed: int, n: int, size: int) -> Iterator[Case]:
 
 
 def mixed(seed: int, n: int, size: int) -> Iterator[Case]:
-    """Two phases at various places, and three."""
+    """Two phases with different borders, and three."""
     draws = np.random.default_rng([seed, n, size, 3])
     for first in PHASES:
         for second in PHASES:
@@ -256,7 +255,7 @@ def mixed(seed: int, n: int, size: int) -> Iterator[Case]:
 
 
 def guards(seed: int, n: int, size: int) -> Iterator[Case]:
-    """What must not be mistaken for something else."""
+    """Sequences that must not be mistaken for another class."""
     draws = np.random.default_rng([seed, n, size, 4])
     tag = f"n{n} s{size} #{seed}"
     yield case(f"31 requests {tag}", "insufficient", consecutive(31, size), size)

@@ -1,7 +1,7 @@
-"""The bars, judged on rows: a median against a number.
+"""Goals for rows: a median compared with a number.
 
-One simulation is one thread's work and is judged by its CPU time, which on an idle core is the wall time
-and on a busy host is not the neighbours'. What uses all cores is judged by wall time.
+A simulation is the work of one thread and is evaluated by its CPU time, which other load on a busy host does
+not change. Cases that use all cores are evaluated by wall time.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from bench.record import Row
 
 @dataclass(frozen=True)
 class Bar:
-    """Every row with this engine and metric whose case starts with `case` must be at least or at most
-    `limit`."""
+    """Goal of every row with this engine and metric whose case starts with `case`: at least or at most
+    `limit`.
+    """
 
     case: str
     engine: str
@@ -43,17 +44,17 @@ BARS = (
 )
 
 
-#: departures, of either sign: metric and engine → most
+#: #: deviations of either sign: metric and engine → limit
 DEPARTURES = {
     ("makespan beside frames", TRAINS): 2.0,
     ("beside the closed form", FRAMES): 1.0,
 }
-#: cases that are quoted beside those with a bar
+#: #: cases that the page shows besides those with a goal
 QUOTED = ("times faster than", "peak resident memory", "of it by the simulation")
 
 
 def judged(rows: list[Row]) -> list[Row]:
-    """Every row, with its verdict where it has a bar; then whether placement near the data costs less."""
+    """All rows with their verdicts, and whether placement near the data costs less."""
     found = [_judged(row) for row in rows]
     found = [{**r, "quoted": _quoted(r)} for r in found]
     return [*found, *_cheaper(rows)]
@@ -80,7 +81,7 @@ def _judged(row: Row) -> Row:
 
 
 def _cheaper(rows: list[Row]) -> list[Row]:
-    """Weak scaling: placement near the data makes fewer events, so it costs less (Costa 2014)."""
+    """Weak scaling: placement near the data causes fewer events, so it costs less (Costa 2014)."""
     cost = {
         row["case"]: row["value"]
         for row in rows

@@ -1,4 +1,4 @@
-"""The cases of the bench: each a function of a `Scale` that gives rows."""
+"""Cases of the bench: each is a function of a `Scale` that returns rows."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ MB = s.MB
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of everything: rounds of cheap and of dear cases, sizes."""
+    """Size of all cases: rounds of cheap and of expensive cases, amounts of data."""
 
     rounds: int
     dear_rounds: int
     hosts: tuple[int, ...]
     chunks: int  # chunk requests of a case of `events`
     reduce_bytes: dict[str, int]
-    peer_bytes: int  # bytes per node of the reduce that the peers simulate
+    peer_bytes: int  # bytes per node of the reduce that the other simulators run
     whole_nodes: int
     scaling: tuple[int, ...]
     scaling_rounds: int
@@ -93,14 +93,14 @@ def reduce_case(nodes: int, size: int, optimised: bool) -> tuple[Json, Json]:
 
 
 def ours(work: Json, network: Json) -> dict[str, Callable[[], Any]]:
-    """Both granularities; reading the platform and writing the outcome as JSON are part of the time."""
+    """Both granularities; includes reading the platform and writing the outcome as JSON."""
     simulator = Simulator(work)
     texts = {FRAMES: json.dumps(frames(network)), TRAINS: json.dumps(network)}
     return {name: (lambda text=text: simulator.outcome(text)) for name, text in texts.items()}
 
 
 def difference_row(case: str, runs: dict[str, list[Timed]]) -> Row:
-    """What merging frames into trains changes in the makespan, in %."""
+    """Change of the makespan by merging frames into trains [%]."""
     each = runs[FRAMES][0].result["makespan_s"]
     merged = runs[TRAINS][0].result["makespan_s"]
     return row(case, TRAINS, "makespan beside frames", [(merged / each - 1) * 100], "%")
@@ -123,7 +123,9 @@ def our_rows(case: str, runs: dict[str, list[Timed]]) -> list[Row]:
 
 
 def events(scale: Scale) -> list[Row]:
-    """Every host reads and writes, striped over all: as many chunk requests whatever the number of hosts."""
+    """Every host reads and writes, striped over all hosts; the number of chunk requests is independent of the
+    number of hosts.
+    """
     found = []
     for hosts in scale.hosts:
         size = max(1, scale.chunks // (2 * hosts)) * s.MIB
@@ -145,11 +147,9 @@ def reduces(scale: Scale) -> list[Row]:
 
 
 def peers(scale: Scale) -> list[Row]:
-    """The same reduce with the same placement in every engine: machines given, no shuffle, links up to 1
-    % unlike.
-
-    Where all links are alike, frames meet at the very same instant, and SimPy's order follows the
-    rounding of its sums.
+    """The same reduce with the same placement in every engine: fixed machines, no shuffle, links that differ
+    by up to 1 %. With equal links, frames would meet at the same instant, and SimPy's order would depend
+    on the rounding of its sums.
     """
     case = f"reduce beside peers, 20 nodes, {scale.peer_bytes / MB:.1f} MB each"
     work = s.reduce(19, scale.peer_bytes, False, pinned=True)
@@ -168,7 +168,7 @@ def peers(scale: Scale) -> list[Row]:
     found = our_rows(case, runs)
     slow = runs[SIMPY]
     found += time_rows(case, SIMPY, slow)
-    # an event is a service completed at some server, in both; SimPy's own events are three times as many
+    # an event is a completed service of a server, in both; SimPy's own events are three times as many
     found += rate_rows(case, SIMPY, "events/s", [r.result.services for r in slow], slow)
     found += rate_rows(case, SIMPY, "SimPy's steps/s", [r.result.steps for r in slow], slow)
     found += rate_rows(case, SIMPY, "chunk requests/s", [r.result.requests for r in slow], slow)
@@ -177,7 +177,7 @@ def peers(scale: Scale) -> list[Row]:
     away = [(r.result.makespan_s / each - 1) * 100 for r in slow]
     found.append(row(case, SIMPY, "makespan beside frames", away, "%"))
     if SIMGRID in runs:
-        # its own clocks: what is timed here includes starting a process
+        # its own clock: the time here would include the start of a process
         fluid = [Timed(r.result.wall_s, r.result.cpu_s, r.result) for r in runs[SIMGRID]]
         runs[SIMGRID] = fluid
         found += time_rows(case, SIMGRID, fluid)
@@ -196,7 +196,7 @@ def peers(scale: Scale) -> list[Row]:
 
 
 def agreement(scale: Scale) -> list[Row]:
-    """Two engines on the closed forms of the spec (§12): departure in parts per million."""
+    """Two engines on the closed forms of the specification (§12): deviation in parts per million."""
     del scale
     found = []
     for vector in vectors.all_vectors():
@@ -248,7 +248,7 @@ def montage(scale: Scale) -> list[Row]:
 
 
 def whole(scale: Scale) -> list[Row]:
-    """The largest scenario that was published: 100 MB per node and stage on 1000 nodes."""
+    """The largest published scenario: 100 MB per node and stage on 1000 nodes."""
     found = []
     name = "large" if "large" in scale.reduce_bytes else "medium"
     size = scale.reduce_bytes[name]
@@ -269,7 +269,7 @@ def whole(scale: Scale) -> list[Row]:
 
 
 def scaling(scale: Scale) -> list[Row]:
-    """Weak scaling: data per node fixed, nodes up to 1000; how straight the line is."""
+    """Weak scaling: constant data per node, up to 1000 nodes; linearity of the cost."""
     found = []
     size = scale.reduce_bytes.get("large", scale.reduce_bytes["medium"])
     x = [float(n) for n in scale.scaling]
@@ -353,7 +353,7 @@ def configurations(scale: Scale) -> list[Row]:
 
 
 def curves(scale: Scale) -> list[Row]:
-    """Cost against data, hosts and tasks, one of them at a time."""
+    """Cost as a function of data, hosts and tasks, one of them at a time."""
     big = scale.whole_nodes >= 1000
     megabytes = (1, 3, 10, 30, 100, 300, 1000) if big else (1, 2, 4)
     hosts = (5, 10, 20, 50, 100, 200, 500, 1000) if big else (5, 10, 20)
@@ -379,7 +379,7 @@ def curves(scale: Scale) -> list[Row]:
 
 
 def predictions(scale: Scale) -> list[Row]:
-    """Predictions with their interval of recorded runs on a store, beside the node seconds of these runs."""
+    """Predictions of recorded runs on a store, with their intervals, and the node seconds of these runs."""
     seen, recorded = stores.read_kept(stores.CLUSTER.parent / "moosefs.json.gz")
     seeded = stores.seeded_under(seen.engine, seen, stores.models(seen.engine)[stores.DEFAULT])
     chosen = recorded if scale.hosts[0] >= 50 else recorded[::11]
@@ -409,7 +409,7 @@ def predictions(scale: Scale) -> list[Row]:
 
 
 def planted() -> dict[str, list[Row]]:
-    """Rows in which something is wrong: what does everything eight times, and a storage 5 % too slow."""
+    """Rows of planted failures: a simulator that does everything eight times, and a storage 5 % too slow."""
     work, network = s.pipeline(50, 100 * s.MIB, stages=1), s.platform(51)
 
     def eight_times(call: Callable[[], Any]) -> Callable[[], Any]:

@@ -1,5 +1,4 @@
-"""Scenarios drawn at random, in which no two machines are alike: nothing happens at once, so no tie's
-order matters."""
+"""Random scenarios in which all machines differ: no events coincide, so the order of ties does not matter."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ Json = dict[str, Any]
 
 
 def network(rng: random.Random) -> Json:
-    """Two to eight unlike workers and a manager; every option that both engines have."""
+    """Two to eight different workers and a manager; every option that both engines have."""
     workers = rng.randint(2, 8)
     found = s.platform(
         workers + 1,
@@ -51,8 +50,7 @@ def network(rng: random.Random) -> Json:
 
 
 def scenario(seed: int) -> tuple[Json, Json]:
-    """Workload and platform. With replicas nothing is read: which remote one is read is drawn by each
-    engine."""
+    """Workload and platform. With replicas nothing is read: each engine samples a remote replica."""
     rng = random.Random(seed)
     platform = network(rng)
     workers, replicas = len(platform["hosts"]) - 1, platform["store"]["replicas"]

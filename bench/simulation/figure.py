@@ -1,4 +1,4 @@
-"""The cost curves as one figure: CPU time against data, hosts, tasks, and nodes at fixed data per node."""
+"""Cost curves as one figure: CPU time by data, hosts, tasks, and nodes with constant data per node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def points(
 
 
 def draw(rows: list[dict[str, Any]], where: Path) -> list[Path]:
-    """Writes `simulator-cost.svg` and `.png` into `where`; nothing where no row has a curve's point."""
+    """Write `simulator-cost.svg` and `.png` to `where`; nothing if no row belongs to a curve."""
     drawn = {title: points(rows, start) for start, title in PANELS.items()}
     drawn = {title: lines for title, lines in drawn.items() if lines}
     if not drawn:

@@ -1,4 +1,4 @@
-"""Timing, memory and rows: what every case of the bench is made with."""
+"""Timing, memory and rows, for all cases of the bench."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Timed:
-    """One timed call: wall and CPU seconds of this thread, and what it gave (JSON is parsed, untimed)."""
+    """One timed call: wall and CPU seconds of this thread, and its result (JSON is parsed outside of the
+    timing).
+    """
 
     wall_s: float
     cpu_s: float
@@ -31,7 +33,7 @@ class Timed:
 
 def timed(call: Callable[[], Any]) -> Timed:
     gc.collect()
-    gc.disable()  # Python's collector is not what is measured
+    gc.disable()  # Python's garbage collector is not part of the measurement
     try:
         wall, cpu = time.perf_counter(), time.thread_time()
         result = call()
@@ -44,7 +46,7 @@ def timed(call: Callable[[], Any]) -> Timed:
 def interleaved(
     engines: Mapping[str, Callable[[], Any]], rounds: int, label: str = ""
 ) -> dict[str, list[Timed]]:
-    """Every engine once per round, in turn, so that a slow minute of the host meets all of them."""
+    """Run every engine once per round, in turn, so that a slow minute of the host affects all of them."""
     found: dict[str, list[Timed]] = {name: [] for name in engines}
     for number in range(rounds):
         for name, call in engines.items():
@@ -55,7 +57,7 @@ def interleaved(
 
 
 def time_rows(case: str, engine: str, runs: list[Timed]) -> list[Row]:
-    """Wall time, and CPU time, which others on the host disturb less."""
+    """Wall time, and CPU time, which other load on the host affects less."""
     return [
         row(case, engine, "wall time", [r.wall_s for r in runs], "s"),
         row(case, engine, "CPU time", [r.cpu_s for r in runs], "s"),
@@ -74,7 +76,7 @@ def rate_rows(
 
 
 def host_row(when: str) -> Row:
-    """The host's load when the bench began or ended, per core: 1 is a busy host."""
+    """Load of the host per core at the start or end of the bench; 1 is a busy host."""
     load = os.getloadavg()[0] / (os.cpu_count() or 1)
     return row("this host", "-", f"load per core, {when}", [load], "")
 
@@ -103,8 +105,9 @@ print(before, peak())
 
 
 def peak_memory(workload: Json, network: Json) -> tuple[float, float]:
-    """Peak resident bytes of a process that simulates once; before (Python and the inputs), and at the
-    end."""
+    """Peak resident bytes of a process that simulates once: before the simulation (Python and inputs), and at
+    its end.
+    """
     run = subprocess.run(
         [sys.executable, "-c", _CHILD, str(ROOT)],
         input=json.dumps({"workload": workload, "network": network}),

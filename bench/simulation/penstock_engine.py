@@ -21,7 +21,7 @@ class Simulator:
         return str(self.workload.simulate(network_json, seed))
 
     def simulate(self, network: Json, seed: int = 1) -> Json:
-        """Raises RuntimeError when the store of the simulated platform failed."""
+        """RuntimeError if the store of the simulated platform failed."""
         found: Json = json.loads(self.outcome(json.dumps(network), seed))
         if found["error"] is not None:
             raise RuntimeError(f"the simulated run failed: {found['error']}")

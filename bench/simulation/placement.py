@@ -9,9 +9,8 @@ Json = dict[str, Any]
 
 
 class Placement:
-    """Striped, local and collocated placement over `names`, the storage hosts in order.
-
-    `rules` is the platform's `store`, `hints` each file's own. Capacity is not looked at.
+    """Striped, local and collocated placement over `names`, the storage hosts in order. `rules` is the
+    platform's `store`, `hints` those of each file. Capacity is ignored.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""Published figures (Costa 2014): another simulator, on one node of a cluster of
-2007's CPUs (Xeon E5345, 2.33 GHz). Not to be set against ours as ratios of the programs; they stand for
-the size of the job.
+"""Published figures (Costa 2014) of another simulator on one node with CPUs of 2007 (Xeon E5345, 2.33 GHz).
+
+They show the size of the task. Ratios to penstock's times do not compare the programs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _row(
 
 
 def rows() -> list[dict[str, Any]]:
-    """`n` 0: the text does not say."""
+    """`n` 0: not stated in the text."""
     medium, large = "reduce, 20 nodes, medium, DSS", "reduce, 20 nodes, large, DSS"
     whole = "reduce, 1000 nodes, large"
     return [

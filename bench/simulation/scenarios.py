@@ -41,10 +41,9 @@ def platform(
     storage_s_per_byte: float = 1e-9,
     frame_bytes: int = 65536,
 ) -> Json:
-    """`nodes` machines, the last of which is the manager; client and storage on all others unless named.
-
-    The service times (RAM disks at 1 GB/s, 0.5 ms of the manager per request) are assumed: the source gives
-    none.
+    """`nodes` machines, of which the last is the manager; clients and storage are on all others unless named.
+    The service times (RAM disks at 1 GB/s, 0.5 ms of the manager per request) are assumptions: the source
+    has none.
     """
     workers = nodes - 1
     storage = tuple(range(workers)) if storage is None else storage
@@ -131,11 +130,9 @@ def workload(name: str, files: list[Json], tasks: list[Json]) -> Json:
 
 
 def reduce(workers: int, size: int, optimised: bool, pinned: bool = False) -> Json:
-    """Three stages (Costa 2014): stage in, produce, reduce; each writes what it read.
-
-    `size` bytes per worker and stage; the one reducing task reads and writes `workers * size`.
-    `optimised` is the published WOSS: local files, the reducer's inputs collocated. `pinned`: machines are
-    given, not scheduled.
+    """Three stages (Costa 2014): stage in, produce, reduce; each writes what it read. `size` bytes per worker
+    and stage; the one reducing task reads and writes `workers * size`. `optimised` is the published WOSS:
+    local files, the reducer's inputs collocated. `pinned`: fixed machines instead of a scheduler.
     """
     local = {"placement": "local"} if optimised else {}
     together = {"placement": "collocate", "group": "reduce"} if optimised else {}
@@ -204,7 +201,7 @@ def reader(size: int, client: int) -> Json:
 
 
 def chunk_requests(work: Json, network: Json) -> int:
-    """How many chunk requests the storage modules serve: reads, and writes times replicas."""
+    """Number of chunk requests of the storage modules: reads, and writes times replicas."""
     chunk, replicas = network["store"]["chunk_bytes"], network["store"]["replicas"]
     total = 0
     for each in work["tasks"]:

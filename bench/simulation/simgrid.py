@@ -19,14 +19,15 @@ HOW = "SimGrid is missing: apt-get install --no-install-recommends libsimgrid-de
 
 
 def missing() -> str | None:
-    """Why SimGrid cannot be asked here, or None."""
+    """Reason why SimGrid is not available, or None."""
     return None if HEADER.exists() and shutil.which("g++") else HOW
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Makespan in seconds of simulated time; activities; seconds that SimGrid took to simulate
-    them, without starting and reading."""
+    """Makespan in seconds of simulated time; activities; simulation time of SimGrid [s], without start and
+    reading.
+    """
 
     makespan_s: float
     activities: int

@@ -1,10 +1,9 @@
-"""The object store in SimPy, frame by frame, as one writes it there: a process per message, a resource
-per server.
+"""The object store in SimPy, frame by frame: a process per message, a resource per server.
 
-It shares no code with penstock's simulator and follows the model's description on its own: FIFO out- and
-in-servers and frames, loopback, manager, storage modules; placement striped, local and collocated; chain
-(by chunk or by frame), parallel and client replication; workqueue and data-location-aware scheduling;
-racks, core and window. Not here: distributions, caches, limited capacity.
+It shares no code with penstock's simulator and follows the description of the model independently: FIFO out-
+and in-servers and frames, loopback, manager, storage modules; placement striped, local and collocated; chain
+(by chunk or by frame), parallel and client replication; workqueue and data-location-aware scheduling; racks,
+core and window. Not included: distributions, caches, limited capacity.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Host:
 
 @dataclass
 class Stored:
-    """Where a file's chunks are: hosts of the replicas, size in bytes."""
+    """Location of a file's chunks: hosts of the replicas, size in bytes."""
 
     chunks: list[tuple[list[Host], int]] = field(default_factory=list)
 
@@ -111,9 +110,8 @@ class Store:
     def send(
         self, source: Host, target: Host, size: int, inbox: simpy.Store | None = None
     ) -> Steps:
-        """One message: its frames leave one after another, and mix with others' at the receiver.
-
-        What has arrived, frame by frame, is told to `inbox`.
+        """One message: its frames leave one after another, and mix with others' at the receiver. Arrived
+        bytes are reported to `inbox` frame by frame.
         """
         if source is target:
             yield from self.serve(source.loopback, size / source.loopback_bps)
@@ -145,8 +143,9 @@ class Store:
             inbox.put(frame)
 
     def links(self, source: Host, target: Host) -> list[tuple[simpy.Resource, float]]:
-        """What lies between two hosts: rack's uplink, core, rack's downlink; with rates in bytes per
-        second."""
+        """Links between two hosts: the rack's uplink, core, the rack's downlink; with rates in bytes per
+        second.
+        """
         found = []
         if self.uplink_bps is not None and source.rack != target.rack:
             found = [
@@ -158,8 +157,9 @@ class Store:
         return found
 
     def stream(self, source: Host, hosts: list[Host], size: int, inbox: simpy.Store) -> Steps:
-        """A chunk on its way down the chain, each frame sent on as it comes; ends with the acknowledgement to
-        `source`. `inbox` tells what the first of `hosts` has received."""
+        """A chunk on its way down the chain, each frame forwarded when it arrives; ends with the
+        acknowledgement to `source`. `inbox` reports the bytes that the first of `hosts` has received.
+        """
         here, rest = hosts[0], hosts[1:]
         further = simpy.Store(self.env)
         after = self.env.process(self.stream(here, rest, size, further)) if rest else None
@@ -220,7 +220,7 @@ class Store:
         yield from self.control(target, source)
 
     def at_most(self, requests: Iterable[Steps]) -> simpy.Event:
-        """All of an operation's chunk requests, as many at a time as the store's window allows."""
+        """All chunk requests of an operation, limited by the store's window."""
         window = self.rules["window"]
         turns = simpy.Resource(self.env, window) if window else None
 
@@ -285,7 +285,7 @@ class Store:
         return most if held[most.index] else spread
 
     def schedule(self) -> Steps:
-        """Ready tasks in order, each on the idle machine that runs the fewest, then by index."""
+        """Ready tasks in order, each on the idle machine with the fewest tasks, then by index."""
         env, tasks = self.env, self.workload["tasks"]
         for given in self.workload["files"]:
             if given["preloaded"]:

@@ -1,6 +1,8 @@
-"""The store's protocol unrolled into activities for SimGrid: transfers, disk requests and times, each
-with what it waits for. Tasks must name their machine, as there is no scheduler here. Chain, parallel and
-client replication by whole chunks; random choice of a remote replica by `seed`.
+"""The store's protocol unrolled into activities for SimGrid: transfers, disk requests and times, with their
+dependencies.
+
+Tasks must name their machine, as there is no scheduler here. Chain, parallel and client replication by
+complete chunks; random choice of a remote replica by `seed`.
 """
 
 from __future__ import annotations
@@ -106,8 +108,9 @@ class Unrolled:
         return after
 
     def tasks(self, tasks: list[Json]) -> None:
-        """In the order given; a task waits for the writers of what it reads and for its machine's last
-        task."""
+        """Tasks in the given order; a task waits for the writers of its inputs and for the previous task of
+        its machine.
+        """
         written: dict[str, int] = {}
         ended: dict[str, int] = {}
         last: dict[str, int] = {}

@@ -1,6 +1,6 @@
-"""The deterministic check vectors of the spec (§12, set V): cases whose makespan has a closed form.
+"""Deterministic check vectors of the specification (§12, set V): cases whose makespan has a closed form.
 
-Every engine must give `expected_s`. They were derived on paper, not by any of the engines.
+Every engine must return `expected_s`. The values were derived on paper, not by any of the engines.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CHUNK = s.MIB
 
 @dataclass(frozen=True)
 class Vector:
-    """One case: makespan in seconds, allowed relative departure."""
+    """One case: makespan in seconds, accepted relative deviation."""
 
     name: str
     workload: dict[str, Any]

@@ -1,7 +1,7 @@
-"""What may limit a device: by hand, by container engines, by penstock. Each runs a command under limits.
+"""Limits of a device by different engines: by hand, by container engines, by penstock. Each runs a command.
 
-An engine is made for one loop device and one place on its file system, runs any number of commands and is
-closed. `unavailable` says in words why one cannot be used here.
+An engine is created for one loop device and one place on its file system, runs any number of commands and is
+closed. `unavailable` gives the reason if an engine cannot be used here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.host.cgroups.cgroup import create_run_cgroup, hierarchies, kill_me
 from penstock.host.journal.journal import Journal, new_token
 from penstock.host.storage.mounts import mounts
 
-#: limits as penstock names them → files of the blkio hierarchy, OCI's names, options of docker and podman
+#: #: limits as penstock names them → files of the blkio hierarchy, OCI's names, options of docker and podman
 NAMES = {
     "read_bps": ("blkio.throttle.read_bps_device", "throttleReadBpsDevice", "--device-read-bps"),
     "write_bps": ("blkio.throttle.write_bps_device", "throttleWriteBpsDevice", "--device-write-bps"),
@@ -34,14 +34,14 @@ NAMES = {
         "blkio.throttle.write_iops_device", "throttleWriteIOPSDevice", "--device-write-iops",
     ),
 }  # fmt: skip
-#: what a container sees of the host, read only
+#: #: paths of the host that a container sees, read only
 HOST_DIRECTORIES = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc")
 TIMEOUT_S = 120
 
 
 @dataclass
 class Ground:
-    """A mounted loop device with a file to work on, and the journal of the bench."""
+    """A mounted loop device with a work file, and the journal of the bench."""
 
     disk: ImageDisk
     journal: Journal
@@ -59,7 +59,7 @@ class Blkio:
 
     @staticmethod
     def unavailable() -> str:
-        """Why it cannot be used here."""
+        """Reason why it cannot be used here."""
         found = hierarchies().v1.get("blkio")
         return "" if found is not None and os.access(found, os.W_OK) else "no blkio hierarchy"
 
@@ -81,13 +81,13 @@ class Runc:
 
     @staticmethod
     def unavailable() -> str:
-        """Why it cannot be used here."""
+        """Reason why it cannot be used here."""
         if shutil.which("runc") is None:
             return "runc is not installed"
         return Blkio.unavailable()
 
     def run(self, ground: Ground, limits: Mapping[str, float], words: list[str]) -> str:
-        """stdout of a command in a container of its own."""
+        """stdout of a command in its own container."""
         with _group(ground) as name, _bundle(ground, limits, words, name) as bundle:
             state = bundle / "state"
             return _said(["runc", "--root", str(state), "run", "--bundle", str(bundle), name])
@@ -98,12 +98,12 @@ class Engine:
 
     program = ""
     options: tuple[str, ...] = ()
-    #: what shows that it answers, without leaving anything on the host
+    #: #: a command that tests the engine without leaving anything on the host
     asks: tuple[str, ...] = ("info",)
 
     @classmethod
     def unavailable(cls) -> str:
-        """Why it cannot be used here."""
+        """Reason why it cannot be used here."""
         if shutil.which(cls.program) is None:
             return f"{cls.program} is not installed"
         line = [cls.program, *cls.asks]
@@ -114,7 +114,7 @@ class Engine:
         return ""
 
     def line(self, ground: Ground, limits: Mapping[str, float]) -> list[str]:
-        """The words up to the command."""
+        """The arguments up to the command."""
         found = [self.program, "run", "--rm", "--network=none", *self.options]
         for limit, value in limits.items():
             found += [NAMES[limit][2], f"{ground.node}:{round(value)}"]
@@ -152,13 +152,13 @@ class Podman(Engine):
 
 
 class Docker(Engine):
-    """docker, on an image that holds nothing."""
+    """docker, with an empty image."""
 
     name = "docker"
     program = "docker"
 
     def run(self, ground: Ground, limits: Mapping[str, float], words: list[str]) -> str:
-        """stdout of a command in a container of an empty image, made for it and removed."""
+        """stdout of a command in a container of an empty image, created and removed for it."""
         image = f"penstock-{new_token()}"
         empty = subprocess.run(["tar", "-cf", "-", "-T", "/dev/null"], capture_output=True)
         made = subprocess.run(["docker", "import", "-", image], input=empty.stdout,
@@ -173,7 +173,7 @@ class Docker(Engine):
 
 @contextlib.contextmanager
 def _group(ground: Ground) -> Iterator[str]:
-    """Name of a group that somebody else makes, in every hierarchy; journalled, and removed afterwards."""
+    """Name of a group that another program creates, in every hierarchy; journalled and removed at the end."""
     token = new_token()
     name = f"penstock-{token}"
     roots = dict.fromkeys([*_cgroup_mounts(), *hierarchies().v1.values(), hierarchies().unified])
@@ -188,7 +188,7 @@ def _group(ground: Ground) -> Iterator[str]:
 
 
 def _cgroup_mounts() -> list[Path]:
-    """Where hierarchies are mounted, those without a controller included."""
+    """Mount points of hierarchies, including those without a controller."""
     return [Path(m.point) for m in mounts() if m.fstype in ("cgroup", "cgroup2")]
 
 

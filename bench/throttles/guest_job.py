@@ -1,6 +1,6 @@
 """Runs inside the guest: plain io.max, by hand, and fio under it. Prints fio's JSON of each round.
 
-Arguments: CASES.json (case → limits, fio words) ROUNDS.
+Arguments: CASES.json (case → limits, arguments of fio) ROUNDS.
 """
 
 from __future__ import annotations
