@@ -35,6 +35,13 @@ class Offset:
     bound_ns: int
     exchanges: int
 
+    def until(self, later: Offset) -> Offset:
+        """Offset at any time from this measurement to a later one, if the drift has one direction."""
+        low = min(self.offset_ns - self.bound_ns, later.offset_ns - later.bound_ns)
+        high = max(self.offset_ns + self.bound_ns, later.offset_ns + later.bound_ns)
+        middle = (low + high) // 2
+        return Offset(middle, high - middle, self.exchanges + later.exchanges)
+
     def warns(self, interval_ns: int) -> bool:
         """True if it is more than half an interval of sampling."""
         return abs(self.offset_ns) + self.bound_ns > interval_ns / 2
