@@ -140,3 +140,54 @@ def test_lzf_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "log.lzf").write_bytes(b"ZV\x01\0\x10\0\x20abc")
     with pytest.raises(BadInput, match="found LZF compression"):
         metrics.read(tmp_path / "log.lzf")
+
+
+def test_repeated_events_count_once(tmp_path: Path) -> None:
+    write(tmp_path / "log", begin(), pair(0), pair(0), pair(1), begin()[-2:-1], END)
+    readings = metrics.read(tmp_path / "log")
+    assert (readings.facts["spark"]["tasks"], readings.facts["spark"]["jobs"]) == (2, 1)
+    assert "1 ends of tasks that the log repeats count once" in readings.notes
+    assert readings.samples["value"].max() == 2
+
+
+def test_logs_of_two_applications_are_refused(tmp_path: Path) -> None:
+    later = [line.replace(str(AT), str(AT + 9000)) for line in begin()]
+    write(tmp_path / "log", begin(), pair(0), END, later, pair(0), END)
+    with pytest.raises(BadInput, match=r"log:9: found .* the start of a second application"):
+        metrics.read(tmp_path / "log")
+
+
+def test_a_log_that_was_written_again_by_another_program(tmp_path: Path) -> None:
+    spaced = [json.dumps(json.loads(line)) for line in [*begin(), *pair(0), *END]]
+    write(tmp_path / "log", spaced)
+    assert metrics.reader_of(tmp_path / "log") == "spark"
+    assert metrics.read(tmp_path / "log").facts["spark"]["tasks"] == 1
+
+
+def test_tasks_that_end_before_they_begin_have_no_time(tmp_path: Path) -> None:
+    write(tmp_path / "log", begin(), pair(0), [task("TaskEnd", 1, 500, 400)], END)
+    readings = metrics.read(tmp_path / "log")
+    assert readings.tables["spark_tasks"]["time_s"].tolist()[0] == 1.0
+    assert readings.tables["spark_stages"]["p50_s"].tolist() == [1.0]
+    assert "1 tasks end before they begin: their times are not known" in readings.notes
+
+
+def test_a_time_beyond_the_range_of_nanoseconds_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "log", begin(), [task("TaskStart", 0, 10**18)], END)
+    with pytest.raises(BadInput, match=r"log:6: found .* the time 1000001700000000000"):
+        metrics.read(tmp_path / "log")
+
+
+def test_slots_of_a_resource_profile(tmp_path: Path) -> None:
+    """Tasks of the profile need 2 cores, and run on its executors only."""
+    profile = {
+        "Resource Profile Id": 1,
+        "Task Resource Requests": {"cpus": {"Resource Name": "cpus", "Amount": 2.0}},
+    }
+    own = {"Host": "h", "Total Cores": 6, "Resource Profile Id": 1}
+    lines = begin()
+    lines[-1] = lines[-1].replace('"Stage ID":0,', '"Stage ID":0,"Resource Profile Id":1,')
+    added = event("ExecutorAdded", Timestamp=AT, **{"Executor ID": "1", "Executor Info": own})
+    write(tmp_path / "log", [event("ResourceProfileAdded", **profile), added], lines, pair(0), END)
+    stage = metrics.read(tmp_path / "log", "spark").tables["spark_stages"].iloc[0]
+    assert (stage["slots"], stage["waves"]) == (3, 3)

@@ -21,12 +21,14 @@ STRAGGLER = 1.5
 
 @dataclass(frozen=True)
 class Executor:
-    """A process with `cores` that ran tasks from `start_ns` to `end_ns` (None: to the end)."""
+    """A process with `cores` that ran tasks of a resource profile from `start_ns` to `end_ns` (None: to the
+    end)."""
 
     name: str
     cores: int
     start_ns: int
     end_ns: int | None = None
+    profile: int = 0
 
 
 @dataclass(frozen=True)

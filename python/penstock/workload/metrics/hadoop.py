@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from penstock.errors import BadInput
@@ -23,9 +22,11 @@ from penstock.workload.metrics.compressed import placed
 from penstock.workload.metrics.tasks import (
     MOST_TASKS,
     counted,
+    milliseconds,
     not_succeeded,
     running_tasks,
     stage_table,
+    task_notes,
     task_table,
 )
 
@@ -204,6 +205,7 @@ class _Job:
         if self.not_launched:
             self.notes.append(f"{self.not_launched} attempts ended before they were launched")
         tasks = task_table(self.tasks.values())
+        self.notes += task_notes(tasks)
         running = running_tasks(tasks, "hadoop")
         stages = stage_table(self._stages(tasks, slots))
         if slots is None and len(tasks):
@@ -271,8 +273,5 @@ def _plain(value: Any) -> Any:
 
 
 def _time(value: Any) -> int:
-    """Milliseconds since 1970. ValueError if int64 nanoseconds overflow."""
-    at = int(_plain(value))
-    if not 0 <= at < np.iinfo(np.int64).max // _MS:
-        raise ValueError(f"the time {at}")
-    return at
+    """Milliseconds since 1970 of a value that may have a type name."""
+    return milliseconds(_plain(value))

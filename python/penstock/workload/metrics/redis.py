@@ -14,6 +14,7 @@ WHAT = "the output of `redis-cli INFO` (again and again, with `>>`)"
 #: units in the names of Redis' fields; others have none
 _UNITS = (
     (re.compile(r"(_ratio|_policy)$"), "1"),
+    (re.compile(r"^used_memory_peak_time$"), "s"),
     (re.compile(r"^(cmdstat\.usec.*|latency\.p[\d.]+)$"), "us"),
     (re.compile(r"\.avg_ttl$"), "ms"),
     (
@@ -28,7 +29,6 @@ _UNITS = (
     (re.compile(r"_milliseconds$"), "ms"),
     (re.compile(r"_in_days$"), "d"),
     (re.compile(r"(_defrag_time|_exceeded_time)$"), "ms"),
-    (re.compile(r"^used_memory_peak_time$"), "s"),
     (re.compile(r"^eventloop_duration_(cmd_)?sum$"), "us"),
     (re.compile(r"(_seconds|_sec|_last_save_time|^used_cpu_.*)$"), "s"),
     (re.compile(r"_usec$"), "us"),

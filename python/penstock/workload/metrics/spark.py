@@ -6,8 +6,10 @@ A line of the log is an event of the scheduler, one or two per task, not an I/O 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,11 @@ from penstock.workload.metrics.compressed import LZF, Lines, placed
 from penstock.workload.metrics.tasks import (
     MOST_TASKS,
     counted,
+    milliseconds,
     not_succeeded,
     running_tasks,
     stage_table,
+    task_notes,
     task_table,
 )
 
@@ -39,6 +43,7 @@ _READ = {
     b"EnvironmentUpdate",
     b"ExecutorAdded",
     b"ExecutorRemoved",
+    b"ResourceProfileAdded",
     b"JobStart",
     b"JobEnd",
     b"StageSubmitted",
@@ -46,7 +51,7 @@ _READ = {
     b"TaskStart",
     b"TaskEnd",
 }
-_EVENT = re.compile(rb'^\{"Event":"SparkListener(\w+)"')
+_EVENT = re.compile(rb'^\s*\{\s*"Event"\s*:\s*"SparkListener(\w+)"')
 
 
 def matches(path: Path, head: bytes) -> bool:
@@ -62,7 +67,7 @@ def matches(path: Path, head: bytes) -> bool:
         except (BadInput, OSError):
             return False
         return _EVENT.match(first) is not None
-    return head.startswith(b'{"Event":"SparkListener')
+    return _EVENT.match(head) is not None
 
 
 def read(path: Path, options: Mapping[str, Any]) -> Readings:
@@ -114,8 +119,10 @@ class _Log:
         self.start_ms: int | None = None
         self.end_ms: int | None = None
         self.job_ends_ms: list[int] = []
-        self.jobs = 0
+        self.jobs: set[int] = set()
         self.task_cpus = 1
+        #: cores of a task by resource profile, other than that of the application
+        self.profile_cpus: dict[int, int] = {}
         #: cores of Spark in local mode, 0 if unknown
         self.local_cores = 0
         self.executors: dict[str, Executor] = {}
@@ -144,16 +151,19 @@ class _Log:
             return
         try:
             take(event)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise BadInput(
                 f"{self.place}: found {kind} with {error!r}; expected one of Spark"
             ) from None
 
     def _ApplicationStart(self, event: dict[str, Any]) -> None:  # noqa: N802 - named after the event
-        self.name, self.start_ms = str(event["App Name"]), int(event["Timestamp"])
+        start_ms = milliseconds(event["Timestamp"])
+        if self.start_ms not in (None, start_ms):
+            raise ValueError("the start of a second application")
+        self.name, self.start_ms = str(event["App Name"]), start_ms
 
     def _ApplicationEnd(self, event: dict[str, Any]) -> None:  # noqa: N802
-        self.end_ms = int(event["Timestamp"])
+        self.end_ms = milliseconds(event["Timestamp"])
 
     def _EnvironmentUpdate(self, event: dict[str, Any]) -> None:  # noqa: N802
         properties = event.get("Spark Properties") or {}
@@ -164,38 +174,47 @@ class _Log:
 
     def _ExecutorAdded(self, event: dict[str, Any]) -> None:  # noqa: N802
         name = str(event["Executor ID"])
-        cores = int(event["Executor Info"]["Total Cores"])
-        self.executors[name] = Executor(name, cores, int(event["Timestamp"]) * _MS)
+        info = event["Executor Info"]
+        begin_ns = milliseconds(event["Timestamp"]) * _MS
+        profile = int(info.get("Resource Profile Id", 0))
+        self.executors[name] = Executor(name, int(info["Total Cores"]), begin_ns, None, profile)
 
     def _ExecutorRemoved(self, event: dict[str, Any]) -> None:  # noqa: N802
         gone = self.executors.get(str(event["Executor ID"]))
         if gone is not None:
-            at = int(event["Timestamp"]) * _MS
-            self.executors[gone.name] = Executor(gone.name, gone.cores, gone.start_ns, at)
+            at = milliseconds(event["Timestamp"]) * _MS
+            self.executors[gone.name] = replace(gone, end_ns=at)
+
+    def _ResourceProfileAdded(self, event: dict[str, Any]) -> None:  # noqa: N802
+        cpus = (event.get("Task Resource Requests") or {}).get("cpus") or {}
+        if "Amount" in cpus:
+            profile = int(event["Resource Profile Id"])
+            self.profile_cpus[profile] = max(1, math.ceil(float(cpus["Amount"])))
 
     def _JobStart(self, event: dict[str, Any]) -> None:  # noqa: N802
-        self.jobs += 1
+        self.jobs.add(int(event["Job ID"]))
 
     def _JobEnd(self, event: dict[str, Any]) -> None:  # noqa: N802
-        self.job_ends_ms.append(int(event["Completion Time"]))
+        self.job_ends_ms.append(milliseconds(event["Completion Time"]))
 
     def _StageSubmitted(self, event: dict[str, Any]) -> None:  # noqa: N802
         info = event["Stage Info"]
         stage = self._stage(int(info["Stage ID"]), int(info["Stage Attempt ID"]))
         stage["name"], stage["tasks"] = str(info["Stage Name"]), int(info["Number of Tasks"])
-        stage["start_ms"] = info.get("Submission Time")
+        stage["start_ms"] = _optional(info.get("Submission Time"))
+        stage["profile"] = int(info.get("Resource Profile Id", 0))
 
     def _StageCompleted(self, event: dict[str, Any]) -> None:  # noqa: N802
         self._StageSubmitted(event)
         info = event["Stage Info"]
         stage = self._stage(int(info["Stage ID"]), int(info["Stage Attempt ID"]))
-        stage["end_ms"] = info.get("Completion Time")
+        stage["end_ms"] = _optional(info.get("Completion Time"))
         stage["reason"] = str(info.get("Failure Reason") or "")
 
     def _stage(self, stage: int, attempt: int) -> dict[str, Any]:
         return self.stages.setdefault(
             (stage, attempt),
-            {"name": "", "tasks": 0, "start_ms": None, "end_ms": None, "reason": ""},
+            {"name": "", "tasks": 0, "start_ms": None, "end_ms": None, "reason": "", "profile": 0},
         )
 
     def _TaskStart(self, event: dict[str, Any]) -> None:  # noqa: N802
@@ -209,7 +228,7 @@ class _Log:
         killed = bool(event["Task Info"].get("Killed")) or reason == "TaskKilled"
         row["state"] = "success" if reason == "Success" else "killed" if killed else "failed"
         row["reason"] = "" if reason == "Success" else reason
-        row["utc_finish_ns"] = int(event["Task Info"]["Finish Time"]) * _MS
+        row["utc_finish_ns"] = milliseconds(event["Task Info"]["Finish Time"]) * _MS
         metrics = event.get("Task Metrics") or {}
         read, written = metrics.get("Input Metrics") or {}, metrics.get("Output Metrics") or {}
         fetched = metrics.get("Shuffle Read Metrics") or {}
@@ -240,7 +259,7 @@ class _Log:
             "task_attempt": int(info["Attempt"]),
             "executor": str(info["Executor ID"]),
             "host": str(info["Host"]),
-            "utc_launch_ns": int(info["Launch Time"]) * _MS,
+            "utc_launch_ns": milliseconds(info["Launch Time"]) * _MS,
             "state": "running",
             "reason": "",
         }
@@ -252,6 +271,13 @@ class _Log:
         if self.end_ms is None:
             self.notes.append("the application has not ended in this log")
         tasks = task_table([*self.tasks, *self.running.values()])
+        repeated = tasks.duplicated()
+        if repeated.any():
+            self.notes.append(
+                f"{int(repeated.sum())} ends of tasks that the log repeats count once"
+            )
+            tasks = tasks[~repeated].reset_index(drop=True)
+        self.notes += task_notes(tasks)
         stages = self._stage_rows(tasks)
         facts = self._facts(tasks, stages)
         return Readings(
@@ -264,15 +290,15 @@ class _Log:
     def _stage_rows(self, tasks: pd.DataFrame) -> pd.DataFrame:
         rows = []
         by_stage = dict(list(tasks.groupby(["stage_id", "stage_attempt"])))
-        executors = list(self.executors.values())
         notes: set[str] = set()
         for (stage_id, attempt), stage in sorted(self.stages.items()):
             stage_tasks = by_stage.get((stage_id, attempt), tasks.iloc[:0])
             start_ms = stage["start_ms"]
             start_ns = int(start_ms) * _MS if start_ms is not None else None
-            slots = slots_at(executors, start_ns, self.task_cpus) if start_ns is not None else 0
+            executors, cpus = self._executors_of(stage["profile"])
+            slots = slots_at(executors, start_ns, cpus) if start_ns is not None else 0
             if not slots and len(stage_tasks):
-                slots, why = self._slots_of(stage_tasks, executors)
+                slots, why = self._slots_of(stage_tasks, executors, cpus)
                 notes.add(why)
             rows.append(
                 {
@@ -293,15 +319,22 @@ class _Log:
         self.notes += sorted(notes)
         return stage_table(rows)
 
-    def _slots_of(self, stage_tasks: pd.DataFrame, executors: list[Executor]) -> tuple[int, str]:
+    def _executors_of(self, profile: int) -> tuple[list[Executor], int]:
+        """Executors of a resource profile, and the cores of a task on them."""
+        executors = [e for e in self.executors.values() if e.profile == profile]
+        return executors, self.profile_cpus.get(profile, self.task_cpus)
+
+    def _slots_of(
+        self, stage_tasks: pd.DataFrame, executors: list[Executor], cpus: int
+    ) -> tuple[int, str]:
         """Slots of a stage that was submitted without an executor, and a note on them."""
-        late = slots_at(executors, int(stage_tasks["utc_launch_ns"].max()), self.task_cpus)
+        late = slots_at(executors, int(stage_tasks["utc_launch_ns"].max()), cpus)
         if late:
             return late, (
                 "no executor was there when a stage was submitted: its slots are those at its last launch"
             )
         if self.local_cores and not executors:
-            return max(1, self.local_cores // self.task_cpus), (
+            return max(1, self.local_cores // cpus), (
                 "the log names no executor: slots are those of spark.master"
             )
         most = int(running_tasks(stage_tasks, "spark")["value"].max())
@@ -319,10 +352,15 @@ class _Log:
             "post_job_s": (end - max(self.job_ends_ms)) / 1e3
             if end is not None and self.job_ends_ms
             else None,
-            "jobs": self.jobs,
+            "jobs": len(self.jobs),
             "tasks": int((tasks["state"] == "success").sum()),
             "not_succeeded": not_succeeded(tasks),
             "running": len(self.running),
             "waves": int(stages["waves"].sum()),
             "task_cpus": self.task_cpus,
         }
+
+
+def _optional(value: Any) -> int | None:
+    """Milliseconds since 1970, if there is a value."""
+    return None if value is None else milliseconds(value)

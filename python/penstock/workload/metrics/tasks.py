@@ -34,12 +34,28 @@ _STAGE_COLUMNS = [
 ]
 
 
+def milliseconds(value: Any) -> int:
+    """Time in ms since 1970. ValueError if int64 nanoseconds overflow."""
+    at = int(value)
+    if not 0 <= at < np.iinfo(np.int64).max // 1_000_000:
+        raise ValueError(f"the time {at}")
+    return at
+
+
 def task_table(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
-    """Table `spark_tasks` of these attempts; successful ones have their time."""
+    """Table `spark_tasks` of these attempts, with the times of successful ones that end after they begin."""
     tasks = _exact(rows, _TASK_COLUMNS, _INTEGERS)
     took_s = (tasks["utc_finish_ns"] - tasks["utc_launch_ns"]).astype("Float64") / 1e9
-    tasks["time_s"] = took_s.where(tasks["state"] == "success").astype(float)
+    tasks["time_s"] = took_s.where((tasks["state"] == "success") & (took_s >= 0)).astype(float)
     return tasks
+
+
+def task_notes(tasks: pd.DataFrame) -> list[str]:
+    """Notes on tasks that end before their begin."""
+    backward = int((tasks["utc_finish_ns"] < tasks["utc_launch_ns"]).sum())
+    return (
+        [f"{backward} tasks end before they begin: their times are not known"] if backward else []
+    )
 
 
 def stage_table(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
@@ -60,7 +76,7 @@ def _exact(
 
 def counted(attempts: pd.DataFrame) -> dict[str, Any]:
     """Numbers of failed, killed and straggling attempts, and quantiles of the times of the others."""
-    done = attempts[attempts["state"] == "success"]["time_s"].to_numpy(float)
+    done = attempts[attempts["state"] == "success"]["time_s"].dropna().to_numpy(float)
     return {
         "failed": int((attempts["state"] == "failed").sum()),
         "killed": int((attempts["state"] == "killed").sum()),
