@@ -45,7 +45,7 @@ from penstock.study.load import load_study
 
 READ_S, WRITE_S, FLUSH_S = 0.002, 0.001, 0.018
 RECORDS, EQUAL_RECORDS = 60, 20
-#: #: deviation of a disk that is still accepted
+#: deviation of a disk that is still accepted
 TOLERANCE = 0.02
 #: factor of the planted failures
 PLANTED = 1.5
@@ -98,7 +98,7 @@ class Counted:
     detected: int = 0
     covered: int = 0
     wrong: int = 0
-    #: #: the planted failures: reported differences, covered true factors
+    #: the planted failures: reported differences, covered true factors
     planted_named: int = 0
     planted_covered: int = 0
 

@@ -37,7 +37,7 @@ from penstock.host.journal.journal import Journal
 from penstock.profile import load_profile
 
 RATE_LIMIT, QUANTILE_LIMIT = 0.02, 0.10
-#: #: minimum number of requests for p50 and p99
+#: minimum number of requests for p50 and p99
 FEWEST = {"p50": 100, "p99": 500}
 WITHIN = (
     f"throughput within {RATE_LIMIT:.0%}, p50 and p99 within {QUANTILE_LIMIT:.0%} of the simulator"
@@ -167,7 +167,7 @@ class Seen:
         return out
 
 
-#: #: metrics of a workload in virtual time, and the number of requests of each
+#: metrics of a workload in virtual time, and the number of requests of each
 Virtual = tuple[dict[str, float], dict[str, int]]
 
 

@@ -55,7 +55,7 @@ CHANGING = (
     "random:0%,100%",
     "levels:0%,100%,40",
 )
-#: #: changes too fast for the controller to follow
+#: changes too fast for the controller to follow
 FAST = ("steps:70%,0%,5", "steps:70%,0%,2", "steps:70%,70%,70%,0%,5", "random:0%,80%")
 
 

@@ -40,7 +40,7 @@ class Stored:
 
     seconds: list[float] = field(default_factory=list)
     stored_bytes: int = 0
-    #: #: bytes after the last version was stored a second time
+    #: bytes after the last version was stored a second time
     again_bytes: int = 0
 
 

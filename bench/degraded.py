@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import record
 
 READS, SERVICE_S, LOOPS = 200, 0.005, 40_000
-#: #: one step of the program; `loops` is a global as in the program
+#: one step of the program; `loops` is a global as in the program
 COMPUTING = "x = 0\nfor _ in range(loops):\n    x += 1\n"
 PROGRAM = """
 import mmap, os, sys, time
@@ -86,7 +86,7 @@ class Counted:
 
     runs: dict[str, int] = field(default_factory=lambda: {"valid": 0, "degraded": 0, "invalid": 0})
     inside: int = 0
-    #: #: without the bounds, as the planted failure
+    #: without the bounds, as the planted failure
     inside_blind: int = 0
     shares: list[float] = field(default_factory=list)
     others: list[float] = field(default_factory=list)

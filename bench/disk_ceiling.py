@@ -33,11 +33,11 @@ from penstock.emulate.disks.server import DiskServer
 from penstock.host.journal.journal import Journal
 
 GIB = 1 << 30
-#: #: limit of the time that a disk may add to a 4 KiB direct read at depth 1, median [us]
+#: limit of the time that a disk may add to a 4 KiB direct read at depth 1, median [us]
 ADDED_LIMIT_US = 25.0
 PLANTED_S = 60e-6
 EXAMPLES = Path("/usr/share/doc/libfuse3-dev/examples")
-#: #: case whose added p50 is evaluated
+#: case whose added p50 is evaluated
 JUDGED = "4 KiB random read, depth 1"
 SIZE = "256m"
 CASES: dict[str, dict[str, Any]] = {

@@ -37,14 +37,14 @@ FEW = 1_000
 MANY, QUICK = 1_000_000, 30_000
 #: files of one directory
 PER_DIRECTORY = 10_000
-#: #: renames per round
+#: renames per round
 RENAMES = 300
-#: #: limit of the growth of a rename, relative to that of the plain directory
+#: limit of the growth of a rename, relative to that of the plain directory
 GROWTH = 2.0
-#: #: limits of memory and descriptors of the server for its entries
+#: limits of memory and descriptors of the server for its entries
 MEMORY_BYTES = 256.0
 DESCRIPTORS = 1_024
-#: #: libfuse's example has a descriptor per file and searches them one by one
+#: libfuse's example has a descriptor per file and searches them one by one
 MOST_PASSED_THROUGH = 10_000
 DISK, BARE, LIBFUSE, PLANTED = (
     "emulated disk",
@@ -62,10 +62,10 @@ class Engine:
     place: Path
     pid: int | None = None
     most: int = MANY
-    #: #: looks at every entry at each rename
+    #: looks at every entry at each rename
     scan: Callable[[int], object] = lambda _: None
     made: int = 0
-    #: #: by number of entries: seconds per rename, and for that of a directory
+    #: by number of entries: seconds per rename, and for that of a directory
     renames_s: dict[int, list[float]] = field(default_factory=dict)
     directories_s: dict[int, list[float]] = field(default_factory=dict)
 

@@ -41,7 +41,7 @@ from penstock.design.planned import Plan
 from penstock.study.load import read_study
 
 Draws = np.random.Generator
-#: #: values of a study's runs in running order
+#: values of a study's runs in running order
 Noise = Callable[[Draws, Plan], "np.ndarray[Any, np.dtype[np.float64]]"]
 COVER = (0.93, 0.97)
 FALSE = 0.05
@@ -94,9 +94,9 @@ class Case:
     noise: Noise
     terms: tuple[str, ...]
     lost: int = 0
-    #: #: the order of a plan without retained settings
+    #: the order of a plan without retained settings
     blind: bool = False
-    #: #: all runs of one system, then all of the other, without blocks
+    #: all runs of one system, then all of the other, without blocks
     sequential: bool = False
 
 

@@ -88,7 +88,7 @@ def without_last_row(path: Path) -> None:
     path.write_bytes(content[: content[:-1].rfind(b"\n") + 1])
 
 
-#: #: case → arguments of the command, its file, number of points in it
+#: case → arguments of the command, its file, number of points in it
 Way = tuple[Callable[[str, Path], list[str]], str, Callable[[Path], int]]
 WAYS: dict[str, Way] = {
     "monitor get, CSV": (

@@ -25,9 +25,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import record
 
-#: #: work of the planted system relative to the other
+#: work of the planted system relative to the other
 SLOWER = 1.2
-#: #: workload of a run: pages read from a file in the page cache, timed by the program
+#: workload of a run: pages read from a file in the page cache, timed by the program
 PROGRAM = """
 import mmap, os, sys, time
 slow = float(sys.argv[1]) if sys.argv[2] == "b" else 1.0

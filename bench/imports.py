@@ -26,7 +26,7 @@ from penstock.parts.interchange.from_distem import read_distem
 from penstock.parts.interchange.from_simgrid import read_simgrid
 from penstock.parts.prediction.workloads.read import read_workload
 
-#: #: limit of the size of a file
+#: limit of the size of a file
 MOST_BYTES = 64 << 20
 #: files of each kind with --quick
 FEW = 20

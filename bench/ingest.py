@@ -45,13 +45,13 @@ BEGIN_NS, SECOND_NS = 1_700_000_000_000_000_000, 1_000_000_000
 NODES, METRICS, FIELDS = 100, 200, 5
 LEAST_PER_CORE = 1e6
 MOST_CORES = 1.0
-#: #: points per message, and connections
+#: points per message, and connections
 BULK = ((1_000, 32), (5_000, 16), (20_000, 8), (200_000, 2))
-#: #: the same for the server of experiments
+#: the same for the server of experiments
 THROUGH_SERVE = (20_000, 8)
-#: #: smaller messages are reported without a goal
+#: smaller messages are reported without a goal
 LEAST_BULK = 5_000
-#: #: duration of the first node, whose first point is never sent [s]
+#: duration of the first node, whose first point is never sent [s]
 LEFT_OUT = (1, 2, 3, 5, 7)
 
 

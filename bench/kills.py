@@ -43,11 +43,11 @@ from penstock.parts.monitoring.experiments.experiments import Experiments
 from penstock.parts.monitoring.experiments.timestamps import seconds_text
 
 Faults = list[str]
-#: #: interval of the points [s]
+#: interval of the points [s]
 STEP_S = 0.02
-#: #: largest age of data in the sampler's memory [s]: it writes every half second, perhaps a few steps late
+#: largest age of data in the sampler's memory [s]: it writes every half second, perhaps a few steps late
 HELD_BACK_S = 0.5 + 5 * STEP_S
-#: #: time limit of a restart [s]
+#: time limit of a restart [s]
 PATIENCE_S = 180.0
 
 
@@ -320,7 +320,7 @@ def samplers_of(pid: int) -> list[int]:
     return found
 
 
-#: #: in the node: counts its requests, sends one number after the other, reports acknowledged ones
+#: in the node: counts its requests, sends one number after the other, reports acknowledged ones
 IN_NODE = """
 import http.client, http.server, itertools, sys, threading, time
 class Mine(http.server.BaseHTTPRequestHandler):
@@ -415,7 +415,7 @@ VICTIMS: dict[str, Callable[[random.Random, Path], Faults]] = {
     "sampler": sampler,
     "node": node,
 }
-#: #: those that only root can start
+#: those that only root can start
 OF_ROOT = ("node",)
 
 

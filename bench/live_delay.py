@@ -29,7 +29,7 @@ from bench import record
 from penstock.observe.sampler.samples import SAMPLE_DTYPE
 
 BAR_S = 2.0
-#: #: share of a core, with one open page
+#: share of a core, with one open page
 MOST_SHARE = 0.05
 STOPPED_S = 3.0
 BEGINNING_S = 11.0

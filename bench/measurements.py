@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "measurements.md"
 
-#: #: heading → scripts, in the order of the page; the file of a script has its name, further ones `-WORD`
+#: heading → scripts, in the order of the page; the file of a script has its name, further ones `-WORD`
 PARTS = {
     "Tracing": (
         "trace_overhead",
@@ -103,7 +103,7 @@ PARTS = {
     ),
 }
 
-#: #: heading → further paths whose changes make a result stale, besides the script
+#: heading → further paths whose changes make a result stale, besides the script
 MEASURED = {
     "Tracing": ("crates/probe", "crates/pattern", "python/penstock/observe"),
     "Hostile and foreign input": (
@@ -130,7 +130,7 @@ MEASURED = {
         "python/penstock/study_prediction",
     ),
 }
-#: #: further paths of studies whose folders have other names
+#: further paths of studies whose folders have other names
 FOLDERS = {
     "dedup": ("studies/dedup_study",),
     "hadoop": ("studies/heterogeneous",),

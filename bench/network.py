@@ -35,9 +35,9 @@ from penstock.host.journal.journal import Journal
 from penstock.host.network.netns import inside
 from penstock.spec.cluster import LinkSpec, NetworkSpec
 
-#: #: accepted deviation of a bandwidth, and deviation of the planted links
+#: accepted deviation of a bandwidth, and deviation of the planted links
 TOLERANCE, PLANTED = 0.05, 0.08
-#: #: accepted excess of a round trip [s]
+#: accepted excess of a round trip [s]
 LATE_S = 0.3e-3
 
 

@@ -30,9 +30,9 @@ from penstock.profile.load import load_profile
 from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, LinkSpec, NodeSpec, When
 
 MIB = 1 << 20
-#: #: goals [s]: nodes → metric → limit
+#: goals [s]: nodes → metric → limit
 BARS = {100: {"up": 10.0, "down": 10.0, "set": 0.5}, 1000: {"up": 60.0}}
-#: #: limit of the 99th percentile of the lateness of events [ms]
+#: limit of the 99th percentile of the lateness of events [ms]
 LATE_MS = 5.0
 READ_BACK = (
     "After a change the bench reads back processors and memory of each node itself; of disks and links it "

@@ -25,10 +25,10 @@ from penstock.host.probe.facts import host_facts
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 MET, MISSED, UNDECIDED = "met", "missed", "undecided"
-#: #: of a claim: a treatment has no valid run; the conditions of the runs differ from those of the claim
+#: of a claim: a treatment has no valid run; the conditions of the runs differ from those of the claim
 NOT_MEASURED, NOT_COMPARABLE = "not measured", "not comparable"
 INTERVAL = "95 % interval"
-#: #: parts of the environment on which a result may depend
+#: parts of the environment on which a result may depend
 CODE = ("python", "crates", "vendor", "bench", "studies", ":!bench/results")
 FACTS = ("cpu_model", "cpus_allowed", "memory_bytes", "kernel", "virtual", "load_average")
 

@@ -41,7 +41,7 @@ from penstock.spec.application import Application
 PROCESSES, DISKS = 200, 50
 MOST_AT_1_S, MOST_AT_100_HZ = 0.1, 3.0
 SECOND_NS, MIB = 10**9, 2**20
-#: #: wakes up every second, without a further process, and writes a line
+#: wakes up every second, without a further process, and writes a line
 AWAKE = ["/bin/bash", "-c", "exec 3<>$0 4>>$1; while :; do read -t 1 -u 3; echo x >&4; done"]
 COLLECTD = """
 BaseDir "{place}"

@@ -28,7 +28,7 @@ from penstock.parts.monitoring.collectors.scrape import Scraper
 from penstock.parts.monitoring.experiments.spool import Spool
 
 METRICS = 50
-#: #: targets, interval [s], largest number of cores or no goal
+#: targets, interval [s], largest number of cores or no goal
 CASES = ((1000, 1.0, None), (100, 0.1, None), (100, 1.0, 0.3))
 SLOW = 2.5
 

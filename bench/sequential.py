@@ -46,7 +46,7 @@ from bench import record
 HERE = Path(__file__).parent / "sequential"
 BUDGET = 64
 REGRET = 0.05
-#: #: level of the test for a larger share than that of another method
+#: level of the test for a larger share than that of another method
 _SHOWN = 0.05
 #: a treatment as levels in the order of the factors
 Treatment = tuple[str, ...]
@@ -76,7 +76,7 @@ class Table:
 class Made(Table):
     """A synthetic table: logarithms of a response of eight two-level factors, and runs with noise."""
 
-    #: #: standard deviations of effects of one, two, three factors; share of effects that exist; noise
+    #: standard deviations of effects of one, two, three factors; share of effects that exist; noise
     KINDS: ClassVar[dict[str, tuple[tuple[float, ...], float, float]]] = {
         "few effects": ((0.5, 0.15, 0.0), 0.5, 0.05),
         "many effects": ((0.3, 0.15, 0.06), 1.0, 0.08),

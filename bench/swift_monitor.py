@@ -36,11 +36,11 @@ from studies.swift.saio import Client, Swift, SwiftError, running  # noqa: E402
 LIMIT = 2.0
 SIZES = {"4 KiB": 4096, "1 MiB": 1 << 20}
 ARMS = ("off", "off again", "on", "planted")
-#: #: objects per block
+#: objects per block
 OBJECTS = {"4 KiB": 16, "1 MiB": 6}
-#: #: longer than the interval at which the filter reads its switch
+#: longer than the interval at which the filter reads its switch
 SETTLE_S = 0.3
-#: #: planted failure: 10 ms of work per request, as of a filter that costs too much
+#: planted failure: 10 ms of work per request, as of a filter that costs too much
 PLANTED = """
 
 import time as _time

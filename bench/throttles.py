@@ -48,14 +48,14 @@ STEADY = StorageProfile.from_dict(
      "read": {"sequential": _FLAT, "random": _FLAT},
      "write": {"sequential": _FLAT, "random": _FLAT}}
 )  # fmt: skip
-#: #: case → limits for a throttle, profile for penstock, fio's pattern and block
+#: case → limits for a throttle, profile for penstock, fio's pattern and block
 CASES: dict[str, tuple[dict[str, float], StorageProfile, str, int]] = {
     "500 reads/s": ({"read_iops": 500.0}, SHAPED, "randread", 4096),
     "500 writes/s": ({"write_iops": 500.0}, SHAPED, "randwrite", 4096),
     "4 MB/s, 64 KiB reads": ({"read_bps": 4e6}, STEADY, "read", 65536),
 }
 PLANTED = "blkio v1, 10 % off (planted)"
-#: #: accepted deviation of penstock's mean rate [%]
+#: accepted deviation of penstock's mean rate [%]
 RATE_WITHIN = 1.0
 
 

@@ -69,7 +69,7 @@ QUICK = {
 }
 KINDS = {"direct": Direct, "rocksdb": Rocks, "postgres": Postgres}
 MEMORY = {"direct": None, "rocksdb": 96 * MIB, "postgres": 96 * MIB}
-#: #: planted: additional work, and system calls per read at N events per second
+#: planted: additional work, and system calls per read at N events per second
 MORE, PLANTED_PAIRS, CALLS, EVENTS_PER_S = 0.05, 8, 20, 20_000
 PLANTED = "planted"
 

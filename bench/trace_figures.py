@@ -158,7 +158,7 @@ def build(bundle: Path) -> tuple[Path, list[Row]]:
     ]
 
 
-#: #: runs in a copy of the page: every figure in turn, zoom in, pan, zoom out; times of the page's own
+#: runs in a copy of the page: every figure in turn, zoom in, pan, zoom out; times of the page's own
 #: drawing
 _STEPS = """
 (async () => {
@@ -189,7 +189,7 @@ _STEPS = """
 """
 
 
-#: #: the planted page: its first figure draws more slowly
+#: the planted page: its first figure draws more slowly
 _SLOW = """
 penstockFigures.splice(1);
 for (const figure of penstockFigures) {

@@ -36,7 +36,7 @@ _native: Any = importlib.import_module("penstock._native")
 
 Draws = np.random.Generator
 Offsets = npt.NDArray[np.int64]
-#: #: low end, value, high end, true value; None: no interval was computed
+#: low end, value, high end, true value; None: no interval was computed
 Found = tuple[float, float, float, float] | None
 
 SIZE = 4096
@@ -52,7 +52,7 @@ class Printed:
     nominal: float
     draw: Callable[[Draws], Found]
     trials: int = 1000
-    #: #: half the width has no effect if the width is 0, the level leaves no room, or the interval is wide
+    #: half the width has no effect if the width is 0, the level leaves no room, or the interval is wide
     narrows: bool = True
 
 
@@ -123,7 +123,7 @@ def _elsewhere(draws: Draws, offsets: Offsets, hit: npt.NDArray[np.bool_]) -> Of
     return out
 
 
-#: #: class → its sequence, its expected verdict, and the number of successive requests on which a step of its
+#: class → its sequence, its expected verdict, and the number of successive requests on which a step of its
 #: rule rests
 _ORDERS: dict[str, tuple[Callable[[Draws, int], Offsets], int]] = {
     "consecutive": (lambda draws, n: cases.consecutive(n, SIZE), 2),

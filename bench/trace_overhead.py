@@ -42,7 +42,7 @@ from penstock.observe.trace.capture.overhead import added_by_programs, cost_of
 from penstock.state import state_dir
 
 CASE = "4 KiB cached pread"
-#: #: our engines: configuration of the daemon, whether the program is in the traced group, and the reference
+#: our engines: configuration of the daemon, whether the program is in the traced group, and the reference
 OURS: dict[str, tuple[dict[str, object] | None, bool, str]] = {
     "none": (None, True, ""),
     "empty": ({"mode": "empty"}, True, "none"),
@@ -55,7 +55,7 @@ OURS: dict[str, tuple[dict[str, object] | None, bool, str]] = {
     "bystander": ({"mode": "trace"}, False, "empty"),
     "20 calls more": (None, True, "none"),
 }
-#: #: engine → limit of the added time [ns of processor time]
+#: engine → limit of the added time [ns of processor time]
 GOALS = {
     "pattern": 70.0,
     "trace": 150.0,
@@ -63,7 +63,7 @@ GOALS = {
     "trace, fentry body": 150.0,
     "bystander": 30.0,
 }
-#: #: minimum number of rounds for a 95 % interval by order statistics
+#: minimum number of rounds for a 95 % interval by order statistics
 FEWEST = 6
 MODES = ("count", "pattern", "trace")
 BPFTRACE = {
@@ -79,7 +79,7 @@ PEERS = {
 STRACE_OPERATIONS = 10_000
 METRICS = ("cpu", "wall")
 Figures = tuple[float, float, float]
-#: #: kind of storm (storms.c) and number of operations of a run of about a quarter of a second
+#: kind of storm (storms.c) and number of operations of a run of about a quarter of a second
 STORMS = {
     "fork": 2000,
     "exec": 300,
@@ -88,9 +88,9 @@ STORMS = {
     "mmap": 16000,
     "rename": 16000,
 }
-#: #: largest accepted ratio of a receipt to the measured value
+#: largest accepted ratio of a receipt to the measured value
 LIKE = 1.2
-#: #: programs missing in the planted receipt: those of faults, forks and exits
+#: programs missing in the planted receipt: those of faults, forks and exits
 PLANTED = "others"
 INSTANCE = Path("/sys/kernel/tracing/instances/penstock-bench")
 

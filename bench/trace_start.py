@@ -28,7 +28,7 @@ from bench import record
 from penstock.observe.trace import MODES
 from penstock.observe.trace.capture.overhead import Cost, RunCost
 
-#: #: limit of the time until the command runs [s]
+#: limit of the time until the command runs [s]
 GOAL_S = 1.0
 TOTAL = "until the command runs"
 #: phase and the planned change that ends it: its kind, and a part of its target

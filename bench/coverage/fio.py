@@ -19,7 +19,7 @@ from penstock.observe.trace.capture.tracer import Tracer
 
 BLOCK = 4096
 FILE_BYTES = 4 << 20
-#: #: of each job: a prime number, so that losses, duplicates and rounding are visible
+#: of each job: a prime number, so that losses, duplicates and rounding are visible
 REQUESTS = 251
 
 #: direction, offset [bytes], size [bytes]
@@ -62,7 +62,7 @@ ENGINES = {
     "falloc": _engine("fallocate", direct=False, directions=False),
 }
 
-#: #: engines of fio that cannot be compared here
+#: engines of fio that cannot be compared here
 OTHERS = {
     "mmap": "pages, not requests: tests/integration/test_trace_faults.py",
     "e4defrag": "moves extents by ioctl, neither reads nor writes",

@@ -44,12 +44,12 @@ BARS = (
 )
 
 
-#: #: deviations of either sign: metric and engine → limit
+#: deviations of either sign: metric and engine → limit
 DEPARTURES = {
     ("makespan beside frames", TRAINS): 2.0,
     ("beside the closed form", FRAMES): 1.0,
 }
-#: #: cases that the page shows besides those with a goal
+#: cases that the page shows besides those with a goal
 QUOTED = ("times faster than", "peak resident memory", "of it by the simulation")
 
 

@@ -23,7 +23,7 @@ from penstock.host.cgroups.cgroup import create_run_cgroup, hierarchies, kill_me
 from penstock.host.journal.journal import Journal, new_token
 from penstock.host.storage.mounts import mounts
 
-#: #: limits as penstock names them → files of the blkio hierarchy, OCI's names, options of docker and podman
+#: limits as penstock names them → files of the blkio hierarchy, OCI's names, options of docker and podman
 NAMES = {
     "read_bps": ("blkio.throttle.read_bps_device", "throttleReadBpsDevice", "--device-read-bps"),
     "write_bps": ("blkio.throttle.write_bps_device", "throttleWriteBpsDevice", "--device-write-bps"),
@@ -34,7 +34,7 @@ NAMES = {
         "blkio.throttle.write_iops_device", "throttleWriteIOPSDevice", "--device-write-iops",
     ),
 }  # fmt: skip
-#: #: paths of the host that a container sees, read only
+#: paths of the host that a container sees, read only
 HOST_DIRECTORIES = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc")
 TIMEOUT_S = 120
 
@@ -98,7 +98,7 @@ class Engine:
 
     program = ""
     options: tuple[str, ...] = ()
-    #: #: a command that tests the engine without leaving anything on the host
+    #: a command that tests the engine without leaving anything on the host
     asks: tuple[str, ...] = ("info",)
 
     @classmethod
