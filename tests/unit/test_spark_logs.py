@@ -153,7 +153,7 @@ def test_repeated_events_count_once(tmp_path: Path) -> None:
 def test_logs_of_two_applications_are_refused(tmp_path: Path) -> None:
     later = [line.replace(str(AT), str(AT + 9000)) for line in begin()]
     write(tmp_path / "log", begin(), pair(0), END, later, pair(0), END)
-    with pytest.raises(BadInput, match=r"log:9: found .* the start of a second application"):
+    with pytest.raises(BadInput, match=r"log:11: found .*the start of a second application"):
         metrics.read(tmp_path / "log")
 
 
@@ -174,7 +174,7 @@ def test_tasks_that_end_before_they_begin_have_no_time(tmp_path: Path) -> None:
 
 def test_a_time_beyond_the_range_of_nanoseconds_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "log", begin(), [task("TaskStart", 0, 10**18)], END)
-    with pytest.raises(BadInput, match=r"log:6: found .* the time 1000001700000000000"):
+    with pytest.raises(BadInput, match=r"log:6: found .*the time 1000001700000000000"):
         metrics.read(tmp_path / "log")
 
 
