@@ -147,3 +147,20 @@ class SeriesModel(BaseModel):
     verdict: str
     series: list[dict[str, Any]]
     gaps: list[dict[str, Any]]
+
+
+class DataOptions(BaseModel):
+    """Options of the data of an experiment, in a query string."""
+
+    metric: str | None = Field(None, max_length=500)
+    server: str | None = Field(None, max_length=500)
+    query: str | None = Field(None, max_length=5000)
+    measurement: str | None = Field(None, max_length=500)
+    database: str | None = Field(None, max_length=500)
+    step: str | None = Field(None, max_length=50)
+    labels: list[str] | None = Field(None, max_length=100)
+    fields: list[str] | None = Field(None, max_length=100)
+    type: Literal["timestamp", "duration", "sample"] | None = None
+    phase: str | None = Field(None, max_length=1000)
+    format: Literal["csv", "jsonl", "parquet", "openmetrics"] | None = None
+    clocks: Literal["recorded", "corrected"] | None = None

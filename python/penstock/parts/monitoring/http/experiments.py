@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from decimal import Decimal
 from functools import cache, partial
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -41,6 +41,7 @@ from penstock.parts.monitoring.experiments.timestamps import iso_text, moment_ns
 from penstock.parts.monitoring.http import dashboards, experiment_sources, metrics
 from penstock.parts.monitoring.http.experiment_models import (
     Accepted,
+    DataOptions,
     ExperimentModel,
     Mark,
     Push,
@@ -71,8 +72,6 @@ T = TypeVar("T")
 Store = Callable[[], Experiments]
 M = TypeVar("M", bound=BaseModel)
 _Text = Annotated[str | None, Query(max_length=500)]
-_Kind = Literal["timestamp", "duration", "sample"]
-_Format = Literal["csv", "jsonl", "parquet", "openmetrics"]
 
 
 _BODY = {"text/plain": {"schema": {"type": "string"}}}
@@ -290,35 +289,9 @@ def _add_data(api: APIRouter, store: Store, targets: Targets, limit: Concurrency
     async def data(
         request: Request,
         name: _Name,
-        metric: Annotated[str | None, Query(max_length=500)] = None,
-        server: Annotated[str | None, Query(max_length=500)] = None,
-        query: Annotated[str | None, Query(max_length=5000)] = None,
-        measurement: Annotated[str | None, Query(max_length=500)] = None,
-        database: Annotated[str | None, Query(max_length=500)] = None,
-        step: Annotated[str | None, Query(max_length=50)] = None,
-        labels: Annotated[list[str] | None, Query(max_length=100)] = None,
-        fields: Annotated[list[str] | None, Query(max_length=100)] = None,
-        type: Annotated[_Kind | None, Query()] = None,
-        phase: Annotated[str | None, Query(max_length=1000)] = None,
-        format: Annotated[_Format | None, Query()] = None,
-        clocks: Annotated[Literal["recorded", "corrected"] | None, Query()] = None,
+        options: Annotated[DataOptions, Query()],
     ) -> Response:
-        parameters = {
-            "metric": metric,
-            "server": server,
-            "query": query,
-            "measurement": measurement,
-            "database": database,
-            "step": step,
-            "labels": labels,
-            "fields": fields,
-            "type": type,
-            "phase": phase,
-            "format": format,
-            "clocks": clocks,
-        }
-        options = {k: v for k, v in parameters.items() if v is not None}
-        return await data_of(request, name, options)
+        return await data_of(request, name, options.model_dump(exclude_none=True))
 
     async def data_of(request: Request, name: str, options: Any) -> Response:
         caller = caller_of(request)
