@@ -147,6 +147,7 @@ bench: build ## all benchmarks, beside their peers; RECORD=1: kept in bench/resu
 	status=0
 	$(PY) tools/measure.py bench $(if $(RECORD),--record) || status=$$?
 	$(if $(RECORD),$(PY) bench/measurements.py > docs/measurements.md)
+	$(if $(RECORD),$(PY) tools/experiments.py > docs/experiments.md)
 	$(if $(RECORD),$(PY) -m studies.prediction_study.accuracy > docs/accuracy.md)
 	exit $$status
 
