@@ -8,5 +8,6 @@ Runs: one Dask worker per host, TLS for all connections, one host for each block
 | `worker.py` | the worker process of a host |
 | `assignment.py` | the tasks of a worker, one run each |
 | `conductor.py` | assignment of runs to hosts, and their results |
-| `cluster/` | plan of one virtual cluster on several hosts |
+| `cluster/` | one virtual cluster on several hosts: plan, start, stop |
+| `running/` | the nodes of such a cluster, as other parts use them |
 """

@@ -6,8 +6,9 @@ ROWS = {
     "conductors": {"hosts": "penstock.parts.remote.conductor:conductor_of"},
     "commands": {"hosts": "penstock.parts.remote.cli.hosts"},
     "functions": {
-        "clusters-on-hosts": "penstock.parts.remote.cluster.records:clusters_on_hosts",
-        "start-on-hosts": "penstock.parts.remote.cluster.nodes:start_on_hosts",
+        "names-on-hosts": "penstock.parts.remote.cluster.records:names",
+        "cluster-on-hosts": "penstock.parts.remote.running.nodes:ClusterOnHosts",
+        "start-on-hosts": "penstock.parts.remote.running.nodes:start_on_hosts",
     },
 }
 VERBS = {

@@ -29,6 +29,17 @@ _UP_WITHIN_S = 120.0
 _LOOK_EVERY_S = 0.05
 _ENDS_WITHIN_S = 15.0
 _CLOCK_TRIES = 15
+#: an end within some 10 s if a host is lost, no messages of ssh in the output; options before them win
+_SSH_OPTIONS = tuple(
+    word
+    for option in (
+        "ConnectTimeout=10",
+        "ServerAliveInterval=5",
+        "ServerAliveCountMax=2",
+        "LogLevel=ERROR",
+    )
+    for word in ("-o", option)
+)
 
 
 @dataclass
@@ -253,7 +264,7 @@ def on_host(worker: Worker, argv: Sequence[str]) -> list[str]:
         path = worker.netns if "/" in worker.netns else f"/run/netns/{worker.netns}"
         return ["nsenter", f"--net={path}", "--", *argv]
     if worker.ssh is not None:
-        options = ["-o", "BatchMode=yes", *worker.ssh_options]
+        options = ["-o", "BatchMode=yes", *worker.ssh_options, *_SSH_OPTIONS]
         return ["ssh", *options, "--", worker.ssh, shlex.join(argv)]  # a shell reads it there
     return list(argv)
 

@@ -19,6 +19,4 @@
 | `coordinator.py` | start, status, change and stop of the nodes on all hosts |
 | `agent.py` | the same on one host |
 | `records.py` | records of the clusters that were started from here |
-| `nodes.py` | nodes of all hosts, entered from here |
-| `nodes_here.py` | description of the nodes of one host |
 """

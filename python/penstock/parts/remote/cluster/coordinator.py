@@ -124,6 +124,8 @@ class RemoteCluster:
 
     def ending(self) -> None:
         """Mark it incomplete: `penstock undo` stops it if this process dies."""
+        if any(entry.owner == Identity.own() for entry in self._open_entries()):
+            return
         with contextlib.suppress(JournalFailure):  # it can be stopped on a full disk
             plan_command(Journal(), f"cluster {self.name}", _undo_command(self.name))
 

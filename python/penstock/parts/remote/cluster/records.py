@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from penstock.state import state_dir
-
-if TYPE_CHECKING:
-    from penstock.parts.remote.cluster.nodes import ClusterOnHosts
 
 
 def place(name: str) -> Path:
@@ -24,13 +20,3 @@ def record(name: str) -> Path:
 def names() -> list[str]:
     """Clusters with a record."""
     return sorted(path.parent.name for path in place("").glob("*/cluster.json"))
-
-
-def clusters_on_hosts() -> list[ClusterOnHosts]:
-    """Clusters on several hosts that were started from here."""
-    known = names()
-    if not known:
-        return []
-    from penstock.parts.remote.cluster.nodes import ClusterOnHosts
-
-    return [ClusterOnHosts.find(name) for name in known]

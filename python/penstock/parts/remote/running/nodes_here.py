@@ -1,4 +1,4 @@
-"""Nodes on this host, as JSON on standard output: `python -m penstock.parts.remote.cluster.nodes_here`.
+"""Nodes on this host, as JSON on standard output: `python -m penstock.parts.remote.running.nodes_here`.
 
 Arguments: `describe` or `status`, and the name of the cluster.
 """

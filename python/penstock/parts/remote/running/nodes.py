@@ -56,6 +56,11 @@ class RemoteNode(RunningNode):
     python: str = ""
     program: str = ""
 
+    @property
+    def here(self) -> bool:
+        """False: the worker may share this host, but need not."""
+        return False
+
     def enter(
         self,
         argv: Sequence[str],
@@ -182,7 +187,7 @@ class ClusterOnHosts:
 
     def _ask(self, what: str) -> tuple[dict[str, Any], dict[str, str]]:
         """Replies of `nodes_here` by host, and the last messages of hosts without one."""
-        module = "penstock.parts.remote.cluster.nodes_here"
+        module = "penstock.parts.remote.running.nodes_here"
 
         def ask(worker: Worker) -> tuple[Any, str]:
             try:
@@ -202,20 +207,24 @@ _NO_GROUP = NodeGroup("", {}, None, [], "")
 
 
 def start_on_hosts(
-    platform: Platform,
     spec: ClusterSpec,
+    platform: Platform,
     hosts: Path,
     say: Say,
     *,
     engine: str,
     allow_overcommit: bool = False,
 ) -> ClusterOnHosts:
-    """Start a cluster of a platform, for a store, on the hosts of a hosts file; it is incomplete until
-    `completed`. Raises BadInput before any host is changed."""
+    """Start the cluster of a platform, for a store, on the hosts of a hosts file.
+
+    It is incomplete until `completed`. Raises BadInput before any host is changed.
+    """
     file = read_hosts(hosts)
     plan = plan_platform(
         platform, file.inventory, name=spec.name, spec=spec, allow_overcommit=allow_overcommit
     )
+    for over in plan.placement.over:
+        say(f"overcommitted: {over.text}")
     return ClusterOnHosts(RemoteCluster.up(plan, file, say, engine=engine, complete=False))
 
 

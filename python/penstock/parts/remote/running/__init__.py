@@ -1,0 +1,7 @@
+"""A cluster on several hosts that is up, as other parts use it.
+
+| file | content |
+|---|---|
+| `nodes.py` | its nodes, entered from here |
+| `nodes_here.py` | description of the nodes of one host |
+"""
