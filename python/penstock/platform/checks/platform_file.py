@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -29,6 +30,48 @@ from penstock.spec.source import Path, Source
 Profiles = dict[str, dict[str, Any]]
 
 
+@dataclass(frozen=True)
+class _ProfilesInUse:
+    """Storage profiles that a platform refers to, by name.
+
+    `base_dir` has their files; those of `loaded` are not read again.
+    """
+
+    base_dir: FilePath
+    loaded: Profiles
+    values: Profiles = field(default_factory=dict)
+
+    def add(self, source: Source, path: Path, name: str) -> None:
+        """Read the profile `name`, to which the value at `path` refers, or note the mistake."""
+        if name in self.values:
+            return
+        if name in self.loaded:
+            self.values[name] = self.loaded[name]
+            return
+        ready = ready_names()
+        choices = f"a ready profile ({listed(ready)}) or a JSON file next to the platform"
+        try:
+            values = read_profile(name, self.base_dir)
+            nan = _first_not_finite(values, "")
+            if nan:
+                source.mistake(path, f"the profile '{name}', whose {nan}", "a finite number")
+                return
+            load_profile(name, self.base_dir)
+        except BadInput as error:
+            if error.mistakes:
+                first = error.mistakes[0]
+                actual = f"the profile '{name}', whose line {first.line} holds {first.found}"
+                source.mistake(path, actual, first.expected)
+                return
+            missing = str(error).startswith("no profile")
+            actual = f"the profile '{name}'" + (
+                ", which does not exist" if missing else f" ({error})"
+            )
+            source.mistake(path, actual, f"{choices}{suggestion(name, ready)}")
+            return
+        self.values[name] = values
+
+
 def check(
     source: Source,
     document: dict[str, Any],
@@ -47,9 +90,9 @@ def check(
     """
     check_estimates(source)
     _finite(source, document, ())
-    profiles: Profiles = {}
+    profiles = _ProfilesInUse(base_dir, loaded)
     needed = predicted is not False
-    _groups(source, document, base_dir, loaded, profiles, written=written, needed=needed)
+    _groups(source, document, profiles, written=written, needed=needed)
     if has_roles(document) if predicted is None else predicted:
         _roles(source, document)
         _network(source, document)
@@ -58,7 +101,7 @@ def check(
     for i, event in enumerate(_list(document.get("schedule"))):
         if isinstance(_mapping(event).get("profile"), str):
             at = ("schedule", i, "profile")
-            _profile(source, at, event["profile"], base_dir, loaded, profiles)
+            profiles.add(source, at, event["profile"])
     _store(source, document)
     for path in _times(document):
         _distribution(source, path, _get(document, path))
@@ -66,7 +109,7 @@ def check(
     prices += [((*path, "price"), here.get("price")) for path, _, here in _hosts(document)]
     check_currencies(source, prices)
     check_assumed(source, document)
-    return profiles
+    return profiles.values
 
 
 def has_roles(document: dict[str, Any]) -> bool:
@@ -119,9 +162,7 @@ def _has(group: dict[str, Any], role: str) -> bool:
 def _groups(
     source: Source,
     document: dict[str, Any],
-    base_dir: FilePath,
-    loaded: Profiles,
-    profiles: Profiles,
+    profiles: _ProfilesInUse,
     *,
     written: bool,
     needed: bool,
@@ -140,12 +181,12 @@ def _groups(
             _excepted(source, path, group)
             _racks(source, path, group)
         merged = group if here is group else _mapping(merge(group, here))
-        _disks(source, path, here, base_dir, loaded, profiles)
+        _disks(source, path, here, profiles)
         for key, value in _of_machine(here).items():
             _plain_texts(source, (*path, key), value)
         if here is group or not broken:
             before = len(source.mistakes)
-            _storage(source, path, group, here, merged, base_dir, loaded, profiles, needed)
+            _storage(source, path, group, here, merged, profiles, needed)
             broken = len(source.mistakes) > before
         _manager(source, path, group, here, needed)
         power = merge(_mapping(document.get("power")), _mapping(merged.get("power")))
@@ -205,9 +246,7 @@ def _disks(
     source: Source,
     path: Path,
     here: dict[str, Any],
-    base_dir: FilePath,
-    loaded: Profiles,
-    profiles: Profiles,
+    profiles: _ProfilesInUse,
 ) -> None:
     names: set[str] = set()
     for j, disk in enumerate(_list(here.get("disks"))):
@@ -227,37 +266,7 @@ def _disks(
             )
             source.mistake(at, actual, "a profile, or the directory of a host", key=True)
         if isinstance(disk.get("profile"), str):
-            _profile(source, (*at, "profile"), disk["profile"], base_dir, loaded, profiles)
-
-
-def _profile(
-    source: Source, path: Path, name: str, base_dir: FilePath, loaded: Profiles, profiles: Profiles
-) -> None:
-    if name in profiles:
-        return
-    if name in loaded:
-        profiles[name] = loaded[name]
-        return
-    ready = ready_names()
-    choices = f"a ready profile ({listed(ready)}) or a JSON file next to the platform"
-    try:
-        values = read_profile(name, base_dir)
-        nan = _first_not_finite(values, "")
-        if nan:
-            source.mistake(path, f"the profile '{name}', whose {nan}", "a finite number")
-            return
-        load_profile(name, base_dir)
-    except BadInput as error:
-        if error.mistakes:
-            first = error.mistakes[0]
-            actual = f"the profile '{name}', whose line {first.line} holds {first.found}"
-            source.mistake(path, actual, first.expected)
-            return
-        missing = str(error).startswith("no profile")
-        actual = f"the profile '{name}'" + (", which does not exist" if missing else f" ({error})")
-        source.mistake(path, actual, f"{choices}{suggestion(name, ready)}")
-        return
-    profiles[name] = values
+            profiles.add(source, (*at, "profile"), disk["profile"])
 
 
 def _first_not_finite(value: Any, where: str) -> str:
@@ -278,9 +287,7 @@ def _storage(
     group: dict[str, Any],
     here: dict[str, Any],
     merged: dict[str, Any],
-    base_dir: FilePath,
-    loaded: Profiles,
-    profiles: Profiles,
+    profiles: _ProfilesInUse,
     needed: bool,
 ) -> None:
     at = (*path, "storage")
@@ -324,9 +331,9 @@ def _storage(
         expected = "time_scale at the disk" if kinds == ["disk"] else "a profile, or no time_scale"
         source.mistake((*at, "time_scale"), "time_scale without a profile", expected, key=True)
     if isinstance(storage.get("profile"), str) and "profile" in _mapping(declared):
-        _profile(source, (*at, "profile"), storage["profile"], base_dir, loaded, profiles)
+        profiles.add(source, (*at, "profile"), storage["profile"])
     elif isinstance(storage.get("profile"), str):
-        _profile(source, at, storage["profile"], base_dir, loaded, profiles)
+        profiles.add(source, at, storage["profile"])
     _on_disk(source, at, storage, disks, merged)
 
 
