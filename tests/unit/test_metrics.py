@@ -428,3 +428,24 @@ def test_a_block_of_snappy_with_an_impossible_size_is_bad_input(tmp_path: Path) 
     log.write_bytes(head + len(block).to_bytes(4, "big") + block)
     with pytest.raises(BadInput, match="damaged block"):
         metrics.read(log, "spark")
+
+
+@pytest.mark.parametrize(
+    "name", ["cassandra-nodetool.txt", "hadoop.jhist", "redis-info.txt", "spark-log", "pg-wal.csv"]
+)
+def test_ends_of_lines_and_byte_order_marks_of_windows(name: str, tmp_path: Path) -> None:
+    content = (GOLDEN / name).read_bytes()
+    (tmp_path / "other").write_bytes(b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n"))
+    assert metrics.reader_of(tmp_path / "other") == metrics.reader_of(GOLDEN / name)
+    readings, expected = metrics.read(tmp_path / "other"), metrics.read(GOLDEN / name)
+    pd.testing.assert_frame_equal(readings.samples, expected.samples)
+    assert readings.notes == expected.notes
+
+
+def test_decimal_commas_of_cassandra(tmp_path: Path) -> None:
+    text = (GOLDEN / "cassandra-nodetool.txt").read_text()
+    german = re.sub(r'"(\d+)\.(\d+)"', r'"\1,\2"', text)
+    assert german != text
+    (tmp_path / "german.txt").write_text(german)
+    expected = metrics.read(GOLDEN / "cassandra-nodetool.txt").samples
+    pd.testing.assert_frame_equal(metrics.read(tmp_path / "german.txt").samples, expected)

@@ -67,7 +67,7 @@ def reader_of(path: Path) -> str | None:
         head = b""
         if path.is_file():
             with path.open("rb") as file:
-                head = file.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8)
+                head = file.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; expected a file that can be read") from None
     for name in METRIC_READERS:
@@ -107,11 +107,11 @@ def read(path: Path, form: str | None = None, options: Mapping[str, Any] | None 
 
 
 def text_of(path: Path) -> str:
-    """Content of a text file, at most `MOST_BYTES`. BadInput for other files."""
+    """Content of a text file of at most `MOST_BYTES`, with LF line ends. BadInput for other files."""
     try:
         if path.stat().st_size > MOST_BYTES:
             raise BadInput(f"{path}: found more than {MOST_BYTES} bytes; expected that at most")
-        return path.read_bytes().decode("utf-8-sig")
+        return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; expected a file that can be read") from None
     except UnicodeDecodeError as error:

@@ -232,9 +232,11 @@ def _numbers(entity: str, own: Mapping[str, Any]) -> Iterator[Value]:
 
 
 def _number(raw: Any) -> float | None:
-    """A number, also as text; None for NaN, null and other values."""
+    """A number, also as text, which has the decimal mark of Java's locale; None for NaN and others."""
     if isinstance(raw, bool) or not isinstance(raw, int | float | str):
         return None
+    if isinstance(raw, str) and re.fullmatch(r"-?\d+,\d+", raw):
+        raw = raw.replace(",", ".")
     try:
         value = float(raw)
     except (ValueError, OverflowError):

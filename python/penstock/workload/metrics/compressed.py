@@ -6,6 +6,7 @@ snappy-java; neither is the frame format of the same name.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import struct
 from collections.abc import Iterable, Iterator
@@ -37,7 +38,8 @@ def placed(
         number = 0
         try:
             for number, line in enumerate(lines, 1):
-                yield part, number, line
+                text = line if number > 1 else line.removeprefix(codecs.BOM_UTF8)
+                yield part, number, text.removesuffix(b"\r")
         except OSError as error:
             raise BadInput(f"{part}: {error.strerror or error}; expected {expected}") from None
         if lines.truncated:
