@@ -1,18 +1,19 @@
-"""Time of real programs from models of the disks that never saw a program, beside what they took.
+"""Predicted and measured times of real programs; the models of the disks never saw a program.
 
-`studies/blackbox.py` puts four emulated disks up, learns each with `penstock learn`, makes the runs of
+`studies/blackbox.py` starts four emulated disks, learns each with `penstock learn`, makes the runs of
 `studies/blackbox-programs.study.yaml` (grep with a fixed string and with a pattern, a table scan in
-PostgreSQL, a word count in Spark; `--program` chooses) and prints predicted beside measured, with the
-accuracy 1 - |predicted - measured| / measured, from the storage alone as published and with computing
-added. It also prints the three models of the same points side by side, with the coverage of their intervals:
-of storage and computing, and calibrated by the other programs. `--quick`: two disks, grep, small files, about
-a minute. Nothing that is there already is made again; runs on a disk that was not delivered are left out and
-counted. Needs root.
+PostgreSQL, a word count in Spark; `--program` selects) and prints predicted and measured times, with the
+accuracy 1 - |predicted - measured| / measured, from the storage alone as published and with computing added.
+It also compares the three models of the same points, with the coverage of their intervals: of storage and
+computing, and calibrated by the other programs.
 
-The published figures are those of I. Mytilinis et al., I/O Performance Modeling for Big Data Applications
-over Cloud Infrastructures. Exit status 3 if a claim is not met or not measured: on the four disks here
-that is so, because the prediction does not rank the disks as measured for three of the four programs. 1
-if something failed, or models of other disks, which are planted, predict as well.
+`--quick`: two disks, grep, small files, about a minute. Existing results are not measured again; runs whose
+disk missed its specification are excluded and counted. Needs root. The published figures are those of I.
+Mytilinis et al., I/O Performance Modeling for Big Data Applications over Cloud Infrastructures.
+
+Exit status 3 if a claim is not met or not measured: on these four disks this is so, because the prediction
+does not rank the disks as measured for three of the four programs. 1 if something failed, or if models of
+other disks, the planted failure, predict as well.
 """
 
 from __future__ import annotations
@@ -86,14 +87,14 @@ QUICK_LEARN = [
 
 
 def programs_of(given: argparse.Namespace) -> list[str]:
-    """Programs that were requested: with `--quick` those of grep, else all, unless `--program` chooses."""
+    """Requested programs: with `--quick` those of grep, else all, unless `--program` selects."""
     asked = given.program or (["grep"] if given.quick else list(TASKS))
     programs = [p for p in TASKS if p == "grep-fixed" or any(p.startswith(a) for a in asked)]
     return [*programs, "grep-regex"] if len(programs) == 1 else programs
 
 
 def overrides(given: argparse.Namespace) -> list[str]:
-    """Values of the study for the programs and the size that were requested."""
+    """Values of the study for the requested programs and the requested size."""
     changes = [f"factors.program.levels=[{', '.join(programs_of(given))}]"]
     if given.quick:
         changes += [
@@ -154,7 +155,7 @@ def _plain(rows: list[Compared]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class ModelRow:
-    """A model of the disks beside one program: accuracy (mean of the disks) and coverage."""
+    """A model of the disks for one program: accuracy (mean of the disks) and coverage."""
 
     model: str
     program: str
@@ -166,7 +167,7 @@ class ModelRow:
 def beside(
     runs: Sequence[Observed], models: Mapping[str, BlackBoxModel], disks: Sequence[str]
 ) -> list[ModelRow]:
-    """Each model of the same points beside each program."""
+    """Each model of the same points for each program."""
     rows = []
     for kind in LEARNERS:
         again = {name: retrained(m, chosen=kind) for name, m in models.items()}

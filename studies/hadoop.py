@@ -1,15 +1,15 @@
 """Map-reduce and TeraSort on nodes with different disks: the published Hadoop study, scaled.
 
-`studies/hadoop.py [job] [terasort]` runs `studies/hadoop-job.study.yaml` (a job of our own, on six nodes)
-and `studies/hadoop-terasort.study.yaml` (HDFS, YARN and MapReduce as they are packaged, on four), judges
-them beside the published text and draws the times as SVG. Needs root; TeraSort also Maven and Java.
-`--quick`: the job with an eighth of the data and one replicate. Runs whose certificate is not valid are
-left out unless `--invalid` is given. Planted: the same runs with a third taken off the times of one
-setting, which must be reported. Exit status 3 if a claim is not met, undecided or not measured (a
-treatment without a valid run), 1 if something failed or what was planted is not found.
+`studies/hadoop.py [job] [terasort]` runs `studies/hadoop-job.study.yaml` (our own job, on six nodes) and
+`studies/hadoop-terasort.study.yaml` (HDFS, YARN and MapReduce as packaged, on four), compares them with the
+published text and draws the times as SVG. Needs root; TeraSort also Maven and Java. `--quick`: the job with
+an eighth of the data and one replicate. Runs without a valid certificate are excluded unless `--invalid` is
+given.
 
-The published study: A. Saif, Experimental Methods for the Evaluation of Big Data Systems (2020), section
-3.4.
+Planted failure: the same runs with a third taken off the times of one setting, which must be reported. Exit
+status 3 if a claim is not met, undecided or not measured (a treatment without a valid run), 1 if something
+failed or the planted failure is not detected. The published study: A. Saif, Experimental Methods for the
+Evaluation of Big Data Systems (2020), section 3.4.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ STUDIES = ("job", "terasort")
 
 
 def measure(name: str, root: Path, quick: bool) -> None:
-    """Makes the runs of one study that are not there yet."""
+    """Make the missing runs of one study."""
     out = root / name
     words = running.resumed(out)
     if quick:
@@ -60,7 +60,7 @@ def measure(name: str, root: Path, quick: bool) -> None:
 
 
 def show(name: str, found: list[Run]) -> None:
-    """One row per setting: time, what was predicted, who was slowest."""
+    """One row per setting: time, prediction, straggler."""
     table = Table(box=None, pad_edge=False, title=name)
     for heading in ("storage", "setting", "n", "valid", "time s", "predicted s", "straggler"):
         table.add_column(heading, justify="right" if heading in ("n", "valid") else "left")

@@ -1,10 +1,11 @@
-"""Load balance over two replicas whose disks change in opposite directions, blind and by latency.
+"""Load balance over two replicas whose disks change in opposite directions: blind clients, and clients that
+use latency.
 
-`studies/load_balance.py` runs `studies/load-balance.study.yaml` (needs root), judges the shares of
-requests between the changes, and draws them as SVG. `--quick`: windows of 2 s instead of 10, one
-replicate. Runs whose certificate is not valid are left out unless `--invalid` is given. Planted: the same
-requests with the two kinds of clients taken for each other, which must not pass. Exit status 3 if a claim
-is not met or not measured, 1 if something failed or what was planted is not found.
+`studies/load_balance.py` runs `studies/load-balance.study.yaml` (needs root), evaluates the shares of
+requests between the changes, and draws them as SVG. `--quick`: windows of 2 s instead of 10, one replicate.
+Runs without a valid certificate are excluded unless `--invalid` is given. Planted failure: the two kinds of
+clients exchanged, which must not pass. Exit status 3 if a claim is not met or not measured, 1 if something
+failed or the planted failure is not detected.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _more(aware: list[Asked], blind: list[Asked]) -> Finding:
 
 
 def planted(found: list[Asked]) -> bool | None:
-    """Whether clients of the other kind would be noticed; None without both kinds."""
+    """True if exchanged clients would be detected; None without both kinds."""
     other = {"aware": "blind", "blind": "aware"}
     if {a.client for a in found} != set(other):
         return None

@@ -1,15 +1,15 @@
-"""Offsets by sequence: every request of a random read, kept locally and pushed at once at the end.
+"""Offsets by sequence: every request of a random read, stored locally and pushed at the end.
 
 `studies/monitored_offsets.py` reads a file of 140 MiB at random with fio (4 KiB, direct, one request at a
-time) under penstock's tracer, pushes the offsets at the end to `penstock serve` by their number, and sets
-them beside fio's own log. Beside it: the same read while an exporter of the position is scraped each second,
-a sequential read as control, a million points pushed, and a server that is killed meanwhile. `--quick`: 28
-MiB. Needs root and fio.
+time) under penstock's tracer, pushes the offsets at the end to `penstock serve` by their number, and compares
+them with fio's own log. Further cases: the same read while an exporter of the position is scraped each
+second, a sequential read as control, a million pushed points, and a server that is killed in between.
+`--quick`: 28 MiB. Needs root and fio. The published case is that of MonEx (Saif and others, 2019): a cloud
+without a shape, of which 10.7 % of the blocks are missing without any notice.
 
-The published case is that of MonEx (Saif and others, 2019): a cloud without a shape, of which 10.7 % of the
-blocks are missing and nothing says so. Planted: a request that is lost, two that are exchanged, the scraped
-positions taken for the offsets, a mark that is sent meanwhile; each must be reported. Exit status 3 if a
-goal is missed, undecided or not measured, 1 if something failed or what was planted is not found.
+Planted failures, each of which must be reported: a lost request, two exchanged ones, scraped positions in
+place of the offsets, a mark that is sent in between. Exit status 3 if a goal is missed, undecided or not
+measured, 1 if something failed or a planted failure is not detected.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ABOUT = (
 
 
 def words_of(file: Path, size: int, pattern: str, log: Path) -> list[str]:
-    """fio: so many requests of 4 KiB past the page cache, one at a time, each in its log."""
+    """Arguments of fio: N direct requests of 4 KiB, one at a time, each in its log."""
     said = {
         "name": "offsets",
         "filename": str(file),
@@ -78,7 +78,7 @@ def laid_out(file: Path, size: int) -> None:
 
 
 class Read:
-    """One read by fio under the tracer, its offsets in an experiment; what it took, packets meanwhile."""
+    """One read by fio under the tracer, its offsets in an experiment; its costs, and packets in that time."""
 
     def __init__(self, server: Server, place: Path, file: Path, name: str, pattern: str) -> None:
         self.server, self.name = server, name
@@ -107,7 +107,7 @@ class Read:
 
 
 def scraped(out: Path, file: Path) -> tuple[offsets.Offsets, float]:
-    """The same read while its position is scraped each second: what was kept, and seconds."""
+    """The same read while its position is scraped each second: stored values, and duration."""
     exporter = subprocess.Popen(
         [sys.executable, str(HERE / "monitored" / "position.py"), str(file.resolve())],
         stdout=subprocess.PIPE,
@@ -136,7 +136,7 @@ def scraped(out: Path, file: Path) -> tuple[offsets.Offsets, float]:
 
 
 def many(server: Server, place: Path, number: int) -> tuple[float, list[str]]:
-    """A million points, pushed: how long that took, and what was wrong."""
+    """A million pushed points: duration, and faults."""
     values = np.random.default_rng(1).integers(0, 1 << 40, number) * BLOCK
     file = place / "many.parquet"
     pq.write_table(pa.table({"offset": values}), file)
@@ -150,7 +150,7 @@ def many(server: Server, place: Path, number: int) -> tuple[float, list[str]]:
 
 
 def killed(server: Server, place: Path, number: int) -> tuple[int, list[str]]:
-    """The same while the server is killed: acknowledged batches before the kill, and what was wrong."""
+    """The same with a server that is killed: acknowledged batches before the kill, and faults."""
     file = place / "many.parquet"
     values = pq.read_table(file)["offset"].to_numpy()
     server.penstock("monitor", "start", "killed")
@@ -174,7 +174,7 @@ def killed(server: Server, place: Path, number: int) -> tuple[int, list[str]]:
         if pushing.poll() is None:
             pushing.kill()
             pushing.wait()
-    # and all of it once more, from the beginning
+    # and all of it once more, from the start
     server.penstock(*words)
     server.penstock("monitor", "stop", "killed")
     frame = server.frame("killed", "offset")
@@ -186,7 +186,7 @@ def killed(server: Server, place: Path, number: int) -> tuple[int, list[str]]:
 
 
 def server_less(live: Path) -> int:
-    """Bytes of batches that are on the disk while no server runs."""
+    """Bytes of batches on the disk while no server runs."""
     return sum(p.stat().st_size for p in live.rglob("*.batches"))
 
 
@@ -198,7 +198,7 @@ def judged(
     *,
     expected: int,
 ) -> None:
-    """The lines of the reads."""
+    """Lines of the reads."""
     case = "random read"
     apart = offsets.wrong(random.stored, random.index, random.truth)
     rows += [
@@ -234,7 +234,7 @@ def judged(
 
 
 def study(out: Path, size: int, number: int = MANY) -> tuple[list[record.Row], dict[str, bool]]:
-    """All lines of a file of `size` bytes and of `number` points, and whether what was planted was found."""
+    """All lines for `size` bytes and `number` points, and whether planted failures were detected."""
     if out.exists():
         shutil.rmtree(out)
     out.mkdir(mode=0o700, parents=True)

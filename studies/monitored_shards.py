@@ -1,17 +1,16 @@
-"""Disk and power of a store of three shards: index builds, on-node exporters, one poll of a power unit.
+"""Disk and power of a store of three shards: index builds, exporters on the nodes, one poll of a power unit.
 
-`studies/monitored_shards.py` runs `studies/monitored/shards-monitored.sh`, which is `shards.sh` with two
-lines more: index builds on three PostgreSQL servers, each a node with a disk limited to 40 MB/s, between
-two idle times of 20 s. Meanwhile `penstock serve` scrapes node exporters in the nodes each second and
-asks a SIMULATED power distribution unit (penstock.parts.monitoring.simulated_pdu: no power is measured)
-for three outlets in one GETBULK. Then pairs of the two scripts, one after the other, say by how much the
-builds were slowed. `--quick`: shorter idle times and builds, two pairs. Needs root, PostgreSQL and
-prometheus-node-exporter.
+`studies/monitored_shards.py` runs `studies/monitored/shards-monitored.sh`, which is `shards.sh` with two more
+lines: index builds on three PostgreSQL servers, each a node with a disk limited to 40 MB/s, between two idle
+periods of 20 s. `penstock serve` scrapes node exporters in the nodes each second and polls a SIMULATED power
+distribution unit (penstock.parts.monitoring.simulated_pdu: no power is measured) for three outlets in one
+GETBULK. Then pairs of the two scripts, one after the other, show the slowdown of the builds. `--quick`:
+shorter idle periods and builds, two pairs. Needs root, PostgreSQL and prometheus-node-exporter. The published
+case is that of MonEx (Saif and others, 2019): three shards of MongoDB.
 
-The published case is that of MonEx (Saif and others, 2019): three shards of MongoDB. Planted: a third
-line in the script, power that comes late, an outlet for each request, a figure of which one value is
-another; each must be reported. Exit status 3 if a goal is missed, undecided or not measured, 1 if
-something failed or what was planted is not found.
+Planted failures, each of which must be reported: a third line in the script, late power values, one request
+per outlet, a figure with one changed value. Exit status 3 if a goal is missed, undecided or not measured, 1
+if something failed or a planted failure is not detected.
 """
 
 from __future__ import annotations
@@ -133,7 +132,7 @@ def _at_once(nodes: list[RunningNode], words: list[str]) -> None:
 
 
 def device_of(node: RunningNode) -> str:
-    """The name of its disk's block device."""
+    """Name of its disk's block device."""
     major, minor = node.disks["data"].device
     return os.path.basename(os.readlink(f"/sys/dev/block/{major}:{minor}"))
 
@@ -150,7 +149,7 @@ def outlet(number: int) -> dict[str, Any]:
 
 
 class Monitoring:
-    """Exporters in the nodes, the simulated unit, and a server that asks both."""
+    """Exporters in the nodes, the simulated unit, and a server that polls both."""
 
     def __init__(self, place: Path, nodes: list[RunningNode], *, each_alone: bool = False) -> None:
         self.processes: list[subprocess.Popen[str]] = []
@@ -181,7 +180,7 @@ class Monitoring:
         self.server = Server(place, {"collectors": collectors})
 
     def _start(self, words: list[str], stdout: int) -> subprocess.Popen[str]:
-        # a session of its own: what runs in a node is ended with what entered it
+        # a separate session: processes in a node end with the process that entered it
         self.processes.append(
             subprocess.Popen(
                 words,
@@ -195,7 +194,7 @@ class Monitoring:
         return self.processes[-1]
 
     def end(self) -> int:
-        """Ends all of it; requests that reached the unit."""
+        """Stop all of it; returns the requests that reached the unit."""
         self.server.end()
         os.killpg(self.pdu.pid, signal.SIGTERM)
         assert self.pdu.stdout is not None
@@ -222,7 +221,7 @@ def _answers(url: str) -> bool:
 
 
 def script(name: str, idle_s: int, builds: int, out: Path, server: Server | None) -> float:
-    """Runs one of the two scripts; seconds of its builds."""
+    """Run one of the two scripts; returns the duration of its builds [s]."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     if server is not None:
         environment = {
@@ -239,7 +238,7 @@ def script(name: str, idle_s: int, builds: int, out: Path, server: Server | None
 
 
 class Live:
-    """Asks a running experiment each second how old its newest sample is [s]."""
+    """Age of the newest sample of a running experiment, each second [s]."""
 
     def __init__(self, server: Server) -> None:
         self.ages: list[float] = []
@@ -297,7 +296,7 @@ def figure_table(busy: pd.DataFrame, watts: pd.DataFrame, start_ns: int) -> str:
 
 
 def drawn(out: Path, table: str) -> tuple[bool, bool]:
-    """Whether the figure that is drawn again elsewhere has the same bytes, and with one value changed."""
+    """True if the figure has the same bytes when drawn again, and other bytes with one changed value."""
     (out / "shards.csv").write_text(table)
     words = [sys.executable, "-m", "penstock", "plot"]
     title = "Index builds on three shards (power is emulated)"
@@ -320,7 +319,7 @@ def drawn(out: Path, table: str) -> tuple[bool, bool]:
             (place / "shards.data.csv").write_text("\n".join(data) + "\n")
         environment = {**os.environ, "TZ": "Asia/Kolkata", "HOME": str(place)}
         again = [*words, "shards.json", "-o", "again.pdf"]
-        # elsewhere in a process of its own: nothing of this one is in its figure
+        # in a separate process: its figure contains nothing of this one
         run = subprocess.run if case == "elsewhere" else served.run
         done = run(again, cwd=place, env=environment, capture_output=True)
         same = (
@@ -334,7 +333,7 @@ def drawn(out: Path, table: str) -> tuple[bool, bool]:
 def watched(
     out: Path, nodes: list[RunningNode], size: Size
 ) -> tuple[list[record.Row], dict[str, bool]]:
-    """The monitored script once: what was recorded of it."""
+    """The monitored script once, and its records."""
     with Monitoring(out / "monitoring", nodes) as monitoring:
         server = monitoring.server
         live = Live(server)
@@ -415,7 +414,7 @@ def _fresh(ages: list[float]) -> str:
 
 
 def planted_requests(out: Path, nodes: list[RunningNode]) -> bool:
-    """Whether a poller that asks for each outlet alone is noticed by its packets."""
+    """True if a poller with one request per outlet is detected by its packets."""
     with Monitoring(out / "each-alone", nodes, each_alone=True) as monitoring:
         with Packets("lo", monitoring.pdu_port) as packets:
             monitoring.server.penstock("monitor", "start", "shards")
@@ -428,7 +427,7 @@ def planted_requests(out: Path, nodes: list[RunningNode]) -> bool:
 
 
 def compared(out: Path, nodes: list[RunningNode], size: Size) -> record.Row:
-    """Pairs of runs with and without monitoring, in changing order: by how much it slows the builds."""
+    """Pairs of runs with and without monitoring, in alternating order: slowdown of the builds."""
     on, off = [], []
     for pair in range(size.pairs):
         for monitored in (True, False) if pair % 2 else (False, True):
@@ -447,7 +446,7 @@ def compared(out: Path, nodes: list[RunningNode], size: Size) -> record.Row:
 
 
 def study(out: Path, quick: bool) -> tuple[list[record.Row], dict[str, bool]]:
-    """All lines, and whether what was planted was found."""
+    """All lines, and whether planted failures were detected."""
     size = QUICK if quick else FULL
     if out.exists():
         shutil.rmtree(out)

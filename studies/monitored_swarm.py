@@ -1,15 +1,15 @@
-"""A torrent of 100 peers: an exporter of ten lines, scraped each second over a network of its own.
+"""A torrent of 100 peers: an exporter of ten lines, scraped each second over a separate network.
 
-`studies/monitored_swarm.py` puts up 102 nodes with two interfaces each: a tracker, opentracker, a seeder
-(50 KB/s) and 100 peers (300 KB/s) that run transmission-daemon; one joins every 0.8 s and fetches
-5,000,000 bytes. `penstock serve` scrapes `studies/monitored/exporter.py` in each over the second network.
-Then pairs of swarms with and without monitoring. `--quick`: 10 peers, 700,000 bytes, one pair. Needs
-root, transmission-daemon, transmission-cli and opentracker.
+`studies/monitored_swarm.py` starts 102 nodes with two interfaces each: a tracker, opentracker, a seeder (50
+KB/s) and 100 peers (300 KB/s) with transmission-daemon; one joins every 0.8 s and fetches 5,000,000 bytes.
+`penstock serve` scrapes `studies/monitored/exporter.py` in each over the second network. Then pairs of swarms
+with and without monitoring. `--quick`: 10 peers, 700,000 bytes, one pair. Needs root, transmission-daemon,
+transmission-cli and opentracker. The published case is that of MonEx (Saif and others, 2019): 100 series up
+to 1.0, later peers need less time.
 
-The published case is that of MonEx (Saif and others, 2019): 100 series up to 1.0, later peers need less
-time. Planted: a series that goes down, one that ends early, scrapes that are lost, a packet of monitoring
-on the network of the peers; each must be reported. Exit status 1 if a line is missed, something failed,
-or what was planted is not found.
+Planted failures, each of which must be reported: a series that decreases, one that ends early, lost scrapes,
+a packet of monitoring on the network of the peers. Exit status 1 if a line is missed, something failed, or a
+planted failure is not detected.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from bench import record  # noqa: E402
 SCRIPTS = HERE / "monitored"
 PORT, TRACKER = 9100, 6969
 SEEDER_BPS, PEER_BPS = 50_000, 300_000
-#: credit of a link's token bucket, and frames on their way when it is asked [bytes]
+#: credit of a link's token bucket, and frames on their way when it is read [bytes]
 BURST = 2 * 1514
 METRIC = "torrent_done_percent"
 ABOUT = (
@@ -54,7 +54,7 @@ ABOUT = (
 
 @dataclass(frozen=True)
 class Size:
-    """How many peers of what."""
+    """Number of peers, and other sizes."""
 
     peers: int
     size_bytes: int
@@ -63,7 +63,7 @@ class Size:
 
     @property
     def patience_s(self) -> float:
-        """How long a swarm may take."""
+        """Time limit of a swarm."""
         return 60 + self.peers * self.join_s + 4 * self.size_bytes / SEEDER_BPS
 
 
@@ -81,7 +81,7 @@ def platform(size: Size) -> dict[str, object]:
         "penstock_platform": 1,
         "name": "swarm",
         "hosts": [
-            # not behind the seeder's link: who does not get through to the tracker asks again after minutes
+            # not behind the seeder's link: a peer that does not reach the tracker tries again after minutes
             group("tracker", 1),
             group("seeder", 1, out=f"{SEEDER_BPS // 1000} kB/s"),
             group("peer", size.peers, out=f"{PEER_BPS // 1000} kB/s"),
@@ -92,7 +92,7 @@ def platform(size: Size) -> dict[str, object]:
 
 
 class Swarm:
-    """One download by all peers; the processes are ended at the end of a `with`."""
+    """One download by all peers; their processes are stopped at the end of a `with`."""
 
     def __init__(self, cluster: Cluster, torrent: Path, size: Size) -> None:
         self.cluster, self.torrent, self.size = cluster, torrent, size
@@ -103,11 +103,11 @@ class Swarm:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def place(self, node: RunningNode) -> Path:
-        """/tmp/swarm of a node, as this host sees it."""
+        """/tmp/swarm of a node, as seen by this host."""
         return self.cluster.home / "nodes" / node.name / "tmp" / "swarm"
 
     def laid_out(self, node: RunningNode) -> None:
-        """Gives a node its client's settings, the torrent and the scripts."""
+        """Give a node its client's settings, the torrent and the scripts."""
         place = self.place(node)
         if place.exists():
             shutil.rmtree(place)
@@ -153,14 +153,14 @@ class Swarm:
             self._start(self.seeder, ["/tmp/swarm/join.sh", "-"])
             for peer in self.peers:
                 self.laid_out(peer)
-            time.sleep(3)  # the seeder looks through its file, and tells the tracker
+            time.sleep(3)  # the seeder checks its file, and registers with the tracker
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def run(self, monitored: bool) -> None:
-        """Lets a peer join every so often, and waits until all are complete."""
+        """Let peers join at intervals, and wait until all are complete."""
         begin = time.monotonic()
         for number, peer in enumerate(self.peers):
             time.sleep(max(0.0, begin + number * self.size.join_s - time.monotonic()))
@@ -178,7 +178,7 @@ class Swarm:
 
     @property
     def took_s(self) -> pd.DataFrame:
-        """Of each peer when it joined and was complete, since the first joined [s]."""
+        """Times at which each peer joined and was complete, since the first one joined [s]."""
         first = min(self.joined.values())
         frame = pd.DataFrame({"joined": self.joined, "done": self.done}) - first
         return frame.assign(took=frame["done"] - frame["joined"])
@@ -196,7 +196,7 @@ class Swarm:
 
 
 def torrent_of(out: Path, cluster: Cluster, size: Size) -> Path:
-    """Makes the file and its torrent."""
+    """Create the file and its torrent."""
     file, torrent = out / "file.bin", out / "file.torrent"
     file.write_bytes(np.random.default_rng(5).bytes(size.size_bytes))
     address = cluster.nodes["tracker-0"].addresses["net"]
@@ -218,11 +218,11 @@ class OnData:
         self._counters = [inside(node.pid, lambda: Packets("e0", PORT)) for node in nodes]
 
     def count(self) -> int:
-        """So far."""
+        """Packets so far."""
         return sum(counter.count() for counter in self._counters)
 
     def close(self) -> None:
-        """No more."""
+        """Close the sockets."""
         for counter in self._counters:
             counter.close()
 
@@ -230,7 +230,7 @@ class OnData:
 def watched(
     out: Path, cluster: Cluster, torrent: Path, size: Size
 ) -> tuple[list[record.Row], dict[str, bool], pd.Series]:
-    """A swarm that is monitored: lines, what was planted, when peers were complete."""
+    """A monitored swarm: lines, planted failures, completion times of the peers."""
     peers = [cluster.nodes[f"peer-{n}"] for n in range(size.peers)]
     targets = [
         {"url": f"http://{peer.addresses['monitoring']}:{PORT}/metrics", "instance": peer.name}
@@ -287,7 +287,7 @@ def watched(
 def judged(
     frame: pd.DataFrame, progress: pd.DataFrame, end_ns: int, size: Size
 ) -> list[record.Row]:
-    """The lines of one swarm."""
+    """Lines of one swarm."""
     whole = size.peers - len(swarm.not_whole(progress))
     whole -= size.peers - len(progress.columns)
     floor_s = swarm.earliest_s(size.size_bytes, SEEDER_BPS, BURST)
@@ -316,7 +316,7 @@ def judged(
 
 
 def figure(server: Server, out: Path) -> None:
-    """How much each peer has over time."""
+    """Completeness of each peer over time."""
     address = f"{server.url}/exp/swarm/data?metric={METRIC}&type=duration"
     words = ["plot", address, "lines", "--partial", "-o", out / "swarm.svg"]
     server.penstock(*words)
@@ -326,7 +326,7 @@ def figure(server: Server, out: Path) -> None:
 def compared(
     cluster: Cluster, torrent: Path, size: Size, first: pd.Series, out: Path
 ) -> record.Row:
-    """Pairs with and without monitoring: by how much the median completion differs."""
+    """Pairs with and without monitoring: difference of the median completion time."""
     on, off = [float(first.median())], []
     for pair in range(size.pairs):
         with Swarm(cluster, torrent, size) as plain:
@@ -347,7 +347,7 @@ def compared(
 
 
 def study(out: Path, quick: bool) -> tuple[list[record.Row], dict[str, bool]]:
-    """All lines, and whether what was planted was found."""
+    """All lines, and whether planted failures were detected."""
     size = QUICK if quick else FULL
     if out.exists():
         shutil.rmtree(out)

@@ -1,7 +1,8 @@
 """Predicted and measured times, and the claims on them.
 
 A prediction of a run on a disk uses the model of that disk, which saw no program, and the bytes and processor
-time of one run of the program on *another* disk (the next in order): nothing of the disk it is made for.
+time of one run of the program on *another* disk (the next in order). It uses no program's run on the
+predicted disk.
 """
 
 from __future__ import annotations
@@ -21,29 +22,29 @@ from penstock.parts.prediction.black_box.programs import ProgramRun, over_progra
 from penstock.parts.prediction.black_box.tasks import TaskTime, accuracy
 from studies.claims import Claim, Finding, claim, met_if, valid_runs
 
-#: programs → the task of the model, and what is known of how they read
+#: programs → the task of the model, and the known properties of their reads
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "grep-fixed": ("grep", {"request": 96 << 10}),
     "grep-regex": ("grep", {"request": 96 << 10}),
     "table-scan": ("table_scan", {"request": 8 << 10}),
     "word-count": ("mapreduce", {"nodes": 1, "reducers": 1}),
 }
-#: the published accuracy, local and distributed, and ours to reach without and with computing
+#: the published accuracy, local and distributed, and our goals without and with computing
 PUBLISHED = {
     "grep-fixed": ("90 % / 90 %", 0.90, 0.92),
     "grep-regex": ("30 % / 40 %", 0.40, 0.85),
     "table-scan": ("60 % / 80 %", 0.80, 0.85),
     "word-count": ("31 % to 60 %", 0.60, 0.80),
 }
-#: storages nearer than this are not ranked
+#: storages closer than this are not ranked
 RANKED = 0.15
-#: how far below its lower bound a run may be measured before the bound is wrong
+#: accepted deviation of a run below its lower bound
 SLACK = 0.05
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One run beside its predictions [s]: by the storage alone, and with computing (and its interval)."""
+    """One run and its predictions [s]: from the storage alone, and with computing (and its interval)."""
 
     run: Observed
     storage_s: float
@@ -69,7 +70,9 @@ class Compared:
 
 
 def donor(run: Observed, runs: Sequence[Observed], disks: Sequence[str]) -> Observed | None:
-    """The run that says what the program moves and computes: the first of the next disk that has one."""
+    """The run that determines the bytes and the processor time of a program: the first of the next disk that
+    has one.
+    """
     at = disks.index(run.disk)
     for disk in [*disks[at + 1 :], *disks[:at]]:
         for other in runs:
@@ -81,7 +84,7 @@ def donor(run: Observed, runs: Sequence[Observed], disks: Sequence[str]) -> Obse
 def compared(
     runs: Sequence[Observed], models: Mapping[str, BlackBoxModel], disks: Sequence[str]
 ) -> list[Compared]:
-    """Each run with its predictions; runs of programs that no other disk has are left out."""
+    """Each run with its predictions; runs of programs that ran on no other disk are omitted."""
     rows = []
     for run in runs:
         other = donor(run, runs, disks)
@@ -119,7 +122,7 @@ def coverage(rows: Sequence[Compared], program: str) -> Coverage:
 
 
 def turned(models: Mapping[str, BlackBoxModel], by: int) -> dict[str, BlackBoxModel]:
-    """Each disk with the model of another: the planted failure."""
+    """Each disk with the model of another one: the planted failure."""
     names = list(models)
     return {name: models[names[(i + by) % len(names)]] for i, name in enumerate(names)}
 
@@ -136,7 +139,7 @@ def by_disk(rows: Sequence[Compared], program: str, of: Callable[[Compared], flo
 def ranked_alike(
     rows: Sequence[Compared], program: str, of: Callable[[Compared], float]
 ) -> tuple[int, int]:
-    """Pairs of disks that the prediction ranks (at one size), and how many were measured in that order."""
+    """Number of pairs of disks that the prediction ranks (at one size), and number measured in that order."""
     of_program = [r for r in rows if r.run.program == program]
     pairs = right = 0
     for size in {r.run.size for r in of_program}:

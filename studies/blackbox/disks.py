@@ -1,4 +1,4 @@
-"""A disk put up, learnt with `penstock learn` and taken down again; nothing here knows any program."""
+"""An emulated disk: started, learnt with `penstock learn`, and stopped, without knowledge of any program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 
-#: largest departure of the mean time in a disk that is believed while it is learnt, as of a run (fidelity)
+#: largest accepted deviation of the mean time in a disk while it is learnt, as for a run (fidelity)
 TIME_LIMIT = 0.03
 
 
@@ -27,9 +27,10 @@ def penstock(*words: str | Path, quiet: bool = False) -> str:
 
 
 def run_study(study: Path, out: Path, words: Sequence[str]) -> None:
-    """Execute `study` in `out`. Raises PenstockError if it fails.
+    """Execute `study` in `out`.
 
-    A study that ends without a valid run has ended: its claims are not measured.
+    Raises PenstockError if it fails. A study that ends without a valid run counts as ended: its claims are
+    not measured.
     """
     try:
         penstock("run", study, "-o", out, *words)
@@ -39,11 +40,11 @@ def run_study(study: Path, out: Path, words: Sequence[str]) -> None:
 
 
 def finish(study: Path, out: Path, words: Sequence[str] = (), *, quiet: bool = False) -> None:
-    """Makes the runs of `study` that are not in `out` yet; an interrupted campaign goes on.
+    """Make the missing runs of `study` in `out`; an interrupted campaign continues.
 
-    A study that ends without a valid run has ended, too. Raises PenstockError if it did not end.
+    A study that ends without a valid run counts as ended, too. Raises PenstockError if it did not end.
     """
-    ended = out / "report.html"  # the last thing that a finished campaign writes
+    ended = out / "report.html"  # a finished campaign writes it last
     if ended.exists():
         return
     more = ["--resume"] if (out / "campaign.json").exists() else []
@@ -57,10 +58,10 @@ def finish(study: Path, out: Path, words: Sequence[str] = (), *, quiet: bool = F
 def learnt(
     name: str, profile: str, time_scale: float, out: Path, options: Sequence[str]
 ) -> dict[str, Any]:
-    """Learns the disk `name` in `out`; gives how it was served meanwhile: `time_ratio` is the time
-    that its requests spent in it over the time asked for.
+    """Learn the disk `name` in `out`; returns its fidelity: `time_ratio` is the time that its requests spent
+    in it, divided by the specified time.
 
-    What was learnt before is not learnt again. Raises PenstockError if a command fails.
+    An existing model is not learnt again. Raises PenstockError if a command fails.
     """
     served = out / "served.json"
     if not served.exists():

@@ -1,4 +1,4 @@
-"""What the runs of the programs' study took: time, bytes and processor time of each task."""
+"""Results of the runs of the programs' study: time, bytes and processor time of each task."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.archive.bundle import Bundle
 
 @dataclass(frozen=True)
 class Observed:
-    """One run: its task's time [s], bytes by its own account, processor time of its group meanwhile [s]."""
+    """One run: time of its task [s], bytes by its own count, processor time of its group [s]."""
 
     disk: str
     program: str
@@ -28,7 +28,7 @@ class Observed:
 
 
 def observed(out: Path) -> tuple[list[Observed], list[str]]:
-    """The valid runs of the study in `out`, and the reasons for which others are left out."""
+    """Valid runs of the study in `out`, and reasons why others are excluded."""
     runs = pd.read_parquet(out / "runs.parquet").sort_values("run_id")
     found, left_out = [], []
     for row in runs.to_dict("records"):

@@ -1,4 +1,4 @@
-"""text.py FILE BYTES [SEED]: lines of words, their frequencies falling with rank (Zipf)."""
+"""text.py FILE BYTES [SEED]: lines of words whose frequencies fall with rank (Zipf)."""
 
 from __future__ import annotations
 

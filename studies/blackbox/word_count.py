@@ -1,7 +1,8 @@
-"""word_count.py DIR RUN_DIR: counts the words of DIR/text with Spark, on one core, shuffle and result in DIR.
+"""word_count.py DIR RUN_DIR: counts the words of DIR/text with Spark, on one core, with shuffle and result in
+DIR.
 
-Writes RUN_DIR/task.json: when the job began and ended in a session that had started, and the bytes that
-Spark's own event log says its map and reduce tasks read and wrote.
+Writes RUN_DIR/task.json: start and end of the job in a running session, and the bytes that its map and reduce
+tasks read and wrote, by Spark's event log.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from pyspark.sql import SparkSession
 
 
 def bytes_moved(log: Path) -> dict[str, int]:
-    """Bytes read and written by the tasks of an event log, as `penstock learn --predict mapreduce` names
-    them: `map_in` from files, `map_out` to the shuffle, `reduce_in` from it, `reduce_out` to files."""
+    """Bytes read and written by the tasks of an event log, with the names of `penstock learn --predict
+    mapreduce`: `map_in` from files, `map_out` to the shuffle, `reduce_in` from it, `reduce_out` to files.
+    """
     found = dict.fromkeys(("map_in", "map_out", "reduce_in", "reduce_out"), 0)
     for line in log.read_text().splitlines():
         event: dict[str, Any] = json.loads(line)

@@ -1,4 +1,4 @@
-"""Hadoop's configuration and command lines: what every daemon, container and client of a cluster is told."""
+"""Hadoop's configuration and command lines, for every daemon, container and client of a cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 HEAP = "-Xmx192m"
-#: no compiler of the second tier and one collecting thread: many small JVMs share two processors
+#: no second-tier compiler and one collecting thread: many small JVMs share two processors
 JVM = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xshare:auto "
     "--add-opens=java.base/java.lang=ALL-UNNAMED --add-opens=java.base/java.util=ALL-UNNAMED "
@@ -39,7 +39,7 @@ log4j.appender.err.layout.ConversionPattern=%d %p %c{1}: %m%n
 
 
 def library() -> Path:
-    """Where Hadoop's classes are; fetched when they are not (`tools/hadoop.sh`)."""
+    """Directory of Hadoop's classes; fetched if they are missing (`tools/hadoop.sh`)."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / "hadoop"
     complete = cache / "complete"
     if complete.exists() and complete.read_text() == (HERE / "pom.xml").read_text():
@@ -51,7 +51,7 @@ def library() -> Path:
 
 
 def of_daemon(kind: str, node: str, disk: Path, index: int, home: Path) -> dict[str, str]:
-    """What one daemon is told of its own; ports by `index`, so that several may share an address."""
+    """Settings of a single daemon; ports by `index`, so that several may share an address."""
     port = 9900 + 10 * index
     if kind == "name":
         return {"dfs.namenode.name.dir": f"file://{disk}/name"}
@@ -78,8 +78,9 @@ def of_daemon(kind: str, node: str, disk: Path, index: int, home: Path) -> dict[
 def configure(
     conf: Path, home: Path, head: str, own: dict[str, str], *, yarn: bool, lib: Path
 ) -> Path:
-    """Writes a configuration directory. `head`: address of the name node and the resource manager;
-    `home`: where temporary files go, and where containers find their configuration (`home`/conf)."""
+    """Write a configuration directory. `head`: address of the name node and the resource manager; `home`:
+    directory of temporary files and of the containers' configuration (`home`/conf).
+    """
     for page in ("hdfs", "datanode"):  # their pages are in another archive
         (conf / "webapps" / page).mkdir(parents=True, exist_ok=True)
     path = f"{home}/conf,{lib}/*"
@@ -120,7 +121,7 @@ def configure(
         "mapreduce.client.completion.pollinterval": "200",
         **own,
     }
-    # each of the four comes after the defaults of its part, which win over the others
+    # each of the four follows the defaults of its part, which override the others
     for part in ("core", "hdfs", "yarn", "mapred"):
         (conf / f"{part}-site.xml").write_text(_xml(values))
     (conf / "capacity-scheduler.xml").write_text(_xml(_SCHEDULER))
@@ -137,13 +138,13 @@ def _xml(values: dict[str, str]) -> str:
 
 
 def java(conf: Path, home: Path, lib: Path, *words: str) -> list[str]:
-    """The command line of a Java program of Hadoop's."""
+    """Command line of one of Hadoop's Java programs."""
     options = [HEAP, *JVM.split(), f"-Djava.io.tmpdir={home}"]
     return ["java", *options, "-cp", f"{conf}:{lib}/*", *words]
 
 
 def environment() -> dict[str, str]:
-    """Of Hadoop's processes: containers are started by their node manager with JAVA_HOME."""
+    """Environment of Hadoop's processes: node managers start containers with JAVA_HOME."""
     found = shutil.which("java")
     if found is None:
         raise RuntimeError("java is missing (Debian: apt-get install openjdk-17-jre-headless)")

@@ -1,7 +1,7 @@
-"""Waits until a daemon of Hadoop counts enough: `live.py URL BEAN KEY COUNT SECONDS PID…`.
+"""Wait until a counter of a Hadoop daemon is large enough: `live.py URL BEAN KEY COUNT SECONDS PID…`.
 
-Asks `URL/jmx` for KEY of the bean BEAN until it is COUNT or more. Exit status 1 with a reason when a PID has
-ended or after SECONDS.
+Reads KEY of the bean BEAN from `URL/jmx` until it is COUNT or more. Exit status 1 with a reason if a PID has
+ended, or after SECONDS.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def counted(url: str, bean: str, key: str) -> float:
-    """The value, or -1 while nobody answers."""
+    """The counter, or -1 without an answer."""
     try:
         with urllib.request.urlopen(
             f"{url}/jmx?qry={urllib.parse.quote(bean)}", timeout=5
@@ -27,7 +27,7 @@ def counted(url: str, bean: str, key: str) -> float:
 
 
 def alive(pid: str) -> bool:
-    """Whether a process runs, and is not only waited for."""
+    """True if a process runs and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
@@ -35,7 +35,7 @@ def alive(pid: str) -> bool:
 
 
 def main() -> int:
-    """Exit status 0 once it is counted."""
+    """Exit status 0 when the counter is large enough."""
     url, bean, key, count, seconds, *pids = sys.argv[1:]
     until = time.monotonic() + float(seconds)
     while counted(url, bean, key) < float(count):

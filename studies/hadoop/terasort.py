@@ -56,7 +56,7 @@ class Client:
         self.conf = self.configured("conf", yarn=yarn)
 
     def configured(self, name: str, *, yarn: bool) -> Path:
-        """A configuration without anything of one daemon."""
+        """A configuration without the settings of single daemons."""
         return configure(self.home / name, self.home, self.head, {}, yarn=yarn, lib=self.lib)
 
     def run(self, *words: str, conf: Path | None = None) -> str:
@@ -77,21 +77,21 @@ class Client:
         return done.stdout.decode("utf-8", "replace")
 
     def wait(self, port: int, bean: str, key: str, count: int, *pids: int) -> None:
-        """Until a daemon counts so many."""
+        """Wait until a daemon's counter reaches a number."""
         words = [sys.executable, str(HERE / "live.py"), f"http://{self.head}:{port}", bean, key]
         words += [str(count), "120", *map(str, pids)]
         if subprocess.run(words).returncode:
             raise RuntimeError(f"Hadoop did not start: {key} is not {count}")
 
     def wait_for_data(self, count: int, *pids: int) -> None:
-        """Until so many data nodes are there and their blocks are known."""
+        """Wait until N data nodes have registered and their blocks are reported."""
         bean = "Hadoop:service=NameNode,name=FSNamesystemState"
         self.wait(NAME_PORT, bean, "NumLiveDataNodes", count, *pids)
         self.run("org.apache.hadoop.hdfs.tools.DFSAdmin", "-safemode", "wait")
 
 
 def daemon(kind: str, node: str, disk: Path, head: str, index: int) -> None:
-    """Becomes a daemon of this node; its configuration is also that of the node's containers."""
+    """Become a daemon of this node; its configuration is also that of the node's containers."""
     HOME.mkdir(parents=True, exist_ok=True)
     lib = library()
     own = of_daemon(kind, node, disk, index, HOME)
@@ -102,7 +102,7 @@ def daemon(kind: str, node: str, disk: Path, head: str, index: int) -> None:
 
 
 def generate(mib: int, head: Path, places: list[Path]) -> None:
-    """Input of that size; TeraGen's checksum stays beside the name node's files."""
+    """Generate input of that size; TeraGen's checksum is stored next to the name node's files."""
     (head / "name").mkdir()
     for place in places:
         (place / "blocks").mkdir()
@@ -145,7 +145,7 @@ def generate(mib: int, head: Path, places: list[Path]) -> None:
 
 
 def history(file: Path) -> list[dict[str, Any]]:
-    """The attempts that succeeded, from a job's history: kind, node, begin and end [s since 1970]."""
+    """Successful attempts in a job's history: kind, node, start and end [s since 1970]."""
     from penstock.workload.metrics import read
 
     tasks = read(file, "hadoop").tables["spark_tasks"]
@@ -161,7 +161,7 @@ def history(file: Path) -> list[dict[str, Any]]:
 
 
 def run(head: str, nodes: list[str], disk: Path, out: Path, speculative: bool) -> dict[str, Any]:
-    """TeraSort and TeraValidate; RuntimeError where the output is not the input in order."""
+    """TeraSort and TeraValidate; RuntimeError if the output is not the sorted input."""
     made = json.loads((disk / "generated.json").read_text())
     client = Client(HOME, head, yarn=True)
     client.wait_for_data(len(nodes))
@@ -196,7 +196,7 @@ def run(head: str, nodes: list[str], disk: Path, out: Path, speculative: bool) -
 
 
 def main() -> int:
-    """Exit status 1 with a reason where something fails."""
+    """Exit status 1 with a reason if a step fails."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     verbs = options.add_subparsers(dest="verb", required=True)
     verb = verbs.add_parser("generate")

@@ -1,13 +1,15 @@
-"""Clients of two replicas: blind ones ask them in turn, aware ones the one that answers sooner.
+"""Clients of two replicas: blind clients use them in turn, aware clients the faster one.
 
-    balance.py MODE SECONDS FILE PATH SERVER SERVER…    MODE: blind or aware; SERVER: NAME=ADDRESS:PORT
+    balance.py MODE SECONDS FILE PATH SERVER SERVER…
+    MODE: blind or aware; SERVER: NAME=ADDRESS:PORT
 
-Clients ask for blocks of 64 KiB at random places of PATH, each again after a short pause. An
-aware client takes the server with the least product of latency and requests under way; the
-latency is a moving average that rises at once, and fades while a server is not asked, so that one
-that has recovered is found again (peak EWMA). FILE gets one line per request: begin
-(CLOCK_MONOTONIC, ns), server, latency (ns). stdout: `requests: …`, `mean latency: …` in ms, and
-the share of each server.
+Clients request blocks of 64 KiB at random offsets of PATH, each again after a short pause. An aware client
+chooses the server with the smallest product of latency and outstanding requests. The latency is a moving
+average that rises at once and fades while a server gets no requests, so that a recovered server is used again
+(peak EWMA).
+
+FILE gets one line per request: start (CLOCK_MONOTONIC, ns), server, latency (ns). stdout: `requests: …`,
+`mean latency: …` in ms, and the share of each server.
 """
 
 from __future__ import annotations
@@ -26,13 +28,13 @@ BLOCK_BYTES = 64 * 1024
 CLIENTS = 4
 #: pause of a client between two requests [s]
 PAUSE_S = 0.004
-#: time in which what is known of a server's latency fades to 1/e [s]
+#: time in which the latency of an unused server fades to 1/e [s]
 FADES_S = 0.5
 START_S = 30.0
 
 
 class Server:
-    """A replica as the clients know it."""
+    """A replica as seen by the clients."""
 
     def __init__(self, text: str) -> None:
         self.name, _, at = text.partition("=")
@@ -42,19 +44,19 @@ class Server:
         self._latency_s, self._seen_s = 0.0, time.monotonic()
 
     def cost(self, now_s: float) -> float:
-        """What one more request would meet there."""
+        """Expected cost of one more request."""
         latency = self._latency_s * math.exp(-(now_s - self._seen_s) / FADES_S)
         return latency * (self.under_way + 1)
 
     def saw(self, latency_s: float, now_s: float) -> None:
-        """A request has come back."""
+        """Record a completed request."""
         faded = math.exp(-(now_s - self._seen_s) / FADES_S)
         mixed = self._latency_s * faded + latency_s * (1 - faded)
         self._latency_s, self._seen_s = max(latency_s, mixed), now_s
 
 
 class Clients:
-    """All clients, what they share, and what they saw."""
+    """All clients, their shared state, and their records."""
 
     def __init__(self, mode: str, servers: list[Server], path: str, seed: int) -> None:
         self._aware, self._servers, self._path = mode == "aware", servers, path
@@ -66,7 +68,7 @@ class Clients:
         self.failed: list[BaseException] = []
 
     def _size(self) -> int:
-        """Of the file; waits until every server is up."""
+        """Size of the file; waits until every server is up."""
         found = []
         for server in self._servers:
             until = time.monotonic() + START_S
@@ -84,7 +86,7 @@ class Clients:
         return min(found)
 
     def run(self, seconds: float) -> None:
-        """Asks for so long. Raises what a client met."""
+        """Send requests for a time. Raises the error of a client."""
         until = time.monotonic() + seconds
         threads = [threading.Thread(target=self._client, args=(until,)) for _ in range(CLIENTS)]
         for one in threads:
@@ -99,7 +101,7 @@ class Clients:
             now = time.monotonic()
             server = next(self._turn)
             if self._aware:
-                # the one whose turn it is where both are alike
+                # if both are equal, the one whose turn it is
                 others = [server, *(s for s in self._servers if s is not server)]
                 server = min(others, key=lambda s: s.cost(now))
             server.under_way += 1
@@ -133,7 +135,7 @@ class Clients:
 
 
 def main() -> int:
-    """Exit status 1 where a server fails."""
+    """Exit status 1 if a server fails."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("mode", choices=["blind", "aware"])
     options.add_argument("seconds", type=float)

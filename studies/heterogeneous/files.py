@@ -1,8 +1,8 @@
-"""A small HTTP file server: the files under one directory, whole or a range, read in pieces from the disk.
+"""A small HTTP file server: complete files of one directory, or ranges, read in pieces from the disk.
 
-`python files.py DIRECTORY ADDRESS PORT` serves until it is ended. `Range: bytes=a-b` gives a part. What was
-read is dropped from the page cache again, so that every request meets the disk; with `direct` the cache is
-passed by altogether (offsets and sizes in multiples of 4096).
+`python files.py DIRECTORY ADDRESS PORT` serves until it is terminated. `Range: bytes=a-b` returns a part.
+Data that were read are dropped from the page cache, so that every request reaches the disk; with `direct` the
+cache is bypassed (offsets and sizes in multiples of 4096).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PIECE_BYTES = 256 * 1024
 
 
 def pieces(path: Path, begin: int, end: int, *, direct: bool) -> Iterator[memoryview]:
-    """The bytes from `begin` up to `end` of a file, each piece valid until the next."""
+    """Bytes from `begin` to `end` of a file, each piece valid until the next."""
     buffer = mmap.mmap(-1, PIECE_BYTES)
     fd = os.open(path, os.O_RDONLY | (os.O_DIRECT if direct else 0))
     try:
@@ -39,7 +39,7 @@ def pieces(path: Path, begin: int, end: int, *, direct: bool) -> Iterator[memory
 
 
 class FileServer(ThreadingHTTPServer):
-    """Serves the files under `root`."""
+    """Serve the files under `root`."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -51,7 +51,7 @@ class FileServer(ThreadingHTTPServer):
         self.direct = direct
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that has gone is no error; anything else is said."""
+        """A disconnected client is no error; other errors are printed."""
         error = sys.exc_info()[1]
         if not isinstance(error, ConnectionError):
             print(f"files: {client_address}: {error!r}", file=sys.stderr)
@@ -62,7 +62,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: FileServer
 
     def do_HEAD(self) -> None:
-        """How long the file is."""
+        """Length of the file."""
         self._answer(body=False)
 
     def do_GET(self) -> None:
@@ -88,11 +88,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(piece)
 
     def log_message(self, *_: object) -> None:
-        """Nothing: requests are counted by the client."""
+        """No log: clients count requests."""
 
 
 def main() -> None:
-    """Serves until it is ended."""
+    """Serve until terminated."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("directory", type=Path)
     options.add_argument("address")

@@ -36,7 +36,7 @@ PUBLISHED = {
 }
 #: study → storages of its factor; TeraSort's disks are flash drives
 STORAGES = {"job": ("hard-disk", "flash"), "terasort": ("flash",)}
-#: largest departure from what the bytes predict, and of one storage from the other
+#: largest deviation from the prediction by bytes, and of one storage from the other
 PREDICTED_LIMIT, STORAGE_LIMIT = 0.15, 0.10
 #: setting → nodes of which one must be the straggler
 STRAGGLERS = {"one-slow": {"n2"}, "half-half": {"n4", "n5", "n6"}}
@@ -166,7 +166,7 @@ def _straggles(runs: Sequence[Run], nodes: set[str]) -> Finding:
 
 
 def _paired(first: list[Run], second: list[Run]) -> tuple[list[float], list[float]]:
-    """Times of the replicates that both have, in one order."""
+    """Times of common replicates, in one order."""
     a = {r.replicate: r.time_s for r in first}
     b = {r.replicate: r.time_s for r in second}
     both = sorted(a.keys() & b.keys())
@@ -174,12 +174,12 @@ def _paired(first: list[Run], second: list[Run]) -> tuple[list[float], list[floa
 
 
 def planted(found: list[Run]) -> list[Run]:
-    """The same with every time of half-half a third too short."""
+    """The planted failure: every time of half-half a third too short."""
     return [replace(r, time_s=r.time_s * 2 / 3) if r.setting == "half-half" else r for r in found]
 
 
 def times_figure(found: list[Run]) -> Figure:
-    """Time by setting; a dot per run, a line for its mean, a tick for what is predicted."""
+    """Time by setting; a dot per run, a line for the mean, a tick for the prediction."""
     fig = style.figure(style.WIDE_INCHES, 2.8)
     axes = fig.subplots(1, 1)
     storages = sorted({r.storage for r in found}, reverse=True)

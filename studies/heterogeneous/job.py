@@ -39,16 +39,16 @@ from files import FileServer, pieces
 #: of the queue; of a node's files
 QUEUE_PORT, FILES_PORT = 21300, 21301
 FETCHERS = 4
-#: a node that has not said a word for so long is lost [s]
+#: a silent node is lost after this time [s]
 PATIENCE_S = 600.0
-#: how long the end of a job waits for slots that do not know of it [s]
+#: time that the end of a job waits for slots that were not dismissed yet [s]
 GOODBYE_S = 10.0
-#: nodes and queue may start in any order, within this [s]
+#: nodes and queue may start in any order within this time [s]
 START_S = 60.0
 
 
 def make(blocks: int, block_bytes: int, copies: int, seed: int, places: list[Path]) -> None:
-    """Writes the blocks, each on `copies` places, and `blocks.json` on the first place."""
+    """Write the blocks, each to `copies` places, and `blocks.json` to the first place."""
     drawn = random.Random(seed)
     count = block_bytes // records.SIZE_BYTES
     total, listed = 0, []
@@ -57,7 +57,7 @@ def make(blocks: int, block_bytes: int, copies: int, seed: int, places: list[Pat
     for b in range(blocks):
         made = records.make(count, seed * 100_000 + b)
         total = (total + records.checksum(made)) % 2**64
-        # the first copy in turn, so that all places hold as much; the others anywhere else
+        # the first copy in turn, so that all places have the same amount; the others anywhere else
         first = b % len(places)
         others = drawn.sample([i for i in range(len(places)) if i != first], copies - 1)
         for i in (first, *others):
@@ -68,7 +68,7 @@ def make(blocks: int, block_bytes: int, copies: int, seed: int, places: list[Pat
 
 
 class Queue:
-    """What is to be done, what is done, and who did it; asked by many threads."""
+    """Remaining and completed tasks and their nodes; used by many threads."""
 
     def __init__(self, blocks: list[dict[str, Any]], names: list[str], reducers: int) -> None:
         self._names = names
@@ -84,7 +84,7 @@ class Queue:
         self._dismissed = 0
 
     def take(self, node: str, kind: str) -> dict[str, Any] | None:
-        """The next task of a kind for a node; None when there is no more."""
+        """The next task of a kind for a node; None if there is none."""
         with self._changed:
             if kind == "map":
                 return self._take_map(node)
@@ -104,7 +104,7 @@ class Queue:
         return {"block": block["block"], "source": self._names[source], "bytes": block["bytes"]}
 
     def done(self, task: dict[str, Any]) -> None:
-        """A task has ended."""
+        """Record the end of a task."""
         with self._changed:
             self.tasks.append(task)
             if task["kind"] == "map":
@@ -112,26 +112,26 @@ class Queue:
             self._changed.notify_all()
 
     def greet(self, node: str) -> None:
-        """A node is there; it is let go when all are, so that they begin together."""
+        """Register a node; returns when all have registered, so that they start together."""
         with self._changed:
             self.ready.add(node)
             self._changed.notify_all()
             self._changed.wait_for(lambda: len(self.ready) == len(self._names) or self.failure)
 
     def fail(self, why: str) -> None:
-        """Ends the job without a result."""
+        """End the job without a result."""
         with self._changed:
             self.failure = self.failure or why
             self._changed.notify_all()
 
     def dismissed(self) -> None:
-        """A slot has been told that there is no more."""
+        """A slot knows that there are no more tasks."""
         with self._changed:
             self._dismissed += 1
             self._changed.notify_all()
 
     def wait(self) -> None:
-        """Until the last reducer has ended and all slots know. Raises RuntimeError with what failed."""
+        """Wait until the last reducer has ended and all slots know. RuntimeError with the failure."""
         slots = len(self._names) + self._reducers
         with self._changed:
             self._changed.wait_for(
@@ -139,14 +139,14 @@ class Queue:
                     self.failure or sum(t["kind"] == "reduce" for t in self.tasks) == self._reducers
                 )
             )
-            if not self.failure:  # else a node may be gone
+            if not self.failure:  # otherwise a node may be gone
                 self._changed.wait_for(lambda: self._dismissed == slots, GOODBYE_S)
         if self.failure:
             raise RuntimeError(self.failure)
 
 
 def conductor(queue_: Queue, address: str) -> ThreadingHTTPServer:
-    """Serves the queue: POST /greet, /take, /done, /fail with one JSON object each."""
+    """HTTP server of the queue: POST /greet, /take, /done, /fail with one JSON object each."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -171,7 +171,7 @@ def conductor(queue_: Queue, address: str) -> ThreadingHTTPServer:
                 queue_.dismissed()
 
         def log_message(self, *_: object) -> None:
-            """Nothing."""
+            """No log."""
 
     server = ThreadingHTTPServer((address, QUEUE_PORT), Handler)
     server.daemon_threads = True
@@ -192,7 +192,7 @@ class Worker:
         threading.Thread(target=self._files.serve_forever, daemon=True).start()
 
     def ask(self, path: str, **what: Any) -> Any:
-        """One question to the queue."""
+        """One request to the queue."""
         line = http.client.HTTPConnection(self.head, QUEUE_PORT, timeout=PATIENCE_S)
         try:
             line.request("POST", path, json.dumps({"node": self.name, **what}))
@@ -201,7 +201,7 @@ class Worker:
             line.close()
 
     def work(self, reduces: bool) -> None:
-        """Both slots until nothing is left; a failure is told to the queue and raised."""
+        """Run both slots until no task remains; a failure is reported to the queue and raised."""
         _patiently(lambda: self.ask("/greet"))
         failed: list[BaseException] = []
 
@@ -225,7 +225,7 @@ class Worker:
         threading.Event().wait()  # others may still fetch from here; `run` ends it
 
     def fetch(self, source: str, path: str, begin: int, end: int, into: memoryview) -> None:
-        """Bytes of a file of a node, from the own disk or over the network."""
+        """Bytes of a file of a node, from the local disk or over the network."""
         if source == self.name:
             at = 0
             for piece in pieces(self.disk / path, begin, end, direct=False):
@@ -246,7 +246,7 @@ class Worker:
             line.close()
 
     def write(self, path: str, made: memoryview) -> None:
-        """A new file, on the disk when this returns, and gone from the page cache."""
+        """Write a new file, durably, and drop it from the page cache."""
         fd = os.open(self.disk / path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
             at = 0
@@ -258,7 +258,7 @@ class Worker:
             os.close(fd)
 
     def map(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Sorts a block and writes it in parts, one after the other, of which `cuts` are the limits."""
+        """Sort a block and write it in parts, one after the other, with the limits `cuts`."""
         began = time.monotonic_ns()
         text = bytearray(task["bytes"])
         path = f"{task['block']:04d}"
@@ -281,7 +281,7 @@ class Worker:
         }
 
     def reduce(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Fetches a part of every map's output, sorts it and writes it."""
+        """Fetch a part of every map's output, sort it and write it."""
         began, part = time.monotonic_ns(), task["part"]
         outputs = sorted(task["outputs"], key=lambda o: o["block"])
         random.Random(part).shuffle(outputs)
@@ -334,7 +334,7 @@ class Worker:
 
 
 def result(tasks: list[dict[str, Any]], made: dict[str, Any]) -> dict[str, Any]:
-    """What the job did; RuntimeError where what came out is not what went in."""
+    """Result of the job; RuntimeError if the output is not the sorted input."""
     maps = [t for t in tasks if t["kind"] == "map"]
     reduces = sorted((t for t in tasks if t["kind"] == "reduce"), key=lambda t: t["part"])
     count, total = sum(t["records"] for t in reduces), sum(t["checksum"] for t in reduces) % 2**64
@@ -365,7 +365,7 @@ def result(tasks: list[dict[str, Any]], made: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(nodes: dict[str, tuple[str, int]], parts: int, out: Path) -> None:
-    """The queue for nodes that work, until the last reducer has ended; writes and prints the result."""
+    """Run the queue for the nodes until the last reducer has ended; write and print the result."""
     first = next(iter(nodes.values()))
     made = _patiently(lambda: _blocks(first))
     jobs = Queue(made["blocks"], list(nodes), parts)
@@ -411,7 +411,7 @@ def _blocks(node: tuple[str, int]) -> dict[str, Any]:
 
 
 def _patiently(ask: Callable[[], Any]) -> Any:
-    """What is asked of somebody who may not be up yet."""
+    """A request to a node that may not be up yet."""
     until = time.monotonic() + START_S
     while True:
         try:
@@ -432,7 +432,7 @@ def _tell(found: dict[str, Any], out: Path) -> None:
 
 
 def _watch(started: list[subprocess.Popen[bytes]], names: list[str], jobs: Queue) -> None:
-    """A node that ends with a status before the job is done fails it."""
+    """Fail the job if a node ends with a status before it is done."""
     while True:
         for name, one in zip(names, started, strict=True):
             if one.poll():
@@ -442,7 +442,7 @@ def _watch(started: list[subprocess.Popen[bytes]], names: list[str], jobs: Queue
 
 
 def _nodes(texts: list[str]) -> dict[str, tuple[str, int]]:
-    """Where each node's files are served."""
+    """Address of each node's file server."""
     found = {}
     for text in texts:
         name, equals, at = text.partition("=")
@@ -452,7 +452,7 @@ def _nodes(texts: list[str]) -> dict[str, tuple[str, int]]:
 
 
 def main() -> int:
-    """Exit status 1 with a reason where the job fails."""
+    """Exit status 1 with a reason if the job fails."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     verbs = options.add_subparsers(dest="verb", required=True)
     verb = verbs.add_parser("make")

@@ -1,4 +1,4 @@
-"""What the runs of the Hadoop studies took, and what their disks' bytes say that they should have."""
+"""Times of the runs of the Hadoop studies, and the times that the bytes of their disks predict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.archive.bundle import Bundle
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its time [s], and who decided it. `predicted_s` is 0 where nothing is predicted."""
+    """One run: its time [s] and the deciding nodes. `predicted_s` is 0 without a prediction."""
 
     run_id: str
     storage: str
@@ -28,14 +28,14 @@ class Run:
     checksum: str
     straggler: str
     predicted_s: float = 0.0
-    #: stage → node whose disk needed longest for it, and how long [s]
+    #: stage → node whose disk needed longest for it, and that time [s]
     slowest: dict[str, tuple[str, float]] = field(default_factory=dict)
 
 
 def _runs(
     out: Path, invalid: bool, read: Callable[[Bundle, dict[str, Any]], Run]
 ) -> tuple[list[Run], list[str]]:
-    """The valid runs (with `invalid`, all that ended well), and why the others are left out."""
+    """Valid runs (with `invalid`, all that ended normally), and reasons why others are excluded."""
     found, left_out = [], []
     if not (out / "runs.parquet").exists():
         return found, ["no run"]
@@ -88,11 +88,11 @@ def _job(bundle: Bundle, row: dict[str, Any]) -> Run:
 def needed(
     requests: pd.DataFrame, stages: dict[str, list[int]], limit: Callable[[str], float]
 ) -> dict[str, tuple[str, float]]:
-    """Per stage the node whose disk needs longest for the bytes that it served, each at its limit.
+    """For each stage, the node whose disk needs longest for the bytes that it served at its limit.
 
-    `requests`: the table device_requests; `stages`: begin and end (CLOCK_MONOTONIC, ns); `limit` of a
-    node's reads, and of its writes [B/s]. A task reads before it writes, so the times of both directions
-    add up. A request counts where it was answered.
+    `requests`: the table device_requests; `stages`: start and end (CLOCK_MONOTONIC, ns); `limit` of a node's
+    reads, and of its writes [B/s]. A task reads before it writes, so the times of both directions add up. A
+    request counts where it was answered.
     """
     asked = requests[requests["op"].astype(str) != "flush"]
     node = asked["disk_id"].astype(str).str.split(".").str[0]
@@ -122,7 +122,7 @@ def _terasort(bundle: Bundle, row: dict[str, Any]) -> Run:
 
 
 def busiest(requests: pd.DataFrame, said: dict[str, Any]) -> str:
-    """The node whose disk had requests under way for longest while the job ran."""
+    """The node whose disk had outstanding requests for longest during the job."""
     mine = requests[
         (requests["done_ns"] > said["began_ns"]) & (requests["t_ns"] < said["ended_ns"])
     ]

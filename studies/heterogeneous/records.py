@@ -1,4 +1,4 @@
-"""Records of 100 bytes with a key of 10, as TeraSort has them: made, sorted, divided, summed."""
+"""Records of 100 bytes with a key of 10, as in TeraSort: creation, sorting, partitioning, checksum."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Records = npt.NDArray[np.uint8]
 
 
 def make(count: int, seed: int) -> Records:
-    """`count` records, drawn with `seed`."""
+    """`count` random records, from `seed`."""
     return np.random.default_rng(seed).integers(0, 256, (count, SIZE_BYTES), np.uint8)
 
 
 def load(text: bytes | bytearray | memoryview) -> Records:
-    """Records from their bytes; ValueError for a torn one."""
+    """Records from their bytes; ValueError for an incomplete one."""
     return np.frombuffer(text, np.uint8).reshape(-1, SIZE_BYTES)
 
 
 def keys(records: Records) -> npt.NDArray[Any]:
-    """The keys, one big-endian number and the two bytes after it per record."""
+    """The keys: one big-endian number and the two bytes after it per record."""
     text = np.ascontiguousarray(records[:, :KEY_BYTES])
     found = np.empty(len(text), [("high", "<u8"), ("low", "<u2")])
     found["high"] = text[:, :8].copy().view(">u8")[:, 0]
@@ -35,13 +35,13 @@ def keys(records: Records) -> npt.NDArray[Any]:
 
 
 def ordered(records: Records) -> Records:
-    """The same in the order of their keys."""
+    """The records in the order of their keys."""
     key = keys(records)
     return records[np.lexsort((key["low"], key["high"]))]
 
 
 def divided(records: Records, parts: int) -> list[Records]:
-    """Sorted records cut into `parts` ranges of equal width of the key space."""
+    """Sorted records divided into `parts` ranges of equal width of the key space."""
     high = keys(records)["high"]
     width = (1 << 64) // parts
     cuts = np.searchsorted(high, np.array([i * width for i in range(1, parts)], np.uint64))
@@ -49,7 +49,7 @@ def divided(records: Records, parts: int) -> list[Records]:
 
 
 def checksum(records: Records) -> int:
-    """A sum over the records, the same in whatever order they are (modulo 2^64)."""
+    """Sum over the records, independent of their order (modulo 2^64)."""
     words = np.ascontiguousarray(records).view("<u4").astype(np.uint64)
     odd = np.arange(1, words.shape[1] + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (words * (odd | np.uint64(1))).sum(axis=1, dtype=np.uint64)
@@ -58,7 +58,7 @@ def checksum(records: Records) -> int:
 
 
 def in_order(records: Records) -> bool:
-    """Whether no key is below the one before it."""
+    """True if no key is below the previous one."""
     key = keys(records)
     before, after = key[:-1], key[1:]
     rises = (before["high"] < after["high"]) | (

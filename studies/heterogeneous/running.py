@@ -9,7 +9,7 @@ from bench import record
 
 
 def options(document: str | None, out: str, quick: str) -> argparse.ArgumentParser:
-    """What the comparison of a study can be told; its results are under `out/` in the folder `out`."""
+    """Options of the comparison of a study; its results are under `out/` in the folder `out`."""
     made = argparse.ArgumentParser(description=(document or "").splitlines()[0])
     made.add_argument("-o", "--out", type=Path, default=record.ROOT / "out" / out)
     made.add_argument("--quick", action="store_true", help=quick)
@@ -22,5 +22,5 @@ def options(document: str | None, out: str, quick: str) -> argparse.ArgumentPars
 
 
 def resumed(out: Path) -> list[str]:
-    """The words by which penstock goes on with what is in `out`."""
+    """Arguments with which penstock continues the results in `out`."""
     return ["--resume"] if (out / "campaign.json").exists() else []

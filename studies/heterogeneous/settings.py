@@ -31,23 +31,23 @@ TERASORT = {
     "all-quarter": {"rest": 0.5e6, "one": 0.5e6, "other": 0.5e6},
     "half-half": {"rest": 1e6, "one": 1e6, "other": 0.5e6},
 }
-#: level of `storage` → ready profile and time scale (the flash drive is slowed to what two cores honour)
+#: level of `storage` → ready profile and time scale (the flash drive at a speed that two cores sustain)
 STORAGE = {"hard-disk": ("hdd-7200", 1.0), "flash": ("sata-ssd", 4.0)}
-#: of TeraSort's disks: as slow as that its small writes take longer than the way to the disk server
+#: of TeraSort's disks: so slow that small writes take longer than the path to the disk server
 TERASORT_DISK = ("sata-ssd", 16.0)
 PROFILES = Path(__file__).resolve().parent / "profiles"
-#: node → which of a setting's limits it has; the nodes 1, 3 and 5 have the reducers
+#: node → its limits in a setting; the nodes 1, 3 and 5 have the reducers
 PLACES = {"n1": "rest", "n2": "one", "n3": "rest", "n4": "other", "n5": "other", "n6": "other"}
 REDUCERS = ("n1", "n3", "n5")
 
 
 def limit_bps(setting: str, node: str) -> float:
-    """The limit of a node's reads, and of its writes."""
+    """Limit of a node's reads, and of its writes."""
     return SETTINGS[setting][PLACES[node]]
 
 
 def profiles() -> dict[str, dict[str, Any]]:
-    """One profile `KIND-SETTING-PLACE` per sort of disk; KIND is a storage or `terasort`."""
+    """One profile `KIND-SETTING-PLACE` per kind of disk; KIND is a storage or `terasort`."""
     kinds = {storage: (SETTINGS, *what) for storage, what in STORAGE.items()}
     kinds["terasort"] = (TERASORT, *TERASORT_DISK)
     by_name = {}
@@ -62,7 +62,7 @@ def profiles() -> dict[str, dict[str, Any]]:
 
 
 def text_of(profile: dict[str, Any]) -> str:
-    """Profile as its file has it."""
+    """Text of the profile's file."""
     return json.dumps(profile, indent=1) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Which replica the clients of the load-balance study asked, between the changes of the disks."""
+"""Replica that the clients of the load-balance study used, between the changes of the disks."""
 
 from __future__ import annotations
 
@@ -13,16 +13,13 @@ from penstock.archive.bundle import Bundle
 
 #: the windows between the changes, in order
 WINDOWS = ("before", "first", "second", "after")
-#: time after a change in which clients may still find it out, left out where both are alike again [s]
+#: time after a change in which clients may still react, ignored if both disks are equal again [s]
 SETTLES_S = 1.0
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The requests of one run.
-
-    `at_s`: when each began, after the first change; `to_second`: whether it went to s-1.
-    """
+    """Requests of one run. `at_s`: start of each, after the first change; `to_second`: True for s-1."""
 
     run_id: str
     client: str
@@ -58,7 +55,9 @@ class Asked:
 
 
 def asked(out: Path, *, invalid: bool) -> tuple[list[Asked], list[str]]:
-    """The valid runs of the study in `out` (`invalid`: all that ended well), and why others are left out."""
+    """Valid runs of the study in `out` (`invalid`: all that ended normally), and reasons why others are
+    excluded.
+    """
     found, left_out = [], []
     if not (out / "runs.parquet").exists():
         return found, ["no run"]

@@ -22,13 +22,13 @@ from penstock.errors import PenstockError
 from studies import claims as checks
 from studies.claims import Claim
 
-#: makes the study in a folder, in its quick size or not: its lines, and whether what was planted was found
+#: runs the study in a folder, in its quick size or not: its lines, and whether planted failures were detected
 Study = Callable[[Path, bool], tuple[Sequence[record.Row], Mapping[str, bool]]]
 FAILED = (PenstockError, OSError, httpx.HTTPError, subprocess.SubprocessError)
 
 
 def line(case: str, metric: str, value: float, unit: str, holds: bool, bar: str) -> record.Row:
-    """One figure that was taken once, and a bar."""
+    """A figure that was measured once, and its goal."""
     row = record.row(case, "", metric, [value], unit)
     return {**row, "bar": bar, "verdict": _verdict(value, holds)}
 
@@ -42,7 +42,7 @@ def interval(
     bar: str,
     holds: bool,
 ) -> record.Row:
-    """A figure with its 95 % interval and a bar."""
+    """A figure with its 95 % interval and a goal."""
     value, low, high = found
     return {
         **record.row(case, "", metric, [value], unit),
@@ -71,7 +71,7 @@ def claims_of(rows: Sequence[record.Row]) -> list[Claim]:
 
 
 def _show(title: str, rows: Sequence[record.Row], planted: Mapping[str, bool]) -> None:
-    """All lines, and the planted failures."""
+    """Print all lines, and the planted failures."""
     table = Table(box=None, pad_edge=False, title=title, title_justify="left")
     for heading in ("case", "figure", "found", "goal", "verdict"):
         table.add_column(heading, overflow="fold")
@@ -84,7 +84,7 @@ def _show(title: str, rows: Sequence[record.Row], planted: Mapping[str, bool]) -
 
 
 def program(name: str, document: str | None, about: str, quick: str, study: Study) -> int:
-    """A monitored study from the command line; exit status as of every check of a study."""
+    """Run a monitored study from the command line; returns the exit status of a study's check."""
     title = (document or name).splitlines()[0]
     options = argparse.ArgumentParser(description=title)
     options.add_argument("-o", "--out", type=Path, default=record.ROOT / "out" / name)

@@ -1,4 +1,4 @@
-"""Offsets in the order of their requests: are they all there, in order, and is the cloud without a shape."""
+"""Offsets in the order of their requests: completeness, order, and absence of a pattern."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def correlation(x: Any, y: Any) -> tuple[float, float, float]:
 
 
 def successors(offsets: Offsets, block_bytes: int) -> float:
-    """Share of requests that begin where the one before ended."""
+    """Share of requests that begin at the end of the previous one."""
     return float(np.mean(np.diff(offsets) == block_bytes))
 
 
 def wrong(stored: Offsets, index: Offsets, truth: Offsets) -> list[str]:
-    """What departs from the truth, in words; nothing where all is there, in order."""
+    """Deviations from the true offsets as text; empty if all are present and in order."""
     found = []
     if len(stored) != len(truth):
         found.append(f"{len(stored)} stored, {len(truth)} requested")

@@ -1,4 +1,4 @@
-"""An exporter: where in a file the program that reads it is. `position.py FILE` prints its port."""
+"""An exporter of the file position of a reading program. `position.py FILE` prints its port."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def position_bytes(name: str) -> int | None:
-    """The position of the descriptor of a process called fio that has this file open."""
+    """Position of the descriptor of the process fio that has this file open."""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
             if (process / "comm").read_text() != "fio\n":
@@ -23,7 +23,7 @@ def position_bytes(name: str) -> int | None:
 
 
 class Position(http.server.BaseHTTPRequestHandler):
-    """Shows `position_bytes`, while there is one."""
+    """Exports `position_bytes` while there is one."""
 
     def do_GET(self) -> None:
         """One scrape."""
@@ -35,7 +35,7 @@ class Position(http.server.BaseHTTPRequestHandler):
             self.wfile.write(f"position_bytes {found}\n".encode())
 
     def log_message(self, *_: object) -> None:
-        """Nothing is said of single scrapes."""
+        """No log of single scrapes."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Disk and power of nodes: how busy a disk was, joined with the power by time; how much a run was slowed."""
+"""Disk and power of nodes: utilisation of a disk joined with power by time; slowdown of runs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Floats = npt.NDArray[np.float64]
 
 
 def busy_percent(counter_s: pd.Series, at: pd.Index, window_s: float = 1.0) -> Floats:
-    """Share of the second before each time that a disk was busy, by its counter of seconds of I/O.
+    """Share of the second before each time in which a disk was busy, from its counter of I/O seconds.
 
-    Between two scrapes the counter is taken to grow evenly. NaN where the window reaches out of its times.
+    Between two scrapes the counter is interpolated. NaN if the window exceeds its times.
     """
     times = counter_s.index.astype("int64").to_numpy() / 1e9
     wanted = at.astype("int64").to_numpy() / 1e9
@@ -35,7 +35,7 @@ def added_lines(plain: str, monitored: str) -> list[str]:
 
 
 def slowdown(on_s: Sequence[float], off_s: Sequence[float]) -> tuple[float, float, float]:
-    """By how many percent runs of pairs were slower with monitoring, with its 95 % interval.
+    """Slowdown of runs with monitoring in pairs [%], with its 95 % interval.
 
     Of the logarithms of the ratios, by Student's distribution; without bounds for fewer than two pairs.
     """

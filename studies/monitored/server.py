@@ -1,4 +1,4 @@
-"""`penstock serve` with experiments of its own, for a study."""
+"""`penstock serve` with separate experiments, for a study."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from penstock.errors import PenstockError
 #: prctl(2)
 _SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
-#: what runs the commands of `Server.penstock`, and what starts servers
+#: starts commands of `Server.penstock`, and servers
 run = subprocess.run
 popen: Any = subprocess.Popen
 
 
 def dies_with_us() -> None:
-    """In a child before its program begins (`preexec_fn`): SIGTERM when the study ends, however it ends."""
+    """In a child before its program starts (`preexec_fn`): SIGTERM when the study ends in any way."""
     _libc.prctl(_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Server:
-    """A server in a directory; `again` begins another over the same experiments, at the same address."""
+    """A server in a directory; `again` starts another one with the same experiments, at the same address."""
 
     def __init__(self, place: Path, config: Mapping[str, Any] | None = None) -> None:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ class Server:
         self.again()
 
     def again(self) -> None:
-        """Begins it."""
+        """Start it."""
         words = ["serve", "--config", str(self.config), "--port", str(self.port)]
         with (self.place / "server.log").open("a") as log:
             self.process = popen(
@@ -70,14 +70,14 @@ class Server:
         self.right = {"Authorization": f"Bearer {said['experiments_token']}"}
 
     def end(self, how: int = signal.SIGTERM) -> None:
-        """Ends it."""
+        """Stop it."""
         if self.process.poll() is None:
             self.process.send_signal(how)
             self.process.wait(120)
 
     @property
     def processor_s(self) -> float:
-        """Processor time that it has used [s]."""
+        """Processor time so far [s]."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -95,12 +95,12 @@ class Server:
         return dict(self._get(f"/api/v1/experiments/{name}"))
 
     def series(self, name: str) -> list[dict[str, Any]]:
-        """What it recorded, and how completely."""
+        """Its recorded series, and their completeness."""
         return list(self._get(f"/api/v1/experiments/{name}/series")["series"])
 
     def frame(self, name: str, metric: str, **words: Any) -> pd.DataFrame:
-        """A metric of an experiment, as `penstock.series` gives it."""
-        # by which this process finds the token of the server
+        """A metric of an experiment, as returned by `penstock.series`."""
+        # this process finds the server's token by it
         before = os.environ.get("PENSTOCK_RUNTIME")
         os.environ["PENSTOCK_RUNTIME"] = self.environment["PENSTOCK_RUNTIME"]
         try:
@@ -125,7 +125,7 @@ class Server:
 
 
 def until(what: Any, seconds: float, why: str) -> None:
-    """Waits until something holds. PenstockError with `why` where it does not in time."""
+    """Wait for a condition. PenstockError with `why` at the time-out."""
     end = time.monotonic() + seconds
     while not what():
         if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""What the series of a swarm must be like: each monotone to 100 %, without a scrape that is missing."""
+"""Checks of the series of a swarm: each rises to 100 % without a missing scrape."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 
 
 def not_whole(progress: pd.DataFrame) -> list[str]:
-    """The series [%] that go down somewhere, or do not end at 100."""
+    """Series [%] that decrease, or do not end at 100."""
     found = []
     for name, column in progress.items():
         values = column.dropna().to_numpy()
@@ -19,7 +19,7 @@ def not_whole(progress: pd.DataFrame) -> list[str]:
 
 
 def missing(progress: pd.DataFrame, end_ns: int, interval_s: float = 1.0) -> dict[str, int]:
-    """Series whose stored scrapes are not as many as fit between their first and the end, by how many."""
+    """Series with a wrong number of stored scrapes from their first one to the end; the difference."""
     found = {}
     for name, column in progress.items():
         there = column.dropna()
@@ -34,5 +34,5 @@ def missing(progress: pd.DataFrame, end_ns: int, interval_s: float = 1.0) -> dic
 
 
 def earliest_s(size_bytes: int, rate_bps: float, burst_bytes: int) -> float:
-    """When a file can have left its only source at the soonest, by the rate of its link."""
+    """Earliest time at which a file can have left its only source, by the rate of its link."""
     return (size_bytes - burst_bytes) / rate_bps

@@ -1,4 +1,4 @@
-"""How many packets of a port pass an interface: counted by the kernel, by a filter of a packet socket."""
+"""Number of packets of a port on an interface: counted by the kernel, by the filter of a packet socket."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _TYPE, _LEAVES = 0xFFFFF000 + 4, 4
 def program(port: int | None) -> list[tuple[int, int, int, int]]:
     """A classic BPF program: IPv4 from or to a port of TCP or UDP (None: any), each packet once.
 
-    Instructions are code, jump if true, jump if false, value. On loopback a packet is seen as it leaves and
-    as it arrives: what leaves is left out.
+    Instructions are code, jump if true, jump if false, value. On loopback a packet is seen when it leaves and
+    when it arrives; leaving ones are ignored.
     """
     if port is None:
         return [(0x28, 0, 0, _TYPE), (0x15, 1, 0, _LEAVES), (0x06, 0, 0, 64), (0x06, 0, 0, 0)]
@@ -42,7 +42,7 @@ def program(port: int | None) -> list[tuple[int, int, int, int]]:
 
 
 class Packets:
-    """Counts from when it is made, in the network namespace of who makes it; `count` may be asked again."""
+    """Counts since its creation, in the network namespace of the caller; `count` may be called repeatedly."""
 
     def __init__(self, interface: str, port: int | None) -> None:
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -56,12 +56,12 @@ class Packets:
     def count(self) -> int:
         """Packets so far."""
         said = self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 8)
-        # the kernel's counter begins anew each time, and holds what found no room, too
+        # the kernel resets its counter at each call; it includes packets without space in the buffer
         self._total += struct.unpack("=II", said)[0]
         return self._total
 
     def close(self) -> None:
-        """No more."""
+        """Close the socket."""
         self._socket.close()
 
     def __enter__(self) -> Packets:
