@@ -1,18 +1,17 @@
-"""NFS over a wide-area network: the published 2^6 beside its eight runs, and what the eight confuse.
+"""NFS over a wide-area network: the published 2^6 design, its fraction of eight runs, and the aliases of the
+eight.
 
 `studies/nfs_wan.py` makes the runs of `studies/nfs-wan.study.yaml` in a small virtual machine, whose kernel
-has an NFS server, an NFS client and netem: the published fraction of eight, run for itself (x 5), the sixteen
-by foldover, interleaved (x 5), the full design (64 treatments x 5), and cells at the middle latency (x 5). It
-prints twelve claims with their evidence and result. Runs that exist are not repeated. `--quick`: the eight
-treatments once, with small files; claims that need more are not measured. `--virtual`: runs nothing and
+has an NFS server, an NFS client and netem: the published fraction of eight, executed separately (x 5), the
+sixteen by foldover, interleaved (x 5), the full design (64 treatments x 5), and cells at the middle latency
+(x 5). It prints twelve claims with their evidence and result. Existing runs are not repeated. `--quick`: the
+eight treatments once, with small files; claims that need more are not measured. `--virtual`: runs nothing and
 prints what follows from the plans alone; every claim is then not measured.
 
 Two claims say "in every cell". Their relaxed criterion, that no cell contradicts them beyond chance, is
-evaluated beside the wording.
-
-The guest's processor is software (QEMU TCG): its times are not those of a machine. It answers a ping within
-about a millisecond, where the published network took 0.054 ms; the link's latencies and the limit of the disk
-are what they are said to be, and each run measures its round trip first.
+evaluated as well. The guest's processor is software (QEMU TCG): its times are not those of a machine. It
+answers a ping within about a millisecond, where the published network took 0.054 ms. The link's latencies and
+the limit of the disk are as specified, and each run measures its round trip first.
 
 After section 6 of A. Saif, Experimental Methods for the Evaluation of Big Data Systems (2020). Exit status 3
 if a claim is not met or not measured, 1 if something failed.
@@ -62,9 +61,9 @@ LETTERS = dict(zip("ABCDEF", ("version", "storage", "mode", "io", "size", "laten
 EIGHT = ("io = version*storage", "size = version*mode", "latency = storage*mode")
 #: E = BCD, F = ACD: the eight and their foldover
 SIXTEEN = ("size = storage*mode*io", "latency = version*mode*io")
-#: the same in small, for a machine that is to answer in minutes
+#: a small version that gives a result within minutes
 SMALL = "factors.size.levels={500kB: 524288, 5MB: 5242880}"
-#: cells of small writes at the middle latency, and three more that tell the other factors apart
+#: cells of small writes at the middle latency, and three more that separate the other factors
 CELLS = [
     dict(zip(LETTERS.values(), (v, "tmpfs", m, "64kB", "25MB", at), strict=True))
     for v in ("NFSv3", "NFSv4")
@@ -79,17 +78,17 @@ MIDDLE = "factors.latency.levels={local: 0.027, middle: 6.87, remote: 13.9}"
 #: probability that a cell contradicts an order by chance, over all cells of a claim
 ALPHA = 0.05
 NEAR = 1e-9
-#: the coefficients of a world without noise (specification of the published case)
+#: coefficients of a simulated world without noise (specification of the published case)
 TRUTH = {"": 150.0, "E": 40.0, "B": 30.0, "C": -25.0, "F": 20.0, "CF": -12.0, "BF": -8.0, "BCF": 6.0,
          "D": -2.0, "A": 1.5}  # fmt: skip
 
-#: main effects that were largest in the published study
+#: the largest main effects of the published study
 PUBLISHED_TOP = "EBCF"
 MEASURED_AT_ALL_LATENCIES = 960
 
 
 def designed(kind: Sequence[str]) -> list[str]:
-    """The overrides that make the study one of these generators; none: the full design."""
+    """Overrides that select these generators; none: the full design."""
     if not kind:
         return []
     return [f"design.kind={{fraction: {len(kind)}}}", f"design.generators=[{', '.join(kind)}]"]
@@ -118,7 +117,7 @@ def lettered(term: str) -> str:
 def runs(
     name: str, out: Path, kind: Sequence[str], quick: bool, more: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """The runs of one design, made if they are not there."""
+    """Runs of one design, made if they are missing."""
     place = out / f"nfs-wan-{name}{'-quick' if quick else ''}"
     said = [*designed(kind), *(["design.replicates=1", SMALL] if quick else []), *more]
     finish(STUDY, place, [w for one in said for w in ("--set", one)], quiet=True)
@@ -139,7 +138,7 @@ def round_trip_ms(file: Path) -> float:
 
 
 def planned_runs() -> dict[str, list[int]]:
-    """Rows and runs of each design, here and published. Follows from the plans: nothing is run."""
+    """Rows and runs of each design, here and published, from the plans: nothing is run."""
     grid = plan_of(MIDDLE, "design.replicates=1")
     here = [
         len(grid.rows),
@@ -343,7 +342,7 @@ def published_top(full: Effects) -> Finding:
 
 
 def coset_of(word: str, generators: Sequence[str]) -> dict[str, int]:
-    """Terms that a contrast holds, with their signs; words in letters."""
+    """Terms of a contrast with their signs; words in letters."""
     names = list(LETTERS.values())
     relation = defining_relation(parse_generator(g, names).relation for g in generators)
     mine = sum(1 << "ABCDEF".index(letter) for letter in word)
@@ -354,7 +353,7 @@ def coset_of(word: str, generators: Sequence[str]) -> dict[str, int]:
 
 
 def cleared(full: Effects, sixteen: Effects) -> Finding:
-    """10: BF, CF and BCF of sixteen runs beside the full design's coset sums."""
+    """10: BF, CF and BCF of sixteen runs, compared with the full design's coset sums."""
     evidence, holds = [], True
     for response, table in full.items():
         for word in ("BF", "CF", "BCF"):
@@ -399,7 +398,7 @@ def warned(plan: Plan) -> Finding:
 
 
 def without_noise(plan: Plan, **flipped: float) -> pd.DataFrame:
-    """Runs of a world whose coefficients are known, some of them others."""
+    """Runs of a world with known coefficients, some of which may be replaced."""
     truth = {**TRUTH, **flipped}
     rows = []
     for row in plan.rows:
@@ -411,7 +410,7 @@ def without_noise(plan: Plan, **flipped: float) -> pd.DataFrame:
 
 
 def confused() -> list[dict[str, Any]]:
-    """What each design says of the terms that matter, where the truth is known."""
+    """Result of each design for the important terms, whose true values are known."""
     found: dict[str, dict[str, float]] = {}
     for name, kind in (("64 runs", ()), ("8 runs", EIGHT), ("16 by foldover", SIXTEEN)):
         plan = plan_of(*designed(kind), "design.replicates=2")
@@ -425,7 +424,7 @@ def confused() -> list[dict[str, Any]]:
     for word in ("", "B", "C", "E", "F", "BF", "CF", "BCF"):
         row: dict[str, Any] = {"term": word or "mean", "truth": TRUTH.get(word, 0.0)}
         for name, kind in (("64 runs", ()), ("8 runs", EIGHT), ("16 by foldover", SIXTEEN)):
-            # a term that is no column of its own stands in that of a shorter one
+            # a term without its own column is part of that of a shorter one
             coset = coset_of(word, kind) if kind else {word: 1}
             row[name] = next(
                 (s * found[name][w] for w, s in coset.items() if w in found[name]), None
@@ -435,7 +434,7 @@ def confused() -> list[dict[str, Any]]:
 
 
 def folded() -> bool:
-    """Whether the sixteen are the eight and their foldover, by the step that `--augment foldover` makes."""
+    """True if the sixteen are the eight and their foldover, by the step of `--augment foldover`."""
     names = list(LETTERS.values())
     eight = coded_matrix(plan_of(*designed(EIGHT)))
     step = make_step("foldover", eight, [1] * len(eight), questions(eight, []), names)
@@ -444,7 +443,7 @@ def folded() -> bool:
 
 
 def compared(full: Effects, part: Effects, cost: float) -> list[dict[str, Any]]:
-    """Two designs of one study: sets of the largest, rank correlation, intervals, cost."""
+    """Two designs of one study: sets of the largest effects, rank correlation, intervals, cost."""
     rows = []
     mains = list(LETTERS.values())
     for response in full:
@@ -493,7 +492,7 @@ def planted(plan: Plan) -> dict[str, bool]:
 
 
 def main() -> int:
-    """Runs, judges, prints."""
+    """Run, evaluate, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--out", type=Path, default=Path("out"))
     parser.add_argument("--quick", action="store_true")
@@ -604,7 +603,7 @@ def claims_of(measured: Mapping[str, pd.DataFrame], quick: bool) -> list[Claim]:
 
 
 def described(measured: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
-    """Beside the claims: what follows from the plans, comparisons of designs, and the runs."""
+    """Additional results: conclusions from the plans, comparisons of designs, and the runs."""
     plan = plan_of()
     effects_of = complete_tables(measured)
     named_runs = {
@@ -638,7 +637,7 @@ def described(measured: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
 
 
 def kept(claims: Sequence[Claim], details: Mapping[str, Any]) -> list[record.Row]:
-    """The rows that are recorded."""
+    """Rows to record."""
     rows = checks.rows(claims, quoted=True)
     for row in details["confused"]:
         for design in ("64 runs", "8 runs", "16 by foldover"):
@@ -648,7 +647,7 @@ def kept(claims: Sequence[Claim], details: Mapping[str, Any]) -> list[record.Row
 
 
 def show(said: dict[str, Any]) -> None:
-    """What follows from the plans, what the eight runs confuse, and the runs."""
+    """Conclusions from the plans, aliases of the eight runs, and the runs."""
     console = Console(width=100, highlight=False)
     planned = said["planned"]
     console.print("\nFollows from the plans; nothing is run for it:")

@@ -1,13 +1,13 @@
-"""PostgreSQL's other treatments, predicted from the traces of one and judged on two campaigns.
+"""Predictions of PostgreSQL's other treatments from the traces of one, evaluated on two campaigns.
 
-`studies/postgres.py` runs `examples/postgres.study.yaml` (needs root and PostgreSQL, some five minutes)
-and predicts transactions per second and a cold scan on disk × memory three times: the first campaign, on
-which the model was made (`tests/golden/postgres-archive`), from its own traces; a later one, from its
-own; and the runs of the later one from the traces of the first. The worst of the three is what the model
-is worth; of a campaign of which a treatment has no valid run it is not measured. `--compare` takes what
-is there and measures nothing, `--keep` writes what a prediction reads of the new campaign. `--quick`: one
-replicate. Planted: each disk with the other's profile, which must fall below the goal. Exit status 3 if
-the goal is not met or not measured, 1 if something failed or what was planted is not found.
+`studies/postgres.py` runs `examples/postgres.study.yaml` (needs root and PostgreSQL, about five minutes) and
+predicts transactions per second and a cold scan on disk × memory three times: the first campaign, with which
+the model was developed (`tests/golden/postgres-archive`), from its own traces; a later one, from its own; and
+the runs of the later one from the traces of the first. The result is the worst of the three. A campaign with
+a treatment without a valid run is not measured. `--compare` evaluates existing results, `--keep` writes the
+inputs of a prediction of the new campaign. `--quick`: one replicate. Planted failure: each disk with the
+other's profile, which must fall below the goal. Exit status 3 if the goal is not met or not measured, 1 if
+something failed or the planted failure is not detected.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def manifests(archive: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 @dataclass(frozen=True)
 class Judged:
-    """The basis's treatment, the quality of the other predictions, and 1 for each measured one, else 0."""
+    """Treatment of the basis, quality of the other predictions, and 1 for each measured one, else 0."""
 
     basis: str
     score: Score
@@ -72,7 +72,7 @@ class Judged:
 
 
 def judged(archive: Path, disks: str = "") -> Judged:
-    """Quality of the predictions from an archive, which stays as it is."""
+    """Quality of the predictions from an archive, which is not changed."""
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place) / "archive"
         shutil.copytree(archive, copy)
@@ -101,7 +101,7 @@ def crossed(first: Path, second: Path, to: Path) -> None:
 
 
 def cut(archive: Path, to: Path) -> None:
-    """What a prediction reads of an archive: all responses, and the traces of the basis, as of the first."""
+    """Inputs of a prediction of an archive: all responses, and the traces of the basis, as in the first."""
     basis = judged(archive).basis
     _, like = next(manifests(FIRST))
     tables = {
@@ -136,7 +136,7 @@ def cut(archive: Path, to: Path) -> None:
 
 
 def scores(second: Path) -> dict[str, Judged]:
-    """The three judgements."""
+    """The three evaluations."""
     with tempfile.TemporaryDirectory() as place:
         crossed(FIRST, second, Path(place) / "crossed")
         return {
@@ -147,7 +147,7 @@ def scores(second: Path) -> dict[str, Judged]:
 
 
 def worst(found: dict[str, Judged]) -> Judged:
-    """The case with the least share within the limit; of equal ones that with the fewest treatments."""
+    """The case with the smallest share within the limit; of equal ones, that with the fewest treatments."""
     return min(
         found.values(), key=lambda one: (one.score.share, one.score.treatments, -one.score.worst)
     )
@@ -158,12 +158,12 @@ def _row(case: str, one: Judged) -> record.Row:
 
 
 def claims_of(found: dict[str, Judged]) -> list[Claim]:
-    """One claim per judgement; each needs every treatment but the basis."""
+    """One claim per evaluation; each needs every treatment but the basis."""
     return [checks.of_row(_row(case, one), one.measured) for case, one in found.items()]
 
 
 def kept(found: dict[str, Judged]) -> list[record.Row]:
-    """Two rows per judgement, and the worst of them."""
+    """Two rows per evaluation, and the worst of them."""
     rows = []
     cases = {**found, "the worst of these": worst(found)}
     for (case, one), claim in zip(cases.items(), claims_of(cases), strict=True):

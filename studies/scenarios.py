@@ -1,15 +1,15 @@
-"""Where the data of an analytics cluster lie: Spark on HDFS beside it, apart, on volumes, or on objects.
+"""Location of the data of an analytics cluster: Spark with HDFS on its hosts, apart, on volumes, or on
+objects.
 
-`studies/scenarios.py` runs `studies/scenarios.study.yaml` (needs root and what `docs/scenarios.md`
-names), puts Spark's event logs on the clock of the nodes' samples, ranks the six scenarios for WordCount,
-DFSIO and five queries, with ties, and evaluates the five shapes of the published table: met, not met,
-undecided, or not measured (a scenario without a valid run), and why, by waves. `--quick`: little data and
-one run of each. Runs whose certificate is not valid are left out unless `--invalid` is given. Planted:
-the same runs, and the published table, with the times of `guest` and `objects` under each other's name,
-which must be reported. Exit status 3 if a shape is not met, undecided or not measured, 1 if something
-failed or what was planted is not found.
+`studies/scenarios.py` runs `studies/scenarios.study.yaml` (needs root and the programs in
+`docs/scenarios.md`), converts Spark's event logs to the clock of the nodes' samples, ranks the six scenarios
+for WordCount, DFSIO and five queries, with ties, and evaluates the five shapes of the published table: met,
+not met, undecided, or not measured (a scenario without a valid run), with the reason by waves. `--quick`:
+little data and one run of each. Runs without a valid certificate are excluded unless `--invalid` is given.
 
-The published table: IOStack, deliverable 2.1, table 3.3a.
+Planted failure: the same runs, and the published table, with the times of `guest` and `objects` exchanged,
+which must be reported. Exit status 3 if a shape is not met, undecided or not measured, 1 if something failed
+or the planted failure is not detected. The published table: IOStack, deliverable 2.1, table 3.3a.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ console = Console(width=130, highlight=False)
 
 
 def show_runs(found: Sequence[Ran], means: Means) -> None:
-    """A row per scenario: time of each program, and how busy the roles were in each."""
+    """A row per scenario: time of each program, and utilisation of the roles in each."""
     table = Table(box=None, pad_edge=False, title="seconds (deviation), n")
     table.add_column("scenario")
     for program in PROGRAMS:
@@ -107,7 +107,7 @@ def show_orders(orders: dict[str, Order]) -> None:
 
 
 def show_costs(made: Sequence[Cost]) -> None:
-    """Waves, and what they explain."""
+    """Waves, and the differences that they explain."""
     table = Table(box=None, pad_edge=False, title="waves")
     for heading in ("program", "scenario"):
         table.add_column(heading)
@@ -162,7 +162,7 @@ def times_figure(found: Sequence[Ran]) -> Figure:
 
 
 def clock_figure(found: Sequence[Ran], program: str = "tpcds") -> Figure:
-    """One run of a program beside its data and on objects, each second: tasks, processors, links, disks."""
+    """One run of a program near its data and on objects, each second: tasks, processors, links, disks."""
     shown = [s for s in ("guest", "apart", OBJECTS) if any(r.scenario == s for r in found)]
     fig = style.figure(style.WIDE_INCHES, 4.4)
     grid = fig.subplots(4, len(shown), squeeze=False, sharex="col", sharey="row")
@@ -206,13 +206,13 @@ def orders_of(means: Means) -> dict[str, Order]:
 
 
 def claims_of(found: Sequence[Ran]) -> list[Claim]:
-    """The shapes."""
+    """Claims on the shapes."""
     made = costs(found)
     return shapes(measured(times(found)), rates(made), after(made))
 
 
 def figures(found: Sequence[Ran], folder: Path) -> None:
-    """Draw both figures, as far as there are runs."""
+    """Draw both figures for the existing runs."""
     by_program = times(found)
     with style.look():
         if all("guest" in by_program[p] for p in PROGRAMS):

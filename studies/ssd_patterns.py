@@ -1,20 +1,19 @@
 """Flash drives and I/O patterns: the published table and its explanation, without the drives.
 
-`studies/ssd_patterns.py` makes the runs of `studies/ssd-patterns*.study.yaml` on emulated disks forty
-times slower than the drives, drives the same profiles through the simulator, and prints which of the
-published shapes hold in each. Runs that exist are not repeated. `--quick`: one short replicate of the
-corners; shapes that need other cells are not measured. `--virtual`: the simulator alone, and only its
-claims. A drive without a page fetch is planted in the simulator: its missing gap must be reported, or the
-status is 1. Needs root and fio for the disks.
+`studies/ssd_patterns.py` makes the runs of `studies/ssd-patterns*.study.yaml` on emulated disks forty times
+slower than the drives, simulates the same profiles, and prints which of the published shapes both reproduce.
+Existing runs are not repeated. `--quick`: one short replicate of the corners; shapes that need other cells
+are not measured. `--virtual`: the simulator alone, and only its claims. Planted failure: a drive without a
+page fetch in the simulator, whose missing gap must be reported. Needs root and fio for the disks.
 
-The ready profiles of these drives were made from the published table: the 16 rates of one job and the 3
-of sixteen jobs are inputs, and that they are met says that disk and simulator play a profile alike. Nine
-shapes follow from them. How far half of the table says the other half is judged apart, by profiles that
-are fitted here: from the reads and writes in order those at random, and each cell from the seven others.
-It alters no status.
+The ready profiles of these drives were created from the published table: the 16 rates of one job and the 3 of
+sixteen jobs are inputs, and meeting them shows that disk and simulator treat a profile alike. Nine shapes
+follow from them. The prediction of one half of the table from the other is evaluated separately, with
+profiles fitted here: random cells from sequential ones, and each cell from the seven others. It does not
+change the exit status.
 
-After section 4.4 of A. Saif, Experimental Methods for the Evaluation of Big Data Systems (2020). Exit
-status 3 if a shape is not met or not measured, 1 if something failed.
+After section 4.4 of A. Saif, Experimental Methods for the Evaluation of Big Data Systems (2020). Exit status
+3 if a shape is not met or not measured, 1 if something failed.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ PUBLISHED = {
     "px05smb040": {"read": (136.0, 491.0), "randread": (40.1, 220.0),
                    "write": (123.0, 496.0), "randwrite": (99.2, 470.0)},
 }  # fmt: skip
-#: MB/s of sixteen jobs, read off a figure: by block
+#: MB/s of sixteen jobs, read from a figure: by block
 SIXTEEN = {"4k": 432.0, "28k": 950.0, "64k": 964.0}
 BYTES = {"4k": 4096, "28k": 28 * 1024, "64k": 65536, "256k": 262144}
 WITHIN = {"simulator": 0.10, "disk": 0.15}
@@ -70,21 +69,21 @@ QUICK = {
 
 @dataclass(frozen=True)
 class Shape:
-    """A claim and its number. `given`: the profile was made from this number."""
+    """A claim and its number. `given`: the number is an input of the profile."""
 
     claim: Claim
     value: float | None
     given: bool = False
 
 
-#: MB/s, unscaled, of (drive, ahead, pattern, block, jobs); None where it was not measured
+#: MB/s, unscaled, of (drive, ahead, pattern, block, jobs); None if it was not measured
 Rate = Callable[[str, str, str, str, int], float | None]
 #: arguments of a rate
 Cell = tuple[str, str, str, str, int]
 
 
 def simulated(change: Callable[[dict[str, Any]], None] = lambda values: None) -> Rate:
-    """Rates in virtual time, of the profiles as they are or changed."""
+    """Rates in virtual time, of the profiles as published or changed."""
 
     def rate(drive: str, ahead: str, pattern: str, block: str, jobs: int) -> float:
         values = load_profile(drive).to_dict()
@@ -134,7 +133,7 @@ def shape(
     *,
     given: bool = False,
 ) -> Shape:
-    """Rate of one cell, or of the first over the second, beside the limits (both included)."""
+    """Rate of one cell, or its ratio to a second one, and the limits (both included)."""
     engine, rate = of
     rates = [rate(*cell) for cell in cells]
     needs = {_label(cell): int(bool(value)) for cell, value in zip(cells, rates, strict=True)}
@@ -187,7 +186,7 @@ def shapes(engine: str, rate: Rate) -> list[Shape]:
 
 
 def halves() -> list[Shape]:
-    """Cells of the published table by profiles fitted from others: rate over that published."""
+    """Cells of the published table by profiles fitted to others: ratio to the published rate."""
     result = []
     for drive in PUBLISHED:
         table = read_table(HERE / "tables" / f"{drive}.csv")
@@ -217,7 +216,7 @@ def halves() -> list[Shape]:
 
 
 def runs(name: str, out: Path, quick: bool) -> pd.DataFrame:
-    """The runs of one study, made if they are not there."""
+    """Runs of one study, made if they are missing."""
     place = out / f"ssd-patterns{name}{'-quick' if quick else ''}"
     words = ["--quick", "--set", "design.replicates=1"] if quick else []
     words += [w for change in QUICK[name] for w in ("--set", change)] if quick else []
@@ -226,12 +225,12 @@ def runs(name: str, out: Path, quick: bool) -> pd.DataFrame:
 
 
 def without_fetch(values: dict[str, Any]) -> None:
-    """The planted drive: pages come for nothing."""
+    """The planted drive: fetching a page takes no time."""
     values["readahead"]["fetch"] = {"kind": "constant", "value_s": 0.0}
 
 
 def main() -> int:
-    """Runs, compares, prints."""
+    """Run, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--out", type=Path, default=Path("out"))
     parser.add_argument("--quick", action="store_true")
@@ -270,7 +269,7 @@ def main() -> int:
 
 
 def kept(found: list[Shape], predicted: list[Shape]) -> list[record.Row]:
-    """Totals that are quoted, and every claim."""
+    """Totals that the page shows, and every claim."""
     rows = []
     for engine in dict.fromkeys(s.claim.of for s in found + predicted):
         for words, given in (("published numbers that the profile was made from", True),
@@ -288,7 +287,7 @@ def kept(found: list[Shape], predicted: list[Shape]) -> list[record.Row]:
 
 
 def _share(engine: str, wording: str, subset: list[Shape]) -> record.Row:
-    """Claims that are met, of all: one that is not measured is not met."""
+    """Share of claims that are met; a claim that is not measured is not met."""
     right = sum(s.claim.result is Result.MET for s in subset)
     row = record.share(engine, "", wording, right, len(subset))
     absent = sum(s.claim.result is Result.NOT_MEASURED for s in subset)

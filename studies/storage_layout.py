@@ -1,15 +1,15 @@
-"""Storage layout: what reading in another order than the file's costs real storage engines, and the remedy.
+"""Storage layout: cost of reading in another order than the file's in real storage engines, and the remedy.
 
-`studies/storage_layout.py` makes the runs of `studies/storage-layout-*.study.yaml` (WiredTiger,
-PostgreSQL, tables with more and more keys out of order, and Cassandra as one that is well; name some of
-them to choose) on emulated disks, judges them beside the published case and draws its figures as SVG.
-What is there already is not measured again. `--quick`: one replicate of small tables, a few minutes.
-Needs root.
-
+`studies/storage_layout.py` makes the runs of `studies/storage-layout-*.study.yaml` (WiredTiger, PostgreSQL,
+tables with a growing share of keys out of order, and Cassandra as an example without the problem; names
+select some of them) on emulated disks, compares them with the published case and draws its figures as SVG.
+Existing results are not measured again. `--quick`: one replicate of small tables, a few minutes. Needs root.
 The published case is section 4.3 of A. Saif, Experimental Methods for the Evaluation of Big Data Systems
-(2020): MongoDB and Cassandra. Planted: the same runs with the scans before and after the rewriting taken
-for each other, which must be reported. Exit status 3 if a claim is not met or not measured (a treatment
-without a valid run), 1 if something failed or what was planted is not found.
+(2020): MongoDB and Cassandra.
+
+Planted failure: the same runs with the scans before and after the rewriting exchanged, which must be
+reported. Exit status 3 if a claim is not met or not measured (a treatment without a valid run), 1 if
+something failed or the planted failure is not detected.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ STUDIES = ("wiredtiger", "postgres", "shuffled", "cassandra")
 
 
 def measure(name: str, out: Path, quick: bool) -> None:
-    """Makes the runs of one study that are not there yet."""
+    """Make the missing runs of one study."""
     words = ["--resume"] if (out / "campaign.json").exists() else []
     if quick:
         words += ["--quick", "--set", "design.replicates=1"]
@@ -88,7 +88,7 @@ def show(name: str, runs: Path, file: Path, quiet: bool) -> list[Claim]:
 
 
 def exchanged(found: list[Step]) -> list[Step]:
-    """The planted failure: scans before and after the rewriting taken for each other."""
+    """The planted failure: scans before and after the rewriting exchanged."""
     other = {"scan-loaded": "scan-rewritten", "scan-rewritten": "scan-loaded"}
     return [
         replace(s, levels={**s.levels, "step": other.get(s.levels["step"], s.levels["step"])})
@@ -97,7 +97,7 @@ def exchanged(found: list[Step]) -> list[Step]:
 
 
 def noticed(name: str, runs: Path) -> bool | None:
-    """Whether exchanged scans fail a claim; None where a study has none of them, or no valid run."""
+    """True if exchanged scans fail a claim; None if a study has none of them, or no valid run."""
     if name not in ("wiredtiger", "postgres"):
         return None
     found, _ = steps(runs)

@@ -60,18 +60,17 @@ PATTERNS = ("pipeline", "reduce", "broadcast", "scatter", "gather")
 #: rate of the slow link, half of that of the others [B/s]
 SLOW_BPS = 6.25e6
 DEFAULT = "streamed"
-#: as the default, with the places that the store chose
+#: as the default, with the placement that the store chose
 OCCURRED = "streamed, places that occurred"
-#: a file of some MiB has a chunk for every node then
+#: a file of some MiB then has a chunk for every node
 FOR_TRIALS = {"cephfs": ["store.chunk=128KiB"]}
 
 
 @dataclass(frozen=True)
 class Engine:
-    """How an engine is put up for this, and what its files look like to a model.
-
-    `changes`: of the cluster's file; `whole`: its own chunks; `streamed`: the unit that passes network and
-    storage block by block, and over how many nodes a file goes; `dealt`: how places are chosen.
+    """Settings of an engine here, and the layout of its files for a model. `changes`: of the cluster's file;
+    `whole`: its own chunks; `streamed`: the unit that passes network and storage block by block, and the
+    number of nodes of a file; `dealt`: the choice of places.
     """
 
     changes: tuple[str, ...]
@@ -88,15 +87,15 @@ ENGINES = {
         {"store.chunk": "256KiB", "store.stripe": 1},
         "balanced",
     ),
-    # objects go where their names' hash says; a client's own cache is as small as it can be, for the
-    # workflow's rule that nothing is read from what its writer keeps
+    # the hash of a name determines the place of objects; a client's own cache is as small as possible,
+    # because the workflow's rule is that nothing is read from the writer's cache
     "cephfs": Engine(
         ("store.chunk=256KiB", "preprocess.cache=0B"),
         {"store.chunk": "256KiB", "store.stripe": "all"},
         {"store.chunk": "256KiB", "store.stripe": "all"},
         "random",
     ),
-    # a file is on one node, where its name's hash says
+    # a file is on one node, determined by the hash of its name
     "glusterfs": Engine(
         (),
         {"store.chunk": "64MiB", "store.stripe": 1},
@@ -130,10 +129,9 @@ def changes_of(scenario: Scenario) -> list[str]:
 
 @dataclass
 class Compared:
-    """Runs of a scenario, and the prediction of each way of the model.
-
-    `busy`: share of the host's processors in each run; `places`: where the files lay, as `predict
-    --placement` takes it; `dropped`: runs in which the host was too busy.
+    """Runs of a scenario, and the prediction of each way of the model. `busy`: share of the host's processors
+    in each run; `places`: location of the files, as for `predict --placement`; `dropped`: runs in which
+    the host was too busy.
     """
 
     scenario: Scenario
@@ -145,7 +143,7 @@ class Compared:
     dropped: int = 0
     predicted: dict[str, Predicted] = field(default_factory=dict)
     cpu_s: float = 0.0
-    #: as `explore` asks it: at the platform's own values, without an interval
+    #: as in `explore`: with the platform's own values, without an interval
     cpu_plain_s: float = 0.0
 
     @property
@@ -153,7 +151,7 @@ class Compared:
         return statistics.fmean(self.measured_s)
 
     def case(self, model: str) -> Case:
-        """The runs with the prediction of a model."""
+        """The runs with the prediction of one way of the model."""
         return Case(self.scenario, tuple(self.measured_s), self.predicted[model])
 
 
@@ -167,13 +165,15 @@ def scenarios(quick: bool) -> list[Scenario]:
 
 
 def cluster(engine: str, changes: Sequence[str]) -> Platform:
-    """The cluster with a store of this engine on it."""
+    """The cluster with a store of this engine."""
     said = [f"store.engine={engine}", *ENGINES[engine].changes, *changes]
     return load_platform(CLUSTER, said, predicted=False)
 
 
 def predicted(engine: str, seen: Measurements, found: Sequence[Compared]) -> Platform:
-    """What each way of the model says of every scenario, its service times found under the same model."""
+    """Predictions of every scenario by each way of the model, with service times identified under the same
+    model.
+    """
     seeded = {name: seeded_under(engine, seen, way) for name, way in models(engine).items()}
     for name, platform in {**seeded, OCCURRED: seeded[DEFAULT]}.items():
         for one in found:
@@ -241,7 +241,7 @@ def judged(found: Sequence[Compared], model: str) -> Iterator[record.Row]:
 
 
 def valid_scenarios(found: Sequence[Compared], quick: bool) -> dict[str, int]:
-    """Runs of each scenario of the comparison; fewer than two are none."""
+    """Runs of each scenario of the comparison; fewer than two count as none."""
     runs = (str(c.scenario) for c in found if len(c.measured_s) > 1)
     return checks.valid_runs(map(str, scenarios(quick)), runs)
 
@@ -255,7 +255,7 @@ def evaluated(
 
 
 def cost(found: Sequence[Compared]) -> Iterator[record.Row]:
-    """Processor time of a prediction beside that of the run on this host, and beside the nodes it holds."""
+    """Processor time of a prediction, relative to that of the run on this host and to its node time."""
     for prediction, plain in (("a prediction", False), ("one without interval", True)):
         for what, spent in (
             ("processor seconds of this host", "busy"),
@@ -273,7 +273,7 @@ def cost(found: Sequence[Compared]) -> Iterator[record.Row]:
 
 
 def planted(found: Sequence[Compared], platform: Platform) -> bool:
-    """Whether a storage service of a hundredfold is told: scenarios are then off by more than the worst."""
+    """True if a hundredfold storage service is detected: scenarios are then off by more than the worst."""
     slow = platform.with_values(
         {
             "hosts.node.storage.write": {"overhead": "50 ms", "per_byte": "100 ms/MiB"},
@@ -289,7 +289,7 @@ def planted(found: Sequence[Compared], platform: Platform) -> bool:
 
 
 def matrix(engines: Sequence[str]) -> str:
-    """Each engine on nodes of its own, every cell tried; a table in Markdown."""
+    """Each engine on its own nodes, every cell tested; a table in Markdown."""
     columns: dict[str, dict[str, str]] = {}
     said: dict[str, dict[str, str]] = {}
     for engine in engines:
@@ -327,7 +327,7 @@ def matrix(engines: Sequence[str]) -> str:
 
 
 def _hint(cell: str) -> str:
-    """The key by which an engine says how a cell's hint is met."""
+    """Key by which an engine reports its support of a cell's hint."""
     key, _, value = cell.partition("=")
     return f"DP {value.split()[0]}" if key == "DP" else key
 
@@ -337,7 +337,7 @@ def _heard(engine: str, shown: Shown) -> None:
 
 
 def write_matrix(table: str) -> None:
-    """Puts the table in its place on the page."""
+    """Write the table to its place on the page."""
     text = PAGE.read_text("utf-8")
     begin = "<!-- matrix: python studies/stores.py matrix -->\n"
     end = "<!-- end of matrix -->\n"
@@ -346,7 +346,7 @@ def write_matrix(table: str) -> None:
 
 
 def main() -> int:
-    """The command."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
     beside = verbs.add_parser("compare")

@@ -1,12 +1,11 @@
-"""PostgreSQL, RocksDB and HDFS as they are packaged, on emulated disks: certificate and second
-witness.
+"""PostgreSQL, RocksDB and HDFS as packaged, on emulated disks: certificate and an independent source.
 
 `studies/systems_on_disks.py` runs `studies/systems-on-disks.study.yaml` (needs root, PostgreSQL,
-rocksdb-tools, Maven and Java), then sets the bytes that the tracer saw in calls beside those that each
-disk says it served, file by file. `--quick`: 16 MiB per system and one replicate, minutes. Planted: the
-same runs with the larger requests taken out of the disks' logs, of which every one must be reported. Exit
-status 3 if a claim is not met or not measured (no run of a treatment is valid), 1 if something failed or
-what was planted is not found.
+rocksdb-tools, Maven and Java), then compares the bytes that the tracer saw in calls with those that each disk
+served by its log, file by file. `--quick`: 16 MiB per system and one replicate, minutes. Planted failure: the
+same runs with the larger requests removed from the disks' logs, each of which must be reported. Exit status 3
+if a claim is not met or not measured (no run of a treatment is valid), 1 if something failed or the planted
+failure is not detected.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ ABOUT = (
 
 
 def judged(out: Path, plant: bool = False) -> list[dict[str, Any]]:
-    """A row per run: did it end well, what says its certificate, do the witnesses agree."""
+    """A row per run: normal end, verdict of its certificate, agreement of the two sources."""
     found: list[dict[str, Any]] = []
     if not (out / "runs.parquet").exists():
         return found
@@ -127,7 +126,7 @@ def main() -> int:
 
 
 def claims_of(rows: list[dict[str, Any]]) -> list[Claim]:
-    """Of each system on each disk: tracer and disk agree on its bytes in every valid run."""
+    """For each system on each disk: tracer and disk agree on its bytes in every valid run."""
     study = load_study(STUDY)
     claims = []
     for system in (level.name for level in study.factor("system").levels):
@@ -155,7 +154,7 @@ def _agree(valid: list[dict[str, Any]]) -> Finding:
 
 
 def kept(rows: list[dict[str, Any]]) -> list[record.Row]:
-    """The claims, and how many certificates are valid."""
+    """The claims, and the number of valid certificates."""
     valid = sum(row["certificate"] for row in rows)
     return [
         *checks.rows(claims_of(rows)),

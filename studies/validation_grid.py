@@ -1,15 +1,14 @@
-"""The fio validation grid: is what was asked for delivered, on every back end and data path?
+"""The fio validation grid: specified and delivered rates on every back end and data path.
 
-`studies/validation_grid.py` makes the runs of `studies/validation-grid*.study.yaml` on disks of the model
-(`fuse`), the same cells on loop devices throttled by the blkio hierarchy (`cgroup1`) and, with `--guest`,
-by `io.max` in a virtual machine with a current kernel (`cgroup2`); then it prints the criteria. Planted
-failures belong to every run: a limit set 5 % wrong, a disk 5 % slow, a host with two busy loops per core.
-What is there already is not made again. `--full`: the whole factorial on throttled disks (hours). Needs
-root and fio.
-
-After section 3.3.3 of A. Saif, Experimental Methods for the Evaluation of Big Data Systems (2020). Exit
-status 3 if a claim is not met or not measured (a cell without a valid run), 1 if something failed or what
-was planted is not found. `--only` and `--guest` choose the back ends, and with them the claims.
+`studies/validation_grid.py` makes the runs of `studies/validation-grid*.study.yaml` on emulated disks
+(`fuse`), the same cells on loop devices throttled by the blkio hierarchy (`cgroup1`) and, with `--guest`, by
+`io.max` in a virtual machine with a current kernel (`cgroup2`); then it prints the criteria. Every run
+includes planted failures: a limit set 5 % wrong, a disk 5 % slow, a host with two busy loops per core.
+Existing results are not measured again. `--full`: the complete factorial on throttled disks (hours). Needs
+root and fio. After section 3.3.3 of A. Saif, Experimental Methods for the Evaluation of Big Data Systems
+(2020). Exit status 3 if a claim is not met or not measured (a cell without a valid run), 1 if something
+failed or a planted failure is not detected. `--only` and `--guest` select the back ends, and with them the
+claims.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ ABOUT = (
     "rate is judged beside it, and its times void a run that they contradict. A cell is one direction of a "
     "run."
 )
-#: what each study runs under --quick: its smallest honest part
+#: runs of each study under --quick: its smallest version
 QUICK = {
     "": ["factors.engine={levels: [sync, io_uring]}", "factors.pattern={levels: [read, write]}"],
     "-shape": ["factors.shape={levels: [lognormal-2ms, constant-1ms-4]}",
@@ -68,7 +67,7 @@ QUICK = {
 
 
 def on_fuse(out: Path, quick: bool) -> list[Row]:
-    """The studies on disks of the model."""
+    """The studies on emulated disks."""
     rows: list[Row] = []
     for name in STUDIES:
         if quick and name != "":
@@ -85,7 +84,7 @@ LONGEST_S, SHAPE_S = 4.0, 6.0
 
 
 def planned_on_fuse() -> list[Planned]:
-    """Cells of all studies on disks of the model."""
+    """Cells of all studies on emulated disks."""
     planned = []
     for name in STUDIES:
         for row in make_plan(load_study(HERE / f"validation-grid{name}.study.yaml")).rows:

@@ -1,15 +1,15 @@
 """BLAST with a fixed number of queries, divided over the machines: writes the workload to stdout.
 
-The texts give no sizes and no computing times. Assumed:
+The texts state neither sizes nor computing times. Assumptions:
 
-- 3,800 queries (nineteen files of 200); a database of 1000 MiB, read whole by each machine at first;
-- a query then looks at one place of the database, 64 KiB, and computes 0.35 s;
-- a query is 1 kB, its answer 5 kB.
+- 3,800 queries (nineteen files of 200); a database of 1000 MiB, which each machine first reads completely;
+- a query then reads one place of the database, 64 KiB, and computes 0.35 s;
+- a query has 1 kB, its answer 5 kB.
 
 The computing time is not free: reading takes about `a / s · D / B` (a machines of the application, s of
-storage, D bytes, B bytes per second) and computing `C / a`, so that the published optimum, 14 + 5, says
-970 s < C < 1680 s for this D; 1,330 s is its middle. So the split is an input. What the model then adds is
-the chunk size, the distance between best and worst, and the costs.
+storage, D bytes, B bytes per second) and computing `C / a`, so the published optimum, 14 + 5, requires 970 s
+< C < 1680 s for this D; 1,330 s is the middle. So the split is an input. The model then predicts the chunk
+size, the distance between best and worst, and the costs.
 """
 
 from __future__ import annotations

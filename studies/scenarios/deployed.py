@@ -47,7 +47,7 @@ DAEMON_HEAP = "-Xmx128m"
 
 
 def cache() -> Path:
-    """Where fetched programs are."""
+    """Directory of fetched programs."""
     top = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return top / "penstock"
 
@@ -58,7 +58,7 @@ def spark_home() -> Path:
 
 
 def fetch() -> None:
-    """Hadoop, S3A, Spark and MinIO into the user's cache folder, where they are missing."""
+    """Fetch Hadoop, S3A, Spark and MinIO into the user's cache folder, if they are missing."""
     library()
     for line in (
         [TOOLS / "hadoop.sh", cache() / "s3a", HERE / "pom.xml"],
@@ -69,7 +69,7 @@ def fetch() -> None:
 
 
 def java_options(scenario: Scenario, node: str) -> str:
-    """Writes the names of the nodes as this one finds them; options of Java that read it."""
+    """Write the names of the nodes as seen from this one; returns options of Java that read them."""
     HOME.mkdir(parents=True, exist_ok=True)
     hosts = HOME / "hosts"
     hosts.write_text(hosts_file(scenario, node))
@@ -93,7 +93,7 @@ def configured(scenario: Scenario, name: str, own: dict[str, str]) -> Path:
 
 
 def daemon(kind: str, name: str, node: str, disk: Path, store: Path) -> None:
-    """Becomes a daemon of this node."""
+    """Become a daemon of this node."""
     scenario = SCENARIOS[name]
     os.environ["JAVA_TOOL_OPTIONS"] = java_options(scenario, node)
     if kind in ("master", "worker"):
@@ -128,7 +128,7 @@ def daemon(kind: str, name: str, node: str, disk: Path, store: Path) -> None:
 
 
 def spark(kind: str, node: str) -> None:
-    """Becomes Spark's master, or a worker of its."""
+    """Become Spark's master or a worker."""
     home = spark_home()
     os.environ |= {"SPARK_HOME": str(home), "SPARK_LOCAL_HOSTNAME": node, **environment()}
     os.environ |= {"SPARK_LOCAL_DIRS": str(HOME / "shuffle"), "SPARK_WORKER_DIR": str(HOME)}
@@ -144,7 +144,7 @@ def spark(kind: str, node: str) -> None:
 
 
 def keep_cold(disk: Path) -> None:
-    """Drops what the page cache has of the files below `disk`, every second."""
+    """Drop the files below `disk` from the page cache, every second."""
     print("keeping cold", flush=True)
     while True:
         for file in disk.rglob("*"):
@@ -160,7 +160,7 @@ def keep_cold(disk: Path) -> None:
 
 
 def count(node: str, out: Path) -> None:
-    """OUT/links-NODE.csv: bytes that went through each link of this node so far, at each second."""
+    """Write OUT/links-NODE.csv: bytes through each link of this node so far, at each second."""
     links = [link for _, link in socket.if_nameindex() if link != "lo"]
     below = Path("/sys/class/net")
     ways = {
@@ -178,7 +178,7 @@ def count(node: str, out: Path) -> None:
 
 
 def run(name: str, given: Path, out: Path, files: int, mib: int) -> None:
-    """Becomes the program that loads the data and runs the three workloads, in Spark's own Python."""
+    """Become the program that loads the data and runs the three workloads, in Spark's own Python."""
     scenario = SCENARIOS[name]
     os.environ["JAVA_TOOL_OPTIONS"] = java_options(scenario, "head")
     os.environ |= {"SPARK_LOCAL_HOSTNAME": "head", **environment()}
@@ -193,7 +193,7 @@ def run(name: str, given: Path, out: Path, files: int, mib: int) -> None:
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command line."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     verbs = options.add_subparsers(dest="verb", required=True)
     verb = verbs.add_parser("make")

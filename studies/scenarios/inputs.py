@@ -1,8 +1,8 @@
-"""What the programs of the scenarios read: texts of words, and a few tables of a retailer's sales.
+"""Input of the scenarios' programs: texts of words, and some tables of a retailer's sales.
 
-The tables are those of TPC-DS that five of its queries need, with the columns that these use and keys that
-fit; their values are our own, drawn from a seed, not those of its generator, so times are comparable among
-scenarios and with nothing else.
+The tables are those of TPC-DS that five of its queries need, with the columns that these use and matching
+keys. Their values are generated here from a seed, not by TPC-DS's generator, so times are comparable between
+the scenarios only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CATEGORIES = "Books Children Electronics Home Jewelry Men Music Shoes Sports Wom
 
 
 def make_texts(place: Path, files: int, size_bytes: int, seed: int) -> None:
-    """So many files of that size; the words are the same, each file begins elsewhere in them."""
+    """N files of a size; their words are the same, and each file starts at a different one."""
     place.mkdir()
     words = block(seed)
     twice = words + words
@@ -95,5 +95,5 @@ def make_tables(place: Path, parts: int, rows: int, seed: int) -> None:
 
 def _write(path: Path, columns: dict[str, object]) -> None:
     path.parent.mkdir(exist_ok=True)
-    # neither packed nor by dictionary: what is read is what the columns hold
+    # neither compressed nor dictionary-encoded: the bytes read are those of the columns
     pq.write_table(pa.table(columns), path, compression="none", use_dictionary=False)

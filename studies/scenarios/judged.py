@@ -20,11 +20,11 @@ LOCAL = ("guest", "host", "apart")
 VOLUMES = ("host-volumes", "apart-volumes")
 OBJECTS = "objects"
 SCENARIOS = (*LOCAL, *VOLUMES, OBJECTS)
-#: of the mean, where a scenario was run once only (`--quick`): nothing is told apart by it
+#: relative deviation of a scenario with a single run (`--quick`), which distinguishes nothing
 ASSUMED_SD = 0.10
-#: means that are nearer than this count as one, if they are not told apart
+#: means closer than this count as equal, if they are not significantly different
 TIE = 0.02
-#: pairs of programs of which so many must agree: a coin does it in 2 % of cases, of 15
+#: required number of pairs of programs that agree: by chance 2 % of cases, of 15
 AGREEING = 0.8
 MET, MISSED, UNDECIDED = Result.MET, Result.NOT_MET, Result.UNDECIDED
 
@@ -51,8 +51,9 @@ Means = Mapping[str, Mapping[str, Measured]]
 
 @dataclass(frozen=True)
 class Cost:
-    """What a scenario costs a program: waves, what a millisecond more in each takes, how much longer than
-    `guest` each wave is, and the part of its time after the last job."""
+    """Cost of a scenario for a program: waves, cost of a millisecond in each, additional time of each wave
+    relative to `guest`, and the share of its time after the last job.
+    """
 
     program: str
     scenario: str
@@ -63,17 +64,17 @@ class Cost:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """Of the run to latency in each wave."""
+        """Sensitivity of the run to latency in each wave."""
         return Sensitivity(self.waves, self.run_time_s)
 
     @property
     def longer_ms(self) -> float:
-        """By which each wave is longer than `guest`'s, if all of what is longer lies in waves [ms]."""
+        """Additional time of each wave relative to `guest`, if waves contain all additional time [ms]."""
         return 1e3 * (self.run_time_s - self.guest_s) / self.waves if self.waves else math.nan
 
 
 def measured(times: Mapping[str, Mapping[str, Sequence[float]]]) -> Means:
-    """Means of the runs, by program and scenario; a single run gets a deviation that is assumed."""
+    """Means of the runs, by program and scenario; a single run gets an assumed deviation."""
     found: dict[str, dict[str, Measured]] = {}
     for program, by_scenario in times.items():
         found[program] = {}
@@ -95,7 +96,7 @@ def published() -> Means:
 
 
 def published_rates() -> dict[str, float]:
-    """Waves per second of each program, beside the data."""
+    """Waves per second of each program near the data."""
     return {p: n / PUBLISHED[p]["guest"][0] for p, n in PUBLISHED_WAVES.items()}
 
 
@@ -164,7 +165,7 @@ def _needs(means: Means, programs: Sequence[str], scenarios: Sequence[str]) -> d
 
 
 def _below(rows: Mapping[str, Measured], found: Order, pairs: Sequence[tuple[str, str]]) -> Result:
-    """Result of the first of each pair being faster than the second."""
+    """Verdict on whether the first of each pair is faster than the second."""
     if any(rows[a].mean >= rows[b].mean for a, b in pairs):
         return MISSED
     return MET if all(found.pair(a, b).apart for a, b in pairs) else UNDECIDED
@@ -203,7 +204,7 @@ def _times(ratios: Mapping[str, float]) -> str:
 def _dfsio(rows: Mapping[str, Measured], found: Order) -> Finding:
     strong = [(a, b) for a in LOCAL for b in VOLUMES] + [(v, OBJECTS) for v in VOLUMES]
     verdict = _below(rows, found, strong)
-    # guest < apart < host were 3 and 7 % apart: the other way round only where that can be told
+    # guest < apart < host were 3 and 7 % apart: reversed only if the difference is significant
     wrong = [
         p
         for p in found.pairs
@@ -246,7 +247,7 @@ def _grows(means: Means, rates: Mapping[str, float]) -> Finding:
 
 
 def swapped(means: Means, one: str = "guest", other: str = OBJECTS) -> Means:
-    """The planted failure: the times of two scenarios under each other's name, where there are both."""
+    """The planted failure: the times of two scenarios exchanged, if both exist."""
     names = {one: other, other: one}
     return {
         program: {s: replace(rows[names.get(s, s)], name=s) for s in rows}
@@ -257,9 +258,8 @@ def swapped(means: Means, one: str = "guest", other: str = OBJECTS) -> Means:
 
 
 def noticed(real: Sequence[Claim], planted: Sequence[Claim]) -> bool | None:
-    """True if the planted runs miss the first shape, which swapped times always bend.
-
-    None if that cannot be decided: the real runs miss it themselves, or it is not measured.
+    """True if the planted runs miss the first shape, which exchanged times always change. None if that is
+    undecided: the real runs miss it, or it is not measured.
     """
     if real[0].result in (MISSED, Result.NOT_MEASURED):
         return None

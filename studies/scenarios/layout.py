@@ -1,7 +1,7 @@
-"""Where things are in each scenario: who stores, at which address a node finds another, what is cached.
+"""Places of each scenario: storage nodes, addresses as seen by each node, caches.
 
-Workers `w1` and `w2` run the tasks. `s1` stands on the host of `w1`, `s2` on that of `w2`: each pair shares a
-virtual link without a limit. All nodes are on the wire, whose links are shaped. `v1` to `v3` hold volumes and
+Workers `w1` and `w2` run the tasks. `s1` is on the host of `w1`, `s2` on that of `w2`: each pair shares a
+virtual link without a limit. All nodes are on the wire, whose links are shaped. `v1` to `v3` have volumes and
 objects.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: address on the wire, and on the virtual link of the node's host where it is on one
+#: address on the wire, and on the virtual link of the node's host if it has one
 WIRE = {
     "head": "10.96.0.10",
     "w1": "10.96.0.11",
@@ -24,14 +24,15 @@ HOST = {"w1": "10.96.1.11", "s1": "10.96.1.21", "w2": "10.96.2.12", "s2": "10.96
 PAIRS = {"w1": "s1", "s1": "w1", "w2": "s2", "s2": "w2"}
 WORKERS = ("w1", "w2")
 OBJECT_NODES = ("v1", "v2", "v3")
-#: cores of each worker, and so tasks at a time of all
+#: cores of each worker; the sum is the number of concurrent tasks
 CORES, SLOTS = 2, 4
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """`data`: nodes with a data node of HDFS, none where objects are stored; `near`: on the workers' hosts;
-    `volumes`: blocks lie on the shared volumes, which keep what was read, instead of a node's own disk."""
+    """`data`: nodes with a data node of HDFS, none if data are objects; `near`: on the workers' hosts;
+    `volumes`: blocks are on the shared volumes, which cache reads, instead of a node's own disk.
+    """
 
     data: tuple[str, ...]
     near: bool = False
@@ -49,7 +50,7 @@ SCENARIOS = {
 
 
 def hosts_file(scenario: Scenario, node: str) -> str:
-    """Names and addresses as `node` finds them: its neighbour by the virtual link where data are near."""
+    """Names and addresses as seen by `node`: its neighbour by the virtual link if data are near."""
     found = dict(WIRE)
     beside = scenario.near and not set(scenario.data) & set(WORKERS)
     if beside and node in PAIRS:
@@ -58,7 +59,7 @@ def hosts_file(scenario: Scenario, node: str) -> str:
 
 
 def racks(scenario: Scenario) -> str:
-    """Hadoop's table of racks, by address on the wire: a host is one where data are near."""
+    """Hadoop's table of racks, by address on the wire: a host is a rack if data are near."""
     place = {"head": "/head"}
     for worker in WORKERS:
         store = PAIRS[worker]

@@ -19,10 +19,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 SHUFFLES = 8
-#: no compiler of the second tier and one collecting thread: programs of seconds on few processors
+#: no second-tier compiler and one collecting thread: programs of seconds on few processors
 JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
 TABLES = ("date_dim", "item", "store", "store_sales")
-#: what five queries of TPC-DS ask (3, 42, 52, 55 and 89), in our own words over our own few tables
+#: the content of five queries of TPC-DS (3, 42, 52, 55 and 89), on our own few tables
 QUERIES = {
     "q3": """
         SELECT d_year, i_brand_id, i_brand, sum(ss_ext_sales_price) AS total
@@ -70,7 +70,7 @@ class Programs:
         self.found: dict[str, Any] = {}
 
     def session(self, name: str, **more: str) -> SparkSession:
-        """An application of its own."""
+        """A separate application."""
         told = {
             "spark.master": "spark://head:7077",
             "spark.driver.host": "head",
@@ -86,7 +86,7 @@ class Programs:
             "spark.sql.warehouse.dir": f"{self.home}/warehouse",
             "spark.sql.adaptive.enabled": "false",
             "spark.sql.shuffle.partitions": str(SHUFFLES),
-            # a task for each file
+            # one task per file
             "spark.sql.files.maxPartitionBytes": "64m",
             "spark.sql.files.openCostInBytes": "64m",
             "spark.locality.wait": "1s",
@@ -97,7 +97,7 @@ class Programs:
             "spark.hadoop.fs.s3a.path.style.access": "true",
             "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
             "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
-            # what is written is renamed when its task and its job end: copied, deleted, among objects
+            # among objects, the rename of results at the end of a task and its job is a copy and a removal
             "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",
             **more,
         }
@@ -107,7 +107,7 @@ class Programs:
         return builder.getOrCreate()
 
     def load(self) -> None:
-        """Copies the input, from a local application that runs no task."""
+        """Copy the input, by a local application without tasks."""
         session = self.session(
             "load", **{"spark.master": "local[1]", "spark.eventLog.enabled": "false"}
         )
@@ -151,7 +151,7 @@ class Programs:
         print(f"{name}: {(ended_ns - began_ns) / 1e9:.6f}", flush=True)
 
     def _wait(self, session: SparkSession) -> None:
-        """Until the executors of all workers are there: waves are of all slots, no Java starts."""
+        """Wait until the executors of all workers are up: waves then use all slots, and no Java starts."""
         scala = session.sparkContext._jsc.sc()
         until = time.monotonic() + 120
         while scala.getExecutorMemoryStatus().size() < 1 + self.workers:
@@ -160,7 +160,7 @@ class Programs:
             time.sleep(0.1)
 
     def wordcount(self, session: SparkSession) -> Any:
-        """Counts words; the counts are written as text."""
+        """Count words; the counts are written as text."""
         words = session.read.text(f"{self.top}/texts").selectExpr(
             "explode(split(value, ' ')) AS word"
         )
@@ -168,7 +168,7 @@ class Programs:
         return None
 
     def dfsio(self, session: SparkSession) -> Any:
-        """Writes so many files of so many MiB, one in each task."""
+        """Write N files of a size in MiB, one in each task."""
         lines = f"explode(sequence(1, {self.mib * 1024})) AS line"
         rows = session.range(0, self.files, 1, self.files).selectExpr("id", lines)
         text = (
@@ -191,7 +191,7 @@ class Programs:
         return made
 
     def checked(self) -> None:
-        """What was written is there: the words that were counted, and bytes of DFSIO's files."""
+        """Check the written data: the counted words, and bytes of DFSIO's files."""
         session = self.session(
             "check", **{"spark.master": "local[1]", "spark.eventLog.enabled": "false"}
         )
@@ -211,7 +211,7 @@ class Programs:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     programs = Programs(sys.argv[1:])
     programs.load()
     programs.timed("wordcount", programs.wordcount)

@@ -1,4 +1,4 @@
-"""What the runs of the deployment scenarios took: Spark's log and the samples of all nodes on one clock."""
+"""Results of the runs of the deployment scenarios: Spark's log and the samples of all nodes on one clock."""
 
 from __future__ import annotations
 
@@ -22,22 +22,21 @@ from penstock.workload import metrics
 
 Array = npt.NDArray[Any]
 PROGRAMS = ("wordcount", "dfsio", "tpcds")
-#: those that write files, which are renamed at their end
+#: programs that write files, which are renamed at their end
 WRITING = ("wordcount", "dfsio")
-#: of each link, each way, as the study has it [B/s]
+#: rate of each link in each direction, as in the study [B/s]
 LINK_BPS = 50e6 / 8
-#: a node's link to the wire; its other one, where it has one, is its host's own and has no limit
+#: a node's link to the wire; the other one, if it has one, is that of its host and has no limit
 WIRE_LINK = "e0 "
-#: tables of a run that its programs' bundles have, too
+#: tables of a run that the bundles of its programs also have
 KEPT = ("clocks", "phases", "samples", "utilisation")
 ROLES = {"head": "head", "w": "workers", "s": "storage", "v": "volumes, objects"}
 
 
 @dataclass(frozen=True)
 class Ran:
-    """One program in one run: its time [s], what Spark's log says of it, and how busy the roles were [%].
-
-    `busy`: role → means over its nodes: cpu (of the host's), in and out (of the link to the wire), disk.
+    """One program in one run: its time [s], results of Spark's log, and utilisation of the roles [%]. `busy`:
+    role → means over its nodes: cpu (of the host's), in and out (of the link to the wire), disk.
     """
 
     run_id: str
@@ -55,9 +54,10 @@ class Ran:
 
 
 def runs(out: Path, *, invalid: bool) -> tuple[list[Ran], list[str]]:
-    """Three rows for each valid run (with `invalid`, each that ended well), and why others are left out.
+    """Three rows per valid run (with `invalid`, per run that ended normally), and reasons why others are
+    excluded.
 
-    Raises PenstockError where two runs made different things of the same input.
+    Raises PenstockError if two runs have different results for the same input.
     """
     found, left_out = [], []
     made: dict[str, Any] = {}
@@ -75,9 +75,9 @@ def runs(out: Path, *, invalid: bool) -> tuple[list[Ran], list[str]]:
 
 
 def same_results(made: dict[str, Any], run_id: str, said: Mapping[str, Any]) -> None:
-    """Words counted, bytes written, rows and sums of the queries: as in the first run, whose `made` keeps.
+    """Counted words, written bytes, rows and sums of the queries: as in the first run, stored in `made`.
 
-    Raises PenstockError where they differ.
+    Raises PenstockError if they differ.
     """
     for program in PROGRAMS:
         mine = said[program]["made"]
@@ -134,7 +134,7 @@ def aggregated(run: Path, program: str, log: str, target: Path) -> tuple[Bundle,
 
 
 def links(file: Path) -> metrics.Readings:
-    """What one node counted: `in` and `out` on the wire, `host_in` and `host_out` on its host's own link."""
+    """Counters of one node: `in` and `out` on the wire, `host_in` and `host_out` on its host's own link."""
     read = metrics.read(file, "csv").samples
     way = np.where(read["metric"].str.endswith("rx"), "in", "out")
     own = np.where(read["metric"].str.startswith(WIRE_LINK), "", "host_")
@@ -151,7 +151,7 @@ def links(file: Path) -> metrics.Readings:
 def busy(
     utilisation: pd.DataFrame, samples: pd.DataFrame, began_ns: int, ended_ns: int
 ) -> dict[str, dict[str, float]]:
-    """By role the means of its nodes between two times: cpu, in, out, disk [%]."""
+    """Mean of each role's nodes between two times: cpu, in, out, disk [%]."""
     within = utilisation[(utilisation["t_ns"] > began_ns) & (utilisation["t_ns"] <= ended_ns)]
     within = within[within["metric"].astype(str) == "busy"]
     kind, entity = within["kind"].astype(str), within["entity"].astype(str)
@@ -180,7 +180,7 @@ def busy(
 
 
 def _share(counter: pd.DataFrame, began_ns: int, ended_ns: int) -> float:
-    """Of a link's rate, in per cent, between two times; counters in between are on a straight line."""
+    """Share of a link's rate between two times [%]; counters are interpolated."""
     if len(counter) < 2:
         return float("nan")
     at = np.interp([began_ns, ended_ns], counter["t_ns"], counter["value"])
@@ -188,8 +188,9 @@ def _share(counter: pd.DataFrame, began_ns: int, ended_ns: int) -> float:
 
 
 def by_second(bundle: Bundle, began_ns: int, ended_ns: int) -> dict[str, tuple[Array, Array]]:
-    """What Spark and the nodes did, by seconds since the program began: running `tasks`, and in per cent the
-    workers' processors, and the links and disks of all nodes together (of one each)."""
+    """Activity of Spark and the nodes by seconds since the start of the program: running `tasks`, and in per
+    cent the workers' processors, and the links and disks of all nodes together (of one each).
+    """
     samples, used = (bundle.table(t).to_pandas() for t in ("samples", "utilisation"))
     for frame in (samples, used):
         for column in ("entity", "metric", "source", "kind"):
@@ -229,7 +230,7 @@ def times(found: Sequence[Ran]) -> dict[str, dict[str, list[float]]]:
 
 
 def costs(found: Sequence[Ran]) -> list[Cost]:
-    """What each scenario costs each program, by the means of the runs."""
+    """Cost of each scenario for each program, by the means of the runs."""
     made = []
     for program in PROGRAMS:
         mine = [r for r in found if r.program == program]

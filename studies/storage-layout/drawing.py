@@ -1,4 +1,4 @@
-"""The figures of the storage-layout studies: offsets before and after, time against disorder."""
+"""Figures of the storage-layout studies: offsets before and after, and time by disorder."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from penstock.archive.bundle import Bundle
 from penstock.report import style
 from penstock.report.render import published
 
-#: reads drawn per panel; the lowest and highest of each stretch are among them
+#: reads plotted per panel; the lowest and highest of each section are among them
 MOST = 1000
 TITLES = {"scan-loaded": "as loaded", "scan-rewritten": "rewritten"}
 WORDS = {"hard-disk": "hard disk", "flash": "flash drive"}
 
 
 def chosen(offset: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Indices of at most about MOST values: extremes of every stretch and an even rest."""
+    """Indices of at most about MOST values: extremes of every section and evenly spaced others."""
     n = len(offset)
     if n <= MOST:
         return np.arange(n)
@@ -78,7 +78,7 @@ def offsets(out: Path, found: list[Step]) -> Figure:
 
 
 def disorder(found: list[Step]) -> Figure:
-    """Time of the scan against the share of its reads that are consecutive, a panel per disk."""
+    """Time of the scan by the share of its consecutive reads, a panel per disk."""
     disks = disks_of(found)
     fig = style.figure(style.WIDE_INCHES, 2.7)
     for axes, disk in zip(fig.subplots(1, len(disks), squeeze=False)[0], disks, strict=True):
@@ -106,7 +106,7 @@ def disorder(found: list[Step]) -> Figure:
 
 
 def save(fig: Figure, file: Path) -> None:
-    """As SVG, in hundredths of a point."""
+    """Save as SVG, with coordinates in hundredths of a point."""
     file.parent.mkdir(parents=True, exist_ok=True)
     text = published(fig, "svg").decode()
     file.write_text(re.sub(r"-?\d+\.\d{3,}", lambda n: f"{float(n[0]):.2f}", text))

@@ -1,4 +1,4 @@
-"""Claims of the studies of storage layout, and the figures that they rest on."""
+"""Claims of the studies of storage layout, and their figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from steps import Interval, Step, by_replicate, mean_interval, rank_correlation,
 
 from studies.claims import Claim, Finding, Result, claim, met_if, valid_runs
 
-#: least gain on each disk, and the published one (20 GB: 1341 s to 108 s; 89 s to 32 s)
+#: smallest gain on each disk, and the published one (20 GB: 1341 s to 108 s; 89 s to 32 s)
 GAIN = {"hard-disk": (5.0, 1341 / 108), "flash": (1.5, 89 / 32)}
 STEPS = ("scan-loaded", "rewrite", "scan-rewritten")
 #: step, pattern of its reads, published pattern
@@ -27,7 +27,7 @@ def disks_of(found: Sequence[Step]) -> list[str]:
 
 
 def gain(found: list[Step], disk: str) -> Interval:
-    """Time of the scan before over after the rewriting, replicate by replicate."""
+    """Ratio of the scan's time before the rewriting to that after it, replicate by replicate."""
     before = by_replicate(found, disk=disk, step="scan-loaded")
     after = by_replicate(found, disk=disk, step="scan-rewritten")
     both = sorted(before.keys() & after.keys())
@@ -35,7 +35,7 @@ def gain(found: list[Step], disk: str) -> Interval:
 
 
 def break_even(found: list[Step], disk: str) -> Interval:
-    """Scans after which rewriting has paid: its time over the time that each scan saves."""
+    """Number of scans after which rewriting has paid off: its time over the time that each scan saves."""
     before = by_replicate(found, disk=disk, step="scan-loaded")
     after = by_replicate(found, disk=disk, step="scan-rewritten")
     rewrite = by_replicate(found, disk=disk, step="rewrite")

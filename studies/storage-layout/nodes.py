@@ -1,4 +1,4 @@
-"""What the runs of the Cassandra study took, and in which order its nodes read their data files."""
+"""Results of the runs of the Cassandra study, and the order in which its nodes read their data files."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def builds(out: Path) -> tuple[list[Build], list[str]]:
 
 
 def ratio(made: Sequence[Build], disk: str, setting: str) -> Interval:
-    """Time in that setting over that of one node, replicate by replicate."""
+    """Ratio of the time in that setting to that of one node, replicate by replicate."""
     mine = [b for b in made if b.disk == disk]
     one = {b.replicate: b.time_s for b in mine if b.setting == "one-node"}
     other = {b.replicate: b.time_s for b in mine if b.setting == setting}
@@ -175,7 +175,7 @@ def _two_nodes(made: Sequence[Build], disk: str) -> Finding:
 
 
 def build_table(made: Sequence[Build]) -> list[tuple[str, ...]]:
-    """Per disk and setting: time, processor time, share of the disk, least consecutive share."""
+    """Per disk and setting: time, processor time, share of the disk, smallest consecutive share."""
     rows = []
     for disk in GAIN:
         for setting, words in SETTINGS.items():
@@ -195,7 +195,7 @@ def build_table(made: Sequence[Build]) -> list[tuple[str, ...]]:
 
 
 def build_offsets(out: Path, made: Sequence[Build]) -> Figure:
-    """Offset of one run's faults on data files against their number, a panel per setting, flash first."""
+    """Offset of one run's faults on data files by their number, a panel per setting, flash first."""
     fig = style.figure(style.WIDE_INCHES, 2.7)
     for axes, setting in zip(fig.subplots(1, 3, sharey=True), SETTINGS, strict=True):
         axes.set_title(SETTINGS[setting])

@@ -1,4 +1,4 @@
-"""What the runs of a storage-layout study took, and in which order they read their table."""
+"""Results of the runs of a storage-layout study, and the order in which they read their table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.archive.bundle import Bundle
 
 @dataclass(frozen=True)
 class Step:
-    """One valid run: its levels, time [s], checksum of what it read; verdict on the reads of its table."""
+    """One valid run: its levels, time [s], checksum of the read data; verdict on the reads of its table."""
 
     run_id: str
     levels: dict[str, str]
@@ -73,7 +73,7 @@ def steps(out: Path) -> tuple[list[Step], list[str]]:
 
 
 def read_pattern(bundle: Bundle, table: str) -> dict[str, Any]:
-    """The row of `patterns` on the reads of the file whose path ends in `table`: all threads, whole run."""
+    """Row of `patterns` on the reads of the file whose path ends in `table`: all threads, all of the run."""
     rows = bundle.table("patterns").to_pandas()
     mine = rows[rows["path"].str.endswith("/" + table, na=False) & (rows["direction"] == "read")]
     for part in ("tid", "phase_id"):
@@ -118,7 +118,7 @@ class Interval:
 
 
 def mean_interval(values: Iterable[float]) -> Interval:
-    """Mean with Student's interval; one value alone has none, no value no mean (not a number)."""
+    """Mean with Student's interval; a single value has no interval, no value has no mean (NaN)."""
     x = np.asarray(list(values), float)
     if len(x) < 2:
         return Interval(float(x[0]) if len(x) else float("nan"), float("nan"), float("nan"))

@@ -1,8 +1,8 @@
 """Nucleotide BLAST over the nodes of a shared store: `blast.py STORE NODE SPLIT MEBIBASES QUERIES`.
 
-The first node makes the database in the store from a seed, with queries of which one in four is a mutated
-piece of it; when that is there, the nodes that have a part of the queries search it, each reading the whole
-database through its own mount, and the first prints how long that took and how many queries were found.
+The first node creates the database in the store from a seed, with queries of which one in four is a mutated
+piece of it. Then the nodes that have a part of the queries search it, each reading the complete database
+through its own mount. The first one prints the duration and the number of queries with a match.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LONG, MUTATED = 400, 0.02
 
 
 def main() -> None:
-    """On every node."""
+    """Program of every node."""
     store, node = Path(sys.argv[1]), sys.argv[2]
     split, mebibases, queries = map(int, sys.argv[3:6])
     number = int(node.rpartition("-")[2])
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def make(store: Path, mebibases: int, queries: int, split: int) -> None:
-    """The database's files as makeblastdb writes them, and the queries in so many parts."""
+    """The database's files as makeblastdb writes them, and the queries in N parts."""
     chance = random.Random(1)
     whole = chance.randbytes(mebibases << 20).translate(b"ACGT" * 64).decode()
     each = 1 << 20
@@ -74,14 +74,14 @@ def make(store: Path, mebibases: int, queries: int, split: int) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Seen by the other nodes only as a whole."""
+    """Write a file that the other nodes only see when it is complete."""
     partial = path.with_name(f".{path.name}")
     partial.write_text(text)
     partial.rename(path)
 
 
 def wait(path: Path) -> None:
-    """Until the file is there."""
+    """Wait for a file."""
     while not path.exists():
         time.sleep(0.05)
 

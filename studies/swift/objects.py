@@ -1,6 +1,6 @@
-"""Puts and gets objects of a Swift that is up: `objects.py DIR COUNT BYTES`; DIR is that of `saio.py up`.
+"""Put and get objects of a running Swift: `objects.py DIR COUNT BYTES`; DIR is that of `saio.py up`.
 
-Prints `put: … MB/s` and `get: … MB/s`. Exit status 1 where an object comes back as another.
+Prints `put: … MB/s` and `get: … MB/s`. Exit status 1 if an object is returned with other content.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from saio import Client
 
 
 def main() -> int:
-    """Exit status 0 where all came back as they went."""
+    """Exit status 0 if all objects are returned unchanged."""
     directory, count, length = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     said = json.loads((directory / "swift.json").read_text())
     client = Client(said["port"], said["key"])

@@ -1,14 +1,14 @@
-"""A Swift of one proxy and four devices in a private directory, as it is packaged, put up and taken down.
+"""A Swift of one proxy and four devices in a private directory, as packaged: start and stop.
 
-    saio.py up DIR [--port P] [--device D]… [--middleware] [--replicas N] [--workers N]    stays until SIGTERM
-    saio.py daemon DIR PROGRAM CONFIGURATION                                  becomes one of its daemons
+    saio.py up DIR [--port P] [--device D]… [--middleware] [--replicas N] [--workers N]   runs until SIGTERM
+    saio.py daemon DIR PROGRAM CONFIGURATION   becomes one of its daemons
 
 Needs Debian's swift-proxy, swift-account, swift-container, swift-object and memcached. All listen on
-127.0.0.1, on ports that are free; the proxy's is P where it is given. Each device is a directory with an
-object server of its own (`--device`: directories of yours, such as the disks of a node); one account
-server and one container server serve all of them. `DIR/swift.json` says where everything is once it is ready.
-The account is `test`, its user `tester`, the key stands in `DIR/swift.json`, which is of mode 0600. With
-`--middleware` the object servers tell bandwidths: `GET /bwinfo`, `GET /osinfo`.
+127.0.0.1, on free ports; the proxy's port is P if it is given. Each device is a directory with its own object
+server (`--device`: existing directories, such as the disks of a node); one account server and one container
+server serve all of them. `DIR/swift.json` contains all addresses as soon as it is ready. The account is
+`test`, its user `tester`; the key is in `DIR/swift.json`, which has mode 0600. With `--middleware` the object
+servers report bandwidths: `GET /bwinfo`, `GET /osinfo`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from types import FrameType
 HERE = Path(__file__).resolve().parent
 MIDDLEWARE = HERE.parent.parent / "python/penstock/parts/monitoring/usage/swift_bandwidth.py"
 DEVICES = 4
-#: Swift's programs are those of Debian's Python, whatever else is on the path
+#: Swift's programs run with Debian's Python, whatever else is on the path
 PYTHON = "/usr/bin/python3"
 PROGRAMS = {
     kind: f"/usr/bin/swift-{kind}-server" for kind in ("proxy", "account", "container", "object")
@@ -44,18 +44,18 @@ POLICY = "gold"
 
 
 class SwiftError(Exception):
-    """It cannot be put up, or does not answer."""
+    """It cannot be started, or does not answer."""
 
 
 def missing() -> list[str]:
-    """Debian packages that it needs and that are not there."""
+    """Missing Debian packages."""
     lacking = [f"swift-{kind}" for kind, path in PROGRAMS.items() if not os.path.exists(path)]
     return [*lacking, *([] if shutil.which("memcached") else ["memcached"])]
 
 
 @dataclass
 class Swift:
-    """One that is up. `objects`: the object servers, HOST:PORT by device."""
+    """A running Swift. `objects`: the object servers, HOST:PORT by device."""
 
     directory: Path
     port: int
@@ -64,7 +64,7 @@ class Swift:
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def down(self) -> None:
-        """Ends its processes, by their ids."""
+        """Stop its processes, by their ids."""
         for process in self.processes.values():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
@@ -79,12 +79,12 @@ class Swift:
         self.processes = {}
 
     def client(self) -> Client:
-        """A connection to its proxy, let in."""
+        """A connection to its proxy, authenticated."""
         return Client(self.port, self.key)
 
 
 class Client:
-    """What a client of the object store does, over one connection that is kept."""
+    """Operations of a client of the object store, over one persistent connection."""
 
     def __init__(self, port: int, key: str) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -103,7 +103,7 @@ class Client:
         return self.request("GET", f"/{container}/{urllib.parse.quote(name)}")
 
     def request(self, method: str, path: str, content: bytes | None = None) -> bytes:
-        """SwiftError where the answer is none of success."""
+        """SwiftError unless the response is a success."""
         headers = {"X-Auth-Token": self._token}
         _, _, body = self._asked(method, self._root + path, content, headers)
         return body
@@ -137,10 +137,10 @@ def up(
     workers: int = 0,
     more_code: str = "",
 ) -> Swift:
-    """Puts one up in a directory that is not there yet, or empty. `options` are the middleware's.
+    """Start one in a new or empty directory. `options` are the middleware's. `more_code` is appended to the
+    copy of the middleware that it runs.
 
-    `more_code` is added to the copy of the middleware that it runs. SwiftError with what is wrong; nothing
-    runs then.
+    SwiftError with the reason; nothing runs then.
     """
     if lacking := missing():
         raise SwiftError(f"missing Debian packages: {' '.join(lacking)}")
@@ -211,9 +211,8 @@ def up(
 
 
 def _devices(directory: Path, given: list[Path] | None) -> list[Path]:
-    """`DIR/devices/sdb1` and so on: directories, or links to those that are given.
-
-    In `DIR/served/sdb1` is what the object server of sdb1 has, that device alone.
+    """`DIR/devices/sdb1` and so on: directories, or links to the given ones. `DIR/served/sdb1` contains the
+    only device that the object server of sdb1 serves.
     """
     root = directory / "devices"
     root.mkdir()
@@ -247,7 +246,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _rings(directory: Path, kinds: dict[str, list[tuple[int, str]]], replicas: int) -> None:
-    """The three rings, made by Swift's own builder in one process of Swift's Python."""
+    """The three rings, built by Swift's own builder in one process of Swift's Python."""
     said = json.dumps({"kinds": kinds, "replicas": replicas})
     words = [PYTHON, str(Path(__file__).resolve()), "rings", str(directory), said]
     done = subprocess.run(words, capture_output=True, text=True)
@@ -256,7 +255,7 @@ def _rings(directory: Path, kinds: dict[str, list[tuple[int, str]]], replicas: i
 
 
 def build(directory: Path, kinds: dict[str, list[tuple[int, str]]], replicas: int) -> None:
-    """Rings of 64 partitions over devices (port, name), each a zone of its own."""
+    """Rings of 64 partitions over devices (port, name), each in its own zone."""
     from swift.common.ring import RingBuilder  # type: ignore[import-not-found]
 
     for kind, places in kinds.items():
@@ -363,7 +362,7 @@ def _await(swift: Swift, name: str, port: int) -> None:
 
 @contextlib.contextmanager
 def running(directory: Path, **options: object) -> Iterator[Swift]:
-    """One that is up, as `up` makes it, and ended afterwards."""
+    """Start one as `up` does, and stop it afterwards."""
     swift = up(directory, **options)  # type: ignore[arg-type]
     try:
         yield swift
@@ -372,7 +371,7 @@ def running(directory: Path, **options: object) -> Iterator[Swift]:
 
 
 def become(directory: Path, program: str, configuration: str) -> None:
-    """This process as a daemon of Swift, with the directory's own swift.conf instead of /etc/swift's."""
+    """Turn this process into a daemon of Swift, with the swift.conf of the directory."""
     import runpy
 
     from swift.common.utils import set_swift_dir  # type: ignore[import-not-found]
@@ -401,7 +400,7 @@ def _stay(swift: Swift) -> int:
 
 
 def main() -> int:
-    """Exit status: 0 ended when it was told to, 1 something failed."""
+    """Exit status: 0 terminated on request, 1 something failed."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     verbs = options.add_subparsers(dest="verb", required=True)
     make = verbs.add_parser("up")

@@ -1,4 +1,4 @@
-"""What the tracer saw a program read and write, beside what the disk's log says it served."""
+"""Bytes that a program read and wrote by the tracer, compared with those that the disk served by its log."""
 
 from __future__ import annotations
 
@@ -9,24 +9,22 @@ import numpy.typing as npt
 
 from penstock.archive.bundle import Bundle
 
-#: witnesses that are further apart are doubted, as in a certificate
+#: larger differences between the two sources are an error, as in a certificate
 LIMIT = 0.05
-#: smaller files are left to the sum of all
+#: smaller files are only part of the sum
 LEAST_BYTES = 1 << 20
 
 
-#: systems that pass the page cache by: every call is a request
+#: systems that bypass the page cache: every call is a request
 DIRECT = frozenset({"rocksdb"})
-#: a file is read whole when calls touched this share of it
+#: a file counts as completely read if calls touched this share of it
 WHOLE = 0.95
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One file in one direction [bytes].
-
-    `calls`: read or written by calls; `places`: of the file, however often they were touched; `disk`: what
-    the disk says; `size`: of the file.
+    """One file in one direction [bytes]. `calls`: read or written by calls; `places`: of the file, however
+    often they were touched; `disk`: by the disk's log; `size`: of the file.
     """
 
     file: str
@@ -37,11 +35,11 @@ class Seen:
     size: int
 
     def agrees(self, direct: bool) -> bool | None:
-        """Whether both witnesses say the same; None where they need not.
+        """True if both sources agree; None if they need not.
 
-        Past the page cache the disk serves what calls ask for. Through it, a cold file that is read whole is
-        fetched once, and what is written is written back at least once and at most as often as by calls.
-        Part of a file costs what was read ahead beside it, which calls do not show.
+        Past the page cache, the disk serves the requests of the calls. Through it, a cold file that is read
+        completely is fetched once, and written data are written back at least once and at most as often as
+        calls wrote them. A file of which a part is read also costs readahead, which calls do not show.
         """
         low = high = self.calls
         if not direct and self.direction == "read":
@@ -53,7 +51,9 @@ class Seen:
         return (1 - LIMIT) * low <= self.disk <= (1 + LIMIT) * high
 
     def ratio(self, direct: bool) -> float:
-        """The disk's bytes over the tracer's: the places' where a cache was read through, else the calls'."""
+        """Ratio of the disk's bytes to the tracer's: those of the places if a cache was read through, else of
+        the calls.
+        """
         seen = self.places if self.direction == "read" and not direct else self.calls
         return self.disk / seen if seen else float("inf")
 
@@ -68,9 +68,8 @@ def distinct_bytes(offset: npt.NDArray[np.int64], size: npt.NDArray[np.int64]) -
 
 
 def witnessed(bundle: Bundle, disk_id: str, *, plant: bool = False) -> list[Seen]:
-    """Every file of the disk that either witness saw read or written; one that was renamed by its last name.
-
-    `plant` loses the larger half of the disk's requests first.
+    """Every file of the disk that either source saw read or written; a renamed file has its last name.
+    `plant` first removes the larger half of the disk's requests.
     """
     files = bundle.table("files").to_pandas()
     mark = f"/{disk_id}/"
@@ -93,7 +92,7 @@ def witnessed(bundle: Bundle, disk_id: str, *, plant: bool = False) -> list[Seen
     for (file, op), size in served["size_bytes"].sum().items():
         found.setdefault((str(file), str(op)), [0, 0, 0, 0])[2] = int(size)
     for (file, op), values in list(found.items()):
-        if values[0] == 0:  # the tracer knows it by the name that it had before
+        if values[0] == 0:  # the tracer has its previous name
             last = file.rpartition("/")[2]
             for other, seen in list(found.items()):
                 if other[0].endswith(f"/{last}") and other[1] == op and seen[2] == 0 and seen[0]:
@@ -103,5 +102,5 @@ def witnessed(bundle: Bundle, disk_id: str, *, plant: bool = False) -> list[Seen
 
 
 def large(seen: list[Seen]) -> list[Seen]:
-    """Those big enough to be judged alone."""
+    """Files large enough to be evaluated alone."""
     return [one for one in seen if max(one.calls, one.disk) >= LEAST_BYTES]

@@ -1,5 +1,6 @@
-"""The cells of the validation grid: what fio does in each, and what it says it got. Standard library only, so
-that the same file runs in the guest.
+"""Cells of the validation grid: the workload of fio in each, and its reported results.
+
+Standard library only, so that the same file runs in the guest.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ ENGINES = ("sync", "psync", "pvsync", "pvsync2", "posixaio", "libaio", "io_uring
 PATTERNS = ("read", "write", "randread", "randwrite", "readwrite", "randrw")
 LIMITS_BPS = (512_000, 1 * MB, 4 * MB, 16 * MB, 64 * MB)
 SIZES_BYTES = (10 * MB, 64 * MB, 256 * MB)
-#: engines that keep more than one request in flight, and how many
+#: engines with more than one request in flight, and their number
 DEPTH = {"posixaio": 4, "libaio": 4, "io_uring": 4}
 BLOCK_BYTES = 64 << 10
 #: memory of a cell's control group, page cache included [bytes]
@@ -23,36 +24,36 @@ MEMORY_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: `bytes` is what is transferred, `limit_bps` holds in each direction of the device."""
+    """One cell: `bytes` is the transferred amount, `limit_bps` applies to each direction of the device."""
 
     engine: str
     pattern: str
     direct: bool
     limit_bps: int
     bytes: int
-    #: share by which the limit is set wrong on purpose (a planted failure)
+    #: deviation of a limit that is set wrong on purpose (a planted failure)
     planted: float = 0.0
 
     @property
     def name(self) -> str:
-        """One word for each of its levels."""
+        """Name, from each of its levels."""
         path = "direct" if self.direct else "buffered"
         return f"{self.engine} {self.pattern} {path} {self.limit_bps / MB:g} MB/s {self.bytes / MB:g} MB"
 
     @property
     def file_bytes(self) -> int:
-        """Size of its file: whole blocks."""
+        """Size of its file: complete blocks."""
         return max(1, self.bytes // BLOCK_BYTES) * BLOCK_BYTES
 
     @property
     def directions(self) -> tuple[str, ...]:
-        """Which of read and write it has."""
+        """Its directions: read, write or both."""
         if self.pattern in ("readwrite", "randrw"):
             return ("read", "write")
         return ("read",) if "read" in self.pattern else ("write",)
 
     def fio(self, path: str) -> list[str]:
-        """The words that run it on the file at `path`, which is there in its whole size."""
+        """Arguments of fio for the file at `path`, which exists in its full size."""
         words = [
             "fio", "--name=cell", f"--filename={path}", f"--rw={self.pattern}", f"--bs={BLOCK_BYTES}",
             f"--size={self.file_bytes}", f"--ioengine={self.engine}", f"--direct={int(self.direct)}",
@@ -61,22 +62,22 @@ class Cell:
         if self.engine in DEPTH:
             words.append(f"--iodepth={DEPTH[self.engine]}")
         if "write" in self.directions:
-            words.append("--end_fsync=1")  # done when durable
+            words.append("--end_fsync=1")  # the end is when the data are durable
         return words
 
 
 def sustained(seconds: float, cell: Cell) -> Cell:
-    """The cell with its size cut so that it takes no longer than that at its limit."""
+    """The cell with a size so small that it takes no longer than that at its limit."""
     return Cell(**{**asdict(cell), "bytes": min(cell.bytes, int(cell.limit_bps * seconds))})
 
 
 def valid(engine: str, pattern: str, direct: bool) -> bool:
-    """Whether there is such a job: memory maps have no direct I/O."""
+    """True if such a job exists: memory maps have no direct I/O."""
     return not (engine == "mmap" and direct)
 
 
 def full(seconds: float) -> list[Cell]:
-    """The full factorial, cells that the cut makes equal counted once."""
+    """The full factorial; cells that the size limit makes equal count once."""
     cells = [
         sustained(seconds, Cell(engine, pattern, direct, limit, size))
         for engine, pattern, direct, limit, size in product(
@@ -104,7 +105,7 @@ def crossed(seconds: float) -> list[Cell]:
 
 
 def some(seconds: float) -> list[Cell]:
-    """Every way into the kernel, both directions, both paths: what a software CPU has time for."""
+    """Every system call interface, both directions, both paths: as much as an emulated CPU has time for."""
     return [
         sustained(seconds, Cell(engine, pattern, direct, 4 * MB, 256 * MB))
         for engine, pattern, direct in product(

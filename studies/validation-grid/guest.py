@@ -18,12 +18,12 @@ from penstock.parts.guests.guest_image import PATH
 from tests.guest import machine
 
 HERE = Path(__file__).parent
-#: of a cell on a software CPU, beyond its transfer [s]
+#: time of a cell on an emulated CPU, beyond its transfer [s]
 OVERHEAD_S = 8.0
 
 
 def run(cells: list[Cell], out: Path, workers: int) -> str:
-    """Boots, runs the cells, gives what they printed. Raises PenstockError if the guest did not finish."""
+    """Boot, run the cells, return their output. PenstockError if the guest did not finish."""
     programs = ("bash", os.path.realpath(sys.executable), "fio", "mkfs.ext4")
     lacking = machine.missing()
     lacking += [p for p in programs if not shutil.which(p, path=PATH)]

@@ -1,4 +1,4 @@
-"""Rates that the cells of the validation grid delivered, and the claims on them."""
+"""Delivered rates of the cells of the validation grid, and the claims on them."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from penstock.archive.bundle import Bundle
 from penstock.emulate.backends.counters import as_table
 from studies.claims import Claim, Finding, Result, met_if, over_all
 
-#: shorter than this, a cell is sustained by nobody [s]
+#: a shorter cell is too short for any rate [s]
 SUSTAINED_S = 3.8
-#: shorter than this, a rate may be flagged instead of right [s]
+#: in a shorter cell a wrong rate may be flagged [s]
 SHORT_S = 0.5
-#: sleeps of 10 ms that take longer by this share: the host had no processor for who needed one
+#: relative delay of sleeps of 10 ms from which the host had no free processor
 LATE = 0.1
-#: processors busier than this have no time for who asks next
+#: utilisation of the processors above which a new request waits
 BUSY = 0.9
-#: counts from which a quantile or a distance can be judged
+#: minimum counts for a quantile or a distance
 FEWEST = {"p50": 100, "p99": 1000, "ks": 300}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One cell in one direction. `ratio`: delivered over asked; `asked` are the draws on `fuse`, the limit on
-    throttled devices, whose `ratio` is that of the windows after the first slice, but where a few requests
-    make a window: there it is the program's. `program` is what fio said over the limit."""
+    """One cell in one direction. `ratio`: delivered over specified; `asked` are the sampled service times on
+    `fuse`, the limit on throttled devices, whose `ratio` is that of the windows after the first slice. If
+    a few requests make a window, it is the program's. `program` is fio's rate over the limit.
+    """
 
     backend: str
     cell: str
@@ -53,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Planned:
-    """One cell of the grid in one direction, and how long it takes at its limit [s]."""
+    """One cell of the grid in one direction, and its duration at its limit [s]."""
 
     backend: str
     cell: str
@@ -62,7 +63,7 @@ class Planned:
     shaped: bool = False
 
 
-#: verdicts of a cell that was not measured; a device that is slower than the limit is no failure of the limit
+#: verdicts of a cell that was not measured; a device slower than the limit is no failure of the limit
 UNUSABLE = ("host-saturated", "failed")
 NOT_JUDGED = (*UNUSABLE, "device-bound")
 EXACT, BUFFERED, BOTH = ("read", "direct write"), ("buffered write",), ("mixed", "mapped")
@@ -70,7 +71,7 @@ FLAGS = ("too-short", "burst", "device-bound", "not-honoured", "host-saturated")
 
 
 def kind_of(engine: str, pattern: str, direct: bool, direction: str) -> str:
-    """Which bar a cell is measured by."""
+    """Claim by which a cell is evaluated."""
     if engine == "mmap" and "write" in pattern:
         return "mapped"  # a page must be read before it is written: both directions at once
     if pattern in ("readwrite", "randrw"):
@@ -81,13 +82,13 @@ def kind_of(engine: str, pattern: str, direct: bool, direction: str) -> str:
 
 
 def fuse_rows(out: Path, *, limit_of: dict[str, float] | None = None) -> list[Row]:
-    """The runs of a study in `out`, valid or not; `limit_of`: limit [B/s] by level, where it has one."""
+    """Runs of a study in `out`, valid or not; `limit_of`: limit [B/s] by level, if it has one."""
     names = [f["name"] for f in json.loads((out / "plan.json").read_text())["factors"]]
     rows = []
     for run in pd.read_parquet(out / "runs.parquet").sort_values("run_id").to_dict("records"):
         levels = {name: str(run[name]) for name in names}
         if levels.get("engine") == "mmap" and levels.get("path") == "direct":
-            continue  # there is no such cell: the file is mapped all the same
+            continue  # such a cell does not exist: the file is mapped in any case
         bundle = Bundle.open(out / "runs" / str(run["run_id"]))
         rows += _of_run(bundle, run, levels, limit_of or {})
     return rows
@@ -140,7 +141,7 @@ def _of_run(
 
 
 def throttled_rows(found: dict[str, Any]) -> list[Row]:
-    """The cells that `throttled.py` ran."""
+    """The cells of `throttled.py`."""
     rows = []
     for result in found["results"]:
         cell = Cell(**result["cell"])
@@ -149,7 +150,7 @@ def throttled_rows(found: dict[str, Any]) -> list[Row]:
             rows.append(Row(backend, cell.name, "failed", 0.0, float("nan"), float("nan"), "failed",
                             False, result["error"], planted=cell.planted))  # fmt: skip
             continue
-        # judged against what was asked for, which a planted failure does not set
+        # compared with the specified limit, which a planted failure does not set
         windows = [
             w | {"limit_bps": float(cell.limit_bps) if w["limit_bps"] else None}
             for w in result["windows"]
@@ -197,10 +198,10 @@ def latencies(text: str, direction: str) -> np.ndarray[Any, np.dtype[np.float64]
 def ks_distance(
     bins: np.ndarray[Any, np.dtype[np.float64]], asked_ns: np.ndarray[Any, Any]
 ) -> float:
-    """Largest difference of two distribution functions: latencies in bins, and drawn times.
+    """Largest difference of two distribution functions: latencies in bins, and sampled times.
 
-    A bin of fio is 1/64 wide; two times nearer than that are not told apart, so drawn times are compared at
-    the edges of a bin and the smaller difference is taken (Kolmogorov-Smirnov, one resolution wide).
+    A bin of fio is 1/64 wide, and times closer than that are in one bin. So sampled times are compared at the
+    edges of a bin, and the smaller difference is taken (Kolmogorov-Smirnov, one resolution wide).
     """
     if len(bins) == 0 or len(asked_ns) == 0:
         return float("nan")
@@ -215,7 +216,7 @@ def ks_distance(
 
 @dataclass(frozen=True)
 class Subset:
-    """Cells of one back end that a claim is about: usable rows, and the names of those without."""
+    """Cells of one back end for a claim: usable rows, and the names of those without."""
 
     backend: str
     rows: Sequence[Row]
@@ -272,13 +273,13 @@ def criteria(rows: Sequence[Row], planned: Sequence[Planned] = ()) -> list[Claim
 
             return subset(backend, rows, planned, usable, expected)
 
-        # fio always asks for more: a rate below its limit has no excuse but a busy host or the device
+        # fio always requests more: only a busy host or the device excuses a rate below its limit
         exact = cells(EXACT, _usable)
         claims += [
             exact.claim("reads, direct writes: mean error 1 %", _mean_error),
             exact.claim("reads, direct writes: all within 5 %", _largest_error),
         ]
-        if backend == "fuse":  # the others' are fio's already
+        if backend == "fuse":  # those of the others are fio's already
             by_fio = cells(EXACT, lambda r: _usable(r) and r.valid)
             wording = "reads, direct writes, by fio's own rate: all within 5 %"
             claims.append(by_fio.claim(wording, _by_fio))
@@ -342,7 +343,7 @@ def _largest_error(rows: Sequence[Row]) -> Finding:
 
 
 def _by_fio(rows: Sequence[Row]) -> Finding:
-    """Rate by the program itself on a disk of the model, whose own log is the other source."""
+    """Rate by the program itself on an emulated disk, whose own log is the other source."""
     off = _errors(r.program for r in rows)
     if not len(off):
         return Finding(Result.NOT_MEASURED, "no rate of fio")

@@ -1,4 +1,4 @@
-"""Failures made on purpose: the certificate must find a slow disk and a host that is taken by others."""
+"""Planted failures: the certificate must detect a slow disk and a busy host."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ Said = tuple[str, str, bool | None]
 
 
 def slow_disk() -> Said:
-    """A disk 5 % slower than its profile: what was asked of the check, what it said, whether it saw it.
-
-    None: the host is so busy that a sound disk is not believed either.
+    """A disk 5 % slower than its profile: the requirement of the check, its result, and whether it is
+    detected. None: the host is so busy that a correct disk would not be accepted either.
     """
     asks = "planted: a disk 5 % slow is found out"
     sound, why = is_valid(_certified())
@@ -42,7 +41,7 @@ def slow_disk() -> Said:
 
 
 def busy_host() -> Said:
-    """Two busy loops per core beside the disk."""
+    """Two busy loops per core next to the disk."""
     with _busy(2 * (os.cpu_count() or 1)):
         certificate = _certified()
     valid, reason = is_valid(certificate)

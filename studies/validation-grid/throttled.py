@@ -1,7 +1,7 @@
 """Runs cells on throttled disks (`cgroup1`, `cgroup2`), here or in the guest. Prints one JSON object.
 
-Arguments: BACKEND PLACE CELLS.json WORKERS. Each worker has a disk and a control group of its own; cells of
-different workers run side by side, which their devices allow as long as the sum of the limits is small.
+Arguments: BACKEND PLACE CELLS.json WORKERS. Each worker has its own disk and control group. Cells of
+different workers run concurrently, which their devices sustain as long as the sum of the limits is small.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.host.journal.journal import Journal
 from penstock.host.storage.residency import drop_file_cache
 from penstock.spec.cluster import DiskSpec
 
-#: room of a disk beyond its largest file [bytes]
+#: free space of a disk beyond its largest file [bytes]
 ROOM_BYTES = 96 << 20
 ENTER = 'n=$1; shift; while [ "$n" -gt 0 ]; do echo $$ >"$1" || exit 125; shift; n=$((n-1)); done; exec "$@"'
 
@@ -48,7 +48,7 @@ class Worker:
         self.base = base
 
     def run(self, cell: Cell) -> dict[str, Any]:
-        """Makes the file, limits the disk, runs fio in the group."""
+        """Create the file, limit the disk, run fio in the group."""
         path = self.disk.mount / "file"
         self.disk.set_limits(dict.fromkeys(("read_bps", "write_bps")))
         # by a process of the group: write-back is charged to the group that first wrote to the file
@@ -80,7 +80,7 @@ class Worker:
         }
 
     def down(self) -> None:
-        """Takes disk and group away."""
+        """Remove disk and group."""
         self.disk.down()
         self.group.remove()
 
@@ -91,9 +91,8 @@ class Worker:
 
 
 class Pulse:
-    """A thread that sleeps 10 ms and again, and sums up by how much it overslept; and the processors' time.
-
-    Two witnesses of a busy host: what only sleeps is late, and no processor is idle.
+    """A thread that repeatedly sleeps 10 ms and sums up its oversleep; and the times of the processors. Two
+    signs of a busy host: a sleeper is late, and no processor is idle.
     """
 
     def __init__(self) -> None:
@@ -111,7 +110,7 @@ class Pulse:
             self._late_s += max(0.0, time.monotonic() - before - 0.012)
 
     def stop(self) -> tuple[float, float]:
-        """Share of the time by which it was late, and share in which processors were not idle."""
+        """Relative lateness, and share of time in which processors were not idle."""
         self._ended.set()
         self._thread.join()
         late = self._late_s / (time.monotonic() - self._began)
@@ -126,7 +125,7 @@ def _processor_times() -> tuple[int, int]:
 
 
 def run(backend: str, base: Path, cells: list[Cell], workers: int) -> dict[str, Any]:
-    """Runs all cells, those of one worker one after the other."""
+    """Run all cells, those of one worker one after the other."""
     journal = Journal(base / "journal.jsonl")
     backends = Backends(journal, base / "state")
     room = max(c.file_bytes for c in cells) + ROOM_BYTES
@@ -164,7 +163,7 @@ def run(backend: str, base: Path, cells: list[Cell], workers: int) -> dict[str, 
 
 
 def main() -> None:
-    """Reads the cells, runs them, prints what was found."""
+    """Read the cells, run them, print the results."""
     backend, base, cells, workers = sys.argv[1:5]
     chosen = [Cell(**c) for c in json.loads(Path(cells).read_text())]
     print("RESULT " + json.dumps(run(backend, Path(base), chosen, int(workers))))
