@@ -18,6 +18,7 @@ import pandas as pd
 from penstock.analyse.fidelity.fidelity import RULES
 from penstock.analyse.fidelity.validity import DEGRADED, graded
 from penstock.analyse.findings.estimability import size_sentence
+from penstock.analyse.outcome import Outcome
 from penstock.analyse.statistics.bias import degraded_count
 from penstock.archive.bundle import Bundle, write_parquet
 from penstock.archive.catalogue import Catalogue, open_index
@@ -37,7 +38,6 @@ from penstock.workload.responses import measure
 if TYPE_CHECKING:
     from penstock.analyse.findings.answer import Answer
     from penstock.analyse.findings.finding import Finding
-    from penstock.analyse.outcome import Outcome
 
 
 @dataclass
@@ -68,8 +68,6 @@ class Analysis:
     @cached_property
     def tables(self) -> Outcome:
         """Tables of the study as of the first use."""
-        from penstock.analyse.outcome import Outcome
-
         return Outcome.read(self.out)
 
     @property

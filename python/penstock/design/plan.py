@@ -36,6 +36,7 @@ from penstock.design.orders import (
     power_as_ordered,
 )
 from penstock.design.planned import Alias, Plan, PlannedRun
+from penstock.design.power import effective_by_factor, error_df, power_of, pure_df
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import DESIGNS
 from penstock.spec.study import Factor, Study
@@ -49,8 +50,6 @@ MOST_PARTIAL = 60
 
 def make_plan(study: Study) -> Plan:
     """The plan of a study. PenstockError if the matrix violates the request (never expected)."""
-    from penstock.design.power import pure_df
-
     factors = list(study.factors)
     names = [f.name for f in factors]
     design = _design(study)
@@ -134,8 +133,6 @@ class _Design:
 
 def _design(study: Study) -> _Design:
     """The verified treatments. BadInput if the design does not exist."""
-    from penstock.design.power import effective_by_factor
-
     factors = study.factors
     names = [f.name for f in factors]
     two = all(len(f.levels) == 2 for f in factors)
@@ -163,7 +160,6 @@ def _design(study: Study) -> _Design:
 def _power(study: Study, design: _Design, in_order: Ordered, pure: int) -> dict[str, Any]:
     """Power of the ordered design; `pure`: degrees of freedom of its repeated runs."""
     from penstock.design import model as models
-    from penstock.design.power import error_df, power_of
 
     runs, replicates, noise = len(design.levels), study.design.replicates, study.design.noise
     passes, fraction = in_order.order in PASSES, len(design.generators)

@@ -19,6 +19,7 @@ from penstock.design.alias_matrix import Named, beyond
 from penstock.design.augment import ORDER, Step, stage_words
 from penstock.design.augment_levels import columns, estimable_model, numbers_of
 from penstock.design.caution import between_cautions, cautions, irregular
+from penstock.design.estimate import changed_s, estimate
 from penstock.design.generators import term_of, word_lengths
 from penstock.design.kinds.base import Numbers
 from penstock.design.matrix import Matrix, constant_words, is_regular
@@ -120,8 +121,6 @@ def levels_of(plan: Plan, coded: Sequence[int] | Matrix) -> dict[str, str]:
 
 def with_stages(plan: Plan, study: Study, stages: Sequence[Stage]) -> Plan:
     """The plan of a study with its additions. BadInput for a stage that does not fit."""
-    from penstock.design.estimate import changed_s, estimate
-
     if not stages:
         return plan
     if len(stages) > MOST_STAGES:

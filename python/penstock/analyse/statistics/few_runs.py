@@ -21,7 +21,7 @@ from scipy import stats
 
 from penstock.analyse.findings.finding import Finding
 from penstock.analyse.outcome import Outcome
-from penstock.analyse.statistics.fit import Fit
+from penstock.analyse.statistics.fit import Fit, fitted, usable
 from penstock.analyse.statistics.scale import effect_scale
 from penstock.analyse.statistics.significance import LENTH, LEVEL, together
 from penstock.analyse.statistics.terms import Values
@@ -106,8 +106,6 @@ def in_few_runs(outcome: Outcome) -> Iterator[Finding]:
 
     Guard: replicates, or effects that no few runs explain.
     """
-    from penstock.analyse.statistics.fit import fitted, usable
-
     table = outcome.effects
     if table is None or not {"method", "scale", "p_value"} <= set(table.columns):
         return

@@ -22,6 +22,7 @@ from scipy import optimize, stats
 
 from penstock.analyse.statistics import strata
 from penstock.analyse.statistics.bias import valid_only
+from penstock.analyse.statistics.designed import designed_part
 from penstock.analyse.statistics.fit import Fit, fitted, usable
 from penstock.analyse.statistics.scale import (
     BOX_COX,
@@ -236,8 +237,6 @@ def surface(
         )
     runs = valid_only(runs)
     if plan.stages:
-        from penstock.analyse.statistics.designed import designed_part
-
         runs, plan = designed_part(runs, plan)
     fit = fitted(runs, plan, response, LINEAR if scale == BOX_COX else scale)
     places = [j for j, f in enumerate(plan.factors) if names is None or f.name in names]

@@ -29,7 +29,7 @@ from penstock.host.storage.mounts import mounts_at
 from penstock.platform.schedule import for_disk
 from penstock.profile.honour import SMALL_BYTES
 from penstock.profile.load import load_profile
-from penstock.profile.model import StorageProfile
+from penstock.profile.model import StorageProfile, native
 from penstock.spec.cluster import Event
 from penstock.state import closed, runtime_dir
 from penstock.writing import write_atomic
@@ -309,8 +309,6 @@ def _served(profile: str, time_scale: float, journal: Journal) -> tuple[str, lis
 
 
 def _scaled(profile: str, time_scale: float) -> str:
-    from penstock.profile.model import native
-
     text = load_profile(profile).json
     if time_scale == 1.0:
         return text

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, printable
 from penstock.host.processes.daemon import Daemon, connect
 from penstock.observe.trace.capture.events import EVENT
 from penstock.observe.trace.verdicts.patterns import judge_events, judge_spool, sentence
@@ -246,8 +246,6 @@ class _Names:
 
 
 def _shown(path: str) -> str:
-    from penstock.errors import printable
-
     text = printable(path)
     return text if len(text) <= _PATH else "…" + text[1 - _PATH :]
 

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from penstock.archive.catalogue import local_user, open_index
 from penstock.archive.series import delimited, series_tables
 from penstock.errors import BadInput
 from penstock.parts.monitoring.experiments.experiment import Experiment
@@ -154,7 +155,5 @@ def _of_sequence(
 
 def import_experiment(name: str, path: Path, **options: Any) -> tuple[Experiment, int, list[str]]:
     """Import a file as an experiment of this user; `options`: those of `take_in`."""
-    from penstock.archive.catalogue import local_user, open_index
-
     with open_index() as index:
         return take_in(Experiments(index, experiments_home()), local_user(), name, path, **options)

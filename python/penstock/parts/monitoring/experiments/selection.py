@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 
+from penstock.archive.catalogue import index_path, local_user, open_index
 from penstock.archive.selection import Selection
 from penstock.errors import BadInput, printable
 from penstock.parts.monitoring.experiments.experiment import Experiment, Unknown
@@ -35,8 +36,6 @@ def select_experiments(name: str) -> Selection | None:
 
 
 def _experiments(name: str) -> list[Experiment]:
-    from penstock.archive.catalogue import index_path, local_user, open_index
-
     if "\0" in name or not (os.environ.get("PENSTOCK_CATALOGUE") or index_path().exists()):
         return []
     several = _SEVERAL.fullmatch(name)

@@ -28,7 +28,7 @@ from penstock.archive.series.incomplete import Verdict, of_headers
 from penstock.errors import Away, BadInput, PenstockError
 from penstock.host.probe.clock_offset import CLOCK, CLOCK_BOUND, Offset, measure
 from penstock.host.processes.servers import server_at, verification
-from penstock.parts.monitoring.experiments.points import Account, Batch
+from penstock.parts.monitoring.experiments.points import Account, Batch, canonical_labels, points
 
 if TYPE_CHECKING:
     import httpx
@@ -587,8 +587,6 @@ def error_text(error: Exception) -> str:
 
 def clocks(measured: Sequence[tuple[int, Offset]], sources: Sequence[str]) -> Batch:
     """Offsets of the store's clock, each with its local time, as points of these sources."""
-    from penstock.parts.monitoring.experiments.points import canonical_labels, points
-
     rows = [
         (metric, canonical_labels({"source": source}), at, value / 1e9)
         for source in sources
