@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from penstock.emulate.cluster.cluster import Cluster, RunningNode
+from penstock.emulate.cluster.cluster import RunningNode
 from penstock.emulate.cluster.copying import copy
+from penstock.emulate.cluster.running_cluster import RunningCluster
 from penstock.parts.stores.engines.engine import Site
 
 #: a line of a listing: bytes, modification time, path relative to the directory
@@ -87,7 +88,7 @@ class Unmounted(Protocol):
 class Mounted:
     """Through the mount, by programs of the node."""
 
-    def __init__(self, cluster: Cluster, site: Site, node: RunningNode) -> None:
+    def __init__(self, cluster: RunningCluster, site: Site, node: RunningNode) -> None:
         self._cluster = cluster
         self._site = site
         self._node = node

@@ -12,11 +12,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.emulate.cluster.cluster import Cluster, RunningNode, incomplete, registered
+from penstock.emulate.cluster.cluster import Cluster, RunningNode
+from penstock.emulate.cluster.running_cluster import RunningCluster
 from penstock.errors import BadInput, PenstockError
 from penstock.host.journal.journal import Journal
 from penstock.host.nodes.node_group import NodeGroup
 from penstock.parts.stores.agent_client import Sessions
+from penstock.parts.stores.clusters import Start, interrupted, live_cluster, live_clusters
 from penstock.parts.stores.engines.engine import Site, StoreEngine
 from penstock.parts.stores.files import Files, Mounted, Unmounted
 from penstock.parts.stores.hints import attribute, checked
@@ -34,13 +36,15 @@ Progress = Callable[[str, int, int], None]
 #: bytes that another node must read back before a store counts as up
 _PROBE_BYTES = 256 * 1024
 _PROBE_WITHIN_S = 45.0
+#: engine whose nodes share a directory of their host
+_ONE_HOST = "directory"
 
 
 class Store:
     """A running store. `find` returns the one that an earlier command started."""
 
     def __init__(
-        self, cluster: Cluster, spec: StoreSpec, roles: Roles, state: dict[str, Any]
+        self, cluster: RunningCluster, spec: StoreSpec, roles: Roles, state: dict[str, Any]
     ) -> None:
         self.cluster = cluster
         self.spec = spec
@@ -65,15 +69,23 @@ class Store:
         outlive: bool = True,
         strict: bool = False,
         progress: Progress | None = None,
+        start: Start | None = None,
     ) -> Store:
         """Start the nodes and the store; a failure stops both.
 
-        The store is up when a file written by one node was read on another and located. Raises BadInput for
-        unsupported values before anything is started; with `strict` also for a refused parameter.
+        The store is up when a file written by one node was read on another and located. `start`: starts the
+        nodes on other hosts. Raises BadInput for unsupported values before anything is started; with `strict`
+        also for a refused parameter.
         """
-        engine = ready(spec, roles, strict=strict)
+        engine = ready(spec, roles, strict=strict, here=start is None)
         placed = with_privileges(cluster_spec, roles, engine)
-        cluster = Cluster.up(placed, Journal(), outlive=outlive, progress=progress, complete=False)
+        cluster: RunningCluster
+        if start is None:
+            cluster = Cluster.up(
+                placed, Journal(), outlive=outlive, progress=progress, complete=False
+            )
+        else:
+            cluster = start(placed)
         try:
             store = cls.on(cluster, spec, roles, progress=progress, outlive=outlive)
             cluster.completed()
@@ -86,7 +98,7 @@ class Store:
     @classmethod
     def on(
         cls,
-        cluster: Cluster,
+        cluster: RunningCluster,
         spec: StoreSpec,
         roles: Roles,
         *,
@@ -133,11 +145,10 @@ class Store:
     @classmethod
     def find(cls, name: str | None = None) -> Store:
         """The store of that name, or the only one. BadInput if there is none."""
-        clusters = [Cluster.find(one) for one in registered()]
-        by_name = {c.name: c for c in clusters if _path(c).exists()}
+        by_name = {n: c for n, c in live_clusters().items() if _path(c).exists()}
         if name is None and len(by_name) == 1:
             name = next(iter(by_name))
-        if name not in by_name and (half := [n for n in incomplete() if name in (None, n)]):
+        if name not in by_name and (half := [n for n in interrupted() if name in (None, n)]):
             raise PenstockError(_incomplete(half[0]))
         if name not in by_name:
             names = ", ".join(by_name) or "none"
@@ -151,7 +162,7 @@ class Store:
     @property
     def complete(self) -> bool:
         """False if the command that starts or stops it did not finish."""
-        return self.state.get("phase") == "up" and self.name not in incomplete()
+        return self.state.get("phase") == "up" and not self.cluster.interrupted
 
     def _keep(self) -> None:
         """Save the state for later commands among the cluster's files, which are removed with it."""
@@ -184,6 +195,8 @@ class Store:
         for one in (name,) if name is not None else self.roles.clients:
             if nodes[one].state == "running":
                 return nodes[one]
+        if name is not None:
+            nodes[name].open_entrance()  # has the reason
         raise PenstockError(f"{self.name}: no client node runs")
 
     @property
@@ -410,13 +423,27 @@ class Store:
         return {"writer": writer.name, "reader": reader.name, "extents": located}
 
 
-def ready(spec: StoreSpec, roles: Roles, *, strict: bool = False) -> StoreEngine:
-    """Engine of a store that can be started here. PenstockError if it is not installed; as `check`."""
+def ready(spec: StoreSpec, roles: Roles, *, strict: bool = False, here: bool = True) -> StoreEngine:
+    """Engine of a store that can be started `here`, or on other hosts; as `check`.
+
+    PenstockError if it is not installed here; other hosts check that themselves.
+    """
     engine: StoreEngine = STORE_ENGINES.load(spec.engine)()
-    if lacking := engine.missing():
+    if here and (lacking := engine.missing()):
         raise PenstockError(f"{spec.engine}: {lacking}{_instead(spec.engine)}")
+    if not here:
+        _check_hosts(spec)
     check(engine, spec, roles, strict=strict)
     return engine
+
+
+def _check_hosts(spec: StoreSpec) -> None:
+    """Raise BadInput for a store that needs all nodes on one host."""
+    if spec.engine == _ONE_HOST:
+        expected = "an engine with servers, as its nodes share a directory of one host"
+        raise BadInput(f"store.engine: found {spec.engine} on several hosts; expected {expected}")
+    if spec.watched:
+        raise BadInput("--watch: found it on several hosts; expected all nodes on one host")
 
 
 def _instead(name: str) -> str:
@@ -502,13 +529,13 @@ def _say(progress: Progress | None, what: str, done: int, total: int) -> None:
         progress(what, done, total)
 
 
-def _path(cluster: Cluster) -> Path:
+def _path(cluster: RunningCluster) -> Path:
     return cluster.home / "store.json"
 
 
 def _incomplete(name: str) -> str:
     """Message about a store that is not complete, with the remedy."""
-    if name not in incomplete():
+    if name not in interrupted():
         return (
             f"the store {name} is not complete: another command is putting it up, or takes it down"
         )
@@ -533,10 +560,10 @@ def up_already(
     `any_use`: ignore protected files and the watch for tags of programs. An incomplete store of an earlier
     command is stopped.
     """
-    if nodes.name not in registered():
+    cluster = live_cluster(nodes.name)
+    if cluster is None:
         return None
-    cluster = Cluster.find(nodes.name)
-    if nodes.name in incomplete():
+    if cluster.interrupted:
         cluster.down()
         return None
     if not _path(cluster).exists():

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.emulate.cluster.cluster import Cluster, RunningNode
+from penstock.emulate.cluster.cluster import RunningNode
+from penstock.emulate.cluster.running_cluster import RunningCluster
 from penstock.errors import PenstockError
 from penstock.host.storage.opens import PendingOpen, PendingOpens
 from penstock.parts.stores.lock import changing
@@ -37,7 +38,7 @@ _MOST_WAITING = 1000
 class TaggedStore(Protocol):
     """Parts of a store used by the watch."""
 
-    cluster: Cluster
+    cluster: RunningCluster
     spec: StoreSpec
     roles: Roles
 

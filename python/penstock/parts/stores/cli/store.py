@@ -55,6 +55,14 @@ def up(
     watch: bool = typer.Option(
         False, "--watch", help="Apply hints that programs set with setfattr(1) or setxattr(2)."
     ),
+    hosts: Path | None = typer.Option(
+        None, "--hosts", help="A hosts file: start the nodes on these hosts."
+    ),
+    allow_overcommit: bool = typer.Option(
+        False,
+        "--allow-overcommit",
+        help="With --hosts: accept limits that the hosts cannot sustain together.",
+    ),
     as_json: bool = JSON,
 ) -> None:
     """Start the nodes of a platform file with the store, mounted on every client.
@@ -62,6 +70,7 @@ def up(
     The store counts as up when a file written on one node was read and located on another. A store that is
     already up is left as it is.
     """
+    from penstock.parts.stores.clusters import start_on_hosts
     from penstock.parts.stores.deployment import deployment
     from penstock.parts.stores.lock import changing
     from penstock.parts.stores.store import Store, check, up_already
@@ -70,12 +79,15 @@ def up(
     loaded = load_platform(platform, changes, predicted=False)
     nodes, spec, roles = deployment(loaded, engine, tuple(keep))
     nodes, spec = replace(nodes, name=name or nodes.name), replace(spec, watched=watch)
+    start = None
+    if hosts is not None:
+        start = start_on_hosts(loaded, hosts, spec.engine, say, allow_overcommit=allow_overcommit)
     with changing(), progress_bar() as progress:
         store = up_already(nodes, spec, roles)
         if store is None:
             for refusal in check(STORE_ENGINES.load(spec.engine)(), spec, roles, strict=strict):
                 say(f"warning: {refusal}")
-            store = Store.up(nodes, spec, roles, strict=strict, progress=progress)
+            store = Store.up(nodes, spec, roles, strict=strict, progress=progress, start=start)
     if as_json:
         print(json.dumps(store.status() | {"probe": store.state["probe"]}))
         return

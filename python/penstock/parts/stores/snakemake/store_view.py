@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.errors import BadInput, PenstockError
 from penstock.host.nodes.mount_view import share_mount
+from penstock.parts.stores.clusters import require_one_host
 from penstock.parts.stores.deployment import deployment
 from penstock.parts.stores.lock import changing
 from penstock.parts.stores.store import Store, check, require_complete, up_already
@@ -86,6 +87,7 @@ def open_view(
     store = _of_platform(platform, engine) if platform else require_complete(Store.find(name))
     if not store.mounted:
         raise BadInput(f"store.engine: found {store.spec.engine}; expected one that nodes mount")
+    require_one_host(store.cluster)
     client = store.client(head)
     scratch = runtime_dir() / _SCRATCH
     scratch.mkdir(mode=0o700, exist_ok=True)

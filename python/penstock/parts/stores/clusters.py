@@ -1,0 +1,68 @@
+"""Clusters that may carry a store: those of this host, and those on several hosts that were started here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from penstock.emulate.cluster.cluster import Cluster, incomplete, registered
+from penstock.emulate.cluster.running_cluster import RunningCluster
+from penstock.errors import BadInput
+from penstock.platform.hosts import Platform
+from penstock.plugins import FUNCTIONS
+from penstock.spec.cluster import ClusterSpec
+
+#: starts the nodes of a store; they are incomplete until `completed`
+Start = Callable[[ClusterSpec], RunningCluster]
+_NAMES, _CLUSTER, _START = "names-on-hosts", "cluster-on-hosts", "start-on-hosts"
+
+
+def live_clusters() -> dict[str, RunningCluster]:
+    """Clusters that are up, by name."""
+    here: list[RunningCluster] = [Cluster.find(name) for name in registered()]
+    return {cluster.name: cluster for cluster in (*_on_hosts(), *here)}
+
+
+def live_cluster(name: str) -> RunningCluster | None:
+    """The cluster of that name, if it is up."""
+    if name in registered():
+        return Cluster.find(name)
+    return next((cluster for cluster in _on_hosts() if cluster.name == name), None)
+
+
+def interrupted() -> list[str]:
+    """Clusters whose command died before they were complete, or while it stopped them."""
+    return [*incomplete(), *(cluster.name for cluster in _on_hosts() if cluster.interrupted)]
+
+
+def require_one_host(cluster: RunningCluster) -> None:
+    """Raise BadInput for a cluster on several hosts."""
+    if not isinstance(cluster, Cluster):
+        raise BadInput(f"{cluster.name}: found nodes on several hosts; expected all on this host")
+
+
+def _on_hosts() -> list[RunningCluster]:
+    names = FUNCTIONS.load(_NAMES)() if _NAMES in FUNCTIONS else ()
+    return [FUNCTIONS.load(_CLUSTER).find(name) for name in names]
+
+
+def start_on_hosts(
+    platform: Platform,
+    hosts: Path,
+    engine: str,
+    say: Callable[[str], None],
+    *,
+    allow_overcommit: bool = False,
+) -> Start:
+    """How to start the nodes of a platform on the hosts of a hosts file, for a store of an engine."""
+    if _START not in FUNCTIONS:
+        raise BadInput("--hosts: found it without the part `remote`, which starts nodes on hosts")
+    return partial(
+        FUNCTIONS.load(_START),
+        platform=platform,
+        hosts=hosts,
+        say=say,
+        engine=engine,
+        allow_overcommit=allow_overcommit,
+    )
