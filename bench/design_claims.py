@@ -38,10 +38,10 @@ from penstock.analyse.sequential.aliased import Open
 from penstock.analyse.statistics import effect_table
 from penstock.analyse.statistics.effects import effects
 from penstock.analyse.statistics.significance import is_sure
+from penstock.design.additions.stages import with_stages
 from penstock.design.generators import term_of
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan
-from penstock.design.stages import with_stages
 from penstock.spec.study import Study
 from penstock.study.load import read_study
 

@@ -134,8 +134,8 @@ def sequential(
 ) -> Treatment:
     """A sequential study, by the code that `penstock run` uses."""
     from penstock.analyse.sequential.adaptive import next_stage
+    from penstock.design.additions.stages import with_stages
     from penstock.design.plan import make_plan
-    from penstock.design.stages import with_stages
     from penstock.study.load import read_study
 
     names = asked.table.names

@@ -25,6 +25,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,12 @@ from scipy import stats
 
 from penstock.analyse.sequential.fraction import fraction_of
 from penstock.analyse.statistics.effects import effects
-from penstock.design.augment import make_step, questions
+from penstock.design.additions.two_levels import make_step, questions
 from penstock.design.generators import defining_relation, members, parse_generator
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan, coded_matrix
 from penstock.errors import PenstockError
+from penstock.report import style
 from penstock.study.load import load_study
 
 HERE = Path(__file__).resolve().parent
@@ -53,6 +55,12 @@ from disks import finish  # noqa: E402
 from bench import record  # noqa: E402
 from studies import claims as checks  # noqa: E402
 from studies.claims import Claim, Finding, Result, claim, met_if, valid_runs  # noqa: E402
+from studies.common.published_figures import (  # noqa: E402
+    Cells,
+    cell_means,
+    effect_sizes,
+    save,
+)
 
 RESPONSES = ("write", "read")
 #: the letters of the published tables
@@ -497,6 +505,7 @@ def main() -> int:
     parser.add_argument("-o", "--out", type=Path, default=Path("out"))
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--virtual", action="store_true", help="plans and known numbers alone")
+    parser.add_argument("--figures", type=Path, help="directory of the SVG files (default OUT)")
     parser.add_argument("--json", action="store_true")
     record.option(parser)
     arguments = parser.parse_args()
@@ -515,6 +524,7 @@ def main() -> int:
         return 1
     claims = claims_of(measured, arguments.quick)
     details = described(measured)
+    write_figures(measured, arguments.figures or arguments.out)
     if arguments.json:
         print(json.dumps({"claims": checks.as_json(claims), **details}, indent=1))
     else:
@@ -524,6 +534,43 @@ def main() -> int:
     record.keep(arguments.record, kept(claims, details), details["planted"], about)
     status = checks.finish("nfs-wan", claims, details["planted"])
     return status if details["folded"] else 1
+
+
+def write_figures(measured: Mapping[str, pd.DataFrame], folder: Path) -> None:
+    """Figures in the form of the published 6.2 to 6.6, as far as there are runs."""
+    if not measured:
+        return
+    # small sizes are those of --quick, where the eight alone are run
+    cells_of = [measured[name] for name in ("full", "middle") if name in measured]
+    table = pd.concat(cells_of or list(measured.values()))
+    common = Cells(
+        response="read",
+        unit="MB/s",
+        along={"local": "0.027", "middle": "6.87", "remote": "13.9"},
+        along_label="latency (ms)",
+        factor="latency",
+        across=("storage", "size"),
+        lines=("version", "io"),
+    )
+    with style.look():
+        for name, response, mode in (
+            ("read", "read", "sync"), ("sync-write", "write", "sync"), ("async-write", "write", "async"),
+        ):  # fmt: skip
+            of = replace(common, response=response, only={"mode": mode})
+            save(cell_means(table, of), folder / f"nfs-wan-{name}.svg")
+        for design, found in complete_tables(measured).items():
+            sizes = {response: lettered_effects(effect) for response, effect in found.items()}
+            save(effect_sizes(sizes, PUBLISHED_TOP), folder / f"nfs-wan-effects-{design}.svg")
+
+
+def lettered_effects(table: pd.DataFrame) -> dict[str, float]:
+    """Coefficients by term in letters."""
+    names = set(LETTERS.values())
+    return {
+        lettered(str(term)): float(value)
+        for term, value in table["coefficient"].items()
+        if set(str(term).split(":")) <= names
+    }
 
 
 def complete_tables(measured: Mapping[str, pd.DataFrame]) -> dict[str, Effects]:

@@ -10,9 +10,9 @@ import pandas as pd
 
 from penstock.analyse.outcome import Outcome
 from penstock.analyse.sequential.adaptive import next_stage
+from penstock.design.additions.stages import with_stages
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan
-from penstock.design.stages import with_stages
 from penstock.spec.study import Study
 from penstock.study.load import read_study
 

@@ -15,7 +15,8 @@ from scipy import stats
 
 from penstock.analyse.statistics.effects import effects
 from penstock.analyse.statistics.staged import CONFOUNDED
-from penstock.design.augment import (
+from penstock.design.additions.stages import Stage, stage_from_json, stage_of, with_stages
+from penstock.design.additions.two_levels import (
     Step,
     make_step,
     questions,
@@ -27,7 +28,6 @@ from penstock.design.generators import defining_relation, parse_generator, term_
 from penstock.design.matrix import two_level
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan, coded_matrix, plan_from_json
-from penstock.design.stages import Stage, stage_from_json, stage_of, with_stages
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Study
 from penstock.study.load import read_study

@@ -16,10 +16,10 @@ from penstock.analyse.sequential.augment_text import augment_json, augment_text
 from penstock.analyse.statistics.effects import effects
 from penstock.analyse.statistics.fit import fitted, usable
 from penstock.campaign.analysis import analyse
-from penstock.design.augment_levels import coded_of, level_step, numbers_of, tells
+from penstock.design.additions.more_levels import coded_of, level_step, numbers_of, tells
+from penstock.design.additions.stages import designed, stage_of, with_stages
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan
-from penstock.design.stages import designed, stage_of, with_stages
 from penstock.errors import BadInput
 from penstock.study.load import load_study
 from tests.unit.recorded_study import record, study_text

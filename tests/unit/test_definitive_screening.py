@@ -12,7 +12,7 @@ from penstock.analyse.statistics.effects import effects
 from penstock.analyse.statistics.fit import fitted
 from penstock.analyse.surface.polynomials import trends
 from penstock.campaign.analysis import analyse
-from penstock.design.augment_levels import coded_of, level_step, numbers_of
+from penstock.design.additions.more_levels import coded_of, level_step, numbers_of
 from penstock.design.claims import check
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan, PlannedRun, coded_matrix

@@ -15,6 +15,7 @@ from penstock.analyse.sequential.identical import ANSWER, HOLM, identical
 from penstock.analyse.statistics.effect_table import CONFOUNDED_WITH_BLOCKS
 from penstock.analyse.statistics.effects import effects
 from penstock.analyse.statistics.fit import NOT_ESTIMABLE
+from penstock.design.additions.stages import Stage, with_stages
 from penstock.design.blocks import confounded
 from penstock.design.generators import choose_generators, defining_relation, word_of
 from penstock.design.matrix import column
@@ -22,7 +23,6 @@ from penstock.design.order import BLOCKS, INTERLEAVED
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan, PlannedRun, coded_matrix, plan_from_json
 from penstock.design.show import plan_text
-from penstock.design.stages import Stage, with_stages
 from penstock.errors import BadInput
 from penstock.spec.study import Study
 from penstock.study.load import read_study

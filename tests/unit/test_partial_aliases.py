@@ -15,14 +15,14 @@ from penstock.analyse.outcome import Outcome
 from penstock.analyse.sequential.aliased import Open, aliased
 from penstock.analyse.sequential.augment_text import augment_text
 from penstock.analyse.statistics.effects import effects
+from penstock.design.additions.more_levels import numbers_of
+from penstock.design.additions.stages import Stage, stage_of, with_stages
+from penstock.design.additions.two_levels import make_step, questions
 from penstock.design.alias_matrix import of_treatments, shares
-from penstock.design.augment import make_step, questions
-from penstock.design.augment_levels import numbers_of
 from penstock.design.generators import term_of, word_of
 from penstock.design.matrix import regular, two_level
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan, coded_matrix, plan_from_json
-from penstock.design.stages import Stage, stage_of, with_stages
 from penstock.report.sections import aliases as alias_section
 from penstock.spec.study import Study
 from penstock.study.load import read_study

@@ -13,11 +13,11 @@ from penstock.analyse.sequential.adaptive import active_at
 from penstock.analyse.sequential.ledger import ledger
 from penstock.analyse.sequential.screen_rule import decide
 from penstock.analyse.statistics.effects import effects
-from penstock.design.augment import make_step
+from penstock.design.additions.alpha_spending import level, looks
+from penstock.design.additions.stages import Stage, stage_of, with_stages
+from penstock.design.additions.two_levels import make_step
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan, coded_matrix
-from penstock.design.sequential import level, looks
-from penstock.design.stages import Stage, stage_of, with_stages
 from penstock.errors import BadInput
 from tests.unit.played_studies import NAMES, outcome_of, played, study_of, table_of
 

@@ -20,11 +20,11 @@ from penstock.analyse.statistics.effects import effects
 from penstock.analyse.statistics.significance import is_sure, limits
 from penstock.analyse.surface.process import Process, expected_improvement, worth_of_a_run
 from penstock.campaign.limits import Used
-from penstock.design.augment import make_step
+from penstock.design.additions.alpha_spending import analysis_level, level, looks, spent
+from penstock.design.additions.stages import Stage, stage_of, with_stages
+from penstock.design.additions.two_levels import make_step
 from penstock.design.plan import make_plan
 from penstock.design.planned import coded_matrix
-from penstock.design.sequential import analysis_level, level, looks, spent
-from penstock.design.stages import Stage, stage_of, with_stages
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Limits, Study
 from penstock.study.load import load_study, read_study

@@ -10,9 +10,9 @@ from penstock.analyse.sequential.aliased import Open
 from penstock.archive.runs import bundles
 from penstock.campaign.campaign import CampaignResult, RunOptions, run_loaded
 from penstock.campaign.frozen import read_campaign
+from penstock.design.additions.stages import Stage, stage_of
 from penstock.design.generators import term_of
 from penstock.design.planned import plan_from_json
-from penstock.design.stages import Stage, stage_of
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Study
 from penstock.text import counted, first_of, listed, term_text
@@ -28,7 +28,7 @@ def augmented(
 ) -> CampaignResult:
     """Make the runs of one more stage of the study in `out`, and the analysis of all.
 
-    `kind` is one of `design.augment.KINDS`. BadInput if `out` has no study, one with missing runs, or one to
+    `kind` is one of `two_levels.KINDS`. BadInput if `out` has no study, one with missing runs, or one to
     which the stage does not apply.
     """
     stage = next_stage(out, kind, interleaved=interleaved)

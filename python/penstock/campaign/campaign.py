@@ -42,9 +42,9 @@ from penstock.campaign.speed import (
     speeds_of,
     with_time_scales,
 )
+from penstock.design.additions.stages import Stage, bare, stage_from_json, with_stages
 from penstock.design.plan import make_plan
 from penstock.design.planned import Plan, PlannedRun
-from penstock.design.stages import Stage, bare, stage_from_json, with_stages
 from penstock.emulate.cluster.capacity import refuse_too_fast
 from penstock.emulate.cluster.wire import to_json
 from penstock.emulate.disks.measure_floor import host_floor

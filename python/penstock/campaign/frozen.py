@@ -38,7 +38,7 @@ class Campaign:
     runs: dict[str, str]
     #: values of `auto` at the start of the study (`TimeScales`); None: there was no `auto`
     time_scales: dict[str, Any] | None = None
-    #: additions to the plan of the study (`design.stages.Stage`)
+    #: additions to the plan of the study (`design.additions.stages.Stage`)
     stages: list[dict[str, Any]] = field(default_factory=list)
     schema: str = CAMPAIGN_SCHEMA
     penstock: str = version()

@@ -15,7 +15,7 @@ import pandas as pd
 from penstock.analyse.sequential.adaptive import next_stage
 from penstock.campaign.analysis import analyse, frozen_study
 from penstock.campaign.campaign import CampaignResult, RunOptions, run_loaded
-from penstock.design.stages import Stage
+from penstock.design.additions.stages import Stage
 from penstock.errors import PenstockError
 from penstock.spec.study import Study
 

@@ -31,7 +31,7 @@ class PlannedRun:
     coded: dict[str, int]
     whole_plot: int = 0
     strip: int = 0
-    #: stage of the study; stages from 2 on are additions (`design/stages.py`)
+    #: stage of the study; stages from 2 on are additions (`design/additions/stages.py`)
     stage: int = 1
 
 
@@ -82,7 +82,7 @@ class Plan:
     strip_factors: list[str] = field(default_factory=list)
     #: for each pass that is cut into blocks, the terms confounded with its blocks
     between_blocks: list[list[str]] = field(default_factory=list)
-    #: additions to the plan of the study, stage 2 first (`design.stages.Stage`)
+    #: additions to the plan of the study, stage 2 first (`design.additions.stages.Stage`)
     stages: list[dict[str, Any]] = field(default_factory=list)
     #: `alpha` and `spending` of a sequential study, whose looks share alpha
     sequential: dict[str, Any] | None = None

@@ -1,7 +1,7 @@
 """Next stage of a sequential study, as a function of its plan and its runs table.
 
 Screening tests nested fractions, each twice the last, while an active effect has a plausible rival or
-nothing is active (`design/sequential.py` has the levels), or until all effects are decided if the study
+nothing is active (`alpha_spending.py` has the levels), or until all effects are decided if the study
 declares that (`screen_rule.py`). Then a model of the runs chooses settings by expected improvement over
 the best so far (Jones, Schonlau & Welch, Journal of Global Optimization 13, 1998), or repeats one of the
 best if that is worth more; the search ends when no run has an expected improvement of a thousandth of the
@@ -25,15 +25,15 @@ from penstock.analyse.sequential.screen_rule import decide
 from penstock.analyse.statistics.effects import effects
 from penstock.analyse.statistics.scale import LOG, analysis_scale
 from penstock.analyse.surface.process import Process, expected_improvement, worth_of_a_run
-from penstock.design.augment import Step, make_step, questions
-from penstock.design.augment_levels import numbers_of
+from penstock.design.additions.alpha_spending import level, looks
+from penstock.design.additions.more_levels import numbers_of
+from penstock.design.additions.stages import Stage, bare, designed, levels_of, stage_from_json
+from penstock.design.additions.two_levels import Step, make_step, questions
 from penstock.design.generators import term_of, word_of
 from penstock.design.kinds.base import numeric
 from penstock.design.matrix import regular
 from penstock.design.plan import design_request
 from penstock.design.planned import Plan
-from penstock.design.sequential import level, looks
-from penstock.design.stages import Stage, bare, designed, levels_of, stage_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.spec.study import Response, Sequential, Study
 from penstock.text import counted, listed, quantity, term_text

@@ -1,4 +1,4 @@
-"""Conclusions that depend on an alias, and runs that resolve them (`design/augment.py`)."""
+"""Conclusions that depend on an alias, and runs that resolve them (`design/additions/two_levels.py`)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from penstock.analyse.statistics.contradicted import Contradicted
 from penstock.analyse.statistics.fit import ASSUMED, Fit, fitted
 from penstock.analyse.statistics.partial import Explained, explained, shares_of
 from penstock.analyse.statistics.scale import LINEAR, effect_scale
-from penstock.design.alias_matrix import Share
-from penstock.design.augment import (
+from penstock.design.additions.more_levels import estimable_model, level_step, numbers_of
+from penstock.design.additions.stages import bare, designed, stage_from_json
+from penstock.design.additions.two_levels import (
     Question,
     Step,
     make_step,
@@ -27,14 +28,13 @@ from penstock.design.augment import (
     recommended,
     steps,
 )
-from penstock.design.augment_levels import estimable_model, level_step, numbers_of
+from penstock.design.alias_matrix import Share
 from penstock.design.estimate import PER_RUN_S
 from penstock.design.generators import term_of, word_of
 from penstock.design.kinds.base import Asked, Model
 from penstock.design.matrix import Matrix, regular
 from penstock.design.order import STRIP_PLOT
 from penstock.design.planned import Plan, plan_from_json
-from penstock.design.stages import bare, designed, stage_from_json
 from penstock.errors import BadInput, PenstockError
 from penstock.study.load import load_study
 from penstock.text import counted, first_of, listed, quantity, square_of, term_text

@@ -1,7 +1,7 @@
 """Rule that ends a screening: each effect is large enough to matter or too small, at the level of a look.
 
 The intervals of a look hold simultaneously at 1 − α of that look (Bonferroni over the contrasts), and the
-looks share alpha (`design/sequential.py`). The probability that an effect of `detect` or more is ever
+looks share alpha (`alpha_spending.py`). The probability that an effect of `detect` or more is ever
 dropped as too small is thus at most alpha, over all looks; Holm's procedure bounds that of a false effect.
 A contrast of a fraction is a sum of aliased effects: effects that cancel in it remain undetected.
 """

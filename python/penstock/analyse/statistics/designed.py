@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pandas as pd
 
+from penstock.design.additions.stages import DESIGNED
 from penstock.design.planned import Plan
-from penstock.design.stages import DESIGNED
 
 
 def designed_stages(plan: Plan) -> set[int]:

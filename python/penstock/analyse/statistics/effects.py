@@ -24,9 +24,9 @@ from penstock.analyse.statistics.significance import LEVEL
 from penstock.analyse.statistics.staged import staged_effects
 from penstock.analyse.statistics.terms import Values
 from penstock.analyse.surface.orthogonal import orthogonal
+from penstock.design.additions.alpha_spending import analysis_level
 from penstock.design.contrasts import products
 from penstock.design.planned import Plan
-from penstock.design.sequential import analysis_level
 
 
 def effects(

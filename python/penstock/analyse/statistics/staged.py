@@ -38,12 +38,12 @@ from penstock.analyse.statistics.fit import Fit, by_terms, usable
 from penstock.analyse.statistics.partial import with_aliases
 from penstock.analyse.statistics.scale import LINEAR
 from penstock.analyse.statistics.terms import Term, Values
+from penstock.design.additions.stages import separated
+from penstock.design.additions.two_levels import ORDER
 from penstock.design.alias_matrix import Share
-from penstock.design.augment import ORDER
 from penstock.design.generators import term_of, words_up_to
 from penstock.design.matrix import column, regular
 from penstock.design.planned import Plan
-from penstock.design.stages import separated
 from penstock.errors import PenstockError
 
 #: method of a term confounded with the stages

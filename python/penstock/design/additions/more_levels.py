@@ -1,6 +1,6 @@
 """Additions to a design whose factors have more than two levels: optimal treatments, or replicates.
 
-Rivals are defined for two-level factors only (`augment.py`). A step here adds the treatments that, with
+Rivals are defined for two-level factors only (`two_levels.py`). A step here adds the treatments that, with
 all existing ones, maximise the determinant of a model: a larger model than the plan's if enough treatments
 estimate it with stages as blocks, else the plan's own with narrower intervals.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.design import model as models
-from penstock.design.augment import MOST_ADDED, Question, Step, chosen_rows
+from penstock.design.additions.two_levels import MOST_ADDED, Question, Step, chosen_rows
 from penstock.design.contrasts import products
 from penstock.design.kinds.base import Asked, Model, Numbers, numeric
 from penstock.design.kinds.optimal import D, possible

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.design.additions.more_levels import columns, estimable_model, numbers_of
+from penstock.design.additions.two_levels import ORDER, Step, stage_words
 from penstock.design.alias_matrix import Named, beyond
-from penstock.design.augment import ORDER, Step, stage_words
-from penstock.design.augment_levels import columns, estimable_model, numbers_of
 from penstock.design.caution import between_cautions, cautions, irregular
 from penstock.design.estimate import changed_s, estimate
 from penstock.design.generators import term_of, word_lengths
