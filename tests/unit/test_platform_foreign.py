@@ -107,6 +107,17 @@ def test_clusters_of_simgrid_and_the_zones_between_them() -> None:
             "link w: bandwidth_file",
         ),
         ('<host id="d" speed="1Gf,500Mf"/>', "host d: frequencies other than the first"),
+        ('<host id="d" speed="1Gf,5Mf" pstate="1"/>', "host d: frequencies other than number 1"),
+        ('<include file="rest.xml"/>', "<include>: another file, which is not read"),
+        (
+            '<cluster id="k" radical="0-3" speed="1f" bw="1MBps" lat="0" limiter_link="2MBps"/>',
+            "cluster k: limiter_link",
+        ),
+        (
+            '<host id="d" speed="1Gf"><disk id="x" read_bw="1MBps" write_bw="1MBps"><prop id="size" '
+            'value="5G"/></disk></host>',
+            "disk x: size '5G'",
+        ),
         ('<cluster id="k" radical="0-3" speed="1f" bw="1MBps" lat="0" topology="TORUS"/>', "TORUS"),
         (
             '<route src="a.x.org" dst="c"><link_ctn id="ab"/></route>',
@@ -129,6 +140,17 @@ def test_what_simgrid_has_alone_is_named(inside: str, words: str) -> None:
         (SIMGRID % '<link id="x" bandwidth="fast"/>', "there.file:17:1: found bandwidth 'fast'"),
         (SIMGRID % '<route src="b" dst="c"><link_ctn id="nosuch"/></route>', "link 'nosuch'"),
         (SIMGRID % '<host id="d"/>', "host d: speed"),
+        (
+            SIMGRID % '<host id="d" speed="1Gf" pstate="1"/>',
+            "pstate '1'; expected a number below 1",
+        ),
+        (SIMGRID % '<link id="x" bandwidth="0"/>', "found bandwidth '0'"),
+        (SIMGRID % '<link id="ab" bandwidth="1MBps"/>', "found a second link 'ab'; expected each"),
+        (SIMGRID % '<host id="c" speed="1Gf"/>', "found a second host 'c'"),
+        (
+            SIMGRID % ('<route src="b" dst="c"><link_ctn id="ab"/></route>' * 2),
+            "found a second route from b-0 to c-0",
+        ),
         (SIMGRID % '<host id="d" speed="1Gf" core="4M"/>', "core '4M'; expected a number of cores"),
         (
             SIMGRID % f'<cluster id="k" radical="{"9" * 5000}" speed="1f" bw="1MBps" lat="0"/>',
@@ -223,6 +245,18 @@ def test_nodes_networks_and_limits_of_distem() -> None:
         ({"vfilesystem": {"image": "/" + "x" * 5000}}, "expected a directory that is there"),
         ({"vcpu": {"vcores": [{"frequency": "1600"}]}}, "frequency 1600 MHz; expected a ratio"),
         ({"vmem": {"swap": "64"}}, "swap"),
+        (
+            {
+                "vifaces": [
+                    {
+                        "vnetwork": "lan",
+                        "output": {"reordering": {"percent": "5%"}},
+                        "input": {"reordering": {"percent": "5%"}},
+                    }
+                ]
+            },
+            "lan: reordering without a latency",
+        ),
         ({"vifaces": []}, "on no network"),
         (
             {"vifaces": [{"name": "x", "vnetwork": "lan", "output": {"loss": {"percent": "5%"}}}]},
@@ -239,6 +273,11 @@ def test_what_distem_has_alone_is_named(changes: dict[str, Any], words: str) -> 
     ("changes", "words"),
     [
         ({"name": ""}, "a vnode: name"),
+        ({"name": "node2"}, "a second vnode 'node2'; expected each name once"),
+        (
+            {"vfilesystem": {"disk_throttling": {"limits": [{"device": "a", "read_iops": "1k"}]}}},
+            "read_iops '1k'; expected requests per second",
+        ),
         ({"vifaces": [{"name": "x", "vnetwork": "wan"}]}, "'wan'; expected one of lan"),
         ({"vifaces": [{"vnetwork": "lan", "output": traffic("fast")}]}, "rate 'fast'"),
         ({"vmem": {"mem": "much"}}, "mem 'much'"),
@@ -441,3 +480,31 @@ def test_rates_of_distem_are_read_as_tc_does(rate: str, bits: float) -> None:
     viface = {"name": "x", "vnetwork": "lan", "output": traffic(rate)}
     found = read_distem(HERE, json.dumps(distem(vifaces=[viface])).encode())
     assert found.document["hosts"][0]["interfaces"][0]["out"] == f"{bits / 1e6:.12g} Mbit/s"
+
+
+def test_a_network_of_distem_may_have_the_name_of_the_first_one_here() -> None:
+    document = json.dumps(distem()).replace('"lan"', '"net"').encode()
+    imported = read_distem(HERE, document)
+    assert imported.document["facts"]["networks"] == {"net-2": "net"}
+    assert spec_of(imported).nodes[0].links[0].network == "net-2"
+
+
+def test_a_disk_of_distem_without_limits_is_the_host_s_own() -> None:
+    limits = {"limits": [{"device": "/dev/sda", "read_limit": "max"}]}
+    imported = read_distem(
+        HERE, json.dumps(distem(vfilesystem={"disk_throttling": limits})).encode()
+    )
+    assert spec_of(imported).nodes[0].disks == ()
+
+
+def test_a_key_that_distem_s_document_has_twice_is_refused() -> None:
+    document = json.dumps(distem()).replace('"name": "node2"', '"name": "a", "name": "b"')
+    with pytest.raises(BadInput, match="the key 'name' several times"):
+        read_distem(HERE, document.encode())
+
+
+def test_a_host_of_simgrid_in_a_state_has_its_speed() -> None:
+    text = '<platform version="4.1"><zone id="z" routing="Full">{}</zone></platform>'
+    hosts = '<host id="a" speed="4Gf,1Gf" pstate="1"/><host id="b" speed="2Gf"/>'
+    speeds = [h.get("speed", 1.0) for h in simgrid(text.format(hosts)).document["hosts"]]
+    assert speeds == [0.5, 1.0]

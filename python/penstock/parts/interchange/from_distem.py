@@ -10,6 +10,7 @@ import ipaddress
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ _TIMES = {
     for p, f in (("", 1.0), ("m", 1e-3), ("u", 1e-6), ("n", 1e-9))
     for unit in ("s", "sec", "secs")
 }
-_SIZES = {"k": 1024.0, "m": 1024.0**2, "g": 1024.0**3, "b": 1.0}
+_SIZES = {"k": 1024.0, "m": 1024.0**2, "g": 1024.0**3, "t": 1024.0**4, "b": 1.0}
 _SHARES = {
     "loss": "loss",
     "duplication": "duplicate",
@@ -73,7 +74,7 @@ _KEYS = {
 def read_distem(path: Path, raw: bytes) -> Foreign:
     """Read a description. Raises BadInput for another kind of document and for invalid values."""
     try:
-        document = json.loads(raw)
+        document = json.loads(raw, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
         raise mistake(path, line, f"no JSON ({error})", "a Distem platform") from None
@@ -83,12 +84,25 @@ def read_distem(path: Path, raw: bytes) -> Foreign:
     return _Reader(path, described).read()
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. ValueError for a key that it has several times."""
+    keys = Counter(key for key, _ in pairs)
+    if len(keys) < len(pairs):
+        raise ValueError(f"the key {keys.most_common(1)[0][0]!r} several times")
+    return dict(pairs)
+
+
 class _Reader:
     def __init__(self, path: Path, described: Mapping[str, Any]) -> None:
         self.path = path
         self.described = described
         self.omitted: list[str] = []
         self.names = Names()
+        self.vnodes: set[str] = set()
+        #: a platform file has a network `net` already
+        self.network_names = Names(["net"])
+        #: name of each network here, by its name in Distem
+        self.networks: dict[str, str] = {}
         #: nodes of each network
         self.members: dict[str, list[str]] = {}
         #: delays of each network by node: of outgoing and of incoming packets [s]
@@ -110,6 +124,9 @@ class _Reader:
         self.keys("vplatform", self.described, "vplatform")
         for raw in self.each(self.described.get("vnetworks"), "vnetworks"):
             name = self.text(raw, "name", "a network")
+            if name in networks:
+                raise self.wrong("a second network", name, "each name once")
+            self.networks[name] = self.network_names.of(name)
             subnet = self.text(raw, "address", f"network {name}")
             self.keys("vnetwork", raw, f"network {name}")
             try:
@@ -135,7 +152,11 @@ class _Reader:
             "network": {},
             "networks": [self.network(name, subnet) for name, subnet in networks.items()],
         }
-        facts = {"names": self.names.original, "physical_hosts": physical}
+        facts = {
+            "names": self.names.original,
+            "networks": self.network_names.original,
+            "physical_hosts": physical,
+        }
         if any(facts.values()):
             document["facts"] = {key: value for key, value in facts.items() if value}
         return Foreign(document, self.omitted)
@@ -169,6 +190,9 @@ class _Reader:
 
     def node(self, raw: Mapping[str, Any], networks: dict[str, str]) -> dict[str, Any]:
         original = self.text(raw, "name", "a vnode")
+        if original in self.vnodes:
+            raise self.wrong("a second vnode", original, "each name once")
+        self.vnodes.add(original)
         name = self.names.of(original)
         where = f"vnode {original}"
         self.keys("vnode", raw, where)
@@ -279,17 +303,19 @@ class _Reader:
                 value = limit.get(key)
                 if value in (None, "", "max", 0, "0"):
                     continue
-                number = number_with_unit(str(value).lower(), _SIZES, 1.0)
-                if number is None or number <= 0:
-                    raise self.wrong(
-                        f"{where}: {device}: {key}", value, "bytes per second, above 0"
-                    )
                 is_iops = name_here.endswith("iops")
+                number = number_with_unit(str(value).lower(), {} if is_iops else _SIZES, 1.0)
+                if not number:
+                    unit = "requests" if is_iops else "bytes"
+                    raise self.wrong(
+                        f"{where}: {device}: {key}", value, f"{unit} per second, above 0"
+                    )
                 limits[name_here] = f"{number:.12g} IOPS" if is_iops else byte_rate(number)
             name = (
                 re.sub(r"[^A-Za-z0-9_-]+", "-", device.removeprefix("/dev/")).strip("-") or "disk"
             )
-            disks.append({"name": name[:32], **({"limits": limits} if limits else {})})
+            if limits:
+                disks.append({"name": name[:32], "limits": limits})
         return disks
 
     def interface(
@@ -300,7 +326,7 @@ class _Reader:
             raise self.wrong(
                 f"{where}: vnetwork", network, f"one of {', '.join(networks) or 'none'}"
             )
-        interface: dict[str, Any] = {"network": network}
+        interface: dict[str, Any] = {"network": self.networks[network]}
         self.keys("viface", viface, f"{where}, {network}")
         self.members.setdefault(network, []).append(node)
         address = str(viface.get("address") or "").split("/")[0]
@@ -320,7 +346,7 @@ class _Reader:
                         f"{where}: rate", rate, "a rate as tc reads it, such as 20mbps"
                     )
                 interface[way] = bit_rate(bits)
-        self.latency(interface, out, incoming, node, f"{where}, {network}")
+        self.latency(interface, out, incoming, node, network, where)
         for key, name_here in _SHARES.items():
             shares = [self.share(self.within(s, key, where), where, key) for s in (out, incoming)]
             if shares[0] != shares[1]:
@@ -329,6 +355,13 @@ class _Reader:
                 )
             elif shares[0]:
                 interface[name_here] = f"{shares[0]:.12g}%"
+        delayed = any(self.delays.get(network, {}).get(node, ()))
+        if "reorder" in interface and "latency" not in interface and not delayed:
+            del interface["reorder"]
+            self.omitted.append(
+                f"{where}, {network}: reordering without a latency; packets that are not delayed keep "
+                "their order"
+            )
         return interface
 
     def traffic(self, raw: Mapping[str, Any], where: str) -> None:
@@ -339,8 +372,15 @@ class _Reader:
             self.keys(kind, self.within(raw, key, where), f"{where}: {key}")
 
     def latency(
-        self, interface: dict[str, Any], out: Any, incoming: Any, node: str, where: str
+        self,
+        interface: dict[str, Any],
+        out: Any,
+        incoming: Any,
+        node: str,
+        network: str,
+        where: str,
     ) -> None:
+        where = f"{where}, {network}"
         times = []
         for traffic in (out, incoming):
             latency = self.within(traffic, "latency", where)
@@ -362,7 +402,7 @@ class _Reader:
         elif jitter_out or jitter_in:
             self.omitted.append(f"{where}: jitter of input and output differ; an interface has one")
         else:
-            self.delays.setdefault(interface["network"], {})[node] = (delay_out, delay_in)
+            self.delays.setdefault(network, {})[node] = (delay_out, delay_in)
 
     def share(self, raw: Mapping[str, Any], where: str, key: str) -> float:
         value = raw.get("percent")
@@ -375,7 +415,7 @@ class _Reader:
 
     def network(self, name: str, subnet: str) -> dict[str, Any]:
         """Describe a network; latencies that differ by direction become its matrix of delays."""
-        network: dict[str, Any] = {"name": name, "subnet": subnet}
+        network: dict[str, Any] = {"name": self.networks[name], "subnet": subnet}
         delays = self.delays.get(name, {})
         nodes = (
             self.members.get(name, []) if any(out or into for out, into in delays.values()) else []

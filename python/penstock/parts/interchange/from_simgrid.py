@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,10 +46,11 @@ _TIMES = {"w": 604800.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0} | {
     "ps": 1e-12,
 }
 #: elements that describe a simulation, not a platform
-_IGNORED = {"config", "prop", "include", "random"}
+_IGNORED = {"config", "prop", "random"}
 #: elements that separate passes read
 _OTHER_PASSES = {"zone", "AS", "link", "backbone", "router", "route", "zoneRoute", "ASroute"}
 _UNSUPPORTED = {
+    "include": "another file, which is not read",
     "peer": "coordinates of peers",
     "cabinet": "cabinets",
     "storage": "storages of SimGrid 3; disks are read",
@@ -99,6 +101,8 @@ class _Reader:
         self.used: Counter[str] = Counter()
         self.matrix: dict[str, dict[str, str]] = {}
         self.widest: dict[str, float] = {}
+        #: pairs with a route of their own, not one in the other direction
+        self.routed: set[tuple[str, str]] = set()
         self.routes: list[tuple[str, str, float, int]] = []
         self.fabric: list[float] = []
         #: rates of routes from a host to itself [bit/s]
@@ -109,7 +113,7 @@ class _Reader:
     ) -> float:
         text = element.attributes.get(key)
         read = None if text is None else number_with_unit(text, units, bare)
-        if read is None:
+        if read is None or (not read and units is _BITS):
             actual = f"<{element.tag}> without {key}" if text is None else f"{key} {text!r}"
             raise mistake(self.path, element.line, actual, "a number with its unit")
         return read
@@ -159,6 +163,7 @@ class _Reader:
 
     def link(self, element: Element) -> None:
         name = element.attributes.get("id", "")
+        self.unique(element, name, self.links)
         policy = element.attributes.get("sharing_policy", "SHARED").upper()
         if policy == "WIFI" or "," in element.attributes.get("bandwidth", ""):
             self.omit(
@@ -170,9 +175,38 @@ class _Reader:
             self.value(element, "latency", _TIMES, 1.0) if "latency" in element.attributes else 0.0
         )
         link = _Link(self.value(element, "bandwidth", _BITS, 8.0), latency, policy == "SHARED")
-        for ending in ("", "_UP", "_DOWN") if policy == "SPLITDUPLEX" else ("",):
+        split = policy in ("SPLITDUPLEX", "FULLDUPLEX")
+        for ending in ("", "_UP", "_DOWN") if split else ("",):
             self.links[name + ending] = link
         self.profiles(element, f"link {name}")
+
+    def unique(self, element: Element, name: str, taken: Container[str]) -> None:
+        """Refuse a second element of a name."""
+        if name in taken:
+            raise mistake(
+                self.path, element.line, f"a second {element.tag} {name!r}", "each name once"
+            )
+
+    def speed(self, element: Element) -> float:
+        """Speed of a host in its first state, or in that of `pstate`."""
+        original = element.attributes.get("id", "")
+        text = element.attributes.get("speed") or element.attributes.get("power") or ""
+        speeds = text.split(",")
+        state = element.attributes.get("pstate", "0")
+        number = int(state) if re.fullmatch(r"\d{1,3}", state) else len(speeds)
+        if number >= len(speeds):
+            raise mistake(
+                self.path, element.line, f"pstate {state!r}", f"a number below {len(speeds)}"
+            )
+        speed = number_with_unit(speeds[number], _FLOPS, 1.0)
+        if not speed:
+            raise mistake(
+                self.path, element.line, f"{element.tag} {original}: speed {text!r}", "flop/s"
+            )
+        if len(speeds) > 1:
+            which = "the first" if not number else f"number {number}"
+            self.omit(element, f"{element.tag} {original}: frequencies other than {which}")
+        return speed
 
     def profiles(self, element: Element, what: str) -> None:
         changing = [p for p in _PROFILES if p in element.attributes]
@@ -182,13 +216,8 @@ class _Reader:
 
     def host(self, element: Element) -> None:
         original = element.attributes.get("id", "")
-        speeds = element.attributes.get("speed") or element.attributes.get("power") or ""
-        first = speeds.split(",")[0]
-        speed = number_with_unit(first, _FLOPS, 1.0)
-        if not speed:
-            raise mistake(self.path, element.line, f"host {original}: speed {speeds!r}", "flop/s")
-        if "," in speeds:
-            self.omit(element, f"host {original}: frequencies other than the first")
+        self.unique(element, original, self.nodes)
+        speed = self.speed(element)
         self.profiles(element, f"host {original}")
         name = self.names.of(original)
         group: dict[str, Any] = {"group": name, "count": 1, "roles": ["client"]}
@@ -207,14 +236,23 @@ class _Reader:
 
     def disks(self, group: dict[str, Any], element: Element) -> None:
         disks: list[dict[str, Any]] = []
+        originals: list[str] = []
         for disk in element.all("disk"):
             read, write = (self.value(disk, key, _BITS, 8.0) / 8 for key in ("read_bw", "write_bw"))
             properties = {
                 p.attributes.get("id"): p.attributes.get("value", "") for p in disk.all("prop")
             }
-            name = re.sub(r"[^A-Za-z0-9_-]+", "-", disk.attributes.get("id", "")).strip("-")[:32]
+            original = disk.attributes.get("id", "")
+            self.unique(disk, original, originals)
+            originals.append(original)
+            name = re.sub(r"[^A-Za-z0-9_-]+", "-", original).strip("-")[:32]
             entry: dict[str, Any] = {"name": name or f"disk{len(disks)}"}
-            size = number_with_unit(properties.get("size", ""), _BYTES, None)
+            size = number_with_unit(properties.get("size", ""), _BYTES, 1.0)
+            if "size" in properties and not size:
+                self.omit(
+                    disk,
+                    f"disk {entry['name']}: size {properties['size']!r}, which has no known unit",
+                )
             if size:
                 entry["size"] = f"{round(size)} B"
             entry["limits"] = {"read": byte_rate(read), "write": byte_rate(write)}
@@ -231,6 +269,7 @@ class _Reader:
 
     def cluster(self, element: Element) -> None:
         original = element.attributes.get("id", "")
+        self.unique(element, original, self.nodes)
         if element.attributes.get("topology", "FLAT").upper() != "FLAT":
             self.omit(
                 element,
@@ -241,10 +280,11 @@ class _Reader:
             self.value(element, "bw", _BITS, 8.0),
             self.value(element, "lat", _TIMES, 1.0),
         )
-        text = element.attributes.get("speed") or element.attributes.get("power") or ""
-        speed = number_with_unit(text.split(",")[0], _FLOPS, 1.0)
-        if not speed:
-            raise mistake(self.path, element.line, f"cluster {original}: speed {text!r}", "flop/s")
+        speed = self.speed(element)
+        if "loopback_bw" in element.attributes:
+            self.loops.append(self.value(element, "loopback_bw", _BITS, 8.0))
+        if "limiter_link" in element.attributes:
+            self.omit(element, f"cluster {original}: limiter_link; a node has one link")
         name = self.names.of(original)
         cores = self.cores(element)
         self.groups[name] = {
@@ -318,6 +358,9 @@ class _Reader:
             self.loops.append(min(link.bits for link in links))
         if a == b or not links:
             return
+        if (a, b) in self.routed:
+            raise mistake(self.path, element.line, f"a second route from {a} to {b}", "one of them")
+        self.routed.add((a, b))
         latency = sum(link.latency_s for link in links)
         for end in (a, b):  # routes of zones exclude the links of the nodes
             zone = next((n for n, pattern in self.nodes.items() if pattern == end), "")
@@ -326,7 +369,7 @@ class _Reader:
         both = element.attributes.get("symmetrical", "YES").upper() in ("YES", "TRUE", "1")
         self.matrix.setdefault(a, {})[b] = seconds(latency)
         if both:
-            self.matrix.setdefault(b, {})[a] = seconds(latency)
+            self.matrix.setdefault(b, {}).setdefault(a, seconds(latency))
         self.routes.append((a, b, bits, element.line))
         for end in (a, b):
             self.widest[end] = max(self.widest.get(end, 0.0), bits)

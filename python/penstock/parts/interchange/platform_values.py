@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from penstock.errors import BadInput, Mistake
@@ -16,17 +16,17 @@ def mistake(path: Path, line: int, actual: str, expected: str, column: int = 1) 
 
 
 class Names:
-    """Unique names of groups for hosts: at most 32 letters, digits, `_` and `-`.
+    """Unique names of groups for hosts or of networks: at most 32 letters, digits, `_` and `-`.
 
-    `original` has the original name of each group whose name differs.
+    `original` has the original name of each whose name differs; `taken` are names for nothing else.
     """
 
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
         self.original: dict[str, str] = {}
 
     def of(self, name: str) -> str:
-        """Create the group name of a host."""
+        """Create the name of a host's group or of a network."""
         plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:32].strip("-_") or "host"
         unique, number = plain, 2
         while unique in self._taken:
