@@ -95,6 +95,12 @@ def test_stores_that_need_one_host_are_refused(spec: StoreSpec, message: str) ->
         ready(spec, ROLES, here=False)
 
 
+def test_no_second_cluster_of_a_name_is_started_here() -> None:
+    directory = StoreSpec("directory", {}, "/store", ())
+    with pytest.raises(BadInput, match="a cluster lab is up on several hosts already"):
+        Store.up(NODES, directory, ROLES)
+
+
 def test_a_cluster_without_a_record_is_not_up() -> None:
     assert live_cluster("lab") is not None
     assert live_cluster("other") is None

@@ -36,6 +36,15 @@ def interrupted() -> list[str]:
     return [*incomplete(), *(cluster.name for cluster in _on_hosts() if cluster.interrupted)]
 
 
+def require_free(name: str) -> None:
+    """Raise BadInput if a cluster of that name is up on several hosts."""
+    if any(cluster.name == name for cluster in _on_hosts()):
+        raise BadInput(
+            f"a cluster {name} is up on several hosts already; after `penstock hosts down {name}`, "
+            "`penstock store up --hosts` starts it with a store"
+        )
+
+
 def require_one_host(cluster: RunningCluster) -> None:
     """Raise BadInput for a cluster on several hosts."""
     if not isinstance(cluster, Cluster):

@@ -18,7 +18,13 @@ from penstock.errors import BadInput, PenstockError
 from penstock.host.journal.journal import Journal
 from penstock.host.nodes.node_group import NodeGroup
 from penstock.parts.stores.agent_client import Sessions
-from penstock.parts.stores.clusters import Start, interrupted, live_cluster, live_clusters
+from penstock.parts.stores.clusters import (
+    Start,
+    interrupted,
+    live_cluster,
+    live_clusters,
+    require_free,
+)
 from penstock.parts.stores.engines.engine import Site, StoreEngine
 from penstock.parts.stores.files import Files, Mounted, Unmounted
 from penstock.parts.stores.hints import attribute, checked
@@ -81,6 +87,7 @@ class Store:
         placed = with_privileges(cluster_spec, roles, engine)
         cluster: RunningCluster
         if start is None:
+            require_free(placed.name)
             cluster = Cluster.up(
                 placed, Journal(), outlive=outlive, progress=progress, complete=False
             )
