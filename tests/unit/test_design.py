@@ -18,6 +18,7 @@ from penstock.design.generators import (
     NoFraction,
     choose_generators,
     defining_relation,
+    largest_fraction,
     parse_generator,
     resolution,
     word_lengths,
@@ -32,7 +33,7 @@ from penstock.design.matrix import (
     verify,
 )
 from penstock.design.order import run_order
-from penstock.design.plan import make_plan, quick_fraction
+from penstock.design.plan import make_plan
 from penstock.design.planned import plan_from_json
 from penstock.design.power import cautious_sigma, detectable, power
 from penstock.design.show import plan_text
@@ -340,7 +341,7 @@ def test_mixed_levels():
 
 
 def test_quick_fraction_keeps_resolution_iv():
-    assert [quick_fraction(k) for k in range(1, 9)] == [0, 0, 0, 1, 1, 2, 3, 4]
+    assert [largest_fraction(k, 4) for k in range(1, 9)] == [0, 0, 0, 1, 1, 2, 3, 4]
 
 
 def test_text_fits_the_terminal():

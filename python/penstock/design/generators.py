@@ -133,9 +133,21 @@ def choose_generators(factors: int, added: int) -> list[Generator]:
     return [Generator(basic + i, word) for i, word in enumerate(generators)]
 
 
-def largest_fraction(factors: int) -> int:
-    """The largest P of a fraction 2^(K−P) of resolution III or more."""
-    return max(p for p in range(factors) if 2 ** (factors - p) - 1 >= factors or p == 0)
+def largest_fraction(factors: int, least: int = 3) -> int:
+    """The largest P of a fraction 2^(K−P) of resolution `least` or more; 0 if there is none."""
+    if least == 3:
+        return max(p for p in range(factors) if 2 ** (factors - p) - 1 >= factors or p == 0)
+    best = 0
+    for added in range(1, factors):
+        try:
+            generators = choose_generators(factors, added)
+        except NoFraction:
+            break
+        grade = resolution(defining_relation(g.relation for g in generators))
+        if grade is None or grade < least:
+            break
+        best = added
+    return best
 
 
 def highest_resolution(factors: int, added: int) -> int:

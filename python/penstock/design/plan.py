@@ -18,6 +18,7 @@ from penstock.design.generators import (
     NoFraction,
     choose_generators,
     defining_relation,
+    largest_fraction,
     length,
     members,
     parse_generator,
@@ -241,25 +242,10 @@ def _generators(study: Study, names: list[str]) -> list[Generator]:
             return [parse_generator(text, names) for text in design.generators]
         added = design.fraction
         if study.quick:
-            added = max(added, quick_fraction(len(names)))
+            added = max(added, largest_fraction(len(names), 4))
         return choose_generators(len(names), added)
     except NoFraction as error:
         raise BadInput(f"no such fraction: expected {error}") from None
-
-
-def quick_fraction(factors: int) -> int:
-    """The largest P with resolution IV or more; 0 if there is none."""
-    best = 0
-    for added in range(1, factors):
-        try:
-            generators = choose_generators(factors, added)
-        except NoFraction:
-            break
-        grade = resolution(defining_relation(g.relation for g in generators))
-        if grade is None or grade < 4:
-            break
-        best = added
-    return best
 
 
 def _generator_text(generator: Generator, names: list[str]) -> str:

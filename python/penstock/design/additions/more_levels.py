@@ -14,7 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.design import model as models
-from penstock.design.additions.two_levels import MOST_ADDED, Question, Step, chosen_rows
+from penstock.design.additions.two_levels import (
+    MOST_ADDED,
+    Question,
+    Step,
+    checked_count,
+    chosen_rows,
+)
 from penstock.design.contrasts import products
 from penstock.design.kinds.base import Asked, Model, Numbers, numeric
 from penstock.design.kinds.optimal import D, possible
@@ -63,7 +69,7 @@ def level_step(
     word, _, argument = kind.partition(":")
     existing = np.unique(numbers_of(factors, coded), axis=0)
     if word == "replicates":
-        return Step(f"replicates:{_count(argument or '1', kind, 1000)}", coded[:0])
+        return Step(f"replicates:{checked_count(argument or '1', kind, 1000)}", coded[:0])
     if word != "optimal":
         raise BadInput(
             f"--augment: found {kind!r}; expected {' or '.join(KINDS)}: factors of more than two levels have "
@@ -73,7 +79,9 @@ def level_step(
     free = possible(everything) - len(existing)
     if not free or model is None:
         raise BadInput(f"--augment {kind}: all of these treatments are in the plan already")
-    count = _count(argument or str(min(free, max(1, -(-len(existing) // 3)))), kind, MOST_ADDED)
+    count = checked_count(
+        argument or str(min(free, max(1, -(-len(existing) // 3)))), kind, MOST_ADDED
+    )
     if count > free:
         raise BadInput(f"--augment optimal:{count}: only {free} treatments have not been run")
     if open_questions:
@@ -224,9 +232,3 @@ def columns(
     label = np.unique(np.asarray(blocks), return_inverse=True)[1]
     of_block: Values = np.eye(int(label.max()) + 1)[label][:, 1:]
     return np.hstack([models.matrix(factors, model, numbers), of_block])
-
-
-def _count(text: str, kind: str, most: int) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= most:
-        raise BadInput(f"--augment {kind}: found {text!r}; expected a number from 1 to {most}")
-    return int(text)

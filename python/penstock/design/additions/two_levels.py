@@ -132,7 +132,7 @@ def make_step(
     BadInput if there is no such step."""
     word, _, argument = kind.partition(":")
     if word == "replicates":
-        count = _count(argument or "1", kind, 1000)
+        count = checked_count(argument or "1", kind, 1000)
         return _judged(
             f"replicates:{count}", matrix[:0], matrix, stages, open_questions, again=False
         )
@@ -144,7 +144,7 @@ def make_step(
             matrix,
             stages,
             open_questions,
-            _count(argument or str(max(1, -(-len(matrix) // 3))), kind, 4096),
+            checked_count(argument or str(max(1, -(-len(matrix) // 3))), kind, 4096),
             allowed,
         ),
     }
@@ -179,7 +179,8 @@ def _place(names: Sequence[str], name: str) -> int:
     return list(names).index(name)
 
 
-def _count(text: str, kind: str, most: int) -> int:
+def checked_count(text: str, kind: str, most: int) -> int:
+    """The number in an argument of `--augment`. BadInput if it is not from 1 to `most`."""
     if not text.isdecimal() or not 1 <= int(text) <= most:
         raise BadInput(f"--augment {kind}: found {text!r}; expected a number from 1 to {most}")
     return int(text)

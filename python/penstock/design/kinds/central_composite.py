@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.design.generators import NoFraction, choose_generators, defining_relation, resolution
+from penstock.design.generators import choose_generators, largest_fraction
 from penstock.design.kinds.base import (
     Asked,
     Claim,
@@ -41,7 +41,8 @@ def fault(request: Asked) -> str:
 def treatments(request: Asked) -> Numbers:
     """Corners, then faces, then the centre."""
     count = len(request.factors)
-    corners = two_level(count, choose_generators(count, _added(count))).astype(np.int64) + 1
+    added = largest_fraction(count, _RESOLUTION)
+    corners = two_level(count, choose_generators(count, added)).astype(np.int64) + 1
     faces = np.ones((2 * count, count), dtype=np.int64)
     for j in range(count):
         faces[2 * j, j], faces[2 * j + 1, j] = 0, 2
@@ -53,18 +54,3 @@ def treatments(request: Asked) -> Numbers:
 def claim(request: Asked) -> Claim:
     """Claim an estimate of every second-order coefficient."""
     return Claim(model="quadratic", clear=True, runs=len(treatments(request)), repeated=True)
-
-
-def _added(count: int) -> int:
-    """P of the smallest fraction of resolution V."""
-    best = 0
-    for added in range(1, count):
-        try:
-            generators = choose_generators(count, added)
-        except NoFraction:
-            break
-        grade = resolution(defining_relation(g.relation for g in generators))
-        if grade is None or grade < _RESOLUTION:
-            break
-        best = added
-    return best
