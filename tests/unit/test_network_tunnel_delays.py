@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 
@@ -56,6 +57,8 @@ class Host:
         self.network._fabric = SimpleNamespace(next_index=lambda: next(numbers))  # type: ignore[assignment]
         self.network._relay = self.relay  # type: ignore[assignment]
         self.network._ports = {}
+        self.network._networks = {network.name: net}
+        self.network._lock = threading.RLock()
         assert network.tunnel is not None
         self.network._name_remote(self.relay, net, network.tunnel)  # type: ignore[arg-type]
         for name, port in self.port.items():  # as nodes are attached, one after the other
@@ -71,6 +74,24 @@ def hosts(spec: ClusterSpec) -> tuple[Mapping[str, Host], Mapping[str, str]]:
     known = inventory(rack(3), PATH_S)
     parts = host_specs(plan_cluster(spec, known, pins), known.paths(known.hosts))
     return {host: Host(part) for host, part in parts.items()}, pins
+
+
+def test_delays_of_pairs_on_one_host_reach_the_relay_in_any_order_of_attachment() -> None:
+    """Also those set later; a pair with one value has it both ways."""
+    pairs = {("n-0", "n-3"): 2e-3, ("n-6", "n-3"): 3e-3, ("n-3", "n-6"): 4e-3}
+    nodes = [NodeSpec(f"n-{i}") for i in range(9)]
+    up, _ = hosts(cluster(*nodes, networks=(NetworkSpec(delays=pairs),)))
+    host = up["h0"]
+    both_ways = {("n-3", "n-0"): 2e-3, **pairs}
+
+    def told() -> dict[tuple[str, str], float]:
+        names = {port: name for name, port in host.port.items()}
+        local = {(a, b): s for (a, b), s in host.relay.pairs.items() if a in names and b in names}
+        return {(names[a], names[b]): s for (a, b), s in local.items()}
+
+    assert told() == both_ways
+    host.network.set_delays("net", {("n-0", "n-6"): 5e-3})
+    assert told() == {**both_ways, ("n-0", "n-6"): 5e-3, ("n-6", "n-0"): 5e-3}
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 1e-3])

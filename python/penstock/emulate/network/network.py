@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +57,23 @@ class _Net:
         self.relayed = False
         #: true if nodes send single packets instead of large segments
         self.single = False
-        self.delays = {(b, a): s for (a, b), s in spec.delays.items()} | dict(spec.delays)
+        self.delays: dict[tuple[str, str], float] = {}
+        #: nodes with a delay to or from a node
+        self.peers: dict[str, set[str]] = defaultdict(set)
+        self.set_delays(spec.delays)
+
+    def set_delays(self, delays: Mapping[tuple[str, str], float]) -> None:
+        """Set delays of pairs [s]; both ways unless both are given."""
+        self.delays |= {(b, a): s for (a, b), s in delays.items()} | dict(delays)
+        for a, b in delays:
+            self.peers[a].add(b)
+            self.peers[b].add(a)
+
+    def delays_of(self, node: str) -> Iterator[tuple[tuple[str, str], float]]:
+        """Pairs with this node and their delays."""
+        for peer in self.peers.get(node, ()):
+            for pair in ((node, peer), (peer, node)):
+                yield pair, self.delays[pair]
 
     def needs_relay(self) -> bool:
         """True if a requested feature needs the relay."""
@@ -278,7 +294,7 @@ class Network:
             net = self._network(network)
             there = {node for node, name in self._ports if name == network}
             check_delays(network, delays, there)
-            net.delays |= {(b, a): s for (a, b), s in delays.items()} | dict(delays)
+            net.set_delays(delays)
             if net.relayed or net.needs_relay():
                 self._have_relayed(net)
                 for node in {a for pair in delays for a in pair}:
@@ -403,11 +419,8 @@ class Network:
         if not net.relayed or self._relay is None:
             return
         at = {port.interface.node: port.outer for port in self._of(net)}
-        pairs = [
-            (at[a], at[b], s)
-            for (a, b), s in net.delays.items()
-            if a in at and b in at and node in (None, a, b)
-        ]
+        known = net.delays.items() if node is None else net.delays_of(node)
+        pairs = [(at[a], at[b], s) for (a, b), s in known if a in at and b in at]
         for near in at if node is None else [node]:
             for out, far, s in net.beyond.get(near, ()):
                 pairs.append((at[near], far, s) if out else (far, at[near], s))
