@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from penstock.errors import Mistake
 from penstock.spec.names import suggestion
 from penstock.spec.source import Path, Source
+
+M = TypeVar("M", bound=BaseModel)
 
 
 def in_order(mistakes: list[Mistake]) -> list[Mistake]:
@@ -58,6 +60,16 @@ def located(document: Any, detail: ErrorDetails) -> Path:
         elif i == len(steps) - 1 and detail["type"] == "missing":
             path.append(step)
     return tuple(path)
+
+
+def validated(source: Source, model: type[M], page: str) -> M | None:
+    """The source's value as a `model`; None if it is not one, with the mistakes added to `source`."""
+    try:
+        return model.model_validate(source.value)
+    except ValidationError as error:
+        for detail in error.errors():
+            note(source, detail, model, page)
+    return None
 
 
 def note(source: Source, detail: ErrorDetails, model: type[BaseModel], page: str) -> None:

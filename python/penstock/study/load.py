@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from penstock.design.power import cautious_sigma
 from penstock.design.purpose import chosen
 from penstock.errors import BadInput
 from penstock.spec.alert import parse_rule
 from penstock.spec.guest import GuestDisk, GuestSpec
-from penstock.spec.mistakes import in_order, note
+from penstock.spec.mistakes import in_order, validated
 from penstock.spec.source import dump, read_input, read_source
 from penstock.spec.study import (
     DesignSpec,
@@ -99,12 +97,7 @@ def read_study(
     included |= expand_in(source, base, ("platform", "schedule"))
     if quick:
         apply_quick(source.value, source)
-    file: StudyFile | None = None
-    try:
-        file = StudyFile.model_validate(source.value)
-    except ValidationError as error:
-        for detail in error.errors():
-            note(source, detail, StudyFile, "docs/study-file.md")
+    file = validated(source, StudyFile, "docs/study-file.md")
     profiles = check(source, base)
     if source.mistakes or file is None:
         raise BadInput(mistakes=in_order(source.mistakes))

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field
 
 from penstock.errors import BadInput
 from penstock.spec.fields import expect
-from penstock.spec.mistakes import in_order, note
+from penstock.spec.mistakes import in_order, validated
 from penstock.spec.quantities import Part, Share, Text, UnitText
 from penstock.spec.source import Source, read_source
 from penstock.spec.units import parse_share, parse_unit
@@ -164,12 +164,7 @@ def read_expected(raw: bytes, path: FilePath) -> Expectation:
     if not isinstance(source.value, dict):
         source.mistake((), "no mapping", "keys such as penstock_expected and rows")
         raise BadInput(mistakes=source.mistakes)
-    file: ExpectedFile | None = None
-    try:
-        file = ExpectedFile.model_validate(source.value)
-    except ValidationError as error:
-        for detail in error.errors():
-            note(source, detail, ExpectedFile, PAGE)
+    file = validated(source, ExpectedFile, PAGE)
     if file is not None:
         _once(source, "rows", file.rows, lambda r: (r.module, r.operation, r.metric))
         _once(source, "evidence", file.evidence, lambda r: (r.module, r.operation))

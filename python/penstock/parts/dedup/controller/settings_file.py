@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
 from penstock.errors import BadInput
 from penstock.parts.dedup.controller.energy import PowerModel
@@ -15,7 +15,7 @@ from penstock.parts.dedup.controller.settings import Sampling, Settings
 from penstock.parts.dedup.controller.utility import METRICS, Limit, Utility
 from penstock.platform.fields import Watts
 from penstock.spec.fields import quantity
-from penstock.spec.mistakes import in_order, note
+from penstock.spec.mistakes import in_order, validated
 from penstock.spec.quantities import Part
 from penstock.spec.source import Source, read_input, read_source
 from penstock.spec.units import parse_power, parse_share
@@ -121,12 +121,7 @@ def parse_settings(raw: bytes, path: Path) -> Settings:
     if not isinstance(source.value, dict):
         source.mistake((), "no mapping", "keys such as window and utility")
         raise BadInput(mistakes=source.mistakes)
-    file: ControllerFile | None = None
-    try:
-        file = ControllerFile.model_validate(source.value)
-    except ValidationError as error:
-        for detail in error.errors():
-            note(source, detail, ControllerFile, PAGE)
+    file = validated(source, ControllerFile, PAGE)
     if file is not None:
         _check(source, file)
     if source.mistakes or file is None:

@@ -17,7 +17,7 @@ from penstock.errors import BadInput
 from penstock.parts.remote.cluster.physical import Inventory, PathRule, PhysicalHost, RealPath
 from penstock.platform.fields import Bandwidth
 from penstock.spec.fields import expect
-from penstock.spec.mistakes import in_order, note
+from penstock.spec.mistakes import in_order, validated
 from penstock.spec.quantities import Duration, Part, Share, Text
 from penstock.spec.source import read_input, read_source
 from penstock.spec.study import Worker
@@ -140,12 +140,9 @@ def read_inventory(path: Path) -> Inventory:
 def read_hosts(path: Path) -> HostsFile:
     """Read a hosts file. Raises BadInput with every mistake of it and of the facts."""
     source = read_source(read_input(path, "a hosts file"), str(path), f"a hosts file; see {PAGE}")
-    try:
-        file = InventoryFile.model_validate(source.value)
-    except ValidationError as error:
-        for detail in error.errors():
-            note(source, detail, InventoryFile, PAGE)
-        raise BadInput(mistakes=in_order(source.mistakes)) from None
+    file = validated(source, InventoryFile, PAGE)
+    if file is None:
+        raise BadInput(mistakes=in_order(source.mistakes))
     hosts, wrong = [], []
     for worker in file.workers:
         facts = path.parent / (worker.facts or Path(file.facts) / f"{worker.name}.json")
