@@ -17,6 +17,13 @@ QUIET = typer.Option(False, "--quiet", "-q", help="No progress on stderr.")
 CHANGES = typer.Option([], "--set", help="Change a value of the file: a.b=c.")
 CLUSTER = typer.Option(None, "--cluster", "-c", help="Name of the cluster (default: the only one).")
 NODE_CHANGES = typer.Argument(help="NODE… key=value…, again for other nodes.")
+NODE_USER = typer.Option(None, "--user", "-u", help="User of the command (default: root).")
+NODE_CWD = typer.Option(None, "--cwd", "-w", help="Working directory in the node.")
+NODE_ENV = typer.Option(
+    [], "--env", "-e", help="KEY=VALUE for the command; KEY alone passes on its current value."
+)
+NODE_SOURCE = typer.Argument(help="A path here, or NODE:PATH.")
+NODE_TARGET = typer.Argument(help="NODE:PATH (NODE may be a pattern), or a path here.")
 NODES_AND_COMMAND = typer.Argument(help="NODE… (names or patterns such as 'n-*'), --, a command.")
 SIZE_MODEL = typer.Option(
     None,

@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.cli._options import CHANGES, CLUSTER, JSON, NODE_CHANGES, NODES_AND_COMMAND
+from penstock.cli._options import (
+    CHANGES,
+    CLUSTER,
+    JSON,
+    NODE_CHANGES,
+    NODE_CWD,
+    NODE_ENV,
+    NODE_SOURCE,
+    NODE_TARGET,
+    NODE_USER,
+    NODES_AND_COMMAND,
+)
 from penstock.errors import BadInput, PenstockError
 from penstock.plugins import NODE_RUNTIMES
 from penstock.terminal import mib, plain_table, progress_bar, say, show
@@ -102,13 +113,9 @@ def status(
 def exec_(
     arguments: list[str] = NODES_AND_COMMAND,
     cluster: str | None = CLUSTER,
-    user: str | None = typer.Option(
-        None, "--user", "-u", help="User of the command (default: root)."
-    ),
-    cwd: str | None = typer.Option(None, "--cwd", "-w", help="Working directory in the node."),
-    env: list[str] = typer.Option(
-        [], "--env", "-e", help="KEY=VALUE for the command; KEY alone passes on its current value."
-    ),
+    user: str | None = NODE_USER,
+    cwd: str | None = NODE_CWD,
+    env: list[str] = NODE_ENV,
 ) -> None:
     """Run a command in one or several nodes; exit with its highest status.
 
@@ -119,15 +126,15 @@ def exec_(
 
     nodes, argv = split_command(arguments)
     added = {"TERM": os.environ["TERM"]} if sys.stdin.isatty() and "TERM" in os.environ else {}
-    added |= dict(_variable(text) for text in env)
+    added |= variables(env)
     chosen = Cluster.find(cluster).chosen(nodes)
     raise typer.Exit(run_in(chosen, argv, env=added, cwd=cwd, user=user))
 
 
 @app.command()
 def cp(
-    source: str = typer.Argument(help="A path here, or NODE:PATH."),
-    target: str = typer.Argument(help="NODE:PATH (NODE may be a pattern), or a path here."),
+    source: str = NODE_SOURCE,
+    target: str = NODE_TARGET,
     cluster: str | None = CLUSTER,
     as_json: bool = JSON,
 ) -> None:
@@ -220,6 +227,11 @@ def split_command(arguments: list[str]) -> tuple[list[str], list[str]]:
     if not nodes or not argv:
         raise BadInput("expected NODE… -- COMMAND…")
     return nodes, argv
+
+
+def variables(texts: Sequence[str]) -> dict[str, str]:
+    """Variables of `--env`. Raises BadInput for one without a name or a value."""
+    return dict(map(_variable, texts))
 
 
 def _variable(text: str) -> tuple[str, str]:

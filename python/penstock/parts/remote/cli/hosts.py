@@ -8,7 +8,18 @@ from pathlib import Path
 
 import typer
 
-from penstock.cli._options import CHANGES, CLUSTER, JSON, NODE_CHANGES, NODES_AND_COMMAND
+from penstock.cli._options import (
+    CHANGES,
+    CLUSTER,
+    JSON,
+    NODE_CHANGES,
+    NODE_CWD,
+    NODE_ENV,
+    NODE_SOURCE,
+    NODE_TARGET,
+    NODE_USER,
+    NODES_AND_COMMAND,
+)
 
 _HOSTS = typer.Option(..., "--hosts", help="The hosts file.")
 _OVERCOMMIT = typer.Option(
@@ -160,13 +171,36 @@ def status(
 def exec_(
     arguments: list[str] = NODES_AND_COMMAND,
     cluster: str | None = CLUSTER,
+    user: str | None = NODE_USER,
+    cwd: str | None = NODE_CWD,
+    env: list[str] = NODE_ENV,
 ) -> None:
-    """Run a command in one or several nodes; print its output at its end, exit with its highest status."""
-    from penstock.cli.nodes import split_command
+    """Run a command in one or several nodes; print its output at its end, exit with its highest status.
+
+    Options go before the nodes.
+    """
+    from penstock.cli.nodes import split_command, variables
     from penstock.parts.remote.cluster.coordinator import RemoteCluster
 
     nodes, argv = split_command(arguments)
-    raise typer.Exit(RemoteCluster.find(cluster).execute(nodes, argv))
+    live = RemoteCluster.find(cluster)
+    raise typer.Exit(live.execute(nodes, argv, env=variables(env), cwd=cwd, user=user))
+
+
+@app.command()
+def cp(
+    source: str = NODE_SOURCE,
+    target: str = NODE_TARGET,
+    cluster: str | None = CLUSTER,
+    as_json: bool = JSON,
+) -> None:
+    """Copy a file or a directory to nodes, or from one."""
+    from penstock.emulate.cluster.copying import copy
+    from penstock.parts.remote.running.nodes import ClusterOnHosts
+
+    nodes = copy(ClusterOnHosts.find(cluster), source, target)
+    if as_json:
+        print(json.dumps({"nodes": nodes}))
 
 
 @app.command("set", context_settings={"ignore_unknown_options": True})
