@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,12 +29,14 @@ from statistics import fmean
 from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
 from penstock.errors import PenstockError
 from penstock.parts.prediction.black_box.estimator import LEARNERS
 from penstock.parts.prediction.black_box.model import BlackBoxModel, load_model, retrained
+from penstock.report import style
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "blackbox"))
@@ -59,6 +62,7 @@ from observed import Observed, observed  # noqa: E402
 from bench import record  # noqa: E402
 from penstock.study.load import load_study  # noqa: E402
 from studies import claims as checks  # noqa: E402
+from studies.common import published_figures  # noqa: E402
 
 STUDY = HERE / "blackbox-programs.study.yaml"
 TIME_SCALE = 8.0
@@ -214,6 +218,22 @@ def _model_rows(rows: Sequence[ModelRow]) -> list[record.Row]:
     return recorded
 
 
+def accuracy_figure(rows: Sequence[Compared]) -> Figure:
+    """Published accuracies beside those here, a dot per disk."""
+    points = []
+    for program in [p for p in TASKS if any(r.run.program == p for r in rows)]:
+        values = [float(text) for text in re.findall(r"(\d+) %", PUBLISHED[program][0])]
+        here = {
+            name: [100 * value for value in by_disk(rows, program, of)]
+            for name, of in (
+                ("storage alone", lambda r: r.plain),
+                ("with computing", lambda r: r.corrected),
+            )
+        }
+        points.append(published_figures.Point(program, values, here))
+    return published_figures.beside({"accuracy on each disk": points}, "accuracy (%)")
+
+
 def write_points(models: Mapping[str, BlackBoxModel], file: Path) -> None:
     """Every measured point of every disk, one row each; bytes, and bytes per second of one client."""
     rows = [
@@ -237,6 +257,7 @@ def main() -> int:
     options.add_argument("--compare", action="store_true", help="what is there; measure nothing")
     options.add_argument("--points", type=Path, help="keep the learnt points in this Parquet file")
     options.add_argument("--swap", action="store_true", help="plant models of other disks")
+    options.add_argument("--figures", type=Path, help="directory of the SVG file (default OUT)")
     options.add_argument("--json", action="store_true", help="the result as one object")
     record.option(options)
     given = options.parse_args()
@@ -277,7 +298,10 @@ def main() -> int:
         models = {name: retrained(m, chosen=given.model) for name, m in models.items()}
     others = [compared(runs, turned(models, by), names) for by in range(1, len(names))]
     rows = compared(runs, turned(models, 1) if given.swap else models, names)
-    if not rows:
+    if rows:
+        with style.look():
+            published_figures.save(accuracy_figure(rows), (given.figures or out) / "blackbox.svg")
+    else:
         print("blackbox: no run is valid on two disks; the host is too busy", file=sys.stderr)
     evaluated = claims(rows, treatments_of(given))
     best = best_of_others(others)

@@ -31,11 +31,11 @@ sys.path.insert(0, str(HERE.parent))
 
 import running  # noqa: E402
 from disks import run_study  # noqa: E402
-from drawing import save  # noqa: E402
 from hadoop_claims import (  # noqa: E402
     job_claims,
     order_claims,
     planted,
+    ratios_figure,
     slow_node_ratios,
     times_figure,
 )
@@ -46,6 +46,7 @@ from steps import mean_interval  # noqa: E402
 from bench import record  # noqa: E402
 from studies import claims as checks  # noqa: E402
 from studies.claims import Claim, Result  # noqa: E402
+from studies.common.published_figures import save  # noqa: E402
 
 STUDIES = ("job", "terasort")
 
@@ -120,8 +121,9 @@ def main() -> int:
             kept_rows.append(record.share(name, "", "runs valid", valid, total))
             if found:
                 with style.look():
-                    file = (given.figures or out) / f"hadoop-{name}.svg"
-                    save(times_figure(found), file)
+                    folder = given.figures or out
+                    save(times_figure(found), folder / f"hadoop-{name}.svg")
+                    save(ratios_figure(found), folder / f"hadoop-{name}-published.svg")
                 if not given.json:
                     show(name, found)
     except PenstockError as error:

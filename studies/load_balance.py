@@ -28,13 +28,13 @@ sys.path.insert(0, str(HERE.parent))
 
 import running  # noqa: E402
 from disks import run_study  # noqa: E402
-from drawing import save  # noqa: E402
 from shares import WINDOWS, Asked, asked  # noqa: E402
 from steps import mean_interval  # noqa: E402
 
 from bench import record  # noqa: E402
 from studies import claims as checks  # noqa: E402
 from studies.claims import Claim, Finding, Result, claim, met_if, valid_runs  # noqa: E402
+from studies.common.published_figures import save  # noqa: E402
 
 STUDY = HERE / "load-balance.study.yaml"
 #: `--set` of the quick size: changes at 2, 4 and 6 s, 8 s in all

@@ -36,7 +36,6 @@ sys.path.insert(0, str(HERE.parent))
 
 import running  # noqa: E402
 from disks import run_study  # noqa: E402
-from drawing import save  # noqa: E402
 from judged import (  # noqa: E402
     OBJECTS,
     Cost,
@@ -54,6 +53,7 @@ from scenario_runs import PROGRAMS, Ran, after, by_second, costs, rates, runs, t
 from bench import record  # noqa: E402
 from studies import claims as checks  # noqa: E402
 from studies.claims import Claim  # noqa: E402
+from studies.common.published_figures import save  # noqa: E402
 
 STUDY = HERE / "scenarios.study.yaml"
 NAMES = {"wordcount": "WordCount", "dfsio": "DFSIO", "tpcds": "queries"}

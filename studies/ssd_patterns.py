@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from penstock import _native as native
 from penstock.errors import PenstockError
@@ -36,6 +37,7 @@ from penstock.profile.advice import judged
 from penstock.profile.cells import Measurements
 from penstock.profile.fit import profile_of
 from penstock.profile.table import read_table
+from penstock.report import style
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "blackbox"))
@@ -47,6 +49,7 @@ from disks import finish  # noqa: E402
 from bench import record  # noqa: E402
 from studies import claims as checks  # noqa: E402
 from studies.claims import Claim, Finding, Result, claim, met_if  # noqa: E402
+from studies.common.published_figures import Point, beside, save  # noqa: E402
 
 SCALE = 40
 #: MB/s of one job: (4 KiB, 28 KiB) by drive and pattern
@@ -185,6 +188,28 @@ def shapes(engine: str, rate: Rate) -> list[Shape]:
     return result
 
 
+def rates_figure(rates: dict[str, Rate]) -> Figure:
+    """Published rates beside those of each engine, a panel per drive; the last cells are those of 16 jobs."""
+    panels: dict[str, list[Point]] = {}
+    for drive, table in PUBLISHED.items():
+        cells = [
+            (f"{pattern} {block}", (drive, "on", pattern, block, 1), value)
+            for pattern, row in table.items()
+            for block, value in zip(("4k", "28k"), row, strict=True)
+        ]
+        if drive == "px05smb040":
+            cells += [
+                (f"randread {block} × 16", (drive, "on", "randread", block, 16), value)
+                for block, value in SIXTEEN.items()
+            ]
+        panels[drive] = []
+        for label, cell, value in cells:
+            here = {name: rate(*cell) for name, rate in rates.items()}
+            known = {name: [one] for name, one in here.items() if one is not None}
+            panels[drive].append(Point(label, [value], known))
+    return beside(panels, "rate (MB/s)", log=True)
+
+
 def halves() -> list[Shape]:
     """Cells of the published table by profiles fitted to others: ratio to the published rate."""
     result = []
@@ -236,19 +261,24 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--virtual", action="store_true", help="the simulator alone")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--figures", type=Path, help="directory of the SVG file (default OUT)")
     record.option(parser)
     arguments = parser.parse_args()
-    found = shapes("simulator", simulated())
+    rates = {"simulator": simulated()}
+    found = shapes("simulator", rates["simulator"])
     if not arguments.virtual:
         try:
             tables = [runs(name, arguments.out, arguments.quick) for name in ("", "-readahead")]
         except PenstockError as error:
             print(error, file=sys.stderr)
             return 1
-        found += shapes("disk", measured(*tables))
+        rates["disk"] = measured(*tables)
+        found += shapes("disk", rates["disk"])
         for table in tables:
             left_out = int((~table["valid"]).sum())
             print(f"{left_out} of {len(table)} runs left out as not valid", file=sys.stderr)
+    with style.look():
+        save(rates_figure(rates), (arguments.figures or arguments.out) / "ssd-patterns.svg")
     changed = shapes("simulator", simulated(without_fetch))
     reported = [s.claim.wording for s in changed if s.claim.result is Result.NOT_MET]
     claims = [s.claim for s in found]

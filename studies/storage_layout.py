@@ -33,7 +33,7 @@ sys.path.insert(0, str(HERE / "storage-layout"))
 sys.path.insert(0, str(HERE.parent))
 
 from disks import run_study  # noqa: E402
-from drawing import disorder, offsets, save  # noqa: E402
+from drawing import disorder, offsets  # noqa: E402
 from layout_claims import disks_of, layout_claims, shuffled_claims  # noqa: E402
 from nodes import Build, build_offsets, build_table, builds, cassandra_claims  # noqa: E402
 from steps import Step, mean_interval, steps  # noqa: E402
@@ -42,6 +42,7 @@ from bench import record  # noqa: E402
 from penstock.study.load import load_study  # noqa: E402
 from studies import claims as checks  # noqa: E402
 from studies.claims import Claim, Result  # noqa: E402
+from studies.common.published_figures import save  # noqa: E402
 
 STUDIES = ("wiredtiger", "postgres", "shuffled", "cassandra")
 

@@ -22,8 +22,11 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from matplotlib.figure import Figure
+
 from penstock.emulate.backends.choice import missing_here
 from penstock.errors import PenstockError
+from penstock.report import style
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "blackbox"))
@@ -50,6 +53,7 @@ from bench import record  # noqa: E402
 from penstock.design.plan import make_plan  # noqa: E402
 from penstock.study.load import load_study  # noqa: E402
 from studies import claims as checks  # noqa: E402
+from studies.common.published_figures import Rate, rate_ratios, save  # noqa: E402
 
 LIMITS = {"512k": 512e3, "1m": 1e6, "4m": 4e6, "16m": 16e6, "64m": 64e6}
 STUDIES = ("", "-limits", "-shape")
@@ -188,6 +192,7 @@ def main() -> int:
     options.add_argument("--full", action="store_true", help="the whole factorial on throttles")
     options.add_argument("--seconds", type=float, help="longest cell on throttled disks")
     options.add_argument("--workers", type=int, default=4, help="throttled cells side by side")
+    options.add_argument("--figures", type=Path, help="directory of the SVG file (default OUT)")
     options.add_argument("--json", action="store_true", help="the result as one object")
     record.option(options)
     given = options.parse_args()
@@ -222,6 +227,9 @@ def main() -> int:
         return 1
     claims = criteria(rows, planned)
     planted |= planted_limits(rows)
+    if rows:
+        with style.look():
+            save(ratio_figure(rows), (given.figures or out) / "validation-grid.svg")
     if given.json:
         document = {"rows": as_dicts(rows), "claims": checks.as_json(claims), "planted": planted}
         print(json.dumps(document))
@@ -233,6 +241,15 @@ def main() -> int:
     if given.only == "planted":
         return int(not all(planted.values()))
     return checks.finish("validation-grid", claims, planted)
+
+
+def ratio_figure(rows: list[Row]) -> Figure:
+    """Rates by fio over the limits, in the form of the published figures 3.4 to 3.6."""
+    return rate_ratios(
+        Rate(r.backend, r.kind, r.limit_bps, r.program, r.verdict == "device-bound")
+        for r in rows
+        if not r.planted and r.verdict != "failed"
+    )
 
 
 def planned_of(backend: str, seconds: float, whole: bool) -> list[Planned]:

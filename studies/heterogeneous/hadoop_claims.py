@@ -14,6 +14,7 @@ from steps import Interval, mean_interval, ratio_interval
 
 from penstock.report import style
 from studies.claims import Claim, Finding, Result, claim, met_if, valid_runs
+from studies.common.published_figures import Point, beside
 
 #: from fast to slow
 ORDER = ("all-fast", "all-half", "half-half", "all-quarter")
@@ -176,6 +177,23 @@ def _paired(first: list[Run], second: list[Run]) -> tuple[list[float], list[floa
 def planted(found: list[Run]) -> list[Run]:
     """The planted failure: every time of half-half a third too short."""
     return [replace(r, time_s=r.time_s * 2 / 3) if r.setting == "half-half" else r for r in found]
+
+
+def ratios_figure(found: list[Run]) -> Figure:
+    """Time over that of all-fast by setting, here (a dot per run) and published; a panel per storage."""
+    panels = {}
+    for storage in sorted({r.storage for r in found}, reverse=True):
+        fast = _time(found, storage, "all-fast").value
+        theirs = PUBLISHED[storage]
+        panels[storage.replace("-", " ")] = [
+            Point(
+                setting,
+                [theirs[setting] / theirs["all-fast"]],
+                {"here": [r.time_s / fast for r in _of(found, storage, setting)]},
+            )
+            for setting in SETTINGS
+        ]
+    return beside(panels, "time (times that of all-fast)", log=True)
 
 
 def times_figure(found: list[Run]) -> Figure:

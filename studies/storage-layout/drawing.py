@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from steps import Step, by_replicate, reads
 
 from penstock.archive.bundle import Bundle
 from penstock.report import style
-from penstock.report.render import published
 
 #: reads plotted per panel; the lowest and highest of each section are among them
 MOST = 1000
@@ -103,10 +101,3 @@ def disorder(found: list[Step]) -> Figure:
         axes.set_ylabel("time of the scan (s)")
         style.grid(axes)
     return fig
-
-
-def save(fig: Figure, file: Path) -> None:
-    """Save as SVG, with coordinates in hundredths of a point."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    text = published(fig, "svg").decode()
-    file.write_text(re.sub(r"-?\d+\.\d{3,}", lambda n: f"{float(n[0]):.2f}", text))

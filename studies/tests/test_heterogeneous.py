@@ -233,3 +233,13 @@ def test_tasks_of_hadoops_own_history(parts: dict[str, Any]) -> None:
     )
     assert parts["terasort"].history(golden / "hadoop-failed.jhist") == []
     json.dumps(found)
+
+
+def test_published_times_are_beside_those_here(parts: dict[str, Any]) -> None:
+    found = [r for r in runs(parts) if (r.storage, r.setting) != ("flash", "one-slow")]
+    disk, flash = parts["hadoop_claims"].ratios_figure(found).axes
+    for axes, ratio, dots in ((disk, 84 / 8, 15), (flash, 91 / 4.5, 12)):
+        theirs, here = axes.get_lines()
+        assert max(theirs.get_ydata()) == pytest.approx(ratio)
+        assert len(here.get_ydata()) == dots
+        assert max(here.get_ydata()) == pytest.approx(40.2 / 10.1)

@@ -50,6 +50,7 @@ class Row:
     ks: float = float("nan")
     n: int = 0
     planted: float = 0.0
+    limit_bps: float = float("nan")
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,7 @@ def _of_run(
                 else np.nan,
                 ks=distance,
                 n=len(asked_ns),
+                limit_bps=limit,
             )
         )
     return out
@@ -182,6 +184,7 @@ def throttled_rows(found: dict[str, Any]) -> list[Row]:
                     reason=row["reason"],
                     n=int(figures["ops"]),
                     planted=cell.planted,
+                    limit_bps=float(cell.limit_bps),
                 )
             )
     return rows
