@@ -33,9 +33,7 @@ def number(text: str, mark: str = "", others: Iterable[str] = ()) -> float:
     shown = mark or _mark(stripped) or decimal_mark(others)
     unclear = _OF_TWO_MEANINGS.fullmatch(stripped) is not None and not mark
     if unclear and (shown == "," if "." in stripped else not shown):
-        raise ValueError(
-            "a number of one meaning; `decimal: '.'` or `decimal: ','` says which it has"
-        )
+        raise ValueError("a number with one meaning; state it by `decimal: '.'` or `decimal: ','`")
     decimal = shown or "."
     separator = "," if decimal == "." else "."
     plain = _without_groups(stripped, separator)

@@ -86,7 +86,7 @@ def _owned(path: Path, mode: int) -> Path:
         kind = "directory" if directory else "link or file"
         raise PenstockError(
             f"{path}: found a {kind} of user {info.st_uid} with mode {stat.S_IMODE(info.st_mode):04o}; "
-            f"expected a directory of user {os.geteuid()} that nobody else may write to"
+            f"expected a directory of user {os.geteuid()} that no other user may write to"
         )
     if stat.S_IMODE(info.st_mode) != mode:
         path.chmod(mode)

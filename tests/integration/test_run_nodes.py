@@ -207,7 +207,7 @@ def test_node_out_of_memory_fails_the_run(ground: Ground) -> None:
     assert done.returncode == 1, done.stderr
     for bundle in bundles(ground.where / "out"):
         assert bundle.manifest["state"] == "failed"
-        assert "for want of memory" in bundle.manifest["reason"]
+        assert "because memory ran out" in bundle.manifest["reason"]
         assert bundle.manifest["oom_kills"] >= 2
     assert left(ground) == NOTHING
 

@@ -101,7 +101,7 @@ def test_what_is_refused_is_told(watched: Ground) -> None:
         if len(why) >= 2 or time.monotonic() > until:
             break
     assert "found 'nowhere'; expected local" in why["/odd"]
-    assert why["/full"] == "what was written stays where it is"
+    assert why["/full"] == "written data are not moved"
     assert told["taken"] >= 1
     assert "hints that programs set: " in penstock(watched, "store", "status")
     assert penstock(watched, "store", "get", "/plain") == "colour=blue\n"

@@ -345,7 +345,7 @@ def check(finding: Finding, read: Reading) -> None:
             assert f"{evidence['calls']:,} reads and writes" in said
             assert shown(evidence["time_ns"], read.wall_ns) in said
             if evidence["inferred"]:
-                assert "as far as that time tells" in said
+                assert "judging by their time" in said
                 return
             assert read.watched
             assert "mm_filemap_add_to_page_cache" not in (read.layers.get("missing") or {})
@@ -500,7 +500,7 @@ def _check_closing(made: Made, read: Reading) -> None:
     calls = read.mine(*(top[n] for n in ("file_id", "direction", "basis"))) if read.watched else []
     if (waited := re.search(r"\((.*) of them waited", said)) is not None:
         assert waited[1] == shown(sum(map(read.waits, calls)), len(calls))
-    if "the page cache serves them" in said and "as far as that time tells" not in said:
+    if "the page cache serves them" in said and "judging by their time" not in said:
         assert any(map(read.hit, calls))
         slow = sum(c.latency_ns for c in calls if read.waits(c))
         assert slow < 0.2 * sum(c.latency_ns for c in calls)

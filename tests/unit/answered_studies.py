@@ -247,7 +247,7 @@ CASES: dict[str, Case] = {
         ),
         {"cache": "4GiB"},
         "Choose 4GiB cache + 16 threads + batch 50: ops is 2,",
-        says=(", the highest; 2 others cannot be told from it. Likely.",),
+        says=(", the highest; 2 others cannot be distinguished from it. Likely.",),
         never=("next best", "Clear"),
     ),
     "which-of-one-factor-beside-another": Case(

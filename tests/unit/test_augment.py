@@ -254,7 +254,7 @@ def test_a_strip_plot_that_is_no_fraction_any_more_is_refused() -> None:
     study = study_of(names, ["D = A*B*C"], replicates=3, order="strip-plot", kept="AB")
     plan, _ = augmented(study, "semifold:C", "BC")
     assert any(r.strip for r in plan.rows)
-    with pytest.raises(PenstockError, match="settings are kept in two directions"):
+    with pytest.raises(PenstockError, match="settings are retained in two directions"):
         effects(runs_of(plan, 1.0, model=lambda c: 100 + c["B"]), plan, "y")
 
 

@@ -188,7 +188,7 @@ def test_steps_of_a_strip_plot_leave_a_fraction(tmp_path: Path) -> None:
     assert "replicates:1" in kinds
     assert any(k.startswith("foldover") for k in kinds)
     assert not any(k.startswith(("semifold", "optimal")) for k in kinds)
-    with pytest.raises(BadInput, match="settings kept in two directions"):
+    with pytest.raises(BadInput, match="settings retained in two directions"):
         found.proposal("semifold:c")
 
 

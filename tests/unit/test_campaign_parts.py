@@ -149,7 +149,7 @@ def test_a_study_is_not_run_over_another_or_again_without_being_told(tmp_path: P
         run_study(tmp_path / "tiny.study.yaml", out)
     other = tmp_path / "other.study.yaml"
     other.write_text(STUDY.replace("name: tiny", "name: other"))
-    with pytest.raises(BadInput, match="holds the study tiny"):
+    with pytest.raises(BadInput, match="has results of the study tiny"):
         run_study(other, out, resume=True)
 
 

@@ -174,7 +174,7 @@ def test_while_its_socket_is_gone_nothing_is_lost(tmp_path: Path, osd: FakeDaemo
     # a poll may have found the socket while it was being bound, or unlinked
     assert row["expected"] - row["stored"] <= 2 + poller.intake.receipt.counted["missed"]
     assert (row["restarts"], row["resets"]) == (1, 0)
-    assert run.gaps("restart") == ["osd.0 began anew"] * 1
+    assert run.gaps("restart") == ["osd.0 was restarted"] * 1
     rows = run.made().gaps.to_pylist()
     assert [g for g in rows if g["kind"] == "disabled" and g["series_id"] == row["series_id"]]
     assert run.values("ceph_success").count(0.0) >= 7

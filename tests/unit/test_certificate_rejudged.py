@@ -165,5 +165,5 @@ def test_a_disk_of_a_node_is_judged_again_by_what_it_was_put_up_with(archive: Pa
     assert other.fidelity != as_kept.fidelity
     older = rejudged_certificates(on_a_node(bundle))
     assert older.unchanged == (
-        "r003 keeps its verdict: what node1.data was put up with is not in its bundle"
+        "r003 keeps its verdict: the settings of node1.data are not in its bundle"
     )

@@ -109,7 +109,7 @@ def test_two_flipped_signs_are_refused_too():
 
 def test_verify_refuses_a_lower_resolution_than_asked_for():
     matrix = two_level(4, generators("D = A*B", "ABCD"))
-    with pytest.raises(PenstockError, match="resolution 3, 4 was asked for"):
+    with pytest.raises(PenstockError, match="resolution 3, 4 was requested"):
         verify(matrix, 8, 4)
 
 

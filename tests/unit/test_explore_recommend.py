@@ -298,7 +298,7 @@ def test_what_is_not_certain_can_undo_the_choice() -> None:
     found, rec = asked(drawn=storage_unknown)
     assert found.robust is not None
     assert rec.state == "undecided"
-    assert "not certain" in rec.text
+    assert "uncertain values" in rec.text
     assert len(rec.run) >= 2
 
     def all_alike(values: dict[str, Any], draw: int) -> float:

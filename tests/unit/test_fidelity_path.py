@@ -33,7 +33,7 @@ def test_a_way_that_changed_by_a_twentieth_of_the_service_time_is_doubted(
     path = row(found, "path")
     assert (path["asked"], path["delivered"]) == (30_000, after_us * 1000)
     if not holds:
-        assert f"was 30 us before the run and {after_us} us after" in is_valid(found)[1]
+        assert f"took 30 us before the run and {after_us} us after" in is_valid(found)[1]
         assert set(found["verdict"].to_pylist()) == {"host-saturated"}
 
 
@@ -49,8 +49,8 @@ def test_a_way_that_is_not_known_within_a_twentieth_voids_a_run(
     ).overall
     assert is_valid(found)[0] is holds, is_valid(found)[1]
     if not holds:
-        assert "the way of reads through the kernel takes 30 to 51 us" in is_valid(found)[1]
-        assert "± 5 % of the 200 us" in is_valid(found)[1]
+        assert "the path of reads through the kernel takes 30 to 51 us" in is_valid(found)[1]
+        assert "± 5 % of their mean, 200 us" in is_valid(found)[1]
 
 
 def test_a_way_that_is_not_known_well_is_told_with_how_much_slower_would_do() -> None:
@@ -59,7 +59,7 @@ def test_a_way_that_is_not_known_well_is_told_with_how_much_slower_would_do() ->
     assert vague({"read": known, "write": known}, {"read": 2e5, "write": 2e5}) == []
     (found,) = vague({"read": known, "write": wide}, {"read": 2e5, "write": 2e5})
     assert "of writes through the kernel takes 30 to 90 us" in found.message
-    assert "± 15 % of the 200 us" in found.message
+    assert "± 15 % of their mean, 200 us" in found.message
     assert found.too_vague == pytest.approx(3)
     assert vague({"read": known, "write": wide}, {"read": 2e5, "write": 2e6}) == []
 

@@ -242,7 +242,7 @@ def test_nodes_networks_and_limits_of_distem() -> None:
     [
         ({"mode": "gateway"}, "vnode node.1: mode gateway"),
         ({"vfilesystem": {"image": "file:///no/such.tgz"}}, "image file:///no/such.tgz"),
-        ({"vfilesystem": {"image": "/" + "x" * 5000}}, "expected a directory that is there"),
+        ({"vfilesystem": {"image": "/" + "x" * 5000}}, "expected an existing directory"),
         ({"vcpu": {"vcores": [{"frequency": "1600"}]}}, "frequency 1600 MHz; expected a ratio"),
         ({"vmem": {"swap": "64"}}, "swap"),
         (

@@ -484,7 +484,7 @@ def test_measured_runs_are_kept_and_calibrate_the_next_ones(
     for i in range(9):
         status, out, err = run(capsys, monkeypatch, *words, "--measured", f"{8 + i / 10:g}s")
         assert status == 0, err
-        assert "Kept in pairs.json" in out
+        assert "Stored in pairs.json" in out
     pairs = read_pairs(place / "pairs.json")
     assert [p.measured for p in pairs] == pytest.approx([8 + i / 10 for i in range(9)])
     assert len({(p.predicted, p.low, p.high) for p in pairs}) == 1, "ends before any calibration"

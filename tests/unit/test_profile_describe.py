@@ -92,7 +92,7 @@ def test_a_profile_is_checked_against_this_host(
     capsys.readouterr()
     assert penstock(monkeypatch, "check", "nvme", "--json") == 3
     found = json.loads(capsys.readouterr().out)
-    assert "faster than this host can honour" in found["too_fast"]
+    assert "too fast for this host" in found["too_fast"]
     (tmp_path / "broken.json").write_text(
         '{\n "schema": "penstock/storage-profile/1",\n "name": 3\n}'
     )

@@ -49,7 +49,7 @@ def test_numbers_of_one_meaning(text: str, others: list[str], value: float) -> N
 def test_numbers_of_two_meanings_are_refused_until_one_is_given(
     text: str, others: list[str]
 ) -> None:
-    with pytest.raises(ValueError, match="of one meaning; `decimal"):
+    with pytest.raises(ValueError, match="with one meaning; state it"):
         numerals.number(text, "", others)
     assert {numerals.number(text, mark, others) for mark in numerals.MARKS} == {1.234, 1234.0}
 
@@ -72,7 +72,7 @@ def test_what_is_no_number_is_refused(text: str, mark: str) -> None:
 
 def test_a_regular_expression_reads_the_decimal_comma_of_a_locale() -> None:
     assert regex.number("s, ([0-9.,]+) MB/s", GERMAN, "stdout") == 143.2
-    with pytest.raises(PenstockError, match="found '1,234' in stdout; expected a number of one"):
+    with pytest.raises(PenstockError, match="found '1,234' in stdout; expected a number with one"):
         regex.number("rate ([0-9.,]+)", "rate 1,234\n", "stdout")
     assert regex.number("rate ([0-9.,]+)", "rate 1,234\n", "stdout", ".") == 1234
 

@@ -111,13 +111,13 @@ def test_settings_made_once_are_said_to_be_judged_against_each_other(tmp_path: P
     plan = of_two_strata(tmp_path)
     said = " ".join(plan.cautions)
     assert "the 3 contrasts of settings are tested only against each other (Lenth)" in said
-    assert "no interval and no test" not in said
+    assert "neither an interval nor a test" not in said
     design = "{kind: full, replicates: 1, order: split-plot}"
     single = planned(tmp_path, KEPT, TWO, TWO, design=design)
-    assert "no interval and no test" in " ".join(single.cautions)
+    assert "neither an interval nor a test" in " ".join(single.cautions)
 
 
-@pytest.mark.parametrize(("replicates", "why"), [(1, "no replicates"), (2, "take all")])
+@pytest.mark.parametrize(("replicates", "why"), [(1, "no replicates"), (2, "use them all")])
 def test_why_there_is_no_error_is_said(tmp_path: Path, replicates: int, why: str) -> None:
     plan = replace(planned(tmp_path, TWO, TWO), replicates=replicates)
     shown = plan_text(plan, load_study(tmp_path / "recorded.study.yaml", [], False))

@@ -377,7 +377,7 @@ HEAD = "fio version 3 iolog\n"
         ),
         ("torn", (HEAD + "5 f read 0 4096\n6 f read 4096 40").encode(), ":3: .*an end of the line"),
         ("dxttorn", DXT[: DXT.index("110\n") + 2].encode(), ":21: .*an end of the line"),
-        ("none", HEAD.encode(), "holds no reads or writes"),
+        ("none", HEAD.encode(), "has no reads or writes"),
         ("dxtcut", DXT[:396].encode(), "expected MODULE RANK"),
         (
             "dxtshort",

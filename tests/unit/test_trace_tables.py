@@ -212,13 +212,13 @@ def test_closing_goes_by_what_served_the_calls(source: str, says: str) -> None:
     said = closing_sentence(rows, {1: "/data"}, 10**8, below=Below(served))
     assert says in said
     assert ("waited for the device" in said) == (source == "device")
-    assert "as far as that time tells" not in said
+    assert "judging by their time" not in said
 
 
 def test_closing_without_layers_says_that_it_infers() -> None:
     rows = judge_events(calls(100, latency_ns=900))
     said = closing_sentence(rows, {1: "/data"}, 10**6)
-    assert "so quick that the page cache serves them, as far as that time tells" in said
+    assert "judging by their time, the page cache serves them" in said
     for row in rows:
         row["basis"] = "device"  # what reached a device is in no page cache
     assert "page cache" not in closing_sentence(rows, {1: "/data"}, 10**6)

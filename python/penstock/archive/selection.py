@@ -16,7 +16,7 @@ from penstock.errors import BadInput
 _OTHERS = {"predict": "prediction.json", "explore": "exploration.json"}
 
 EXPECTED = (
-    "expected a bundle, as `penstock trace -o` leaves, or a study's results: OUT/runs/r001, "
+    "expected a bundle, as `penstock trace -o` writes it, or a study's results: OUT/runs/r001, "
     "OUT:r001, OUT:t01"
 )
 #: files that only the directory of a study's results has

@@ -552,11 +552,13 @@ def _look(out: Path, study: Study, resume: bool) -> Campaign | None:
     else:
         before = None
     if before is not None and before.name != study.name:
-        raise BadInput(f"{out} holds the study {before.name}, not {study.name}; choose another -o")
+        raise BadInput(
+            f"{out} has results of the study {before.name}, not {study.name}; choose another -o"
+        )
     if before is not None and not resume:
         raise BadInput(
-            f"{out} holds this study already ({before.study_id}); say --resume to go on with it, "
-            f"choose another -o, or remove it (penstock rm {out})"
+            f"{out} already has results of this study ({before.study_id}); continue them with --resume, "
+            f"choose another -o, or remove them (penstock rm {out})"
         )
     return before
 

@@ -121,7 +121,9 @@ def altered(
     Raises BadInput, with the differences, if one of them is among `valid`.
     """
     if before.name != now.name:
-        raise BadInput(f"{out} holds the study {before.name}, not {now.name}; choose another -o")
+        raise BadInput(
+            f"{out} has results of the study {before.name}, not {now.name}; choose another -o"
+        )
     changes = {}
     for run_id in sorted(completed):
         was = before.treatments.get(before.runs.get(run_id, ""), {})

@@ -93,7 +93,7 @@ class RunProgress:
         if not outcome.valid or outcome.degraded:
             word = "invalid" if outcome.state == "finished" else outcome.state
             word = "degraded" if outcome.degraded else word
-            more = "; made once more later" if outcome.attempt <= outcome.repeats else ""
+            more = "; will be repeated" if outcome.attempt <= outcome.repeats else ""
             self.say(f"{line}: {word}: {first_reason(outcome.reason)}{more}")
         elif self._bar is None:
             self.say(

@@ -43,9 +43,9 @@ def check(request: Asked, treatments: Any, claim: Claim) -> Numbers:
     if not claim.repeated and len(np.unique(rows, axis=0)) != len(rows):
         raise PenstockError("the design has a treatment twice")
     if claim.runs is not None and len(rows) != claim.runs:
-        raise PenstockError(f"the design has {len(rows)} treatments, {claim.runs} were asked for")
+        raise PenstockError(f"the design has {len(rows)} treatments, {claim.runs} were requested")
     if not request.allowed(rows).all():
-        raise PenstockError("the design holds a forbidden combination")
+        raise PenstockError("the design contains a forbidden combination")
     _levels(request, rows, claim)
     if claim.strength >= 2:
         _pairs(request, rows)

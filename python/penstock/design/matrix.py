@@ -64,7 +64,7 @@ def verify(
     actual = min((w.bit_count() for w in relation if w), default=None)
     check_columns(matrix, names)
     if actual != resolution:
-        raise PenstockError(f"the design has resolution {actual}, {resolution} was asked for")
+        raise PenstockError(f"the design has resolution {actual}, {resolution} was requested")
     if not is_regular(matrix, relation):
         raise PenstockError(f"{len(relation)} constant words do not fit {rows} rows")
     return Verified(actual, relation)
@@ -77,7 +77,7 @@ def check_columns(matrix: Matrix, names: Sequence[str] | None = None) -> None:
     wide = matrix.astype(np.int64)
     for i in range(factors):
         if np.abs(wide[:, i]).sum() != rows or not np.all(np.abs(wide[:, i]) == 1):
-            raise PenstockError(f"column {names[i]} holds other values than -1 and +1")
+            raise PenstockError(f"column {names[i]} has other values than -1 and +1")
         if wide[:, i].sum() != 0:
             raise PenstockError(f"column {names[i]} does not sum to 0")
     products = wide.T @ wide

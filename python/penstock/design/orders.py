@@ -198,13 +198,13 @@ def cautions_of(ordered_: Ordered, factors: Sequence[Factor]) -> list[str]:
         against = min(math.prod(judged_levels), settings) - 1
         if untold and not ordered_.strips and against >= _LENTH:
             sentences.append(
-                f"Each setting of {listed(untold)} is made once: the {against} contrasts of settings are "
+                f"Each setting of {listed(untold)} occurs once: the {against} contrasts of settings are "
                 "tested only against each other (Lenth). More replicates make more whole plots."
             )
         elif untold:
             sentences.append(
-                f"Nothing can be concluded about {listed(untold, 'or')}: each setting is made once, so no "
-                "interval and no test is given. More replicates make more whole plots."
+                f"Nothing can be concluded about {listed(untold, 'or')}: each setting occurs once, so there "
+                "is neither an interval nor a test. More replicates make more whole plots."
             )
         judged = [n for n in shared if n not in untold]
         if judged:

@@ -50,7 +50,7 @@ def summary(platform: Platform) -> str:
     ]
     several = "s" * (len(hosts) != 1)
     if not platform.predictable:
-        return f"{platform.name}: {len(hosts)} node{several} to be put up (no roles: not to be predicted)"
+        return f"{platform.name}: {len(hosts)} node{several} to start (no roles: no predictions)"
     return f"{platform.name}: {len(hosts)} host{several} ({', '.join(counts)})"
 
 

@@ -65,7 +65,7 @@ def demands(
         iops, reached = floor.iops, "the host reaches"
         # small sequential requests are merged by the page cache
         if loaded and not sequential:
-            got = "and where programs wait for each this host needs"
+            got = "and if programs wait for each this host needs"
             shortest_ns, needs = max((shortest_ns, needs), (floor.loop_service_ns, got))
             iops, reached = min((iops, reached), (floor.loaded_iops, "busy programs get"))
         small = profile.moments(op, sequential, SMALL_BYTES)
@@ -119,8 +119,8 @@ def check_honourable(profile: StorageProfile, host_floor: HostLimits) -> None:
     if hardest > 1.0:
         nearest = nearest_honest_time_scale(profile, host_floor)
         raise BadInput(
-            f"profile {profile.name} at time_scale {profile.time_scale:g} is faster than this host "
-            f"can honour ({text}); the nearest sustainable time_scale is {nearest:g}"
+            f"profile {profile.name} at time_scale {profile.time_scale:g} is too fast for this host "
+            f"({text}); the nearest sustainable time_scale is {nearest:g}"
         )
 
 

@@ -25,10 +25,10 @@ CAPTIONS = {
     "others are where the surface is best. Dots: settings that were run; star: the best of the surface.",
     "design": "Left: the level of each factor in each treatment (of two, open is the first; of more: ● ■ ▲ ◆ "
     "in their order); right: when it was run, by block.",
-    "ledger": "What each run of the study gave, by what it was made for, and the best so far.",
-    "residuals": "Studentised residuals against fitted values and in running order: a funnel says that the "
-    "spread depends on the value, a slope or wave that the host changed. Ringed runs lie far from the "
-    "others; they are analysed all the same.",
+    "ledger": "Result of each run of the study, by its purpose, and the best so far.",
+    "residuals": "Studentised residuals against fitted values and in running order: a funnel means that the "
+    "spread depends on the value, a slope or wave that the host changed. Circled runs are far from the "
+    "others; they are part of the analysis.",
 }
 #: maximum number of untested terms named
 _MOST_UNTESTED = 5

@@ -675,11 +675,11 @@ def aliases(outcome: Outcome) -> Table:
             f"This design is a fraction (defining relation {shown}): these cannot be separated."
         )
     elif outcome.plan.get("model"):
-        sentence = "No term of the model holds a part of a term just beyond it."
+        sentence = "No term of the model includes a part of the next higher terms."
     elif outcome.plan:
-        sentence = "The full design was planned: no effect is mixed with another."
+        sentence = "The full design was planned: no effect is aliased."
     else:
-        sentence = "plan.json is not there: what is aliased cannot be said."
+        sentence = "plan.json is missing: the aliases are unknown."
     return _table(["term", "what is reported as it"], rows, sentence=sentence)
 
 

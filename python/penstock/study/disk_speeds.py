@@ -13,7 +13,7 @@ from penstock.text import listed, speed
 #: factor → level, and disk → its description in a manifest
 Row = tuple[Mapping[str, str], Mapping[str, Any]]
 #: caveat of a comparison of disks at different speeds
-NO_DIFFERENCE_OF_DEVICES = "what lies between them is not the difference of the devices"
+NO_DIFFERENCE_OF_DEVICES = "their difference is not that of the devices"
 #: limit of names per speed
 _MOST_NAMED = 4
 

@@ -161,7 +161,7 @@ def _events(bundle: Bundle, run: int, per: str) -> tuple[pd.DataFrame, pd.DataFr
     """Events, files and start of one bundle, in real time."""
     if "io_events" not in bundle.tables or "files" not in bundle.tables:
         raise BadInput(
-            f"{bundle.path} has no traced operations; trace with --mode trace (pattern keeps counters only)"
+            f"{bundle.path} has no traced operations; trace with --mode trace (pattern stores counters only)"
         )
     columns = "t_ns direction file_id offset_bytes done_bytes latency_ns pid tid".split()
     events = bundle.accesses(columns).to_pandas()

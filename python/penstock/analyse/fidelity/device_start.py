@@ -26,9 +26,9 @@ def devices(outcome: Outcome) -> Iterator[Finding]:
     yield Finding(
         "device-not-at-rest",
         "warning",
-        f"{counted(len(runs), 'run')} of {len(outcome.run_ids)} began while a disk was not as it is at rest: "
-        f"in {first} {faults[0]}. What came before may be in what was measured.",
+        f"{counted(len(runs), 'run')} of {len(outcome.run_ids)} started with a disk that was not at rest: "
+        f"in {first} {faults[0]}. Earlier activity may have affected the measurement.",
         {"table": "manifest", "run_id": sorted(runs)},
-        "`settle.in_flight_at_most: 0` makes such runs again; `settle.idle` gives a device time.",
+        "`settle.in_flight_at_most: 0` repeats such runs; `settle.idle` adds idle time before each run.",
         f"{listed(faults)}." if len(faults) > 1 else "",
     )

@@ -41,8 +41,8 @@ def moved(log: Log, stats: Mapping[str, Any], mean_ns: float) -> str:
     if share <= PATH_LIMIT:
         return ""
     return (
-        f"the way through the kernel was {before / 1e3:.0f} us before the run and {after / 1e3:.0f} us after "
-        f"it: {100 * share:.0f} % of the time in the disk (limit {100 * PATH_LIMIT:.0f} %)"
+        f"the path through the kernel took {before / 1e3:.0f} us before the run and {after / 1e3:.0f} us "
+        f"after it: {100 * share:.0f} % of the time in the disk (limit {100 * PATH_LIMIT:.0f} %)"
     )
 
 
@@ -70,9 +70,9 @@ class Vague:
     def message(self) -> str:
         """A clause without its full stop."""
         return (
-            f"the way of {self.direction}s through the kernel takes {self.low_ns / 1e3:.0f} to "
-            f"{self.high_ns / 1e3:.0f} us, by which a program's times are uncertain: "
-            f"± {100 * self.share:.0f} % of the {self.mean_ns / 1e3:.0f} us that one takes on average "
+            f"the path of {self.direction}s through the kernel takes {self.low_ns / 1e3:.0f} to "
+            f"{self.high_ns / 1e3:.0f} us, so the times of a program are uncertain by "
+            f"± {100 * self.share:.0f} % of their mean, {self.mean_ns / 1e3:.0f} us "
             f"(limit {100 * PATH_LIMIT:.0f} %)"
         )
 

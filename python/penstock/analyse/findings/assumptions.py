@@ -41,7 +41,7 @@ def scales(outcome: Outcome) -> Iterator[Finding]:
                 "info",
                 f"Effects on {response.name} are on the scale of {SCALE_TEXTS[scale]}.",
                 {"table": "effects", "response": response.name, "scale": scale},
-                f"`scale: linear` of the response {response.name} in the study tells differences.",
+                f"`scale: linear` of the response {response.name} in the study reports differences.",
             )
 
 
@@ -191,8 +191,8 @@ def outliers(outcome: Outcome) -> Iterator[Finding]:
         yield Finding(
             "outlier",
             "warning",
-            f"{response.name} of {_named(outcome, response, runs)} lies far from the other runs. "
-            f"{'They are' if len(runs) > 1 else 'It is'} kept; "
+            f"{response.name} of {_named(outcome, response, runs)} is far from the other runs. "
+            f"{'They stay' if len(runs) > 1 else 'It stays'} in the data; "
             f"{_without(outcome, plan, response, runs, scale)}.",
             {"table": "residuals", "response": response.name, "run_id": runs},
             "Leave a run out only for a technical reason: `penstock analyse OUT --leave-out RUN=REASON` puts "
@@ -238,7 +238,7 @@ def excluded_runs(outcome: Outcome) -> Iterator[Finding]:
         f"Left out for a technical reason: {listed(reasons)}. With "
         f"{'them' if len(reasons) > 1 else 'it'} {listed(effects_with) or 'nothing can be said'}.",
         {"table": "runs", "run_id": list(runs.loc[excluded, "run_id"].astype(str))},
-        "`penstock analyse OUT --take-back RUN` takes one in again.",
+        "`penstock analyse OUT --take-back RUN` includes one again.",
     )
 
 

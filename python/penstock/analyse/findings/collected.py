@@ -34,8 +34,8 @@ def collected(outcome: Outcome) -> Iterator[Finding]:
             f"The collector {printable(name)} did not bring all that was due in {named}{more}: "
             f"{by_run[runs[0]]}.",
             {"table": "series", "observer": "collect", "collector": name, "run_id": runs},
-            "`receipts.collect` of a run's manifest says what became of each poll and message; `plot` and "
-            "`compare` refuse what is not complete, `--partial` takes it.",
+            "`receipts.collect` of a run's manifest has the outcome of each poll and message; `plot` and "
+            "`compare` refuse incomplete series unless `--partial` is given.",
         )
 
 

@@ -114,8 +114,8 @@ def _sentence(outcome: Outcome, terms: Terms, response: str) -> str:
         return (
             f"No effect on {{}} can be estimated: of the {_planned(outcome)}, {_have_none(lost)}, "
             "and without "
-            f"{'it' if len(lost) == 1 else 'them'} every effect is mixed with others that the design keeps "
-            "apart."
+            f"{'it' if len(lost) == 1 else 'them'} every effect is aliased with others that the complete "
+            "design separates."
         )
     gone = [f.name for f in outcome.factors if f.name in names]
     if gone:

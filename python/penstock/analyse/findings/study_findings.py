@@ -220,8 +220,8 @@ def fidelity(outcome: Outcome) -> Iterator[Finding]:
             "fidelity-not-honoured",
             "not-honoured",
             "error",
-            "the emulated disk did not deliver what its profile asks",
-            "Do not use these runs; `penstock doctor` gives this host's measured floors.",
+            "the emulated disk did not deliver what its profile specifies",
+            "Do not use these runs; `penstock doctor` prints the speed that this host can emulate.",
         ),
     ):
         hit = [k for k, v in disks.items() if bad in v]
@@ -369,7 +369,9 @@ def predictions(outcome: Outcome) -> Iterator[Finding]:
             f"{response}: {within} of {judged} treatments ({100 * within / judged:.0f} %) were "
             f"predicted within 15 %; the worst prediction is {worst:.2f} of the measurement.",
             {"table": "predictions", "response": str(response), "basis_treatment": basis},
-            "" if good else "Do not rely on the model where it departs; see the table.",
+            ""
+            if good
+            else "Do not rely on the model for treatments with a large error; see the table.",
             f"From the traces of {basis}{levels_text} and the disk profiles alone.{_model(rows)}",
         )
 

@@ -154,7 +154,11 @@ def _screen(state: _State) -> tuple[Stage | None, float, str]:
     if look + 1 == len(at):
         return None, alpha, "it was the last look"
     if active and not regular(np.unique(matrix, axis=0)):
-        return None, alpha, "effects hold parts of interactions, which no nested fraction tells"
+        return (
+            None,
+            alpha,
+            "effects include parts of interactions, which no nested fraction separates",
+        )
     if active and not doubted:
         return None, alpha, "no active effect has a plausible rival"
     if verdict := _decided(state, table, alpha, [term_of(q.term, names) for q in doubted]):
@@ -401,8 +405,8 @@ def _again_reason(state: _State, mean: float, sd: float, best: float) -> str:
     unit = state.response.unit
     wide = f"{100 * sd:.2g} %" if state.logarithmic else quantity(sd, unit)
     return (
-        f"run once more: {quantity(state.natural(mean), unit)} ± {wide} as known so far, too near the best "
-        f"({quantity(state.natural(best), unit)}) to be distinguished from the others"
+        f"repeated: {quantity(state.natural(mean), unit)} ± {wide} so far, too close to the best "
+        f"({quantity(state.natural(best), unit)}) to be distinguished from it"
     )
 
 

@@ -310,8 +310,8 @@ class Open:
             )
         if not self._judged_after(step):
             raise BadInput(
-                f"--augment {kind}: found rows that leave no regular fraction, with settings kept in two "
-                "directions; nothing would estimate the error of each: expected foldover, coset or "
+                f"--augment {kind}: found rows that are no regular fraction, with settings retained in two "
+                "directions, so that their errors cannot be estimated; expected foldover, coset or "
                 "replicates:1"
             )
         return self.priced(step, again=again)
@@ -505,12 +505,12 @@ def _doubt(aliasing: Open, unit: str) -> Finding:
     return Finding(
         "effect-aliased",
         "warning",
-        f"{_explained(aliasing)}What is said of {response} rests on an alias: "
+        f"{_explained(aliasing)}The conclusion about {response} depends on an alias: "
         f"{'; '.join([*texts[:MOST_TERMS], *more])}. These runs do not show which.{_excluded(aliasing)}",
         evidence,
         _advice(aliasing, evidence),
-        "Rivals of up to three factors, with at least one factor that has an effect of its own; aliases of "
-        "two factors without one are named after them.",
+        "Rivals of up to three factors, with at least one factor that has a main effect; aliases of two "
+        "factors without one are listed after them.",
     )
 
 
@@ -575,7 +575,7 @@ def _advice(aliasing: Open, evidence: dict[str, Any]) -> str:
     """The recommended step, which is added to the evidence."""
     best = aliasing.best()
     if best is None:
-        return "No single step tells them apart; a full design does."
+        return "No single step separates them; a full design does."
     evidence["augmentation"] = aliasing.to_json(best)
     separated, pairs = len(best.step.broken), len(best.step.broken) + len(best.step.remaining)
     which = f"{separated} of {counted(pairs, 'pair')}"
@@ -630,7 +630,7 @@ def _cleared(open_: Open) -> Finding:
             default=(0.0, "", 0),
         )
         part = (
-            f" {term_text(term)} still holds up to {share:.2g} of each of "
+            f" {term_text(term)} still includes up to {share:.2g} of each of "
             f"{counted(count, 'interaction')} that the design does not estimate."
             if share
             else ""
@@ -655,8 +655,8 @@ def _cleared(open_: Open) -> Finding:
     return Finding(
         "effect-unambiguous",
         "info",
-        f"No effect on {open_.response} has a plausible rival: whatever it is aliased with has three factors "
-        f"or more, none of which has an effect of its own{', or is excluded' * bool(open_.excluded)}."
+        f"No effect on {open_.response} has a plausible rival: all its aliases have three factors or "
+        f"more, none of which has a main effect{', or is excluded' * bool(open_.excluded)}."
         f"{_excluded(open_)}",
         {"table": "effects", "response": open_.response, "terms": open_.active},
         "",

@@ -172,7 +172,7 @@ def _partial(aliasing: Open) -> Iterator[str]:
         shares = [s for s in aliasing.shares.get(term, []) if not s.exact]
         if shares:
             yield paragraph(
-                f"  {term_text(term)} holds up to {abs(shares[0].share):.2g} of each of "
+                f"  {term_text(term)} includes up to {abs(shares[0].share):.2g} of each of "
                 f"{counted(len(shares), 'interaction')}, such as {term_text(shares[0].rival)}."
             )
 

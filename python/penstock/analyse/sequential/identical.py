@@ -234,8 +234,8 @@ def identical_lines(result: Identical) -> Iterator[str]:
             f"{100 * high:.1f} %)"
         )
     if result.examples:
-        yield "  Falsely said most often: " + "; ".join(result.examples)
+        yield "  Most frequent false statements: " + "; ".join(result.examples)
     if result.holds:
         yield f"No rate of complete studies is above {100 * FALSE:.0f} % beyond chance."
     else:
-        yield f"More than {100 * FALSE:.0f} % of studies name a difference that is not there."
+        yield f"More than {100 * FALSE:.0f} % of the studies report a difference that does not exist."

@@ -104,8 +104,8 @@ def _in_strata(
     """The effects table of the terms that the rows determine, each tested by its own stratum."""
     if len(fit.groups) > 1:
         raise PenstockError(
-            "the rows of all stages are no regular fraction, and settings are kept in two directions: "
-            "nothing estimates the error of each; a step such as foldover or replicates:1 would be judged"
+            "the rows of all stages are no regular fraction, and settings are retained in two directions, so "
+            "their errors cannot be estimated; a step such as foldover or replicates:1 can be analysed"
         )
     names = [f.name for f in plan.factors]
     x = _coded(data, plan)

@@ -433,7 +433,7 @@ def _closing(comparison: Comparison, totals: list[int]) -> str:
     top = (alike or main)[0]
     part = "most of it" if alike and 2 * abs(top.change_ns) >= abs(change) else "the largest part"
     if not alike:
-        part = "the largest difference, which goes the other way"
+        part = "the largest difference, in the opposite direction"
     where = f"{SPOKEN[top.direction]} of {top.path}"
     if top.a is None or top.b is None:
         only, side = ("B", top.b) if top.a is None else ("A", top.a)

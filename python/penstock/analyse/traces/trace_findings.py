@@ -23,20 +23,20 @@ from penstock.text import FAULTS, duration, of_run, percent, size
 
 #: code → description
 CODES = {
-    "trace-lost": "events that the tracer saw and could not keep, or could not see",
+    "trace-lost": "events that the tracer could not store, or could not see",
     "trace-not-io-bound": "the calls on files take too little of the run to matter",
-    "trace-random-reads": "reads that wait for the device in an order it cannot read ahead of",
-    "trace-cached": "time in calls that the page cache serves: it is their number, or their bytes, that cost",
-    "trace-many-files": "time in many small files, each of which takes next to none of it",
-    "trace-small-requests": "orderly calls so small that their number costs",
+    "trace-random-reads": "reads that wait for the device, in an order that defeats readahead",
+    "trace-cached": "time in calls that the page cache serves; the cost is their number or their bytes",
+    "trace-many-files": "time in many small files, each of which takes little",
+    "trace-small-requests": "sequential calls so small that their number is the cost",
     "trace-unaligned-direct": "direct I/O that does not fit the blocks below",
     "trace-rereads": "bytes that the device served more than once",
     "trace-fsync-storm": "a flush to the device after every few writes, and the wait for it",
-    "trace-flush-bound": "waiting for flushes to the device, whatever lies between them",
+    "trace-flush-bound": "waiting for flushes to the device, with any number of writes between them",
     "trace-low-concurrency": "one request at a time where the device could take several",
     "trace-device-disorder": "an orderly program whose requests reach the device out of order",
-    "trace-fragmented": "a file read in order that lies scattered on the device",
-    "trace-overhead": "what tracing itself added is not small",
+    "trace-fragmented": "a file that is read in order but fragmented on the device",
+    "trace-overhead": "the overhead of tracing is not small",
 }
 
 #: share of the wall time below which nothing is reported
@@ -151,7 +151,7 @@ def _cached(run: TracedRun, total: int) -> Iterator[Finding]:
     cost = "copying them" if large else "their number"
     by = "the page cache serves them"
     if inferred:
-        by = "so quick that the page cache serves them, as far as that time tells"
+        by = "judging by their time, the page cache serves them"
     yield Finding(
         "trace-cached",
         "info",
@@ -603,11 +603,11 @@ def fragmented(run: TracedRun) -> Iterator[Finding]:
             yield Finding(
                 "trace-fragmented",
                 "warning",
-                f"{row.path} is read in order and lies in {facts['count']:,} pieces "
-                f"({percent(contiguous)} of it contiguous): what is sequential for the program is "
-                f"not for the disk.",
+                f"{row.path} is read in order but has {facts['count']:,} fragments "
+                f"({percent(contiguous)} of it contiguous): its reads are not sequential for the "
+                f"disk.",
                 {"extents": {"file_id": row.file_id}},
-                "Write it anew in one go (copy, dump and reload, e4defrag, xfs_fsr), or "
+                "Rewrite it at once (copy, dump and reload, e4defrag, xfs_fsr), or "
                 "preallocate it (fallocate).",
             )
 

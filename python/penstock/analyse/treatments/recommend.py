@@ -221,7 +221,7 @@ def _among_equals(ranked: Ranking, pick: Mean) -> str:
     open_, equal = ranked.of("undecided"), ranked.of("as-good")
     if open_:
         count = len(open_) + len(equal)
-        beside = f"{counted(count, 'other')} cannot be told from it"
+        beside = f"{counted(count, 'other')} cannot be distinguished from it"
     else:
         are = "is" if len(equal) == 1 else "are"
         within = _within(max(t.behind_high for t in equal))

@@ -113,8 +113,8 @@ def scratch_name(file_id: int) -> str:
 def replay_job(threads: list[dict[str, Any]], *, at_once: bool = False) -> str:
     """A job that replays the logs of `threads`; with `at_once` as fast as possible."""
     lines = [
-        "; The recorded calls once more, a job per thread, each in its own order and at its recorded times.",
-        "; Make the files first: fio files.fio. As fast as possible: --replay_no_stall=1.",
+        "; Replay of the recorded calls: a job per thread, each in its own order and at its recorded times.",
+        "; Create the files first: fio files.fio. As fast as possible: --replay_no_stall=1.",
         "[global]",
         "thread",
         f"replay_no_stall={int(at_once)}",

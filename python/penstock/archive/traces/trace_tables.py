@@ -85,7 +85,7 @@ class TraceTables:
             self.receipt: dict[str, Any] = self.manifest.get("receipts", {}).get("trace", {})
         except (OSError, ValueError, AttributeError) as error:
             raise BadInput(
-                f"{self.path} is not a bundle: {error}; expected one, as `penstock trace -o` leaves"
+                f"{self.path} is not a bundle: {error}; expected one, as `penstock trace -o` writes it"
             ) from error
 
     # ------------------------------------------------------------ tables

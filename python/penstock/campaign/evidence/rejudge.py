@@ -61,7 +61,7 @@ def rejudged_certificates(bundle: Bundle) -> RejudgedCertificates:
         recorded = _recorded(bundle, disk_id, before)
         judged = recorded.certificate(utilisation, bundle.manifest.get("cpu_ns"))
         if judged is None:
-            why = f"{disk_id} was a disk of {recorded.backend}, which makes no certificate of it"
+            why = f"{disk_id} was a disk of {recorded.backend}, which cannot be certified again"
             return RejudgedCertificates(bundle, old, unchanged=f"{run_id} keeps its verdict: {why}")
         now = judged.overall
         was, is_now = (part["verdict"][0].as_py() for part in (before, now))
@@ -93,7 +93,7 @@ def _lacking(bundle: Bundle, fidelity: pa.Table) -> str:
         if missing:
             return f"its bundle has no {' and no '.join(missing)}"
         if "emulated" not in _disk(bundle, disk_id):
-            return f"what {disk_id} was put up with is not in its bundle"
+            return f"the settings of {disk_id} are not in its bundle"
     return ""
 
 

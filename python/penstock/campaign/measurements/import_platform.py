@@ -252,7 +252,7 @@ def _power(
         ]
         for i, hz in enumerate(steps[:-1]):
             share = hz / steps[-1]
-            why = "as the frequency; what is drawn at it was not measured"
+            why = "proportional to the frequency; the power at it was not measured"
             assumed.append(
                 {
                     "path": f"power.states.{i}.speed",

@@ -333,7 +333,7 @@ class NodesStage(Stage):
             kills = max(0, now.oom_kills - before.oom_kills)
             total.oom_kills += kills
             if kills:
-                total.faults += (f"node {name}: {kills} processes killed for want of memory",)
+                total.faults += (f"node {name}: {kills} processes killed because memory ran out",)
             if node.state == "failed":
                 total.faults += (f"node {name} died: {node.failure}",)
         broken = self._cluster.full_status()["failures"]

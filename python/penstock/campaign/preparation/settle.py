@@ -102,7 +102,7 @@ def settle_caches(
             )
         if at_least is not None and share < at_least:
             faults.append(
-                f"{disk_id}: {100 * share:.1f} % of its files in the page cache at the start, "
-                f"at least {100 * at_least:g} % asked"
+                f"{disk_id}: {100 * share:.1f} % of its files in the page cache at the start; "
+                f"expected at least {100 * at_least:g} %"
             )
     return Settled(shares, "; ".join(faults))

@@ -260,8 +260,7 @@ def _may_be_run(study: Study, stage: Stage) -> None:
             if all(levels.get(name) in names for name, names in combination.items()):
                 what = ", ".join(f"{name} {levels[name]}" for name in combination)
                 raise BadInput(
-                    f"found {what} in a stage, which design.forbidden leaves out; expected treatments that "
-                    "may be run"
+                    f"found {what} in a stage, which design.forbidden excludes; expected allowed treatments"
                 )
 
 
@@ -362,8 +361,8 @@ def _with_estimates(plan: Plan, study: Study, matrix: Matrix) -> Plan:
     )
     sentences += between_cautions(plan.between_blocks)
     sentences += [
-        f"Stage {n}: the difference between stages holds {', '.join(s['confounded'])} as well; it is not "
-        "reported as an effect."
+        f"Stage {n}: the difference between stages is confounded with {', '.join(s['confounded'])}; it is "
+        "not reported as an effect."
         for n, s in enumerate(plan.stages, start=2)
         if s["confounded"]
     ]

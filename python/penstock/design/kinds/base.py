@@ -139,7 +139,7 @@ def no_pydoe() -> str:
 def no_forbidden(request: Asked) -> str:
     """Fault of kinds that lose orthogonality if a combination is left out."""
     if request.forbidden:
-        return "no forbidden combinations, or kind: d-optimal, which leaves them out"
+        return "no forbidden combinations, or kind: d-optimal, which excludes them"
     return ""
 
 

@@ -20,8 +20,10 @@ from penstock.design.kinds.base import (
 from penstock.design.matrix import two_level
 
 WHAT = "Quantitative factors of three levels: the complete second-order surface, and curvature at the centre."
-OPTIONS = {"centre": "how often the centre is run in each replicate (1): from 2 on, pure error"}
-CANNOT = ("Central composite: nothing of third order, and nothing beyond the levels.",)
+OPTIONS = {
+    "centre": "number of runs of the centre in each replicate (1); from 2 on, they give pure error"
+}
+CANNOT = ("Central composite: no third-order terms, and no conclusion beyond the levels.",)
 _MOST = 10
 _RESOLUTION = 5
 

@@ -22,9 +22,9 @@ from penstock.design.kinds.base import (
 from penstock.errors import BadInput
 
 WHAT = "Points that fill the space of many levels, for simulators and response surfaces."
-OPTIONS = {"runs": "how many treatments"}
+OPTIONS = {"runs": "number of treatments"}
 CANNOT = (
-    "Space-filling points: effects are correlated with each other, by how much the plan says.",
+    "Space-filling points: effects are correlated with each other; the plan shows the correlations.",
 )
 #: maximum number of draws until all rows differ and separate main effects
 _DRAWS = 50

@@ -21,9 +21,9 @@ from penstock.errors import BadInput
 from penstock.spec.study import level_name
 
 OPTIONS = {
-    "runs": "how many treatments, kept ones included; the coefficients of the model and five more",
-    "model": "main, pairs or quadratic: what must have an estimate; main",
-    "keep": "treatments that were made already, each a mapping of factor to level, or a CSV file",
+    "runs": "number of treatments, including those in keep; by default that of the coefficients plus five",
+    "model": "estimated terms: main (default), pairs or quadratic",
+    "keep": "existing treatments, each a mapping of factor to level, or a CSV file",
 }
 #: random starts (fewer for large runs × levels, limited by _ROOM), and exchange passes per start
 _STARTS, _ROOM, _PASSES = 8, 8_000, 20

@@ -13,9 +13,9 @@ from penstock.design.kinds.latin_hypercube import by_value, draw_fault, runs_fau
 from penstock.errors import BadInput
 
 WHAT = "A low-discrepancy sequence over the levels; more runs go on where fewer ended."
-OPTIONS = {"runs": "how many treatments"}
+OPTIONS = {"runs": "number of treatments"}
 CANNOT = (
-    "Space-filling points: effects are correlated with each other, by how much the plan says.",
+    "Space-filling points: effects are correlated with each other; the plan shows the correlations.",
 )
 #: maximum number of points drawn
 _MOST = 1 << 20
@@ -50,8 +50,8 @@ def treatments(request: Asked) -> Numbers:
             return chosen
         if points >= _MOST:
             raise BadInput(
-                f"found {len(first)} allowed combinations in the sequence; expected the {runs} runs "
-                "that design.kind.sobol asks for: fewer runs, or fewer forbidden combinations"
+                f"found {len(first)} allowed combinations in the sequence; expected {runs}, "
+                "the runs of design.kind.sobol: fewer runs, or fewer forbidden combinations"
             )
         points *= 4
 

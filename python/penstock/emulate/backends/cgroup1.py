@@ -84,8 +84,8 @@ class Cgroup1Backend(ThrottledBackend):
         shape = super().refusal(disk)
         if not shape and disk.io != "direct" and _limits_writes(disk):
             return (
-                "the blkio hierarchy does not charge write-back to its writer, so a limit of buffered "
-                "writes is not honoured"
+                "the blkio hierarchy does not charge write-back to the writer, so it cannot limit "
+                "buffered writes"
             )
         return shape
 

@@ -55,7 +55,7 @@ def choose(disk: DiskSpec, lacking: Mapping[str, str] | None = None) -> Choice:
             return Choice(name, "; ".join([_why(disk, name), *reasons]))
         reasons.append(f"not {name}: {reason}")
     raise BadInput(
-        f"disk {disk.name}: no back end can honour it here: {'; '.join(reasons)}; "
+        f"disk {disk.name}: no back end can emulate it on this host: {'; '.join(reasons)}; "
         f"{_nearest(disk, lacking)}"
     )
 
@@ -89,4 +89,4 @@ def _nearest(disk: DiskSpec, lacking: Mapping[str, str], without: str = "") -> s
                 f"the nearest alternative is backend: {name} with io: direct (limits then hold for "
                 "direct I/O only), or allow_unhonoured: true"
             )
-    return "penstock doctor says what this host offers and what to do about the rest"
+    return "penstock doctor lists the features of this host, and remedies for missing ones"

@@ -234,9 +234,8 @@ class ThrottledDisk:
         for direction, why in self.unhonoured.items():
             if any(name.startswith(direction) for name in change.set):
                 raise BadInput(
-                    f"disk {self._spec.name}: {why}, so a limit of buffered {direction}s is not "
-                    "honoured; the nearest alternative is backend: fuse, or io: direct where the "
-                    "program goes past the page cache"
+                    f"disk {self._spec.name}: {why}, so it cannot limit buffered {direction}s; "
+                    "use backend: fuse, or io: direct if the program bypasses the page cache"
                 )
 
     def set_limits(self, limits: Mapping[str, float | str | None]) -> Applied:

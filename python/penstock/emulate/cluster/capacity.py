@@ -73,8 +73,8 @@ def _processors(spec: ClusterSpec) -> Iterator[str]:
     ]
     if sum(shares) > there:
         yield (
-            f"nodes are promised {sum(shares):g} processors together, the host has {there}: busy nodes "
-            "share them; `penstock nodes status` says how evenly"
+            f"the limits of the nodes add up to {sum(shares):g} processors, and the host has {there}: busy "
+            "nodes share them; `penstock nodes status` shows the fairness"
         )
 
 

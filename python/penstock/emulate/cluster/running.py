@@ -148,7 +148,7 @@ class LiveCluster:
         """Report progress; a requested stop takes effect here instead of at the end."""
         self.progress = (what, done, total)
         if self._unwanted.is_set() and what != "ending":
-            raise PenstockError(f"{self.spec.name} is taken down before it was up")
+            raise PenstockError(f"{self.spec.name} is stopped before it was up")
 
     def _make_home(self) -> None:
         self.home.parent.mkdir(mode=0o711, exist_ok=True)
@@ -423,7 +423,9 @@ class LiveCluster:
             with contextlib.suppress(PenstockError):
                 self._stop(node)
             node.state = "failed"
-            node.failure = "killed for want of memory" if kills else "its first process was killed"
+            node.failure = (
+                "killed because memory ran out" if kills else "its first process was killed"
+            )
 
     def describe(self) -> dict[str, Any]:
         """Facts that a client needs to work with the nodes."""

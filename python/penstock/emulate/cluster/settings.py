@@ -139,15 +139,15 @@ class NodeSettings:
                 requested and has and abs(requested - has) <= _CPU_TOLERANCE * requested
             )
             if not same:
-                return f"asked for {requested} processors, found {has}"
+                return f"requested {requested} processors, found {has}"
             if self.cpuset is not None and tuple(in_force["cpuset"]) != tuple(
                 sorted(set(self.cpuset))
             ):
-                return f"asked for processors {self.cpuset}, found {in_force['cpuset']}"
+                return f"requested processors {self.cpuset}, found {in_force['cpuset']}"
             return ""
         page = os.sysconf("SC_PAGE_SIZE")
         for key, requested in (("hard", self.hard), ("soft", self.soft)):
             rounded = None if requested is None else requested // page * page
             if in_force[key] != rounded:
-                return f"asked for a {key} limit of {requested} bytes, found {in_force[key]}"
+                return f"requested a {key} limit of {requested} bytes, found {in_force[key]}"
         return ""

@@ -110,7 +110,7 @@ def _refusal(vague: list[Vague], profile: str, time_scale: float) -> str:
     honest = math.ceil(time_scale * worst.too_vague)
     return (
         f"profile {profile} at time_scale {time_scale:g}: {worst.message}; "
-        f"on this host, as busy as it is now, its time_scale must be {honest} or more"
+        f"under the current load of this host, its time_scale must be {honest} or more"
     )
 
 

@@ -301,8 +301,8 @@ class DiskServer:
         """Values that `requested` changes on a disk, with those in force now, for the journal."""
         if disk_id not in self._entries:
             raise PenstockError(
-                f"the undo journal {self._journal.path} does not know the disk {disk_id}; expected the one "
-                "by which it was put up ($PENSTOCK_STATE)"
+                f"the undo journal {self._journal.path} does not contain the disk {disk_id}; expected the "
+                "journal with which it was started ($PENSTOCK_STATE)"
             )
         now = self.daemon.call("events", disk_id=disk_id)["settings"]
         return [(self._entries[disk_id], {f"disk {disk_id}": (now, requested)})]

@@ -60,7 +60,7 @@ def _check_delay(what: str, delay_s: float) -> None:
 
 def _need_relay(what: str) -> None:
     if not offers().relay:
-        raise BadInput(f"{what} cannot be had: {offers().why['relay']}")
+        raise BadInput(f"{what} is not available: {offers().why['relay']}")
 
 
 def check_offered(spec: NetworkSpec, link: LinkSpec) -> None:
@@ -68,11 +68,11 @@ def check_offered(spec: NetworkSpec, link: LinkSpec) -> None:
     for direction, shape in shapes_of(link).items():
         if shape.bps is not None and not offers().bandwidth:
             why = offers().why.get("tbf") or offers().why["bandwidth"]
-            raise BadInput(f"network {spec.name}: {direction}_bps cannot be had: {why}")
+            raise BadInput(f"network {spec.name}: {direction}_bps is not available: {why}")
         if shape.impaired and not getattr(offers(), engine_of(spec)):
             impairments = [
                 k for k in ("loss", "duplicate", "corrupt", "reorder") if getattr(shape, k)
             ]
             names = ", ".join(impairments or ["delay"])
             why = "; ".join(v for k, v in offers().why.items() if k in ("netem", "relay"))
-            raise BadInput(f"network {spec.name}: {names} cannot be had here: {why}")
+            raise BadInput(f"network {spec.name}: {names} not available here: {why}")

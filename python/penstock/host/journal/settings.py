@@ -18,7 +18,7 @@ def text_of(path: Path) -> str:
 
 def changed_since(now: str, ours: object, before: object) -> str:
     """Note on a setting that was changed by another program after us."""
-    return f"somebody set it to {now!r} since; penstock had set {ours!r}, before that it was {before!r}"
+    return f"another program set it to {now!r}; penstock had set {ours!r}, before that it was {before!r}"
 
 
 def restore(entry: Entry) -> tuple[str, str]:

@@ -100,7 +100,7 @@ def forget(journal: Journal, which: str) -> Undone:
         for entry in journal.open_entries():
             if entry.id == which and not entry.owner.alive:
                 journal.undone(entry)
-                note = "forgotten: it stays as it is"
+                note = "forgotten; the change stays"
                 return Undone(entry.id, entry.kind, entry.target, entry.run, "left", note)
     raise BadInput(
         f"found no change '{which}' of a dead command in {journal.path}; expected an `id` that "
@@ -200,7 +200,9 @@ def _mount(entry: Entry) -> tuple[str, str]:
         notes.append(unmount(entry.target))
     if notes:
         return "undone", "detached while busy" if "detached" in notes else ""
-    return ("left", "another's mount is there") if mounts_at(entry.target) else ("gone", "")
+    return (
+        ("left", "another program has mounted there") if mounts_at(entry.target) else ("gone", "")
+    )
 
 
 def _loop(entry: Entry) -> tuple[str, str]:
@@ -258,7 +260,7 @@ def _cluster(entry: Entry) -> tuple[str, str]:
                 daemon.call("down", _CLUSTER_DOWN_S, cluster=entry.target)
         remaining = daemon.call("ping")["clusters"]
         if entry.target in remaining:
-            raise PenstockError(f"the nodes of {entry.target} are not taken down yet")
+            raise PenstockError(f"the nodes of {entry.target} are still up")
         if not remaining:
             with contextlib.suppress(PenstockError):  # it may end before it answers
                 daemon.call("shutdown")

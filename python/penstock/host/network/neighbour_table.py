@@ -75,7 +75,7 @@ def release(entry: Entry, journal: Journal) -> tuple[str, str]:
         if now == rest:
             return "gone", ""
         if now != rest + int(entry.new):
-            return "left", f"somebody set it to {now} since; penstock had set {rest + entry.new}"
+            return "left", f"another program set it to {now}; penstock had set {rest + entry.new}"
         _write(path, rest)
     return "undone", ""
 

@@ -19,9 +19,9 @@ ISOLATES = (
     "write to control groups, /proc/sys and /sys."
 )
 DOES_NOT_ISOLATE = (
-    "It is no sandbox for hostile programs: root inside is the host's root less these rights (there is no "
-    "user namespace), on the host's kernel, clock and page cache; without an `image` it can read what the "
-    "host's root file system holds, and what it writes to shared directories it writes as the host's root."
+    "It is no sandbox for hostile programs: root inside is the host's root without these rights (there is no "
+    "user namespace), and uses the host's kernel, clock and page cache. Without an `image` it can read the "
+    "host's root file system, and it writes to shared directories as the host's root."
 )
 
 #: capabilities that ordinary servers need as root; IPC_LOCK, because data systems lock their memory

@@ -69,7 +69,7 @@ def missing_controllers() -> list[str]:
 
 def enter_trouble() -> str:
     """Reason why no command can run in a node; empty if one can."""
-    return "" if os.access(ENTER, os.X_OK) else f"{ENTER} is not there"
+    return "" if os.access(ENTER, os.X_OK) else f"{ENTER} is missing"
 
 
 def freezer_trouble() -> str:

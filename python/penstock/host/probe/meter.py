@@ -75,7 +75,7 @@ def find_meter(sys: Path = Path("/sys")) -> tuple[Meter | None, str]:
         return Meter("the processor packages only, by RAPL", counters=tuple(counters)), ""
     return (
         None,
-        f"neither RAPL (class/powercap) nor a power meter (class/hwmon) is there{unreadable}",
+        f"no RAPL (class/powercap) and no power meter (class/hwmon){unreadable}",
     )
 
 

@@ -131,6 +131,6 @@ def refuse_shared(journal: Journal) -> None:
         theirs = status.st_uid != os.geteuid() or status.st_mode & 0o022
         if theirs or stat.S_ISLNK(status.st_mode):
             raise PenstockError(
-                f"{path}: found user {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}; a command is "
-                f"run out of the undo journal only where nobody but user {os.geteuid()} may write to it"
+                f"{path}: found user {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}; commands of "
+                f"an undo journal are run only if no user other than {os.geteuid()} may write to it"
             )

@@ -28,7 +28,7 @@ def listen(path: Path) -> socket.socket:
     if above.st_uid not in (0, os.geteuid()) or above.st_mode & 0o022:
         raise PenstockError(
             f"{path.parent}: found a directory of user {above.st_uid} with mode "
-            f"{above.st_mode & 0o7777:o}; expected one of our own that nobody else may write to"
+            f"{above.st_mode & 0o7777:o}; expected one of this user that no other user may write to"
         )
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     os.fchmod(listener.fileno(), 0o600)  # the path gets this mode by bind

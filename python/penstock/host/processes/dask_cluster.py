@@ -47,8 +47,8 @@ def connected(address: str, *, insecure: bool = False) -> Iterator[Any]:
     protocol, named, _ = address.partition("://")
     if not insecure and (not named or protocol not in _ENCRYPTED):
         raise BadInput(
-            f"--cluster {address}: found {protocol if named else 'tcp'}, by which anyone on the way may "
-            "read and alter what is run; expected tls://HOST:PORT, or --insecure as well"
+            f"--cluster {address}: found {protocol if named else 'tcp'}, which others in the "
+            "network can read and alter; expected tls://HOST:PORT, or the option --insecure"
         )
     try:
         client = distributed.Client(address, timeout=10)

@@ -52,10 +52,10 @@ def single_page_faults(journal: Journal, debugfs: Path | None = None) -> Iterato
 def _refusal(error: OSError) -> str:
     why = error.strerror or str(error)
     if isinstance(error, PermissionError):
-        why = "the kernel is locked down (lockdown=integrity keeps debugfs from being written)"
+        why = "the kernel is locked down (lockdown=integrity forbids writes to debugfs)"
     return (
-        f"--mmap-exact needs to set {_SETTING} in debugfs: {why}. Without it faults are seen with what "
-        "the kernel maps around them, and the result says so"
+        f"--mmap-exact needs to set {_SETTING} in debugfs: {why}. Without it the kernel maps further "
+        "pages at each fault, and the result reports this"
     )
 
 

@@ -79,7 +79,7 @@ def replay(bundle: Path, on: Path, speed: str = "original", output: Path | None 
     with _scratch(on) as folder:
         written = export(bundle, "fio", folder / "job")
         if not written["threads"]:
-            raise BadInput(f"{bundle}: holds no call that fio could make again")
+            raise BadInput(f"{bundle}: has no call that fio can replay")
         if len(written["threads"]) > _MOST_THREADS:
             count = len(written["threads"])
             raise BadInput(f"{bundle}: found {count} threads; fio replays {_MOST_THREADS} at most")

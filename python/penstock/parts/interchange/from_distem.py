@@ -210,7 +210,7 @@ class _Reader:
                 host["image"] = str(image)
             else:
                 self.omitted.append(
-                    f"{where}: image {system['image']}; expected a directory that is there already"
+                    f"{where}: image {system['image']}; expected an existing directory"
                 )
         if raw.get("ssh_key"):
             host["ssh"] = True

@@ -423,7 +423,7 @@ def _check(path: Path, draft: Path, sums: Mapping[str, str], expected: str) -> N
             actual = "no sum of it" if name not in recorded else f"the sum {digest[:12]}…"
             raise BadInput(
                 f"{path}: found {printable(name)} with {actual}; expected {recorded.get(name, 'one')[:12]}…, "
-                f"as its {_SUMS} says: it was changed or damaged"
+                f"as in its {_SUMS}: it was changed or damaged"
             )
     missing = [name for name in recorded if name not in sums]
     if missing:

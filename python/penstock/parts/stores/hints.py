@@ -141,8 +141,8 @@ STRIPE_WIDTH = Hint(
     _width,
     model=lambda n: {"stripe_width": n},
 )
-CACHE_SIZE = Hint("CacheSize", "what a client keeps of the file", _bytes)
-DEDUPLICATION = Hint("deduplication", "whether equal chunks are kept once", _flag)
+CACHE_SIZE = Hint("CacheSize", "cache of a client for the file", _bytes)
+DEDUPLICATION = Hint("deduplication", "store equal chunks once", _flag)
 PLACEMENT = Hint("DP", "where the file's chunks go", _placement, model=_placed)
 
 

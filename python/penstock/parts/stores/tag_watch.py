@@ -153,7 +153,7 @@ class TagWatch:
         try:
             store = self._find()
             if not _same(fd, node, path) or not path.startswith(f"{store.spec.mount}/"):
-                raise PenstockError("it has moved meanwhile")
+                raise PenstockError("it was moved")
             with changing(_LOCK_S):
                 return self._find().take_up(path, name, empty=empty)
         except PenstockError as error:

@@ -98,7 +98,7 @@ class Tagging:
     def _one(self, full_path: str, path: str, key: str, text: str, empty: bool) -> Tagged:
         value, meaning = checked(key, text), hint(key)
         if meaning is None:
-            support = Support("native", "kept and given back; nobody gives it a meaning")
+            support = Support("native", "stored and returned; it has no effect")
         elif (mapped := meaning.engines.get(self.site.spec.engine)) is not None:
             support = mapped(self.site, self.node, full_path, value, empty)
         elif key == "DP" and f"DP {value.kind}" not in self.engine.support():

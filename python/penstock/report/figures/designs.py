@@ -44,7 +44,7 @@ def design(outcome: Outcome, width: float) -> Figure:
         treatments.setdefault(str(row["treatment_id"]), row["levels"])
     factors = outcome.factors
     if not treatments or not factors:
-        raise NotDrawn("plan.json is not there")
+        raise NotDrawn("plan.json is missing")
     if len(treatments) > _MOST_TREATMENTS or len(factors) > _MOST_FACTORS:
         raise NotDrawn(
             f"{len(treatments)} treatments of {len(factors)} factors are more than a picture shows"

@@ -33,9 +33,7 @@ def terms_of(outcome: Outcome, response: ResponseUnit) -> pd.DataFrame:
     NotDrawn without an effects table of the response.
     """
     if outcome.effects is None:
-        raise NotDrawn(
-            "effects.parquet is not there: too few valid runs, or the analysis was not made"
-        )
+        raise NotDrawn("effects.parquet is missing: too few valid runs, or no analysis")
     table = outcome.effects[outcome.effects["response"] == response.name]
     table = table[outcome.is_effect(table["term"]) & table["variation_share"].notna()].copy()
     if table.empty:
@@ -460,7 +458,7 @@ def costs(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
         axes.set_xlim(right=high + room * (high - low))
     shown = outcome.factor(cost.factor).shown
     axes.set_xlabel(
-        f"cost of {shown(cost.level)} beside {shown(cost.other)}\n(ratio of {response.name}; 1 = none)"
+        f"cost of {shown(cost.level)} relative to {shown(cost.other)}\n(ratio of {response.name}; 1 = none)"
     )
     style.grid(axes, "x")
     return fig

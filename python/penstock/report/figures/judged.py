@@ -99,7 +99,7 @@ def residuals(outcome: Outcome, response: ResponseUnit, width: float) -> Figure:
     """Studentised residuals against fitted values and run order; flagged runs are labelled."""
     path = outcome.path / "residuals.parquet"
     if not path.exists():
-        raise NotDrawn("residuals.parquet is not there: the effects were not worked out")
+        raise NotDrawn("residuals.parquet is missing: effects were not computed")
     table = pd.read_parquet(path)
     table = table[table["response"] == response.name]
     table = table[np.isfinite(table["studentised"].astype(float))]

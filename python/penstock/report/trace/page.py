@@ -57,7 +57,7 @@ def trace_page(run: TracedRun, gathered: Gathered | None, *, served: bool = Fals
     page = template("trace.html.j2").render(
         title=printable(command_line(manifest)[:300]) or "a running system",
         closing=printable(
-            run.from_disk(str(manifest.get("closing") or "No closing sentence was kept."))
+            run.from_disk(str(manifest.get("closing") or "No closing sentence was stored."))
         ),
         state=_state(manifest),
         tiles=sections.tiles(run, gathered),
@@ -104,4 +104,4 @@ def _why_none(run: TracedRun) -> str:
     if run.has("io_events"):
         return "no call moved bytes of a regular file."
     mode = run.receipt.get("mode") or "pattern"
-    return f"mode {mode} keeps counters, not every call. `--mode trace` records what figures are drawn from."
+    return f"mode {mode} stores counters, not single calls. Figures need `--mode trace`."

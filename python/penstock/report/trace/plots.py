@@ -191,7 +191,7 @@ def chosen_file(run: TracedRun, files: list[Totals], path: str | None) -> Totals
 
 def _shown(run: TracedRun, path: str | None) -> Shown:
     if not run.has("io_events"):
-        raise NotDrawn("only counters were kept: --mode trace records every call")
+        raise NotDrawn("only counters were stored: --mode trace records every call")
     file = chosen_file(run, totals_of(run), path)
     total = sum(file["drawn"][:2])
     workload = run.workload

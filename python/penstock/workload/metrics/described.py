@@ -24,7 +24,7 @@ from penstock.errors import BadInput, printable
 from penstock.numerals import MARKS
 from penstock.workload.metrics import Readings, samples, text_of
 
-WHAT = "a table or JSON Lines, with --words FILE.yaml that says what its columns are"
+WHAT = "a table or JSON Lines, with --words FILE.yaml that describes its columns"
 _KEYS = {"time", "source", "entity", "values", "counters", "separator", "decimal", "missing"}
 _PER_UNIT = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 

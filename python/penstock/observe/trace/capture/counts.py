@@ -82,5 +82,5 @@ def closing_of_counts(rows: list[Row], paths: Mapping[int, str | None], lost: in
     mean = size(top["together"]["median_size_bytes"])
     return (
         f"{percent(top['calls'] / total)} of {total} reads and writes: {top['direction']}s of {where}, "
-        f"{mean} each in the mean; --mode pattern says in which order and how long they took.{warning}"
+        f"{mean} each on average; --mode pattern shows their order and time.{warning}"
     )

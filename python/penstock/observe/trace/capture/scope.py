@@ -207,8 +207,8 @@ def _anchored(option: str, path: Path) -> dict[str, Any]:
                 break
     if len(below) > _TAIL_BYTES:
         raise BadInput(
-            f"{option}: {path}: {len(below)} bytes of its path are not there yet; expected at most "
-            f"{_TAIL_BYTES}: make its directory first"
+            f"{option}: {path}: {len(below)} bytes of its path do not exist yet; expected at most "
+            f"{_TAIL_BYTES}: create its directory first"
         )
     try:
         entry = {"anchor": _place(*place_of(anchor)), "tail": below.hex()}

@@ -257,7 +257,7 @@ def _root_group() -> int:
     if unified is None:
         raise PenstockError(
             "tracing needs the unified control-group hierarchy (mount -t cgroup2), by which the "
-            "kernel side tells processes apart"
+            "BPF programs identify processes"
         )
     return unified.stat().st_ino
 

@@ -141,7 +141,7 @@ class Tracer:
         if number == 0:
             raise PenstockError(
                 "tracing needs the unified control-group hierarchy (mount -t cgroup2), "
-                "by which the kernel side tells the run's processes from others"
+                "by which the BPF programs identify the processes of the run"
             )
         base = Path(out_dir) if out_dir is not None else self._spool
         base.mkdir(parents=True, exist_ok=True)

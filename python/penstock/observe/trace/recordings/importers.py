@@ -56,7 +56,7 @@ def import_trace(paths: Sequence[Path], output: Path, form: str | None = None) -
             skipped = [f"{path.name}: empty, skipped" for path in empty]
             recording.source["about"] = [*recording.source.get("about", []), *skipped]
         if recording.counts["kept"] == 0:
-            raise BadInput(f"{files[0]}: holds no reads or writes")
+            raise BadInput(f"{files[0]}: has no reads or writes")
         with new_bundle(output, {"command": [], "run_id": "r001"}) as bundle:
             judged = write_recording(bundle, recording)
     return replace(judged, bundle=output)

@@ -26,7 +26,7 @@ _ADVICE = {
     ("read", "irregular"): "order the accesses, or give it a lower-latency disk",
     ("read", "mixed"): "look at its phases one by one",
     ("read", "strided"): "store together what is read together",
-    ("read", "reverse"): "read forward: the kernel reads ahead only that way",
+    ("read", "reverse"): "read forward: the kernel reads ahead only in that direction",
     ("write", "random"): "batch the writes, or write them as a log",
 }
 
@@ -245,7 +245,7 @@ def _of_mapped(top: Mapping[str, Any], below: Below, flushed_ns: int) -> str:
     populate += _not_the_disk(top, flushed_ns)
     served = below.served
     if served is None and top["time_ns"] / max(top["calls"], 1) < quick_ns(nbytes):
-        return f"so quick that the page cache has the pages, as far as that time tells: {populate}"
+        return f"judging by their time, the page cache has the pages: {populate}"
     if served is not None and served.waiting_ns < _MUCH * served.total_ns:
         return f"the page cache has the pages: {populate}"
     if not below.requests:
@@ -287,7 +287,7 @@ def _already_mapped(before: Mapping[int, int], paths: Mapping[int, str | None]) 
     others = f" and of {len(before) - 1} more files" if len(before) > 1 else ""
     return (
         f" {size(before[most])} of {paths.get(most) or f'file {most}'}{others} were already mapped "
-        "when tracing began: what is done to them leaves no fault."
+        "when tracing began: accesses to them cause no fault."
     )
 
 
@@ -306,7 +306,7 @@ def _of_memory(top: Mapping[str, Any], served: Served | None, flushed_ns: int) -
         quick = top["time_ns"] / max(top["calls"], 1) < quick_ns(nbytes)
         if top.get("basis") == "device" or not quick:
             return None
-        return f"so quick that the page cache serves them, as far as that time tells: {fewer}"
+        return f"judging by their time, the page cache serves them: {fewer}"
     if served.waiting_ns >= _MUCH * served.total_ns:
         return None
     most = max(("cached", "ahead", "filled", "untold"), key=lambda name: served.time_ns[name])

@@ -174,8 +174,8 @@ def sentence(verdict: Row) -> str:
 
 
 _GOES_ON = {
-    "adjacent": "each going on where it left off",
-    "reverse": "each going back from where it left off",
+    "adjacent": "each continuing where it ended",
+    "reverse": "each continuing backwards from where it ended",
 }
 
 

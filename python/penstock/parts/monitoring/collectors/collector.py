@@ -412,7 +412,7 @@ class Intake:
         waiting = len(self._events)
         events = [*self._events, *events, *refusals]
         if not self._restart_reported:
-            detail = f"the collector began anew after batch {self._number - 1}"
+            detail = f"the collector was restarted after batch {self._number - 1}"
             events = [*events, Event("restart", time.time_ns(), detail=detail)]
         batch = Batch(self.receipt.source, self._number, table, accounts, events)
         try:

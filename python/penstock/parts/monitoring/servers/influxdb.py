@@ -40,7 +40,7 @@ class InfluxReader:
             for result in answer["results"]:
                 if "error" in result:
                     raise BadInput(
-                        f"{self._server.url}: found {query!r}; it says {result['error']}"
+                        f"{self._server.url}: found {query!r}; its error: {result['error']}"
                     )
                 for series in result.get("series", []):
                     tables += self._tables(series)

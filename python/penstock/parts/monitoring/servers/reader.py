@@ -80,7 +80,7 @@ class Server:
             ) from None
         if status in (400, 422):
             what = document.get("error", document) if isinstance(document, dict) else document
-            raise BadInput(f"{self.url}: found {form.get('query', form)!r}; it says {what}")
+            raise BadInput(f"{self.url}: found {form.get('query', form)!r}; its error: {what}")
         if status != 200:
             raise Upstream(f"{self.url}: found status {status}; expected 200")
         return document

@@ -222,7 +222,11 @@ DASHBOARDS: dict[str, Dashboard] = {
             _TENANT,
         ),
         Dashboard(
-            "run", "Run", "One run: phases, use, what its program says, how good.", RUN, _RUN
+            "run",
+            "Run",
+            "One run: phases, utilisation, metrics of its program, completeness.",
+            RUN,
+            _RUN,
         ),
     )
 }

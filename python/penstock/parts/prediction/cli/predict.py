@@ -320,9 +320,7 @@ def _study(study: Path, basis: list[str], as_json: bool) -> None:
 
     if study.is_dir():
         if not (study / "plan.json").is_file():
-            raise BadInput(
-                f"{study} holds no plan.json; give the directory of a study that was run"
-            )
+            raise BadInput(f"{study} has no plan.json; expected the results of a study")
         frame = predict_study(study, basis)
         speeds = Outcome.read(study).speeds
     elif _is_workflow(study):

@@ -158,7 +158,7 @@ def recommend(exploration: Exploration) -> Recommendation:
         others = [c for c in robust.winners() if c != best]
         good = round(robust.share_good(best) * robust.draws)
         why = (
-            f"with the values that are not certain drawn within their ranges, {name} stays within "
+            f"with uncertain values sampled within their ranges, {name} stays within "
             f"{_integer_percent(TOLERATED)} of the best in {good} of {robust.draws} draws only"
         )
         return _undecided(exploration, [best, *others], notes, why)
@@ -368,7 +368,7 @@ def _notes(exploration: Exploration) -> list[Point]:
         best = selection.best.candidate
         good = round(robust.share_good(best) * robust.draws)
         stays = (
-            f"With the values that are not certain drawn within their ranges it stays within "
+            f"With uncertain values sampled within their ranges, it stays within "
             f"{_integer_percent(TOLERATED)} of the best in {good} of {robust.draws} draws "
             f"(of {len(robust.candidates)} configurations; regret {_share(robust.mean_regret(best))} "
             f"on average, {_share(robust.worst_regret(best))} at worst)."

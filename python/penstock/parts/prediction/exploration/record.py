@@ -171,7 +171,7 @@ class Record:
                 )
             self._check_plan(plan_file, plan)
         elif resume:
-            raise BadInput(f"{self._directory} holds no exploration to go on with (no {_PLAN})")
+            raise BadInput(f"{self._directory} has no exploration to continue (no {_PLAN})")
         elif self._directory.exists() and not self._directory.is_dir():
             raise BadInput(f"{self._directory} is a file; expected a directory for the results")
         try:

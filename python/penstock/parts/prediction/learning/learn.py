@@ -179,7 +179,7 @@ def _refuse_other(planned: Sequence[Run], space: Space, out: Path) -> None:
     for run in planned:
         if isinstance(run, Point) and run not in points:
             raise BadInput(
-                f"{out} holds points of another space ({run.name}); put --dimension and --space back, or "
+                f"{out} has points of another space ({run.name}); use its --dimension and --space, or "
                 "choose another -o"
             )
 

@@ -230,7 +230,7 @@ def frozen_runs(out: Path) -> list[Run]:
         return []
     study = load_study(file)
     if study.name != STUDY_NAME or [f.name for f in study.factors] != ["point"]:
-        raise BadInput(f"{out} holds the study {study.name}, not one of penstock learn")
+        raise BadInput(f"{out} has results of the study {study.name}, not of penstock learn")
     return [run_of(level.name) for level in study.factors[0].levels]
 
 

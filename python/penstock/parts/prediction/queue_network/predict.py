@@ -302,7 +302,7 @@ def _with_failing(applies: Applies, draws: Sequence[float]) -> Applies:
     failing = sum(not math.isfinite(d) for d in draws)
     if not failing:
         return applies
-    text = f"{failing} of {len(draws)} runs drawn from the platform's uncertainty cannot end"
+    text = f"{failing} of {len(draws)} runs with sampled uncertain values cannot end"
     return Applies.of([*applies.reasons, Reason("may-fail", "caution", text)])
 
 

@@ -55,6 +55,6 @@ def measured_badly(platform: Platform) -> list[Reason]:
         text = f"measured without reaching the requested precision: {', '.join(rough)}"
         reasons.append(Reason("unconverged", "caution", text))
     if clamped:
-        text = f"came out negative when measured and was set to 0: {', '.join(clamped)}"
+        text = f"the measurement was negative and was set to 0: {', '.join(clamped)}"
         reasons.append(Reason("clamped", "caution", text))
     return reasons

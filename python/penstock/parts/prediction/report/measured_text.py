@@ -83,7 +83,7 @@ def sentences(prediction: Prediction) -> list[str]:
             one = counted(len(names), kind[:-1])
             texts.append(f"{one} {how.replace('_', ' ')}: {_names(names)}.")
     which = ", the first of them," if m["runs"] > 1 else ""
-    texts.append(f"Kept{which} in {m['store']}, which holds {counted(m['pairs'], 'pair')}.")
+    texts.append(f"Stored{which} in {m['store']}, which has {counted(m['pairs'], 'pair')}.")
     return texts
 
 

@@ -63,8 +63,8 @@ def alike(sizes: Mapping[str, int], kinds: Mapping[str, Kind]) -> str:
     if not files or count < ALIKE_SHARE * files:
         return ""
     return (
-        f"{count} of {files} files are exactly as large as all others of their kind, as from a generator; "
-        "a size model (--sizes lognormal:0.5) tells what uneven files would do"
+        f"{count} of {files} files have exactly the size of all others of their kind, as from a generator; "
+        "a size model (--sizes lognormal:0.5) predicts the effect of different sizes"
     )
 
 

@@ -233,14 +233,14 @@ class GlusterFS:
         if facts["directory"]:
             return refused("a directory's files are laid out as the volume has it; tag each")
         if not empty:
-            return refused("what was written stays where it is")
+            return refused("written data are not moved")
         chunk, number = self._layout(site, node, key, value, own)
         if number is None:
             number = self._parts(site, facts["id"]).sets[0]
         self._lay(site, node, facts["path"], chunk, number)
         parts = self._parts(site, self._facts(site, node, path)["id"])
         if parts.sets != (number,) or parts.chunk_bytes != chunk:
-            return refused(f"{path} was created in another way than requested")
+            return refused(f"{path} was created with another layout than requested")
         return support
 
     def _layout(

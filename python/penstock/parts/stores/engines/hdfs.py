@@ -207,7 +207,7 @@ class HDFS:
             request(site, node, *arguments)
             return support
         if not empty:
-            return refused("what was written stays where it is")
+            return refused("written data are not moved")
         if key == "ChunkSize" or scattered:
             size = value if key == "ChunkSize" else value.chunks * chunk_bytes
             request(site, node, "remade", of(site, path), str(size), here.writer)

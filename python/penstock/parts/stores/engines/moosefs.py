@@ -134,7 +134,7 @@ class MooseFS:
         if value.kind == "scatter":
             return support
         if not empty:
-            return refused("what was written stays where it is")
+            return refused("written data are not moved")
         if value.kind == "collocation":
             label = self._of_group(site, value.group)
         else:

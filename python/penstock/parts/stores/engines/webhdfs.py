@@ -109,7 +109,7 @@ class Tree:
             self.set_attribute(draft, name, value)
         if self.stat(path)["length"]:
             self.ask("DELETE", draft, "DELETE")
-            raise FailedError("it has been written to meanwhile")
+            raise FailedError("another program has written to it")
         self.ask("PUT", draft, "RENAME", destination=path, renameoptions="OVERWRITE")
 
     def _send(

@@ -106,7 +106,7 @@ class Result:
         lines += [str(one) for one in self.decisions]
         lines += [f"warning: {one}" for one in self.refused]
         if self.refused and self.prediction is not None:
-            lines.append("The prediction is made without the hints that the store refused.")
+            lines.append("The prediction omits the hints that the store refused.")
         for number, run in enumerate(self.runs):
             if run.died:
                 died = ", ".join(run.died)
@@ -159,7 +159,9 @@ class Result:
             sentences.append(f"{line}.")
         if self.real:
             joules = statistics.fmean(j for _, j in self.real)
-            sentences.append(f"This host drew {joules:.4g} J meanwhile: {self.real[0][0]}.")
+            sentences.append(
+                f"This host consumed {joules:.4g} J during the run: {self.real[0][0]}."
+            )
         return sentences
 
     def to_dict(self) -> dict[str, Any]:

@@ -126,7 +126,7 @@ class Daemon:
 
     def came_later(self) -> None:
         """Record that the daemon did not exist until now."""
-        self._quiet = ("disabled", self.begin_ns, "it was not there before")
+        self._quiet = ("disabled", self.begin_ns, "it did not exist before")
 
     def passed(self, polls: int) -> None:
         """Count polls that are due, including missed ones."""
@@ -205,7 +205,7 @@ class Daemon:
         grown = {(s.metric, self._text(s.entity)): v for s, v in values if s.grows}
         if self._began_anew:
             for text in islice(self._texts.values(), _MOST_EVENTS):
-                yield Event("restart", utc_ns, labels=text, detail=f"{self.name} began anew")
+                yield Event("restart", utc_ns, labels=text, detail=f"{self.name} was restarted")
         else:
             back = [k for k, v in grown.items() if v < self._last.get(k, v)]
             for metric, text in back[:_MOST_EVENTS]:
@@ -216,5 +216,5 @@ class Daemon:
         self._last = grown
         if self._heard_ns is not None:
             for metric, text in new[:_MOST_EVENTS]:
-                detail = f"{self.name}: it was not there before"
+                detail = f"{self.name}: it did not exist before"
                 yield Event("disabled", self.begin_ns, utc_ns, metric, text, detail)

@@ -135,7 +135,7 @@ def _time_notes(jobs: list[Job], io_share: float | None) -> list[str]:
         if n_with_cpu < len(timed):
             notes.append(
                 f"computing of {len(timed) - n_with_cpu} tasks is all of their run time, input and output "
-                "included (no avgCPU; --io-share says another share)"
+                "included (no avgCPU; --io-share sets another share)"
             )
     elif not timed:
         notes.append("no run times, so the tasks compute nothing")

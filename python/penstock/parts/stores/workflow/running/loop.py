@@ -300,7 +300,7 @@ class Loop:
         if node not in self._crew.nodes:
             return
         self._death_ns = time.monotonic_ns()
-        self.troubles.died.append(f"{node} (it runs no more tasks)")
+        self.troubles.died.append(f"{node} (it gets no further tasks)")
         self._crew.lose(node)
         with contextlib.suppress(KeyError, OSError):
             kill_programs([self._store.cluster.nodes[node]], self._files.place)
