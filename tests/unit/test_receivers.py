@@ -153,7 +153,11 @@ def test_what_is_pushed_as_line_protocol_balances() -> None:
         cut = gzip.compress(b"m v=3")[:-9]
         assert post(cut, **{"Content-Encoding": "gzip"}) == 400
         assert post(b"m v=3", "/write?precision=days") == 400
-        messages["malformed"] += 2
+        members = gzip.compress(b"g v=1 %d\n" % now) + gzip.compress(b"g v=2 %d\n" % (now + 1))
+        assert post(members, **{"Content-Encoding": "gzip"}) == 204, "two members of gzip"
+        assert post(members + cut, **{"Content-Encoding": "gzip"}) == 400
+        assert post(gzip.compress(b"\n") * 101, **{"Content-Encoding": "gzip"}) == 400
+        messages["malformed"] += 4
         with socket.create_connection(receiver.address) as half:
             half.sendall(b"POST /write HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\nm v=")
         until(lambda: receiver.intake.receipt.refused_messages["broke off"])
@@ -162,7 +166,7 @@ def test_what_is_pushed_as_line_protocol_balances() -> None:
             other.recv(100)
         sent = [Sent("m_v", {}, now), Sent("m_v", {}, now, "duplicate"), Sent("m_v", {}, now + 1)]
         sent += [Sent("?", {}, 0, "malformed")] * 5 + [Sent("far_v", {}, now + HOUR)]
-        sent += [Sent("n_v", {}, now)]
+        sent += [Sent("n_v", {}, now), Sent("g_v", {}, now), Sent("g_v", {}, now + 1)]
         return Ledger(sent, {**messages, "broke off": 1})
 
     check_receiver(InfluxReceiver, {"port": 0, "token": "s3cret"}, send)

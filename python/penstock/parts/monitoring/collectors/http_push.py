@@ -59,6 +59,8 @@ MESSAGES = {
     "prometheus.writerequest": "remote_write",
     "io.prometheus.write.v2.request": "remote_write2",
 }
+#: gzip allows several members, one after another
+MOST_MEMBERS = 100
 #: default content types of HTTP clients, which declare nothing
 _SAYS_NOTHING = ("", "application/x-www-form-urlencoded", "application/octet-stream")
 
@@ -292,13 +294,20 @@ def _inflated(request: Request) -> bytes:
         return request.body
     if coding != "gzip":
         raise BadInput(f"found content-encoding {coding[:20]!r}; expected gzip or none")
-    opened = zlib.decompressobj(wbits=31)
-    try:
-        body = opened.decompress(request.body, MOST_BODY + 1)
-    except zlib.error as error:
-        raise BadInput(f"found {error}; expected a body in gzip") from None
-    if len(body) > MOST_BODY or not opened.eof:
-        raise BadInput(f"found more than {MOST_BODY} bytes in gzip, or no end of it")
+    body, rest = b"", request.body
+    for _ in range(MOST_MEMBERS):
+        if not rest:
+            break
+        opened = zlib.decompressobj(wbits=31)
+        try:
+            body += opened.decompress(rest, MOST_BODY + 1 - len(body))
+        except zlib.error as error:
+            raise BadInput(f"found {error}; expected a body in gzip") from None
+        if len(body) > MOST_BODY or not opened.eof:
+            raise BadInput(f"found more than {MOST_BODY} bytes in gzip, or no end of it")
+        rest = opened.unused_data
+    if rest:
+        raise BadInput(f"found more than {MOST_MEMBERS} members in gzip")
     request.share.grow(len(body))
     return body
 
