@@ -144,15 +144,17 @@ class WorkerPool:
                     failures[name] = f"{type(error).__name__}: {error} ({where})"
         return results, failures
 
-    def clock_offset(self, name: str) -> Offset:
-        """Monotonic clock of a host − that of this process."""
+    def clock_offset(self, name: str, *, realtime: bool = False) -> Offset:
+        """Monotonic clock of a host − that of this process; with `realtime`, of the clocks of the day."""
         address = self._running[name].address
+        begin_ns = time.time_ns() - time.monotonic_ns() if realtime else 0
+        key = "realtime_ns" if realtime else "monotonic_ns"
         exchanges = []
         for _ in range(_CLOCK_TRIES):
-            before = time.monotonic_ns()
+            before = begin_ns + time.monotonic_ns()
             clocks = self.client.run(_read_clock, workers=[address])[address]
-            after = time.monotonic_ns()
-            read = int(clocks["monotonic_ns"]), after, int(clocks["offset_bound_ns"])
+            after = begin_ns + time.monotonic_ns()
+            read = int(clocks[key]), after, int(clocks["offset_bound_ns"])
             exchanges.append(Exchange(before, *read))
         return offset_of(exchanges)
 

@@ -27,7 +27,7 @@ _OVERCOMMIT = typer.Option(
 )
 
 app = typer.Typer(
-    help="One virtual cluster on several hosts: facts, plan, start, inspect, enter, change, stop.",
+    help="One virtual cluster on several hosts: facts, paths, plan, start, inspect, enter, change, stop.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -94,6 +94,28 @@ def facts(
         return
     for line in fact_lines(measured):
         print(line)
+
+
+@app.command()
+def measure(
+    hosts: Path = typer.Argument(help="The hosts file."),
+    refresh: bool = typer.Option(False, "--refresh", help="Measure the disk paths again."),
+    as_json: bool = JSON,
+) -> None:
+    """Measure the hosts of a hosts file for `hosts plan`: facts, clocks, and the paths between them."""
+    from penstock.parts.remote.cluster.hosts_file import read_unmeasured
+    from penstock.parts.remote.cluster.measure import measure_hosts
+    from penstock.parts.remote.cluster.report import path_table
+    from penstock.terminal import say, show
+
+    unmeasured = read_unmeasured(hosts)
+    paths = measure_hosts(unmeasured, say, refresh=refresh)
+    if as_json:
+        facts = {host: str(path) for host, path in unmeasured.facts.items()}
+        print(json.dumps({"facts": facts, **paths.model_dump()}))
+        return
+    show(path_table(paths))
+    print(f"facts of {len(unmeasured.facts)} hosts: {unmeasured.paths.parent}")
 
 
 @app.command()

@@ -5,6 +5,8 @@
 | `physical.py` | physical hosts and the paths between them, in numbers |
 | `own_facts.py` | the facts of this host |
 | `hosts_file.py` | the hosts file, and the facts of each host |
+| `measure.py` | measurement of hosts and of the paths between them |
+| `path_probe.py` | the same on one host |
 | `verify.py` | checks of the hosts before anything is changed |
 | `demand.py` | demands of the nodes, supplies of the hosts |
 | `placement.py` | the host of each node |

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -27,6 +28,9 @@ from penstock.study.file import WorkerFile
 PAGE = "docs/several-hosts.md"
 #: largest file of facts [bytes]; those of a host have some 20 kB
 _MOST_FACTS = 4 << 20
+#: file of the measured paths, beside the facts of the hosts
+MEASURED_PATHS = "paths.measured.json"
+_MEASURED = "the measured paths that `penstock hosts measure` writes"
 _PATTERN = re.compile(r"[A-Za-z0-9*?\[\]!._:-]{1,255}")
 
 
@@ -123,6 +127,38 @@ class FactsFile(_Facts):
     clock: _Clock | None = None
 
 
+class MeasuredPath(_Facts):
+    """The path between two hosts: one-way delay [s], and loss (a probability per packet)."""
+
+    hosts: tuple[str, str]
+    delay_s: float = Field(ge=0)
+    loss: float = Field(ge=0, lt=1)
+
+
+class PathsFile(_Facts):
+    """Measured paths of the hosts of a file."""
+
+    paths: list[MeasuredPath]
+
+    def rules(self) -> list[PathRule]:
+        """These paths, for both directions."""
+        return [PathRule(*p.hosts, RealPath(p.delay_s, p.loss)) for p in self.paths]
+
+
+_File = TypeVar("_File", bound=_Facts)
+
+
+@dataclass(frozen=True)
+class UnmeasuredHosts:
+    """Hosts of a file, their addresses, and the files for the facts of each host and for the paths."""
+
+    workers: tuple[Worker, ...]
+    listen: str
+    addresses: Mapping[str, str]
+    facts: Mapping[str, Path]
+    paths: Path
+
+
 @dataclass(frozen=True)
 class HostsFile:
     """A hosts file: hosts and paths for a plan, their workers, and the address of this host for them."""
@@ -139,24 +175,54 @@ def read_inventory(path: Path) -> Inventory:
 
 def read_hosts(path: Path) -> HostsFile:
     """Read a hosts file. Raises BadInput with every mistake of it and of the facts."""
-    source = read_source(read_input(path, "a hosts file"), str(path), f"a hosts file; see {PAGE}")
-    file = validated(source, InventoryFile, PAGE)
-    if file is None:
-        raise BadInput(mistakes=in_order(source.mistakes))
+    file = _read(path)
     hosts, wrong = [], []
     for worker in file.workers:
-        facts = path.parent / (worker.facts or Path(file.facts) / f"{worker.name}.json")
         try:
-            hosts.append(_host(worker, read_facts(facts)))
+            hosts.append(_host(worker, read_facts(_facts(path, file, worker))))
         except BadInput as error:
             wrong.append(f"host {worker.name}: {error}")
     if wrong:
         raise BadInput("\n".join(wrong))
-    rules = (
-        PathRule(p.from_, p.to, RealPath(parse_duration(p.latency), parse_share(p.loss)))
-        for p in file.paths
-    )
-    workers = tuple(
+    measured = path.parent / file.facts / MEASURED_PATHS
+    rules = [
+        *(_read_json(measured, PathsFile, _MEASURED).rules() if measured.exists() else ()),
+        *(
+            PathRule(p.from_, p.to, RealPath(parse_duration(p.latency), parse_share(p.loss)))
+            for p in file.paths
+        ),
+    ]
+    return HostsFile(Inventory(tuple(hosts), tuple(rules)), _workers(file), file.listen)
+
+
+def read_unmeasured(path: Path) -> UnmeasuredHosts:
+    """Read a hosts file without facts. Raises BadInput with every mistake of it."""
+    file = _read(path)
+    if file.listen is None:
+        raise BadInput("listen: found none; expected the address of this host for the others")
+    addresses, wrong = {}, []
+    for worker in file.workers:
+        try:
+            addresses[worker.name] = _address(worker)
+        except BadInput as error:
+            wrong.append(f"host {worker.name}: {error}")
+    if wrong:
+        raise BadInput("\n".join(wrong))
+    facts = {worker.name: _facts(path, file, worker) for worker in file.workers}
+    measured = path.parent / file.facts / MEASURED_PATHS
+    return UnmeasuredHosts(_workers(file), file.listen, addresses, facts, measured)
+
+
+def _read(path: Path) -> InventoryFile:
+    source = read_source(read_input(path, "a hosts file"), str(path), f"a hosts file; see {PAGE}")
+    file = validated(source, InventoryFile, PAGE)
+    if file is None:
+        raise BadInput(mistakes=in_order(source.mistakes))
+    return file
+
+
+def _workers(file: InventoryFile) -> tuple[Worker, ...]:
+    return tuple(
         Worker(
             name=w.name,
             ssh=w.ssh,
@@ -167,12 +233,18 @@ def read_hosts(path: Path) -> HostsFile:
         )
         for w in file.workers
     )
-    return HostsFile(Inventory(tuple(hosts), tuple(rules)), workers, file.listen)
+
+
+def _facts(path: Path, file: InventoryFile, worker: PhysicalFile) -> Path:
+    return path.parent / (worker.facts or Path(file.facts) / f"{worker.name}.json")
 
 
 def read_facts(path: Path) -> FactsFile:
     """The facts of a host. Raises BadInput for an unreadable file and for values that are not facts."""
-    expected = "the output of `penstock hosts facts --json` on that host"
+    return _read_json(path, FactsFile, "the output of `penstock hosts facts --json` on that host")
+
+
+def _read_json(path: Path, kind: type[_File], expected: str) -> _File:
     try:
         size_bytes = path.stat().st_size
     except (OSError, ValueError) as error:
@@ -181,7 +253,7 @@ def read_facts(path: Path) -> FactsFile:
     if size_bytes > _MOST_FACTS:
         raise BadInput(f"{path}: found {size_bytes} bytes; expected {expected}")
     try:
-        return FactsFile.model_validate(json.loads(read_input(path, expected)))
+        return kind.model_validate(json.loads(read_input(path, expected)))
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"])) or "facts"
@@ -193,10 +265,15 @@ def read_facts(path: Path) -> FactsFile:
         raise BadInput(f"{path}: found no JSON ({error}); expected {expected}") from None
 
 
-def _host(worker: PhysicalFile, facts: FactsFile) -> PhysicalHost:
+def _address(worker: PhysicalFile) -> str:
     address = worker.address or (worker.ssh or "").rpartition("@")[2]
     if not address:
         raise BadInput("address: found none; expected the address of its end of the tunnels")
+    return address
+
+
+def _host(worker: PhysicalFile, facts: FactsFile) -> PhysicalHost:
+    address = _address(worker)
     rate_bps = parse_bandwidth(worker.link) if worker.link is not None else facts.link.rate_bps
     if rate_bps is None:
         raise BadInput("link: found no rate; expected the measured one, such as 10 Gbit/s")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
+    from penstock.parts.remote.cluster.hosts_file import PathsFile
+
 #: overcommitments on the terminal
 _SHOWN = 8
 _CPU, _MEMORY = 0, 1
@@ -73,6 +75,16 @@ def network_table(plan: ClusterPlan) -> Table:
             str(network.vxlan_id or "–"),
             str(network.mtu),
         )
+    return table
+
+
+def path_table(measured: PathsFile) -> Table:
+    """One row per pair of hosts."""
+    from penstock.terminal import plain_table
+
+    table = plain_table(("from", "to"), ("latency us", "loss"))
+    for path in measured.paths:
+        table.add_row(*path.hosts, f"{path.delay_s * 1e6:,.1f}", percentage(path.loss, 3))
     return table
 
 

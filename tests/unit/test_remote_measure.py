@@ -1,0 +1,125 @@
+"""Probes of paths, on addresses of this host, and the plan that reads them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import BadInput, PenstockError
+from penstock.parts.remote.cluster import path_probe
+from penstock.parts.remote.cluster.hosts_file import read_inventory, read_unmeasured
+from penstock.parts.remote.cluster.measure import measured_paths
+from penstock.parts.remote.cluster.path_probe import RoundTrips, close, listen, round_trips
+from tests.unit.cluster_hosts import facts, write_hosts
+
+HOSTS = """
+penstock_hosts: 1
+listen: 192.0.2.1
+workers:
+  - {name: a, ssh: root@192.0.2.11}
+  - {name: b, ssh: b.example, address: 192.0.2.12, facts: own/b.json}
+"""
+
+
+@pytest.fixture(name="port")
+def free_port() -> Iterator[int]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.2", 0))
+        port = int(probe.getsockname()[1])
+    yield port
+    close()
+
+
+def test_probes_return_until_the_end_of_the_echo(port: int) -> None:
+    listen("127.0.0.2", port)
+    with pytest.raises(PenstockError, match=rf"UDP port {port} of 127\.0\.0\.2: Address already"):
+        listen("127.0.0.2", port)
+    trips = round_trips("127.0.0.1", {"b": "127.0.0.2"}, port)["b"]
+    assert (trips["sent"], trips["lost"]) == (200, 0)
+    assert trips["shortest_s"] > 0
+    threads = threading.active_count()
+    close()
+    with pytest.raises(PenstockError, match=r"no reply from b \(127\.0\.0\.2\)"):
+        round_trips("127.0.0.1", {"b": "127.0.0.2"}, port)
+    assert threading.active_count() < threads
+
+
+def test_lost_and_late_probes(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    """Every fifth probe is not returned; every seventh is, with the next one."""
+    monkeypatch.setattr(path_probe, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(path_probe, "_PROBES", 35)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as echo:
+        echo.bind(("127.0.0.2", port))
+
+        def some() -> None:
+            late = b""
+            for number in range(35):
+                probe, sender = echo.recvfrom(100)
+                if late:
+                    echo.sendto(late, sender)
+                late = probe if number % 7 == 1 else b""
+                if not late and number % 5 != 2:
+                    echo.sendto(probe, sender)
+
+        thread = threading.Thread(target=some)
+        thread.start()
+        trips = round_trips("127.0.0.1", {"b": "127.0.0.2"}, port)["b"]
+        thread.join()
+    missing = {n for n in range(35) if n % 7 == 1 or n % 5 == 2}
+    assert trips["lost"] == len(missing)
+
+
+@given(st.floats(0, 0.9), st.integers(1, 10**6), st.integers(1, 10**6))
+def test_paths_of_probes(loss: float, there_us: int, back_us: int) -> None:
+    """A probe and its return are lost independently of each other."""
+    sent = 10**9
+    lost = round((1 - (1 - loss) ** 2) * sent)
+
+    def trips(us: int) -> RoundTrips:
+        return {"shortest_s": us * 1e-6, "sent": sent, "lost": lost}
+
+    (path,) = measured_paths({("a", "b"): trips(there_us), ("b", "a"): trips(back_us)}).paths
+    assert path.hosts == ("a", "b")
+    assert path.delay_s == pytest.approx(min(there_us, back_us) * 1e-6 / 2)
+    assert path.loss == pytest.approx(loss, abs=1e-6)
+
+
+def test_a_plan_reads_measured_paths_before_those_of_the_file(tmp_path: Path) -> None:
+    path = write_hosts(tmp_path, HOSTS, {"a": facts(), "b": facts()})
+    unmeasured = read_unmeasured(path)
+    assert unmeasured.addresses == {"a": "192.0.2.11", "b": "192.0.2.12"}
+    assert unmeasured.facts == {"a": tmp_path / "facts/a.json", "b": tmp_path / "own/b.json"}
+    (tmp_path / "facts/b.json").rename(tmp_path / "moved")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "moved").rename(unmeasured.facts["b"])
+    measured = {"paths": [{"hosts": ["a", "b"], "delay_s": 5e-5, "loss": 0.001}]}
+    unmeasured.paths.write_text(json.dumps(measured))
+    known = read_inventory(path)
+    both = known.paths(known.hosts)
+    assert {pair: (p.delay_s, p.loss) for pair, p in both.items()} == {
+        ("a", "b"): (5e-5, 0.001),
+        ("b", "a"): (5e-5, 0.001),
+    }
+    path.write_text(f"{HOSTS}paths: [{{from: a, to: b, latency: 70us}}]\n")
+    known = read_inventory(path)
+    assert known.paths(known.hosts)["a", "b"].delay_s == pytest.approx(7e-5)
+    unmeasured.paths.write_text('{"paths": [{"hosts": ["a", "b"], "delay_s": -1, "loss": 0}]}')
+    with pytest.raises(BadInput, match=r"delay_s.*expected the measured paths"):
+        read_inventory(path)
+
+
+def test_a_host_without_an_address_is_not_measured(tmp_path: Path) -> None:
+    path = tmp_path / "hosts.yaml"
+    path.write_text("{penstock_hosts: 1, listen: 192.0.2.1, workers: [{name: a}]}")
+    with pytest.raises(BadInput, match="host a: address: found none"):
+        read_unmeasured(path)
+    path.write_text("{penstock_hosts: 1, workers: [{name: a, ssh: a.example}]}")
+    with pytest.raises(BadInput, match="listen: found none"):
+        read_unmeasured(path)
