@@ -7,30 +7,10 @@ from dataclasses import dataclass
 
 from penstock.platform.draws import above_zero, parse_power, parse_price
 from penstock.platform.file import PowerFile, PriceFile, StateFile
+from penstock.spec.power import Power
 from penstock.spec.units import parse_frequency, parse_share
 
-
-@dataclass(frozen=True)
-class Power:
-    """Power of one host, in watts: `idle_w` always, the others above idle (Costa 2014, eq. 3.4).
-
-    `proportional` (0…1) is the share of the idle power that is consumed only while the host is busy; with
-    `cap` the total never exceeds `peak_w`.
-    """
-
-    idle_w: float
-    app_w: float
-    storage_w: float
-    network_w: float
-    peak_w: float | None = None
-    cap: bool = False
-    proportional: float = 0.0
-    frequency_hz: float | None = None
-
-    def idle_j(self, elapsed_s: float, busy_s: float) -> float:
-        """Joules of the idle part in `elapsed_s`, with computing, storing or sending for `busy_s`."""
-        share = self.proportional
-        return self.idle_w * ((1 - share) * elapsed_s + share * min(busy_s, elapsed_s))
+__all__ = ["Power", "Price", "chosen_state", "power_of", "price_of"]
 
 
 @dataclass(frozen=True)

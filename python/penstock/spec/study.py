@@ -17,6 +17,7 @@ from penstock.spec.alert import Rule
 from penstock.spec.application import Application
 from penstock.spec.guest import GuestSpec
 from penstock.spec.machine import PlatformFile
+from penstock.spec.power import Power
 
 #: preparations that a change of a factor may require, weakest first; each includes the preceding ones
 ACTIONS = ("remount", "restart", "reformat", "redeploy")
@@ -215,8 +216,9 @@ class ResponseSource(_Frozen):
     """Source of a response: a parser's `key`; the match of an `expression` of a kind in a `file`
     (`penstock.plugins.RESPONSE_KINDS`); for the kind `series`, the statistic `take` of an expression of the
     run's recorded series in a phase; for the kind `trace`, the measure `key` of the traced accesses of
-    `basis` in `direction` (None: both) to files that match `file`. `decimal`: decimal mark of a number in a
-    text, if given."""
+    `basis` in `direction` (None: both) to files that match `file`; for the kind `energy`, the `power` of a
+    host with `processors` (None: as many as this host). `decimal`: decimal mark of a number in a text, if
+    given."""
 
     kind: str
     key: str | None = None
@@ -227,6 +229,8 @@ class ResponseSource(_Frozen):
     phase: str = "workload"
     direction: Direction | None = None
     basis: Basis = "calls"
+    power: Power | None = None
+    processors: int | None = None
 
 
 class Desire(_Frozen):

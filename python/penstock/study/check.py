@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.design.generators import NoFraction, largest_fraction, parse_generator
 from penstock.design.kinds.base import Asked
+from penstock.platform.checks.power import check_power
 from penstock.plugins import DESIGNS, OBSERVERS, WORKLOAD_PARSERS
 from penstock.spec.names import BUILT_IN, OF_STORE, RESERVED, listed, name_fault, suggestion
 from penstock.spec.source import Path, Source
@@ -22,6 +23,8 @@ from penstock.study.references import Names, level_names, level_values, template
 from penstock.workload.parsers import parser
 from penstock.workload.traced import MEASURES
 
+#: beginning of the names of responses that a model computes
+MODELLED = "modelled_"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORKLOAD_TEXTS = ("prepare", "command", "after", "directory")
 #: scales without a constant difference for a share of the mean
@@ -267,6 +270,8 @@ def _responses(source: Source, document: dict[str, Any], names: Names) -> None:
         source_value = body.get("from") if isinstance(body, dict) else None
         if isinstance(source_value, dict) and "trace" in source_value:
             _traced(source, path, body, _mapping(document, "observers").get("trace"))
+        if isinstance(source_value, dict) and "energy" in source_value:
+            _energy(source, name, body, document)
         if (
             not isinstance(source_value, str)
             or responses_of_parser is None
@@ -278,7 +283,7 @@ def _responses(source: Source, document: dict[str, Any], names: Names) -> None:
                 (*path, "from"),
                 f"the unknown response '{source_value}' of parser {parser_name}",
                 f"one of {_some(list(responses_of_parser), source_value)}, "
-                "{regex: …}, {json: …}, {series: …} or {trace: …}",
+                "{regex: …}, {json: …}, {series: …}, {trace: …} or {energy: …}",
             )
         elif isinstance(body, dict):
             _convertible(
@@ -309,6 +314,25 @@ def _traced(source: Source, path: Path, body: dict[str, Any], tracer: Any) -> No
     if basis not in measure.bases:
         expected = f"basis {' or '.join(measure.bases)}"
         source.mistake(where, f"the basis '{basis}' for this measure", expected)
+
+
+def _energy(source: Source, name: str, body: dict[str, Any], document: dict[str, Any]) -> None:
+    """Check powers, and that the name shows a modelled value wherever it is printed."""
+    path: Path = ("responses", name)
+    if not str(name).startswith(MODELLED):
+        expected = f"'{MODELLED}{name}': no power is measured"
+        source.mistake(path, f"the name '{name}' of a modelled energy", expected, key=True)
+    _convertible(source, (*path, "unit"), body.get("unit"), "J")
+    where = (*path, "from", "energy")
+    if _mapping(document, "observers").get("monitor", {}) is None:
+        source.mistake(where, "an energy without a monitor", "observers.monitor, which samples")
+    if document.get("guest"):
+        source.mistake(where, "an energy with a guest", "nothing: no guest is sampled")
+    power = body["from"]["energy"]
+    if isinstance(power, dict):
+        check_power(source, where, power, written=True)
+        if "manager" in power:
+            source.mistake((*where, "manager"), "manager", "nothing: all nodes count", key=True)
 
 
 def _desire(source: Source, path: Path, body: Any) -> None:

@@ -18,6 +18,7 @@ from pydantic import (
     field_validator,
 )
 
+from penstock.platform.file import PowerFile
 from penstock.plugins import DESIGNS, OBSERVERS, RESPONSE_KINDS
 from penstock.spec.alert import MOST_RULES, parse_rule
 from penstock.spec.application import (
@@ -513,8 +514,19 @@ class TracedFile(Part):
     )
 
 
+class EnergyFile(Part):
+    """The energy of the run by the power model."""
+
+    energy: PowerFile = Field(
+        description="Powers of a host, as in a platform file; every node of the run is one."
+    )
+    processors: int | None = Field(
+        None, ge=1, le=65536, description="Processors that app loads; those of this host."
+    )
+
+
 def _from_tag(value: Any) -> str:
-    for kind in ("series", "trace"):
+    for kind in ("series", "trace", "energy"):
         if isinstance(value, dict) and kind in value:
             return kind
     if isinstance(value, dict):
@@ -525,7 +537,7 @@ def _from_tag(value: Any) -> str:
 _FROM = ", ".join(
     [
         "a response of the parser",
-        *(f"{{{kind}: …}}" for kind in (*RESPONSE_KINDS, "series", "trace")),
+        *(f"{{{kind}: …}}" for kind in (*RESPONSE_KINDS, "series", "trace", "energy")),
     ]
 )
 _FROM = " or ".join(_FROM.rsplit(", ", 1))
@@ -538,13 +550,14 @@ def _key(value: Any) -> Any:
 
 
 if TYPE_CHECKING:
-    From = str | TextFile | SeriesFile | TracedFile
+    From = str | TextFile | SeriesFile | TracedFile | EnergyFile
 else:
     From = Annotated[
         Union[
             Annotated[str, BeforeValidator(_key), Tag("key")],
             Annotated[SeriesFile, Tag("series")],
             Annotated[TracedFile, Tag("trace")],
+            Annotated[EnergyFile, Tag("energy")],
             *map(_in_a_text, RESPONSE_KINDS),
         ],
         Discriminator(_from_tag),

@@ -10,6 +10,7 @@ from typing import Any
 from penstock.design.power import cautious_sigma
 from penstock.design.purpose import chosen
 from penstock.errors import BadInput
+from penstock.platform.power import power_of
 from penstock.spec.alert import parse_rule
 from penstock.spec.guest import GuestDisk, GuestSpec
 from penstock.spec.mistakes import in_order, validated
@@ -42,6 +43,7 @@ from penstock.spec.units import parse_bandwidth, parse_duration, parse_share, pa
 from penstock.study.check import check
 from penstock.study.file import (
     DesignFile,
+    EnergyFile,
     FactorFile,
     FractionFile,
     PilotFile,
@@ -282,6 +284,9 @@ def _response(name: str, body: ResponseFile) -> Response:
         source = ResponseSource(
             kind="series", expression=declared.series, take=declared.take, phase=declared.phase
         )
+    elif isinstance(declared, EnergyFile):
+        power, processors = power_of(declared.energy), declared.processors
+        source = ResponseSource(kind="energy", power=power, processors=processors)
     elif isinstance(declared, TracedFile):
         source = ResponseSource(
             kind="trace",

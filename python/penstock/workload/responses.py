@@ -98,6 +98,12 @@ def _one(response: Response, parsed_values: Report, output: _Output) -> Measured
             if output.bundle is None:
                 raise PenstockError("found nothing recorded; expected a run's trace")
             value = traced_value(output.bundle, source, response.unit, output.wall_s)
+        elif source.kind == "energy":
+            if output.bundle is None:
+                raise PenstockError("found nothing recorded; expected the samples of a run")
+            from penstock.workload.energy import modelled_energy
+
+            value = modelled_energy(output.bundle, source, response.unit)
         else:
             kind = RESPONSE_KINDS.load(source.kind)
             text = output.text(source.file)
