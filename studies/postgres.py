@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import shutil
 import sys
@@ -29,6 +30,8 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
+from penstock.analyse.fidelity.validity import VALID
+from penstock.archive.runs import validity_of
 from penstock.errors import PenstockError
 from penstock.study_prediction.predict import Score, predict_study, score
 
@@ -36,7 +39,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "blackbox"))
 sys.path.insert(0, str(HERE.parent))
 
-from disks import penstock  # noqa: E402
+from disks import run_study  # noqa: E402
 
 from bench import record  # noqa: E402
 from studies import claims as checks  # noqa: E402
@@ -135,22 +138,37 @@ def cut(archive: Path, to: Path) -> None:
         raise PenstockError(f"{to}: predicts other than the whole archive")
 
 
+#: evaluation of a campaign without a valid run
+NO_RUN = Judged("", Score(0.15, 0, 0, math.nan), {"every treatment": 0})
+
+
+def has_valid_run(archive: Path) -> bool:
+    """True if a campaign has a valid run."""
+    return any(validity_of(manifest) == VALID for _, manifest in manifests(archive))
+
+
 def scores(second: Path) -> dict[str, Judged]:
     """The three evaluations."""
     with tempfile.TemporaryDirectory() as place:
-        crossed(FIRST, second, Path(place) / "crossed")
+        both = Path(place) / "crossed"
+        crossed(FIRST, second, both)
+        valid = has_valid_run(second)
         return {
             "first campaign, on which the model was made": judged(FIRST),
-            "later campaign, from its own traces": judged(second),
-            "later campaign, from the traces of the first": judged(Path(place) / "crossed"),
+            "later campaign, from its own traces": judged(second) if valid else NO_RUN,
+            "later campaign, from the traces of the first": judged(both) if valid else NO_RUN,
         }
 
 
 def worst(found: dict[str, Judged]) -> Judged:
-    """The case with the smallest share within the limit; of equal ones, that with the fewest treatments."""
-    return min(
-        found.values(), key=lambda one: (one.score.share, one.score.treatments, -one.score.worst)
-    )
+    """The case with the smallest share within the limit, first one without a valid run; of equal ones, that
+    with the fewest treatments."""
+
+    def order(one: Judged) -> tuple[bool, float, int, float]:
+        score = one.score
+        return (score.treatments > 0, score.share, score.treatments, -score.worst)
+
+    return min(found.values(), key=order)
 
 
 def _row(case: str, one: Judged) -> record.Row:
@@ -168,9 +186,10 @@ def kept(found: dict[str, Judged]) -> list[record.Row]:
     cases = {**found, "the worst of these": worst(found)}
     for (case, one), claim in zip(cases.items(), claims_of(cases), strict=True):
         rows.append(checks.marked(_row(case, one), claim))
-        off = {"case": case, "engine": "", "metric": "farthest off"}
-        rows.append({**off, "value": 100 * one.score.worst, "unit": "%"})
-    return rows[:-1]
+        if case in found and one.score.treatments:
+            off = {"case": case, "engine": "", "metric": "farthest off"}
+            rows.append({**off, "value": 100 * one.score.worst, "unit": "%"})
+    return rows
 
 
 def main() -> int:
@@ -189,11 +208,12 @@ def main() -> int:
         if not given.compare:
             words = ["--resume"] if (second / "campaign.json").exists() else []
             words += ["--set", "design.replicates=1"] if given.quick else []
-            penstock("run", STUDY, "-o", second, *words)
+            run_study(STUDY, second, words)
         if given.keep:
             cut(second, given.keep)
         found = scores(second)
-        noticed = judged(second, SWAPPED).score.share < BAR
+        swapped = judged(second, SWAPPED) if has_valid_run(second) else None
+        noticed = None if swapped is None else swapped.score.share < BAR
     except PenstockError as error:
         print(f"postgres: {error}", file=sys.stderr)
         return 1
