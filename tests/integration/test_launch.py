@@ -80,7 +80,7 @@ class TestWithoutGroup:
 
     def test_processor_time_is_counted(self) -> None:
         done = launch("i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done")
-        assert done.rusage.user_s + done.rusage.system_s > 0.001
+        assert done.cpu_s > 0.001
 
 
 class TestInGroup:

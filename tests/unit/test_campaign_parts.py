@@ -29,7 +29,7 @@ from penstock.campaign.run import run_study
 from penstock.design.plan import make_plan
 from penstock.design.planned import plan_from_json
 from penstock.errors import BadInput, PenstockError
-from penstock.host.processes.launch import Finished, ResourceUse, last_line
+from penstock.host.processes.launch import Finished, last_line
 from penstock.spec.cluster import ClusterSpec, DiskSpec, Event, Limits, LinkSpec, NodeSpec, When
 from penstock.spec.study import Retry
 from penstock.study.load import load_study
@@ -305,9 +305,8 @@ def test_a_work_directory_beside_the_state_is_not_found_by_others(
 
 
 def evidence(**more: object) -> Evidence:
-    use = ResourceUse(0.0, 0.0, 0, 0, 0, 0, 0, 0, 0)
     values: dict[str, object] = {
-        "finished": Finished(0, None, False, 0, 1, use, 1),
+        "finished": Finished(0, None, False, 0, 1, 0.0, 1),
         "timeout_s": 10.0,
         "last_line": "",
         "oom_kills": 0,
@@ -325,8 +324,7 @@ def evidence(**more: object) -> Evidence:
 
 
 def ended(status: int, signal: int | None = None, timed_out: bool = False) -> Finished:
-    use = ResourceUse(0.0, 0.0, 0, 0, 0, 0, 0, 0, 0)
-    return Finished(status, signal, timed_out, 0, 1, use, 1)
+    return Finished(status, signal, timed_out, 0, 1, 0.0, 1)
 
 
 def test_a_command_that_is_not_on_a_node_names_its_private_directories() -> None:

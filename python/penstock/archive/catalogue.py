@@ -98,12 +98,6 @@ class Catalogue:
         """Add or update bundles of a study."""
         self._replace(runs, [_run_row(out, bundle) for bundle in bundles])
 
-    def set_aside(self, out: Path, run_id: str, attempt: int, path: Path) -> None:
-        """Record that an earlier attempt has moved."""
-        where = (runs.c.out == str(out)) & (runs.c.run_id == run_id) & (runs.c.attempt == attempt)
-        with self._engine.begin() as connection:
-            connection.execute(runs.update().where(where).values(path=str(path)))
-
     def forget(self, out: Path, run_ids: list[str] | None = None) -> None:
         """Remove a study, or some of its runs, from the catalogue (not from the disk)."""
         with self._engine.begin() as connection:

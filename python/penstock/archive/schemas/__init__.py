@@ -26,13 +26,6 @@ _FAMILIES = (runs, trace, disks, monitor, programs, analysis, prediction, workfl
 #: every table by name
 TABLES = {table.name: table for family in _FAMILIES for table in family.TABLES}
 
-#: columns of ours that a factor or response of a study may not be called
-RESERVED = frozenset(
-    {c.name for c in BUNDLE_KEYS}
-    | {c.name for c in TABLES["runs"].columns}
-    | {"disk_id", "phase_id", "t_ns"}
-)
-
 
 def described(name: str, table: pa.Table) -> pa.Table:
     """The table with unit and meaning of each column, and of itself, in its Arrow metadata."""

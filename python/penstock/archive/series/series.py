@@ -25,7 +25,6 @@ Axis = Literal["time", "index", "value"]
 
 #: limit of series in one table
 MOST_SERIES = 20_000
-MOST_NAME = 500
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from penstock.emulate.network.port import interface_name
 from penstock.errors import PenstockError
 from penstock.host.cgroups.cgroup import members
 from penstock.host.journal.journal import new_token
-from penstock.host.processes.launch import Finished, ResourceUse, launch
+from penstock.host.processes.launch import Finished, launch
 from penstock.observe.observer import Watched
 from penstock.plugins import CLUSTER_SERVICES
 from penstock.spec.check_cluster import check_cluster
@@ -444,4 +444,4 @@ def _trees(services: Services | None) -> set[int]:
 def _not_begun() -> Finished:
     """End of a command that was never started because a requirement was missing."""
     now = time.monotonic_ns()
-    return Finished(1, None, False, now, now, ResourceUse(0.0, 0.0, 0, 0, 0, 0, 0, 0, 0), 0)
+    return Finished(1, None, False, now, now, 0.0, 0)

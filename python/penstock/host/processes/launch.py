@@ -34,24 +34,6 @@ _ENTER = (
 )
 
 
-@dataclass(frozen=True)
-class ResourceUse:
-    """Resources used by a command and the processes it waited for (getrusage(2)).
-
-    `max_resident_bytes` is that of the largest process, at least the size of the process that started it.
-    """
-
-    user_s: float
-    system_s: float
-    max_resident_bytes: int
-    minor_faults: int
-    major_faults: int
-    blocks_in: int
-    blocks_out: int
-    voluntary_switches: int
-    involuntary_switches: int
-
-
 class Stop:
     """Request of another thread to end running commands; permanent, for all of them."""
 
@@ -85,7 +67,8 @@ class Finished:
     timed_out: bool
     start_ns: int
     end_ns: int
-    rusage: ResourceUse
+    #: processor time of the command and of the processes that it waited for
+    cpu_s: float
     pid: int
     stopped: bool = False
 
@@ -217,17 +200,7 @@ def _await(
         timed_out=timed_out,
         start_ns=start_ns,
         end_ns=end_ns,
-        rusage=ResourceUse(
-            user_s=use.ru_utime,
-            system_s=use.ru_stime,
-            max_resident_bytes=use.ru_maxrss * 1024,
-            minor_faults=use.ru_minflt,
-            major_faults=use.ru_majflt,
-            blocks_in=use.ru_inblock,
-            blocks_out=use.ru_oublock,
-            voluntary_switches=use.ru_nvcsw,
-            involuntary_switches=use.ru_nivcsw,
-        ),
+        cpu_s=use.ru_utime + use.ru_stime,
         pid=child.pid,
         stopped=stopped,
     )

@@ -12,7 +12,7 @@ from penstock.campaign.places.stage import CommandLine, Site, Stage, Used
 from penstock.campaign.preparation.device_state import State
 from penstock.emulate.disks.recorded import Recorded
 from penstock.errors import BadInput, PenstockError
-from penstock.host.processes.launch import Finished, ResourceUse
+from penstock.host.processes.launch import Finished
 from penstock.observe.observer import Watched
 from penstock.parts.guests.guest import Answer, Guest
 from penstock.spec.guest import GuestSpec
@@ -149,13 +149,12 @@ class GuestStage(Stage):
 
 
 def _finished(answer: Answer) -> Finished:
-    nothing = ResourceUse(0.0, 0.0, 0, 0, 0, 0, 0, 0, 0)
     return Finished(
         exit_status=answer.status,
         signal=None,
         timed_out=answer.timed_out,
         start_ns=answer.start_ns,
         end_ns=answer.end_ns,
-        rusage=nothing,
+        cpu_s=0.0,
         pid=0,
     )

@@ -21,7 +21,6 @@ _COLUMNS = ["t_ns", "op", "file_id", "offset_bytes", "done_bytes", "latency_ns"]
 READ, WRITE, AROUND, SYNC, META = range(5)
 KIND_MASK = 7
 _FAULT = 8
-CHANNELS = ("read", "write", "around")
 
 Ints = npt.NDArray[np.int64]
 

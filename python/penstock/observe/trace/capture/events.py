@@ -42,19 +42,6 @@ NUMBERS: dict[str, int] = {name: number for number, name, _ in _native.trace_ope
 #: values of `direction`; an operation's is its number // 32
 DIRECTIONS = ["read", "write", "sync", "meta"]
 FIRST_WRITE = 32
-FIRST_SYNC = 64
-
-#: bits of `flags`
-FLAGS = {
-    "direct": 1,
-    "append": 2,
-    "sync": 4,
-    "vectored": 8,
-    "at_position": 16,
-    "nowait": 32,
-    "async": 64,
-    "reaped": 128,
-}
 
 Events = npt.NDArray[np.void]
 

@@ -55,11 +55,6 @@ class Scope:
     #: start of each of the processes [clock ticks since boot]; None for one that is ending
     starts: dict[int, int | None] = field(default_factory=dict, compare=False)
 
-    @property
-    def by_file(self) -> bool:
-        """True if it has any filter by file."""
-        return bool(self.paths or self.directories or self.numbers or self.endings)
-
     def check_processes(self) -> None:
         """Raise PenstockError if a process has ended and its number was reused."""
         for process, start in self.starts.items():
