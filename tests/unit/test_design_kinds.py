@@ -305,10 +305,19 @@ def test_own_treatments_of_a_file_are_frozen_with_the_study(tmp_path: Path):
     assert make_plan(again).rows == plan.rows
 
 
+@pytest.mark.parametrize("separator", ";\t")
+def test_own_treatments_with_another_separator(tmp_path: Path, separator: str) -> None:
+    (tmp_path / "own.csv").write_text("a,b\nx,1\ny,2\nx,3\ny,1\n".replace(",", separator))
+    from penstock.design.plan import make_plan
+
+    assert make_plan(read(tmp_path, "{kind: {table: {file: own.csv}}}")).treatments == 4
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
         ("a,b\nx,9\n", "row 1: a level of b"),
+        ("a,b,b\nx,1,2\n", "own.csv:1: the column 'b' several times"),
         ("a,c\nx,1\n", "row 1: a level for each of a, b"),
         ("a,b\nx\n", "own.csv:2: 1 values"),
         ("a,b\nx,1\ny,2\n", "separate the main effects"),

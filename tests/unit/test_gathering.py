@@ -568,3 +568,12 @@ def test_wrong_collectors_and_wrong_pushes_are_told(tmp_path: Path) -> None:
         read_table(tmp_path / "f.txt")
     with pytest.raises(BadInput, match="bundle"):
         read_table(tmp_path)
+
+
+def test_texts_and_numbers_of_json_lines_stay_what_they_are(tmp_path: Path) -> None:
+    number = 0.1234567890123456
+    (tmp_path / "t.jsonl").write_text(
+        f'{{"node": "007", "x": {number}, "n": 9007199254740993, "a_time": 50000000}}\n'
+    )
+    row = read_table(tmp_path / "t.jsonl").to_pylist()[0]
+    assert row == {"node": "007", "x": number, "n": 9007199254740993, "a_time": 50000000}

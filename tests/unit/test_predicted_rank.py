@@ -78,3 +78,21 @@ def test_tables_that_predict_nothing_are_refused(tmp_path: Path) -> None:
     for path in ("no.csv", "other.csv", "odd.parquet", "none.csv", strange.name):
         words = ["plan", study, "--rank-by-prediction", str(tmp_path / path)]
         assert isinstance(CliRunner().invoke(_build(), words).exception, BadInput)
+
+
+def test_names_of_levels_in_a_table_of_predictions_are_texts(tmp_path: Path) -> None:
+    names = ["007", "true", "none", "1.0"]
+    plan = plan_of_text(
+        study_text({"a": f"{{levels: {json.dumps(names)}}}"}, "{kind: full, seed: 4}"), tmp_path
+    )
+    table = tmp_path / "predictions.csv"
+    table.write_text("a,predicted\n" + "".join(f"{name},{n}\n" for n, name in enumerate(names)))
+    words = ["plan", str(tmp_path / "recorded.study.yaml"), "--rank-by-prediction", str(table)]
+    ranking = json.loads(CliRunner().invoke(_build(), [*words, "--json"]).stdout)
+    assert {r["levels"]["a"]: r["predicted"] for r in ranking} == dict(
+        zip(names, range(4), strict=True)
+    )
+    assert len(ranking) == plan.treatments
+    table.write_text(table.read_text() + "007,9\n")
+    error = CliRunner().invoke(_build(), words).exception
+    assert "found two of 007; expected one for each treatment" in str(error)

@@ -198,6 +198,15 @@ def test_a_class_of_one_size_takes_the_rate_of_the_other(tmp_path: Path) -> None
         ("", "empty table"),
         ("operation,pattern,size,rate\n", "found no row to fit"),
         ("operation,pattern,size,rate\nread,random,4KiB,nan MB/s\n", "found 'nan MB/s'"),
+        (
+            "operation,pattern,size,rate,p50,p99\nread,random,4KiB,9 IOPS,200us,80us\n",
+            "t.csv:2:1: found '80us'; expected at least p50, 200us",
+        ),
+        (
+            "operation,pattern,size,rate,mean\nread,random,4KiB,9 IOPS,\nflush,,,,1ms\nflush,,,,9ms\n",
+            "t.csv:4:1: found a second row of flush; expected one",
+        ),
+        ('operation,pattern,size,rate\nread,random,"4\nKiB",9 IOPS\n', "a cell of several lines"),
     ],
 )
 def test_mistakes_have_their_place(tmp_path: Path, text: str, said: str) -> None:

@@ -19,6 +19,7 @@ import csv
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,8 @@ def read_table(path: Path) -> RateTable:
         use = row.values.get("use", "fit") or "fit"
         if use not in ("fit", "judge"):
             mistake("use", repr(use), "fit or judge")
+        elif cell.op == "flush" and flush is not None:
+            mistake("operation", "a second row of flush", "one")
         elif cell.op == "flush":
             flush = cell
         else:
@@ -104,6 +107,8 @@ def _csv(raw: bytes, path: Path) -> tuple[dict[str, str], list[_Row]]:
         cells = list(csv.reader([x for _, x in numbered], delimiter=delimiter, strict=True))
     except csv.Error as error:
         raise BadInput(f"{path}: found {error}; expected {WHAT}") from None
+    if len(cells) != len(numbered):
+        raise BadInput(f"{path}: found a cell of several lines; expected {WHAT}")
     names, units = _head(cells[0], path, numbered[0][0])
     rows = []
     for (line, _), values in zip(numbered[1:], cells[1:], strict=True):
@@ -194,6 +199,9 @@ def _cell(values: dict[str, str], mistake: Callable[[str, str, str], None]) -> C
         for name in ("mean", *_QUANTILES)
         if values.get(name)
     }
+    for lower, upper in pairwise(name for name in _QUANTILES if name in quantiles):
+        if quantiles[upper] < quantiles[lower]:
+            refuse(upper, repr(values[upper]), f"at least {lower}, {values[lower]}")
     if op == "flush":
         if not quantiles and not failed:
             refuse("mean", "no latency", "mean or p50 of a flush, such as 80us")

@@ -52,7 +52,9 @@ def _rows(source: Source, path: Path, file: FilePath) -> list[dict[str, str]] | 
         return None
     try:
         text = raw.decode("utf-8-sig")
-        table = list(csv.reader(io.StringIO(text), strict=True))
+        head = text.partition("\n")[0]
+        separator = next((s for s in "\t;" if s in head and "," not in head), ",")
+        table = list(csv.reader(io.StringIO(text), strict=True, delimiter=separator))
     except (UnicodeDecodeError, csv.Error) as error:
         source.mistake(path, f"{file}: {error}", "a CSV file in UTF-8")
         return None
@@ -62,6 +64,9 @@ def _rows(source: Source, path: Path, file: FilePath) -> list[dict[str, str]] | 
         )
         return None
     head = [name.strip() for name in table[0]]
+    if repeated := next((name for name in head if head.count(name) > 1), None):
+        source.mistake(path, f"{file}:1: the column {repeated!r} several times", "it once")
+        return None
     read_rows: list[dict[str, str]] = []
     for line, row in enumerate(table[1:], start=2):
         if not any(cell.strip() for cell in row):

@@ -40,7 +40,9 @@ def predictions_of(path: Path) -> pd.DataFrame:
             f"{file}: found {file.stat().st_size} bytes; expected at most {_LARGEST_BYTES}"
         )
     try:
-        table = pd.read_csv(file) if file.suffix == ".csv" else pd.read_parquet(file)
+        # texts: names of levels such as 007, true or none are no numbers and no missing values
+        texts: dict[str, Any] = {"dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
+        table = pd.read_csv(file, **texts) if file.suffix == ".csv" else pd.read_parquet(file)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise BadInput(f"{file}: {reason}; expected a table of predictions") from error
@@ -62,7 +64,13 @@ def ranked(plan: Plan, response: Response, table: pd.DataFrame) -> list[Ranked]:
         )
     if "response" in table:
         table = table[table["response"].astype(str) == response.name]
-    by_levels = {tuple(str(row[n]) for n in names): row for row in table.to_dict("records")}
+    by_levels: dict[tuple[str, ...], dict[str, Any]] = {}
+    for row in table.to_dict("records"):
+        key = tuple(str(row[n]) for n in names)
+        if by_levels.setdefault(key, row)["predicted"] != row["predicted"]:
+            raise BadInput(
+                f"the predictions: found two of {', '.join(key)}; expected one for each treatment"
+            )
     treatments = []
     for levels in treatments_of(plan):
         row = by_levels.get(tuple(levels[n] for n in names), {})

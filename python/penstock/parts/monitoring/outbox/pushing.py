@@ -73,7 +73,8 @@ def parsed(file: IO[bytes], ending: str, name: str) -> pa.Table:
             import pandas as pd
 
             # Arrow's JSON reader crashes on some damaged files
-            frame = pd.read_json(file, lines=True, convert_dates=False)
+            # by default pandas converts texts to numbers, and numbers with an error
+            frame = pd.read_json(file, lines=True, dtype=False, precise_float=True)
             table = pa.Table.from_pandas(frame, preserve_index=False)
         elif ending == ".csv":
             import pyarrow.csv
