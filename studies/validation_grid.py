@@ -158,6 +158,15 @@ def in_guest(out: Path, cells: list[Cell], workers: int) -> list[Row]:
     return throttled_rows(json.loads(kept.read_text()))
 
 
+def guest_lacks(backend: str) -> str:
+    """Reason why the cells of a back end cannot be run in the guest; empty if they can, or need none."""
+    if backend != "cgroup2":
+        return ""
+    import guest
+
+    return guest.missing()
+
+
 def _result(text: str) -> str:
     line = next((x for x in text.splitlines() if x.startswith("RESULT ")), None)
     if line is None:
@@ -216,8 +225,8 @@ def main() -> int:
     try:
         for name in (n for n in backends if n in parts):
             planned += planned_of(name, seconds, given.full)
-            if name == "cgroup1" and lacking["cgroup1"]:
-                print(f"validation-grid: cgroup1: {lacking['cgroup1']}", file=sys.stderr)
+            if reason := lacking[name] if name == "cgroup1" else guest_lacks(name):
+                print(f"validation-grid: {name}: {reason}", file=sys.stderr)
             else:
                 rows += parts[name]()
         if given.only in (None, "planted"):

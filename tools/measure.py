@@ -58,6 +58,8 @@ class Entry:
     quick: bool = True
     record: bool = True
     claims: bool = True
+    #: further words of the full size
+    full: tuple[str, ...] = ()
 
     def place(self, quick: bool) -> Path | None:
         """Directory of its results below the root; None if it has none."""
@@ -71,6 +73,8 @@ class Entry:
             line = [sys.executable, self.program, *self.words]
         if quick and self.quick:
             line.append("--quick")
+        elif not quick:
+            line += self.full
         place = self.place(quick)
         if place is not None:
             line += ["-o", str(place)]
@@ -81,9 +85,16 @@ class Entry:
         return line
 
 
-def _study(name: str, *files: str, words: tuple[str, ...] = (), out: bool = True) -> Entry:
+def _study(
+    name: str,
+    *files: str,
+    words: tuple[str, ...] = (),
+    full: tuple[str, ...] = (),
+    out: bool = True,
+) -> Entry:
     named = tuple(f"{file}.study.yaml" for file in files)
-    return Entry(name.replace("_", "-"), f"studies/{name}.py", words, named, out)
+    program = f"studies/{name}.py"
+    return Entry(name.replace("_", "-"), program, words, named, out, full=full)
 
 
 def _file(name: str) -> Entry:
@@ -108,7 +119,10 @@ ALL_STUDIES = (
     _study("ssd_patterns", "ssd-patterns", "ssd-patterns-readahead"),
     _study("load_balance", "load-balance"),
     _study("monitored_offsets"),
-    _study("validation_grid", "validation-grid", "validation-grid-limits", "validation-grid-shape"),
+    _study(
+        "validation_grid", "validation-grid", "validation-grid-limits", "validation-grid-shape",
+        full=("--guest",),
+    ),
     _study("blackbox", "blackbox-programs"),
     _study("postgres"),
     _study(

@@ -22,13 +22,20 @@ HERE = Path(__file__).parent
 OVERHEAD_S = 8.0
 
 
+#: programs that are copied into the guest
+PROGRAMS = ("bash", os.path.realpath(sys.executable), "fio", "mkfs.ext4")
+
+
+def missing() -> str:
+    """Programs that the guest needs and this host lacks; empty if there are none."""
+    lacking = [*machine.missing(), *(p for p in PROGRAMS if not shutil.which(p, path=PATH))]
+    return f"the guest needs {', '.join(lacking)}" if lacking else ""
+
+
 def run(cells: list[Cell], out: Path, workers: int) -> str:
     """Boot, run the cells, return their output. PenstockError if the guest did not finish."""
-    programs = ("bash", os.path.realpath(sys.executable), "fio", "mkfs.ext4")
-    lacking = machine.missing()
-    lacking += [p for p in programs if not shutil.which(p, path=PATH)]
-    if lacking:
-        raise PenstockError(f"the guest needs {', '.join(lacking)}")
+    if lacking := missing():
+        raise PenstockError(lacking)
     transfer_s = sum(c.bytes / c.limit_bps + OVERHEAD_S for c in cells) / workers
     with tempfile.TemporaryDirectory(prefix="penstock-guest-") as work:
         job = Path(work) / "job"
@@ -43,7 +50,7 @@ def run(cells: list[Cell], out: Path, workers: int) -> str:
             f"{python} -S /job/job.py", f"mkdir /mnt/t; {line}"
         )
         (job / "run").write_text(setup)
-        outcome = machine.run(job, programs, out, timeout_s=120 + 3 * transfer_s)
+        outcome = machine.run(job, PROGRAMS, out, timeout_s=120 + 3 * transfer_s)
     if outcome.status != 0:
         raise PenstockError(f"the guest: {outcome.log[-1500:]}{outcome.console[-500:]}")
     return outcome.log

@@ -51,7 +51,7 @@ def test_programs_have_the_options_that_they_are_given(one: Entry) -> None:
     source = (ROOT / one.program).read_text()
     shared = ("studies/heterogeneous/running.py", "studies/monitored/lines.py")
     source += "".join((ROOT / file).read_text() for file in shared if Path(file).stem in source)
-    for word in one.command(True, True)[2:]:
+    for word in (*one.command(True, True)[2:], *one.full):
         if word.startswith("-") and word != "--record":
             assert f'"{word}"' in source
     assert "record.option(" in source
