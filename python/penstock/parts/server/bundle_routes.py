@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, HTTPException, Path, Query
 from fastapi.responses import HTMLResponse, Response
+from pydantic import BaseModel, Field
 
 from penstock.archive.bundle import command_line
 from penstock.parts.server.index import View
@@ -21,7 +22,19 @@ from penstock.parts.server.server import Server
 
 _FAR = float(1 << 62)
 _Number = Annotated[int, Path(ge=0, lt=1 << 63)]
-_Edge = Annotated[float, Query(gt=-_FAR, lt=_FAR, allow_inf_nan=False)]
+_Edge = Annotated[float, Field(gt=-_FAR, lt=_FAR, allow_inf_nan=False)]
+
+
+class _Rectangle(BaseModel):
+    """Query of a `View`."""
+
+    x0: _Edge
+    x1: _Edge
+    y0: _Edge
+    y1: _Edge
+    axis: Literal["number", "time"] = "number"
+    columns: int = Field(600, ge=1, le=2000)
+    rows: int = Field(300, ge=1, le=1000)
 
 
 def add_pages(app: FastAPI, server: Server) -> None:
@@ -121,22 +134,10 @@ def add_traces(app: FastAPI, server: Server) -> None:
         response_class=Response,
         responses={200: {"content": {"application/octet-stream": {}}}},
     )
-    def view(
-        number: _Number,
-        file_id: _Number,
-        x0: _Edge,
-        x1: _Edge,
-        y0: _Edge,
-        y1: _Edge,
-        axis: Literal["number", "time"] = "number",
-        columns: Annotated[int, Query(ge=1, le=2000)] = 600,
-        rows: Annotated[int, Query(ge=1, le=1000)] = 300,
-    ) -> Response:
-        if not (x0 < x1 and y0 < y1):
+    def view(number: _Number, file_id: _Number, query: Annotated[_Rectangle, Query()]) -> Response:
+        if not (query.x0 < query.x1 and query.y0 < query.y1):
             raise HTTPException(400, "expected x0 < x1 and y0 < y1")
-        head, content = served.trace(number).view(
-            file_id, View(axis, x0, x1, y0, y1, columns, rows)
-        )
+        head, content = served.trace(number).view(file_id, View(**query.model_dump()))
         return Response(
             content,
             media_type="application/octet-stream",
