@@ -1,88 +1,706 @@
-"""docs/experiments.md: published experiments have the verdict of their recorded goals, and no other."""
+"""Experiments: names and repeats, phases, users, durability, what they leave, how complete it is, exports."""
 
 from __future__ import annotations
 
-import json
+import io
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import sqlalchemy as sa
 
-from tools import experiments
-from tools.experiments import EXPERIMENTS, PAGE, ROOT, Experiment
+from penstock.archive.bundle import Bundle
+from penstock.archive.catalogue import Catalogue
+from penstock.errors import BadInput, PenstockError, Refused
+from penstock.host.probe.clock_offset import Offset
+from penstock.parts.monitoring.experiments.experiment import Taken, Unknown
+from penstock.parts.monitoring.experiments.experiments import Experiments
+from penstock.parts.monitoring.experiments.points import (
+    Account,
+    Batch,
+    Closed,
+    Event,
+    checked,
+    points,
+)
+from penstock.parts.monitoring.experiments.recorded import Recorded, recorded
+from penstock.parts.monitoring.experiments.spool import Spool
+from penstock.parts.monitoring.experiments.targets import Targets
+from penstock.parts.monitoring.experiments.timestamps import (
+    moment_ns,
+    name_and_repeat,
+    seconds_text,
+)
+from penstock.parts.monitoring.outbox.client import clocks
+from penstock.parts.monitoring.queries.answers import answer
+from penstock.parts.monitoring.queries.export import as_bytes, joined, numbers_as_text
 
-ALL = [one for some in EXPERIMENTS.values() for one in some]
-ONE = Experiment("figure 1", "rate", "10 %", "it", (r"^a: rate", r"^b: rate"))
+T0 = 1_700_000_000_000_000_000
+S = 10**9
 
 
-def row(case: str, verdict: str | None, metric: str = "rate") -> dict[str, Any]:
-    goal = {"bar": "10 %", "verdict": verdict} if verdict else {}
-    return {"case": case, "metric": metric, "value": 9.0, "unit": "%", "n": 3, **goal}
+@pytest.fixture
+def store(tmp_path: Path) -> Experiments:
+    (tmp_path / "home").mkdir()
+    return Experiments(Catalogue(tmp_path / "archive.sqlite"), tmp_path / "home")
 
 
-def result_of(rows: list[dict[str, Any]], one: Experiment = ONE) -> list[str]:
-    recorded = {"recorded": "by the command", "date": "2026-01-02", "command": "studies/it.py"}
-    return experiments.line(one, {"it": [{**recorded, "rows": rows}]})
+def again(store: Experiments) -> Experiments:
+    """The same store, as another process sees it."""
+    return Experiments(Catalogue(store.catalogue.place), store.home)
 
 
-def test_the_page_is_that_of_the_results() -> None:
-    assert PAGE.read_text("utf-8") == experiments.page()
+def batch(
+    number: int, times_s: list[float], values: list[float], metric: str = "m", **more
+) -> Batch:
+    times = [T0 + round(t * S) for t in times_s]
+    return Batch("s", number, points(metric=metric, utc_ns=times, float=values, unit="B"), **more)
+
+
+def csv(store: Experiments, name: str, metric: str, **how) -> str:
+    found = store.find(name, "ada")
+    end = found.end_ns or T0 + 3600 * S
+    table = joined(store.recorded(found, metric), metric, found.start_ns, end, **how)
+    assert table is not None
+    return b"".join(as_bytes(table, "csv")).decode()
+
+
+def test_a_bare_name_is_the_latest_repeat(store: Experiments) -> None:
+    for number in (1, 2, 3):
+        begun = store.start("x", "ada", at_ns=T0 + number)
+        assert begun.repeat == number
+        store.stop(begun, at_ns=T0 + number + 1)
+    assert store.find("x", "ada").repeat == 3
+    assert store.find("x#2", "ada").start_ns == T0 + 2
+    with pytest.raises(Unknown):
+        store.find("x#4", "ada")
+    with pytest.raises(Taken):
+        store.start("x", "ada", repeat=False)
+
+
+def test_one_name_runs_once(store: Experiments) -> None:
+    store.start("x", "ada")
+    with pytest.raises(Taken):
+        store.start("x", "ada")
+    assert store.start("x", "bob").repeat == 1
+
+
+def test_users_see_their_own_and_what_is_shared(store: Experiments) -> None:
+    for user in ("ada", "bob"):
+        for number in range(5):
+            begun = store.start(
+                f"{user}-{number}",
+                user,
+                tags=["even"] if number % 2 == 0 else [],
+                shared=number == 4,
+            )
+            if number != 3:
+                store.stop(begun)
+    assert [e.name for e in store.listed("ada")] == [*(f"ada-{i}" for i in range(5)), "bob-4"]
+    assert [e.name for e in store.listed("ada", owner="bob")] == ["bob-4"]
+    assert [e.name for e in store.listed("bob", tag="even")] == ["ada-4", "bob-0", "bob-2", "bob-4"]
+    assert [e.name for e in store.listed("bob", state="running")] == ["bob-3"]
+    with pytest.raises(Unknown):
+        store.find("bob-1", "ada")
+    assert store.find("bob-4", "ada").owner == "bob"
+    with pytest.raises(Refused):
+        store.find("bob-4", "ada", to_change=True)
+
+
+def test_phases_nest_and_end_what_is_inside(store: Experiments) -> None:
+    begun = store.start("x", "ada", at_ns=T0)
+    store.mark(begun, "begin", "load", T0 + 1)
+    store.mark(begun, "begin", "warm-up", T0 + 2)
+    store.mark(begun, "end", "load", T0 + 3)
+    with pytest.raises(Taken):
+        store.mark(begun, "end", "warm-up")
+    store.mark(begun, "begin", "measure", T0 + 4)
+    store.mark(begun, "note", "the fan is loud", T0 + 5)
+    ended = store.stop(begun, at_ns=T0 + 6)
+    assert [(p.name, p.start_ns - T0, p.end_ns - T0) for p in ended.phases] == [
+        ("load", 1, 3),
+        ("load/warm-up", 2, 3),
+        ("measure", 4, 6),
+    ]
+    assert ended.notes == ((T0 + 5, "the fan is loud"),)
+    assert again(store).find("x", "ada") == ended
+
+
+def test_what_it_leaves_is_an_ordinary_bundle(store: Experiments) -> None:
+    begun = store.start("a/b c", "ada", at_ns=T0, params={"disk": "fast"}, tags=["t"])
+    store.sink(begun).write(batch(0, [0, 1], [1.0, 2.0]))
+    ended = store.stop(begun, at_ns=T0 + 2 * S, exit_status=0)
+    bundle = Bundle.open(ended.path)
+    assert bundle.manifest["levels"] == {"disk": "fast"}
+    assert {"series", "points", "gaps", "marks", "clocks", "phases"} <= set(bundle.tables)
+    assert pd.read_parquet(ended.path / "points.parquet")["float"].tolist() == [1.0, 2.0]
+    assert pq.read_schema(ended.path / "points.parquet").field("utc_ns").metadata[b"unit"] == b"ns"
+    assert not begun.live.exists()
+    # everything of the catalogue can be had from it again
+    before = store.listed("ada")
+    store.catalogue.rebuild([])
+    assert store.listed("ada") == []
+    assert store.adopt() == 1
+    assert store.listed("ada") == before
+
+
+def test_a_catalogue_filled_again_knows_what_runs(store: Experiments) -> None:
+    begun = store.start("x", "ada", at_ns=T0)
+    store.catalogue.rebuild([])
+    store.adopt()
+    assert store.stop(store.find("x", "ada"), at_ns=T0 + 1).state == "ended"
+    assert begun.path.is_dir()
+
+
+def test_of_one_that_runs_a_metric_is_read_as_of_all(store: Experiments) -> None:
+    # would break if what is lost, refused or began anew were told otherwise of a metric asked for alone
+    begun = store.start("x", "ada", at_ns=T0)
+    told = {"interval_ns": S, "counter": True}
+    three = [
+        batch(0, [0, 1, 2], [1, 2, 3], metric="m", accounts=[Account("m", expected=9, **told)]),
+        batch(1, [0, 1, 2], [5, 4, 6], metric="n_total"),
+        batch(3, [3, 4], [7, 8], metric="m", accounts=[Account("m", expected=12, late=2, **told)]),
+        batch(4, [], [], events=[Event("refused", T0, count=5, detail="malformed: x")]),
+        batch(5, [], [], accounts=[Account("silent", expected=4, interval_ns=S)]),
+    ]
+    labels = ['{"node":"a"}', '{"node":"b"}', '{"node":"a"}']
+    mixed = points(metric=["m", "o", "m"], labels=labels, utc_ns=[T0] * 3, integer=[1, 2, 3])
+    events = [
+        Event("disabled", T0 + S, T0 + 2 * S, "o", labels[1]),
+        Event("gap", T0 + 5 * S, T0 + 6 * S, "m", labels[0]),
+        Event("restart", T0 + 7 * S),
+    ]
+    for one in [*three, Batch("t", 0, mixed, events=events), Batch("u", 0, points(metric=[]))]:
+        store.sink(begun).write(one)
+    found, spool, end_ns = store.find("x", "ada"), Spool(begun.live), T0 + 20 * S
+    whole = recorded(spool.batches(), T0, end_ns)
+    names = whole.series["metric"].to_pylist()
+    assert sorted(names) == ["m", "m", "n_total", "o", "silent"]
+
+    def told_of(made: Recorded, metric: str) -> list[list[dict]]:
+        series = [r for r in made.series.to_pylist() if r["metric"] == metric]
+        ids = {r.pop("series_id"): number for number, r in enumerate(series)}
+        parts = [series]
+        for table in (made.points, made.gaps):
+            rows = [r for r in table.to_pylist() if r["series_id"] in (*ids, None)]
+            parts.append([{**r, "series_id": ids.get(r["series_id"])} for r in rows])
+        return parts
+
+    for metric in {*names, "none"}:
+        alone = recorded(spool.batches(metric), T0, end_ns)
+        assert told_of(alone, metric) == told_of(whole, metric)
+        for made in (alone, store.recorded(found, metric)):
+            assert set(made.series["metric"].to_pylist()) == {metric} & set(names)
+            assert made.points.num_rows == len(told_of(whole, metric)[1])
+
+
+def test_a_retry_changes_nothing_also_in_another_process(store: Experiments) -> None:
+    begun = store.start("x", "ada", at_ns=T0)
+    assert not store.sink(begun).write(batch(0, [0, 1], [1, 2])).duplicate
+    other = again(store)
+    assert other.sink(begun).write(batch(0, [0, 1], [7, 7])).duplicate
+    assert not other.sink(begun).write(batch(1, [2], [3])).duplicate
+    assert store.sink(begun).write(batch(1, [2], [9])).duplicate
+    assert store.sink(begun).next_number("s") == 2
+    store.stop(begun, at_ns=T0 + 3 * S)
+    assert csv(store, "x", "m").splitlines()[1:] == [
+        f"{T0 // S},1",
+        f"{T0 // S + 1},2",
+        f"{T0 // S + 2},3",
+    ]
+
+
+def test_a_torn_batch_is_cut_off_and_nothing_before_it_is_lost(store: Experiments) -> None:
+    begun = store.start("x", "ada", at_ns=T0)
+    store.sink(begun).write(batch(0, [0], [1]))
+    (file,) = begun.live.glob("*.batches")
+    whole = file.read_bytes()
+    for torn in (1, 23, 24, 25, len(whole) - 1):
+        file.write_bytes(whole + whole[:torn])
+        assert [b.number for b in Spool(begun.live).batches()] == [0]
+    damaged = bytearray(whole)
+    damaged[-10] ^= 1
+    file.write_bytes(whole + damaged)
+    sink = again(store).sink(begun)
+    assert not sink.write(batch(1, [1], [2])).duplicate
+    assert [b.number for b in Spool(begun.live).batches()] == [0, 1]
+
+
+def test_a_torn_mark_is_written_over(store: Experiments) -> None:
+    begun = store.start("x", "ada", at_ns=T0)
+    store.mark(begun, "begin", "a", T0 + 1)
+    with (begun.live / "marks.jsonl").open("ab") as file:
+        file.write(b'{"kind":"beg')
+    assert [p.name for p in store.find("x", "ada").phases] == ["a"]
+    store.mark(begun, "end", "a", T0 + 2)
+    assert store.find("x", "ada").phases[0].end_ns == T0 + 2
+
+
+def test_one_that_was_being_ended_is_ended_by_the_next_process(
+    store: Experiments, monkeypatch
+) -> None:
+    begun = store.start("x", "ada", at_ns=T0)
+    store.sink(begun).write(batch(0, [0], [1]))
+    store.start("y", "ada", at_ns=T0)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as m:
+        m.setattr("penstock.parts.monitoring.experiments.experiments.write_bundle", killed)
+        with pytest.raises(KeyboardInterrupt):
+            store.stop(begun, at_ns=T0 + 2 * S)
+    with pytest.raises(Closed):
+        store.sink(begun).write(batch(1, [1], [1]))
+    assert csv(store, "x", "m").splitlines()[1:] == [f"{T0 // S},1"]
+    fresh = again(store)
+    assert [e.name for e in fresh.resume()] == ["y"]
+    ended = fresh.find("x", "ada")
+    assert (ended.state, ended.end_ns) == ("ended", T0 + 2 * S)
+    assert csv(fresh, "x", "m").splitlines()[1:] == [f"{T0 // S},1"]
+
+
+def test_one_that_is_just_being_begun_is_not_forgotten(store: Experiments, tmp_path: Path) -> None:
+    """Breaks where it is told from a dead one by its start, which may be declared as long ago."""
+    forgotten = []
+
+    class Slow(Catalogue):
+        def start(self, row: dict, tagged: Iterable[str]) -> bool:
+            done = super().start(row, tagged)
+            # a server's `resume` comes between the row and the directory's name
+            forgotten.append(Experiments(store.catalogue, store.home).resume())
+            return done
+
+    slow = Experiments(Slow(store.catalogue.place), store.home)
+    begun = slow.start("old", "ada", at_ns=T0)
+    assert forgotten == [[]]
+    assert [e.name for e in store.resume()] == ["old"]
+    store.mark(begun, "note", "there")
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_one_whose_beginner_was_killed_is_forgotten(store: Experiments, named: bool) -> None:
+    """Between the catalogue's row and the directory's name it was not acknowledged, after it, it is kept."""
+    place, home = store.catalogue.place, store.home
+    program = (
+        "import os, sys; from pathlib import Path\n"
+        "from penstock.archive.catalogue import Catalogue\n"
+        "from penstock.parts.monitoring.experiments import experiments\n"
+        f"store = experiments.Experiments(Catalogue(Path({str(place)!r})), Path({str(home)!r}))\n"
+        "rename = os.rename\n"
+        "def killed(*words):\n"
+        f"    if {named}: rename(*words)\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "os.rename = killed\n"
+        f"store.start('k', 'ada', at_ns={T0})\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == -9
+    assert len(store.catalogue.search(name="k")) == 1
+    assert [e.name for e in store.resume()] == ["k"] * named
+    assert len(store.catalogue.search(name="k")) == named
+    assert len(list((home / "ada").iterdir())) == named
+
+
+def test_nobody_ends_it_so_time_does(store: Experiments) -> None:
+    store.start("x", "ada", at_ns=T0, timeout_s=5)
+    assert store.resume() == []
+    ended = store.find("x", "ada")
+    assert (ended.state, ended.end_ns) == ("closed-by-timeout", T0 + 5 * S)
+    assert not ended.valid
+
+
+def test_what_is_removed_is_kept_for_seven_days(store: Experiments) -> None:
+    begun = store.start("x", "ada", at_ns=T0)
+    kept = store.remove(begun)
+    assert (kept / "manifest.json").is_file()
+    with pytest.raises(Unknown):
+        store.find("x", "ada")
+    os.utime(kept, (kept.stat().st_mtime - 6.9 * 86_400,) * 2)
+    store.resume()
+    assert kept.is_dir()
+    os.utime(kept, (kept.stat().st_mtime - 0.2 * 86_400,) * 2)
+    store.resume()
+    assert not kept.exists()
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "expected"),
+    "bad",
     [
-        (("met", "met"), "reproduced"),
-        (("met", "missed"), "**not reproduced**"),
-        (("missed", "undecided"), "**not reproduced**"),
-        (("met", "undecided"), "*undecided*"),
-        (("met", "not measured"), "*undecided*"),
-        (("met", "not comparable"), "*not comparable*"),
-        (("met", None), "**not measured**"),
-        ((None, None), "**not measured**"),
+        {"metric": ["m"], "utc_ns": [1]},
+        {"metric": ["m"], "float": [1.0]},
+        {"metric": ["m"], "utc_ns": [1], "float": [1.0], "integer": [1]},
+        {"metric": [""], "utc_ns": [1], "float": [1.0]},
+        {"metric": ["m\n"], "utc_ns": [1], "float": [1.0]},
+        {"metric": ["m"], "labels": ['{"b": 1}'], "utc_ns": [1], "float": [1.0]},
+        {"metric": ["m"], "index": [-1], "float": [1.0]},
+        {"metric": ["m"], "utc_ns": [1 << 63], "float": [1.0]},
+        {"metric": ["m", "n"], "utc_ns": [1], "float": [1.0]},
     ],
 )
-def test_the_verdict_of_goals(verdicts: tuple[str | None, str | None], expected: str) -> None:
-    rows = [row(case, verdict) for case, verdict in zip("ab", verdicts, strict=True)]
-    assert result_of(rows)[3] == expected
+def test_what_are_no_points_is_refused(bad: dict) -> None:
+    with pytest.raises(BadInput, match=r"found .*expected"):
+        checked(Batch("s", 0, points(**bad)))
 
 
-def test_a_removed_goal_is_not_measured() -> None:
-    assert result_of([row("a", "met")])[3] == "**not measured**"
-    assert result_of([])[3] == "**not measured**"
-    assert experiments.line(ONE, {})[3:6] == ["**not measured**", "", ""]
-    # a relaxed criterion is none of the experiment
-    relaxed = [row("a", "met"), row("b", "met", "rate (relaxed)")]
-    assert result_of(relaxed)[3] == "**not measured**"
+def test_rows_are_joined_by_time_never_by_position(store: Experiments) -> None:
+    # series from t = 0, 3, 5 s; one stops at 7 s
+    begun = store.start("x", "ada", at_ns=T0)
+    for node, first, last in (("a", 0, 9), ("b", 3, 9), ("c", 5, 7)):
+        times = np.arange(first, last + 1)
+        table = points(
+            metric="m", labels=f'{{"node":"{node}"}}', utc_ns=T0 + times * S, integer=times * 10
+        )
+        store.sink(begun).write(Batch(node, 0, table))
+    store.stop(begun, at_ns=T0 + 9 * S)
+    text = csv(store, "x", "m", axis="duration", labels=["node"])
+    assert text.splitlines() == [
+        "duration,a,b,c",
+        *("0,0,,", "1,10,,", "2,20,,", "3,30,30,", "4,40,40,", "5,50,50,50", "6,60,60,60"),
+        *("7,70,70,70", "8,80,80,", "9,90,90,"),
+    ]
+    found = pd.read_csv(io.StringIO(text), index_col="duration")
+    assert found["c"].dropna().index.tolist() == [5, 6, 7]
 
 
-def test_a_line_names_figures_runs_date_and_command() -> None:
-    cells = result_of([row("a", "met"), row("b", "missed")])
-    assert cells[0] == "figure 1: rate"
-    assert cells[2] == "a: rate: 9 % (n = 3); b: rate: 9 % (n = 3) (1 of 2 goals met)"
-    assert cells[4:] == ["3", "2026-01-02", "`studies/it.py`"]
+def test_times_are_by_the_store_s_clock_where_that_is_asked_for(store: Experiments) -> None:
+    """A sender whose clock is 300 ms ahead at the start and 310 ms at the end; breaks where the offset has
+    the wrong sign, or only one of the two counts."""
+    begun = store.start("x", "ada", at_ns=T0)
+    sink, ahead_ns = store.sink(begun), [300_000_000, 310_000_000]
+    times = [T0 + k * S + ahead_ns[0] + k * 1_000_000 for k in range(11)]
+    table = points(metric="m", utc_ns=times, float=[float(k) for k in range(11)])
+    sink.write(Batch("samples", 0, table))
+    sink.write(Batch("others", 0, points(metric="n", utc_ns=[T0 + 5], float=[1.0])))
+    measured = [
+        (times[0], Offset(-ahead_ns[0], 1000, 8)),
+        (times[10], Offset(-ahead_ns[1], 1000, 8)),
+    ]
+    sink.write(clocks(measured, ["samples"]))
+    store.stop(begun, at_ns=T0 + 10 * S)
+
+    def got(**options: str) -> list[str]:
+        said = {"metric": "m", **options}
+        parts = answer(store, Targets(), "x", "ada", said).parts
+        return [row.split(",")[0] for row in b"".join(parts).decode().splitlines()[1:]]
+
+    assert len(got()) == 10  # the last one is outside of the marks by the sender's clock
+    assert got(clocks="corrected") == [seconds_text(T0 + k * S) for k in range(11)]
+    with pytest.raises(BadInput, match="found no measured clock"):
+        got(metric="n", clocks="corrected")
+    with pytest.raises(BadInput, match="expected recorded or corrected"):
+        got(clocks="x")
 
 
-def test_a_page_without_results_reproduces_nothing(tmp_path: Path) -> None:
-    text = experiments.page(tmp_path)
-    assert f"Of {len(ALL)} experiments: {len(ALL)} **not measured**." in text
+def test_nanoseconds_are_kept_and_rows_lie_inside_of_the_marks(store: Experiments) -> None:
+    # a run of 250 ms at 100 Hz
+    begun = store.start("x", "ada", at_ns=T0 + 7)
+    times = T0 + 7 + np.arange(-2, 28) * 10_000_000
+    store.sink(begun).write(Batch("s", 0, points(metric="m", utc_ns=times, integer=times)))
+    ended = store.stop(begun, at_ns=T0 + 7 + 250_000_000)
+    assert (ended.start_ns, ended.end_ns) == (T0 + 7, T0 + 250_000_007)
+    rows = csv(store, "x", "m").splitlines()[1:]
+    assert len(rows) == 26
+    assert rows[0] == f"{T0 // S}.000000007,{T0 + 7}"
+    assert rows[1] == f"{T0 // S}.010000007,{T0 + 10_000_007}"
 
 
-def test_a_missed_goal_changes_the_page(tmp_path: Path) -> None:
-    one = json.loads((ROOT / "bench" / "results" / "load_balance.json").read_text("utf-8"))
-    for missed, expected in ((False, "reproduced"), (True, "**not reproduced**")):
-        if missed:
-            one["rows"][0]["verdict"] = "missed"
-        (tmp_path / "load_balance.json").write_text(json.dumps(one), "utf-8")
-        (line,) = [x for x in experiments.page(tmp_path).splitlines() if "listing 3.1" in x]
-        assert f"| {expected} |" in line
+def test_time_backwards_is_put_in_order_and_the_last_of_a_time_counts(store: Experiments) -> None:
+    begun = store.start("x", "ada", at_ns=T0)
+    store.sink(begun).write(batch(0, [3, 1, 2, 1], [3, 1, 2, 11]))
+    store.stop(begun, at_ns=T0 + 5 * S)
+    assert csv(store, "x", "m", axis="duration").splitlines()[1:] == ["1,11", "2,2", "3,3"]
+    (row,) = store.recorded(store.find("x", "ada")).series.to_pylist()
+    assert (row["received"], row["stored"], row["duplicate"]) == (4, 3, 1)
 
 
-@pytest.mark.parametrize("one", ALL, ids=lambda one: f"{one.where}: {one.what}")
-def test_an_experiment_names_a_program_or_why_there_is_none(one: Experiment) -> None:
-    assert bool(one.script) == bool(one.rows)
-    if not one.script:
-        assert one.note
-    elif one.script != "stores_cephfs":  # a second result of `stores`
-        folders = [ROOT / folder / f"{one.script}.py" for folder in ("studies", "bench")]
-        assert any(path.exists() for path in folders)
+def test_not_a_number_is_no_missing_value(store: Experiments) -> None:
+    begun = store.start("x", "ada", at_ns=T0)
+    store.sink(begun).write(batch(0, [0, 1, 2], [float("nan"), float("inf"), 0.0]))
+    store.sink(begun).write(batch(1, [3], [1], metric="n"))
+    store.stop(begun, at_ns=T0 + 5 * S)
+    assert csv(store, "x", "m", axis="duration").splitlines()[1:] == ["0,NaN", "1,Inf", "2,0"]
+
+
+def test_a_sequence_is_never_joined_by_time(store: Experiments) -> None:
+    begun = store.start("x", "ada", at_ns=T0)
+    offsets = np.random.default_rng(1).permutation(1000) * 4096
+    for number in range(10):
+        part = np.arange(number * 100, number * 100 + 100)
+        table = points(metric="offset", index=part, integer=offsets[part], unit="B")
+        store.sink(begun).write(Batch("s", number, table))
+    store.stop(begun, at_ns=T0 + S)
+    found = pd.read_csv(io.StringIO(csv(store, "x", "offset")))
+    assert found.columns.tolist() == ["sample", "offset"]
+    assert (found["sample"] == np.arange(1000)).all()
+    assert (found["offset"] == offsets).all()
+    with pytest.raises(BadInput, match="never joined"):
+        csv(store, "x", "offset", axis="timestamp")
+
+
+@pytest.mark.parametrize("missing", [0, 5])
+def test_what_is_lost_is_counted(store: Experiments, missing: int) -> None:
+    begun = store.start("x", "ada", at_ns=T0)
+    index = np.delete(np.arange(1000), [17, 18, 300, 998, 999][:missing])
+    table = points(metric="m", index=index, integer=index)
+    store.sink(begun).write(Batch("s", 0, table, (Account("m", produced=1000),)))
+    store.stop(begun, at_ns=T0 + S)
+    made = store.recorded(store.find("x", "ada"))
+    (row,) = made.series.to_pylist()
+    assert (row["produced"], row["stored"], row["lost"]) == (1000, 1000 - missing, missing)
+    assert sum(g["missing"] for g in made.gaps.to_pylist()) == missing
+    assert row["verdict"] == "complete"
+
+
+@pytest.mark.parametrize(
+    ("holes", "verdict", "lost"),
+    [
+        ((), "complete", 0),
+        ((50,), "complete", 1),
+        ((50, 51), "partial", 2),
+        (range(99), "unusable", 99),
+    ],
+)
+def test_the_verdict_goes_by_share_and_gaps(
+    store: Experiments, holes, verdict: str, lost: int
+) -> None:
+    begun = store.start("x", "ada", at_ns=T0)
+    times = [t + 0.5 for t in range(100) if t not in holes]
+    account = Account("m", interval_ns=S)
+    store.sink(begun).write(batch(0, times, times, accounts=(account,)))
+    ended = store.stop(begun, at_ns=T0 + 100 * S)
+    (row,) = store.recorded(ended).series.to_pylist()
+    assert (row["expected"], row["lost"], row["verdict"]) == (100, lost, verdict)
+    assert ended.valid == (verdict == "complete")
+
+
+def test_a_gap_over_five_intervals_is_partial_whatever_the_share(store: Experiments) -> None:
+    begun = store.start("x", "ada", at_ns=T0)
+    times = [t + 0.5 for t in range(1000) if not 500 <= t < 506]
+    store.sink(begun).write(batch(0, times, times, accounts=(Account("m", interval_ns=S),)))
+    (row,) = store.recorded(store.stop(begun, at_ns=T0 + 1000 * S)).series.to_pylist()
+    assert (row["lost"], row["longest_gap_ns"], row["verdict"]) == (6, 7 * S, "partial")
+
+
+def test_what_was_switched_off_is_not_lost(store: Experiments) -> None:
+    begun = store.start("x", "ada", at_ns=T0)
+    times = [t + 0.5 for t in range(100) if not (20 <= t < 40 or 60 <= t < 70)]
+    off = [Event("disabled", T0 + a * S, T0 + b * S, "m", "{}") for a, b in ((20, 40), (60, 70))]
+    told = {"accounts": (Account("m", interval_ns=S),), "events": off}
+    store.sink(begun).write(batch(0, times, times, **told))
+    made = store.recorded(store.stop(begun, at_ns=T0 + 100 * S))
+    (row,) = made.series.to_pylist()
+    assert (row["expected"], row["lost"], row["verdict"]) == (70, 0, "complete")
+    assert [g["kind"] for g in made.gaps.to_pylist()] == ["disabled", "disabled"]
+
+
+def test_a_gap_of_one_series_is_not_one_of_another() -> None:
+    regular = batch(0, [float(i) for i in range(60) if not 20 <= i < 30], [0.0] * 50, "a")
+    irregular = batch(1, [0.0, 7.0, 50.0], [0.0] * 3, "b")
+    series = recorded([regular, irregular], T0, T0 + 60 * S).series.to_pandas().set_index("metric")
+    alone = recorded(
+        [batch(0, [0.0, 7.0, 50.0], [0.0] * 3, "b")], T0, T0 + 60 * S
+    ).series.to_pandas()
+    assert series["gaps"]["a"] > 0
+    assert series["verdict"]["b"] == alone["verdict"][0] == "unknown"
+
+
+def test_a_batch_that_never_came_is_known(store: Experiments) -> None:
+    begun = store.start("x", "ada", at_ns=T0)
+    for number in (0, 1, 3, 4):
+        store.sink(begun).write(batch(number, [number], [1]))
+    made = store.recorded(store.stop(begun, at_ns=T0 + 9 * S))
+    (gap,) = made.gaps.to_pylist()
+    assert (gap["kind"], gap["start_index"], gap["end_index"]) == ("batches", 2, 2)
+    assert made.verdict == "partial"
+
+
+def test_formats_say_the_same(store: Experiments, tmp_path: Path) -> None:
+    begun = store.start("x", "ada", at_ns=T0)
+    table = points(metric="t", utc_ns=[T0, T0 + 1, T0 + S], text=['a,"b"', "", "c\nd"])
+    store.sink(begun).write(Batch("s", 0, table))
+    values = [0.1, 1e300, -2.5e-7]
+    store.sink(begun).write(
+        Batch("v", 0, points(metric="v", utc_ns=[T0, T0 + 1, T0 + S], float=values))
+    )
+    store.stop(begun, at_ns=T0 + S)
+    text = csv(store, "x", "t")
+    assert pd.read_csv(io.StringIO(text), keep_default_na=False)["t"].tolist() == [
+        'a,"b"',
+        "",
+        "c\nd",
+    ]
+    found = store.find("x", "ada")
+    table = joined(store.recorded(found), "v", found.start_ns, found.end_ns or 0)
+    assert table is not None
+    lines = pd.read_json(io.BytesIO(b"".join(as_bytes(table, "jsonl"))), lines=True)
+    assert lines["v"].tolist() == values
+    whole = pq.read_table(pa.BufferReader(b"".join(as_bytes(table, "parquet"))))
+    assert whole["v"].to_pylist() == values
+    assert b"penstock.losses" in whole.schema.metadata
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+    (family,) = text_string_to_metric_families(b"".join(as_bytes(table, "openmetrics")).decode())
+    assert [s.value for s in family.samples] == values
+    assert [(s.timestamp.sec, s.timestamp.nsec) for s in family.samples] == [
+        *((T0 // S, 0), (T0 // S, 1), (T0 // S + 1, 0)),
+    ]
+
+
+def test_numbers_are_in_shortest_exact_form() -> None:
+    rng = np.random.default_rng(7)
+    values = np.concatenate(
+        [
+            rng.integers(-(2**62), 2**62, 2000).view(np.float64),
+            [0.0, -0.0, 1.0, 0.1, 1e22, 123456789012.0, 5e-324, 2.0**53],
+        ]
+    )
+    values = values[np.isfinite(values)]
+    texts = numbers_as_text(pa.array(values)).to_pylist()
+    for value, text in zip(values, texts, strict=True):
+        assert float(text) == value
+        assert not text.endswith(".0")
+        assert len(re.sub(r"e.*|[-.]", "", text).strip("0")) <= 17
+    assert numbers_as_text(pa.array([0.0, 1.0, None])).to_pylist() == ["0", "1", None]
+
+
+@pytest.mark.parametrize("ns", [0, 1, -1, 999_999_999, T0, T0 + 1, T0 + 120_000_000, -S, -S - 5])
+def test_moments_are_exact(ns: int) -> None:
+    assert moment_ns(seconds_text(ns)) == ns
+
+
+def test_moments_depend_on_no_time_zone(monkeypatch) -> None:
+    import time
+
+    said = [
+        "1512056178",
+        1512056178,
+        "1512056178.25",
+        "2017-11-30T15:36:18.25Z",
+        "2017-11-30T21:06:18.25+05:30",
+    ]
+    found = {}
+    for zone in ("UTC", "Asia/Kolkata"):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        found[zone] = [moment_ns(s) for s in said]
+    monkeypatch.delenv("TZ")
+    time.tzset()
+    assert found["UTC"] == found["Asia/Kolkata"]
+    assert found["UTC"] == [1512056178 * S] * 2 + [1512056178_250_000_000] * 3
+    for wrong in ("2017-11-30T15:36:18", "now", True, "1e400", "nan", "1.0000000001", None):
+        with pytest.raises(BadInput):
+            moment_ns(wrong)
+
+
+def test_names_are_one_line(store: Experiments) -> None:
+    assert name_and_repeat("a/b c#1") == ("a/b c", 1)
+    assert name_and_repeat("a#0") == ("a#0", None)
+    for wrong in ("", " x", "x\n", "x" * 201, "\x1b[31m"):
+        with pytest.raises(BadInput):
+            store.start(wrong, "ada")
+
+
+def test_a_study_s_run_is_an_experiment(store: Experiments, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    manifest = {
+        "study_id": "disks-0a1b2c3d",
+        "run_id": "r001",
+        "times": {"start_realtime_ns": T0, "wall_s": 2.0, "start_ns": 5, "end_ns": 5 + 2 * S},
+    }
+    with Bundle.create(out / "runs" / "r001", manifest) as bundle:
+        clock = {"point": "start", "monotonic_ns": 5, "realtime_ns": T0, "boottime_ns": 0}
+        bundle.write_table(
+            "clocks", pa.Table.from_pylist([{**clock, "offset_ns": 0, "offset_bound_ns": 0}])
+        )
+        sample = {
+            "source": "cpu",
+            "entity": "all",
+            "metric": "user",
+            "unit": "s",
+            "cumulative": True,
+        }
+        rows = [{"t_ns": 5 + i * S, "value": float(i), **sample} for i in range(3)]
+        bundle.write_table("samples", pa.Table.from_pylist(rows))
+    store.catalogue.put_runs(out, [Bundle.open(out / "runs" / "r001")])
+    name = "disks-0a1b2c3d/r001"
+    (row,) = store.catalogue.search(name=name)
+    found = store.find(name, row["owner"])
+    table = joined(
+        store.recorded(found, "cpu_user"),
+        "cpu_user",
+        found.start_ns,
+        found.end_ns or 0,
+        axis="duration",
+    )
+    assert table is not None
+    assert (
+        b"".join(as_bytes(table, "csv")) == b'duration,"cpu_user{entity=""all""}"\n0,0\n1,1\n2,2\n'
+    )
+    with pytest.raises(Taken, match="penstock rm"):
+        store.remove(found)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a small file system needs root")
+def test_a_full_disk_is_said_and_what_was_kept_stays(tmp_path: Path) -> None:
+    import subprocess
+
+    home = tmp_path / "small"
+    home.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M,mode=700", "tmpfs", home], check=True)
+    try:
+        store = Experiments(Catalogue(tmp_path / "archive.sqlite"), home)
+        begun = store.start("x", "ada", at_ns=T0)
+        sink = store.sink(begun)
+        rng, kept = np.random.default_rng(1), 0
+
+        def fill() -> None:
+            nonlocal kept
+            for number in range(100):
+                times = T0 + np.arange(number * 2000, number * 2000 + 2000)
+                table = points(metric="m", utc_ns=times, float=rng.random(2000))
+                sink.write(Batch("s", number, table))
+                kept += 1
+
+        with pytest.raises(PenstockError, match="No space left"):
+            fill()
+        assert 0 < kept < 100
+        # alive: what fits is taken, the refused batch too once there is room
+        assert sink.write(batch(1000, [1], [1])).points == 1
+        assert [b.number for b in Spool(begun.live).batches()] == [*range(kept), 1000]
+        with pytest.raises(PenstockError, match="No space left"):
+            store.stop(begun, at_ns=T0 + 2 * S)
+        assert len(csv(store, "x", "m").splitlines()) == 1 + kept * 2000 + 1
+        subprocess.run(["mount", "-o", "remount,size=16M", home], check=True)
+        again(store).resume()
+        assert store.find("x", "ada").path.is_dir()
+        assert len(csv(store, "x", "m").splitlines()) == 1 + kept * 2000 + 1
+    finally:
+        subprocess.run(["umount", home], check=True)
+
+
+@pytest.mark.parametrize(
+    "spoil", ["drop table tags", "alter table runs drop column owner", "drop table runs"]
+)
+def test_a_catalogue_that_lacks_something_is_told_in_one_line(
+    store: Experiments, spoil: str
+) -> None:
+    """Breaks where the database's own words, or a traceback, are all that one gets."""
+    store.start("x", "ada")
+    with store.catalogue._engine.begin() as connection:
+        if "owner" in spoil:
+            for index in sa.inspect(connection).get_indexes("runs"):
+                connection.execute(sa.text(f"drop index {index['name']}"))
+        connection.execute(sa.text(spoil))
+    with pytest.raises(
+        PenstockError, match=r"lacks a table or column .*penstock ls --rebuild"
+    ) as e:
+        store.listed("ada")
+    assert "\n" not in str(e.value)
