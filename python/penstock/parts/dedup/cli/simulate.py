@@ -80,19 +80,13 @@ def command(
 
     if writes > _MOST_WRITES:
         raise BadInput(f"--writes: found {writes:,}; expected at most {_MOST_WRITES:,}")
-    ratios = {name: _ratio(text) for name, text in _named("--ratio", ratio).items()}
-    processes = _named("--similarity", similarity)
-    if len(processes) == 1 and _DEFAULT in processes:
-        processes = dict.fromkeys(ratios, processes[_DEFAULT])
     power = _power(testbed)
     rules = _settings(settings, power)
-    write_bytes, chunk_bytes = _size("--size", size), _size("--chunk", chunk)
     scenario = Scenario(
-        ratios,
-        _checked(processes),
+        *_configurations(ratio, similarity),
         writes=writes,
-        write_bytes=write_bytes,
-        chunk_bytes=chunk_bytes,
+        write_bytes=_size("--size", size),
+        chunk_bytes=_size("--chunk", chunk),
         send_bps=parsed("--bandwidth", bandwidth, parse_bandwidth),
         noise=(_share("--send-noise", send_noise), _share("--hash-noise", hash_noise)),
         overlap=_share("--overlap", overlap),
@@ -107,6 +101,17 @@ def command(
         print(json.dumps(_document(scenario, result)))
     else:
         _show(scenario, result)
+
+
+def _configurations(
+    ratio: list[str], similarity: list[str]
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Ratio and process of similarities of each configuration; a process without a name is that of all."""
+    ratios = {name: _ratio(text) for name, text in _named("--ratio", ratio).items()}
+    processes = _named("--similarity", similarity)
+    if len(processes) == 1 and _DEFAULT in processes:
+        processes = dict.fromkeys(ratios, processes[_DEFAULT])
+    return ratios, _checked(processes)
 
 
 def _write_files(result: Simulation, log: Path | None, figure: Path | None) -> None:
