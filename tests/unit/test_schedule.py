@@ -85,6 +85,7 @@ def test_one_key_twice_at_one_date_is_refused_with_its_line(tmp_path: Path):
         ("{random: {mean: 1s, for: 5s}}", "choose and between"),
         ("{pattern: {period: 1s, changes: [{at: 2s, full: true}]}}", "longer than all"),
         ("{at: 1s, when: {log: l, regex: '('}, full: true}", "regex"),
+        ("{at: 1e18s, full: true}", "a time of 1e+18 s"),
         ("3", "a change"),
     ],
 )  # fmt: skip
@@ -153,6 +154,12 @@ def test_a_trace_has_units_in_its_head_and_empty_cells(tmp_path: Path):
     assert "unit" in refusal(tmp_path, "[{trace: t.csv}]")
     (tmp_path / "t.csv").write_text("time [s], full\n2, true\n1, false\n")
     assert "times in order" in refusal(tmp_path, "[{trace: t.csv}]")
+    (tmp_path / "t.csv").write_text("time,limits.read,limits.read\n0s,1MB/s,2MB/s\n")
+    assert "'limits.read' several times" in refusal(tmp_path, "[{trace: t.csv}]")
+    for separator in ";\t":
+        (tmp_path / "t.csv").write_text(f"time{separator}limits.read\n2s{separator}1MB/s\n")
+        events = read(tmp_path, "[{trace: t.csv}]")
+        assert at_and(events, "limits", "read_bps") == [(2.0, 1e6)]
 
 
 def test_seeded_changes_are_the_same_again_and_others_with_another_seed(tmp_path: Path):

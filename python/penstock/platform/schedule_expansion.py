@@ -263,13 +263,19 @@ def _trace(value: Any, read: Callable[[str], str]) -> Timed:
 
 
 def _csv_rows(path: str, text: str) -> Iterator[dict[str, str]]:
-    lines = csv.reader(io.StringIO(text))
+    head = text.partition("\n")[0]
+    separator = next((s for s in "\t;" if s in head and "," not in head), ",")
+    lines = csv.reader(io.StringIO(text), delimiter=separator)
     header = [name.strip() for name in next(lines, [])]
     names, units = [], []
     for name in header:
         bare, _, unit = name.partition("[")
         names.append(bare.strip())
         units.append(unit.rstrip("] ").strip())
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise Unreadable(
+            f"trace {path}, line 1", f"the column {repeated!r} several times", "it once"
+        )
     for number, cells in enumerate(lines, start=2):
         if not cells:
             continue

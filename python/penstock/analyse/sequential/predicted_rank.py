@@ -41,8 +41,11 @@ def predictions_of(path: Path) -> pd.DataFrame:
         )
     try:
         # texts: names of levels such as 007, true or none are no numbers and no missing values
-        texts: dict[str, Any] = {"dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
-        table = pd.read_csv(file, **texts) if file.suffix == ".csv" else pd.read_parquet(file)
+        table = (
+            pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+            if file.suffix == ".csv"
+            else pd.read_parquet(file)
+        )
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise BadInput(f"{file}: {reason}; expected a table of predictions") from error
