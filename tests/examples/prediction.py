@@ -272,7 +272,7 @@ def prediction(n: int = 200, hosts: int = 20, slots: int = 1) -> Prediction:
             "width_s": 10.0,
             "width_if_known_s": 3.8,
             "method": "penstock profile DIR on a nodes host",
-            "why": "between 0.5 ms/MiB and 1.5 ms/MiB it moves the makespan by 12 s",
+            "why": "its range, 0.5 ms/MiB to 1.5 ms/MiB, changes the makespan by 12 s",
         },
         frequencies={
             "conflict": True,

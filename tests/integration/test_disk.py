@@ -493,7 +493,7 @@ def test_an_overloaded_host_makes_the_run_invalid(bench: Bench):
             loop.wait()
     valid, reason = is_valid(run["certificate"])
     assert not valid
-    assert "not the run's" in reason
+    assert "outside the run" in reason
     assert metric(run["certificate"], "rate")["verdict"] == "host-saturated"
     assert set(run["certificate"]["verdict"].to_pylist()) == {"host-saturated"}
 

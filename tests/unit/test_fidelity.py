@@ -379,4 +379,4 @@ def test_a_host_that_others_have_taken(busy_s, run_s, valid):
     assert is_valid(table)[0] is valid
     if not valid:
         assert set(table["verdict"].to_pylist()) == {"host-saturated"}
-        assert "not the run's" in is_valid(table)[1]
+        assert "outside the run" in is_valid(table)[1]

@@ -39,7 +39,7 @@ def test_ranges_and_units_have_no_line_break_outside_code() -> None:
     ("reason", "causes"),
     [
         (
-            "node1.data: the host's processors were 97 % busy, 88 % with what is not the run's",
+            "node1.data: the host's processors were 97 % busy, 88 % by processes outside the run",
             ["the host's processors were busy"],
         ),
         (
@@ -115,7 +115,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 
 def test_cautions_have_the_variation_of_the_runs(planted: Outcome) -> None:
-    assert any("which is assumed" in text for text in planted.plan["cautions"])
+    assert any("5.0 %, assumed)" in text for text in planted.plan["cautions"])
     text = " ".join(sections.cautions(planted, findings(planted.path)))
     assert "assumed" not in text
     assert re.search(r"\([\d.]+ % of the mean of load: repeated runs vary by [12]\.\d %\)", text)

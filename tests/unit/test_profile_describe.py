@@ -61,7 +61,7 @@ def test_all_ready_profiles_are_listed(
     assert [line.split()[0] for line in lines[1:]] == ready_names()
     (line,) = (line for line in lines if line.startswith("service-5ms"))
     assert line.split()[1:3] == ["5", "ms"]
-    assert line.endswith("as it is")
+    assert line.endswith("at full speed")
     assert penstock(monkeypatch, "list", "--json") == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["service-5ms"]["random_read_s"] == pytest.approx(0.005)

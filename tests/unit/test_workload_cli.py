@@ -45,7 +45,7 @@ def test_make_show_and_convert(tmp_path: Path, workload: Run) -> None:
     workload("make", "reduce", "--width", "4", "--size", "small", "--optimised", "-o", made)
     shown = workload("show", made).stdout
     assert "reduce: 5 tasks in 2 stages, 9 files" in shown
-    assert "4 MiB there before, 8 MiB read, 8 MiB written, 4 MiB of it results" in shown
+    assert "4 MiB in existing files, 8 MiB read, 8 MiB written, 4 MiB of it results" in shown
     picture = shown[shown.rindex("level  tasks") :].splitlines()
     assert picture[1].split() == ["0", "4", "█" * 30, "4", "produce"]
     assert picture[2].split() == ["1", "1", "█" * 8, "1", "reduce"]

@@ -94,7 +94,7 @@ def detail_lines(profile: dict[str, Any], width: int = 100) -> list[str]:
             f"  {kind:<25}{_time(t['mean_s']):>9} {_time(t['p50_s']):>9} {_time(t['p99_s']):>9} "
             f"{_count(most):>9} {_rate(rate):>12}"
         )
-    lines += [f"  {'flush':<25}{_time(profile['flush_s']):>9}", "", "Where the numbers are from"]
+    lines += [f"  {'flush':<25}{_time(profile['flush_s']):>9}", "", "Sources of the numbers"]
     for s in profile["source"]:
         if s["what"] not in profile["not_to_be_used"]:
             lines += textwrap.wrap(
@@ -128,4 +128,4 @@ def _rate(value: float | None) -> str:
 def _scale(value: float | None) -> str:
     if value is None:
         return "?"
-    return "as it is" if value == 1 else f"{value:g} times slower (time_scale)"
+    return "at full speed" if value == 1 else f"{value:g} times slower (time_scale)"

@@ -686,7 +686,7 @@ def aliases(outcome: Outcome) -> Table:
 #: codes of findings on limits and scales, which are in the section on trust
 CAUTIONS = ("design-caution", "effect-scale")
 #: size of a detectable difference in a caution, with the noise of runs that the plan assumed
-_PLANNED_NOISE = re.compile(r"\([\d.]+ ?% of the mean if runs vary by [\d.]+ ?%, which is [^)]*\)")
+_PLANNED_NOISE = re.compile(r"\([\d.]+ ?% of the mean if runs vary by [\d.]+ ?%, [^)]*\)")
 
 
 def cautions(outcome: Outcome, computed: list[Finding]) -> list[str]:

@@ -451,13 +451,13 @@ def _crowded(stats: Mapping[str, Any], run_cpu_ns: int | None) -> _Judged | None
         return None
     foreign = busy - float(run_cpu_ns or 0) - own
     for taken, limit, by in (
-        (foreign / total_ns, FOREIGN_LIMIT, "what is not the run's"),
+        (foreign / total_ns, FOREIGN_LIMIT, "processes outside the run"),
         (own / total_ns, SERVER_LIMIT, "the disk server"),
     ):
         if taken > limit:
             reason = (
                 f"the host's processors were {100 * busy / total_ns:.0f} % busy, "
-                f"{100 * taken:.0f} % with {by}"
+                f"{100 * taken:.0f} % by {by}"
             )
             return _Judged("host", limit, taken, "1", 1, limit, True, False, reason)
     return None

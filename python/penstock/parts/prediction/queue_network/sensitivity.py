@@ -159,5 +159,5 @@ def measure_next(
         "width_s": width_s,
         "width_if_known_s": width_s * (1 - narrows),
         "method": row["method"],
-        "why": f"between {row['low']} and {row['high']} it moves the makespan by {row['swing_s']:.3g} s",
+        "why": f"its range, {row['low']} to {row['high']}, changes the makespan by {row['swing_s']:.3g} s",
     }

@@ -183,7 +183,7 @@ def measure_sentence(prediction: Prediction) -> str:
         f"from {quantities.seconds(m['width_s'])} to {quantities.seconds(m['width_if_known_s'])}"
     )
     return (
-        f"measure {m['path']} ({m['why']}). Known, the interval would narrow by "
+        f"measure {m['path']} ({m['why']}). The interval would then be narrower by "
         f"{quantities.share(m['narrows'])}, {width}. How: {m['method']}."
     )
 

@@ -122,7 +122,7 @@ def show(workload: Workload, aggregate: bool = False) -> None:
         f"{counted(values['operations'], 'operation')}"
     )
     console.print(
-        f"{size(moved['preloaded'])} there before, {size(moved['read'])} read, "
+        f"{size(moved['preloaded'])} in existing files, {size(moved['read'])} read, "
         f"{size(moved['written'])} written, {size(moved['results'])} of it results; "
         f"{values['compute_s']:,.4g} s of computing"
     )
