@@ -17,8 +17,9 @@ from penstock.errors import BadInput, PenstockError
 from penstock.host.journal.journal import Journal
 from penstock.host.journal.undo import undo
 from penstock.host.network.netlink import Netlink
+from penstock.host.network.netns import inside
 from penstock.host.storage.mounts import mounts
-from penstock.spec.cluster import LinkSpec, NetworkSpec, NodeSpec
+from penstock.spec.cluster import LinkSpec, NetworkSpec, NodeSpec, RouterSpec
 from tests.integration.net_ground import bit_s, busy, connection, namespaces
 from tests.integration.readings import Readings, judged, of_one_test, verdict, watched
 
@@ -124,6 +125,48 @@ def test_nodes_on_several_networks(journal: Journal) -> None:
         receiving.close()
         with pytest.raises(BadInput, match="expected one named"):
             network.set_link("a", None, {"out_bps": 1e6})
+
+
+def answers(sender: int, receiver: int, address: str) -> bool:
+    """True if a UDP packet from one namespace arrives in another one at this address, and its reply."""
+
+    def opened() -> socket.socket:
+        udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        udp.settimeout(5)
+        udp.bind(("", 7000))
+        return udp
+
+    with inside(sender, opened) as near, inside(receiver, opened) as far:
+        near.sendto(b"to", (address, 7000))
+        _, source = far.recvfrom(10)
+        far.sendto(b"back", source)
+        return near.recv(10) == b"back"
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 1e-3])
+def test_a_router_forwards_between_its_networks(journal: Journal, delay_s: float) -> None:
+    """Nodes have routes to networks that they are not in; a network without a router is separate."""
+    subnets = {"front": "10.88.7.0/24", "back": "10.88.8.0/24", "apart": "10.88.9.0/24"}
+    specs = [
+        NetworkSpec(n, s, delay_s=delay_s, router=None if n == "apart" else RouterSpec())
+        for n, s in subnets.items()
+    ]
+    links = {"a": ("front",), "b": ("back",), "c": ("front", "back"), "d": ("apart",)}
+    nodes = [NodeSpec(name, links=tuple(map(LinkSpec, own))) for name, own in links.items()]
+    with namespaces(4) as pids, Network.up(specs, journal, nodes=nodes) as network:
+        at = dict(zip(links, pids, strict=True))
+        address: dict[str, str] = {}
+        for node in nodes:
+            for link in node.links:
+                address[node.name] = network.attach(node.name, at[node.name], link).address
+            network.route(node.name)
+        assert address["c"] == "10.88.8.2"
+        for sender, receiver in (("a", "b"), ("b", "a"), ("c", "b"), ("a", "c")):
+            assert answers(at[sender], at[receiver], address[receiver])
+        for sender, receiver in (("a", "d"), ("d", "a")):
+            with pytest.raises(OSError, match="unreachable"):
+                answers(at[sender], at[receiver], address[receiver])
+    assert journal.open_entries() == []
 
 
 def test_down_and_undo_put_everything_back(journal: Journal, tmp_path: Path) -> None:

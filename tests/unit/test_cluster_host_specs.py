@@ -134,6 +134,24 @@ def test_delays_of_pairs_on_one_host_stay_there() -> None:
     assert by_host["h1"].networks[0].delays == {("n-1", "n-3"): 2e-3}
 
 
+def test_routers_of_hosts_reach_the_nodes_of_others() -> None:
+    """A node on h0 sends to one on h1 in another network: the router of h0 sends in that network."""
+    networks = tuple(NetworkSpec(n, host=True, delay_s=1e-3) for n in "ab")
+    spec = cluster(*nodes(LinkSpec("a"), LinkSpec("b")), networks=networks)
+    by_host = parts(planned(spec))
+    for number, (host, part) in enumerate(by_host.items()):
+        routers = [n.router for n in part.networks]
+        assert [(r.name, r.address) for r in routers if r] == [
+            (f"_router-{host}", f"10.88.{network}.{253 - number}") for network in (0, 1)
+        ]
+        check_cluster(part)
+        assert from_json(ClusterSpec, to_json(part)) == part
+    tunnel = by_host["h1"].networks[1].tunnel
+    assert tunnel is not None
+    assert dict(tunnel.nodes) == {"_router-h0": "10.88.1.253"}
+    assert delay(tunnel, "_router-h0", "n-1", 1e-3) == pytest.approx(1e-3 - PATH_S)
+
+
 def test_events_go_to_the_hosts_of_their_nodes() -> None:
     event = Event(When(at_s=1.0), "cpu", {"cpus": 1}, ("n-*",))
     only = replace(event, nodes=("n-2",))

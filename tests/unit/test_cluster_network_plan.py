@@ -65,19 +65,34 @@ def test_segments_differ_and_do_not_depend_on_the_order() -> None:
 
 
 def test_networks_with_an_address_of_the_host_are_routed() -> None:
+    """Each host has a router with an address in each of them, also in one without nodes of its own."""
     networks = (NetworkSpec("a", host=True), NetworkSpec("b", host=True), NetworkSpec("c"))
     nodes = tuple(NodeSpec(f"{n}-0", links=(LinkSpec(n),)) for n in "abc")
     spec = cluster(*nodes, networks=networks)
-    plan = plan_addresses(spec, halves(spec), rack(2))
-    a, b, _ = plan.networks
-    assert [(r.network, r.target, r.gateway) for r in plan.routes] == [
-        ("a", b.subnet, a.gateway),
-        ("b", a.subnet, b.gateway),
+    plan = plan_addresses(spec, {"a-0": "h0", "b-0": "h1", "c-0": "h2"}, rack(3))
+    a, b, c = plan.networks
+    assert [[host for host, _ in n.endpoints] for n in (a, b, c)] == [["h0", "h1"]] * 2 + [["h2"]]
+    assert (a.routers, c.routers) == ((("h0", "10.88.0.253"), ("h1", "10.88.0.252")), ())
+    assert [(r.host, r.network, r.target, r.gateway) for r in plan.routes] == [
+        ("h0", "a", b.subnet, "10.88.0.253"),
+        ("h1", "a", b.subnet, "10.88.0.252"),
+        ("h0", "b", a.subnet, "10.88.1.253"),
+        ("h1", "b", a.subnet, "10.88.1.252"),
     ]
-    assert all(
-        ipaddress.ip_address(route.gateway) in network.subnet
-        for route, network in zip(plan.routes, (a, b), strict=True)
-    )
+
+
+def test_one_network_has_no_router() -> None:
+    networks = (NetworkSpec("a", host=True), NetworkSpec("b", host=True))
+    spec = cluster(NodeSpec("a-0", links=(LinkSpec("a"),)), networks=networks)
+    plan = plan_addresses(spec, {"a-0": "h0"}, rack(1))
+    assert plan.routes == ()
+
+
+def test_an_address_of_a_router_is_not_that_of_a_node() -> None:
+    networks = tuple(NetworkSpec(n, f"192.168.{n}.0/29", host=True) for n in "12")
+    nodes = tuple(NodeSpec(f"n-{n}", links=(LinkSpec(n, f"192.168.{n}.5"),)) for n in "12")
+    with pytest.raises(BadInput, match=r"node n-1: address 192\.168\.1\.5 is that of the router"):
+        plan_addresses(cluster(*nodes, networks=networks), {"n-1": "h0", "n-2": "h0"}, rack(1))
 
 
 def test_more_nodes_than_one_bridge_has_ports() -> None:

@@ -272,7 +272,7 @@ def test_nodes_without_demands_are_spread_by_processors() -> None:
 def test_a_bridge_has_a_limited_number_of_ports() -> None:
     nodes = [NodeSpec(f"n-{i}") for i in range(2 * MOST_NODES)]
     demand = demand_of(cluster(*nodes))
-    with pytest.raises(BadInput, match=f"expected at most {MOST_NODES - 1} nodes of a network"):
+    with pytest.raises(BadInput, match=f"expected at most {MOST_NODES - 2} nodes of a network"):
         place(demand, rack(2), allow_overcommit=True)
     assert max(Counter(place(demand, rack(3)).by_node().values()).values()) < MOST_NODES
 

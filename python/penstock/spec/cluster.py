@@ -109,6 +109,15 @@ class TunnelSpec:
 
 
 @dataclass(frozen=True)
+class RouterSpec:
+    """Router of this host between all networks that have one; `address`: in this network (None: chosen)."""
+
+    #: names of nodes begin with a letter or a digit
+    name: str = "_router"
+    address: str | None = None
+
+
+@dataclass(frozen=True)
 class NetworkSpec:
     """A separate network (one bridge).
 
@@ -116,6 +125,7 @@ class NetworkSpec:
     pairs, symmetric unless the other direction is given too. `host`: the host has an address in it. `engine`:
     emulator of delays and losses; 'auto' selects netem if the kernel has it, else the relay. `link_delay_s`:
     latency of the network included in the `delay` of each link, because it varies from packet to packet.
+    `router`: None without routes to other networks.
     """
 
     name: str = "net"
@@ -125,6 +135,7 @@ class NetworkSpec:
     host: bool = False
     engine: Literal["auto", "netem", "relay"] = "auto"
     link_delay_s: float = 0.0
+    router: RouterSpec | None = None
     #: only of a cluster on several hosts
     tunnel: TunnelSpec | None = None
 

@@ -12,6 +12,7 @@ from typing import Any
 from penstock.emulate.failure import Failure
 from penstock.emulate.network import Network
 from penstock.emulate.network.patch import each_way, patched
+from penstock.emulate.network.routing import with_routers
 from penstock.emulate.network.support import check_offered
 from penstock.emulate.network.traffic_shape import as_patch, shapes_of
 from penstock.errors import BadInput, PenstockError
@@ -37,7 +38,7 @@ class Links:
         """Start the networks that nodes use. Raises BadInput, PenstockError."""
         used = {link.network for node in self._spec.nodes for link in node.links}
         reached = {n.links[0].network for n in self._spec.nodes if n.ssh and n.links}
-        specs = [_reached(n, reached) for n in self._spec.networks if n.name in used]
+        specs = [_reached(n, reached) for n in with_routers(self._spec.networks, used)]
         if specs:
             self._network = Network.up(
                 specs,
@@ -62,6 +63,7 @@ class Links:
                 spec = replace(spec, address=had) if had else spec
                 addresses[link.network] = str(self._network.attach(node.name, pid, spec).address)
                 self._addresses[key] = addresses[link.network]
+            self._network.route(node.name)
             self._stopped.pop(node.name, None)
         return addresses
 

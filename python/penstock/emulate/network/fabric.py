@@ -18,6 +18,7 @@ from penstock.host.journal.journal import Entry, Journal
 from penstock.host.network.netlink import (
     DUMP,
     RTM_GETROUTE,
+    RTN_UNICAST,
     Netlink,
     Request,
     add_address,
@@ -32,7 +33,6 @@ from penstock.host.network.pinned_netns import pin_namespace, take_namespace
 _FIRST_INDEX = 1000
 #: packet size of a network on one host
 PLAIN_MTU = 1500
-_RTN_UNICAST = 1
 
 
 class Fabric:
@@ -161,7 +161,7 @@ def host_subnets() -> dict[str, Subnet]:
         for answer in root.request(Request(RTM_GETROUTE, DUMP, body, "listing routes")):
             _, length, _, _, _, _, _, kind = struct.unpack_from("=8B", answer)
             parts = attributes(answer[12:])
-            if kind != _RTN_UNICAST or length == 0 or 1 not in parts:
+            if kind != RTN_UNICAST or length == 0 or 1 not in parts:
                 continue
             subnet = ipaddress.IPv4Network((parts[1], length), strict=False)
             link = struct.unpack("=i", parts[4])[0] if 4 in parts else 0

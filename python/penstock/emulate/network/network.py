@@ -16,6 +16,7 @@ from penstock.emulate.network.fabric import PLAIN_MTU, Fabric, host_subnets
 from penstock.emulate.network.patch import checked, each_way, impairs, patched
 from penstock.emulate.network.port import Interface, Port, interface_name
 from penstock.emulate.network.relay import Relay
+from penstock.emulate.network.routing import router_namespace, routers_of
 from penstock.emulate.network.support import check_delays, check_network, check_offered, engine_of
 from penstock.emulate.network.traffic_shape import FLOOR_S, as_patch, shapes_of
 from penstock.emulate.network.tunnel import isolate, open_tunnel
@@ -24,6 +25,7 @@ from penstock.host.journal.journal import Entry, Journal
 from penstock.host.journal.undo import put_back
 from penstock.host.network.neighbour_table import needed, reserve
 from penstock.host.network.netlink import Netlink, set_link
+from penstock.host.network.pinned_netns import take_namespace
 from penstock.spec.cluster import Event, LinkSpec, NetworkSpec, NodeSpec, TunnelSpec
 
 
@@ -92,6 +94,9 @@ class Network:
         self._networks: dict[str, _Net] = {}
         self._ports: dict[tuple[str, str], Port] = {}
         self._relay: Relay | None = None
+        self._router: Entry | None = None
+        #: name and address of the router by network
+        self._routers: dict[str, tuple[str, str]] = {}
         self._neighbours: list[Entry] = []
         self._lock = threading.RLock()
 
@@ -121,9 +126,13 @@ class Network:
             raise BadInput(
                 f"found a link to network {sorted(unknown)[0]!r}; expected one of {names}"
             )
+        counts.update(s.name for s in specs if s.router is not None)
         chosen = subnets(specs, counts, host_subnets() if any(s.host for s in specs) else {})
         allotments = {s.name: Allotment(s.name, chosen[s.name]) for s in specs}
         by_name = {s.name: s for s in specs}
+        routers = routers_of(specs, chosen)
+        for network, router in routers.items():
+            allotments[network].reserve(dict([router]))
         for spec in specs:
             elsewhere = [name for name, _ in spec.tunnel.nodes] if spec.tunnel else []
             check_network(spec, [*(n.name for n in nodes), *elsewhere])
@@ -160,10 +169,19 @@ class Network:
                     (impaired or spec.name in later) and engine_of(spec) == "relay"
                 ):
                     up._have_relayed(net)
+            if routers:
+                up._start_router(routers)
             return up
         except BaseException:
             up.down()
             raise
+
+    def _start_router(self, routers: dict[str, tuple[str, str]]) -> None:
+        """Attach the router to its networks."""
+        self._router = router_namespace(self._journal, self._run)
+        for network, (name, address) in routers.items():
+            self.attach(name, self._router.target, LinkSpec(network, address))
+        self._routers = routers
 
     @property
     def entry(self) -> Entry:
@@ -233,6 +251,15 @@ class Network:
             port.remove()
             raise
         return interface
+
+    def route(self, node: str) -> None:
+        """Add the routes of an attached node to the networks that it is not in."""
+        own = {name: port for (other, name), port in self._ports.items() if other == node}
+        first = next((name for name in own if name in self._routers), None)
+        if first is None:
+            return
+        for name in self._routers.keys() - own.keys():
+            own[first].route(self._networks[name].addresses.subnet, self._routers[first][1])
 
     def detach(self, node: str) -> None:
         """Remove the node's interfaces, if any."""
@@ -439,6 +466,10 @@ class Network:
                 self._relay.stop()
                 self._relay = None
             self._fabric.down()
+            if self._router is not None:
+                take_namespace(self._router)
+                self._journal.undone(self._router)
+                self._router = None
             for entry in self._neighbours:
                 put_back(entry, self._journal)
             self._neighbours.clear()

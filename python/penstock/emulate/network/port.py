@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
+from penstock.emulate.network.addresses import Subnet
 from penstock.emulate.network.fabric import PLAIN_MTU, Fabric
 from penstock.emulate.network.netem import same
 from penstock.emulate.network.qdisc import End
 from penstock.emulate.network.relay import Relay
 from penstock.emulate.network.traffic_shape import Direction, TrafficShape, as_patch, shapes_of
 from penstock.errors import PenstockError
-from penstock.host.network.netlink import Netlink, add_address, set_link
+from penstock.host.network.netlink import Netlink, add_address, add_route, set_link
 from penstock.spec.cluster import LinkSpec
 
 
@@ -74,6 +75,10 @@ class Port:
             "out": End(self._node, self.inner, f"{name}, out"),
             "in": End(self._fabric, self.outer, f"{name}, in"),
         }
+
+    def route(self, subnet: Subnet, gateway: str) -> None:
+        """Add a route of the node."""
+        self._node.tell(add_route(subnet, gateway))
 
     def join(self, relay: Relay, network: int) -> None:
         """Have the relay carry the link's frames and emulate everything but bandwidth.

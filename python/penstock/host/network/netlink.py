@@ -7,6 +7,7 @@ event loop bound to one thread and a separate process to enter a namespace, and 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import socket
 import struct
@@ -17,12 +18,14 @@ from typing import Any
 
 from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
+from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from penstock.errors import PenstockError
 from penstock.host.network.netns import inside
 
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
-RTM_NEWADDR, RTM_GETADDR, RTM_GETROUTE = 20, 22, 26
+RTM_NEWADDR, RTM_GETADDR = 20, 22
+RTM_NEWROUTE, RTM_GETROUTE = 24, 26
 RTM_NEWNEIGH = 28
 RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC = 36, 37, 38
 ACK, ECHO, DUMP, REPLACE, EXCL, CREATE = 0x4, 0x8, 0x300, 0x100, 0x200, 0x400
@@ -35,6 +38,9 @@ _SOL_NETLINK, _CAP_ACK, _EXT_ACK = 270, 10, 11
 _HEADER = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
 _UP = 1
+#: linux/rtnetlink.h
+RTN_UNICAST = 1
+_RT_TABLE_MAIN, _RTPROT_STATIC = 254, 4
 #: group of links created here
 GROUP = 88
 #: requests sent before answers are read; their acknowledgements fit into a socket's buffer
@@ -226,6 +232,17 @@ def add_address(index: int, address: str, prefix: int) -> Request:
     message["index"], message["family"], message["prefixlen"] = index, socket.AF_INET, prefix
     message["attrs"] = [["IFA_LOCAL", address], ["IFA_ADDRESS", address]]
     return Request(RTM_NEWADDR, CREATE | EXCL, encoded(message), f"address {address}/{prefix}")
+
+
+def add_route(subnet: ipaddress.IPv4Network, gateway: str) -> Request:
+    """Request that adds a route."""
+    message = rtmsg()
+    message["family"], message["dst_len"] = socket.AF_INET, subnet.prefixlen
+    message["table"], message["proto"] = _RT_TABLE_MAIN, _RTPROT_STATIC
+    message["type"] = RTN_UNICAST
+    message["attrs"] = [["RTA_DST", str(subnet.network_address)], ["RTA_GATEWAY", gateway]]
+    what = f"route to {subnet} by {gateway}"
+    return Request(RTM_NEWROUTE, CREATE | EXCL, encoded(message), what)
 
 
 def index_of(body: bytes) -> int:

@@ -11,7 +11,15 @@ from penstock.parts.remote.cluster.network_plan import VXLAN_PORT, NetworkPlan
 from penstock.parts.remote.cluster.physical import RealPath
 from penstock.parts.remote.cluster.plan import ClusterPlan
 from penstock.spec.check_cluster import matching
-from penstock.spec.cluster import ClusterSpec, Event, NetworkSpec, NodeSpec, TunnelSpec
+from penstock.spec.cluster import (
+    ClusterSpec,
+    Event,
+    LinkSpec,
+    NetworkSpec,
+    NodeSpec,
+    RouterSpec,
+    TunnelSpec,
+)
 
 Paths = Mapping[tuple[str, str], RealPath]
 
@@ -67,17 +75,27 @@ def _parts(
         if host_of[a] == host_of[b]:
             local[host_of[a]][a, b] = delay_s
     ends = dict(planned.endpoints)
+    routers = {host: RouterSpec(_router(host), address) for host, address in planned.routers}
     parts = {
-        host: replace(network, subnet=str(planned.subnet), delays=local[host]) for host in ends
+        host: replace(
+            network, subnet=str(planned.subnet), delays=local[host], router=routers.get(host)
+        )
+        for host in ends
     }
     if planned.vxlan_id is None:
         return parts
     addresses = [
-        (node, by_network[network.name])
-        for node, by_network in plan.addresses.addresses.items()
-        if network.name in by_network
+        *(
+            (node, by_network[network.name])
+            for node, by_network in plan.addresses.addresses.items()
+            if network.name in by_network
+        ),
+        *((_router(host), address) for host, address in planned.routers),
     ]
-    groups = _groups(network, plan.spec.nodes, host_of)
+    host_of = {**host_of, **{_router(host): host for host in routers}}
+    link = LinkSpec(network.name)
+    routing = [NodeSpec(_router(host), links=(link,)) for host in routers]
+    groups = _groups(network, [*plan.spec.nodes, *routing], host_of)
     delays = _delays(network, groups, paths)
     for host, part in parts.items():
         tunnel = TunnelSpec(
@@ -93,6 +111,11 @@ def _parts(
         engine = "relay" if delays[host] and network.engine == "auto" else network.engine
         parts[host] = replace(part, tunnel=tunnel, engine=engine)
     return parts
+
+
+def _router(host: str) -> str:
+    """Name of the router of a host; names of nodes begin with a letter or a digit."""
+    return f"_router-{host}"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.emulate.network.addresses import POOL, Allotment, Subnet, subnet_of, subnets
+from penstock.emulate.network.routing import router_address
 from penstock.errors import BadInput
 from penstock.parts.remote.cluster.physical import PhysicalHost
 from penstock.parts.remote.cluster.verify import VXLAN_BYTES
@@ -29,8 +30,9 @@ _FIRST_ID, _IDS = 4096, 1 << 24
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """One network. `vxlan_id`: its segment, None on a single host; `endpoints`: hosts with nodes in it, and
-    the addresses of their tunnels; `gateway`: address of each host's bridge, if the network has one."""
+    """One network. `vxlan_id`: its segment, None on a single host; `endpoints`: its hosts and the addresses
+    of their tunnels; `gateway`: address of each host in it, if any; `routers`: addresses of the routers to
+    other networks, by host."""
 
     name: str
     subnet: Subnet
@@ -39,12 +41,14 @@ class NetworkPlan:
     endpoints: tuple[tuple[str, str], ...]
     vxlan_id: int | None = None
     gateway: str | None = None
+    routers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class Route:
-    """Route of the nodes of a network to another network of the cluster."""
+    """Route of the nodes of a network on a host to another network of the cluster."""
 
+    host: str
     network: str
     target: Subnet
     gateway: str
@@ -77,11 +81,26 @@ def plan_addresses(
         for link in node.links:
             on_hosts[link.network].add(host_of[node.name])
             counts[link.network] += 1
+    routed = [n.name for n in spec.networks if n.host and counts[n.name]]
+    if len(routed) < 2:
+        routed = []
+    routing = {host for name in routed for host in on_hosts[name]}
+    on_hosts.update(dict.fromkeys(routed, routing))
     most = MOST_NODES if len(hosts) == 1 else (MOST_NODES - 1) * len(hosts)
     taken = _physical(hosts)
     _check_apart(spec.networks, taken)
-    by_name = subnets(spec.networks, counts, taken, most_nodes=most)
+    ports = counts + Counter(routed * len(routing))
+    by_name = subnets(spec.networks, ports, taken, most_nodes=most)
     allotments = {name: Allotment(name, subnet) for name, subnet in by_name.items()}
+    routers = {
+        name: [
+            (host.name, router_address(by_name[name], number))
+            for number, host in enumerate(h for h in hosts if h.name in routing)
+        ]
+        for name in routed
+    }
+    for name, by_host in routers.items():
+        allotments[name].reserve({f"the router of {h}": address for h, address in by_host})
     addresses = _addresses(spec, allotments)
     ids = vxlan_ids(spec.name, [n.name for n in spec.networks])
     plans = []
@@ -98,6 +117,7 @@ def plan_addresses(
                 tuple((h.name, h.address) for h in members),
                 ids[network.name] if several else None,
                 str(allotments[network.name].host) if network.host else None,
+                tuple(routers.get(network.name, ())),
             )
         )
     return AddressPlan(tuple(plans), addresses, tuple(_routes(plans)))
@@ -160,13 +180,13 @@ def _check_apart(networks: Sequence[NetworkSpec], taken: Mapping[str, Subnet]) -
 
 
 def _routes(networks: Sequence[NetworkPlan]) -> Iterator[Route]:
-    """Routes between the networks in which hosts have an address; the others stay separate, as on one host.
+    """Routes between the networks with routers; the others stay separate, as on one host.
 
-    Each host routes the packets of its own nodes, under the same address on all hosts.
+    The router of each host forwards the packets of its own nodes.
     """
-    routed = [n for n in networks if n.gateway is not None]
+    routed = [n for n in networks if n.routers]
     for network in routed:
-        for other in routed:
-            if other is not network:
-                assert network.gateway is not None
-                yield Route(network.name, other.subnet, network.gateway)
+        for host, gateway in network.routers:
+            for other in routed:
+                if other is not network:
+                    yield Route(host, network.name, other.subnet, gateway)

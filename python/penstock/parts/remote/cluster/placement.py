@@ -95,7 +95,7 @@ def _problem(demand: Demand, hosts: Sequence[PhysicalHost], *, allow_overcommit:
         permission=permission,
         networks=[np.array(n, dtype=np.intp) for n in networks],
         network_count=max(1, len(links.networks)),
-        ports=MOST_NODES - (len(hosts) > 1),  # one port of the bridge is that of the tunnel
+        ports=MOST_NODES - 2 * (len(hosts) > 1),  # two are those of the tunnel and of the router
         processors=np.array([h.processors for h in hosts], dtype=np.float64),
     )
 

@@ -150,7 +150,12 @@ def document(plan: ClusterPlan) -> Mapping[str, object]:
         ],
         "addresses": {node: dict(by_network) for node, by_network in addresses.addresses.items()},
         "routes": [
-            {"network": r.network, "target": str(r.target), "gateway": r.gateway}
+            {
+                "host": r.host,
+                "network": r.network,
+                "target": str(r.target),
+                "gateway": r.gateway,
+            }
             for r in addresses.routes
         ],
         "paths": [
