@@ -95,7 +95,8 @@ def _parts(
     host_of = {**host_of, **{_router(host): host for host in routers}}
     link = LinkSpec(network.name)
     routing = [NodeSpec(_router(host), links=(link,)) for host in routers]
-    groups = _groups(network, [*plan.spec.nodes, *routing], host_of)
+    longest_s = max(paths[a, b].delay_s for a in ends for b in ends if a != b)
+    groups = _groups(network, [*plan.spec.nodes, *routing], host_of, longest_s)
     delays = _delays(network, groups, paths)
     for host, part in parts.items():
         tunnel = TunnelSpec(
@@ -120,7 +121,10 @@ def _router(host: str) -> str:
 
 @dataclass(frozen=True)
 class _Group:
-    """Nodes of one host in a network whose links and delays to nodes of other hosts are equal."""
+    """Nodes of one host in a network for which the same is added to the paths to other hosts.
+
+    `out_s`, `in_s`: delays of their links, at most the longest path: what is added does not depend on more.
+    """
 
     host: str
     nodes: tuple[str, ...]
@@ -129,7 +133,7 @@ class _Group:
 
 
 def _groups(
-    network: NetworkSpec, nodes: Sequence[NodeSpec], host_of: Mapping[str, str]
+    network: NetworkSpec, nodes: Sequence[NodeSpec], host_of: Mapping[str, str], longest_s: float
 ) -> list[_Group]:
     own: dict[str, set[tuple[str, str, float]]] = defaultdict(set)
     for (a, b), delay_s in _each_way(network).items():
@@ -140,8 +144,8 @@ def _groups(
     for node in nodes:
         for link in node.links:
             if link.network == network.name:
-                delays_s = link.delay.mean_s, link.in_delay.mean_s
-                key = (host_of[node.name], *delays_s, frozenset(own[node.name]))
+                out_s, in_s = (min(d.mean_s, longest_s) for d in (link.delay, link.in_delay))
+                key = (host_of[node.name], out_s, in_s, frozenset(own[node.name]))
                 alike.setdefault(key, []).append(node.name)
     return [
         _Group(host, tuple(names), out_s, in_s) for (host, out_s, in_s, _), names in alike.items()
