@@ -23,6 +23,7 @@ from penstock.observe.trace.recordings.bundle import write_recording
 from penstock.observe.trace.recordings.importers import import_trace
 from penstock.observe.trace.recordings.recording import Recording
 from penstock.observe.trace.recordings.summary import as_document, show
+from penstock.parts.interchange import trace_readers
 from tests.examples.trace import event, random_rows, write_bundle
 
 # from linux/blktrace_api.h: categories in the upper half of `action`, the act in the lower
@@ -106,6 +107,17 @@ def test_blktrace_requests_in_order_of_issue(tmp_path: Path, order: str) -> None
     assert pc.unique(bundle.table("patterns")["basis"]).to_pylist() == ["device"]
     assert "page cache let through" in bundle.manifest["closing"]
     assert len(bundle.manifest["source"]["not_known"]) == 3
+
+
+def test_a_name_with_brackets_is_no_pattern(tmp_path: Path) -> None:
+    blktrace(tmp_path, 40)
+    for file in tmp_path.glob("sda.blktrace.*"):
+        file.rename(tmp_path / file.name.replace("sda", "run[1]"))
+    (tmp_path / "run1.blktrace.0").write_bytes(b"of another run")
+    assert [p.name for p in trace_readers.blktrace.parts(tmp_path / "run[1]")] == [
+        "run[1].blktrace.0",
+        "run[1].blktrace.1",
+    ]
 
 
 @pytest.mark.skipif(shutil.which("blkparse") is None, reason="blktrace is not installed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import importlib
 import json
 from collections.abc import Sequence
@@ -69,7 +70,8 @@ class _Blktrace(_Native):
 
     def parts(self, path: Path) -> list[Path]:
         """Files of the trace `path`, one per processor, in their order."""
-        files = path.parent.glob(f"{path.name}.blktrace.*") if path.parent.is_dir() else iter(())
+        pattern = f"{glob.escape(path.name)}.blktrace.*"
+        files = path.parent.glob(pattern) if path.parent.is_dir() else iter(())
         numbered = (p for p in files if p.suffix[1:].isdigit())
         return sorted(numbered, key=lambda p: int(p.suffix[1:]))
 
